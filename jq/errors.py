@@ -1,0 +1,55 @@
+"""Every error a user can meet: one line that says what, where and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class JqError(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        message: what went wrong, one line, no trailing full stop needed.
+        op: name of the op or tensor concerned, if there is one.
+        location: where: a file, a key, a source location.
+        hint: what the user can do about it.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        op: str | None = None,
+        location: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message, self.op, self.location, self.hint = message, op, location, hint
+
+    def __str__(self) -> str:
+        where = "".join(f" [{part}]" for part in (self.op, self.location) if part)
+        return f"{self.message}{where}" + (f"; {self.hint}" if self.hint else "")
+
+
+class UserError(JqError):
+    """The user asked for something that cannot be done; exit code 2."""
+
+    exit_code = 2
+
+
+class FormatError(UserError):
+    """A tensor or a setting that a number format refuses."""
+
+
+class CompilerError(JqError):
+    """A compiler failed, crashed or timed out; `ir_path` holds the IR it was given."""
+
+    def __init__(self, message: str, *, ir_path: Path | None = None, hint: str | None = None):
+        super().__init__(message, location=str(ir_path) if ir_path else None, hint=hint)
+        self.ir_path = ir_path
+
+
+class InternalError(JqError):
+    """A broken invariant of ours: a bug, to be reported with the IR at hand."""

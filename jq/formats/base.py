@@ -1,0 +1,122 @@
+"""What a number format is, and the registry that finds one by name.
+
+A tensor in a format is a dict of *parts*: plain arrays that are stored in the program
+(`codes`, `scale`, `zero_point`, or `blocks` of raw bytes). An `Encoding` says how to
+read them. `decode` is written once against `ArrayOps`, so that the NumPy evaluation
+(the specification) and the StableHLO in the program are the same definition.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jq.errors import FormatError
+from jq.formats.arrays import Array, ArrayOps
+
+Parts = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How a tensor of logical `shape` is stored.
+
+    Attributes:
+        format: name of a registered format.
+        shape: logical shape.
+        block: block size per axis; 0 means the whole axis shares one scale, 1 that every
+            index has its own. A [in, out] kernel: per-tensor (0, 0), per-channel (0, 1),
+            per-block of 32 along `in` (32, 1). Activations per token: (1, ..., 1, 0).
+        scheme: `symmetric` or `asymmetric`.
+        scale_type: NumPy name of the stored scale's type (`float32`, `float16`, `bfloat16`);
+            formats with a scale type of their own ignore it.
+        options: sorted pairs of what one format alone understands (`divisor`, `rounding`,
+            `scale_rounding`); see `option`.
+    """
+
+    format: str
+    shape: tuple[int, ...]
+    block: tuple[int, ...]
+    scheme: str = "symmetric"
+    scale_type: str = "float32"
+    options: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.block) != len(self.shape):
+            raise FormatError(f"block {self.block} needs one entry per axis of shape {self.shape}")
+        if any(b < 0 for b in self.block):
+            raise FormatError(f"block sizes must not be negative, got {self.block}")
+
+    def option(self, name: str, default: str) -> str:
+        return dict(self.options).get(name, default)
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Shape of the scales: the number of blocks along each axis."""
+        return tuple(
+            1 if b == 0 else math.ceil(n / b) for n, b in zip(self.shape, self.block, strict=True)
+        )
+
+    @property
+    def granularity(self) -> str:
+        """`per-tensor`, `per-channel` or `per-block`, for people."""
+        if any(b > 1 for b in self.block):
+            return "per-block"
+        return "per-tensor" if math.prod(self.grid) == 1 else "per-channel"
+
+    def with_shape(self, shape: tuple[int, ...], block: tuple[int, ...]) -> Encoding:
+        return replace(self, shape=shape, block=block)
+
+
+class Format(ABC):
+    """A number format. Subclasses define `name` and register themselves by being defined."""
+
+    name: ClassVar[str] = ""
+    description: ClassVar[str] = ""
+    registry: ClassVar[dict[str, Format]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not cls.name or "name" not in cls.__dict__:
+            return  # an abstract family
+        if cls.name in Format.registry:
+            raise FormatError(f"number format {cls.name!r} is defined twice")
+        Format.registry[cls.name] = cls()
+
+    @abstractmethod
+    def check(self, enc: Encoding) -> None:
+        """Raises `FormatError` with the reason when `enc` is not a valid use of this format."""
+
+    @abstractmethod
+    def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shape and stored dtype of every part. Sub-byte codes are packed in int8."""
+
+    @abstractmethod
+    def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
+        """Quantizes a float array of `enc.shape` into its parts. NaN and inf are refused."""
+
+    @abstractmethod
+    def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        """The float32 array of `enc.shape` that the parts stand for."""
+
+    def default_block(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
+        """The block this format is tied to when it has one (MX: 32 along `axis`), else None."""
+        return None
+
+    def stored_bytes(self, enc: Encoding) -> int:
+        """Bytes of all parts together."""
+        return sum(math.prod(s) * d.itemsize for s, d in self.storage(enc).values())
+
+
+def get_format(name: str) -> Format:
+    """The format called `name`; an unknown name is an error that lists the known ones."""
+    try:
+        return Format.registry[name]
+    except KeyError:
+        known = ", ".join(sorted(Format.registry))
+        raise FormatError(f"unknown number format {name!r}", hint=f"known: {known}") from None

@@ -1,0 +1,213 @@
+"""A module together with the data of its weights.
+
+Weights are trailing arguments of `@main` in every level that we rewrite, and their data
+lives beside the module as NumPy arrays: text stays readable, nothing large is copied or
+printed, and an oracle runs the module by passing the arrays. They become constants, or
+out-of-line parameters, when a module is handed over (`materialize`).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import func
+
+from jq.errors import InternalError
+from jq.ir.context import context, editing, parse_module
+from jq.ir.types import dtype_of, shape_of, tensor_type
+
+WEIGHT = "jq.weight"  # argument attribute: the weight's name
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, shape and NumPy dtype name of an input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass
+class Program:
+    """A StableHLO module whose one public function is `@main(inputs..., weights...)`.
+
+    Attributes:
+        module: the IR. Every function but `@main` is the decomposition of a composite.
+        weights: name -> contiguous array, in the order of the trailing arguments.
+        inputs, outputs: what the user passes and gets, in order.
+        encodings: the float tensor's name -> description of how it is stored now.
+    """
+
+    module: ir.Module
+    weights: dict[str, np.ndarray]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    encodings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def main(self) -> func.FuncOp:
+        for op in self.module.body.operations:
+            if isinstance(op, func.FuncOp) and op.name.value == "main":
+                return op
+        raise InternalError("the module has no @main")
+
+    @property
+    def body(self) -> ir.Block:
+        return self.main.entry_block
+
+    def clone(self) -> Program:
+        """An independent copy of the IR; the arrays are shared."""
+        with editing():
+            module = parse_module(self.bytecode())
+        return Program(
+            module, dict(self.weights), self.inputs, self.outputs, dict(self.encodings)
+        )
+
+    # Weights
+
+    def weight_name(self, value: ir.Value) -> str | None:
+        """Name of the weight that `value` is, or None when it is something else."""
+        if not ir.BlockArgument.isinstance(value):
+            return None
+        arg = ir.BlockArgument(value)
+        index = arg.arg_number - len(self.inputs)
+        if index < 0 or arg.owner != self.body:
+            return None
+        return list(self.weights)[index]
+
+    def weight(self, name: str) -> ir.Value:
+        index = list(self.weights).index(name)
+        return self.body.arguments[len(self.inputs) + index]
+
+    def add_weight(self, name: str, array: np.ndarray) -> ir.Value:
+        """Appends a weight; a name that exists gets a `#2`, `#3`, ... unless the data is the same object."""
+        if self.weights.get(name) is array:
+            return self.weight(name)
+        unique, n = name, 1
+        while unique in self.weights:
+            n += 1
+            unique = f"{name}#{n}"
+        with editing():
+            value = self.body.add_argument(
+                tensor_type(array.shape, array.dtype), ir.Location.name(unique)
+            )
+        self.weights[unique] = np.ascontiguousarray(array).reshape(array.shape)
+        self._sync()
+        return value
+
+    def drop_unused_weights(self) -> bool:
+        """Removes weights that no op reads; True when there were any."""
+        names = list(self.weights)
+        first = len(self.inputs)
+        unused = [
+            i
+            for i in range(len(names))
+            if not any(True for _ in self.body.arguments[first + i].uses)
+        ]
+        for i in reversed(unused):
+            self.body.erase_argument(first + i)
+            del self.weights[names[i]]
+        if unused:
+            self._sync()
+        return bool(unused)
+
+    def _sync(self) -> None:
+        """Makes the function's type and argument attributes agree with its block."""
+        main, args = self.main, self.body.arguments
+        with editing():
+            names = [None] * len(self.inputs) + list(self.weights)
+            terminator = self.body.operations[len(self.body.operations) - 1]
+            results = [v.type for v in terminator.operands]
+            main.attributes["function_type"] = ir.TypeAttr.get(
+                ir.FunctionType.get([a.type for a in args], results)
+            )
+            main.attributes["arg_attrs"] = ir.ArrayAttr.get(
+                [
+                    ir.DictAttr.get({} if n is None else {WEIGHT: ir.StringAttr.get(n)})
+                    for n in names
+                ]
+            )
+
+    # Views
+
+    def walk(self) -> Iterator[ir.OpView]:
+        """Every op of `@main`, nested regions included, in program order."""
+        yield from walk(self.body)
+
+    def verify(self) -> None:
+        """Raises `InternalError` when the IR or the weights do not fit together."""
+        try:
+            self.module.operation.verify()
+        except ir.MLIRError as error:
+            raise InternalError(f"invalid IR: {error}") from error
+        args = self.body.arguments[len(self.inputs) :]
+        if len(args) != len(self.weights):
+            raise InternalError(f"{len(args)} weight arguments, {len(self.weights)} weights")
+        for arg, (name, array) in zip(args, self.weights.items(), strict=True):
+            if shape_of(arg) != array.shape or dtype_of(arg) != array.dtype:
+                raise InternalError(f"weight is {array.dtype}{array.shape} but {arg.type}", op=name)
+
+    def text(self, *, locations: bool = False) -> str:
+        """Readable MLIR: weights are arguments with their names, large constants elided."""
+        return str(
+            self.module.operation.get_asm(enable_debug_info=locations, large_elements_limit=16)
+        )
+
+    def bytecode(self) -> bytes:
+        buffer = io.BytesIO()
+        self.module.operation.write_bytecode(buffer)
+        return buffer.getvalue()
+
+    def materialize(self) -> ir.Module:
+        """A module whose weights are constants named after them (no copy through text)."""
+        copy = self.clone()
+        block, first = copy.body, len(self.inputs)
+        with context(), ir.InsertionPoint.at_block_begin(block):
+            for name in reversed(list(copy.weights)):
+                arg = block.arguments[first + list(copy.weights).index(name)]
+                with ir.Location.name(name):
+                    arg.replace_all_uses_with(constant_resource(name, copy.weights[name]))
+        copy.drop_unused_weights()
+        return copy.module
+
+
+def walk(block: ir.Block) -> Iterator[ir.OpView]:
+    """Ops of a block and of all regions inside, parents before children."""
+    for op in list(block.operations):
+        yield op
+        for region in op.regions:
+            for inner in region.blocks:
+                yield from walk(inner)
+
+
+def constant_resource(name: str, array: np.ndarray) -> ir.Value:
+    """`stablehlo.constant` over `array`'s own bytes, at the current insertion point.
+
+    Sub-byte, bool and fp8 types cannot be resources: bool becomes a dense constant, the
+    others travel as i8 and are bitcast.
+    """
+    array = np.ascontiguousarray(array)
+    kind = tensor_type(array.shape, array.dtype)
+    if array.dtype == np.bool_ or array.size <= 1:
+        attr: ir.Attribute = ir.DenseElementsAttr.get(
+            np.packbits(array, bitorder="little") if array.dtype == np.bool_ else array, type=kind
+        )
+    else:
+        attr = ir.DenseResourceElementsAttr.get_from_buffer(array, name, kind)
+    return ir.Operation.create(
+        "stablehlo.constant", results=[kind], attributes={"value": attr}
+    ).result
+
+
+def input_names(count: int, names: Sequence[str] | None = None) -> tuple[str, ...]:
+    """`arg0`, `arg1`, ... unless the model names its inputs."""
+    return tuple(names) if names else tuple(f"arg{i}" for i in range(count))
+
+
+__all__ = ["Mapping", "Program", "TensorSpec", "constant_resource", "input_names", "walk"]

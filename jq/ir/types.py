@@ -1,0 +1,67 @@
+"""Element types: NumPy (with ml_dtypes) on one side, MLIR on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from jaxlib.mlir import ir
+
+from jq.errors import UserError
+
+# MLIR spelling of every element type that a program of ours can hold.
+_NAMES: dict[str, Any] = {
+    "i1": np.bool_,
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "ui8": np.uint8,
+    "ui16": np.uint16,
+    "ui32": np.uint32,
+    "ui64": np.uint64,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f32": np.float32,
+    "f64": np.float64,
+    "complex<f32>": np.complex64,
+    "complex<f64>": np.complex128,
+    "f8E4M3FN": ml_dtypes.float8_e4m3fn,
+    "f8E5M2": ml_dtypes.float8_e5m2,
+    "f8E8M0FNU": ml_dtypes.float8_e8m0fnu,
+    "i4": ml_dtypes.int4,
+    "ui4": ml_dtypes.uint4,
+}
+_DTYPES = {name: np.dtype(dtype) for name, dtype in _NAMES.items()}
+_MLIR = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+def dtype_name(dtype: Any) -> str:
+    """MLIR's spelling of a NumPy dtype (`float32` -> `f32`)."""
+    try:
+        return _MLIR[np.dtype(dtype)]
+    except KeyError:
+        raise UserError(f"element type {np.dtype(dtype).name} is not supported") from None
+
+
+def to_dtype(element: ir.Type) -> np.dtype[Any]:
+    """NumPy dtype of an MLIR element type."""
+    try:
+        return _DTYPES[str(element)]
+    except KeyError:
+        raise UserError(f"element type {element} is not supported") from None
+
+
+def tensor_type(shape: Sequence[int], dtype: Any) -> ir.RankedTensorType:
+    """`tensor<shape x dtype>` in the current context."""
+    return ir.RankedTensorType.get(list(shape), ir.Type.parse(dtype_name(dtype)))
+
+
+def shape_of(value: ir.Value) -> tuple[int, ...]:
+    return tuple(ir.RankedTensorType(value.type).shape)
+
+
+def dtype_of(value: ir.Value) -> np.dtype[Any]:
+    return to_dtype(ir.RankedTensorType(value.type).element_type)

@@ -1,0 +1,45 @@
+"""The model a user hands in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Batch = tuple[Any, ...]  # one tuple of inputs, in the order of the function's arguments
+
+
+@dataclass(frozen=True)
+class Model:
+    """A JAX function with its parameters and what is needed to judge it.
+
+    Attributes:
+        fn: `fn(params, *inputs)`; inputs and result may be any pytrees of arrays.
+        params: pytree of arrays; its leaves become named weights of the program.
+        example_inputs: one tuple of inputs that fixes shapes and types (`jax.ShapeDtypeStruct`
+            leaves will do).
+        calibration: batches for static ranges, or a function that returns them.
+        evaluation: batches to compare on, or a function that returns them.
+        labels: one integer label per sample of `evaluation`, when there are any (array, or a
+            function that returns it).
+        metric: `metric(outputs, labels) -> {name: value}`, outputs stacked over the batches.
+        name: for reports.
+        input_names: names of the inputs in files; `arg0`, `arg1`, ... by default.
+    """
+
+    fn: Callable[..., Any]
+    params: Any
+    example_inputs: Batch
+    calibration: Iterable[Batch] | Callable[[], Iterable[Batch]] | None = None
+    evaluation: Iterable[Batch] | Callable[[], Iterable[Batch]] | None = None
+    labels: Any = None
+    metric: Callable[[Any, Any], Mapping[str, float]] | None = None
+    name: str = "model"
+    input_names: Sequence[str] | None = field(default=None)
+
+
+def batches(source: Iterable[Batch] | Callable[[], Iterable[Batch]] | None) -> list[Batch] | None:
+    """The batches of a source given either way; None stays None."""
+    if source is None:
+        return None
+    return list(source() if callable(source) else source)
