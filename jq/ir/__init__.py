@@ -1,1 +1,28 @@
 """MLIR, as the rest of the package sees it: the only place that imports its bindings."""
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import func, stablehlo
+
+from jq.ir.context import at, context, editing, parse_module, run_passes
+from jq.ir.program import Program, TensorSpec, constant_resource, walk
+from jq.ir.types import dtype_name, dtype_of, shape_of, tensor_type, to_dtype
+
+__all__ = [
+    "Program",
+    "TensorSpec",
+    "at",
+    "constant_resource",
+    "context",
+    "dtype_name",
+    "dtype_of",
+    "editing",
+    "func",
+    "ir",
+    "parse_module",
+    "run_passes",
+    "shape_of",
+    "stablehlo",
+    "tensor_type",
+    "to_dtype",
+    "walk",
+]

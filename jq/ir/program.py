@@ -73,7 +73,7 @@ class Program:
 
     def weight_name(self, value: ir.Value) -> str | None:
         """Name of the weight that `value` is, or None when it is something else."""
-        if not ir.BlockArgument.isinstance(value):
+        if not isinstance(value.owner, ir.Block):
             return None
         arg = ir.BlockArgument(value)
         index = arg.arg_number - len(self.inputs)
