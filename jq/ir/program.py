@@ -65,9 +65,7 @@ class Program:
         """An independent copy of the IR; the arrays are shared."""
         with editing():
             module = parse_module(self.bytecode())
-        return Program(
-            module, dict(self.weights), self.inputs, self.outputs, dict(self.encodings)
-        )
+        return Program(module, dict(self.weights), self.inputs, self.outputs, dict(self.encodings))
 
     # Weights
 
@@ -86,7 +84,7 @@ class Program:
         return self.body.arguments[len(self.inputs) + index]
 
     def add_weight(self, name: str, array: np.ndarray) -> ir.Value:
-        """Appends a weight; a name that exists gets a `#2`, `#3`, ... unless the data is the same object."""
+        """Appends a weight; a name in use gets a `#2`, `#3`, ... unless its data is the same object."""
         if self.weights.get(name) is array:
             return self.weight(name)
         unique, n = name, 1

@@ -1,0 +1,5 @@
+"""`python -m jq`."""
+
+from jq.cli import main
+
+main()

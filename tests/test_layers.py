@@ -1,0 +1,76 @@
+"""The layers of docs/architecture.md hold: imports of our own modules go leftwards only."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = sorted((ROOT / "jq").rglob("*.py"))
+
+# Who may import what from outside. Everything else goes through these.
+OUTSIDE = {
+    "jaxlib": ("ir",),
+    "iree": ("backend", "kernels"),
+    "jax": ("trace", "models", "backend.xla", "ir.context"),
+}
+
+
+def module_name(path: Path) -> str:
+    """`ir.context` for jq/ir/context.py; the package itself is `api`, `__main__` is `cli`."""
+    parts = path.relative_to(ROOT / "jq").with_suffix("").parts
+    name = ".".join(part for part in parts if part != "__init__")
+    return {"": "api", "__main__": "cli"}.get(name, name)
+
+
+def layers() -> dict[str, int]:
+    """Rank of every layer, read from the document that defines the order."""
+    text = (ROOT / "docs/architecture.md").read_text()
+    line = re.search(r"^`(errors <- .*)`$", text, re.MULTILINE)
+    assert line, "docs/architecture.md has no line of layers"
+    return {
+        name.strip(): rank
+        for rank, group in enumerate(line[1].split("<-"))
+        for name in group.strip(" {}").split(",")
+    }
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and full name of every import, also inside functions."""
+    package = ("jq", *path.relative_to(ROOT / "jq").parent.parts)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            source = ".".join((*base, *filter(None, [node.module])))
+            yield from ((node.lineno, f"{source}.{alias.name}") for alias in node.names)
+
+
+def violations(path: Path, ranks: dict[str, int]) -> Iterator[str]:
+    module = module_name(path)
+    layer = module.split(".")[0]
+    for line, name in imported(path):
+        top, *rest = name.split(".")
+        allowed = OUTSIDE.get(top)
+        if allowed and not any(f"{module}.".startswith(f"{a}.") for a in allowed):
+            yield f"{path.relative_to(ROOT)}:{line} imports {name}; only {allowed} may"
+        target = rest[0] if rest else "api"
+        if top == "jq" and target != layer:
+            if target not in ranks and target not in {module_name(f).split(".")[0] for f in FILES}:
+                target = "api"  # a name of the package itself: `from jq import Model`
+            assert target in ranks, f"docs/architecture.md gives {target!r} no layer"
+            if ranks[target] >= ranks[layer]:
+                yield f"{path.relative_to(ROOT)}:{line}: {layer} imports {target}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_imports_go_leftwards(path: Path) -> None:
+    ranks = layers()
+    layer = module_name(path).split(".")[0]
+    assert layer in ranks, f"docs/architecture.md gives {layer!r} no layer"
+    assert list(violations(path, ranks)) == []
