@@ -1,0 +1,84 @@
+"""Blocks along axes, written against `ArrayOps`: what every block format shares.
+
+A tensor of `enc.shape` is cut into blocks of `enc.block`; `enc.grid` counts them per axis.
+The last block of an axis may be short; zeros fill it where a full block is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jq.formats.arrays import Array, ArrayOps
+from jq.formats.base import Encoding
+
+
+def full(ops: ArrayOps, value: float, shape: Sequence[int], dtype: Any) -> Array:
+    """An array of one value."""
+    return ops.broadcast(ops.constant(np.asarray(value, dtype)), shape, ())
+
+
+def sizes(enc: Encoding) -> tuple[int, ...]:
+    """Block size per axis with "whole axis" spelled out."""
+    return tuple(b or n for n, b in zip(enc.shape, enc.block, strict=True))
+
+
+def padded_shape(enc: Encoding) -> tuple[int, ...]:
+    """`enc.shape` with every axis rounded up to whole blocks."""
+    return tuple(g * b for g, b in zip(enc.grid, sizes(enc), strict=True))
+
+
+def _cut_shape(enc: Encoding) -> list[int]:
+    """Shape with a cut axis as two: [blocks, block]. Axes of one block, or of block 1, stay."""
+    cut: list[int] = []
+    for g, b in zip(enc.grid, sizes(enc), strict=True):
+        cut += [g, b] if g > 1 and b > 1 else [g * b]
+    return cut
+
+
+def expand(ops: ArrayOps, grid: Array, enc: Encoding) -> Array:
+    """Repeats an array of `enc.grid` to `enc.shape`, each entry over its block."""
+    cut, dims = _cut_shape(enc), []
+    axis = 0
+    for g, b in zip(enc.grid, sizes(enc), strict=True):
+        dims.append(axis)
+        axis += 2 if g > 1 and b > 1 else 1
+    x = ops.broadcast(grid, cut, dims)
+    if len(cut) != len(enc.shape):
+        x = ops.reshape(x, padded_shape(enc))
+    return crop(ops, x, enc.shape)
+
+
+def crop(ops: ArrayOps, x: Array, shape: tuple[int, ...]) -> Array:
+    """The leading corner of `x`."""
+    return x if ops.shape(x) == shape else ops.slice(x, [0] * len(shape), shape)
+
+
+def pad_to(ops: ArrayOps, x: Array, shape: tuple[int, ...]) -> Array:
+    """`x` followed by zeros along every axis."""
+    have = ops.shape(x)
+    if have == shape:
+        return x
+    zero = ops.constant(np.zeros((), ops.dtype(x)))
+    return ops.pad(
+        x, zero, [0] * len(shape), [n - m for n, m in zip(shape, have, strict=True)]
+    )
+
+
+def reduce_blocks(ops: ArrayOps, reduce: Any, x: Array, enc: Encoding) -> Array:
+    """`reduce` (`ops.reduce_max` or `ops.reduce_min`) of every block, of shape `enc.grid`.
+
+    Short blocks are filled with zeros, so the result is that of the block and 0.
+    """
+    x = pad_to(ops, x, padded_shape(enc))
+    cut, axes, axis = _cut_shape(enc), [], 0
+    for g, b in zip(enc.grid, sizes(enc), strict=True):
+        split = g > 1 and b > 1
+        if b > 1:
+            axes.append(axis + split)
+        axis += 2 if split else 1
+    if len(cut) != len(enc.shape):
+        x = ops.reshape(x, cut)
+    return ops.reshape(reduce(x, axes), enc.grid) if axes else x

@@ -1,0 +1,50 @@
+"""Refusals that every format shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from jq.errors import FormatError
+from jq.formats.base import Encoding
+
+SCALE_TYPES = ("float32", "float16", "bfloat16")
+
+
+def check_choice(enc: Encoding, what: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise FormatError(
+            f"{enc.format} has no {what} {value!r}",
+            hint=f"choose one of {', '.join(allowed)}",
+        )
+
+
+def check_options(enc: Encoding, allowed: Mapping[str, Sequence[str]]) -> None:
+    """Every option must be known, and its value one of those listed."""
+    for name, value in enc.options:
+        check_choice(enc, "option", name, tuple(allowed))
+        check_choice(enc, name, value, allowed[name])
+
+
+def check_not_empty(enc: Encoding) -> None:
+    if math.prod(enc.shape) == 0:
+        raise FormatError(
+            f"{enc.format} cannot hold an empty tensor of shape {enc.shape}"
+        )
+
+
+def as_finite_float32(x: np.ndarray, enc: Encoding) -> np.ndarray:
+    """`x` in float32; a wrong shape, NaN, inf, or a value beyond float32 is refused."""
+    if x.shape != enc.shape:
+        raise FormatError(
+            f"array of shape {x.shape} for an encoding of shape {enc.shape}"
+        )
+    with np.errstate(over="ignore"):
+        values = np.asarray(x, np.float32)
+    if not np.isfinite(values).all():
+        raise FormatError(
+            f"{enc.format} cannot hold NaN or infinity", hint="the weights are damaged or overflow"
+        )
+    return values

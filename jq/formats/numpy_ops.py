@@ -1,0 +1,127 @@
+"""NumPy's implementation of `ArrayOps`: the numerical specification."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+Dense = np.ndarray[Any, np.dtype[Any]]
+
+
+def _ufunc(function: Callable[..., Any]) -> Callable[[Any, Dense, Dense], Dense]:
+    """A binary operation on arrays of one type; IEEE specials and integer wrap are silent."""
+
+    def apply(_: Any, a: Dense, b: Dense) -> Dense:
+        if a.dtype != b.dtype or a.shape != b.shape:
+            raise TypeError(
+                f"operands differ: {a.dtype}{a.shape} and {b.dtype}{b.shape}"
+            )
+        with np.errstate(all="ignore"):
+            return np.asarray(function(a, b))
+
+    return apply
+
+
+def _divide(a: Dense, b: Dense) -> Dense:
+    """Float division; StableHLO's integer division truncates, which no format needs."""
+    if np.issubdtype(a.dtype, np.integer):
+        raise TypeError("integer division is not an array operation of formats")
+    return np.asarray(a / b)
+
+
+def _shift(function: Callable[..., Any]) -> Callable[[Dense, Dense], Dense]:
+    """Shift on the operand's bits as an unsigned number; by its width or more gives 0."""
+
+    def apply(a: Dense, b: Dense) -> Dense:
+        bits = np.dtype(f"u{a.dtype.itemsize}")
+        x, n = a.view(bits), b.view(bits)
+        width = bits.type(8 * bits.itemsize)
+        shifted = np.where(n < width, function(x, n % width), bits.type(0))
+        return np.asarray(shifted).view(a.dtype)
+
+    return apply
+
+
+class NumpyOps:
+    """`ArrayOps` on NumPy arrays."""
+
+    def constant(self, value: np.ndarray) -> Dense:
+        return np.asarray(value)
+
+    def shape(self, x: Dense) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    def dtype(self, x: Dense) -> np.dtype[Any]:
+        return x.dtype
+
+    def convert(self, x: Dense, dtype: Any) -> Dense:
+        """Rounds half to even between floats. Float to integer is for values in range."""
+        with np.errstate(all="ignore"):
+            return x.astype(dtype, copy=False)
+
+    def bitcast(self, x: Dense, dtype: Any) -> Dense:
+        if np.dtype(dtype).itemsize != x.dtype.itemsize:
+            raise TypeError(
+                f"bitcast from {x.dtype} to {np.dtype(dtype)} changes the width"
+            )
+        return x.view(dtype)
+
+    def reshape(self, x: Dense, shape: Sequence[int]) -> Dense:
+        return x.reshape(tuple(shape))
+
+    def transpose(self, x: Dense, perm: Sequence[int]) -> Dense:
+        return np.transpose(x, tuple(perm))
+
+    def broadcast(self, x: Dense, shape: Sequence[int], dims: Sequence[int]) -> Dense:
+        """Axis i of `x` becomes axis `dims[i]` of the result; size 1 is repeated."""
+        spread = [1] * len(shape)
+        for axis, size in zip(dims, x.shape, strict=True):
+            spread[axis] = size
+        return np.broadcast_to(x.reshape(spread), tuple(shape))
+
+    def slice(self, x: Dense, start: Sequence[int], limit: Sequence[int]) -> Dense:
+        return x[tuple(slice(a, b) for a, b in zip(start, limit, strict=True))]
+
+    def pad(
+        self, x: Dense, value: Dense, low: Sequence[int], high: Sequence[int]
+    ) -> Dense:
+        widths = list(zip(low, high, strict=True))
+        return np.pad(x, widths, constant_values=value.item()) if widths else x
+
+    def concatenate(self, xs: Sequence[Dense], axis: int) -> Dense:
+        return np.concatenate(list(xs), axis=axis)
+
+    def take(self, table: np.ndarray, index: Dense) -> Dense:
+        return np.asarray(table[index])
+
+    add = _ufunc(np.add)
+    sub = _ufunc(np.subtract)
+    mul = _ufunc(np.multiply)
+    div = _ufunc(_divide)
+    maximum = _ufunc(np.maximum)
+    minimum = _ufunc(np.minimum)
+    bit_and = _ufunc(np.bitwise_and)
+    bit_or = _ufunc(np.bitwise_or)
+    shift_left = _ufunc(_shift(np.left_shift))
+    shift_right = _ufunc(_shift(np.right_shift))
+    equal = _ufunc(np.equal)
+
+    def abs(self, a: Dense) -> Dense:
+        return np.asarray(np.abs(a))
+
+    def round_even(self, a: Dense) -> Dense:
+        return np.asarray(np.rint(a))
+
+    def select(self, pred: Dense, a: Dense, b: Dense) -> Dense:
+        return np.where(pred, a, b)
+
+    def reduce_max(self, x: Dense, axes: Sequence[int]) -> Dense:
+        return np.asarray(np.max(x, axis=tuple(axes), keepdims=True))
+
+    def reduce_min(self, x: Dense, axes: Sequence[int]) -> Dense:
+        return np.asarray(np.min(x, axis=tuple(axes), keepdims=True))
+
+
+NUMPY = NumpyOps()
