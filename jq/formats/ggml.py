@@ -1,0 +1,137 @@
+"""What all ggml block types share: layout, checks, and decoding from codes and scales.
+
+A tensor is stored as its raw ggml bytes, in one part `blocks` of i8 bits. The blocked
+axis (the contraction axis of a weight) is moved last and cut into blocks, so a
+[in, out] kernel blocked along `in` is stored like ggml's own rows: [out, in / 32, bytes].
+
+Every type is `value = code * scale + offset` with one scale (and offset) for each run of
+`run` values. The products are exact in float32, so the sum rounds once, fused or not.
+Layouts and formulas: `ggml-common.h` and `gguf.quants`, which the tests take as oracle.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jq.errors import FormatError
+from jq.formats.arrays import Array, ArrayOps
+from jq.formats.base import Encoding, Format, Parts
+
+_CHUNK = 1 << 16  # values encoded at a time: their float32 temporaries stay in the cache
+
+Triple = tuple[Array, Array, Array | None]
+
+
+def blocked_axis(enc: Encoding) -> int:
+    """The one axis that is cut into blocks."""
+    axes = [i for i, b in enumerate(enc.block) if b > 1]
+    return axes[0] if axes else -1
+
+
+class GgmlFormat(Format):
+    """A ggml type: `block` values in `bytes` bytes, one scale per `run` values."""
+
+    block: ClassVar[int] = 32
+    bytes: ClassVar[int]
+    run: ClassVar[int] = 32
+
+    def check(self, enc: Encoding) -> None:
+        axis = blocked_axis(enc)
+        if axis < 0 or any(b != (self.block if i == axis else 1) for i, b in enumerate(enc.block)):
+            raise FormatError(
+                f"{self.name} needs block {self.block} on one axis and 1 on the others, "
+                f"got {enc.block}"
+            )
+        if enc.shape[axis] % self.block:
+            raise FormatError(
+                f"{self.name} cannot store axis {axis} of shape {enc.shape}: "
+                f"its length is no multiple of {self.block}",
+                hint="use an affine or MX format, which pad, or leave the tensor in float",
+            )
+        if enc.scheme != "symmetric":
+            raise FormatError(
+                f"{self.name} has no scheme to choose, got {enc.scheme!r}",
+                hint="leave the scheme at 'symmetric'; offsets are part of the type",
+            )
+
+    def default_block(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+        return tuple(self.block if i == axis % len(shape) else 1 for i in range(len(shape)))
+
+    def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        axis = blocked_axis(enc)
+        lead = enc.shape[:axis] + enc.shape[axis + 1 :]
+        shape = (*lead, enc.shape[axis] // self.block, self.bytes)
+        return {"blocks": (shape, np.dtype(np.int8))}
+
+    def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
+        self.check(enc)
+        if tuple(x.shape) != enc.shape:
+            raise FormatError(f"{self.name} was given shape {x.shape} for encoding {enc.shape}")
+        rows = np.moveaxis(x, blocked_axis(enc), -1)
+        values = np.ascontiguousarray(rows, np.float32).reshape(-1, self.block)
+        out = np.empty((len(values), self.bytes), np.uint8)
+        step = _CHUNK // self.block
+        for i in range(0, len(values), step):
+            chunk = values[i : i + step]
+            if not (np.isfinite(chunk.min()) and np.isfinite(chunk.max())):
+                raise FormatError(f"{self.name} cannot store NaN or inf")
+            self.write(chunk, out[i : i + step])
+        return {"blocks": out.view(np.int8).reshape(self.storage(enc)["blocks"][0])}
+
+    def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        codes, scale, offset = self.unpack(ops, parts["blocks"])
+        value = ops.mul(ops.convert(codes, np.float32), self._spread(ops, scale))
+        if offset is not None:
+            value = ops.add(value, self._spread(ops, offset))
+        return self._logical(ops, value, enc)
+
+    def integer_parts(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Triple:
+        """The codes and what turns them into values: `value = codes * scale + offset`.
+
+        Returns i8 codes of `enc.shape`; f32 scale, and f32 offset or None, of the same shape
+        but for the blocked axis, which has one entry per `run` values. All three are exact.
+        """
+        codes, scale, offset = self.unpack(ops, parts["blocks"])
+        return (
+            self._logical(ops, codes, enc),
+            self._logical(ops, scale, enc),
+            None if offset is None else self._logical(ops, offset, enc),
+        )
+
+    @abstractmethod
+    def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
+        """i8 [..., bytes] -> codes i8 [..., block], scale and offset f32 [..., block / run]."""
+
+    @abstractmethod
+    def write(self, x: np.ndarray, out: np.ndarray) -> None:
+        """Quantizes finite f32 x [n, block] into u8 out [n, bytes]."""
+
+    def _spread(self, ops: ArrayOps, scale: Array) -> Array:
+        """Repeats every entry `run` times: [..., block / run] -> [..., block]."""
+        shape = ops.shape(scale)
+        wide = ops.broadcast(scale, (*shape, self.run), range(len(shape)))
+        return ops.reshape(wide, (*shape[:-1], self.block))
+
+    def _logical(self, ops: ArrayOps, x: Array, enc: Encoding) -> Array:
+        """[..., n_blocks, m] -> the logical axis order, the blocked axis of length n_blocks * m."""
+        *lead, count, inner = ops.shape(x)
+        flat = ops.reshape(x, [*lead, count * inner])
+        axis, last = blocked_axis(enc), len(lead)
+        if axis == last:
+            return flat
+        return ops.transpose(flat, [*range(axis), last, *range(axis, last)])
+
+
+def row_max(x: np.ndarray) -> np.ndarray:
+    """Largest value of each block, [n, block] -> [n, 1]; NumPy is slow along a short last axis."""
+    return np.ascontiguousarray(x.T).max(axis=0)[:, None]
+
+
+def reciprocal(d: np.ndarray) -> np.ndarray:
+    """1 / d, and 0 where d is 0 or so small that the quotient overflows (f16 stores 0 there)."""
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = np.float32(1) / d
+    return np.where(np.isfinite(inverse), inverse, np.float32(0))
