@@ -114,9 +114,9 @@ class Format(ABC):
 
 
 def get_format(name: str) -> Format:
-    """The format called `name`; an unknown name is an error that lists the known ones."""
+    """The format called `name`, in any case; an unknown name is an error that lists the known."""
     try:
-        return Format.registry[name]
+        return Format.registry[name.lower()]
     except KeyError:
         known = ", ".join(sorted(Format.registry))
         raise FormatError(f"unknown number format {name!r}", hint=f"known: {known}") from None

@@ -19,6 +19,7 @@ import numpy as np
 from jq.errors import FormatError
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Format, Parts
+from jq.formats.checks import as_finite_float32, check_not_empty, check_options
 
 _CHUNK = 1 << 16  # values encoded at a time: their float32 temporaries stay in the cache
 
@@ -39,6 +40,8 @@ class GgmlFormat(Format):
     run: ClassVar[int] = 32
 
     def check(self, enc: Encoding) -> None:
+        check_not_empty(enc)
+        check_options(enc, {})
         axis = blocked_axis(enc)
         if axis < 0 or any(b != (self.block if i == axis else 1) for i, b in enumerate(enc.block)):
             raise FormatError(
@@ -68,17 +71,12 @@ class GgmlFormat(Format):
 
     def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
         self.check(enc)
-        if tuple(x.shape) != enc.shape:
-            raise FormatError(f"{self.name} was given shape {x.shape} for encoding {enc.shape}")
-        rows = np.moveaxis(x, blocked_axis(enc), -1)
-        values = np.ascontiguousarray(rows, np.float32).reshape(-1, self.block)
+        rows = np.moveaxis(as_finite_float32(x, enc), blocked_axis(enc), -1)
+        values = np.ascontiguousarray(rows).reshape(-1, self.block)
         out = np.empty((len(values), self.bytes), np.uint8)
         step = _CHUNK // self.block
         for i in range(0, len(values), step):
-            chunk = values[i : i + step]
-            if not (np.isfinite(chunk.min()) and np.isfinite(chunk.max())):
-                raise FormatError(f"{self.name} cannot store NaN or inf")
-            self.write(chunk, out[i : i + step])
+            self.write(values[i : i + step], out[i : i + step])
         return {"blocks": out.view(np.int8).reshape(self.storage(enc)["blocks"][0])}
 
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:

@@ -103,7 +103,7 @@ _E2M1_MIDDLES = np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5], np.float32)
 
 
 class GgmlMxfp4(GgmlFormat):
-    """Exponent byte e, then nibbles: code * 2^(e - 128). Unlike OCP's MXFP4, e = 255 is a number."""
+    """Exponent byte e, then nibbles: code * 2^(e - 128). Here e = 255 is a number, in OCP NaN."""
 
     name = "ggml_mxfp4"
     description = "ggml MXFP4: 4-bit floats, a power-of-two scale per 32 values"
