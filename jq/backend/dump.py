@@ -1,0 +1,149 @@
+"""What the compiler holds after its own folding: the ground truth of an audit.
+
+IREE hoists expressions over constants, evaluates them, and only then stores the results.
+`DUMP_PHASE` is the phase after that, where contractions are still linalg ops with visible
+element types. The dump is parsed with IREE's own bindings: large constants are elided in
+it, but their types remain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from iree.compiler import ir
+
+from jq.backend.products import Product, contraction_of, float_math, kernel_products
+from jq.backend.stored import (
+    CONSTANT_OPS,
+    StoredConstant,
+    constant_of,
+    location_names,
+    resource_key,
+)
+from jq.errors import UserError
+
+DUMP_PHASE = "global-optimization"
+
+
+def dump_flags(directory: Path) -> list[str]:
+    """Flags that make iree-compile write its phases, names kept and constants elided."""
+    return [
+        f"--dump-compilation-phases-to={directory}",
+        "--mlir-print-debuginfo",
+        "--mlir-elide-elementsattrs-if-larger=16",
+        "--mlir-elide-resource-strings-if-larger=16",
+    ]
+
+
+def dump_path(directory: Path) -> Path | None:
+    """The file of `DUMP_PHASE` among those that `dump_flags` produced."""
+    return next(iter(sorted(directory.glob(f"*.{DUMP_PHASE}.mlir"))), None)
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A loop nest that multiplies and accumulates, with the types of its operands.
+
+    Types are seen through widening: i8 operands extended to i32 count as `i8`.
+    `work` orders contractions of one name by size.
+    """
+
+    name: str
+    op: str
+    lhs: str
+    rhs: str
+    acc: str
+    names: tuple[str, ...] = ()
+    work: int = 0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A dispatch that came in ready-made, and the products found in its body."""
+
+    names: tuple[str, ...]
+    products: tuple[Product, ...]
+
+
+@dataclass(frozen=True)
+class FloatOp:
+    """Float arithmetic other than a contraction."""
+
+    name: str
+    op: str
+
+
+@dataclass(frozen=True)
+class Dump:
+    """All that an audit needs from the compiler's IR.
+
+    `derived` are tensors computed when the module is loaded: they cost memory, not file size.
+    """
+
+    constants: tuple[StoredConstant, ...]
+    contractions: tuple[Contraction, ...]
+    kernels: tuple[Kernel, ...]
+    float_ops: tuple[FloatOp, ...]
+    derived: tuple[StoredConstant, ...]
+
+
+def read_dump(text: str) -> Dump:
+    """Reads the text of `DUMP_PHASE`; raises `UserError` when it is not that."""
+    with ir.Context():
+        try:
+            module = ir.Module.parse(text)
+        except ir.MLIRError as error:
+            first = str(error).splitlines()[0]
+            raise UserError(f"program.mlir cannot be read: {first}") from None
+        return _read(module)
+
+
+def _read(module: Any) -> Dump:
+    stored: dict[str, StoredConstant] = {}
+    contractions, kernels, floats, derived = [], [], [], []
+    for op in walk(module.operation):
+        kind, names = op.name, location_names(op.location)
+        name = names[0] if names else ""
+        if kind in CONSTANT_OPS:
+            constant = constant_of(op, names)
+            if constant and constant.kind == "derived":
+                derived.append(constant)
+            elif constant:  # one resource may be mentioned by several functions
+                stored.setdefault(resource_key(op) or f"#{len(stored)}", constant)
+        elif kind == "flow.dispatch.workgroups":
+            kernels.append(Kernel(names, kernel_products(walk(op))))
+        elif found := contraction_of(op):
+            product, work = found
+            contractions.append(
+                Contraction(
+                    name,
+                    kind.rpartition(".")[2],
+                    product.lhs,
+                    product.rhs,
+                    product.acc,
+                    names,
+                    work,
+                )
+            )
+        elif kind.startswith("linalg.") and (maths := float_math(op)):
+            floats.append(FloatOp(name, "+".join(maths)))
+    return Dump(
+        tuple(stored.values()), tuple(contractions), tuple(kernels), tuple(floats), tuple(derived)
+    )
+
+
+def walk(op: Any) -> Iterator[Any]:
+    """Ops inside `op`, parents first. Bodies of contractions and ready-made kernels stay closed."""
+    for region in op.regions:
+        for block in region:
+            for inner in block:
+                inner = inner.operation
+                yield inner
+                if not inner.name.startswith(_CLOSED):
+                    yield from walk(inner)
+
+
+_CLOSED = ("linalg.", "iree_codegen.inner_tiled", "flow.dispatch.workgroups")

@@ -1,0 +1,195 @@
+"""Multiply-accumulate in IREE's IR: which element types are multiplied, and into what.
+
+Types are seen through widening (`extsi`, `extui`, `extf`) and through ops that only move
+data, so that an i8 operand counts as `i8` however the compiler chose to feed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from iree.compiler import ir
+
+
+@dataclass(frozen=True)
+class Product:
+    """Element types of a multiply-accumulate: `lhs * rhs` added into `acc`."""
+
+    lhs: str
+    rhs: str
+    acc: str
+
+
+_WIDEN = {"arith.extsi", "arith.extui", "arith.extf"}
+_ADD = {"arith.addi", "arith.addf"}
+_MUL = {"arith.muli", "arith.mulf"}
+
+# Ops whose result holds the values of operand 0, moved.
+_MOVE = {
+    "flow.tensor.reshape",
+    "flow.tensor.transfer",
+    "iree_tensor_ext.compute_barrier.end",
+    "iree_tensor_ext.compute_barrier.start",
+    "linalg.broadcast",
+    "linalg.pack",
+    "linalg.transpose",
+    "linalg.unpack",
+    "tensor.cast",
+    "tensor.collapse_shape",
+    "tensor.expand_shape",
+    "tensor.extract_slice",
+    "tensor.pad",
+    "vector.broadcast",
+    "vector.shape_cast",
+    "vector.transpose",
+}
+
+# Dot-product instructions that our kernels call: (lhs, rhs, acc).
+_INTRINSICS = {
+    "vpdpbusd": Product("i8", "i8", "i32"),
+    "vpdpwssd": Product("i16", "i16", "i32"),
+    "neon.usdot": Product("i8", "i8", "i32"),
+    "neon.sdot": Product("i8", "i8", "i32"),
+    "neon.udot": Product("i8", "i8", "i32"),
+    "neon.smmla": Product("i8", "i8", "i32"),
+    "neon.usmmla": Product("i8", "i8", "i32"),
+    "avx512bf16.dpbf16ps": Product("bf16", "bf16", "f32"),
+    "pmadd.ub.sw": Product("i8", "i8", "i16"),
+    "pmaddubs.w": Product("i8", "i8", "i16"),
+}
+
+
+def contraction_of(op: Any) -> tuple[Product, int] | None:
+    """The product that a linalg or inner-tiled op computes and the size of it, or None."""
+    if op.name == "iree_codegen.inner_tiled":
+        lhs, rhs, out = list(op.operands)[:3]
+        types = Product(source_type(lhs), source_type(rhs), element_type(out))
+        return types, _work(lhs, rhs, out)
+    if not op.name.startswith("linalg.") or not op.regions or len(op.operands) < 2:
+        return None
+    body = op.regions[0].blocks[0]
+    terminator = list(body)[-1].operation
+    factors = _accumulated(terminator.operands[0], body) if len(terminator.operands) else None
+    if factors is None:
+        return None
+    operands = list(op.operands)
+    lhs, rhs = (_scalar_type(f, operands) for f in factors)
+    args = [_argument(f) for f in factors]
+    if args[0] is not None and args[0] > (args[1] or 0):  # in the order of the operands
+        lhs, rhs = rhs, lhs
+    shaped = [v for v in operands if isinstance(v.type, ir.RankedTensorType)]
+    return Product(lhs, rhs, element_type(operands[-1])), _work(*shaped)
+
+
+def _accumulated(value: Any, body: Any) -> tuple[Any, Any] | None:
+    """The two different factors when `value` is `accumulator + a * b`, else None."""
+    if not _is_op(value, _ADD):
+        return None
+    last = len(body.arguments) - 1
+    for this, other in (0, 1), (1, 0):
+        acc, term = value.owner.operands[this], value.owner.operands[other]
+        while _is_op(term, _WIDEN):  # a product widened after the multiplication
+            term = term.owner.operands[0]
+        if _argument(acc) == last and _is_op(term, _MUL):
+            a, b = term.owner.operands
+            return None if a == b else (a, b)
+    return None
+
+
+def _is_op(value: Any, names: set[str]) -> bool:
+    return not isinstance(value.owner, ir.Block) and value.owner.name in names
+
+
+def _argument(value: Any) -> int | None:
+    """Number of the block argument that `value` widens, or None."""
+    while _is_op(value, _WIDEN):
+        value = value.owner.operands[0]
+    return ir.BlockArgument(value).arg_number if isinstance(value.owner, ir.Block) else None
+
+
+def _scalar_type(value: Any, operands: list[Any]) -> str:
+    while _is_op(value, _WIDEN):
+        value = value.owner.operands[0]
+    if isinstance(value.owner, ir.Block):
+        return source_type(operands[ir.BlockArgument(value).arg_number], str(value.type))
+    return str(value.type)
+
+
+def source_type(value: Any, narrowest: str | None = None) -> str:
+    """Element type that a tensor's values had before they were widened and moved."""
+    kind = narrowest or element_type(value)
+    while not isinstance(value.owner, ir.Block):
+        op = value.owner
+        if op.name in _MOVE:
+            value = op.operands[0]
+        elif op.name == "util.optimization_barrier":
+            value = op.operands[list(op.results).index(value)]
+        elif op.name == "linalg.generic" and (index := _widened_operand(op)) is not None:
+            value = op.operands[index]
+        else:
+            break
+        kind = element_type(value)
+    return kind
+
+
+def _widened_operand(op: Any) -> int | None:
+    """The operand whose elements an element-wise op passes on, widened or as they are."""
+    terminator = list(op.regions[0].blocks[0])[-1].operation
+    if len(terminator.operands) != 1:
+        return None
+    index = _argument(terminator.operands[0])
+    return index if index is not None and index < len(op.operands) - 1 else None
+
+
+def element_type(value: Any) -> str:
+    kind = value.type
+    return str(kind.element_type if isinstance(kind, ir.ShapedType) else kind)
+
+
+def _work(*values: Any) -> int:
+    return prod(n for v in values for n in ir.RankedTensorType(v.type).shape if n > 0)
+
+
+def float_math(op: Any) -> tuple[str, ...]:
+    """Short names of the float arithmetic in the body of a linalg op."""
+    names: dict[str, None] = {}
+    for region in op.regions:
+        for inner in region.blocks[0]:
+            inner = inner.operation
+            if inner.name.startswith(("arith.", "math.")) and len(inner.results):
+                short = inner.name.partition(".")[2]
+                if inner.name.startswith("math.") or short in _FLOAT:
+                    names[short] = None
+    return tuple(names)
+
+
+_FLOAT = {"addf", "subf", "mulf", "divf", "negf", "maximumf", "minimumf", "maxnumf", "minnumf"}
+
+
+def kernel_products(body: Iterable[Any]) -> tuple[Product, ...]:
+    """The products in the body of a ready-made kernel: instructions, and multiply-adds on vectors."""
+    found: dict[Product, None] = {}
+    for op in body:
+        if op.name == "llvm.call_intrinsic":
+            name = op.attributes["intrin"].value
+            found |= {p: None for key, p in _INTRINSICS.items() if key in name}
+        elif op.name == "vector.contract":
+            found[Product(*(source_type(v) for v in list(op.operands)[:3]))] = None
+        elif op.name in _ADD:
+            for term in op.operands:
+                if _is_op(term, _MUL):
+                    a, b = (_vector_source(v) for v in term.owner.operands)
+                    found[Product(a, b, element_type(op.results[0]))] = None
+        elif linalg := contraction_of(op):
+            found[linalg[0]] = None
+    return tuple(p for p in found if "index" not in (p.lhs, p.rhs))
+
+
+def _vector_source(value: Any) -> str:
+    """Like `source_type`, through widening of vectors."""
+    while _is_op(value, _WIDEN | _MOVE):
+        value = value.owner.operands[0]
+    return element_type(value)

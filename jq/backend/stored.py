@@ -1,0 +1,108 @@
+"""Constants and names in IREE's IR: what is stored, as what, and under which name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from iree.compiler import ir
+
+
+@dataclass(frozen=True)
+class StoredConstant:
+    """A tensor that the artifact stores.
+
+    Attributes:
+        name: the first of `names`, else its resource key or symbol.
+        shape, dtype: as stored, which may be a packed or a folded form of the weight.
+        bytes: what it takes in the file (splat constants are not stored and not listed).
+        kind: `inline`, `global`, or `parameter` (in the parameter file).
+        names: every name in its location, innermost first.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    kind: str = "inline"
+    names: tuple[str, ...] = ()
+
+
+# Names
+
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(:\d+:\d+)?')
+_ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2}|.)")
+
+
+def location_names(location: Any) -> tuple[str, ...]:
+    """The names in a location, callee before caller; `"file":line:column` is none.
+
+    The bindings give no access to the parts of a location, so its text is read.
+    """
+    text = str(location)
+    found = (m[1] for m in _QUOTED.finditer(text) if not m[2])
+    return tuple(dict.fromkeys(_unescape(name) for name in found))
+
+
+def _unescape(text: str) -> str:
+    def one(m: re.Match[str]) -> str:
+        return chr(int(m[1], 16)) if len(m[1]) == 2 else m[1]
+
+    return _ESCAPE.sub(one, text)
+
+
+# Constants
+
+_PARAMETER = re.compile(r'#(?:flow|stream)\.parameter\.named<(?:"[^"]*"::)?"((?:[^"\\]|\\.)*)">')
+_RESOURCE = re.compile(r'dense_resource<"?((?:[^">\\]|\\.)*)"?>')
+
+
+CONSTANT_OPS = ("arith.constant", "flow.tensor.constant", "util.global")
+
+
+def _value(op: Any) -> Any:
+    return op.attributes.get("initial_value" if op.name == "util.global" else "value")
+
+
+def resource_key(op: Any) -> str | None:
+    """What identifies the data of a constant: the key of its resource or parameter, if any."""
+    text = str(_value(op))
+    m = _RESOURCE.match(text) or _PARAMETER.match(text)
+    return m[1] if m and m[1] != "__elided__" else None
+
+
+def _tensor(op: Any) -> tuple[tuple[int, ...], str] | None:
+    kind = op.attributes["type"].value if op.name == "util.global" else op.results[0].type
+    if not isinstance(kind, ir.RankedTensorType):
+        return None
+    return tuple(kind.shape), str(kind.element_type)
+
+
+def constant_of(op: Any, names: tuple[str, ...]) -> StoredConstant | None:
+    tensor = _tensor(op)
+    value = _value(op)
+    if tensor is None or (isinstance(value, ir.DenseElementsAttr) and value.is_splat):
+        return None
+    shape, dtype = tensor
+    kind = "global" if op.name == "util.global" else "inline"
+    if value is None:
+        kind = "derived"
+    elif m := _PARAMETER.match(str(value)):
+        kind, names = "parameter", (_unescape(m[1]), *names)
+    symbol = op.attributes["sym_name"].value if op.name == "util.global" else ""
+    name = next(iter(names), None) or resource_key(op) or symbol
+    return StoredConstant(name, shape, dtype, stored_bytes(shape, dtype), kind, names)
+
+
+def stored_bytes(shape: tuple[int, ...], dtype: str) -> int:
+    """Bytes of a dense tensor: i4 is packed two a byte, i1 takes a byte."""
+    return (prod(shape) * bit_width(dtype) + 7) // 8
+
+
+def bit_width(dtype: str) -> int:
+    """Bits that one stored element takes."""
+    m = re.search(r"\d+", dtype)
+    bits = max(int(m[0]), 1) if m else 64  # `index`
+    return 8 if bits == 1 else 2 * bits if dtype.startswith("complex") else bits
