@@ -1,0 +1,142 @@
+"""The BERT encoder (Devlin et al. 2019) as pure functions over a nested dict of parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+EPSILON = 1e-12  # of the layer norms
+MASKED = -10000.0  # added to the score of a padding token, as in the original
+
+
+def encode(
+    params: Any, input_ids: jax.Array, attention_mask: jax.Array, *, heads: int
+) -> jax.Array:
+    """Token ids and mask i32[b, s] -> last hidden states f32[b, s, h]; every token has type 0."""
+    with jax.named_scope("embeddings"):
+        tables = params["embeddings"]
+        x = tables["word"]["embedding"][input_ids]
+        x = x + tables["position"]["embedding"][: input_ids.shape[1]]
+        x = layer_norm(tables["norm"], x + tables["token_type"]["embedding"][0])
+    bias = (1.0 - attention_mask[:, None, None, :].astype(jnp.float32)) * MASKED
+    with jax.named_scope("encoder"):
+        for i in range(len(params["encoder"])):
+            with jax.named_scope(f"layer{i}"):
+                x = layer(params["encoder"][f"layer{i}"], x, bias, heads)
+    return x
+
+
+def layer(params: Any, x: jax.Array, bias: jax.Array, heads: int) -> jax.Array:
+    """One transformer block, norms behind the residual sums; x f32[b, s, h], bias f32[b, 1, 1, s]."""
+    with jax.named_scope("attention"):
+        x = layer_norm(
+            params["attention"]["norm"], x + attention(params["attention"], x, bias, heads)
+        )
+    with jax.named_scope("mlp"):
+        inner = gelu(dense(params["mlp"]["up"], x, "up"))
+        return layer_norm(params["mlp"]["norm"], x + dense(params["mlp"]["down"], inner, "down"))
+
+
+def attention(params: Any, x: jax.Array, bias: jax.Array, heads: int) -> jax.Array:
+    """Multi-head self-attention with its output projection."""
+    b, s, h = x.shape
+
+    def split(name: str) -> jax.Array:
+        return dense(params[name], x, name).reshape(b, s, heads, h // heads)
+
+    query, key, value = split("query"), split("key"), split("value")
+    with jax.named_scope("scores"):
+        scores = jnp.einsum("bqnd,bknd->bnqk", query, key) / math.sqrt(h // heads)
+    weights = jax.nn.softmax(scores + bias, axis=-1)
+    with jax.named_scope("context"):
+        context = jnp.einsum("bnqk,bknd->bqnd", weights, value).reshape(b, s, h)
+    return dense(params["output"], context, "output")
+
+
+def dense(params: Any, x: jax.Array, name: str) -> jax.Array:
+    with jax.named_scope(name):
+        y: jax.Array = x @ params["kernel"] + params["bias"]
+    return y
+
+
+def gelu(x: jax.Array) -> jax.Array:
+    """x * Phi(x), with the error function itself, not its tanh approximation."""
+    return 0.5 * x * (1.0 + jax.lax.erf(x / math.sqrt(2.0)))
+
+
+def layer_norm(params: Any, x: jax.Array) -> jax.Array:
+    with jax.named_scope("norm"):
+        centred = x - x.mean(axis=-1, keepdims=True)
+        variance = jnp.square(centred).mean(axis=-1, keepdims=True)
+        normal = centred * jax.lax.rsqrt(variance + EPSILON)
+        y: jax.Array = normal * params["scale"] + params["bias"]
+    return y
+
+
+def random_parameters(
+    *, layers: int, hidden: int, vocabulary: int, positions: int, seed: int
+) -> dict[str, Any]:
+    """Parameters of a smaller encoder, in the flat names of `from_checkpoint`'s result."""
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) / math.sqrt(shape[0])).astype(np.float32)
+
+    def norm(path: str) -> dict[str, np.ndarray]:
+        scale = 1 + 0.1 * rng.standard_normal(hidden)
+        bias = 0.1 * rng.standard_normal(hidden)
+        return {f"{path}/scale": scale.astype(np.float32), f"{path}/bias": bias.astype(np.float32)}
+
+    rows = {"word": vocabulary, "position": positions, "token_type": 2}
+    flat = {f"embeddings/{name}/embedding": normal(hidden, n).T.copy() for name, n in rows.items()}
+    flat |= norm("embeddings/norm")
+    for i in range(layers):
+        at = f"encoder/layer{i}"
+        for name in ("query", "key", "value", "output"):
+            flat[f"{at}/attention/{name}/kernel"] = normal(hidden, hidden)
+            flat[f"{at}/attention/{name}/bias"] = 0.1 * normal(1, hidden)[0]
+        flat |= norm(f"{at}/attention/norm") | norm(f"{at}/mlp/norm")
+        for name, shape in {"up": (hidden, 4 * hidden), "down": (4 * hidden, hidden)}.items():
+            flat[f"{at}/mlp/{name}/kernel"] = normal(*shape)
+            flat[f"{at}/mlp/{name}/bias"] = 0.1 * normal(1, shape[1])[0]
+    return flat
+
+
+def from_checkpoint(tensors: Mapping[str, np.ndarray], layers: int) -> dict[str, np.ndarray]:
+    """Flat parameters from a Hugging Face BERT checkpoint; linear weights become [in, out]."""
+    flat: dict[str, np.ndarray] = {}
+    for kind in ("word", "position", "token_type"):
+        name = f"embeddings.{kind}_embeddings.weight"
+        flat[f"embeddings/{kind}/embedding"] = np.asarray(tensors[name], np.float32)
+    flat |= _norm("embeddings/norm", tensors, "embeddings.LayerNorm")
+    for i in range(layers):
+        theirs, ours = f"encoder.layer.{i}", f"encoder/layer{i}"
+        for name in ("query", "key", "value"):
+            flat |= _dense(f"{ours}/attention/{name}", tensors, f"{theirs}.attention.self.{name}")
+        flat |= _dense(f"{ours}/attention/output", tensors, f"{theirs}.attention.output.dense")
+        flat |= _norm(f"{ours}/attention/norm", tensors, f"{theirs}.attention.output.LayerNorm")
+        flat |= _dense(f"{ours}/mlp/up", tensors, f"{theirs}.intermediate.dense")
+        flat |= _dense(f"{ours}/mlp/down", tensors, f"{theirs}.output.dense")
+        flat |= _norm(f"{ours}/mlp/norm", tensors, f"{theirs}.output.LayerNorm")
+    return flat
+
+
+def _dense(path: str, tensors: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    kernel = np.ascontiguousarray(tensors[f"{name}.weight"].T, np.float32)
+    return {
+        f"{path}/kernel": kernel,
+        f"{path}/bias": np.asarray(tensors[f"{name}.bias"], np.float32),
+    }
+
+
+def _norm(path: str, tensors: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    scale, bias = tensors[f"{name}.weight"], tensors[f"{name}.bias"]
+    return {
+        f"{path}/scale": np.asarray(scale, np.float32),
+        f"{path}/bias": np.asarray(bias, np.float32),
+    }

@@ -1,0 +1,19 @@
+"""Libraries that only the built-in models need, imported when a model asks for them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from jq.errors import UserError
+
+
+def need(module: str) -> Any:
+    """The imported `module`, or a `UserError` that names the extra it comes with."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"this model needs the Python package {(error.name or module).partition('.')[0]}",
+            hint='pip install "jaxq[examples]"',
+        ) from error

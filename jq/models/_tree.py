@@ -1,0 +1,37 @@
+"""Nested dicts of parameters (also as one dict with `/` in its names), and specs of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"a/b": x}` -> `{"a": {"b": x}}`."""
+    tree: dict[str, Any] = {}
+    for path, leaf in flat.items():
+        *parents, last = path.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = leaf
+    return tree
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, np.ndarray]:
+    """`{"a": {"b": x}}` -> `{"a/b": x}`, leaves as NumPy arrays."""
+    flat: dict[str, np.ndarray] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{name}/")
+        else:
+            flat[prefix + name] = np.asarray(value)
+    return flat
+
+
+def spec(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    """Shape and type of an input."""
+    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]

