@@ -170,7 +170,7 @@ _FLOAT = {"addf", "subf", "mulf", "divf", "negf", "maximumf", "minimumf", "maxnu
 
 
 def kernel_products(body: Iterable[Any]) -> tuple[Product, ...]:
-    """The products in the body of a ready-made kernel: instructions, and multiply-adds on vectors."""
+    """Products in the body of a ready-made kernel: instructions, multiply-adds on vectors."""
     found: dict[Product, None] = {}
     for op in body:
         if op.name == "llvm.call_intrinsic":

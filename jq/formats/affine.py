@@ -23,9 +23,7 @@ from jq.formats.numpy_ops import NUMPY
 from jq.formats.packing import pack, packed_shape, unpack
 
 F32 = np.float32
-SMALLEST_NORMAL = (
-    2.0**-126
-)  # below it a scale would be subnormal, which some devices flush to 0
+SMALLEST_NORMAL = 2.0**-126  # below it a scale would be subnormal, which some devices flush to 0
 
 
 class Affine(Format):
@@ -59,13 +57,9 @@ class Affine(Format):
         checks.check_choice(enc, "scale type", enc.scale_type, checks.SCALE_TYPES)
         checks.check_options(enc, {"divisor": ("absmax/127", "absmax/127.5")})
         if enc.options and enc.scheme == "asymmetric":
-            raise FormatError(
-                f"{enc.format}: `divisor` belongs to the symmetric scheme"
-            )
+            raise FormatError(f"{enc.format}: `divisor` belongs to the symmetric scheme")
 
-    def storage(
-        self, enc: Encoding
-    ) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         """`codes` (packed), `scale`, and in the asymmetric scheme `zero_point` (packed alike)."""
         parts = {
             "codes": (packed_shape(enc.shape, self.bits), self.code_type),
@@ -84,9 +78,7 @@ class Affine(Format):
         grid = enc.grid
         if enc.scheme == "symmetric":
             extent = ops.maximum(ops.abs(lo), ops.abs(hi))
-            steps = 2.0 ** (self.bits - 1) - (
-                1 if _divisor(enc) == "absmax/127" else 0.5
-            )
+            steps = 2.0 ** (self.bits - 1) - (1 if _divisor(enc) == "absmax/127" else 0.5)
         else:
             zero = full(ops, 0, grid, F32)
             extent = ops.sub(ops.maximum(hi, zero), ops.minimum(lo, zero))
@@ -97,16 +89,13 @@ class Affine(Format):
         extent = ops.select(is_zero, divisor, extent)
         return ops.div(extent, divisor), ops.div(divisor, extent)
 
-    def _zero_point(
-        self, ops: ArrayOps, lo: Array, scale: Array, enc: Encoding
-    ) -> Array | None:
+    def _zero_point(self, ops: ArrayOps, lo: Array, scale: Array, enc: Encoding) -> Array | None:
         if enc.scheme == "symmetric":
             return None
         half = 1 << (self.bits - 1)
         shift = half if self.unsigned else 0
         bound = {
-            k: full(ops, v + shift, enc.grid, F32)
-            for k, v in (("lo", -half), ("hi", half - 1))
+            k: full(ops, v + shift, enc.grid, F32) for k, v in (("lo", -half), ("hi", half - 1))
         }
         lo = ops.minimum(lo, full(ops, 0, enc.grid, F32))
         x = ops.sub(bound["lo"], ops.div(lo, scale))
@@ -123,9 +112,7 @@ class Affine(Format):
             lo, hi: smallest and largest value of every block, shape `enc.grid`.
         """
         lo, hi = (np.asarray(v, F32).reshape(enc.grid) for v in (lo, hi))
-        scale = NUMPY.convert(
-            self._range_to_scale(NUMPY, lo, hi, enc)[0], enc.scale_type
-        )
+        scale = NUMPY.convert(self._range_to_scale(NUMPY, lo, hi, enc)[0], enc.scale_type)
         if not np.isfinite(scale.astype(F32)).all():
             raise FormatError(
                 f"{enc.format}: a range gives a scale beyond {enc.scale_type}",
@@ -145,9 +132,7 @@ class Affine(Format):
         enc: Encoding,
     ) -> np.ndarray:
         """Codes of `enc.shape` with given parameters of `enc.grid`, see `quantize_static`."""
-        return np.asarray(
-            self.quantize_static(NUMPY, x, np.asarray(scale, F32), zero_point, enc)
-        )
+        return np.asarray(self.quantize_static(NUMPY, x, np.asarray(scale, F32), zero_point, enc))
 
     def quantize_static(
         self,
@@ -167,9 +152,7 @@ class Affine(Format):
         x = ops.convert(x, F32)
         return self._to_codes(ops, ops.div(x, expand(ops, scale, enc)), zero_point, enc)
 
-    def quantize_dynamic(
-        self, ops: ArrayOps, x: Array, enc: Encoding
-    ) -> dict[str, Array]:
+    def quantize_dynamic(self, ops: ArrayOps, x: Array, enc: Encoding) -> dict[str, Array]:
         """Values `codes`, `scale` and (asymmetric) `zero_point` with parameters of `x` itself.
 
         `saturate(round_half_even(x * inv) + zero_point)`, `inv` one division per block. A block
@@ -182,9 +165,7 @@ class Affine(Format):
         hi = reduce_blocks(ops, ops.reduce_max, x, enc)
         scale, inverse = self._range_to_scale(ops, lo, hi, enc)
         zero_point = self._zero_point(ops, lo, scale, enc)
-        codes = self._to_codes(
-            ops, ops.mul(x, expand(ops, inverse, enc)), zero_point, enc
-        )
+        codes = self._to_codes(ops, ops.mul(x, expand(ops, inverse, enc)), zero_point, enc)
         values = {"codes": codes, "scale": scale}
         return values if zero_point is None else values | {"zero_point": zero_point}
 
@@ -239,9 +220,7 @@ class Affine(Format):
         """Signed zero points, i32 of `enc.grid`; None in the symmetric scheme."""
         if enc.scheme == "symmetric":
             return None
-        return ops.convert(
-            unpack(ops, parts["zero_point"], enc.grid, self.bits), np.int32
-        )
+        return ops.convert(unpack(ops, parts["zero_point"], enc.grid, self.bits), np.int32)
 
     def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
         self.check(enc)

@@ -62,9 +62,7 @@ def pad_to(ops: ArrayOps, x: Array, shape: tuple[int, ...]) -> Array:
     if have == shape:
         return x
     zero = ops.constant(np.zeros((), ops.dtype(x)))
-    return ops.pad(
-        x, zero, [0] * len(shape), [n - m for n, m in zip(shape, have, strict=True)]
-    )
+    return ops.pad(x, zero, [0] * len(shape), [n - m for n, m in zip(shape, have, strict=True)])
 
 
 def reduce_blocks(ops: ArrayOps, reduce: Any, x: Array, enc: Encoding) -> Array:

@@ -30,17 +30,13 @@ def check_options(enc: Encoding, allowed: Mapping[str, Sequence[str]]) -> None:
 
 def check_not_empty(enc: Encoding) -> None:
     if math.prod(enc.shape) == 0:
-        raise FormatError(
-            f"{enc.format} cannot hold an empty tensor of shape {enc.shape}"
-        )
+        raise FormatError(f"{enc.format} cannot hold an empty tensor of shape {enc.shape}")
 
 
 def as_finite_float32(x: np.ndarray, enc: Encoding) -> np.ndarray:
     """`x` in float32; a wrong shape, NaN, inf, or a value beyond float32 is refused."""
     if x.shape != enc.shape:
-        raise FormatError(
-            f"array of shape {x.shape} for an encoding of shape {enc.shape}"
-        )
+        raise FormatError(f"array of shape {x.shape} for an encoding of shape {enc.shape}")
     with np.errstate(over="ignore"):
         values = np.asarray(x, np.float32)
     if not np.isfinite(values).all():

@@ -15,9 +15,7 @@ def _ufunc(function: Callable[..., Any]) -> Callable[[Any, Dense, Dense], Dense]
 
     def apply(_: Any, a: Dense, b: Dense) -> Dense:
         if a.dtype != b.dtype or a.shape != b.shape:
-            raise TypeError(
-                f"operands differ: {a.dtype}{a.shape} and {b.dtype}{b.shape}"
-            )
+            raise TypeError(f"operands differ: {a.dtype}{a.shape} and {b.dtype}{b.shape}")
         with np.errstate(all="ignore"):
             return np.asarray(function(a, b))
 
@@ -63,9 +61,7 @@ class NumpyOps:
 
     def bitcast(self, x: Dense, dtype: Any) -> Dense:
         if np.dtype(dtype).itemsize != x.dtype.itemsize:
-            raise TypeError(
-                f"bitcast from {x.dtype} to {np.dtype(dtype)} changes the width"
-            )
+            raise TypeError(f"bitcast from {x.dtype} to {np.dtype(dtype)} changes the width")
         return x.view(dtype)
 
     def reshape(self, x: Dense, shape: Sequence[int]) -> Dense:
@@ -84,9 +80,7 @@ class NumpyOps:
     def slice(self, x: Dense, start: Sequence[int], limit: Sequence[int]) -> Dense:
         return x[tuple(slice(a, b) for a, b in zip(start, limit, strict=True))]
 
-    def pad(
-        self, x: Dense, value: Dense, low: Sequence[int], high: Sequence[int]
-    ) -> Dense:
+    def pad(self, x: Dense, value: Dense, low: Sequence[int], high: Sequence[int]) -> Dense:
         widths = list(zip(low, high, strict=True))
         return np.pad(x, widths, constant_values=value.item()) if widths else x
 

@@ -188,8 +188,10 @@ func.func private @jq_gemm(%a: tensor<8x64xi8>, %b: tensor<64xi8>) -> tensor<8x1
 }
 func.func public @main(%a: tensor<8x64xi8>, %b: tensor<64xi8>, %c: tensor<64xi8>)
     -> (tensor<8x16xi32>, tensor<8x16xi32>) {
-  %0 = func.call @jq_gemm(%a, %b) : (tensor<8x64xi8>, tensor<64xi8>) -> tensor<8x16xi32> loc("one/w")
-  %1 = func.call @jq_gemm(%a, %c) : (tensor<8x64xi8>, tensor<64xi8>) -> tensor<8x16xi32> loc("two/w")
+  %0 = func.call @jq_gemm(%a, %b)
+    : (tensor<8x64xi8>, tensor<64xi8>) -> tensor<8x16xi32> loc("one/w")
+  %1 = func.call @jq_gemm(%a, %c)
+    : (tensor<8x64xi8>, tensor<64xi8>) -> tensor<8x16xi32> loc("two/w")
   return %0, %1 : tensor<8x16xi32>, tensor<8x16xi32>
 }
 """
