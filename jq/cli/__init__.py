@@ -5,6 +5,6 @@ from __future__ import annotations
 
 def main() -> None:
     """Runs `jaxq` with the process's arguments and exits with its code."""
-    from jq.cli.app import run
+    from jq.cli.app import main as run
 
     raise SystemExit(run())

@@ -1,5 +1,65 @@
-"""The command line as a whole."""
+"""The command line as a whole: the commands in the order of `--help`, and how a run ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from jq.cli import (
+    bench,
+    calibrate,
+    compare,
+    compile,
+    doctor,
+    explain,
+    inspect,
+    listing,
+    run,
+)
+from jq.cli.failure import report
+
+app = typer.Typer(
+    name="jaxq",
+    help="Takes a JAX model and gives back a quantized program that IREE runs.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+for module in (compile, run, compare, inspect, explain, calibrate, bench, doctor):
+    module.register(app)
+app.add_typer(listing.app)
 
 
-def run() -> int:
-    return 0
+def version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"jaxq {version('jaxq')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", is_eager=True, callback=version),
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns the process's exit code.
+
+    The commands themselves report what goes wrong in them (`jq.cli.command`); what is left here
+    are mistakes in the arguments.
+    """
+    try:
+        code = typer.main.get_command(app)(arguments, prog_name="jaxq", standalone_mode=False)
+    except (typer.TyperException, typer.Abort) as error:
+        return report(error)
+    return code if isinstance(code, int) else 0

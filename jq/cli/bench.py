@@ -1,0 +1,45 @@
+"""`jaxq bench`: how fast an artifact runs here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jq.cli import options
+from jq.cli.command import command
+from jq.cli.output import Output, size
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "bench", example="jaxq bench out/ --threads 1 --against float/")(bench)
+
+
+def bench(
+    out: Output,
+    artifact: options.Artifact,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR2", help="Another artifact, measured in alternation."),
+    ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(metavar="IN.npz", help="Inputs; the recorded example by default."),
+    ] = None,
+    threads: options.Threads = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to measure.")] = 5.0,
+) -> dict[str, Any]:
+    """Measures latency (median, p90), throughput and peak memory."""
+    from jq import api
+
+    with out.progress() as progress:
+        document = api.bench(
+            artifact,
+            against=against,
+            inputs=inputs,
+            threads=threads,
+            seconds=seconds,
+            progress=progress,
+        )
+    return document

@@ -1,0 +1,67 @@
+"""What every command has in common: its options, its example, and how it ends.
+
+A command is a function `f(out, ...)` that returns the document for `--json`. `command` gives it
+`--json`, `-q`, `-v` and `--debug`, hands it an `Output`, and turns errors into exit codes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from jq.cli.failure import report
+from jq.cli.output import Output
+
+COMMON: dict[str, tuple[tuple[str, ...], str]] = {
+    "json": (("--json",), "Print the result as one JSON document."),
+    "quiet": (("-q", "--quiet"), "No progress, no notes."),
+    "verbose": (("-v", "--verbose"), "More detail, and the warnings of libraries."),
+    "debug": (("--debug",), "Show the traceback of an error."),
+}
+
+
+def command(
+    app: typer.Typer, name: str, *, example: str
+) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Adds a function to the command line; `example` is shown at the end of its help."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., None]:
+        def run(**arguments: Any) -> None:
+            out = Output(**{option: arguments.pop(option) for option in COMMON})
+            try:
+                with out.active():
+                    document = function(out, **arguments)
+                out.document(document)
+            except typer.Exit:
+                raise
+            except BaseException as error:  # KeyboardInterrupt too: every end has its code
+                raise typer.Exit(report(error, out.debug)) from error
+
+        run.__signature__ = signature_of(function)  # type: ignore[attr-defined]
+        run.__annotations__ = {
+            p.name: p.annotation for p in run.__signature__.parameters.values()
+        }  # type: ignore[attr-defined]
+        run.__doc__ = inspect.getdoc(function)
+        app.command(name, epilog=f"Example: [bold]{example}[/bold]")(run)
+        return run
+
+    return register
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """The function's own parameters without `out`, then the common options."""
+    _, *own = inspect.signature(function, eval_str=True).parameters.values()
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    common = [
+        inspect.Parameter(
+            name,
+            keyword,
+            default=False,
+            annotation=Annotated[bool, typer.Option(*flags, help=text)],
+        )
+        for name, (flags, text) in COMMON.items()
+    ]
+    return inspect.Signature([*(p.replace(kind=keyword) for p in own), *common])

@@ -1,0 +1,73 @@
+"""`jaxq compare`: a quantized program against the float model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jq.cli import options
+from jq.cli.command import command
+from jq.cli.output import Output
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "compare", example="jaxq compare my.py:model out/ --inputs samples.npz")(compare)
+
+
+def compare(
+    out: Output,
+    model: options.Model,
+    artifact: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[DIR]", show_default=False, help="An artifact; else the model is compiled."
+        ),
+    ] = None,
+    pipeline: options.Pipeline = options.DEFAULT_PIPELINE,
+    target: options.Target = options.DEFAULT_TARGET,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(metavar="IN.npz", help="Samples; the model's own evaluation set by default."),
+    ] = None,
+    layers: Annotated[bool, typer.Option("--layers", help="Also every layer.")] = False,
+    calibration: options.Calibration = None,
+    settings: options.Settings = None,
+    rules: options.Rules = None,
+) -> dict[str, Any]:
+    """Compares outputs (and layers) with the float model: SQNR, cosine, largest error, metrics."""
+    from jq import api
+    from jq.cli.models import open_model, samples
+
+    with out.progress() as progress:
+        opened = open_model(model, progress)
+        comparison = api.compare(
+            opened,
+            None if artifact is None else api.load(artifact),
+            samples(opened, inputs),
+            pipeline=pipeline,
+            target=target,
+            calibration=samples(opened, calibration),
+            settings=settings,
+            rules=rules,
+            layers=layers,
+            progress=progress,
+        )
+    document: dict[str, Any] = comparison.to_dict()
+    show(out, document)
+    return document
+
+
+def show(out: Output, document: Mapping[str, Any]) -> None:
+    columns = ("name", "shape", "sqnr_db", "cosine", "cosine_min", "max_abs_error", "match")
+    rows = [[row.get(key) for key in columns] for row in document["outputs"]]
+    out.table("outputs against float", columns, rows)
+    if document["layers"]:
+        columns = ("name", "op", "sqnr_db", "cosine")
+        rows = [[row.get(key) for key in columns] for row in document["layers"]]
+        out.table("layers, worst first", columns, sorted(rows, key=lambda row: row[2]))
+    if document["metrics"]:
+        rows = [[name, m["float"], m["quantized"]] for name, m in document["metrics"].items()]
+        out.table("metrics", ("metric", "float", "quantized"), rows)

@@ -1,0 +1,39 @@
+"""How a failure ends: one readable line on standard error, and the exit code."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import typer
+
+from jq.errors import JqError
+
+USAGE, INTERRUPTED, INTERNAL = 2, 130, 1
+
+
+def report(error: BaseException, debug: bool = False) -> int:
+    """Prints what went wrong and returns the exit code that says whose fault it was."""
+    code, message = classify(error)
+    if debug:
+        traceback.print_exception(error, file=sys.stderr)
+    print(f"jaxq: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def classify(error: BaseException) -> tuple[int, str]:
+    """Exit code and message of an error."""
+    match error:
+        case JqError():
+            return error.exit_code, f"error: {error}"
+        case KeyboardInterrupt() | typer.Abort():
+            return INTERRUPTED, "interrupted; nothing was written"
+        case typer.TyperException():
+            return error.exit_code, f"error: {error.format_message()} (see --help)"
+        case OSError():
+            where = f": {error.filename}" if error.filename else ""
+            return USAGE, f"error: {error.strerror or error}{where}"
+        case MemoryError():
+            return INTERNAL, "error: out of memory"
+    kind = type(error).__name__
+    return INTERNAL, f"internal error: {kind}: {error}; --debug shows the traceback"

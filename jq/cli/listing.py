@@ -1,0 +1,64 @@
+"""`jaxq list`: the formats, pipelines, targets and models that there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from jq.cli.command import command
+from jq.cli.output import Output
+
+app = typer.Typer(name="list", help="Lists formats, pipelines, targets or models.")
+
+
+def formats(out: Output) -> dict[str, Any]:
+    """Lists the number formats."""
+    from jq.formats import Format
+
+    rows = [
+        {"name": name, "description": each.description}
+        for name, each in sorted(Format.registry.items())
+    ]
+    return show(out, "formats", rows)
+
+
+def pipelines(out: Output) -> dict[str, Any]:
+    """Lists the pipelines."""
+    return show(out, "pipelines", toml_files("pipelines"))
+
+
+def targets(out: Output) -> dict[str, Any]:
+    """Lists the targets."""
+    return show(out, "targets", toml_files("targets"))
+
+
+def models(out: Output) -> dict[str, Any]:
+    """Lists the built-in models, to be used as jq.models:NAME."""
+    from jq.models import describe
+
+    rows = [{"name": name, "description": text} for name, text in describe().items()]
+    return show(out, "models", rows)
+
+
+for function in (formats, pipelines, targets, models):
+    name = function.__name__
+    command(app, name, example=f"jaxq list {name}")(function)
+
+
+def toml_files(kind: str) -> list[dict[str, Any]]:
+    """Name and description of each of our data files."""
+    import tomllib
+
+    from jq.data import data_file, data_names
+
+    return [
+        {"name": name, "description": tomllib.loads(text).get("description", "")}
+        for name in data_names(kind)
+        for text in [data_file(kind, name).read_text()]
+    ]
+
+
+def show(out: Output, kind: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    out.table(kind, ("name", "description"), [[r["name"], r["description"]] for r in rows])
+    return {kind: rows}

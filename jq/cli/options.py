@@ -1,0 +1,54 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        show_default=False,
+        help="`package.module:name` or `file.py:name` (a jq.Model, or a function that returns "
+        "one), a .mlir, .mlirbc or .jaxexport file.",
+    ),
+]
+Artifact = Annotated[
+    Path, typer.Argument(metavar="DIR", show_default=False, help="What `jaxq compile` wrote.")
+]
+Pipeline = Annotated[
+    str, typer.Option("--pipeline", "-p", metavar="NAME", help="A name, or a path to a .toml file.")
+]
+Target = Annotated[
+    str, typer.Option("--target", "-t", metavar="NAME", help="A name, or a path to a .toml file.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be given several times."),
+]
+Rules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rule",
+        metavar="'PATTERN: KEY=VALUE, ...'",
+        help="Settings for the ops whose name matches; the first match wins. "
+        "May be given several times.",
+    ),
+]
+Calibration = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.npz", help="Calibration samples; the model's own by default."),
+]
+RangesFile = Annotated[
+    Path | None,
+    typer.Option("--ranges", metavar="FILE.json", help="Ranges that `jaxq calibrate` wrote."),
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Worker threads; all cores by default.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run wrote there.")]
+DEFAULT_PIPELINE = "int8-dynamic"
+DEFAULT_TARGET = "llvm-cpu"

@@ -1,0 +1,147 @@
+"""What a command prints, and where.
+
+A result goes to standard output: tables for people, or with `--json` one document for programs and
+nothing else. Progress, notes and warnings go to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+
+Progress = Callable[[str, float | None], None]
+"""Told the name of what runs now and the share of it that is done (None: not known)."""
+
+PIPE_WIDTH = 200  # columns of a table that goes to a file; nothing is cut off
+
+
+@dataclass
+class Output:
+    """The common options of every command and the two consoles that follow from them."""
+
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    debug: bool = False
+    stdout: TextIO = field(default_factory=lambda: sys.stdout)
+
+    def __post_init__(self) -> None:
+        self.errors = console(sys.stderr)
+        self.tables = self.errors if self.json else console(self.stdout)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Keeps standard output free of everything else, and shows our warnings as lines."""
+        with warnings.catch_warnings(), redirect_stdout(sys.stderr if self.json else self.stdout):
+            warnings.showwarning = self._warn
+            yield
+
+    def _warn(self, message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        # A library's warnings are for developers; ours (UserWarning) are for the user.
+        if self.verbose or (issubclass(category, UserWarning) and not self.quiet):
+            self.errors.print(f"warning: {message}", markup=False, highlight=False)
+
+    def document(self, value: Any) -> None:
+        """The result as JSON; what JSON has no number for (inf, nan) becomes null."""
+        if self.json:
+            print(json.dumps(plain(value), indent=2, allow_nan=False), file=self.stdout)
+
+    def line(self, text: str) -> None:
+        """A line of the result."""
+        self.tables.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """A line beside the result, which `-q` leaves out."""
+        if not self.quiet:
+            self.errors.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """A table of the result; numbers are right-aligned."""
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        for index, name in enumerate(columns):
+            numeric = all(isinstance(row[index], int | float | None) for row in rows)
+            table.add_column(name, justify="right" if rows and numeric else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(cell(value) for value in row))
+        self.tables.print(table, markup=False, highlight=False)
+
+    @contextmanager
+    def progress(self) -> Iterator[Progress]:
+        """A bar while the block runs, as lines when standard error is not a terminal."""
+        if self.quiet:
+            yield lambda stage, share: None
+        elif self.errors.is_terminal:
+            with bar(self.errors) as update:
+                yield update
+        else:
+            yield self._stage_lines()
+
+    def _stage_lines(self) -> Progress:
+        seen: list[str] = []
+
+        def update(stage: str, share: float | None) -> None:
+            if seen[-1:] != [stage]:
+                seen.append(stage)
+                self.note(f"{stage} ...")
+
+        return update
+
+
+def console(stream: TextIO) -> Console:
+    return Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH)
+
+
+@contextmanager
+def bar(errors: Console) -> Iterator[Progress]:
+    """A spinner, the stage, how far it is and how long it has taken."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=errors, transient=True) as progress:
+        task = progress.add_task("", total=None)
+
+        def update(stage: str, share: float | None) -> None:
+            if progress.tasks[0].description != stage:
+                progress.reset(task, description=stage)
+            progress.update(task, total=None if share is None else 1.0, completed=share or 0.0)
+
+        yield update
+
+
+def cell(value: Any) -> str:
+    """A value as a person reads it in a table."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)
+
+
+def plain(value: Any) -> Any:
+    """`value` in the types of JSON: NumPy's scalars become Python's, inf and nan become None."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def size(count: int) -> str:
+    """Bytes for people: 1.5 MB is 1,500,000 bytes."""
+    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count} B"

@@ -1,0 +1,47 @@
+"""`jaxq run`: one call of an artifact, from file to file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jq.cli import options
+from jq.cli.command import command
+from jq.cli.output import Output
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "run", example="jaxq run out/ --inputs in.npz --outputs out.npz")(run)
+
+
+def run(
+    out: Output,
+    artifact: options.Artifact,
+    inputs: Annotated[Path, typer.Option(metavar="IN.npz", help="One array per input.")],
+    outputs: Annotated[Path, typer.Option(metavar="OUT.npz", help="One array per output.")],
+    threads: options.Threads = None,
+) -> dict[str, Any]:
+    """Runs an artifact on the arrays of a file."""
+    from jq import api
+    from jq.cli import files, npz
+
+    files.check_parent(outputs)
+    with out.progress() as progress:
+        progress("load", None)
+        compiled = api.load(artifact, threads=threads)
+        arrays = npz.read_exact(inputs, compiled.inputs)
+        progress("run", None)
+        results = compiled.call_flat(arrays)
+    named = {spec.name: array for spec, array in zip(compiled.outputs, results, strict=True)}
+    npz.write(outputs, named)
+    rows = [(name, str(array.dtype), str(array.shape)) for name, array in named.items()]
+    out.table(str(outputs), ("output", "type", "shape"), rows)
+    return {
+        "outputs": [
+            {"name": name, "dtype": dtype, "shape": list(named[name].shape)}
+            for name, dtype, _ in rows
+        ],
+        "path": str(outputs),
+    }
