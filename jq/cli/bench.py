@@ -9,7 +9,7 @@ import typer
 
 from jq.cli import options
 from jq.cli.command import command
-from jq.cli.output import Output, size
+from jq.cli.output import Output
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +34,7 @@ def bench(
     from jq import api
 
     with out.progress() as progress:
-        document = api.bench(
+        return api.bench(
             artifact,
             against=against,
             inputs=inputs,
@@ -42,4 +42,3 @@ def bench(
             seconds=seconds,
             progress=progress,
         )
-    return document

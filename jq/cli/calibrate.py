@@ -37,9 +37,7 @@ def calibrate(
     files.check_parent(output)
     with out.progress() as progress:
         opened = open_model(model, progress)
-        ranges = api.calibrate(
-            opened, samples(opened, data), settings=settings, progress=progress
-        )
+        ranges = api.calibrate(opened, samples(opened, data), settings=settings, progress=progress)
         with files.written_whole(output) as temporary:
             ranges.save(temporary)
     out.line(f"wrote {output}")

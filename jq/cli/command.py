@@ -40,11 +40,10 @@ def command(
             except BaseException as error:  # KeyboardInterrupt too: every end has its code
                 raise typer.Exit(report(error, out.debug)) from error
 
-        run.__signature__ = signature_of(function)  # type: ignore[attr-defined]
-        run.__annotations__ = {
-            p.name: p.annotation for p in run.__signature__.parameters.values()
-        }  # type: ignore[attr-defined]
-        run.__doc__ = inspect.getdoc(function)
+        signature = signature_of(function)
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+        run.__doc__ = " ".join((function.__doc__ or "").split())
         app.command(name, epilog=f"Example: [bold]{example}[/bold]")(run)
         return run
 

@@ -61,13 +61,11 @@ def compare(
 
 
 def show(out: Output, document: Mapping[str, Any]) -> None:
-    columns = ("name", "shape", "sqnr_db", "cosine", "cosine_min", "max_abs_error", "match")
-    rows = [[row.get(key) for key in columns] for row in document["outputs"]]
-    out.table("outputs against float", columns, rows)
+    columns: tuple[str, ...] = ("name", "shape", "sqnr_db", "cosine", "cosine_min")
+    out.table("against float", (*columns, "max_abs_error", "match"), document["outputs"])
     if document["layers"]:
-        columns = ("name", "op", "sqnr_db", "cosine")
-        rows = [[row.get(key) for key in columns] for row in document["layers"]]
-        out.table("layers, worst first", columns, sorted(rows, key=lambda row: row[2]))
+        worst_first = sorted(document["layers"], key=lambda layer: layer["sqnr_db"])
+        out.table("layers, worst first", ("name", "op", "sqnr_db", "cosine"), worst_first)
     if document["metrics"]:
-        rows = [[name, m["float"], m["quantized"]] for name, m in document["metrics"].items()]
-        out.table("metrics", ("metric", "float", "quantized"), rows)
+        metrics = [{"metric": name, **values} for name, values in document["metrics"].items()]
+        out.table("metrics", ("metric", "float", "quantized"), metrics)

@@ -31,7 +31,8 @@ def compile_model(
     emit: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="LEVEL", help="Also write the module at this level: float, qdq, integer, target."
+            metavar="LEVEL",
+            help="Also write the module at this level: float, qdq, integer, target.",
         ),
     ] = None,
     force: options.Force = False,
@@ -67,9 +68,8 @@ def show(out: Output, report: dict[str, Any], audit: dict[str, Any]) -> None:
     if out.quiet:
         return
     if audit["float_ops"]:
-        rows = [(op["name"], op["op"], op["reason"]) for op in audit["float_ops"]]
-        out.table("stays float", ("name", "op", "reason"), rows)
-    rows = [(name, f"{seconds:.1f} s") for name, seconds in report["seconds"].items()]
-    out.table("time", ("stage", "time"), rows)
+        out.table("stays float", ("name", "op", "reason"), audit["float_ops"])
+    times = [{"stage": name, "seconds": round(s, 2)} for name, s in report["seconds"].items()]
+    out.table("time", ("stage", "seconds"), times)
     stored = audit["module_bytes"] + audit["parameter_bytes"]
     out.line(f"stored {size(stored)}, float parameters {size(audit['float_parameter_bytes'])}")

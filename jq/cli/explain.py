@@ -43,7 +43,7 @@ def explain(
         )
     document: dict[str, Any] = plan.to_dict()
     columns = ("name", "op", "decision", "weights", "activations", "reason")
-    out.table("plan", columns, [[row[key] for key in columns] for row in document["ops"]])
+    out.table("plan", columns, document["ops"])
     for rule in document["unused_rules"]:
         out.note(f"rule {rule!r} matches nothing")
     return document

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 
@@ -14,6 +15,9 @@ USAGE, INTERRUPTED, INTERNAL = 2, 130, 1
 
 def report(error: BaseException, debug: bool = False) -> int:
     """Prints what went wrong and returns the exit code that says whose fault it was."""
+    if isinstance(error, BrokenPipeError):  # `jaxq ... | head`: the reader has what it wanted
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (for Python's own flush at exit)
+        return INTERNAL
     code, message = classify(error)
     if debug:
         traceback.print_exception(error, file=sys.stderr)

@@ -36,43 +36,31 @@ def inspect(
 
 
 def show(out: Output, audit: Mapping[str, Any]) -> None:
-    out.table(
-        "weights",
-        ("name", "shape", "format", "granularity", "stored", "float"),
-        [
-            (
-                w["name"],
-                "x".join(map(str, w["shape"])),
-                w["format"],
-                w["granularity"],
-                size(w["stored_bytes"]),
-                size(w["float_bytes"]),
-            )
-            for w in audit["weights"]
-        ],
+    columns: tuple[str, ...] = (
+        "name",
+        "shape",
+        "format",
+        "granularity",
+        "stored_bytes",
+        "float_bytes",
     )
+    out.table("weights", columns, audit["weights"])
     columns = ("name", "op", "lhs", "rhs", "acc", "kernel")
-    rows = [[c[key] for key in columns] for c in audit["contractions"]]
-    out.table("contractions", columns, rows)
+    out.table("contractions", columns, audit["contractions"])
     if audit["float_ops"]:
-        columns = ("name", "op", "reason")
-        out.table("stays float", columns, [[f[key] for key in columns] for f in audit["float_ops"]])
-    types = Counter(f"{c['lhs']} x {c['rhs']} -> {c['acc']}" for c in audit["contractions"])
-    out.line("contractions: " + (", ".join(f"{n} {t}" for t, n in types.items()) or "none"))
-    stored = audit["module_bytes"] + audit["parameter_bytes"]
-    share = stored / max(audit["float_parameter_bytes"], 1)
+        out.table("stays float", ("name", "op", "reason"), audit["float_ops"])
+    counts = Counter(f"{c['lhs']} x {c['rhs']} -> {c['acc']}" for c in audit["contractions"])
+    out.line("contractions: " + (", ".join(f"{n} {t}" for t, n in counts.items()) or "none"))
+    total = audit["module_bytes"] + audit["parameter_bytes"]
+    share = total / max(audit["float_parameter_bytes"], 1)
     out.line(
         f"stored: module {size(audit['module_bytes'])} + parameters "
-        f"{size(audit['parameter_bytes'])} = {size(stored)}, "
+        f"{size(audit['parameter_bytes'])} = {size(total)}, "
         f"{share:.3f} of {size(audit['float_parameter_bytes'])} of float parameters"
     )
 
 
 def show_gguf(out: Output, description: dict[str, Any]) -> dict[str, Any]:
     """The tensors of a GGUF file."""
-    rows = [
-        (t["name"], "x".join(map(str, t["shape"])), t["format"], size(t["stored_bytes"]))
-        for t in description["tensors"]
-    ]
-    out.table("tensors", ("name", "shape", "format", "stored"), rows)
+    out.table("tensors", ("name", "shape", "format", "stored_bytes"), description["tensors"])
     return description

@@ -35,9 +35,9 @@ def targets(out: Output) -> dict[str, Any]:
 
 def models(out: Output) -> dict[str, Any]:
     """Lists the built-in models, to be used as jq.models:NAME."""
-    from jq.models import describe
+    from jq.models import names
 
-    rows = [{"name": name, "description": text} for name, text in describe().items()]
+    rows = [{"name": name, "description": text} for name, text in names().items()]
     return show(out, "models", rows)
 
 
@@ -60,5 +60,5 @@ def toml_files(kind: str) -> list[dict[str, Any]]:
 
 
 def show(out: Output, kind: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    out.table(kind, ("name", "description"), [[r["name"], r["description"]] for r in rows])
+    out.table(kind, ("name", "description"), rows)
     return {kind: rows}

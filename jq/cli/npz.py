@@ -29,11 +29,11 @@ class Spec(Protocol):
 def read(path: Path) -> dict[str, np.ndarray]:
     """All arrays of a file. Damaged files and pickled objects are refused."""
     try:
-        file = np.load(path, allow_pickle=False)
-        if not isinstance(file, np.lib.npyio.NpzFile):
-            raise UserError("one array, not an .npz file", location=str(path), hint="use np.savez")
-        with file:
-            return {name: file[name] for name in file.files}
+        with path.open("rb") as stream, zipfile.ZipFile(stream) as members:
+            names = [name.removesuffix(".npy") for name in members.namelist()]
+            stream.seek(0)
+            with np.load(stream, allow_pickle=False) as file:
+                return {name: np.asarray(file[name]) for name in names}
     except FileNotFoundError:
         raise UserError(f"no such file: {path}") from None
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:

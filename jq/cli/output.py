@@ -10,13 +10,14 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 Progress = Callable[[str, float | None], None]
 """Told the name of what runs now and the share of it that is done (None: not known)."""
@@ -42,6 +43,7 @@ class Output:
     def active(self) -> Iterator[None]:
         """Keeps standard output free of everything else, and shows our warnings as lines."""
         with warnings.catch_warnings(), redirect_stdout(sys.stderr if self.json else self.stdout):
+            warnings.simplefilter("default")
             warnings.showwarning = self._warn
             yield
 
@@ -57,6 +59,8 @@ class Output:
 
     def line(self, text: str) -> None:
         """A line of the result."""
+        if self.json and self.quiet:
+            return
         self.tables.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
@@ -64,15 +68,19 @@ class Output:
         if not self.quiet:
             self.errors.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """A table of the result; numbers are right-aligned."""
+    def table(
+        self, title: str, columns: Sequence[str], records: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """A table of the result, one row a record; columns of numbers are right-aligned."""
+        if self.json and self.quiet:
+            return
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-        for index, name in enumerate(columns):
-            numeric = all(isinstance(row[index], int | float | None) for row in rows)
-            table.add_column(name, justify="right" if rows and numeric else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(cell(value) for value in row))
-        self.tables.print(table, markup=False, highlight=False)
+        for name in columns:
+            numeric = all(isinstance(r.get(name), int | float | None) for r in records)
+            table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        for record in records:
+            table.add_row(*(Text(cell(record.get(name))) for name in columns))
+        self.tables.print(table)
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
@@ -123,6 +131,8 @@ def cell(value: Any) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, list | tuple):  # a shape
+        return "x".join(map(str, value))
     return str(value)
 
 

@@ -36,12 +36,9 @@ def run(
         results = compiled.call_flat(arrays)
     named = {spec.name: array for spec, array in zip(compiled.outputs, results, strict=True)}
     npz.write(outputs, named)
-    rows = [(name, str(array.dtype), str(array.shape)) for name, array in named.items()]
-    out.table(str(outputs), ("output", "type", "shape"), rows)
-    return {
-        "outputs": [
-            {"name": name, "dtype": dtype, "shape": list(named[name].shape)}
-            for name, dtype, _ in rows
-        ],
-        "path": str(outputs),
-    }
+    rows = [
+        {"name": name, "dtype": array.dtype.name, "shape": list(array.shape)}
+        for name, array in named.items()
+    ]
+    out.table(str(outputs), ("name", "dtype", "shape"), rows)
+    return {"path": str(outputs), "outputs": rows}

@@ -1,0 +1,76 @@
+"""The command line from outside."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from jq.cli.app import main
+from jq.data import data_names
+
+Captured = pytest.CaptureFixture[str]
+COMMANDS = ["compile", "run", "compare", "inspect", "explain", "calibrate", "bench", "doctor"]
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *(f"list {k}" for k in ("formats", "models"))])
+def test_every_command_has_help_with_an_example(name: str, capsys: Captured) -> None:
+    assert main([*name.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"Example: jaxq {name}" in shown
+    for option in ("--json", "--quiet", "--verbose", "--debug"):
+        assert option in shown
+
+
+def test_no_command_shows_the_help(capsys: Captured) -> None:
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["compil"], "No such command 'compil'"),
+        (["compile"], "Missing argument"),
+        (["compile", "m", "-o", "d", "--nothing"], "No such option"),
+        (["bench", "d", "--threads", "0"], "--threads"),
+        (["list", "nothing"], "No such command"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_2(
+    arguments: list[str], said: str, capsys: Captured
+) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["pipelines", "targets"])
+def test_lists_our_data_files(kind: str, capsys: Captured) -> None:
+    assert main(["list", kind, "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)[kind]
+    assert [each["name"] for each in listed] == data_names(kind)
+    assert all(each["description"] for each in listed)
+
+
+def test_lists_formats(capsys: Captured) -> None:
+    assert main(["list", "formats", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["formats"]
+    assert {"int4", "int8"} <= {each["name"] for each in listed}
+    assert all(each["description"] for each in listed)
+
+
+def test_help_imports_no_compiler() -> None:
+    """`python -m jq` starts quickly: jax and IREE are imported by the commands that need them."""
+    code = (
+        "import sys, jq.cli.app as app; assert app.main(['--version']) == 0; "
+        "heavy = {'jax', 'jaxlib', 'iree', 'numpy'} & set(sys.modules); assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("jaxq ")

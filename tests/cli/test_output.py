@@ -1,0 +1,116 @@
+"""Standard output holds the result and nothing else."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import typer
+
+from jq.cli.command import command
+from jq.cli.output import Output, cell, plain, size
+from jq.errors import UserError
+
+Captured = pytest.CaptureFixture[str]
+
+
+def noisy(out: Output, word: str, number: int = 3) -> dict[str, object]:
+    """Does everything a command may do."""
+    print("a stray print, as in a user's model")
+    out.table("title", ("name", "value"), [{"name": "[bold]x[/bold]", "value": 1.5}])
+    out.note("a note")
+    warnings.warn("mind this", UserWarning, stacklevel=1)
+    with out.progress() as progress:
+        progress("trace", None)
+        progress("trace", 0.5)
+        progress("compile", None)
+    if word == "refuse":
+        raise UserError("no", op="dot", hint="say yes")
+    if word == "break":
+        raise ZeroDivisionError("bad\ninvariant")
+    if word == "stop":
+        raise KeyboardInterrupt
+    return {"word": word, "number": number, "nan": np.float32("nan"), "array": np.arange(2)}
+
+
+def invoke(*arguments: str) -> int:
+    app = typer.Typer()
+    command(app, "noisy", example="jaxq noisy word")(noisy)
+    result = typer.main.get_command(app)(list(arguments), standalone_mode=False)
+    return result if isinstance(result, int) else 0
+
+
+def test_json_is_the_only_thing_on_standard_output(capsys: Captured) -> None:
+    assert invoke("hello", "--json", "--number", "7") == 0
+    captured = capsys.readouterr()
+    expected = {"word": "hello", "number": 7, "nan": None, "array": [0, 1]}
+    assert json.loads(captured.out) == expected
+    for part in ("stray print", "title", "a note", "warning: mind this", "trace ..."):
+        assert part in captured.err
+    assert captured.err.count("trace ...") == 1
+
+
+def test_tables_are_the_result_for_people(capsys: Captured) -> None:
+    assert invoke("hello") == 0
+    captured = capsys.readouterr()
+    assert "[bold]x[/bold]" in captured.out
+    assert "a note" not in captured.out
+
+
+def test_quiet_leaves_progress_and_notes_out(capsys: Captured) -> None:
+    invoke("hello", "-q", "--json")
+    captured = capsys.readouterr()
+    assert captured.err == "a stray print, as in a user's model\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "line"),
+    [
+        ("refuse", 2, "jaxq: error: no [dot]; say yes"),
+        ("break", 1, "jaxq: internal error: ZeroDivisionError: bad invariant; --debug"),
+        ("stop", 130, "jaxq: interrupted"),
+    ],
+)
+def test_a_failure_is_one_line_and_a_code(
+    word: str, code: int, line: str, capsys: Captured
+) -> None:
+    assert invoke(word, "--json") == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1].startswith(line)
+    assert "Traceback" not in captured.err
+
+
+def test_debug_shows_the_traceback(capsys: Captured) -> None:
+    assert invoke("break", "--debug") == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_standard_output_is_given_back() -> None:
+    before = sys.stdout
+    invoke("break", "--json")
+    assert sys.stdout is before
+
+
+def test_values_of_a_document() -> None:
+    value = {"a": (1, np.int64(2)), "b": float("inf"), 3: True, "path": UserError("x")}
+    assert plain(value) == {"a": [1, 2], "b": None, "3": True, "path": "x"}
+
+
+def test_cells_and_sizes() -> None:
+    assert [cell(v) for v in (None, 0.123456789, 12, (2, 3), "x")] == [
+        "-",
+        "0.123457",
+        "12",
+        "2x3",
+        "x",
+    ]
+    assert [size(n) for n in (999, 1000, 23_456_789, 5 * 10**9)] == [
+        "999 B",
+        "1.0 kB",
+        "23.5 MB",
+        "5.0 GB",
+    ]
