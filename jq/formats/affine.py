@@ -83,10 +83,13 @@ class Affine(Format):
             zero = full(ops, 0, grid, F32)
             extent = ops.sub(ops.maximum(hi, zero), ops.minimum(lo, zero))
             steps = 2.0**self.bits - 1
-        divisor = full(ops, steps, grid, F32)
         tiny = full(ops, steps * SMALLEST_NORMAL, grid, F32)
         is_zero = ops.equal(ops.maximum(extent, tiny), tiny)
-        extent = ops.select(is_zero, divisor, extent)
+        # 1 / 1 for a zero block. The divisor depends on data, for XLA would turn a division by
+        # a constant into a multiplication, an ulp away.
+        one = full(ops, 1, grid, F32)
+        divisor = ops.select(is_zero, one, full(ops, steps, grid, F32))
+        extent = ops.select(is_zero, one, extent)
         return ops.div(extent, divisor), ops.div(divisor, extent)
 
     def _zero_point(self, ops: ArrayOps, lo: Array, scale: Array, enc: Encoding) -> Array | None:

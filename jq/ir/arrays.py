@@ -1,0 +1,172 @@
+"""`ArrayOps` as StableHLO: every call builds ops at the current insertion point.
+
+Number formats are defined in NumPy; what they define reaches a program through this class,
+so that both are one definition. No unsigned, sub-byte or 8-bit float element type is ever
+built: compilers are unreliable with them, and formats hold such things as bits of int8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from jq.errors import InternalError
+from jq.ir.types import dtype_of, shape_of, tensor_type
+
+SELECT_LIMIT = (
+    16  # tables up to this size become selects, which vectorize; larger ones gathers
+)
+SAFE_KINDS = "bif"  # bool, signed integer, float
+
+
+def _checked(dtype: Any) -> np.dtype[Any]:
+    """Refuses the element types that must not enter a program."""
+    kind = np.dtype(dtype)
+    if (kind.kind in SAFE_KINDS and kind.isbuiltin == 1) or kind.name == "bfloat16":
+        return kind
+    raise InternalError(
+        f"element type {kind.name} in a format's program", hint="use int8 bits"
+    )
+
+
+def _op(name: str) -> Callable[..., Any]:
+    """An operation whose result type StableHLO infers."""
+    build = getattr(stablehlo, name)
+
+    def apply(_: Any, *operands: ir.Value) -> ir.Value:
+        return build(*operands)
+
+    return apply
+
+
+class StableHloOps:
+    """`ArrayOps` on values of the current MLIR context."""
+
+    def constant(self, value: np.ndarray) -> ir.Value:
+        value = np.ascontiguousarray(value).reshape(np.shape(value))
+        kind = tensor_type(value.shape, _checked(value.dtype))
+        data = (
+            np.packbits(value, bitorder="little") if value.dtype == np.bool_ else value
+        )
+        return stablehlo.constant(ir.DenseElementsAttr.get(data, type=kind))
+
+    def shape(self, x: ir.Value) -> tuple[int, ...]:
+        return shape_of(x)
+
+    def dtype(self, x: ir.Value) -> np.dtype[Any]:
+        return dtype_of(x)
+
+    def convert(self, x: ir.Value, dtype: Any) -> ir.Value:
+        if dtype_of(x) == np.dtype(dtype):
+            return x
+        return stablehlo.convert(tensor_type(shape_of(x), _checked(dtype)), x)
+
+    def bitcast(self, x: ir.Value, dtype: Any) -> ir.Value:
+        if dtype_of(x).itemsize != np.dtype(dtype).itemsize:
+            raise InternalError(f"bitcast from {dtype_of(x)} to {np.dtype(dtype)}")
+        return stablehlo.bitcast_convert(tensor_type(shape_of(x), _checked(dtype)), x)
+
+    def reshape(self, x: ir.Value, shape: Sequence[int]) -> ir.Value:
+        if shape_of(x) == tuple(shape):
+            return x
+        return stablehlo.reshape(tensor_type(shape, dtype_of(x)), x)
+
+    def transpose(self, x: ir.Value, perm: Sequence[int]) -> ir.Value:
+        return stablehlo.transpose(x, list(perm))
+
+    def broadcast(
+        self, x: ir.Value, shape: Sequence[int], dims: Sequence[int]
+    ) -> ir.Value:
+        if shape_of(x) == tuple(shape) and list(dims) == list(range(len(shape))):
+            return x
+        return stablehlo.broadcast_in_dim(
+            tensor_type(shape, dtype_of(x)), x, list(dims)
+        )
+
+    def slice(
+        self, x: ir.Value, start: Sequence[int], limit: Sequence[int]
+    ) -> ir.Value:
+        return stablehlo.slice(x, list(start), list(limit), [1] * len(start))
+
+    def pad(
+        self, x: ir.Value, value: ir.Value, low: Sequence[int], high: Sequence[int]
+    ) -> ir.Value:
+        return stablehlo.pad(x, value, list(low), list(high), [0] * len(low))
+
+    def concatenate(self, xs: Sequence[ir.Value], axis: int) -> ir.Value:
+        return stablehlo.concatenate(list(xs), axis)
+
+    def take(self, table: np.ndarray, index: ir.Value) -> ir.Value:
+        """`table[index]`; an index beyond a table of more than 16 entries is clamped."""
+        size = len(table)
+        if size <= SELECT_LIMIT:
+            return self._select_tree(table, index)
+        kind, shape = dtype_of(index), shape_of(index)
+        low = self.broadcast(self.constant(np.array(0, kind)), shape, ())
+        high = self.broadcast(
+            self.constant(np.array(min(size - 1, np.iinfo(kind).max), kind)), shape, ()
+        )
+        index = self.convert(self.minimum(self.maximum(index, low), high), np.int32)
+        numbers = stablehlo.GatherDimensionNumbers.get([], [0], [], [], [0], len(shape))
+        return stablehlo.gather(self.constant(table), index, numbers, [1])
+
+    def _select_tree(self, table: np.ndarray, index: ir.Value) -> ir.Value:
+        """Halves the candidates by one bit of the index at a time."""
+        shape, kind = shape_of(index), dtype_of(index)
+        level = [self.broadcast(self.constant(np.asarray(v)), shape, ()) for v in table]
+        bit = 1
+        while len(level) > 1:
+            mask = self.broadcast(self.constant(np.array(bit, kind)), shape, ())
+            odd = self.equal(self.bit_and(index, mask), mask)
+            pairs = zip(level[::2], [*level[1::2], level[-1]], strict=False)
+            level = [self.select(odd, b, a) for a, b in pairs]
+            bit *= 2
+        return level[0]
+
+    add = _op("add")
+    sub = _op("subtract")
+    mul = _op("multiply")
+    div = _op("divide")
+    maximum = _op("maximum")
+    minimum = _op("minimum")
+    abs = _op("abs")
+    round_even = _op("round_nearest_even")
+    bit_and = _op("and_")
+    bit_or = _op("or_")
+    shift_left = _op("shift_left")
+    shift_right = _op("shift_right_logical")
+    select = _op("select")
+
+    def equal(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return stablehlo.compare(a, b, stablehlo.ComparisonDirectionAttr.get("EQ"))
+
+    def reduce_max(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
+        return self._reduce(x, axes, "maximum")
+
+    def reduce_min(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
+        return self._reduce(x, axes, "minimum")
+
+    def _reduce(self, x: ir.Value, axes: Sequence[int], combine: str) -> ir.Value:
+        shape, kind = shape_of(x), dtype_of(x)
+        init = self.constant(_identity(combine, kind))
+        kept = [n for i, n in enumerate(shape) if i not in axes]
+        op = stablehlo.ReduceOp([tensor_type(kept, kind)], [x], [init], list(axes))
+        scalar = tensor_type((), kind)
+        block = op.body.blocks.append(scalar, scalar)
+        with ir.InsertionPoint(block):
+            stablehlo.return_([getattr(stablehlo, combine)(*block.arguments)])
+        sizes = [1 if i in axes else n for i, n in enumerate(shape)]
+        return self.reshape(op.result, sizes)
+
+
+def _identity(combine: str, kind: np.dtype[Any]) -> np.ndarray:
+    """What leaves any other operand unchanged."""
+    largest = combine == "minimum"
+    if kind.kind == "i":
+        info = np.iinfo(kind)
+        return np.array(info.max if largest else info.min, kind)
+    return np.array(np.inf if largest else -np.inf, kind)
