@@ -56,18 +56,14 @@ def build(*cases: Case) -> Program:
         for i in range(len(c.args))
         if c.constant is kind
     ]
-    arrays = [
-        np.ascontiguousarray(c.args[i]).reshape(np.shape(c.args[i])) for c, i in ordered
-    ]
+    arrays = [np.ascontiguousarray(c.args[i]).reshape(np.shape(c.args[i])) for c, i in ordered]
     with editing():
         module = ir.Module.create()
         types = [tensor_type(a.shape, a.dtype) for a in arrays]
         with ir.InsertionPoint(module.body):
             main = func.FuncOp("main", (types, []))
         block = main.add_entry_block()
-        values = {
-            (id(c), i): v for (c, i), v in zip(ordered, block.arguments, strict=True)
-        }
+        values = {(id(c), i): v for (c, i), v in zip(ordered, block.arguments, strict=True)}
         with ir.InsertionPoint(block):
             results = []
             for case in cases:
@@ -79,12 +75,10 @@ def build(*cases: Case) -> Program:
         )
         inputs = sum(len(c.args) for c in cases if not c.constant)
         specs = [
-            TensorSpec(f"arg{i}", a.shape, a.dtype.name)
-            for i, a in enumerate(arrays[:inputs])
+            TensorSpec(f"arg{i}", a.shape, a.dtype.name) for i, a in enumerate(arrays[:inputs])
         ]
         outputs = [
-            TensorSpec(f"out{i}", shape_of(r), dtype_of(r).name)
-            for i, r in enumerate(results)
+            TensorSpec(f"out{i}", shape_of(r), dtype_of(r).name) for i, r in enumerate(results)
         ]
         weights = {f"w{i}": a for i, a in enumerate(arrays[inputs:])}
         program = Program(module, weights, tuple(specs), tuple(outputs))
@@ -98,15 +92,12 @@ def run_interpreter(program: Program, inputs: Arrays) -> Arrays:
     arrays = [*inputs, *program.weights.values()]
     with editing():
         args = [
-            ir.DenseElementsAttr.get(
-                np.ascontiguousarray(a), type=tensor_type(a.shape, a.dtype)
-            )
+            ir.DenseElementsAttr.get(np.ascontiguousarray(a), type=tensor_type(a.shape, a.dtype))
             for a in arrays
         ]
         results = stablehlo.eval_module(program.module, args)
         return [
-            np.asarray(r).reshape(s.shape)
-            for r, s in zip(results, program.outputs, strict=True)
+            np.asarray(r).reshape(s.shape) for r, s in zip(results, program.outputs, strict=True)
         ]
 
 
@@ -117,7 +108,10 @@ def run_xla(program: Program, inputs: Arrays) -> Arrays:
 
     device = jax.devices("cpu")[0]
     text = program.module.operation.get_asm()
-    executable = device.client.compile_and_load(text, xc.DeviceList((device,)))
+    options = xc.CompileOptions()
+    # The fast form loses a NaN in the right operand of a maximum.
+    options.env_option_overrides = [("xla_cpu_enable_fast_min_max", False)]
+    executable = device.client.compile_and_load(text, xc.DeviceList((device,)), options)
     args = [jax.device_put(a, device) for a in [*inputs, *program.weights.values()]]
     results = executable.execute_sharded(args).disassemble_into_single_device_arrays()
     return [np.asarray(r[0]) for r in results]
@@ -174,11 +168,7 @@ def check(cases: Sequence[Case], runner: str) -> None:
 
 
 def assert_same_bits(got: np.ndarray, want: np.ndarray, what: str = "") -> None:
-    assert got.dtype == want.dtype and got.shape == want.shape, (
-        what,
-        got.dtype,
-        got.shape,
-    )
+    assert (got.dtype, got.shape) == (want.dtype, want.shape), what
     if want.dtype.kind not in "biu":
         nan = np.isnan(want)
         assert np.array_equal(np.isnan(got), nan), f"{what}: NaN differ"
