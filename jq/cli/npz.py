@@ -6,7 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
@@ -83,7 +83,7 @@ def read_samples(path: Path, specs: Sequence[Spec]) -> list[list[np.ndarray]]:
 
 def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes outputs by name; types that NumPy cannot store (bf16, fp8) become float32."""
-    portable = {
+    portable: dict[str, Any] = {
         name: array.astype(np.float32) if array.dtype.kind == "V" else array
         for name, array in arrays.items()
     }
