@@ -1,0 +1,156 @@
+"""IREE's compiler, run as a process of its own: it can crash, hang and be interrupted."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from iree.compiler.tools.binaries import find_tool
+
+from jq.errors import CompilerError
+
+# What every module of ours is compiled with; a target adds the rest.
+BASE_FLAGS: tuple[str, ...] = (
+    "--iree-input-type=auto",
+    # By default float64 silently becomes float32.
+    "--iree-input-demote-f64-to-f32=false",
+    # An expression over constants is evaluated at compile time only when its value is not larger
+    # than its sources: otherwise dequantized weights of small layers are stored as float32.
+    "--iree-opt-const-expr-max-size-increase-threshold=0",
+)
+# llvm-cpu for the machine that compiles.
+HOST_FLAGS: tuple[str, ...] = (
+    "--iree-hal-target-device=local",
+    "--iree-hal-local-target-device-backends=llvm-cpu",
+    "--iree-llvmcpu-target-cpu=host",
+    # LayerNorm and wide reductions of real models exceed the default of 32 KiB.
+    "--iree-llvmcpu-stack-allocation-limit=262144",
+)
+# Constants are in their final form in this phase, and contractions still are linalg ops.
+DUMP_PHASE = "flow"
+_ELIDE = ("--mlir-elide-elementsattrs-if-larger=16", "--mlir-elide-resource-strings-if-larger=64")
+_LINE_LIMIT = 400
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """Result of one compile.
+
+    Attributes:
+        vmfb: the module that IREE's runtime loads.
+        program: the compiler's own IR in phase `DUMP_PHASE`, with locations, large constants
+            elided; None when it was not asked for.
+        seconds: wall time.
+    """
+
+    vmfb: bytes
+    program: str | None
+    seconds: float
+
+
+def compile_module(
+    source: bytes,
+    *,
+    flags: Sequence[str] = HOST_FLAGS,
+    timeout: float = 3600.0,
+    keep_dump: bool = True,
+) -> Compilation:
+    """Compiles MLIR bytecode (or text) with `iree-compile BASE_FLAGS flags`.
+
+    Any failure, crash or timeout is a `CompilerError` with the compiler's first error in one line;
+    the IR, the command and the compiler's output are kept in a directory `jaxq-crash-*` under the
+    system's temporary directory. An interrupt kills the compiler and leaves nothing behind.
+    """
+    with tempfile.TemporaryDirectory(prefix="jaxq-") as name:
+        work = Path(name)
+        (work / "module.mlirbc").write_bytes(source)
+        command = [find_tool("iree-compile"), "module.mlirbc", "-o", "module.vmfb"]
+        command += [*BASE_FLAGS, *flags]
+        if keep_dump:
+            command += ["--dump-compilation-phases-to=dump", "--mlir-print-debuginfo", *_ELIDE]
+        start = time.perf_counter()
+        code, log = _run(command, work, timeout)
+        seconds = time.perf_counter() - start
+        if code != 0:
+            raise _failure(code, log, command, source, timeout)
+        program = None
+        if keep_dump:
+            program = next((work / "dump").glob(f"*.{DUMP_PHASE}.mlir")).read_text()
+        return Compilation((work / "module.vmfb").read_bytes(), program, seconds)
+
+
+def _run(command: Sequence[str], work: Path, timeout: float) -> tuple[int | None, str]:
+    """Exit code (None: timed out) and standard error. The whole process group ends with us."""
+    log = work / "stderr.txt"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(
+            command,
+            cwd=work,
+            stdin=subprocess.DEVNULL,
+            stdout=stderr,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        code: int | None = None
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            if process.poll() is None:
+                _kill(process)
+    return code, log.read_text(errors="replace")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)  # the linker that it may have started, too
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def _failure(
+    code: int | None, log: str, command: Sequence[str], source: bytes, timeout: float
+) -> CompilerError:
+    if code is None:
+        message = f"iree-compile did not finish within {timeout:g} s"
+    elif code < 0:
+        message = f"iree-compile crashed ({signal.Signals(-code).name})"
+    else:
+        message = "iree-compile failed"
+    if reason := first_error(log):
+        message += f": {reason}"
+    return CompilerError(message, ir_path=_keep(source, command, log), hint="the IR is kept there")
+
+
+def first_error(log: str) -> str:
+    """The first line of a compiler's output that says what is wrong, without its position."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    for pattern in (r".*?\berror: (.+)", r"(LLVM ERROR: .+)", r".*?(Assertion .+)"):
+        for line in lines:
+            if match := re.match(pattern, line):
+                return match[1][:_LINE_LIMIT]
+    useful = (line for line in lines if not line.startswith(("PLEASE", "Stack dump", "#")))
+    return next(useful, "")[:_LINE_LIMIT]
+
+
+def _keep(source: bytes, command: Sequence[str], log: str) -> Path | None:
+    """Saves what reproduces a failure; None when even that is impossible (a full disk)."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="jaxq-crash-"))
+        path = folder / "module.mlirbc"
+        path.write_bytes(source)
+        (folder / "command.txt").write_text(shlex.join(command) + "\n")
+        (folder / "stderr.txt").write_text(log)
+    except OSError:
+        return None
+    return path

@@ -1,0 +1,189 @@
+"""From a `Program` to what IREE's compiler reads: weights become constants or parameters.
+
+This happens in IREE's own MLIR context, the only one that has its dialects. Weights never pass
+through text: small ones are resources inside the bytecode, large ones stay beside it.
+
+    func @main(%x, %w)            util.global private @w = #flow.parameter.named<"model"::"w">
+      dot_general %x, %w    =>    func @main(%x)
+                                    %w = util.global.load @w
+                                    dot_general %x, %w
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from iree.compiler import ir
+from iree.compiler.dialects import func, util
+
+from jq import kernels
+from jq.errors import InternalError
+from jq.ir import Program, dtype_name, run_passes
+
+INLINE_LIMIT = 32 << 20  # bytes of weights that may live inside the module
+SCOPE = "model"
+NAME = "jq.name"
+KERNEL = "jq.kernel"
+# Small constants end up inside dispatches, where IREE 3.13 cannot read bfloat16 resources.
+_SMALL = 1024
+# Types that IREE takes as they are. All others travel as bytes.
+_PLAIN = {"i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", "complex<f32>", "complex<f64>"}
+
+
+@dataclass(frozen=True)
+class Handover:
+    """What the compiler gets, and what the runtime must be given.
+
+    Attributes:
+        bytecode: MLIR bytecode with one public function `@main(inputs...)`.
+        parameters: key -> array, for `ParameterIndex`; empty when weights are inside the module.
+    """
+
+    bytecode: bytes
+    parameters: dict[str, np.ndarray]
+
+
+def handover(program: Program, *, inline_limit: int = INLINE_LIMIT, scope: str = SCOPE) -> Handover:
+    """Weights together below `inline_limit` bytes become constants, else all become parameters."""
+    inline = sum(array.nbytes for array in program.weights.values()) < inline_limit
+    copy = program.clone()
+    run_passes(copy.module, "func.func(stablehlo-legalize-composite-to-call)")
+    parameters: dict[str, np.ndarray] = {}
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(copy.bytecode())
+        main = _function(module, "main")
+        _name_locations(main.entry_block)
+        for name, array in program.weights.items():
+            stored = _stored(array)
+            value = _argument(main, name, list(program.weights), len(program.inputs))
+            with ir.Location.name(name), ir.InsertionPoint.at_block_begin(main.entry_block):
+                if inline:
+                    source = _constant(name, stored)
+                else:
+                    key = parameter_key(name)
+                    parameters[key] = stored
+                    source = _parameter(module, len(parameters), key, stored, scope)
+                value.replace_all_uses_with(_typed(source, value.type))
+        _drop_arguments(main, len(program.inputs))
+        _link(module)
+        if not module.operation.verify():
+            raise InternalError("invalid IR at the hand-over to IREE")
+        buffer = io.BytesIO()
+        module.operation.write_bytecode(buffer)
+    return Handover(buffer.getvalue(), parameters)
+
+
+def parameter_key(name: str) -> str:
+    """A weight's name as a parameter's key: IREE does not escape quotes, so we do (`%22`)."""
+    return quote(name, safe=" !#$&'()*+,/:;<=>?@[]^_`{|}~-.")
+
+
+def _function(module: ir.Module, name: str) -> Any:
+    for op in module.body.operations:
+        if isinstance(op, func.FuncOp) and op.name.value == name:
+            return op
+    raise InternalError(f"the module has no @{name}")
+
+
+def _walk(block: ir.Block) -> Iterator[Any]:
+    for op in block.operations:
+        yield op
+        for region in op.regions:
+            for inner in region.blocks:
+                yield from _walk(inner)
+
+
+def _name_locations(block: ir.Block) -> None:
+    """Attributes of ours do not survive lowering, locations do: they carry the ops' names."""
+    for op in _walk(block):
+        if NAME in op.attributes:
+            name = ir.StringAttr(op.attributes[NAME]).value
+            op.operation.location = ir.Location.name(name, op.operation.location)
+
+
+def _argument(main: Any, name: str, names: list[str], inputs: int) -> ir.Value:
+    return main.entry_block.arguments[inputs + names.index(name)]
+
+
+def _stored(array: np.ndarray) -> np.ndarray:
+    """The array as IREE can hold it: types it has no storage for as integers of the same width."""
+    if dtype_name(array.dtype) in _PLAIN:
+        return array
+    return array.view(f"i{array.dtype.itemsize}")
+
+
+def _element(array: np.ndarray) -> ir.Type:
+    return ir.RankedTensorType.get(array.shape, ir.Type.parse(dtype_name(array.dtype)))
+
+
+def _constant(name: str, array: np.ndarray) -> ir.Value:
+    kind = _element(array)
+    data = _bytes(array)
+    if array.size == 0:
+        value = ir.Attribute.parse(f"dense<> : {kind}")
+    elif data.nbytes <= _SMALL:
+        value = ir.Attribute.parse(f'dense<"0x{data.tobytes().hex()}"> : {kind}')
+    else:
+        value = ir.DenseResourceElementsAttr.get_from_buffer(data, name, kind)
+    return ir.Operation.create("stablehlo.constant", [kind], attributes={"value": value}).result
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    """A flat view of the array's bytes (ml_dtypes has no buffer protocol)."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _parameter(
+    module: ir.Module, index: int, key: str, array: np.ndarray, scope: str
+) -> ir.Value:
+    kind = _element(array)
+    symbol = f"p{index}"
+    with ir.InsertionPoint.at_block_begin(module.body):
+        util.GlobalOp(
+            symbol,
+            kind,
+            sym_visibility="private",
+            initial_value=ir.Attribute.parse(
+                f'#flow.parameter.named<"{scope}"::"{key}"> : {kind}'
+            ),
+        )
+    return util.GlobalLoadOp(kind, symbol).result
+
+
+def _typed(value: ir.Value, kind: ir.Type) -> ir.Value:
+    """`value` as the type that the program wants, when storage has another one."""
+    if value.type == kind:
+        return value
+    element = str(ir.RankedTensorType(kind).element_type)
+    # i1 and 4-bit values occupy a byte each here; for the rest the bits are the value.
+    name = "convert" if element in ("i1", "i4", "ui4") else "bitcast_convert"
+    return ir.Operation.create(f"stablehlo.{name}", [kind], [value]).result
+
+
+def _drop_arguments(main: Any, keep: int) -> None:
+    block = main.entry_block
+    while len(block.arguments) > keep:
+        block.erase_argument(len(block.arguments) - 1)
+    kinds = [argument.type for argument in block.arguments]
+    main.attributes["function_type"] = ir.TypeAttr.get(
+        ir.FunctionType.get(kinds, main.type.results)
+    )
+    for name in ("arg_attrs", "res_attrs"):  # IREE reads aliasing requests from these
+        if name in main.attributes:
+            del main.attributes[name]
+
+
+def _link(module: ir.Module) -> None:
+    """Lets `jq.kernels` give bodies to declared kernels."""
+    declared = [op for op in module.body.operations if KERNEL in op.attributes]
+    if not declared:
+        return
+    link = getattr(kernels, "link", None)
+    if link is None:
+        raise InternalError(f"no kernels to link {ir.StringAttr(declared[0].attributes[KERNEL])}")
+    link(module)

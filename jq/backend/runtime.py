@@ -1,0 +1,175 @@
+"""Runs a compiled module on NumPy arrays."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from iree import runtime as rt
+from iree.runtime import HalElementType
+
+from jq.backend.handover import SCOPE
+from jq.errors import JqError, UserError
+
+_ELEMENTS: dict[np.dtype[Any], Any] = {
+    np.dtype(dtype): element
+    for dtype, element in (
+        (np.bool_, HalElementType.BOOL_8),
+        (np.int8, HalElementType.INT_8),
+        (np.int16, HalElementType.INT_16),
+        (np.int32, HalElementType.INT_32),
+        (np.int64, HalElementType.INT_64),
+        (np.float16, HalElementType.FLOAT_16),
+        (np.float32, HalElementType.FLOAT_32),
+        (np.float64, HalElementType.FLOAT_64),
+        (np.complex64, HalElementType.COMPLEX_64),
+        (np.complex128, HalElementType.COMPLEX_128),
+        (ml_dtypes.bfloat16, HalElementType.BFLOAT_16),
+        (ml_dtypes.float8_e4m3fn, HalElementType.FLOAT_8_E4M3_FN),
+        (ml_dtypes.float8_e5m2, HalElementType.FLOAT_8_E5M2),
+        (ml_dtypes.float8_e8m0fnu, HalElementType.FLOAT_8_E8M0_FNU),
+    )
+}
+_DTYPES = {int(element): dtype for dtype, element in _ELEMENTS.items()}
+# MLIR's integers have no sign for the runtime: an unsigned argument is passed as its bits.
+_SIGNLESS = {np.dtype(f"u{n}"): np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
+
+# What the runtime's status codes become in Python.
+_RUNTIME_ERRORS = (RuntimeError, ValueError, LookupError, OSError, MemoryError)
+
+_LOCK = threading.Lock()
+_workers: int | None = None  # of local-task, fixed when its driver is first created
+
+
+class Executable:
+    """A loaded module, called with NumPy arrays; safe to share between threads when stateless."""
+
+    def __init__(self, context: Any, device: Any, function: Any, dtypes: Sequence[Any] | None):
+        self._context, self._device, self._function = context, device, function
+        self._dtypes = None if dtypes is None else [np.dtype(dtype) for dtype in dtypes]
+
+    @classmethod
+    def load(
+        cls,
+        vmfb: Path | bytes,
+        parameters: Path | Mapping[str, np.ndarray] | None = None,
+        *,
+        driver: str = "local-sync",
+        threads: int | None = None,
+        dtypes: Sequence[Any] | None = None,
+        function: str = "main",
+    ) -> Executable:
+        """Loads a module.
+
+        Args:
+            vmfb: a file (memory-mapped), or its contents.
+            parameters: an archive (`.irpa`, `.safetensors`, `.gguf`; memory-mapped), or the arrays.
+            driver: `local-sync` runs on the calling thread, `local-task` on worker threads.
+            threads: 1 means `local-sync`, more `local-task` with that many workers. A process
+                has one pool of workers: a second, different number above 1 is a `UserError`.
+            dtypes: dtypes of the results. Without them unsigned results come back as the signed
+                type of their width, because a compiled module does not tell them apart.
+            function: the exported function to call.
+        """
+        try:
+            config = rt.Config(device=_device(driver, threads))
+            modules = [*config.default_vm_modules]
+            if parameters is not None:
+                provider = _index(parameters).create_provider(scope=SCOPE)
+                modules.append(rt.create_io_parameters_module(config.vm_instance, provider))
+            if isinstance(vmfb, Path):
+                module = rt.VmModule.mmap(config.vm_instance, str(vmfb))
+            else:
+                module = rt.VmModule.copy_buffer(config.vm_instance, vmfb)
+            context = rt.VmContext(config.vm_instance, modules=[*modules, module])
+            entry = module.lookup_function(function)
+        except _RUNTIME_ERRORS as error:
+            raise _readable(error, "cannot load the compiled module") from error
+        if entry is None:
+            raise UserError(f"the compiled module has no function {function!r}")
+        return cls(context, config.device, entry, dtypes)
+
+    def __call__(self, *inputs: Any) -> list[np.ndarray]:
+        """Results as fresh arrays; the caller's arrays are copied in and never written."""
+        arguments, results = rt.VmVariantList(len(inputs)), rt.VmVariantList(4)
+        for value in inputs:
+            arguments.push_ref(self._view(np.asarray(value)))
+        try:
+            self._context.invoke(self._function, arguments, results)
+        except _RUNTIME_ERRORS as error:
+            raise _readable(error, "the compiled module failed") from error
+        views = [results.get_as_object(i, rt.HalBufferView) for i in range(len(results))]
+        arrays = [_array(view) for view in views]
+        if self._dtypes is None:
+            return arrays
+        return [a if a.dtype == t else a.view(t) for a, t in zip(arrays, self._dtypes, strict=True)]
+
+    def _view(self, array: np.ndarray) -> Any:
+        dtype = _SIGNLESS.get(array.dtype, array.dtype)
+        element = _ELEMENTS.get(dtype)
+        if element is None:
+            raise UserError(f"IREE's runtime takes no arrays of {array.dtype}")
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        allocator = self._device.allocator
+        kind, usage = rt.MemoryType.DEVICE_LOCAL, rt.BufferUsage.DEFAULT
+        if data.size:
+            buffer = allocator.allocate_buffer_copy(kind, usage, self._device, data)
+        else:
+            buffer = allocator.allocate_buffer(kind, usage, 0)
+        return rt.HalBufferView(buffer, array.shape, element)
+
+
+def _array(view: Any) -> np.ndarray:
+    """A copy of a result: the runtime reuses the memory."""
+    dtype = _DTYPES[int(view.element_type)]
+    shape = tuple(view.shape)
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if size == 0:
+        return np.empty(shape, dtype)
+    data = view.map().asarray([size], np.dtype(np.uint8))
+    return data.copy().view(dtype).reshape(shape)
+
+
+def _device(driver: str, threads: int | None) -> Any:
+    global _workers
+    if threads is not None:
+        if threads < 1:
+            raise UserError(f"threads must be at least 1, got {threads}")
+        driver = "local-sync" if threads == 1 else "local-task"
+    if driver not in rt.query_available_drivers():
+        known = ", ".join(sorted(rt.query_available_drivers()))
+        raise UserError(f"unknown driver {driver!r}", hint=f"known: {known}")
+    with _LOCK:
+        if driver == "local-task" and threads is not None:
+            if _workers not in (None, threads):
+                raise UserError(
+                    f"this process already runs modules on {_workers} threads, not {threads}",
+                    hint="use one number of threads above 1 in a process",
+                )
+            if _workers is None:
+                rt.flags.parse_flags(f"--task_topology_group_count={threads}")
+                _workers = threads
+        return rt.get_device(driver)
+
+
+def _index(parameters: Path | Mapping[str, np.ndarray]) -> Any:
+    index = rt.ParameterIndex()
+    if isinstance(parameters, Path):
+        index.load(str(parameters))
+    else:
+        for key, array in parameters.items():
+            index.add_buffer(key, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return index
+
+
+def _readable(error: Exception, what: str) -> JqError:
+    """One line: the runtime's message without its source position and stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    line = lines[0] if lines else type(error).__name__
+    _, _, status = line.rpartition(".c:")
+    reason = (status.partition(": ")[2] or line).partition("; while invoking")[0]
+    return JqError(f"{what}: {reason}"[:400])
