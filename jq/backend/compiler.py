@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -111,10 +112,8 @@ def _run(command: Sequence[str], work: Path, timeout: float) -> tuple[int | None
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # the linker that it may have started, too
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

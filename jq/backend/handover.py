@@ -22,7 +22,7 @@ from iree.compiler import ir
 from iree.compiler.dialects import func, util
 
 from jq import kernels
-from jq.errors import InternalError
+from jq.errors import InternalError, UserError
 from jq.ir import Program, dtype_name, run_passes
 
 INLINE_LIMIT = 32 << 20  # bytes of weights that may live inside the module
@@ -62,7 +62,7 @@ def handover(program: Program, *, inline_limit: int = INLINE_LIMIT, scope: str =
             stored = _stored(array)
             value = _argument(main, name, list(program.weights), len(program.inputs))
             with ir.Location.name(name), ir.InsertionPoint.at_block_begin(main.entry_block):
-                if inline:
+                if inline or not array.size:
                     source = _constant(name, stored)
                 else:
                     key = parameter_key(name)
@@ -112,8 +112,11 @@ def _argument(main: Any, name: str, names: list[str], inputs: int) -> ir.Value:
 
 def _stored(array: np.ndarray) -> np.ndarray:
     """The array as IREE can hold it: types it has no storage for as integers of the same width."""
-    if dtype_name(array.dtype) in _PLAIN:
+    name = dtype_name(array.dtype)
+    if name in _PLAIN:
         return array
+    if name in ("i4", "ui4"):
+        raise UserError("IREE compiles 4-bit arrays wrongly", hint="pack two values in an int8")
     return array.view(f"i{array.dtype.itemsize}")
 
 
@@ -138,9 +141,7 @@ def _bytes(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def _parameter(
-    module: ir.Module, index: int, key: str, array: np.ndarray, scope: str
-) -> ir.Value:
+def _parameter(module: ir.Module, index: int, key: str, array: np.ndarray, scope: str) -> ir.Value:
     kind = _element(array)
     symbol = f"p{index}"
     with ir.InsertionPoint.at_block_begin(module.body):
@@ -148,9 +149,7 @@ def _parameter(
             symbol,
             kind,
             sym_visibility="private",
-            initial_value=ir.Attribute.parse(
-                f'#flow.parameter.named<"{scope}"::"{key}"> : {kind}'
-            ),
+            initial_value=ir.Attribute.parse(f'#flow.parameter.named<"{scope}"::"{key}"> : {kind}'),
         )
     return util.GlobalLoadOp(kind, symbol).result
 
@@ -160,8 +159,7 @@ def _typed(value: ir.Value, kind: ir.Type) -> ir.Value:
     if value.type == kind:
         return value
     element = str(ir.RankedTensorType(kind).element_type)
-    # i1 and 4-bit values occupy a byte each here; for the rest the bits are the value.
-    name = "convert" if element in ("i1", "i4", "ui4") else "bitcast_convert"
+    name = "convert" if element == "i1" else "bitcast_convert"  # a bool occupies a byte
     return ir.Operation.create(f"stablehlo.{name}", [kind], [value]).result
 
 

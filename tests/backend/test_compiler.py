@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from jq.backend.compiler import HOST_FLAGS, compile_module, first_error
+from jq.errors import CompilerError
+
+ADD = b"""func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.add %a, %a : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}"""
+# A constant index out of range: IREE 3.13 dies in const-eval. Should this test fail, the
+# clamps of the gather workaround may no longer be needed.
+CRASH = b"""func.func @main() -> tensor<1x1xf32> {
+  %t = stablehlo.constant dense<1.0> : tensor<4x1xf32>
+  %t2 = stablehlo.iota dim = 0 : tensor<4x1xf32>
+  %i = stablehlo.constant dense<1000000000> : tensor<1x1xi32>
+  %0 = "stablehlo.gather"(%t2, %i) <{dimension_numbers = #stablehlo.gather<offset_dims = [1],
+    collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>,
+    slice_sizes = array<i64: 1, 1>}> : (tensor<4x1xf32>, tensor<1x1xi32>) -> tensor<1x1xf32>
+  return %0 : tensor<1x1xf32>
+}"""
+
+
+@pytest.fixture
+def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The system's temporary directory, for this test."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_result_and_program(temp: Path) -> None:
+    built = compile_module(ADD)
+    assert built.vmfb[:2] == b"PK"
+    assert built.program is not None
+    assert "linalg.generic" in built.program
+    assert "loc(" in built.program
+    assert built.seconds > 0
+    assert list(temp.iterdir()) == []
+
+
+def test_without_dump(temp: Path) -> None:
+    assert compile_module(ADD, keep_dump=False).program is None
+
+
+def test_error_is_one_line_with_the_ir_kept(temp: Path) -> None:
+    source = ADD.replace(b"%a, %a", b"%a, %b")
+    with pytest.raises(CompilerError, match="undeclared SSA value") as caught:
+        compile_module(source)
+    assert "\n" not in str(caught.value)
+    path = caught.value.ir_path
+    assert path is not None
+    assert str(path) in str(caught.value)
+    assert path.read_bytes() == source
+    assert path.parent.name.startswith("jaxq-crash-")
+    assert "iree-compile" in (path.parent / "command.txt").read_text()
+
+
+def test_unknown_flag(temp: Path) -> None:
+    with pytest.raises(CompilerError, match="no-such-flag"):
+        compile_module(ADD, flags=[*HOST_FLAGS, "--no-such-flag"])
+
+
+def test_crash_is_an_error(temp: Path) -> None:
+    """Trap 13: the compiler can die; the process that called it must not."""
+    with pytest.raises(CompilerError, match="crashed") as caught:
+        compile_module(CRASH)
+    assert caught.value.ir_path is not None
+    assert caught.value.exit_code == 1
+
+
+def test_timeout(temp: Path) -> None:
+    with pytest.raises(CompilerError, match=r"within 0\.01 s"):
+        compile_module(ADD, timeout=0.01)
+
+
+def test_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    script = textwrap.dedent("""
+        import subprocess, sys, tempfile
+        tempfile.tempdir = sys.argv[1]
+        from jq.backend import compiler
+        compiler.find_tool = lambda name: "/bin/sleep"
+        compiler.BASE_FLAGS = ()
+        real = subprocess.Popen
+        def popen(command, **kwargs):
+            child = real(["/bin/sleep", "60"], **kwargs)
+            print(child.pid, flush=True)
+            return child
+        subprocess.Popen = popen
+        compiler.compile_module(b"")
+    """)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    time.sleep(0.1)
+    parent.send_signal(signal.SIGINT)
+    _, errors = parent.communicate(timeout=30)
+    assert "KeyboardInterrupt" in errors
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        ("a.mlir:3:1: error: bad thing\nnote: x", "bad thing"),
+        ('loc("a"): error: first\nloc("b"): error: second', "first"),
+        ("LLVM ERROR: Cannot select: intrinsic", "LLVM ERROR: Cannot select: intrinsic"),
+        ("PLEASE submit a bug report\nStack dump:\n#0 0x1", ""),
+        ("something odd", "something odd"),
+        ("", ""),
+    ],
+)
+def test_first_error(log: str, line: str) -> None:
+    assert first_error(log) == line
