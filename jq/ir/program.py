@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,8 @@ class Program:
         weights: name -> contiguous array, in the order of the trailing arguments.
         inputs, outputs: what the user passes and gets, in order.
         encodings: the float tensor's name -> description of how it is stored now.
+        in_tree, out_tree: JAX's structure of the tuple of inputs and of the result; None when
+            they are flat.
     """
 
     module: ir.Module
@@ -49,6 +51,8 @@ class Program:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     encodings: dict[str, Any] = field(default_factory=dict)
+    in_tree: Any = None
+    out_tree: Any = None
 
     @property
     def main(self) -> func.FuncOp:
@@ -65,7 +69,12 @@ class Program:
         """An independent copy of the IR; the arrays are shared."""
         with editing():
             module = parse_module(self.bytecode())
-        return Program(module, dict(self.weights), self.inputs, self.outputs, dict(self.encodings))
+        return replace(
+            self,
+            module=module,
+            weights=dict(self.weights),
+            encodings=dict(self.encodings),
+        )
 
     # Weights
 
