@@ -12,7 +12,7 @@ through text: small ones are resources inside the bytecode, large ones stay besi
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -21,7 +21,6 @@ import numpy as np
 from iree.compiler import ir
 from iree.compiler.dialects import func, util
 
-from jq import kernels
 from jq.errors import InternalError, UserError
 from jq.ir import Program, dtype_name, run_passes
 
@@ -48,8 +47,18 @@ class Handover:
     parameters: dict[str, np.ndarray]
 
 
-def handover(program: Program, *, inline_limit: int = INLINE_LIMIT, scope: str = SCOPE) -> Handover:
-    """Weights together below `inline_limit` bytes become constants, else all become parameters."""
+def handover(
+    program: Program,
+    *,
+    inline_limit: int = INLINE_LIMIT,
+    scope: str = SCOPE,
+    link: Callable[[Any], None] | None = None,
+) -> Handover:
+    """Weights together below `inline_limit` bytes become constants, else all become parameters.
+
+    `link` gives bodies to the module's kernels (functions declared with the attribute
+    `jq.kernel`); it gets the module in IREE's context: `jq.kernels.link`.
+    """
     inline = sum(array.nbytes for array in program.weights.values()) < inline_limit
     copy = program.clone()
     run_passes(copy.module, "func.func(stablehlo-legalize-composite-to-call)")
@@ -70,7 +79,7 @@ def handover(program: Program, *, inline_limit: int = INLINE_LIMIT, scope: str =
                     source = _parameter(module, len(parameters), key, stored, scope)
                 value.replace_all_uses_with(_typed(source, value.type))
         _drop_arguments(main, len(program.inputs))
-        _link(module)
+        _link(module, link)
         if not module.operation.verify():
             raise InternalError("invalid IR at the hand-over to IREE")
         buffer = io.BytesIO()
@@ -176,12 +185,10 @@ def _drop_arguments(main: Any, keep: int) -> None:
             del main.attributes[name]
 
 
-def _link(module: ir.Module) -> None:
-    """Lets `jq.kernels` give bodies to declared kernels."""
+def _link(module: ir.Module, link: Callable[[Any], None] | None) -> None:
     declared = [op for op in module.body.operations if KERNEL in op.attributes]
-    if not declared:
-        return
-    link = getattr(kernels, "link", None)
-    if link is None:
-        raise InternalError(f"no kernels to link {ir.StringAttr(declared[0].attributes[KERNEL])}")
-    link(module)
+    if declared and link is None:
+        name = ir.StringAttr(declared[0].attributes[KERNEL]).value
+        raise InternalError("the program calls a kernel, but nothing links kernels", op=name)
+    if link is not None:
+        link(module)

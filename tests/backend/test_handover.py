@@ -5,9 +5,11 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
+from iree.compiler import ir
 
 from jq.backend.compiler import BASE_FLAGS, HOST_FLAGS, compile_module
 from jq.backend.handover import handover, parameter_key
+from jq.backend.runtime import Executable
 from jq.errors import InternalError, UserError
 from jq.ir import Program, dtype_name
 from tests.backend.helpers import compiled, make_program
@@ -168,18 +170,32 @@ def test_composites_become_calls() -> None:
     assert "stablehlo.composite" in program.text()  # the program itself is untouched
 
 
-def test_missing_kernels_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jq import kernels
+KERNEL = """module {
+  func.func private @k(tensor<4xf32>) -> tensor<4xf32> attributes {jq.kernel = "gemm"}
+  func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+    %0 = func.call @k(%x) : (tensor<4xf32>) -> tensor<4xf32>
+    return %0 : tensor<4xf32>
+  }
+}"""
 
-    monkeypatch.delattr(kernels, "link", raising=False)
-    program = make_program(
-        """module {
-          func.func private @k(tensor<4xf32>) -> tensor<4xf32> attributes {jq.kernel = "gemm"}
-          func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
-            %0 = func.call @k(%x) : (tensor<4xf32>) -> tensor<4xf32>
-            return %0 : tensor<4xf32>
-          }
-        }"""
-    )
+
+def test_kernels_are_linked() -> None:
+    def link(module: ir.Module) -> None:
+        declared = module.body.operations[0]
+        body = ir.Module.parse(
+            """func.func private @k(%x: tensor<4xf32>) -> tensor<4xf32> {
+              %0 = stablehlo.add %x, %x : tensor<4xf32>
+              return %0 : tensor<4xf32>
+            }"""
+        )
+        body.body.operations[0].operation.clone(ip=ir.InsertionPoint(declared))
+        declared.operation.erase()
+
+    built = compile_module(handover(make_program(KERNEL), link=link).bytecode)
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(Executable.load(built.vmfb)(x)[0], x + x)
+
+
+def test_missing_kernels_are_an_error() -> None:
     with pytest.raises(InternalError, match="gemm"):
-        handover(program)
+        handover(make_program(KERNEL))
