@@ -53,6 +53,7 @@ class Program:
     encodings: dict[str, Any] = field(default_factory=dict)
     in_tree: Any = None
     out_tree: Any = None
+    decompositions: dict[str, str] = field(default_factory=dict)  # key -> function, so equal ones are shared
 
     @property
     def main(self) -> func.FuncOp:
@@ -74,6 +75,7 @@ class Program:
             module=module,
             weights=dict(self.weights),
             encodings=dict(self.encodings),
+            decompositions=dict(self.decompositions),
         )
 
     # Weights

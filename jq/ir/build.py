@@ -1,0 +1,99 @@
+"""Building ops that are not in the array protocol: copies with other operands, and reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+
+from jq.ir.types import dtype_of, shape_of, tensor_type
+
+NAME = "jq.name"  # unique name of an op that can be quantized
+SCOPE = "jq.scope"  # its scope in the source, an alias for rules
+
+
+def string_attr(op: Any, key: str) -> str | None:
+    """A string attribute of an op, or None."""
+    attrs = op.operation.attributes
+    return ir.StringAttr(attrs[key]).value if key in attrs else None
+
+
+def integers(op: Any, key: str) -> tuple[int, ...]:
+    """A dense i64 array attribute of an op; an absent one is empty."""
+    attrs = op.operation.attributes
+    return tuple(ir.DenseI64ArrayAttr(attrs[key])) if key in attrs else ()
+
+
+def like(
+    op: Any,
+    operands: Sequence[ir.Value],
+    shape: Sequence[int],
+    dtype: Any,
+    **attributes: ir.Attribute | None,
+) -> ir.Value:
+    """The same op on other operands with another result type; None drops an attribute."""
+    attrs: dict[str, ir.Attribute] = {a.name: a.attr for a in _attributes(op)}
+    for key, value in attributes.items():
+        attrs.pop(key, None)
+        if value is not None:
+            attrs[key] = value
+    return ir.Operation.create(
+        op.operation.name,
+        results=[tensor_type(shape, dtype)],
+        operands=list(operands),
+        attributes=attrs,
+    ).result
+
+
+def _attributes(op: Any) -> list[Any]:
+    attrs = op.operation.attributes
+    return [attrs[i] for i in range(len(attrs))]
+
+
+def i64_array(values: Sequence[int]) -> ir.Attribute:
+    return ir.DenseI64ArrayAttr.get(list(values))
+
+
+def constant(value: np.ndarray) -> ir.Value:
+    """A small constant in the text of the module."""
+    from jq.ir.arrays import StableHloOps
+
+    return StableHloOps().constant(np.asarray(value))
+
+
+def reduce_sum(x: ir.Value, axes: Sequence[int], *, keep: bool = False) -> ir.Value:
+    """Sum over `axes` in x's own type; `keep` leaves them with size 1."""
+    shape, dtype = shape_of(x), dtype_of(x)
+    if not axes:
+        return x
+    left = [n for i, n in enumerate(shape) if i not in axes]
+    zero = constant(np.zeros((), dtype))
+    op = ir.Operation.create(
+        "stablehlo.reduce",
+        results=[tensor_type(left, dtype)],
+        operands=[x, zero],
+        attributes={"dimensions": i64_array(sorted(axes))},
+        regions=1,
+    )
+    scalar = tensor_type((), dtype)
+    block = op.regions[0].blocks.append(scalar, scalar)
+    with ir.InsertionPoint(block):
+        total = ir.Operation.create(
+            "stablehlo.add", results=[scalar], operands=list(block.arguments)
+        )
+        ir.Operation.create("stablehlo.return", operands=[total.result])
+    if not keep:
+        return op.result
+    kept = [1 if i in axes else n for i, n in enumerate(shape)]
+    return ir.Operation.create(
+        "stablehlo.reshape", results=[tensor_type(kept, dtype)], operands=[op.result]
+    ).result
+
+
+def replace(op: Any, values: Mapping[int, ir.Value] | Sequence[ir.Value]) -> None:
+    """Replaces every use of an op's results and erases it."""
+    for old, new in zip(op.operation.results, list(values), strict=True):
+        old.replace_all_uses_with(new)
+    op.operation.erase()

@@ -1,0 +1,70 @@
+"""The value of an expression over weights and constants, where it is only moved around."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+
+from jq.ir.build import integers
+from jq.ir.program import Program
+from jq.ir.types import dtype_of, shape_of
+
+
+def evaluate(program: Program, value: ir.Value) -> np.ndarray | None:
+    """The array behind weights, constants and the ops that move them; None for anything else."""
+    name = program.weight_name(value)
+    if name is not None:
+        return program.weights[name]
+    owner: Any = value.owner
+    if isinstance(owner, ir.Block):
+        return None
+    if owner.operation.name == "stablehlo.constant":
+        return _constant(owner.operation.attributes["value"], value)
+    handler = _MOVES.get(owner.operation.name)
+    if handler is None:
+        return None
+    source = evaluate(program, owner.operation.operands[0])
+    return None if source is None else handler(source, owner.operation, shape_of(value))
+
+
+def _constant(attr: ir.Attribute, value: ir.Value) -> np.ndarray | None:
+    """A dense constant; a resource blob is none of ours and stays unknown."""
+    if not isinstance(attr, ir.DenseElementsAttr):
+        return None
+    shape, dtype = shape_of(value), dtype_of(value)
+    try:
+        return np.array(attr).astype(dtype, copy=False).reshape(shape)
+    except (TypeError, ValueError):  # the bindings' buffers know no bf16 and no fp8
+        if attr.is_splat:
+            return np.full(shape, attr.get_splat_value().value, dtype)
+        return np.array(list(attr)).astype(dtype).reshape(shape)
+
+
+def _broadcast(x: np.ndarray, op: Any, shape: tuple[int, ...]) -> np.ndarray:
+    aligned = [1] * len(shape)
+    dims = integers(op, "broadcast_dimensions")
+    for axis, n in zip(dims, x.shape, strict=True):
+        aligned[axis] = n
+    order = np.argsort(dims) if len(dims) else []
+    return np.broadcast_to(x.transpose(order).reshape(aligned), shape)
+
+
+_MOVES: dict[str, Any] = {
+    "stablehlo.reshape": lambda x, op, shape: x.reshape(shape),
+    "stablehlo.transpose": lambda x, op, shape: x.transpose(integers(op, "permutation")),
+    "stablehlo.broadcast_in_dim": _broadcast,
+    "stablehlo.convert": lambda x, op, shape: x.astype(dtype_of(op.results[0])),
+    "stablehlo.slice": lambda x, op, shape: x[
+        tuple(
+            slice(a, b, s)
+            for a, b, s in zip(
+                integers(op, "start_indices"),
+                integers(op, "limit_indices"),
+                integers(op, "strides"),
+                strict=True,
+            )
+        )
+    ],
+}

@@ -1,0 +1,200 @@
+"""Marker ops of the `qdq` level: composites whose decomposition is the format's own decode.
+
+    %w = stablehlo.composite "jq.dequantize" %codes, %scale {composite_attributes = {
+        format = "int8", block = array<i64: 0, 1>, parts = ["codes", "scale"], ...},
+        decomposition = @jq.dequantize.0} : (tensor<64x33xi8>, tensor<1x33xf32>) -> tensor<64x33xf32>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import func
+
+from jq.errors import InternalError
+from jq.formats import Encoding, get_format
+from jq.formats.affine import Affine
+from jq.ir.arrays import StableHloOps
+from jq.ir.context import editing
+from jq.ir.program import Program
+
+DEQUANTIZE = "jq.dequantize"
+QUANTIZE = "jq.quantize"
+QUANTIZE_DYNAMIC = "jq.quantize_dynamic"
+
+
+Body = Callable[[StableHloOps, Sequence[ir.Value]], list[ir.Value]]
+
+
+@dataclass(frozen=True)
+class Marker:
+    """A marker op read back: its kind, encoding, and its parts by name.
+
+    `parts` are the operands of a dequantize or quantize (but for the quantized tensor `x`)
+    and the results of a dynamic quantize.
+    """
+
+    op: ir.OpView
+    kind: str
+    encoding: Encoding
+    parts: dict[str, ir.Value]
+    tensor: str  # name of the float tensor, for reports
+
+
+def dequantize(
+    program: Program, enc: Encoding, parts: Mapping[str, ir.Value], dtype: Any, *, tensor: str = ""
+) -> ir.Value:
+    """The float tensor of `enc.shape` and `dtype` that `parts` stand for."""
+
+    def body(ops: StableHloOps, args: Sequence[ir.Value]) -> list[ir.Value]:
+        x = get_format(enc.format).decode(ops, dict(zip(parts, args, strict=True)), enc)
+        return [ops.convert(x, dtype)]
+
+    names, values = list(parts), list(parts.values())
+    key = np.dtype(dtype).name  # decode to bf16 and to f32 are two functions
+    return _composite(program, DEQUANTIZE, enc, names, values, body, tensor, key)[0]
+
+
+def quantize(
+    program: Program,
+    x: ir.Value,
+    enc: Encoding,
+    parameters: Mapping[str, ir.Value],
+    *,
+    tensor: str = "",
+) -> dict[str, ir.Value]:
+    """Codes of `x` for a given scale and zero point (operands `scale`, `zero_point`)."""
+    fmt = _affine(enc)
+
+    def body(ops: StableHloOps, args: Sequence[ir.Value]) -> list[ir.Value]:
+        given = dict(zip(parameters, args[1:], strict=True))
+        return [fmt.quantize_static(ops, args[0], given, enc)]
+
+    codes = _composite(
+        program, QUANTIZE, enc, list(parameters), [x, *parameters.values()], body, tensor
+    )[0]
+    return {"codes": codes, **parameters}
+
+
+def quantize_dynamic(
+    program: Program, x: ir.Value, enc: Encoding, *, tensor: str = ""
+) -> dict[str, ir.Value]:
+    """Codes, scale and zero point of `x`, from its own range at run time."""
+    fmt = _affine(enc)
+    names = ["codes", "scale"] + ["zero_point"] * (enc.scheme == "asymmetric")
+
+    def body(ops: StableHloOps, args: Sequence[ir.Value]) -> list[ir.Value]:
+        parts = fmt.quantize_dynamic(ops, args[0], enc)
+        return [parts[name] for name in names]
+
+    results = _composite(program, QUANTIZE_DYNAMIC, enc, names, [x], body, tensor)
+    return dict(zip(names, results, strict=True))
+
+
+def match(value_or_op: Any, *kinds: str) -> Marker | None:
+    """The marker that defines a value (or is the op), when it is one of `kinds` (or any)."""
+    op = value_or_op.owner if isinstance(value_or_op, ir.Value) else value_or_op
+    if isinstance(op, ir.Block):
+        return None
+    op = op.opview if isinstance(op, ir.Operation) else op
+    if op.operation.name != "stablehlo.composite":
+        return None
+    kind = ir.StringAttr(op.attributes["name"]).value
+    if not kind.startswith("jq.") or (kinds and kind not in kinds):
+        return None
+    attrs = ir.DictAttr(op.attributes["composite_attributes"])
+    names = [ir.StringAttr(n).value for n in ir.ArrayAttr(attrs["parts"])]
+    values = {
+        DEQUANTIZE: list(op.operands),
+        QUANTIZE: list(op.operands)[1:],
+        QUANTIZE_DYNAMIC: list(op.results),
+    }[kind]
+    parts = dict(zip(names, values, strict=True))
+    return Marker(op, kind, encoding_of(attrs), parts, ir.StringAttr(attrs["tensor"]).value)
+
+
+def encoding_of(attrs: ir.DictAttr) -> Encoding:
+    options = ir.DictAttr(attrs["options"])
+    return Encoding(
+        format=ir.StringAttr(attrs["format"]).value,
+        shape=tuple(ir.DenseI64ArrayAttr(attrs["shape"])),
+        block=tuple(ir.DenseI64ArrayAttr(attrs["block"])),
+        scheme=ir.StringAttr(attrs["scheme"]).value,
+        scale_type=ir.StringAttr(attrs["scale_type"]).value,
+        options=tuple((a.name, ir.StringAttr(a.attr).value) for a in options),
+    )
+
+
+def _affine(enc: Encoding) -> Affine:
+    fmt = get_format(enc.format)
+    if not isinstance(fmt, Affine):
+        raise InternalError(f"activations cannot be quantized to {enc.format}")
+    return fmt
+
+
+def _attributes(enc: Encoding, parts: Sequence[str], tensor: str) -> ir.DictAttr:
+    text = ir.StringAttr.get
+    return ir.DictAttr.get(
+        {
+            "format": text(enc.format),
+            "shape": ir.DenseI64ArrayAttr.get(list(enc.shape)),
+            "block": ir.DenseI64ArrayAttr.get(list(enc.block)),
+            "scheme": text(enc.scheme),
+            "scale_type": text(enc.scale_type),
+            "options": ir.DictAttr.get({k: text(v) for k, v in enc.options}),
+            "parts": ir.ArrayAttr.get([text(p) for p in parts]),
+            "tensor": text(tensor),
+        }
+    )
+
+
+def _composite(
+    program: Program,
+    kind: str,
+    enc: Encoding,
+    parts: list[str],
+    operands: list[ir.Value],
+    body: Body,
+    tensor: str,
+    key: str = "",
+) -> list[ir.Value]:
+    """Builds the op at the current insertion point, and its decomposition in the module."""
+    fn = _decomposition(program, f"{kind} {enc} {parts} {key}", kind, operands, body)
+    op = ir.Operation.create(
+        "stablehlo.composite",
+        results=list(fn.type.results),
+        operands=operands,
+        attributes={
+            "name": ir.StringAttr.get(kind),
+            "composite_attributes": _attributes(enc, parts, tensor),
+            "decomposition": ir.FlatSymbolRefAttr.get(fn.name.value),
+            "version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 0),
+        },
+    )
+    return list(op.results)
+
+
+def _decomposition(
+    program: Program, key: str, kind: str, operands: list[ir.Value], body: Body
+) -> func.FuncOp:
+    """The private function that holds `body`, shared by equal markers of a program."""
+    types = [v.type for v in operands]
+    known = program.decompositions
+    symbol = known.setdefault(f"{key} {types}", f"{kind}.{len(known)}")
+    for op in program.module.body.operations:
+        if isinstance(op, func.FuncOp) and op.name.value == symbol:
+            return op
+    with editing():
+        with ir.InsertionPoint(program.module.body):
+            fn = func.FuncOp(symbol, (types, []), visibility="private")
+        block = fn.add_entry_block()
+        with ir.InsertionPoint(block):
+            results = body(StableHloOps(), list(block.arguments))
+            func.ReturnOp(results)
+        out = [v.type for v in results]
+        fn.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, out))
+    return fn

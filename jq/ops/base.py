@@ -1,0 +1,139 @@
+"""What the compiler must know of an op. One op (or family) is one file in this folder.
+
+A *contraction* sums products over axes of its operands; it says which axes those are (one
+scale must hold along them) and how it is computed on integer codes. A *movement* only
+moves elements: a dequantize in front of it can be moved behind it (`sink`), and an axis of
+its result can be followed back to an axis of its operand (`back`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+from jq.errors import InternalError
+from jq.formats import get_format
+from jq.formats.affine import Affine
+from jq.ir import Program, ir
+from jq.ir.arrays import StableHloOps
+from jq.ir.markers import Marker
+
+Axes = frozenset[int]
+
+
+@dataclass(frozen=True)
+class Role:
+    """How a contraction uses one of its operands.
+
+    Attributes:
+        index: operand number.
+        contracted: axes that are summed over (or read whole): one scale along them.
+        block_axis: the contracted axis that blocks run along, None where blocks make no sense.
+    """
+
+    index: int
+    contracted: Axes
+    block_axis: int | None
+
+
+@dataclass(frozen=True)
+class Codes:
+    """A dequantize marker taken apart for integer arithmetic: real = scale * (codes - zero_point).
+
+    `scale` (f32), `zero_point` (i32) and `sum` (i32, sum of the codes of each block) have the
+    shape of `grid`; `block` is the encoding's.
+    """
+
+    codes: ir.Value
+    scale: ir.Value
+    zero_point: ir.Value | None
+    sum: ir.Value | None
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+
+    def constant_along(self, axes: Axes) -> bool:
+        return all(self.grid[a] == 1 for a in axes)
+
+
+class OpRule(ABC):
+    """Knowledge about one StableHLO op; subclasses that name an op register themselves."""
+
+    op: ClassVar[str] = ""  # without the dialect's prefix
+    registry: ClassVar[dict[str, OpRule]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not cls.op:
+            return
+        if cls.op in OpRule.registry:
+            raise InternalError(f"two rules for op {cls.op!r}")
+        OpRule.registry[cls.op] = cls()
+
+
+class Contraction(OpRule):
+    """An op that may be computed on integer codes."""
+
+    @abstractmethod
+    def roles(self, op: Any) -> tuple[Role, ...]:
+        """The operands that can be quantized."""
+
+    @abstractmethod
+    def terms(self, op: Any) -> int:
+        """How many products are summed into one element of the result."""
+
+    @abstractmethod
+    def lower(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+        """The result computed on codes, at the current insertion point; None to leave it."""
+
+    def decline(self, op: Any) -> str | None:
+        """Why this instance of the op cannot be quantized, or None."""
+        return None
+
+
+class Movement(OpRule):
+    """An op that moves elements without changing them."""
+
+    @abstractmethod
+    def back(self, op: Any, axes: Axes) -> Axes:
+        """The operand's axes that these axes of the result come from."""
+
+    @abstractmethod
+    def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
+        """The op applied to the parts, then the dequantize; None where that cannot be."""
+
+
+@cache
+def _scan() -> None:
+    import jq.ops
+
+    for module in pkgutil.iter_modules(jq.ops.__path__):
+        importlib.import_module(f"jq.ops.{module.name}")
+
+
+def rule_of(op: Any) -> OpRule | None:
+    """The rule of an op, or None for an op that nothing is known of."""
+    _scan()
+    name: str = op.operation.name
+    return OpRule.registry.get(name.removeprefix("stablehlo."))
+
+
+def codes_of(marker: Marker | None) -> Codes | None:
+    """Signed integer codes of a dequantize marker, or None when its format is not affine."""
+    if marker is None:
+        return None
+    fmt, enc, ops = get_format(marker.encoding.format), marker.encoding, StableHloOps()
+    if not isinstance(fmt, Affine):
+        return None
+    return Codes(
+        codes=fmt.codes(ops, marker.parts, enc),
+        scale=fmt.scale(ops, marker.parts, enc),
+        zero_point=fmt.zero_point(ops, marker.parts, enc),
+        sum=marker.parts.get("sum"),
+        grid=enc.grid,
+        block=enc.block,
+    )

@@ -1,0 +1,203 @@
+"""Convolution on integer codes: strided, dilated, grouped, depthwise, transposed.
+
+    conv(dequantize(x), dequantize(w))
+    -> convert(conv(pad(x.codes, x.zero_point), w.codes) - corrections) * (x.scale * w.scale)
+
+A nonzero zero point makes the padding explicit (padding and interior zeros of a transposed
+convolution are real zeros, whose code is the zero point), so that the correction is the
+same at every output position.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, dtype_of, ir, shape_of, stablehlo
+from jq.ir.build import NAME, i64_array, integers, like, string_attr
+from jq.ir.markers import Marker
+from jq.ops.base import Axes, Codes, Contraction, Role, codes_of
+from jq.ops.integer import OPS, Spread, accumulator, correct, rescale
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which axis of input, kernel and output is which."""
+
+    input_batch: int
+    input_feature: int
+    input_spatial: tuple[int, ...]
+    kernel_in: int
+    kernel_out: int
+    kernel_spatial: tuple[int, ...]
+    output_batch: int
+    output_feature: int
+
+    @staticmethod
+    def of(op: Any) -> Layout:
+        d = stablehlo.ConvDimensionNumbers(op.operation.attributes["dimension_numbers"])
+        return Layout(
+            d.input_batch_dimension,
+            d.input_feature_dimension,
+            tuple(d.input_spatial_dimensions),
+            d.kernel_input_feature_dimension,
+            d.kernel_output_feature_dimension,
+            tuple(d.kernel_spatial_dimensions),
+            d.output_batch_dimension,
+            d.output_feature_dimension,
+        )
+
+
+def _groups(op: Any, key: str) -> int:
+    return ir.IntegerAttr(op.operation.attributes[key]).value
+
+
+class Convolution(Contraction):
+    op = "convolution"
+
+    def roles(self, op: Any) -> tuple[Role, ...]:
+        d = Layout.of(op)
+        spatial = frozenset(d.input_spatial) | {d.input_feature}
+        kernel = frozenset(d.kernel_spatial) | {d.kernel_in}
+        return Role(0, spatial, None), Role(1, kernel, d.kernel_in)
+
+    def terms(self, op: Any) -> int:
+        d, kernel = Layout.of(op), shape_of(op.operands[1])
+        return math.prod(kernel[a] for a in (d.kernel_in, *d.kernel_spatial))
+
+    def decline(self, op: Any) -> str | None:
+        if _groups(op, "batch_group_count") != 1:
+            return "batch groups (the gradient of a convolution) have no integer form"
+        return None
+
+    def lower(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+        x, w = (codes_of(m) for m in markers)
+        roles, d = self.roles(op), Layout.of(op)
+        if w is None or not w.constant_along(roles[1].contracted):
+            return None
+        if x is None:
+            return _scaled_after(op, w, d)
+        if not x.constant_along(roles[0].contracted):
+            return None
+        return _integer(program, op, x, w, d, (roles[0].contracted, roles[1].contracted))
+
+
+def _integer(
+    program: Program, op: Any, x: Codes, w: Codes, d: Layout, contracted: tuple[Axes, Axes]
+) -> ir.Value:
+    spread = _spread(op, d)
+    window = {}
+    if x.zero_point is not None:
+        x, window = _padded(op, x, d)
+    shape = shape_of(op.results[0])
+    acc = like(op, [x.codes, w.codes], shape, accumulator(x, w), precision_config=None, **window)
+    if w.zero_point is not None:
+        # With zero points on both sides the sum of a window's codes is itself a convolution.
+        ones = OPS.broadcast(
+            OPS.constant(np.ones((), dtype_of(w.codes))), shape_of(w.codes), []
+        )
+        sums = like(
+            op, [x.codes, ones], shape, dtype_of(acc), precision_config=None, **window
+        )
+        zero = spread[1](OPS.convert(w.zero_point, dtype_of(acc)))
+        acc = OPS.sub(acc, OPS.mul(zero, sums))
+        w = replace(w, sum=_shifted_sum(w, contracted[1], acc), zero_point=None)
+    terms = math.prod(shape_of(w.codes)[a] for a in contracted[1])
+    acc = correct(acc, x, w, contracted, terms, spread)
+    name = string_attr(op, NAME) or "conv"
+    return OPS.convert(
+        rescale(program, acc, (x.scale, w.scale), spread, name), dtype_of(op.results[0])
+    )
+
+
+def _shifted_sum(w: Codes, contracted: Axes, acc: ir.Value) -> ir.Value:
+    """sum(w - zero_point) per output channel, for the correction by the input's zero point."""
+    from jq.ops.integer import block_sums
+
+    assert w.zero_point is not None
+    dtype = dtype_of(acc)
+    sums = block_sums(w, contracted, dtype)
+    terms = math.prod(shape_of(w.codes)[a] for a in contracted)
+    count = OPS.broadcast(OPS.constant(np.asarray(terms, dtype)), shape_of(sums), [])
+    return OPS.sub(sums, OPS.mul(count, OPS.convert(w.zero_point, dtype)))
+
+
+def _scaled_after(op: Any, w: Codes, d: Layout) -> ir.Value:
+    """Float input: conv(x, float(codes - zero_point)) * scale."""
+    dtype = dtype_of(op.operands[0])
+    weight = OPS.convert(w.codes, np.float32)
+    if w.zero_point is not None:
+        zero = OPS.convert(w.zero_point, np.float32)
+        shape = shape_of(weight)
+        weight = OPS.sub(weight, OPS.broadcast(zero, shape, range(len(shape))))
+    operands = [op.operands[0], OPS.convert(weight, dtype)]
+    acc = like(op, operands, shape_of(op.results[0]), dtype_of(op.results[0]))
+    scaled = OPS.mul(OPS.convert(acc, np.float32), _spread(op, d)[1](w.scale))
+    return OPS.convert(scaled, dtype_of(op.results[0]))
+
+
+def _spread(op: Any, d: Layout) -> tuple[Spread, Spread]:
+    shape = shape_of(op.results[0])
+
+    def along(kept: int, target: int) -> Spread:
+        def apply(grid: ir.Value) -> ir.Value:
+            flat = OPS.reshape(grid, [shape_of(grid)[kept]])
+            return OPS.broadcast(flat, shape, [target])
+
+        return apply
+
+    return along(d.input_batch, d.output_batch), along(d.kernel_out, d.output_feature)
+
+
+def _padded(op: Any, x: Codes, d: Layout) -> tuple[Codes, dict[str, ir.Attribute]]:
+    """The input with its padding and interior zeros written out as zero points."""
+    assert x.zero_point is not None
+    rank, spatial = len(shape_of(x.codes)), d.input_spatial
+    padding = op.operation.attributes["padding"] if "padding" in op.operation.attributes else None
+    pairs = np.array(padding).reshape(-1, 2) if padding is not None else np.zeros((len(spatial), 2))
+    dilation = integers(op, "lhs_dilation") or (1,) * len(spatial)
+    low, high, interior = ([0] * rank for _ in range(3))
+    for i, axis in enumerate(spatial):
+        low[axis], high[axis] = int(pairs[i, 0]), int(pairs[i, 1])
+        interior[axis] = dilation[i] - 1
+    if not any(low + high + interior):
+        return x, {}
+    zero = OPS.convert(x.zero_point, dtype_of(x.codes))
+    if math.prod(shape_of(zero)) == 1:
+        codes = pad(x.codes, OPS.reshape(zero, []), low, high, interior)
+    else:  # one zero point a sample: pad with anything, then choose by position
+        blank = OPS.constant(np.zeros((), dtype_of(x.codes)))
+        padded = pad(x.codes, blank, low, high, interior)
+        shape = shape_of(padded)
+        inside = OPS.broadcast(OPS.constant(np.ones((), np.bool_)), shape_of(x.codes), [])
+        mask = pad(inside, OPS.constant(np.zeros((), np.bool_)), low, high, interior)
+        codes = OPS.select(mask, padded, OPS.broadcast(zero, shape, range(rank)))
+    none = ir.DenseElementsAttr.get(np.zeros((len(spatial), 2), np.int64))
+    plain = {"padding": none, "lhs_dilation": i64_array([1] * len(spatial))}
+    return replace(x, codes=codes), plain
+
+
+def pad(
+    x: ir.Value, value: ir.Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int]
+) -> ir.Value:
+    """`stablehlo.pad`, with interior padding and negative edges allowed."""
+    from jq.ir.types import tensor_type
+
+    shape = [
+        n + lo + hi + max(n - 1, 0) * mid
+        for n, lo, hi, mid in zip(shape_of(x), low, high, interior, strict=True)
+    ]
+    return ir.Operation.create(
+        "stablehlo.pad",
+        results=[tensor_type(shape, dtype_of(x))],
+        operands=[x, value],
+        attributes={
+            "edge_padding_low": i64_array(low),
+            "edge_padding_high": i64_array(high),
+            "interior_padding": i64_array(interior),
+        },
+    ).result

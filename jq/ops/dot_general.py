@@ -1,0 +1,206 @@
+"""dot_general on integer codes, in every arrangement of batching and contracting dimensions.
+
+    dot(dequantize(a), dequantize(b))
+    -> convert(dot(a.codes, b.codes) - corrections) * (a.scale * b.scale)
+
+Blocks along the contracted axis become a batch dimension, and their scaled products are
+summed in float. With one float operand the codes are converted and scaled after the product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, dtype_of, ir, shape_of, stablehlo
+from jq.ir.build import NAME, like, reduce_sum, string_attr
+from jq.ir.markers import Marker
+from jq.ops.base import Axes, Codes, Contraction, Role, codes_of
+from jq.ops.integer import OPS, Spread, accumulator, correct, rescale
+
+
+@dataclass(frozen=True)
+class Dims:
+    """Dimension numbers as two lists of (lhs, rhs) axis pairs."""
+
+    batch: tuple[tuple[int, int], ...]
+    contract: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    def of(op: Any) -> Dims:
+        d = stablehlo.DotDimensionNumbers(op.operation.attributes["dot_dimension_numbers"])
+        return Dims(
+            tuple(zip(d.lhs_batching_dimensions, d.rhs_batching_dimensions, strict=True)),
+            tuple(zip(d.lhs_contracting_dimensions, d.rhs_contracting_dimensions, strict=True)),
+        )
+
+    def attribute(self) -> ir.Attribute:
+        lhs_batch, rhs_batch = zip(*self.batch, strict=True) if self.batch else ((), ())
+        lhs, rhs = zip(*self.contract, strict=True) if self.contract else ((), ())
+        return stablehlo.DotDimensionNumbers.get(
+            lhs_batching_dimensions=list(lhs_batch),
+            rhs_batching_dimensions=list(rhs_batch),
+            lhs_contracting_dimensions=list(lhs),
+            rhs_contracting_dimensions=list(rhs),
+        )
+
+    def contracted(self, side: int) -> Axes:
+        return frozenset(pair[side] for pair in self.contract)
+
+    def free(self, side: int, rank: int) -> list[int]:
+        used = {pair[side] for pair in self.batch + self.contract}
+        return [axis for axis in range(rank) if axis not in used]
+
+    def result_shape(self, lhs: Sequence[int], rhs: Sequence[int]) -> list[int]:
+        return (
+            [lhs[a] for a, _ in self.batch]
+            + [lhs[a] for a in self.free(0, len(lhs))]
+            + [rhs[a] for a in self.free(1, len(rhs))]
+        )
+
+    def spread(self, side: int, lhs: Sequence[int], rhs: Sequence[int]) -> Spread:
+        """Takes a grid of one operand (contracted axes of size 1) to the shape of the result."""
+        rank = len((lhs, rhs)[side])
+        target = {pair[side]: i for i, pair in enumerate(self.batch)}
+        first = len(self.batch) + (len(self.free(0, len(lhs))) if side else 0)
+        target |= {axis: first + i for i, axis in enumerate(self.free(side, rank))}
+        shape, kept = self.result_shape(lhs, rhs), sorted(target)
+
+        def apply(grid: ir.Value) -> ir.Value:
+            sizes = [shape_of(grid)[axis] for axis in kept]
+            flat = OPS.reshape(grid, sizes)
+            return OPS.broadcast(flat, shape, [target[axis] for axis in kept])
+
+        return apply
+
+
+def dot(op: Any, lhs: ir.Value, rhs: ir.Value, dims: Dims, dtype: Any) -> ir.Value:
+    """A dot_general with other operands, keeping the attributes that still mean something."""
+    return like(
+        op,
+        [lhs, rhs],
+        dims.result_shape(shape_of(lhs), shape_of(rhs)),
+        dtype,
+        dot_dimension_numbers=dims.attribute(),
+        precision_config=None,
+        algorithm=None,
+    )
+
+
+class DotGeneral(Contraction):
+    op = "dot_general"
+
+    def roles(self, op: Any) -> tuple[Role, ...]:
+        dims = Dims.of(op)
+        return tuple(
+            Role(side, dims.contracted(side), max(dims.contracted(side), default=None))
+            for side in (0, 1)
+        )
+
+    def terms(self, op: Any) -> int:
+        shape = shape_of(op.operands[0])
+        return math.prod(shape[a] for a in Dims.of(op).contracted(0))
+
+    def lower(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+        lhs, rhs = (codes_of(m) for m in markers)
+        dims, name = Dims.of(op), string_attr(op, NAME) or "dot"
+        sides = [c for c in (lhs, rhs) if c is not None]
+        whole = [
+            c is None or c.constant_along(dims.contracted(side))
+            for side, c in enumerate((lhs, rhs))
+        ]
+        if not sides:
+            return None
+        if lhs is not None and rhs is not None:
+            if not all(whole):
+                split = _split_blocks(lhs, rhs, dims)
+                if split is None:
+                    return None
+                lhs, rhs, dims = split
+            result = _integer(program, op, lhs, rhs, dims, name)
+            blocks = len(dims.batch) - len(Dims.of(op).batch)
+            return reduce_sum(result, range(blocks)) if blocks else result
+        return _scaled_after(op, lhs, rhs, dims) if all(whole) else None
+
+
+def _integer(program: Program, op: Any, lhs: Codes, rhs: Codes, dims: Dims, name: str) -> ir.Value:
+    shapes = shape_of(lhs.codes), shape_of(rhs.codes)
+    contracted = dims.contracted(0), dims.contracted(1)
+    spread = dims.spread(0, *shapes), dims.spread(1, *shapes)
+    terms = math.prod(shapes[0][a] for a in contracted[0])
+    acc = dot(op, lhs.codes, rhs.codes, dims, accumulator(lhs, rhs))
+    acc = correct(acc, lhs, rhs, contracted, terms, spread)
+    dtype = dtype_of(op.results[0])
+    return rescale(program, acc, (lhs.scale, rhs.scale), spread, dtype, name)
+
+
+def _scaled_after(op: Any, lhs: Codes | None, rhs: Codes | None, dims: Dims) -> ir.Value:
+    """One float operand: dot(x, float(codes - zero_point)) * scale."""
+    side = 0 if lhs is not None else 1
+    codes = lhs if lhs is not None else rhs
+    assert codes is not None
+    dtype = dtype_of(op.operands[1 - side])
+    narrow = dtype.itemsize == 2 and dtype_of(codes.codes).itemsize > 1
+    compute = np.dtype(np.float32) if narrow else dtype  # bf16 holds every 8-bit code exactly
+    weight = OPS.convert(codes.codes, compute)
+    if codes.zero_point is not None:
+        zero = OPS.convert(codes.zero_point, compute)
+        rank = len(shape_of(weight))
+        weight = OPS.sub(weight, OPS.broadcast(zero, shape_of(weight), range(rank)))
+    operands = [OPS.convert(op.operands[0], compute), OPS.convert(op.operands[1], compute)]
+    operands[side] = weight
+    acc = dot(op, operands[0], operands[1], dims, np.float32)
+    spread = dims.spread(side, shape_of(operands[0]), shape_of(operands[1]))
+    return OPS.convert(OPS.mul(acc, spread(codes.scale)), dtype_of(op.results[0]))
+
+
+def _split_blocks(lhs: Codes, rhs: Codes, dims: Dims) -> tuple[Codes, Codes, Dims] | None:
+    """Blocks along one contracted axis become the leading batch dimension of both operands."""
+    blocked = [
+        (a, b) for a, b in dims.contract if max(lhs.grid[a], rhs.grid[b]) > 1
+    ]
+    if len(blocked) != 1:
+        return None
+    a, b = blocked[0]
+    sizes = {c.block[axis] for c, axis in ((lhs, a), (rhs, b)) if c.grid[axis] > 1}
+    length = shape_of(lhs.codes)[a]
+    if len(sizes) != 1 or length % (size := sizes.pop()):
+        return None
+    new = [_split_axis(c, axis, length // size) for c, axis in ((lhs, a), (rhs, b))]
+    shifted = Dims(
+        ((0, 0), *((x + 1, y + 1) for x, y in dims.batch)),
+        tuple((x + 1, y + 1) for x, y in dims.contract),
+    )
+    return new[0], new[1], shifted
+
+
+def _split_axis(x: Codes, axis: int, blocks: int) -> Codes:
+    """[.., K, ..] -> [blocks, .., K/blocks, ..] for codes, scale, zero point and sum."""
+
+    def move(v: ir.Value | None, *, grid: bool) -> ir.Value | None:
+        if v is None:
+            return None
+        shape = list(shape_of(v))
+        if grid and shape[axis] == 1:
+            return OPS.broadcast(v, [blocks, *shape], range(1, len(shape) + 1))
+        split = [*shape[:axis], blocks, shape[axis] // blocks, *shape[axis + 1 :]]
+        order = [axis, *(i for i in range(len(split)) if i != axis)]
+        return OPS.transpose(OPS.reshape(v, split), order)
+
+    # A sum over a whole axis says nothing about the sums of its blocks.
+    whole = x.grid[axis] == 1
+    grid = (blocks, *(1 if i == axis else n for i, n in enumerate(x.grid)))
+    codes, scale = move(x.codes, grid=False), move(x.scale, grid=True)
+    assert codes is not None and scale is not None
+    return Codes(
+        codes=codes,
+        scale=scale,
+        zero_point=move(x.zero_point, grid=True),
+        sum=None if whole else move(x.sum, grid=True),
+        grid=grid,
+        block=(1, *x.block),
+    )

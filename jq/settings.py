@@ -1,0 +1,169 @@
+"""Settings of a pipeline: what to quantize, how, and by which rule. Validated by pydantic."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import tomllib
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from jq.errors import UserError
+
+Granularity = Literal["per-tensor", "per-channel", "per-block", "per-token"]
+Model = TypeVar("Model", bound=BaseModel)
+FLOAT = "float"  # the format name that means: leave it in floating point
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors; values never change after validation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TensorSettings(Strict):
+    """How one kind of tensor is quantized."""
+
+    format: str = FLOAT
+    granularity: Granularity = "per-channel"
+    block_size: int = Field(32, ge=1)
+    scheme: Literal["symmetric", "asymmetric"] = "symmetric"
+    scale_type: Literal["float32", "float16", "bfloat16"] = "float32"
+    options: dict[str, str] = {}
+
+
+class WeightSettings(TensorSettings):
+    emit: Literal["integer", "dequantized", "quant-type"] = "integer"
+
+
+class ActivationSettings(TensorSettings):
+    granularity: Granularity = "per-token"
+    scheme: Literal["symmetric", "asymmetric"] = "asymmetric"
+    mode: Literal["dynamic", "static"] = "dynamic"
+
+
+class CalibrationSettings(Strict):
+    method: str = "minmax"
+
+
+class CacheSettings(Strict):
+    format: str = FLOAT
+
+
+class Settings(Strict):
+    """Everything `--set` and a pipeline file can say.
+
+    `op_types` names the StableHLO ops to quantize; `min_elements` is the smallest weight
+    worth the trouble; `activation_products` says how products of two activations
+    (attention) are computed.
+    """
+
+    weights: WeightSettings = WeightSettings()
+    activations: ActivationSettings = ActivationSettings()
+    calibration: CalibrationSettings = CalibrationSettings()
+    kv_cache: CacheSettings = CacheSettings()
+    activation_products: Literal["int8", "float"] = "float"
+    op_types: tuple[str, ...] = ("dot_general", "convolution", "gather")
+    min_elements: int = Field(1, ge=0)
+
+
+class Rule(Strict):
+    """Overrides for the ops whose weight path, scope or op type matches `pattern`.
+
+    `pattern` is a glob (`encoder/*/query*`) or, after `re:`, a regular expression that must
+    match the whole name. `override` maps settings keys to values; the key `format` sets the
+    format of weights and activations both.
+    """
+
+    pattern: str
+    override: dict[str, Any]
+
+    def matches(self, names: tuple[str, ...]) -> bool:
+        if self.pattern.startswith("re:"):
+            return any(re.fullmatch(self.pattern[3:], name) for name in names)
+        return any(fnmatch.fnmatchcase(name, self.pattern) for name in names)
+
+
+def parse_rule(text: str) -> Rule:
+    """`'PATTERN: key=value, ...'`; the value `float` alone stands for `format=float`."""
+    prefix, sep, tail = text.rpartition(": ") if ": " in text else text.rpartition(":")
+    if not sep or not prefix.strip() or not tail.strip():
+        raise UserError(f"cannot read rule {text!r}", hint="write 'PATTERN: key=value, ...'")
+    override: dict[str, Any] = {}
+    for part in tail.split(","):
+        key, eq, value = part.strip().partition("=")
+        override[key if eq else "format"] = parse_value(value if eq else key)
+    rule = Rule(pattern=prefix.strip(), override=override)
+    check_rule(rule)
+    return rule
+
+
+def check_rule(rule: Rule) -> None:
+    """Raises `UserError` when the pattern is no regular expression or a key is unknown."""
+    if rule.pattern.startswith("re:"):
+        try:
+            re.compile(rule.pattern[3:])
+        except re.error as error:
+            raise UserError(f"bad regular expression in rule {rule.pattern!r}: {error}") from error
+    apply_overrides(Settings(), rule.override, where=f"rule {rule.pattern!r}")
+
+
+def parse_value(text: str) -> Any:
+    """A TOML value; a bare word is a string, `a,b` a list of bare words."""
+    text = text.strip()
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return [w.strip() for w in text.split(",")] if "," in text else text
+
+
+def parse_assignments(pairs: list[str]) -> dict[str, Any]:
+    """`["weights.format=int4", ...]` to `{"weights.format": "int4"}`."""
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        key, eq, value = pair.partition("=")
+        if not eq or not key.strip():
+            raise UserError(f"cannot read setting {pair!r}", hint="write key=value")
+        out[key.strip()] = parse_value(value)
+    return out
+
+
+def apply_overrides(settings: Settings, overrides: dict[str, Any], *, where: str) -> Settings:
+    """`settings` with dotted keys replaced; an unknown key lists the known ones."""
+    data = settings.model_dump()
+    for key, value in overrides.items():
+        if key == "op_types" and isinstance(value, str):
+            value = [value]
+        if key == "format":
+            data["weights"]["format"] = data["activations"]["format"] = value
+            continue
+        node, parts = data, key.split(".")
+        for part in parts[:-1]:
+            node = node.get(part) if isinstance(node.get(part), dict) else {}
+        if parts[-1] not in node and parts[-2:-1] != ["options"]:
+            known = ", ".join(sorted(_keys(Settings().model_dump())))
+            raise UserError(f"unknown setting {key!r} in {where}", hint=f"known: {known}")
+        node[parts[-1]] = value
+    return validate(Settings, data, where=where)
+
+
+def _keys(node: dict[str, Any], prefix: str = "") -> list[str]:
+    out: list[str] = []
+    for key, value in node.items():
+        nested = isinstance(value, dict) and value
+        out += _keys(value, f"{prefix}{key}.") if nested else [f"{prefix}{key}"]
+    return out
+
+
+def validate(kind: type[Model], data: dict[str, Any], *, where: str) -> Model:
+    """pydantic's answer as one line of ours."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(sorted(kind.model_fields))
+            raise UserError(f"unknown key {key!r} in {where}", hint=f"known: {known}") from error
+        raise UserError(f"{where}: {key}: {first['msg']}, got {first['input']!r}") from error
