@@ -72,7 +72,8 @@ def quantize(
 
     def body(ops: StableHloOps, args: Sequence[ir.Value]) -> list[ir.Value]:
         given = dict(zip(parameters, args[1:], strict=True))
-        return [fmt.quantize_static(ops, args[0], given, enc)]
+        zero_point = given.get("zero_point")
+        return [fmt.quantize_static(ops, args[0], given["scale"], zero_point, enc)]
 
     codes = _composite(
         program, QUANTIZE, enc, list(parameters), [x, *parameters.values()], body, tensor

@@ -107,7 +107,7 @@ class Program:
                 tensor_type(array.shape, array.dtype), ir.Location.name(unique)
             )
         self.weights[unique] = np.ascontiguousarray(array).reshape(array.shape)
-        self._sync()
+        self.refresh()
         return value
 
     def drop_unused_weights(self) -> bool:
@@ -123,10 +123,10 @@ class Program:
             self.body.erase_argument(first + i)
             del self.weights[names[i]]
         if unused:
-            self._sync()
+            self.refresh()
         return bool(unused)
 
-    def _sync(self) -> None:
+    def refresh(self) -> None:
         """Makes the function's type and argument attributes agree with its block."""
         main, args = self.main, self.body.arguments
         with editing():
@@ -187,12 +187,15 @@ class Program:
 
 
 def walk(block: ir.Block) -> Iterator[ir.OpView]:
-    """Ops of a block and of all regions inside, parents before children."""
+    """Ops of a block and of all regions inside, parents before children.
+
+    The caller may erase the op it was given, unless that op has regions.
+    """
     for op in list(block.operations):
+        inner = [b for region in op.regions for b in region.blocks]
         yield op
-        for region in op.regions:
-            for inner in region.blocks:
-                yield from walk(inner)
+        for b in inner:
+            yield from walk(b)
 
 
 def constant_resource(name: str, array: np.ndarray) -> ir.Value:

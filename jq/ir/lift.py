@@ -1,0 +1,102 @@
+"""Bringing a value out of loop and branch bodies, combined over every time it was computed.
+
+    while(...) { %x = ...; return ... }   ->   %r:n+1 = while(..., %acc = neutral) {
+                                                  %x = ...; %new = combine(%acc, %x); return ..., %new }
+
+A branch that does not compute the value gives the neutral element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+
+from jq.errors import InternalError
+from jq.ir.build import constant
+from jq.ir.context import at, context
+
+Combine = Callable[[ir.Value, ir.Value], ir.Value]
+
+
+def lift(value: ir.Value, body: ir.Block, neutral: np.ndarray, combine: Combine) -> ir.Value:
+    """`value` as a value of the outermost block `body`. Nothing happens when it is there already."""
+    while (block := _block_of(value)) != body:
+        parent: Any = block.owner
+        name = parent.operation.name
+        if name == "stablehlo.while":
+            value = _through_loop(parent.opview, block, value, neutral, combine)
+        elif name in ("stablehlo.case", "stablehlo.if"):
+            value = _through_branch(parent.opview, block, value, neutral)
+        else:
+            raise InternalError(f"a value cannot leave a {name}")
+    return value
+
+
+def _block_of(value: ir.Value) -> ir.Block:
+    owner = value.owner
+    return owner if isinstance(owner, ir.Block) else owner.operation.block
+
+
+def _move(block: ir.Block, region: ir.Region) -> ir.Block:
+    block.append_to(region)
+    return region.blocks[0]
+
+
+def _return_also(block: ir.Block, value: ir.Value) -> None:
+    """Adds an operand to the block's terminator."""
+    old = block.operations[len(block.operations) - 1]
+    with at(old):
+        ir.Operation.create(old.operation.name, operands=[*old.operation.operands, value])
+    old.operation.erase()
+
+
+def _rebuild(op: Any, operands: list[ir.Value], extra: ir.Type) -> ir.Operation:
+    """The same op with its regions taken over and one more result; the old one is erased."""
+    old = op.operation
+    with at(old):
+        new = ir.Operation.create(
+            old.name,
+            results=[*(r.type for r in old.results), extra],
+            operands=operands,
+            attributes={a.name: a.attr for a in (old.attributes[i] for i in range(len(old.attributes)))},
+            regions=len(old.regions),
+        )
+    for source, target in zip(old.regions, new.regions, strict=True):
+        _move(source.blocks[0], target)
+    for before, after in zip(old.results, new.results, strict=False):
+        before.replace_all_uses_with(after)
+    old.erase()
+    return new
+
+
+def _through_loop(
+    op: Any, block: ir.Block, value: ir.Value, neutral: np.ndarray, combine: Combine
+) -> ir.Value:
+    if block != op.operation.regions[1].blocks[0]:
+        raise InternalError("a value of a loop's condition cannot leave the loop")
+    with at(op):
+        start = constant(neutral)
+    with context():
+        for region in op.operation.regions:
+            carried = region.blocks[0].add_argument(value.type, op.location)
+    last = block.operations[len(block.operations) - 1]
+    with at(last):
+        total = combine(carried, value)
+    _return_also(block, total)
+    new = _rebuild(op, [*op.operation.operands, start], value.type)
+    return new.results[len(new.results) - 1]
+
+
+def _through_branch(op: Any, block: ir.Block, value: ir.Value, neutral: np.ndarray) -> ir.Value:
+    for region in op.operation.regions:
+        branch = region.blocks[0]
+        result = value
+        if branch != block:
+            with at(branch.operations[len(branch.operations) - 1]):
+                result = constant(neutral)
+        _return_also(branch, result)
+    new = _rebuild(op, list(op.operation.operands), value.type)
+    return new.results[len(new.results) - 1]

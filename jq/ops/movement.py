@@ -1,0 +1,44 @@
+"""Shared by the ops that only move elements: applying a move to the parts of a tensor.
+
+Every format keeps the leading axes of the tensor as leading axes of each part, as far as
+every index has its own scale there (`leading`). Formats whose codes are stored one to an
+element keep all axes, and scales keep the rank, so any move goes part by part.
+"""
+
+from __future__ import annotations
+
+from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir.markers import Marker, dequantize
+
+
+def leading(marker: Marker) -> int:
+    """How many leading axes are the same in the tensor and in all of its parts."""
+    count = 0
+    for axis, (size, block) in enumerate(
+        zip(marker.encoding.shape, marker.encoding.block, strict=True)
+    ):
+        if block != 1 or any(
+            len(shape_of(p)) <= axis or shape_of(p)[axis] != size for p in marker.parts.values()
+        ):
+            break
+        count += 1
+    return count
+
+
+def plain(marker: Marker) -> bool:
+    """Whether codes are stored one to an element, in the logical shape."""
+    codes = marker.parts.get("codes")
+    return codes is not None and shape_of(codes) == marker.encoding.shape
+
+
+def rebuilt(
+    program: Program,
+    marker: Marker,
+    shape: tuple[int, ...],
+    block: tuple[int, ...],
+    parts: dict[str, ir.Value],
+) -> ir.Value:
+    """The dequantize of moved parts, in the type that the old one had."""
+    enc = marker.encoding.with_shape(shape, block)
+    dtype = dtype_of(marker.op.results[0])
+    return dequantize(program, enc, parts, dtype, tensor=marker.tensor)

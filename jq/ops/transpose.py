@@ -1,0 +1,28 @@
+"""transpose(dequantize(parts)) -> dequantize(transpose of each part)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jq.ir import Program, ir, shape_of
+from jq.ir.build import integers
+from jq.ir.markers import Marker
+from jq.ops.base import Axes, Movement
+from jq.ops.integer import OPS
+from jq.ops.movement import plain, rebuilt
+
+
+class Transpose(Movement):
+    op = "transpose"
+
+    def back(self, op: Any, axes: Axes) -> Axes:
+        order = integers(op, "permutation")
+        return frozenset(order[a] for a in axes)
+
+    def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
+        if not plain(marker):
+            return None
+        order = integers(op, "permutation")
+        parts = {k: OPS.transpose(v, order) for k, v in marker.parts.items()}
+        block = tuple(marker.encoding.block[a] for a in order)
+        return rebuilt(program, marker, shape_of(op.results[0]), block, parts)

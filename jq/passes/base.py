@@ -1,0 +1,89 @@
+"""What a pass is, and how passes are found and run.
+
+A pass is a frozen dataclass in a file of its own; its fields are its options in a pipeline
+file. It edits a program in place, leaves it valid, and says whether it changed anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+from jq.errors import InternalError, JqError, UserError
+from jq.ir import Program
+from jq.plan import QuantPlan
+from jq.settings import Settings
+from jq.target import Target
+
+
+@dataclass(frozen=True)
+class PassContext:
+    """What passes may read besides the program."""
+
+    plan: QuantPlan
+    settings: Settings
+    target: Target
+
+
+@dataclass(frozen=True)
+class Pass(ABC):
+    """One rewrite. Subclasses define `name` and register themselves."""
+
+    name: ClassVar[str] = ""
+    registry: ClassVar[dict[str, type[Pass]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.name in Pass.registry:
+            raise InternalError(f"two passes are called {cls.name!r}")
+        Pass.registry[cls.name] = cls
+
+    @abstractmethod
+    def run(self, program: Program, cx: PassContext) -> bool:
+        """Rewrites `program` in place; True when it changed anything."""
+
+
+@cache
+def _scan() -> None:
+    import jq.passes
+
+    for module in pkgutil.iter_modules(jq.passes.__path__):
+        importlib.import_module(f"jq.passes.{module.name}")
+
+
+def make_pass(name: str, options: dict[str, Any]) -> Pass:
+    """The pass called `name` with its options; unknown names and options are errors."""
+    _scan()
+    if name not in Pass.registry:
+        raise UserError(f"unknown pass {name!r}", hint=f"known: {', '.join(sorted(Pass.registry))}")
+    kind = Pass.registry[name]
+    known = {f.name for f in dataclasses.fields(kind)}
+    if extra := sorted(set(options) - known):
+        raise UserError(f"pass {name!r} has no option {extra[0]!r}")
+    return kind(**options)
+
+
+def run_all(passes: Iterable[Pass], program: Program, cx: PassContext) -> list[str]:
+    """Runs passes in order, verifying after each; the names of those that changed something."""
+    changed: list[str] = []
+    done: list[str] = []
+    for p in passes:
+        try:
+            if p.run(program, cx):
+                changed.append(p.name)
+            program.verify()
+        except JqError:
+            raise
+        except Exception as error:
+            before = ", ".join(done) or "none"
+            raise InternalError(
+                f"pass {p.name} failed: {type(error).__name__}: {error} (passes before it: {before})"
+            ) from error
+        done.append(p.name)
+    return changed

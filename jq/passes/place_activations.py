@@ -1,0 +1,60 @@
+"""Activations of the plan are quantized in front of the op that needs them.
+
+    %y = dot_general %x, %w
+    ->
+    %q:3 = composite "jq.quantize_dynamic" %x       // or jq.quantize with calibrated parameters
+    %d = composite "jq.dequantize" %q#0, %q#1, %q#2
+    %y = dot_general %d, %w
+
+Ops that read the same value with the same encoding share one quantize.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, at, dtype_of, ir
+from jq.ir.build import constant
+from jq.ir.markers import dequantize, quantize, quantize_dynamic
+from jq.passes.base import Pass, PassContext
+from jq.plan import TensorPlan, contractions, op_name
+
+
+@dataclass(frozen=True)
+class PlaceActivations(Pass):
+    name = "place-activations"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        plans = {op.name: op for op in cx.plan.ops}
+        shared: dict[Any, ir.Value] = {}
+        changed = False
+        for op, _ in list(contractions(program)):
+            decision = plans.get(op_name(op))
+            for index, p in (decision.operands if decision else {}).items():
+                if p.kind == "weight":
+                    continue
+                value = op.operands[index]
+                key = (value, p.encoding, p.parameters)
+                if key not in shared:
+                    shared[key] = _place(program, op, value, p, f"{op_name(op)}:{index}")
+                op.operation.operands[index] = shared[key]
+                changed = True
+        return changed
+
+
+def _place(program: Program, op: Any, value: ir.Value, p: TensorPlan, name: str) -> ir.Value:
+    with at(op):
+        if p.kind == "dynamic":
+            parts = quantize_dynamic(program, value, p.encoding, tensor=name)
+        else:
+            assert p.parameters is not None
+            scale, zero = p.parameters
+            grid = p.encoding.grid
+            given = {"scale": constant(np.full(grid, scale, np.float32))}
+            if zero is not None:
+                given["zero_point"] = constant(np.full(grid, zero, np.int32))
+            parts = quantize(program, value, p.encoding, given, tensor=name)
+        return dequantize(program, p.encoding, parts, dtype_of(value), tensor=name)

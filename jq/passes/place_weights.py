@@ -1,0 +1,77 @@
+"""Weights of the plan become low-bit data, dequantized where they were read.
+
+    %y = dot_general %x, %w                      // %w: weight "dense/kernel", f32
+    ->
+    %d = composite "jq.dequantize" %codes, %scale  // weights "dense/kernel:codes", ":scale"
+    %y = dot_general %x, %d
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.errors import FormatError, UserError
+from jq.formats import NUMPY, Encoding, get_format
+from jq.formats.affine import Affine
+from jq.formats.blocks import reduce_blocks
+from jq.ir import Program, context, dtype_of, ir
+from jq.ir.markers import dequantize
+from jq.passes.base import Pass, PassContext
+from jq.plan import QuantPlan
+
+
+@dataclass(frozen=True)
+class PlaceWeights(Pass):
+    name = "place-weights"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        need_sums = weights_with_zero_points_opposite(cx.plan)
+        for name, enc in cx.plan.weights.items():
+            place(program, name, enc, sums=name in need_sums)
+        program.drop_unused_weights()
+        return bool(cx.plan.weights)
+
+
+def weights_with_zero_points_opposite(plan: QuantPlan) -> set[str]:
+    """Weights multiplied by asymmetric activations: their block sums correct the product."""
+    return {
+        p.weight
+        for op in plan.ops
+        for p in op.operands.values()
+        if p.weight is not None
+        and any(q.weight is None and q.encoding.scheme == "asymmetric" for q in op.operands.values())
+    }
+
+
+def _sum(x: np.ndarray, axes: list[int]) -> np.ndarray:
+    return x.sum(axis=tuple(axes), keepdims=True, dtype=np.int32)
+
+
+def place(program: Program, name: str, enc: Encoding, *, sums: bool) -> None:
+    """Replaces one float weight by its parts and a dequantize."""
+    weight, fmt = program.weight(name), get_format(enc.format)
+    try:
+        arrays = fmt.encode(program.weights[name], enc)
+    except FormatError as error:
+        raise UserError(error.message, op=name, hint=error.hint) from error
+    if sums and isinstance(fmt, Affine):
+        codes = np.asarray(fmt.codes(NUMPY, arrays, enc), np.int32)
+        arrays["sum"] = reduce_blocks(NUMPY, _sum, codes, enc)
+    parts = {k: program.add_weight(f"{name}:{k}", v) for k, v in arrays.items()}
+    with context(), ir.InsertionPoint.at_block_begin(program.body), ir.Location.name(name):
+        value = dequantize(program, enc, parts, dtype_of(weight), tensor=name)
+    weight.replace_all_uses_with(value)
+    stored = {k: {"dtype": v.dtype.name, "shape": list(v.shape)} for k, v in arrays.items()}
+    program.encodings[name] = {
+        "format": enc.format,
+        "shape": list(enc.shape),
+        "block": list(enc.block),
+        "scheme": enc.scheme,
+        "scale_type": enc.scale_type,
+        "options": dict(enc.options),
+        "granularity": enc.granularity,
+        "parts": stored,
+        "float_dtype": dtype_of(weight).name,
+    }

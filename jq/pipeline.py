@@ -1,0 +1,106 @@
+"""A pipeline: settings and the ordered list of passes, read from `pipelines/<name>.toml`.
+
+The list has three parts, one for each level that it reaches; every entry says why it stands
+where it stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import ConfigDict
+
+from jq.calibrate.ranges import Ranges
+from jq.ir import Program
+from jq.passes.base import Pass, PassContext, make_pass, run_all
+from jq.plan import QuantPlan, plan
+from jq.settings import Rule, Settings, Strict, apply_overrides, check_rule, validate
+from jq.target import Target, load_toml
+
+Level = Literal["float", "qdq", "integer", "target"]
+LEVELS: tuple[Level, ...] = ("float", "qdq", "integer", "target")
+
+
+class Step(Strict):
+    """One pass of a pipeline: its name, why it is here, and its options (any other key)."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+    why: str
+
+    def make(self) -> Pass:
+        return make_pass(self.name, dict(self.model_extra or {}))
+
+
+class PipelineFile(Strict):
+    """What a pipeline file holds. Settings are those of `jq.settings.Settings`."""
+
+    description: str = ""
+    settings: dict[str, Any] = {}
+    rules: tuple[Rule, ...] = ()
+    passes: dict[Level, tuple[Step, ...]] = {}
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline ready to run."""
+
+    name: str
+    description: str
+    settings: Settings
+    rules: tuple[Rule, ...]
+    passes: dict[Level, tuple[Pass, ...]]
+
+
+def load_pipeline(
+    name: str, overrides: dict[str, Any] | None = None, rules: tuple[Rule, ...] = ()
+) -> Pipeline:
+    """A pipeline by name or path, with settings overridden and the user's rules in front."""
+    stem, data = load_toml("pipelines", name)
+    where = f"pipeline {stem}"
+    file = validate(PipelineFile, data, where=where)
+    settings = apply_overrides(Settings(), _flat(file.settings), where=where)
+    settings = apply_overrides(settings, overrides or {}, where="settings")
+    for rule in (*rules, *file.rules):
+        check_rule(rule)
+    passes = {
+        level: tuple(step.make() for step in file.passes.get(level, ())) for level in LEVELS
+    }
+    return Pipeline(stem, file.description, settings, (*rules, *file.rules), passes)
+
+
+def _flat(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys, so that every setting has one spelling."""
+    out: dict[str, Any] = {}
+    for key, value in node.items():
+        out |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return out
+
+
+def prepare(program: Program, pipeline: Pipeline, target: Target) -> Program:
+    """The float program as planning and calibration see it: a copy, with float passes run."""
+    prepared = program.clone()
+    empty = PassContext(QuantPlan((), {}), pipeline.settings, target)
+    run_all(pipeline.passes["float"], prepared, empty)
+    return prepared
+
+
+def make_plan(
+    program: Program, pipeline: Pipeline, target: Target, ranges: Ranges | None = None
+) -> QuantPlan:
+    """The plan for a prepared program."""
+    return plan(program, pipeline.settings, target, pipeline.rules, ranges)
+
+
+def rewrite(
+    program: Program, quant_plan: QuantPlan, pipeline: Pipeline, target: Target
+) -> dict[Level, Program]:
+    """A prepared float program at every level; each is a program of its own."""
+    cx = PassContext(quant_plan, pipeline.settings, target)
+    levels: dict[Level, Program] = {"float": program}
+    for level in LEVELS[1:]:
+        program = program.clone()
+        run_all(pipeline.passes[level], program, cx)
+        levels[level] = program
+    return levels

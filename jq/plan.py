@@ -1,0 +1,339 @@
+"""Deciding: per contraction and per tensor either a format, or the reason for declining.
+
+`plan` reads a float program and changes nothing; the passes carry out what it says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from jq.calibrate.ranges import Ranges, site
+from jq.errors import FormatError
+from jq.formats import Encoding, get_format
+from jq.formats.affine import Affine
+from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir.build import NAME, SCOPE, string_attr
+from jq.ops.base import Axes, Contraction, Movement, Role, rule_of
+from jq.settings import FLOAT, Rule, Settings, TensorSettings, apply_overrides
+from jq.target import Target
+
+Kind = Literal["weight", "dynamic", "static"]
+ACCUMULATOR_LIMIT = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class TensorPlan:
+    """How one operand is quantized.
+
+    A weight is known by `weight` (its name) and its encoding is that of the whole stored
+    tensor; an activation's encoding is that of the operand. `parameters` (scale, zero point)
+    belong to static activations.
+    """
+
+    kind: Kind
+    encoding: Encoding
+    weight: str | None = None
+    parameters: tuple[float, int | None] | None = None
+
+    def describe(self) -> str:
+        enc = self.encoding
+        tokens = enc.granularity if self.kind != "dynamic" or max(enc.block) == 0 else "per-token"
+        return f"{enc.format} {tokens} {enc.scheme}"
+
+
+@dataclass(frozen=True)
+class OpPlan:
+    """The decision on one op. `operands` has an entry for each operand that is quantized."""
+
+    name: str
+    op: str
+    decision: Literal["integer", "weight-only", "float"]
+    operands: dict[int, TensorPlan] = field(default_factory=dict)
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        def of(weights: bool) -> str | None:
+            kinds = [t.describe() for t in self.operands.values() if (t.kind == "weight") == weights]
+            return " x ".join(kinds) or None
+
+        return {
+            "name": self.name,
+            "op": self.op,
+            "decision": self.decision,
+            "weights": of(True),
+            "activations": of(False),
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True)
+class QuantPlan:
+    """All decisions, in program order, and the encoding of every weight that is quantized."""
+
+    ops: tuple[OpPlan, ...]
+    weights: dict[str, Encoding]
+    unused_rules: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> OpPlan:
+        return next(op for op in self.ops if op.name == name)
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [op.to_dict() for op in self.ops]
+        return {"ops": rows, "unused_rules": list(self.unused_rules)}
+
+
+class Declined(Exception):
+    """Raised inside planning with the reason; never leaves this module."""
+
+
+@dataclass(frozen=True)
+class WeightUse:
+    """A weight found behind an operand: which of its axes the contraction sums over."""
+
+    name: str
+    shape: tuple[int, ...]
+    contracted: Axes
+    block_axis: int | None
+
+
+def contractions(program: Program) -> Iterator[tuple[Any, Contraction]]:
+    """Every op that could be quantized, with its rule."""
+    for op in program.walk():
+        rule = rule_of(op)
+        if isinstance(rule, Contraction):
+            yield op, rule
+
+
+def op_name(op: Any) -> str:
+    return string_attr(op, NAME) or op.operation.name
+
+
+def find_weight(program: Program, value: ir.Value, role: Role) -> WeightUse | None:
+    """Follows an operand back through movements to a weight, or None when it is computed."""
+    contracted = role.contracted
+    block = frozenset() if role.block_axis is None else frozenset({role.block_axis})
+    while True:
+        name = program.weight_name(value)
+        if name is not None:
+            shape = shape_of(value)
+            axis = max((a for a in block if shape[a] > 1), default=None)
+            return WeightUse(name, shape, contracted, axis)
+        if isinstance(value.owner, ir.Block):
+            return None
+        op: Any = value.owner
+        rule = rule_of(op)
+        if not isinstance(rule, Movement):
+            return None
+        contracted, block = rule.back(op, contracted), rule.back(op, block)
+        value = op.operation.operands[0]
+
+
+def plan(
+    program: Program,
+    settings: Settings,
+    target: Target,
+    rules: tuple[Rule, ...] = (),
+    ranges: Ranges | None = None,
+) -> QuantPlan:
+    """Decides on every contraction of a float program.
+
+    Args:
+        rules: the first whose pattern matches an op's name, scope or type overrides `settings`.
+        ranges: observed ranges, needed by static activations.
+    """
+    planner = _Planner(program, settings, target, rules, ranges or Ranges())
+    ops = tuple(planner.decide(op, rule) for op, rule in contractions(program))
+    ops, weights = _agree_on_weights(ops)
+    unused = tuple(r.pattern for r in rules if r.pattern not in planner.used)
+    return QuantPlan(ops, weights, unused)
+
+
+@dataclass
+class _Planner:
+    program: Program
+    settings: Settings
+    target: Target
+    rules: tuple[Rule, ...]
+    ranges: Ranges
+    used: set[str] = field(default_factory=set)
+
+    def decide(self, op: Any, rule: Contraction) -> OpPlan:
+        name, kind = op_name(op), rule.op
+        settings = self._settings_for(op, rule)
+        try:
+            operands = self._operands(op, rule, settings)
+        except (Declined, FormatError) as reason:
+            return OpPlan(name, kind, "float", {}, str(reason))
+        integer = len(operands) == len(rule.roles(op)) > 1
+        return OpPlan(name, kind, "integer" if integer else "weight-only", operands)
+
+    def _settings_for(self, op: Any, rule: Contraction) -> Settings:
+        uses = [find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)]
+        paths = [u.name for u in uses if u is not None]
+        names = (op_name(op), string_attr(op, SCOPE) or "", rule.op, *paths)
+        for r in self.rules:
+            if r.matches(names):
+                self.used.add(r.pattern)
+                return apply_overrides(self.settings, r.override, where=f"rule {r.pattern!r}")
+        return self.settings
+
+    def _operands(self, op: Any, rule: Contraction, settings: Settings) -> dict[int, TensorPlan]:
+        if rule.op not in settings.op_types:
+            raise Declined(f"{rule.op} is not among op_types")
+        if rule.op not in self.target.device.ops:
+            raise Declined(f"target {self.target.name} has no quantized {rule.op}")
+        if reason := rule.decline(op):
+            raise Declined(reason)
+        roles = rule.roles(op)
+        if not all(dtype_of(op.operands[r.index]).kind in "fV" for r in roles):
+            raise Declined("already integer")
+        uses = {r.index: find_weight(self.program, op.operands[r.index], r) for r in roles}
+        weights = {i: u for i, u in uses.items() if u is not None}
+        if len(weights) == len(roles) > 1:
+            raise Declined("both operands are constant")
+        plans = {i: self._weight(u, settings) for i, u in weights.items()}
+        if not weights and settings.activation_products == FLOAT:
+            raise Declined("a product of two activations stays float (activation_products=float)")
+        rest = [r for r in roles if r.index not in weights]
+        if rest and settings.activations.format != FLOAT:
+            for r in rest:
+                plans[r.index] = self._activation(op, r, settings)
+            self._check_products(op, rule, plans)
+        elif rest and weights and not self.target.device.float_products:
+            raise Declined(f"target {self.target.name} has no product with a float operand")
+        if not plans:
+            raise Declined("activations stay float in this pipeline")
+        return plans
+
+    def _weight(self, use: WeightUse, settings: Settings) -> TensorPlan:
+        s, count = settings.weights, math.prod(use.shape)
+        if s.format == FLOAT:
+            raise Declined("a rule or setting keeps it float")
+        if count < settings.min_elements:
+            raise Declined(f"{count} elements, fewer than min_elements={settings.min_elements}")
+        if self.program.weights[use.name].dtype.kind not in "fV":
+            raise Declined("the weight is already integer")
+        device = self.target.device
+        if s.scheme not in device.weight_schemes:
+            raise Declined(f"target {self.target.name} has no {s.scheme} weights")
+        if s.granularity not in device.weight_granularities:
+            raise Declined(f"target {self.target.name} has no {s.granularity} weights")
+        block = weight_block(use, s)
+        enc = _encoding(s, use.shape, block)
+        get_format(s.format).check(enc)
+        return TensorPlan("weight", enc, weight=use.name)
+
+    def _activation(self, op: Any, role: Role, settings: Settings) -> TensorPlan:
+        s, device = settings.activations, self.target.device
+        shape = shape_of(op.operands[role.index])
+        if s.scheme not in device.activation_schemes:
+            raise Declined(f"target {self.target.name} has no {s.scheme} activations")
+        if not isinstance(get_format(s.format), Affine):
+            raise Declined(f"activations cannot be {s.format}")
+        if s.mode == "static":
+            return self._static(op, role, s, shape)
+        if not device.dynamic:
+            raise Declined(f"target {self.target.name} has no dynamic quantization")
+        token = s.granularity == "per-token" and "per-token" in device.activation_granularities
+        block = tuple(
+            0 if a in role.contracted or not token else 1 for a in range(len(shape))
+        )
+        return TensorPlan("dynamic", _encoding(s, shape, block))
+
+    def _static(
+        self, op: Any, role: Role, s: TensorSettings, shape: tuple[int, ...]
+    ) -> TensorPlan:
+        if not self.target.device.static:
+            raise Declined(f"target {self.target.name} has no static quantization")
+        seen = self.ranges.sites.get(site(op_name(op), role.index))
+        if seen is None:
+            raise Declined("no calibrated range; this op was not reached by the calibration data")
+        enc = _encoding(s, shape, (0,) * len(shape))
+        fmt = get_format(s.format)
+        assert isinstance(fmt, Affine)
+        low, high = (np.full(enc.grid, v, np.float32) for v in (seen.low, seen.high))
+        scale, zero = fmt.parameters(low, high, enc)
+        point = None if zero is None else int(zero.reshape(-1)[0])
+        return TensorPlan("static", enc, parameters=(float(scale.reshape(-1)[0]), point))
+
+    def _check_products(self, op: Any, rule: Contraction, plans: dict[int, TensorPlan]) -> None:
+        """The device must have the product, and its accumulator must hold every sum."""
+        formats = [plans[r.index].encoding.format for r in rule.roles(op)]
+        weights_last = sorted(
+            (p.kind == "weight", p.encoding.format) for p in plans.values()
+        )
+        pair = " x ".join(f.removeprefix("u") for _, f in weights_last)
+        if len(formats) > 1 and pair not in self.target.device.products:
+            raise Declined(f"target {self.target.name} has no product {pair}")
+        for p in plans.values():
+            if not isinstance(get_format(p.encoding.format), Affine):
+                raise Declined(f"{p.encoding.format} has no integer product")
+        bound = rule.terms(op) * math.prod(_largest(p) for p in plans.values())
+        if "int16" not in formats and bound > ACCUMULATOR_LIMIT:
+            raise Declined(f"{rule.terms(op)} products can overflow an int32 accumulator")
+
+
+def weight_block(use: WeightUse, s: TensorSettings) -> tuple[int, ...]:
+    """Block sizes of a weight: one scale along contracted axes, blocks along one of them."""
+    rank = len(use.shape)
+    if use.block_axis is not None:
+        own = get_format(s.format).default_block(use.shape, use.block_axis)
+        if own is not None:
+            return own
+    if s.granularity == "per-tensor":
+        return (0,) * rank
+    if s.granularity == "per-block" and use.block_axis is not None:
+        return tuple(
+            s.block_size if a == use.block_axis else int(a not in use.contracted)
+            for a in range(rank)
+        )
+    return tuple(int(a not in use.contracted) for a in range(rank))
+
+
+def _encoding(s: TensorSettings, shape: tuple[int, ...], block: tuple[int, ...]) -> Encoding:
+    options = tuple(sorted(s.options.items()))
+    return Encoding(s.format, shape, block, s.scheme, s.scale_type, options)
+
+
+def _largest(p: TensorPlan) -> int:
+    """Bound on |code - zero point|."""
+    bits = get_format(p.encoding.format).bits  # type: ignore[attr-defined]
+    return 2**bits - 1 if p.encoding.scheme == "asymmetric" else 2 ** (bits - 1)
+
+
+def _agree_on_weights(
+    ops: tuple[OpPlan, ...],
+) -> tuple[tuple[OpPlan, ...], dict[str, Encoding]]:
+    """One encoding a weight: uses that differ share the coarser block, or decline."""
+    weights: dict[str, Encoding] = {}
+    for op in ops:
+        for p in op.operands.values():
+            if p.weight is None:
+                continue
+            old = weights.get(p.weight)
+            merged = p.encoding if old is None else _coarser(old, p.encoding)
+            weights[p.weight] = merged
+    agreed = tuple(
+        replace(
+            op,
+            operands={
+                i: p if p.weight is None else replace(p, encoding=weights[p.weight])
+                for i, p in op.operands.items()
+            },
+        )
+        for op in ops
+    )
+    return agreed, weights
+
+
+def _coarser(a: Encoding, b: Encoding) -> Encoding:
+    """The encoding both uses can live with: a shared axis in one is shared in both."""
+    block = tuple(
+        0 if 0 in (x, y) else max(x, y) for x, y in zip(a.block, b.block, strict=True)
+    )
+    return replace(a, block=block)
