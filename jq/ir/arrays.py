@@ -17,7 +17,9 @@ from jaxlib.mlir.dialects import stablehlo
 from jq.errors import InternalError
 from jq.ir.types import dtype_of, shape_of, tensor_type
 
-SELECT_LIMIT = 16  # tables up to this size become selects, which vectorize; larger ones gathers
+SELECT_LIMIT = (
+    16  # tables up to this size become selects, which vectorize; larger ones gathers
+)
 SAFE_KINDS = "bif"  # bool, signed integer, float
 
 
@@ -26,7 +28,9 @@ def _checked(dtype: Any) -> np.dtype[Any]:
     kind = np.dtype(dtype)
     if (kind.kind in SAFE_KINDS and kind.isbuiltin == 1) or kind.name == "bfloat16":
         return kind
-    raise InternalError(f"element type {kind.name} in a format's program", hint="use int8 bits")
+    raise InternalError(
+        f"element type {kind.name} in a format's program", hint="use int8 bits"
+    )
 
 
 def _op(name: str) -> Callable[..., Any]:
@@ -45,7 +49,9 @@ class StableHloOps:
     def constant(self, value: np.ndarray) -> ir.Value:
         value = np.ascontiguousarray(value).reshape(np.shape(value))
         kind = tensor_type(value.shape, _checked(value.dtype))
-        data = np.packbits(value, bitorder="little") if value.dtype == np.bool_ else value
+        data = (
+            np.packbits(value, bitorder="little") if value.dtype == np.bool_ else value
+        )
         return stablehlo.constant(ir.DenseElementsAttr.get(data, type=kind))
 
     def shape(self, x: ir.Value) -> tuple[int, ...]:
@@ -72,12 +78,18 @@ class StableHloOps:
     def transpose(self, x: ir.Value, perm: Sequence[int]) -> ir.Value:
         return stablehlo.transpose(x, list(perm))
 
-    def broadcast(self, x: ir.Value, shape: Sequence[int], dims: Sequence[int]) -> ir.Value:
+    def broadcast(
+        self, x: ir.Value, shape: Sequence[int], dims: Sequence[int]
+    ) -> ir.Value:
         if shape_of(x) == tuple(shape) and list(dims) == list(range(len(shape))):
             return x
-        return stablehlo.broadcast_in_dim(tensor_type(shape, dtype_of(x)), x, list(dims))
+        return stablehlo.broadcast_in_dim(
+            tensor_type(shape, dtype_of(x)), x, list(dims)
+        )
 
-    def slice(self, x: ir.Value, start: Sequence[int], limit: Sequence[int]) -> ir.Value:
+    def slice(
+        self, x: ir.Value, start: Sequence[int], limit: Sequence[int]
+    ) -> ir.Value:
         return stablehlo.slice(x, list(start), list(limit), [1] * len(start))
 
     def pad(

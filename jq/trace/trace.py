@@ -104,7 +104,7 @@ def make_program(
         in_tree=trees[0],
         out_tree=trees[1],
     )
-    program._sync()
+    program.refresh()
     name_ops(program)
     program.verify()
     return program
