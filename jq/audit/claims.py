@@ -1,0 +1,171 @@
+"""Claims of the manifest, one by one, against what the compiler's program shows."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jq.audit.report import AuditedContraction, FloatUse, StoredWeight
+from jq.backend.dump import Contraction, Dump
+from jq.backend.stored import StoredConstant, bit_width
+
+UNSEEN = "?"  # the type of a contraction that the dump does not show
+_MLIR = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64", "int32": "i32"}
+
+
+@dataclass
+class Claims:
+    """One pass over the manifest; `false` collects disagreements, `notes` other warnings."""
+
+    manifest: Mapping[str, Any]
+    dump: Dump
+    false: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    float_ops: list[FloatUse] = field(default_factory=list)
+
+    def weights(self) -> tuple[StoredWeight, ...]:
+        encodings = self.manifest.get("encodings", {})
+        plain = self.manifest.get("weights", {})
+        names = [*encodings, *(n for n in plain if n not in encodings)]
+        stored = by_owner(self.dump.constants, names)
+        derived = by_owner(self.dump.derived, names)
+        rows = []
+        for name in names:
+            if name in encodings:
+                row = self._encoded(name, encodings[name], stored[name], derived[name])
+            else:
+                row = _plain(name, plain[name], stored[name])
+            rows.append(row)
+        return tuple(rows)
+
+    def _encoded(
+        self,
+        name: str,
+        claim: Mapping[str, Any],
+        found: Sequence[StoredConstant],
+        derived: Sequence[StoredConstant],
+    ) -> StoredWeight:
+        shape = tuple(claim["shape"])
+        kind, granularity = claim["format"], claim["granularity"]
+        size = math.prod(shape)
+        bits = _code_bits(claim, size)
+        if wide := [c for c in found if _holds(c, size) and bit_width(c.dtype) > bits]:
+            self.false.append(f"{name} is claimed {kind} but stored as {wide[0].dtype}")
+            kind, granularity = wide[0].dtype, "none"
+        elif 8 * sum(c.bytes for c in found) < bits * size:
+            self.false.append(f"{name} is claimed {kind} but the program stores no such constant")
+        for c in derived:
+            if _holds(c, size) and bit_width(c.dtype) > bits:
+                self.notes.append(f"{name} is expanded to {c.dtype} in memory when loaded")
+        floats = size * bit_width(mlir_name(claim.get("float_dtype", "float32"))) // 8
+        total = sum(c.bytes for c in found)
+        return StoredWeight(name, shape, kind, granularity, total, floats)
+
+    def contractions(self) -> tuple[AuditedContraction, ...]:
+        rows: list[AuditedContraction] = []
+        seen: set[int] = set()
+        for claim in self.manifest.get("ops", ()):
+            names = {claim["name"], *claim.get("merged_from", ())}
+            found = [c for c in self.dump.contractions if names & set(c.names)]
+            seen.update(map(id, found))
+            if claim.get("decision") == "float":
+                self.float_ops.append(
+                    FloatUse(claim["name"], claim["op"], claim.get("reason") or "")
+                )
+            if claim.get("acc"):
+                rows += self._contraction(claim, found, names)
+        for c in self.dump.contractions:
+            if id(c) not in seen:
+                rows.append(AuditedContraction(c.name, c.op, c.lhs, c.rhs, c.acc))
+                if not _integer((c.lhs, c.rhs, c.acc)):
+                    self.float_ops.append(FloatUse(c.name, c.op, "not part of the plan"))
+        return tuple(rows)
+
+    def _contraction(
+        self, claim: Mapping[str, Any], found: Sequence[Contraction], names: set[str]
+    ) -> list[AuditedContraction]:
+        meant = (claim["lhs"], claim["rhs"], claim["acc"])
+        shown = self._shown(claim, found, names)
+        if shown is None and claim.get("decision") == "float":
+            return []  # folded away, or an element-wise product in the end
+        if shown is None:
+            self.false.append(f"{claim['name']}: the program shows no contraction of that name")
+            shown = (UNSEEN,) * 3
+        elif shown != meant and _swapped(shown) != meant:
+            says = "claimed {} x {} -> {}".format(*meant)
+            self.false.append(f"{claim['name']}: {says}, is " + "{} x {} -> {}".format(*shown))
+            if _integer(meant) and not _integer(shown):
+                reason = f"the compiler's program computes it in {shown[2]}"
+                self.float_ops.append(FloatUse(claim["name"], claim["op"], reason))
+        else:
+            shown = meant
+        kernel, merged = claim.get("kernel") or None, tuple(claim.get("merged_from") or ())
+        return [AuditedContraction(claim["name"], claim["op"], *shown, kernel, merged)]
+
+    def _shown(
+        self, claim: Mapping[str, Any], found: Sequence[Contraction], names: set[str]
+    ) -> tuple[str, str, str] | None:
+        """Types of the largest contraction of that name; in a kernel, of the claimed product."""
+        if claim.get("kernel"):
+            products = [
+                (p.lhs, p.rhs, p.acc)
+                for k in self.dump.kernels
+                if names & set(k.names)
+                for p in k.products
+            ]
+            meant = (claim["lhs"], claim["rhs"], claim["acc"])
+            return meant if meant in products else next(iter(products), None)
+        if not found:
+            return None
+        largest = max(found, key=lambda c: (c.work, not _integer((c.lhs, c.rhs, c.acc))))
+        return largest.lhs, largest.rhs, largest.acc
+
+
+def by_owner(
+    constants: Sequence[StoredConstant], names: Sequence[str]
+) -> dict[str, list[StoredConstant]]:
+    """Constants per weight: `path`, `path:part`, and either with a `#2` behind it."""
+    known, found = set(names), defaultdict(list)
+    for constant in constants:
+        for name in (*constant.names, constant.name):
+            plain = name.rpartition("#")[0] or name
+            options = (name, name.rpartition(":")[0], plain, plain.rpartition(":")[0])
+            owner = next((o for o in options if o in known), None)
+            if owner is not None:
+                found[owner].append(constant)
+                break
+    return found
+
+
+def _plain(name: str, spec: Mapping[str, Any], found: Sequence[StoredConstant]) -> StoredWeight:
+    kind, shape = mlir_name(spec["dtype"]), tuple(spec["shape"])
+    total = sum(c.bytes for c in found)
+    return StoredWeight(name, shape, kind, "none", total, math.prod(shape) * bit_width(kind) // 8)
+
+
+def mlir_name(dtype: str) -> str:
+    """`float32` -> `f32`; MLIR's own names pass."""
+    return _MLIR.get(dtype, dtype)
+
+
+def _code_bits(claim: Mapping[str, Any], size: int) -> float:
+    """Bits an element takes in the largest part of an encoding."""
+    parts = claim["parts"].values()
+    bits = max(math.prod(p["shape"]) * bit_width(mlir_name(p["dtype"])) for p in parts)
+    return bits / size if size else 0.0
+
+
+def _holds(constant: StoredConstant, size: int) -> bool:
+    """True when a constant has room for a value per element of the weight."""
+    return math.prod(constant.shape) >= size > 1
+
+
+def _integer(types: tuple[str, str, str]) -> bool:
+    return types[2].startswith("i")
+
+
+def _swapped(types: tuple[str, str, str]) -> tuple[str, str, str]:
+    return types[1], types[0], types[2]

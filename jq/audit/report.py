@@ -1,0 +1,141 @@
+"""The result of an audit: rows, the JSON document, and tables for people."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from jq.tables import to_text
+
+
+@dataclass(frozen=True)
+class StoredWeight:
+    """A float weight of the model and what the artifact stores of it."""
+
+    name: str
+    shape: tuple[int, ...]
+    format: str
+    granularity: str
+    stored_bytes: int
+    float_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.__dict__, "shape": list(self.shape)}
+
+
+@dataclass(frozen=True)
+class AuditedContraction:
+    """Element types that the program multiplies and accumulates; `?` where it shows none."""
+
+    name: str
+    op: str
+    lhs: str
+    rhs: str
+    acc: str
+    kernel: str | None = None
+    merged_from: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.__dict__, "merged_from": list(self.merged_from)}
+
+
+@dataclass(frozen=True)
+class FloatUse:
+    """An op that could have been quantized and stayed float."""
+
+    name: str
+    op: str
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What `jaxq inspect` shows.
+
+    `verified` is true when the program shows all that the manifest claims; `warnings` say
+    what it does not show, and what costs memory.
+    """
+
+    weights: tuple[StoredWeight, ...]
+    contractions: tuple[AuditedContraction, ...]
+    float_ops: tuple[FloatUse, ...]
+    module_bytes: int
+    parameter_bytes: int
+    float_parameter_bytes: int
+    verified: bool = True
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ratio(self) -> float:
+        """Module and parameters together, over the float parameters."""
+        stored = self.module_bytes + self.parameter_bytes
+        return stored / self.float_parameter_bytes if self.float_parameter_bytes else math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `jaxq inspect --json`."""
+        return {
+            "weights": [w.to_dict() for w in self.weights],
+            "contractions": [c.to_dict() for c in self.contractions],
+            "float_ops": [f.to_dict() for f in self.float_ops],
+            "module_bytes": self.module_bytes,
+            "parameter_bytes": self.parameter_bytes,
+            "float_parameter_bytes": self.float_parameter_bytes,
+            "verified": self.verified,
+            "warnings": list(self.warnings),
+        }
+
+    def tables(self) -> list[Table]:
+        return [_weight_table(self), _contraction_table(self), _float_table(self)]
+
+    def summary(self) -> str:
+        integer = sum(c.lhs == c.rhs == "i8" and c.acc == "i32" for c in self.contractions)
+        return "\n".join(
+            [
+                f"module {_size(self.module_bytes)} + parameters {_size(self.parameter_bytes)}"
+                f" = {self.ratio:.3f} of {_size(self.float_parameter_bytes)} in float",
+                f"{integer} of {len(self.contractions)} contractions are i8 x i8 -> i32",
+                "verified against the compiler's program" if self.verified else "NOT VERIFIED",
+                *(f"warning: {w}" for w in self.warnings),
+            ]
+        )
+
+    def __str__(self) -> str:
+        return to_text(*self.tables()) + "\n" + self.summary()
+
+
+def _size(count: int) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024  # type: ignore[assignment]
+    return f"{count:.4g} GiB"
+
+
+def _weight_table(audit: Audit) -> Table:
+    table = Table("weight", "shape", "format", "granularity", "stored", "of float", title="Weights")
+    for w in audit.weights:
+        share = f"{w.stored_bytes / w.float_bytes:.3f}" if w.float_bytes else ""
+        shape = "x".join(map(str, w.shape))
+        table.add_row(w.name, shape, w.format, w.granularity, _size(w.stored_bytes), share)
+    return table
+
+
+def _contraction_table(audit: Audit) -> Table:
+    table = Table("contraction", "op", "types", "kernel", title="Contractions")
+    for c in audit.contractions:
+        name = f"{c.name} ({', '.join(c.merged_from)})" if c.merged_from else c.name
+        table.add_row(name, c.op, f"{c.lhs} x {c.rhs} -> {c.acc}", c.kernel or "")
+    return table
+
+
+def _float_table(audit: Audit) -> Table:
+    table = Table("op", "kind", "why", title="Stayed float")
+    for f in audit.float_ops:
+        table.add_row(f.name, f.op, f.reason)
+    return table
