@@ -71,10 +71,15 @@ def pack(values: np.ndarray, run: int, width: int) -> np.ndarray:
     return out.reshape(len(values), -1)
 
 
+def round_to_half(x: np.ndarray) -> np.ndarray:
+    """f32 values of f16, refused where f16 overflows."""
+    with np.errstate(over="ignore"):
+        rounded = x.astype(np.float16).astype(np.float32)
+    if not np.isfinite(rounded).all():
+        raise FormatError(f"a ggml block scale of {np.abs(x).max():g} is beyond float16")
+    return rounded
+
+
 def half_bytes(x: np.ndarray) -> np.ndarray:
     """f32 [n, 1] -> u8 [n, 2]: little-endian f16, refused where f16 overflows."""
-    with np.errstate(over="ignore"):
-        stored = x.astype("<f2")
-    if not np.isfinite(stored).all():
-        raise FormatError(f"a ggml block scale of {np.abs(x).max():g} is beyond float16")
-    return stored.view(np.uint8)
+    return round_to_half(x).astype("<f2").view(np.uint8)

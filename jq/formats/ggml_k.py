@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
-from jq.errors import FormatError
 from jq.formats.arrays import Array, ArrayOps
-from jq.formats.ggml import GgmlFormat, Triple
-from jq.formats.ggml_bits import cut, fields, full, half, mask, shift_left, shift_right
+from jq.formats.ggml import GgmlFormat, Triple, reciprocal
+from jq.formats.ggml_bits import (
+    cut,
+    fields,
+    full,
+    half,
+    half_bytes,
+    mask,
+    pack,
+    round_to_half,
+    shift_left,
+    shift_right,
+)
+from jq.formats.ggml_search import fit_affine, fit_symmetric
 
 
 def scaled(ops: ArrayOps, d: Array, factors: Array) -> Array:
@@ -42,14 +55,60 @@ def six_bit_pairs(ops: ArrayOps, s: Array) -> tuple[Array, Array]:
 class KQuant(GgmlFormat):
     block = 256
 
-    def write(self, x: np.ndarray, out: np.ndarray) -> None:
-        raise FormatError(f"{self.name} cannot be encoded yet")
+    def runs(self, x: np.ndarray) -> np.ndarray:
+        """[n, 256] -> [run, n * 256 / run], the layout of the searches."""
+        return np.ascontiguousarray(x.reshape(-1, self.run).T)
 
 
-class Q2_K(KQuant):
+class AffineK(KQuant):
+    """d * factor * code - dmin * factor', factors of `factor_bits` bits."""
+
+    bits: ClassVar[int]
+    factor_bits: ClassVar[int]
+    trials: ClassVar[np.ndarray]
+
+    def quantize(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Codes u8 [n, 256], factors and minima u8 [n, runs], d and dmin f32 [n, 1]."""
+        top = (1 << self.bits) - 1
+        scale, low = fit_affine(self.runs(x), top, self.trials)
+        d, factors = self._factors(scale, len(x))
+        dmin, minima = self._factors(-low, len(x))
+        sub = x.reshape(len(x), -1, self.run)
+        codes = (sub + (dmin * minima)[..., None]) * reciprocal(d * factors)[..., None]
+        codes = np.clip(np.rint(codes), 0, top).astype(np.uint8).reshape(x.shape)
+        return codes, factors.astype(np.uint8), minima.astype(np.uint8), d, dmin
+
+    def _factors(self, values: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Values >= 0 of each super-block as f16 d times integers; d is rounded first."""
+        values, top = values.reshape(n, -1), np.float32((1 << self.factor_bits) - 1)
+        d = round_to_half(values.max(axis=1, keepdims=True) / top)
+        return d, np.clip(np.rint(values * reciprocal(d)), 0, top)
+
+
+class SymmetricK(KQuant):
+    """d * factor * code, codes and factors signed."""
+
+    bits: ClassVar[int]
+    factor_bits: ClassVar[int]
+    trials: ClassVar[np.ndarray]
+
+    def quantize(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Codes u8 [n, 256] and factors i8 [n, runs], d f32 [n, 1]; codes from 0 upwards."""
+        half, most = 1 << (self.bits - 1), 1 << (self.factor_bits - 1)
+        scale = fit_symmetric(self.runs(x), half, self.trials).reshape(len(x), -1)
+        largest = np.take_along_axis(scale, np.abs(scale).argmax(axis=1)[:, None], axis=1)
+        d = round_to_half(largest / np.float32(-most))
+        factors = np.clip(np.rint(scale * reciprocal(d)), -most, most - 1)
+        codes = x.reshape(len(x), -1, self.run) * reciprocal(d * factors)[..., None]
+        codes = np.clip(np.rint(codes), -half, half - 1) + np.float32(half)
+        return codes.astype(np.uint8).reshape(x.shape), factors.astype(np.int8), d
+
+
+class Q2_K(AffineK):
     name = "q2_k"
     description = "ggml Q2_K: 2 bits, a 4-bit scale and minimum per 16 values"
-    bytes, run = 84, 16
+    bytes, run, bits, factor_bits = 84, 16, 2, 4
+    trials = np.arange(-10, 11) / 10
 
     def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
         pairs = cut(ops, blocks, 0, 16)
@@ -58,11 +117,18 @@ class Q2_K(KQuant):
         offset = scaled(ops, half(ops, cut(ops, blocks, 82, 84)), minima)
         return fields(ops, cut(ops, blocks, 16, 80), 32, 2), scale, negated(ops, offset)
 
+    def write(self, x: np.ndarray, out: np.ndarray) -> None:
+        codes, factors, minima, d, dmin = self.quantize(x)
+        out[:, :16] = factors | minima << 4
+        out[:, 16:80] = pack(codes, 32, 2)
+        out[:, 80:82], out[:, 82:84] = half_bytes(d), half_bytes(dmin)
 
-class Q3_K(KQuant):
+
+class Q3_K(SymmetricK):
     name = "q3_k"
     description = "ggml Q3_K: 3 bits, a 6-bit scale per 16 values"
-    bytes, run = 110, 16
+    bytes, run, bits, factor_bits = 110, 16, 3, 6
+    trials = np.arange(-4, 5) / 4
 
     def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
         top = fields(ops, cut(ops, blocks, 0, 32), 32, 1)
@@ -75,11 +141,21 @@ class Q3_K(KQuant):
         scale = scaled(ops, half(ops, cut(ops, blocks, 108, 110)), factors)
         return ops.sub(codes, full(ops, codes, 4)), scale, None
 
+    def write(self, x: np.ndarray, out: np.ndarray) -> None:
+        codes, factors, d = self.quantize(x)
+        shifted = (factors + np.int8(32)).view(np.uint8)
+        out[:, :32] = pack(codes >> 2, 32, 1)
+        out[:, 32:96] = pack(codes & 3, 32, 2)
+        out[:, 96:104] = pack(shifted & 15, 8, 4)
+        out[:, 104:108] = pack(shifted >> 4, 4, 2)
+        out[:, 108:110] = half_bytes(d)
 
-class Q4_K(KQuant):
+
+class Q4_K(AffineK):
     name = "q4_k"
     description = "ggml Q4_K: 4 bits, a 6-bit scale and minimum per 32 values"
-    bytes = 144
+    bytes, bits, factor_bits = 144, 4, 6
+    trials = np.arange(-8, 5) / 4
 
     def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
         factors, minima = six_bit_pairs(ops, cut(ops, blocks, 4, 16))
@@ -90,21 +166,33 @@ class Q4_K(KQuant):
     def codes(self, ops: ArrayOps, blocks: Array) -> Array:
         return fields(ops, cut(ops, blocks, self.bytes - 128, self.bytes), 32, 4)
 
+    def write(self, x: np.ndarray, out: np.ndarray) -> None:
+        codes, factors, minima, d, dmin = self.quantize(x)
+        out[:, :2], out[:, 2:4] = half_bytes(d), half_bytes(dmin)
+        out[:, 4:8] = factors[:, :4] | factors[:, 4:] >> 4 << 6
+        out[:, 8:12] = minima[:, :4] | minima[:, 4:] >> 4 << 6
+        out[:, 12:16] = factors[:, 4:] & 15 | minima[:, 4:] << 4
+        if self.bits == 5:
+            out[:, 16:48] = pack(codes >> 4, 32, 1)
+        out[:, -128:] = pack(codes & 15, 32, 4)
+
 
 class Q5_K(Q4_K):
     name = "q5_k"
     description = "ggml Q5_K: 5 bits, a 6-bit scale and minimum per 32 values"
-    bytes = 176
+    bytes, bits = 176, 5
+    trials = np.arange(-12, 5) / 4
 
     def codes(self, ops: ArrayOps, blocks: Array) -> Array:
         fifth = fields(ops, cut(ops, blocks, 16, 48), 32, 1)
         return ops.bit_or(super().codes(ops, blocks), shift_left(ops, fifth, 4))
 
 
-class Q6_K(KQuant):
+class Q6_K(SymmetricK):
     name = "q6_k"
     description = "ggml Q6_K: 6 bits, an 8-bit scale per 16 values"
-    bytes, run = 210, 16
+    bytes, run, bits, factor_bits = 210, 16, 6, 8
+    trials = np.arange(-12, 5) / 4
 
     def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
         codes = fields(ops, cut(ops, blocks, 0, 128), 64, 4)
@@ -112,3 +200,10 @@ class Q6_K(KQuant):
         codes = ops.bit_or(codes, shift_left(ops, high, 4))
         scale = scaled(ops, half(ops, cut(ops, blocks, 208, 210)), cut(ops, blocks, 192, 208))
         return ops.sub(codes, full(ops, codes, 32)), scale, None
+
+    def write(self, x: np.ndarray, out: np.ndarray) -> None:
+        codes, factors, d = self.quantize(x)
+        out[:, :128] = pack(codes & 15, 64, 4)
+        out[:, 128:192] = pack(codes >> 4, 32, 2)
+        out[:, 192:208] = factors.view(np.uint8)
+        out[:, 208:210] = half_bytes(d)

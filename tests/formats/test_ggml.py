@@ -181,3 +181,63 @@ def test_signal_to_quantization_noise(name: str, decibel: float) -> None:
     x = normal(enc).astype(np.float64)
     error = x - decode(enc, get_format(name).encode(x, enc)["blocks"])
     assert 10 * np.log10((x**2).mean() / (error**2).mean()) > decibel - 0.3
+
+
+K_TYPES = [n for n in TYPES if n.endswith("_k")]
+
+
+def plain_fit_rmse(x: np.ndarray, name: str) -> float:
+    """RMSE of min-max (or absmax) codes per sub-block, with scales of full precision."""
+    bits, run = int(name[1]), Format.registry[name].run
+    sub = x.astype(np.float64).reshape(-1, run)
+    if name in ("q3_k", "q6_k"):
+        half = 1 << (bits - 1)
+        largest = np.take_along_axis(sub, np.abs(sub).argmax(axis=1)[:, None], axis=1)
+        scale = largest / -half
+        codes = np.clip(np.rint(sub / scale), -half, half - 1)
+        return float(np.sqrt(np.mean((codes * scale - sub) ** 2)))
+    low = np.minimum(sub.min(axis=1, keepdims=True), 0)
+    scale = (sub.max(axis=1, keepdims=True) - low) / ((1 << bits) - 1)
+    codes = np.rint((sub - low) / scale)
+    return float(np.sqrt(np.mean((codes * scale + low - sub) ** 2)))
+
+
+@pytest.mark.parametrize("name", K_TYPES)
+@pytest.mark.parametrize("tails", ["normal", "heavy"])
+def test_k_quants_beat_a_plain_fit(name: str, tails: str) -> None:
+    rng = np.random.default_rng(2)
+    enc = encoding(name, (128, 4), 1)
+    x = rng.standard_normal(enc.shape) if tails == "normal" else rng.standard_t(4, enc.shape)
+    x = (0.02 * x).astype(np.float32)
+    error = decode(enc, get_format(name).encode(x, enc)["blocks"]) - x.astype(np.float64)
+    assert np.sqrt((error**2).mean()) < plain_fit_rmse(x, name)
+
+
+@pytest.mark.parametrize("name", K_TYPES)
+def test_k_quants_find_back_what_they_can_store(name: str) -> None:
+    """Values on a grid of the type, the full range of codes in every sub-block."""
+    f = Format.registry[name]
+    bits, sub_blocks = int(name[1]), 256 // f.run
+    rng = np.random.default_rng(3)
+    low = -(1 << (bits - 1)) if name in ("q3_k", "q6_k") else 0
+    codes = rng.integers(low, low + (1 << bits), (9, sub_blocks, f.run))
+    codes[..., 0], codes[..., 1] = low, low + (1 << bits) - 1
+    factors = rng.integers(1, 16, (9, sub_blocks, 1))
+    factors[:, 0] = 15 if name == "q2_k" else 63 if low == 0 else -32 if name == "q3_k" else -128
+    x = codes * factors * 2.0**-9
+    if low == 0:  # the sub-block minimum is -15 or -63 steps of dmin
+        x -= 2.0**-9 * (15 if name == "q2_k" else 63)
+    x = x.reshape(9, 256).astype(np.float32)
+    enc = encoding(name, (9, 1), 1)
+    np.testing.assert_array_equal(decode(enc, f.encode(x, enc)["blocks"]), x)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_zeros_are_exact_and_tiny_or_constant_blocks_harmless(name: str) -> None:
+    size = Format.registry[name].block
+    enc = encoding(name, (5, 1), 1)
+    x = np.outer(np.float32([0, 1e-42, 3e-9, 7.0, -7.0]), np.ones(size, np.float32))
+    got = decode(enc, get_format(name).encode(x, enc)["blocks"])
+    assert not got[0].any()
+    assert np.abs(got[1:3]).max() < 1e-7
+    np.testing.assert_allclose(got[3:], x[3:], rtol=0.25 if "mx" in name else 2.0**-10)
