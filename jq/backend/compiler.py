@@ -16,6 +16,7 @@ from pathlib import Path
 
 from iree.compiler.tools.binaries import find_tool
 
+from jq.backend.dump import dump_flags, dump_path
 from jq.errors import CompilerError
 
 # What every module of ours is compiled with; a target adds the rest.
@@ -35,9 +36,6 @@ HOST_FLAGS: tuple[str, ...] = (
     # LayerNorm and wide reductions of real models exceed the default of 32 KiB.
     "--iree-llvmcpu-stack-allocation-limit=262144",
 )
-# Constants are in their final form in this phase, and contractions still are linalg ops.
-DUMP_PHASE = "flow"
-_ELIDE = ("--mlir-elide-elementsattrs-if-larger=16", "--mlir-elide-resource-strings-if-larger=64")
 _LINE_LIMIT = 400
 
 
@@ -47,7 +45,7 @@ class Compilation:
 
     Attributes:
         vmfb: the module that IREE's runtime loads.
-        program: the compiler's own IR in phase `DUMP_PHASE`, with locations, large constants
+        program: the compiler's own IR in phase `dump.DUMP_PHASE`, with locations, large constants
             elided; None when it was not asked for.
         seconds: wall time.
     """
@@ -76,7 +74,7 @@ def compile_module(
         command = [find_tool("iree-compile"), "module.mlirbc", "-o", "module.vmfb"]
         command += [*BASE_FLAGS, *flags]
         if keep_dump:
-            command += ["--dump-compilation-phases-to=dump", "--mlir-print-debuginfo", *_ELIDE]
+            command += dump_flags(Path("dump"))
         start = time.perf_counter()
         code, log = _run(command, work, timeout)
         seconds = time.perf_counter() - start
@@ -84,7 +82,7 @@ def compile_module(
             raise _failure(code, log, command, source, timeout)
         program = None
         if keep_dump:
-            program = next((work / "dump").glob(f"*.{DUMP_PHASE}.mlir")).read_text()
+            program = dump_path(work / "dump").read_text()
         return Compilation((work / "module.vmfb").read_bytes(), program, seconds)
 
 

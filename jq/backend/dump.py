@@ -38,9 +38,9 @@ def dump_flags(directory: Path) -> list[str]:
     ]
 
 
-def dump_path(directory: Path) -> Path | None:
+def dump_path(directory: Path) -> Path:
     """The file of `DUMP_PHASE` among those that `dump_flags` produced."""
-    return next(iter(sorted(directory.glob(f"*.{DUMP_PHASE}.mlir"))), None)
+    return next(directory.glob(f"*.{DUMP_PHASE}.mlir"))
 
 
 @dataclass(frozen=True)

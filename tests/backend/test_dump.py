@@ -42,9 +42,7 @@ def compiled_dump(body: str, directory: Path, resources: list[str] | None = None
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    path = dump_path(phases)
-    assert path is not None
-    return read_dump(path.read_text())
+    return read_dump(dump_path(phases).read_text())
 
 
 def types(dump: Dump, name: str) -> list[tuple[str, str, str]]:
