@@ -7,6 +7,7 @@ nothing else. Progress, notes and warnings go to standard error.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import sys
 import warnings
@@ -15,7 +16,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -38,19 +39,26 @@ class Output:
     def __post_init__(self) -> None:
         self.errors = console(sys.stderr)
         self.tables = self.errors if self.json else console(self.stdout)
+        self.stray = sys.stderr if self.json else self.stdout  # what a user's model prints
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Keeps standard output free of everything else, and shows our warnings as lines."""
-        with warnings.catch_warnings(), redirect_stdout(sys.stderr if self.json else self.stdout):
-            warnings.simplefilter("default")
-            warnings.showwarning = self._warn
-            yield
+        """Keeps standard output clean; shows our warnings, and our log with `-v`, as lines."""
+        log, handler = logging.getLogger("jq"), _Lines(self)
+        log.addHandler(handler)
+        log.setLevel(logging.INFO if self.verbose else logging.WARNING)
+        try:
+            with warnings.catch_warnings(), redirect_stdout(self.stray):
+                warnings.simplefilter("default")
+                warnings.showwarning = self._warn
+                yield
+        finally:
+            log.removeHandler(handler)
 
     def _warn(self, message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         # A library's warnings are for developers; ours (UserWarning) are for the user.
-        if self.verbose or (issubclass(category, UserWarning) and not self.quiet):
-            self.errors.print(f"warning: {message}", markup=False, highlight=False)
+        if self.verbose or issubclass(category, UserWarning):
+            self.note(f"warning: {message}")
 
     def document(self, value: Any) -> None:
         """The result as JSON; what JSON has no number for (inf, nan) becomes null."""
@@ -59,28 +67,30 @@ class Output:
 
     def line(self, text: str) -> None:
         """A line of the result."""
-        if self.json and self.quiet:
-            return
-        self.tables.print(text, markup=False, highlight=False, soft_wrap=True)
+        if not (self.json and self.quiet):
+            self.tables.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
         """A line beside the result, which `-q` leaves out."""
         if not self.quiet:
             self.errors.print(text, markup=False, highlight=False, soft_wrap=True)
 
+    def show(self, result: RenderableType) -> None:
+        """A result that knows how to print itself."""
+        if not (self.json and self.quiet):
+            self.tables.print(result)
+
     def table(
         self, title: str, columns: Sequence[str], records: Sequence[Mapping[str, Any]]
     ) -> None:
         """A table of the result, one row a record; columns of numbers are right-aligned."""
-        if self.json and self.quiet:
-            return
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         for name in columns:
             numeric = all(isinstance(r.get(name), int | float | None) for r in records)
             table.add_column(name, justify="right" if numeric else "left", overflow="fold")
         for record in records:
             table.add_row(*(Text(cell(record.get(name))) for name in columns))
-        self.tables.print(table)
+        self.show(table)
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
@@ -102,6 +112,18 @@ class Output:
                 self.note(f"{stage} ...")
 
         return update
+
+
+class _Lines(logging.Handler):
+    """Records of our log as notes."""
+
+    def __init__(self, out: Output) -> None:
+        super().__init__()
+        self.out = out
+
+    def emit(self, record: logging.LogRecord) -> None:
+        prefix = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        self.out.note(prefix + record.getMessage())
 
 
 def console(stream: TextIO) -> Console:

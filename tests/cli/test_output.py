@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import warnings
 
@@ -23,6 +24,8 @@ def noisy(out: Output, word: str, number: int = 3) -> dict[str, object]:
     out.table("title", ("name", "value"), [{"name": "[bold]x[/bold]", "value": 1.5}])
     out.note("a note")
     warnings.warn("mind this", UserWarning, stacklevel=1)
+    logging.getLogger("jq").info("a detail")
+    logging.getLogger("jq").warning("and that")
     with out.progress() as progress:
         progress("trace", None)
         progress("trace", 0.5)
@@ -50,6 +53,8 @@ def test_json_is_the_only_thing_on_standard_output(capsys: Captured) -> None:
     assert json.loads(captured.out) == expected
     for part in ("stray print", "title", "a note", "warning: mind this", "trace ..."):
         assert part in captured.err
+    assert "warning: and that" in captured.err
+    assert "a detail" not in captured.err
     assert captured.err.count("trace ...") == 1
 
 
@@ -82,6 +87,11 @@ def test_a_failure_is_one_line_and_a_code(
     assert captured.out == ""
     assert captured.err.splitlines()[-1].startswith(line)
     assert "Traceback" not in captured.err
+
+
+def test_verbose_shows_the_log(capsys: Captured) -> None:
+    invoke("hello", "-v")
+    assert "a detail" in capsys.readouterr().err
 
 
 def test_debug_shows_the_traceback(capsys: Captured) -> None:
