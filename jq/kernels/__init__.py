@@ -1,0 +1,40 @@
+"""Kernels: hand-written loop nests that take the place of an integer chain in a program."""
+
+from jq.kernels.epilogue import (
+    Bias,
+    Clamp,
+    Dequantize,
+    Gelu,
+    Quantize,
+    QuantizedResidual,
+    Residual,
+    Silu,
+    Step,
+)
+from jq.kernels.gemm import Gemm
+from jq.kernels.isa import ISAS, Isa, available, detect, get_isa
+from jq.kernels.kernel import ATTRIBUTE, Kernel
+from jq.kernels.link import link
+from jq.kernels.tensor import TensorType
+
+__all__ = [
+    "ATTRIBUTE",
+    "ISAS",
+    "Bias",
+    "Clamp",
+    "Dequantize",
+    "Gelu",
+    "Gemm",
+    "Isa",
+    "Kernel",
+    "Quantize",
+    "QuantizedResidual",
+    "Residual",
+    "Silu",
+    "Step",
+    "TensorType",
+    "available",
+    "detect",
+    "get_isa",
+    "link",
+]

@@ -1,0 +1,229 @@
+"""What happens to an accumulator before it is stored: a typed list of steps.
+
+A step is a pure function of one vector of a row, and names the operands that it reads: by column
+(`[N]`), by row (`[M]`), by element (`[M, N]`) or one scalar (`[1]`). The float operations and their
+order are part of a step's meaning: the `integer` level computes the same, bit for bit. Nothing is
+contracted: a product is rounded before it is added.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from iree.compiler import ir
+
+from jq.errors import InternalError
+from jq.kernels.builder import Builder, lanes_of
+from jq.kernels.functions import gelu, gelu_reference, round_to_i8, silu, silu_reference
+
+COLUMN, ROW, ELEMENT, SCALAR = "column", "row", "element", "scalar"
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Step(ABC):
+    """One step. `operands` pairs an access (`column`, ...) with an element type."""
+
+    kind: ClassVar[str] = ""
+    registry: ClassVar[dict[str, type[Step]]] = {}
+    result: ClassVar[str] = "f32"  # element type behind the step
+    source: ClassVar[str] = "f32"  # and before it
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.kind in Step.registry:
+            raise InternalError(f"epilogue step {cls.kind!r} is defined twice")
+        Step.registry[cls.kind] = cls
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    @abstractmethod
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        """The step on one vector; operands are vectors of the same lanes."""
+
+    @abstractmethod
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        """The step in NumPy; operands broadcast against `y`."""
+
+
+@dataclass(frozen=True)
+class Dequantize(Step):
+    """`f32(acc) * column_scale`, or `f32(acc) * (row_scale * column_scale)` with a scale per row."""
+
+    kind: ClassVar[str] = "dequantize"
+    source: ClassVar[str] = "i32"
+    per_row: bool = False
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        return ((COLUMN, "f32"), (ROW, "f32")) if self.per_row else ((COLUMN, "f32"),)
+
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        scale = b.mul(operands[1], operands[0]) if self.per_row else operands[0]
+        return b.mul(b.to_f32(y), scale)
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        scale = operands[1] * operands[0] if self.per_row else operands[0]
+        return y.astype(np.float32) * scale
+
+
+@dataclass(frozen=True)
+class Bias(Step):
+    """`y + bias[column]`."""
+
+    kind: ClassVar[str] = "bias"
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        return ((COLUMN, "f32"),)
+
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        return b.add(b.rounded(y), operands[0])
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        return y + operands[0]
+
+
+@dataclass(frozen=True)
+class Residual(Step):
+    """`y + residual[row, column]`."""
+
+    kind: ClassVar[str] = "residual"
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        return ((ELEMENT, "f32"),)
+
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        return b.add(b.rounded(y), operands[0])
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        return y + operands[0]
+
+
+@dataclass(frozen=True)
+class QuantizedResidual(Step):
+    """`y + f32(codes[row, column] - zero_point) * scale`, for a residual that is stored in int8."""
+
+    kind: ClassVar[str] = "quantized_residual"
+    zero_point: int = 0
+    unsigned: bool = False
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        return ((ELEMENT, "i8"), (SCALAR, "f32"))
+
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        widen = b.extend_unsigned if self.unsigned else b.extend
+        shift = self.zero_point + (128 if self.unsigned else 0)
+        codes = b.sub(widen(operands[0], "i32"), b.i32(shift, lanes_of(y)))
+        return b.add(b.rounded(y), b.rounded(b.mul(b.to_f32(codes), operands[1])))
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        codes = operands[0].astype(np.int32)
+        if self.unsigned:
+            codes = (codes & 255) - 128
+        return y + (codes - self.zero_point).astype(np.float32) * operands[1]
+
+
+@dataclass(frozen=True)
+class Clamp(Step):
+    """`min(max(y, low), high)`; either bound may be missing: relu is (0, None), relu6 (0, 6)."""
+
+    kind: ClassVar[str] = "clamp"
+    low: float | None = 0.0
+    high: float | None = None
+
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        if self.low is not None:
+            y = b.max(y, b.f32(self.low, lanes_of(y)))
+        if self.high is not None:
+            y = b.min(y, b.f32(self.high, lanes_of(y)))
+        return y
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        low = -np.inf if self.low is None else self.low
+        high = np.inf if self.high is None else self.high
+        clipped: Array = np.clip(y, np.float32(low), np.float32(high))
+        return clipped
+
+
+@dataclass(frozen=True)
+class Gelu(Step):
+    """`y * Phi(y)`, or its tanh form; within `functions.GELU_BOUND` of the exact function."""
+
+    kind: ClassVar[str] = "gelu"
+    approximate: bool = False
+
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        return gelu(b, y, self.approximate)
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        return gelu_reference(y, self.approximate)
+
+
+@dataclass(frozen=True)
+class Silu(Step):
+    """`y / (1 + exp(-y))`; within `functions.SILU_BOUND` (relative) of the exact function."""
+
+    kind: ClassVar[str] = "silu"
+
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        return silu(b, y)
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        return silu_reference(y)
+
+
+@dataclass(frozen=True)
+class Quantize(Step):
+    """`saturate(round_half_even(v) + zero_point)` with v = `y / scale`, or `y` itself.
+
+    `divide=False` is for an integer rescale: the step before multiplied by
+    `scale_in * scale_weight / scale_out` already. `low` and `high` bound the code (a relu is a
+    bound at the zero point). `unsigned` stores `code + 128`.
+    """
+
+    kind: ClassVar[str] = "quantize"
+    result: ClassVar[str] = "i8"
+    divide: bool = True
+    zero_point: int = 0
+    low: int = -128
+    high: int = 127
+    unsigned: bool = False
+
+    def __post_init__(self) -> None:
+        if not -128 <= self.low <= self.high <= 127:
+            raise InternalError(f"codes {self.low}..{self.high} do not fit int8")
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        return ((SCALAR, "f32"),) if self.divide else ()
+
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        value = b.div(y, operands[0]) if self.divide else y
+        shift = 128 if self.unsigned else 0
+        return round_to_i8(b, value, self.zero_point, self.low, self.high, shift)
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        value = np.rint(y / operands[0] if self.divide else y) + self.zero_point
+        codes = np.clip(value, self.low, self.high).astype(np.int8)
+        return codes ^ np.int8(-128) if self.unsigned else codes
+
+
+def check(steps: Sequence[Step]) -> str:
+    """The result's element type; raises `InternalError` when a step cannot follow another."""
+    element = "i32"
+    for step in steps:
+        if step.source != element:
+            raise InternalError(
+                f"epilogue step {step.kind!r} takes {step.source}, gets {element}"
+            )
+        element = step.result
+    return element

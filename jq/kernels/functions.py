@@ -1,0 +1,141 @@
+"""Float functions inside kernels, each with its bound, and their exact NumPy counterparts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from iree.compiler import ir
+
+from jq.kernels.builder import Builder, lanes_of
+
+# Adding 1.5 * 2^23 rounds a float below 2^22 to an integer, half to even, into its low bits.
+MAGIC = 12582912.0
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def round_to_i8(
+    b: Builder, y: ir.Value, zero_point: int, low: int, high: int, shift: int = 0
+) -> ir.Value:
+    """`saturate(round_half_even(y) + zero_point) + shift` as i8 bits.
+
+    Bounds are integers, so clamping first gives the same codes, and the sum stays exact. The
+    zero point is added in integers. NaN gives `low`.
+    """
+    bounded = b.clamp(y, low - zero_point, high - zero_point)
+    lanes = lanes_of(y)
+    bits = b.reinterpret(b.add(bounded, b.f32(MAGIC, lanes)), "i32")
+    offset = zero_point + shift
+    return b.truncate(b.add(bits, b.i32(offset, lanes)) if offset else bits, "i8")
+
+
+def exp2(b: Builder, x: ir.Value) -> ir.Value:
+    """`2^x` for x in [-126, 126] (clamped), relative error below 2e-7.
+
+    `x = n + f` with n the nearest integer, `2^f` a polynomial of degree 5 on [-1/2, 1/2]
+    (relative error 7.5e-8 before rounding), n added to the exponent bits.
+    """
+    lanes = lanes_of(x)
+    bounded = b.clamp(x, -126.0, 126.0)
+    shifted = b.add(bounded, b.f32(MAGIC, lanes))
+    fraction = b.sub(bounded, b.sub(shifted, b.f32(MAGIC, lanes)))
+    power = _horner(b, EXP2, fraction)
+    exponent = b.shift_left(b.reinterpret(shifted, "i32"), 23)
+    return b.reinterpret(b.add(b.reinterpret(power, "i32"), exponent), "f32")
+
+
+def gelu(b: Builder, x: ir.Value, approximate: bool) -> ir.Value:
+    """`x * (1/2 + h(x))` without a division; absolute error below `GELU_BOUND` for every x.
+
+    h is an odd polynomial of degree 17 on [-c, c] that slightly passes 1/2 at c, and is held at
+    +-1/2 beyond, so that large |x| give exactly x or 0.
+    """
+    lanes = lanes_of(x)
+    bound, coefficients = GELU_TANH if approximate else GELU_ERF
+    inside = b.clamp(x, -bound, bound)
+    half = b.mul(inside, _horner(b, coefficients, b.mul(inside, inside)))
+    half = b.clamp(half, -0.5, 0.5)
+    return b.mul(x, b.add(half, b.f32(0.5, lanes)))
+
+
+def silu(b: Builder, x: ir.Value) -> ir.Value:
+    """`x / (1 + 2^(-x log2 e))`; error below `SILU_BOUND * max(1, |x|)`."""
+    lanes = lanes_of(x)
+    power = exp2(b, b.mul(x, b.f32(-math.log2(math.e), lanes)))
+    return b.div(x, b.add(power, b.f32(1.0, lanes)))
+
+
+def gelu_reference(x: Array, approximate: bool) -> Array:
+    """The exact function, in double precision, rounded once."""
+    wide = np.asarray(x, np.float64)
+    if approximate:
+        inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)
+        return _rounded(0.5 * wide * (1 + np.tanh(inner)))
+    return _rounded(0.5 * wide * (1 + _erf(wide / math.sqrt(2))))
+
+
+def silu_reference(x: Array) -> Array:
+    """The exact function, in double precision, rounded once."""
+    wide = np.asarray(x, np.float64)
+    return _rounded(wide * np.exp(-np.logaddexp(0, -wide)))
+
+
+GELU_BOUND = 6e-5
+SILU_BOUND = 5e-7
+
+# Minimax fits (weighted by |x| for gelu, relative for exp2), lowest power first.
+GELU_ERF = (
+    4.5,
+    (
+        0.3987086117267609,
+        -0.0659773126244545,
+        0.009580675512552261,
+        -0.0010362586472183466,
+        8.12104408396408e-05,
+        -4.431743036548141e-06,
+        1.5802848452040053e-07,
+        -3.283983307511562e-09,
+        3.000083168003265e-11,
+    ),
+)
+GELU_TANH = (
+    4.3,
+    (
+        0.39876440167427063,
+        -0.06640573590993881,
+        0.009872647933661938,
+        -0.0011181749869138002,
+        9.360458352603018e-05,
+        -5.529709142138017e-06,
+        2.1504257574633812e-07,
+        -4.891272720186635e-09,
+        4.89867521547005e-11,
+    ),
+)
+EXP2 = (
+    1.0000001192092896,
+    0.6931469440460205,
+    0.24022120237350464,
+    0.05550713464617729,
+    0.009675540961325169,
+    0.001327645150013268,
+)
+
+
+def _horner(b: Builder, coefficients: tuple[float, ...], x: ir.Value) -> ir.Value:
+    lanes = lanes_of(x)
+    power = b.f32(coefficients[-1], lanes)
+    for c in coefficients[-2::-1]:
+        power = b.fma(power, x, b.f32(c, lanes))
+    return power
+
+
+def _erf(x: Array) -> Array:
+    values: Array = np.vectorize(math.erf, otypes=[np.float64])(x)
+    return values
+
+
+def _rounded(x: Array) -> Array:
+    return x.astype(np.float32)

@@ -1,0 +1,388 @@
+"""Integer matrix product with its epilogue: `[M, K] i8 x [K, N] i8 -> [M, N]` f32, i8 or i32.
+
+    for panel, block in workgroups:          # vectors * lanes columns, `block` rows
+      for tile of rows in block:
+        acc[rows][vectors] = init[columns] (- row_zero * colsum)
+        for k in 0 .. K/group:               # vectors weight loads, `rows` broadcasts,
+          acc += codes[row, k] * weights     # rows * vectors products
+        (the last codes of a K that `group` does not divide)
+        epilogue, store
+
+Weights are packed `[panels, K/group, vectors * lanes * group]`: a workgroup reads its panel as one
+stream. `init` holds the int32 bias and every constant correction. 2 * M * N * K operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from iree.compiler import ir
+
+from jq.errors import InternalError
+from jq.kernels import dot
+from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
+from jq.kernels.epilogue import COLUMN, ELEMENT, ROW, SCALAR, Step, check
+from jq.kernels.kernel import Kernel
+from jq.kernels.tensor import TensorType
+from jq.kernels.tiling import Tiling, choose
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemm(Kernel):
+    """`epilogue(sum_k (codes[m, k] - row_zero[m]) * weight[k, n] + bias[n])`.
+
+    Operands, in order:
+        codes: i8 [M, K]; with `unsigned` their unsigned view (`q + 128`).
+        weights, init: what `pack` made.
+        row_zero: i32 [M], and colsum i32 [N'], if `row_zero`.
+        what the epilogue's steps name, step by step; [N] operands have N' elements.
+    N' is N, or the lanes of a vector when N is smaller (`pad_columns` fills up). With `batch` above
+    one every operand and result has a leading axis of that size, scalars and N' vectors too.
+
+    Attributes:
+        m, k, n, batch: the shape.
+        unsigned: the codes are stored in their unsigned view.
+        row_zero: activations have a zero point per row, known at run time.
+        epilogue: steps from i32; none stores the accumulator.
+    """
+
+    family: ClassVar[str] = "gemm"
+
+    m: int
+    k: int
+    n: int
+    batch: int = 1
+    unsigned: bool = False
+    row_zero: bool = False
+    epilogue: tuple[Step, ...] = ()
+
+    def __post_init__(self) -> None:
+        if min(self.m, self.k, self.n, self.batch) < 1:
+            raise InternalError(f"empty product {self.label}")
+        check(self.epilogue)
+
+    @property
+    def label(self) -> str:
+        batch = f"{self.batch}x" if self.batch > 1 else ""
+        return f"{batch}{self.m}x{self.k}x{self.n}"
+
+    @property
+    def operations(self) -> int:
+        return 2 * self.batch * self.m * self.k * self.n
+
+    @cached_property
+    def tiling(self) -> Tiling:
+        return choose(self.target, self.m, self.k, self.n)
+
+    @property
+    def columns(self) -> int:
+        """N', the length of operands by column."""
+        return max(self.n, self.target.lanes)
+
+    @property
+    def groups(self) -> int:
+        return math.ceil(self.k / self.target.dot.group)
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        lanes, group, cut = self.target.lanes, self.target.dot.group, self.tiling
+        kinds = [
+            self._typed((self.m, self.k), "i8"),
+            self._typed((cut.panels, self.groups, cut.vectors * lanes * group), "i8"),
+            self._typed((self.columns,), "i32"),
+        ]
+        if self.row_zero:
+            kinds += [
+                self._typed((self.m,), "i32"),
+                self._typed((self.columns,), "i32"),
+            ]
+        shapes = {
+            COLUMN: (self.columns,),
+            ROW: (self.m,),
+            ELEMENT: (self.m, self.n),
+            SCALAR: (1,),
+        }
+        return (
+            *kinds,
+            *(
+                self._typed(shapes[how], what)
+                for step in self.epilogue
+                for how, what in step.operands
+            ),
+        )
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        return (self._typed((self.m, self.n), check(self.epilogue)),)
+
+    def _typed(self, shape: tuple[int, ...], kind: str) -> TensorType:
+        return TensorType(((self.batch, *shape) if self.batch > 1 else shape), kind)
+
+    # Weights
+
+    def pack(
+        self, weight: Array, bias: Array | None = None, zero_point: int = 0
+    ) -> dict[str, Array]:
+        """The constant operands (`weights`, `init`, `colsum` if needed) of a [K, N] int8 weight.
+
+        `bias` is i32 [N], `zero_point` that of static activations (signed). With `batch`, both
+        have the leading axis.
+        """
+        if self.batch > 1:
+            biases = [None] * self.batch if bias is None else list(bias)
+            one = [
+                self._pack(w, b, zero_point)
+                for w, b in zip(weight, biases, strict=True)
+            ]
+            return {name: np.stack([p[name] for p in one]) for name in one[0]}
+        return self._pack(weight, bias, zero_point)
+
+    def _pack(
+        self, weight: Array, bias: Array | None, zero_point: int
+    ) -> dict[str, Array]:
+        if weight.shape != (self.k, self.n) or weight.dtype != np.int8:
+            raise InternalError(
+                f"{weight.dtype}{weight.shape} is not the weight of {self.label}"
+            )
+        colsum = weight.sum(0, dtype=np.int32)
+        shift = zero_point + (128 if self.target.dot.lhs_unsigned else 0)
+        init = -np.int32(shift) * colsum
+        if bias is not None:
+            init = init + bias.astype(np.int32)
+        parts = {"weights": self._panels(weight), "init": self.pad_columns(init)}
+        if self.row_zero:
+            parts["colsum"] = self.pad_columns(colsum)
+        return parts
+
+    def _panels(self, weight: Array) -> Array:
+        """[K, N] -> [panels, K/group, vectors * lanes * group]; K and a narrow N end in zeros."""
+        lanes, group, cut = self.target.lanes, self.target.dot.group, self.tiling
+        width = cut.vectors * lanes
+        padded = np.pad(
+            weight, ((0, self.groups * group - self.k), (0, max(0, width - self.n)))
+        ).reshape(self.groups, group, -1)
+        starts = [self._column(panel) for panel in range(cut.panels)]
+        panels = [padded[:, :, start : start + width] for start in starts]
+        stacked = np.stack(panels).transpose(0, 1, 3, 2)
+        return np.ascontiguousarray(stacked).reshape(
+            cut.panels, self.groups, width * group
+        )
+
+    def pad_columns(self, values: Array) -> Array:
+        """[..., N] -> [..., N']: zeros up to one vector."""
+        extra = self.columns - self.n
+        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, extra)])
+
+    def _column(self, panel: int) -> int:
+        width = self.tiling.vectors * self.target.lanes
+        return min(panel * width, max(0, self.n - width))
+
+    # Body
+
+    def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        cut, lanes = self.tiling, self.target.lanes
+        width = min(self.n, cut.vectors * lanes)
+        batched = self.batch > 1
+
+        def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+            row = b.at_most(b.scaled(ids[0], cut.block), self.m - cut.block)
+            column = b.at_most(b.scaled(ids[1], width), self.n - width)
+            return [*([ids[2]] if batched else []), row, column]
+
+        tile = (*((1,) if batched else ()), cut.block, width)
+
+        def body(
+            b: Builder,
+            ids: Sequence[Index],
+            tensors: Sequence[ir.Value],
+            tiles: Sequence[Tile],
+        ) -> None:
+            prefix = [ids[2]] if batched else []
+            *_, row, column = offsets(b, ids)
+            _Panel(self, b, tensors, tiles[0], prefix, row, column, ids[1]).emit()
+
+        return dispatch(
+            list(zip(operands, self.operands, strict=True)),
+            [Output(self.results[0], tile, offsets)],
+            [cut.blocks, cut.panels, *([self.batch] if batched else [])],
+            body,
+        )
+
+    # Reference
+
+    def reference(
+        self,
+        codes: Array,
+        weight: Array,
+        bias: Array | None = None,
+        zero: Array | int = 0,
+        operands: Sequence[Sequence[Array]] = (),
+    ) -> Array:
+        """The same in NumPy: signed codes [M, K], weight [K, N], zero point per row or one.
+
+        `operands` holds each step's arrays in broadcastable form.
+        """
+        q = codes.astype(np.int64) - np.asarray(zero, np.int64).reshape(-1, 1)
+        acc = q @ weight.astype(np.int64)
+        y: Array = (acc + (0 if bias is None else bias)).astype(np.int32)
+        for step, arrays in zip(self.epilogue, operands, strict=True):
+            y = step.reference(y, arrays)
+        return y
+
+
+class _Panel:
+    """The body of one workgroup: `block` rows from `row`, one panel of columns from `column`."""
+
+    def __init__(
+        self,
+        gemm: Gemm,
+        b: Builder,
+        tensors: Sequence[ir.Value],
+        tile: Tile,
+        prefix: Sequence[Index],
+        row: Index,
+        column: Index,
+        panel: Index,
+    ) -> None:
+        self.gemm, self.b, self.isa, self.tile = gemm, b, gemm.target, tile
+        self.prefix, self.row, self.column, self.panel = (
+            list(prefix),
+            row,
+            column,
+            panel,
+        )
+        self.codes, self.weights, init, *rest = tensors
+        self.vectors = range(gemm.tiling.vectors)
+        self.init = [self._by_column(init, j, "i32") for j in self.vectors]
+        if gemm.row_zero:
+            self.row_zero, colsum, *rest = rest
+            self.colsum = [self._by_column(colsum, j, "i32") for j in self.vectors]
+        self.steps = self._assign(rest)
+
+    def _assign(
+        self, tensors: Sequence[ir.Value]
+    ) -> list[tuple[Step, list[tuple[str, str, Any]]]]:
+        """Each step with its operands; what does not depend on the row is loaded here, once."""
+        remaining = iter(tensors)
+        steps = []
+        for step in self.gemm.epilogue:
+            sources: list[tuple[str, str, Any]] = []
+            for how, what in step.operands:
+                source: Any = next(remaining)
+                if how == COLUMN:
+                    source = [self._by_column(source, j, what) for j in self.vectors]
+                elif how == SCALAR:
+                    source = self._scalar(source, [0], what)
+                sources.append((how, what, source))
+            steps.append((step, sources))
+        return steps
+
+    def _by_column(self, source: ir.Value, j: int, kind: str) -> ir.Value:
+        lanes = self.isa.lanes
+        at = [*self.prefix, self.b.offset(self.column, j * lanes)]
+        return self.b.load(source, at, vec(lanes, kind))
+
+    def _scalar(self, source: ir.Value, at: Sequence[Index], kind: str) -> ir.Value:
+        one = self.b.load(source, [*self.prefix, *at], vec(1, kind))
+        return self.b.broadcast(one, self.isa.lanes)
+
+    def emit(self) -> None:
+        cut = self.gemm.tiling
+        full, rest = divmod(cut.block, cut.rows)
+        if full:
+            with self.b.loop(0, full * cut.rows, cut.rows, writes=[self.tile]) as loop:
+                self._rows(loop.index, cut.rows)
+        if rest:
+            self._rows(full * cut.rows, rest)
+
+    def _rows(self, first: Index, count: int) -> None:
+        """One register tile: `count` rows from `first` (within the block)."""
+        b = self.b
+        rows = [b.offset(self.row, b.offset(first, i)) for i in range(count)]
+        acc = self._start(rows)
+        whole, tail = divmod(self.gemm.k, self.isa.dot.group)
+        if whole:
+            with b.loop(0, whole, carry=acc) as loop:
+                loop.carried = self._step(loop.carried, rows, loop.index, None)
+            acc = loop.carried
+        if tail:
+            acc = self._step(acc, rows, whole, tail)
+        for i, row in enumerate(rows):
+            scales = [self._by_row(sources, row) for _, sources in self.steps]
+            for j in self.vectors:
+                value = acc[i * len(self.vectors) + j]
+                self._finish(value, row, b.offset(first, i), j, scales)
+
+    def _start(self, rows: Sequence[Index]) -> list[ir.Value]:
+        if not self.gemm.row_zero:
+            return [init for _ in rows for init in self.init]
+        b, acc = self.b, []
+        for row in rows:
+            zero = self._scalar(self.row_zero, [row], "i32")
+            acc += [
+                b.sub(i, b.mul(zero, c))
+                for i, c in zip(self.init, self.colsum, strict=True)
+            ]
+        return acc
+
+    def _step(
+        self,
+        acc: Sequence[ir.Value],
+        rows: Sequence[Index],
+        k: Index,
+        valid: int | None,
+    ) -> list[ir.Value]:
+        """All products of one group along K."""
+        b, isa = self.b, self.isa
+        size = isa.lanes * isa.dot.group
+        weights = [
+            dot.weights(b, isa, self.weights, [*self.prefix, self.panel, k, j * size])
+            for j in self.vectors
+        ]
+        flip = self.gemm.unsigned != isa.dot.lhs_unsigned
+        column = b.scaled(k, isa.dot.group)
+        out = list(acc)
+        for i, row in enumerate(rows):
+            lhs = dot.codes(
+                b, isa, self.codes, [*self.prefix, row, column], flip, valid
+            )
+            for j, weight in enumerate(weights):
+                at = i * len(weights) + j
+                out[at] = dot.dot(b, isa, out[at], lhs, weight)
+        return out
+
+    def _by_row(self, sources: Sequence[tuple[str, str, Any]], row: Index) -> list[Any]:
+        return [
+            self._scalar(s, [row], what) if how == ROW else s
+            for how, what, s in sources
+        ]
+
+    def _finish(
+        self,
+        value: ir.Value,
+        row: Index,
+        local: Index,
+        j: int,
+        scales: Sequence[Sequence[Any]],
+    ) -> None:
+        """The epilogue of one vector, and its store."""
+        b, lanes = self.b, self.isa.lanes
+        column = b.offset(self.column, j * lanes)
+        for (step, sources), loaded in zip(self.steps, scales, strict=True):
+            operands = []
+            for (how, what, source), ready in zip(sources, loaded, strict=True):
+                if how == ELEMENT:
+                    at = [*self.prefix, row, column]
+                    operands.append(b.load(source, at, vec(lanes, what), self.gemm.n))
+                else:
+                    operands.append(ready[j] if how == COLUMN else ready)
+            value = step.apply(b, value, operands)
+        zero = [0] if self.prefix else []
+        b.store(value, self.tile, [*zero, local, j * lanes], self.gemm.n)

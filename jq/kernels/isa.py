@@ -1,0 +1,197 @@
+"""Instruction sets as data: what a kernel needs to know about the processor it is emitted for.
+
+A target names one (`avx512_vnni`), and `detect` names the best one of this machine.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jq.errors import UserError
+
+
+@dataclass(frozen=True)
+class Dot:
+    """`acc[lane] += sum_j lhs[lane, j] * rhs[lane, j]`, j < group, acc i32, exact (it wraps).
+
+    Attributes:
+        intrinsic: LLVM's name; empty for plain multiply and add.
+        group: products per 32-bit lane.
+        element: type of one operand element in registers; weights are stored i8 and widened.
+        accumulates: the intrinsic takes and returns the accumulator.
+        lhs_unsigned: the left operand is read as u8.
+    """
+
+    intrinsic: str
+    group: int
+    element: str
+    accumulates: bool
+    lhs_unsigned: bool
+
+
+@dataclass(frozen=True)
+class Isa:
+    """Attributes:
+    name: how targets and kernels name it.
+    machine: architecture (`x86_64`, `aarch64`), or empty for any.
+    cpu_flags: what /proc/cpuinfo must list.
+    lanes: 32-bit lanes of a vector register.
+    registers: vector registers.
+    dot: the int8 product.
+    bf16_dot: intrinsic `f32[lane] += sum of two bf16 products`, or empty.
+    dot_rate, load_rate: products and loads a cycle, for the tile choice.
+    dot_latency: cycles until an accumulator can be used again.
+    compile_cpu: an LLVM processor that has it, for compile-only tests.
+    """
+
+    name: str
+    machine: str
+    cpu_flags: tuple[str, ...]
+    lanes: int
+    registers: int
+    dot: Dot
+    bf16_dot: str = ""
+    dot_rate: float = 2.0
+    load_rate: float = 2.0
+    dot_latency: int = 5
+    compile_cpu: str = "generic"
+
+
+def _vpdpbusd(bits: int) -> Dot:
+    return Dot(f"llvm.x86.avx512.vpdpbusd.{bits}", 4, "i8", True, True)
+
+
+def _pmaddwd(intrinsic: str) -> Dot:
+    return Dot(intrinsic, 2, "i16", False, False)
+
+
+_VNNI = Isa(
+    name="avx512_vnni",
+    machine="x86_64",
+    cpu_flags=("avx512f", "avx512bw", "avx512vl", "avx512_vnni"),
+    lanes=16,
+    registers=32,
+    dot=_vpdpbusd(512),
+    compile_cpu="icelake-server",
+)
+_NEON = Isa(
+    name="aarch64_dotprod",
+    machine="aarch64",
+    cpu_flags=("asimddp",),
+    lanes=4,
+    registers=32,
+    dot=Dot("llvm.aarch64.neon.sdot.v4i32.v16i8", 4, "i8", True, False),
+    dot_latency=4,
+    compile_cpu="neoverse-n1",
+)
+
+# Best first: `detect` takes the first that the machine has.
+ISAS: dict[str, Isa] = {
+    isa.name: isa
+    for isa in (
+        replace(
+            _VNNI,
+            name="avx512_bf16",
+            cpu_flags=(*_VNNI.cpu_flags, "avx512_bf16"),
+            bf16_dot="llvm.x86.avx512bf16.dpbf16ps.512",
+            compile_cpu="znver4",
+        ),
+        _VNNI,
+        Isa(
+            name="avx_vnni",
+            machine="x86_64",
+            cpu_flags=("avx2", "fma", "avx_vnni"),
+            lanes=8,
+            registers=16,
+            dot=_vpdpbusd(256),
+            compile_cpu="alderlake",
+        ),
+        Isa(
+            name="avx512",
+            machine="x86_64",
+            cpu_flags=("avx512f", "avx512bw", "avx512vl"),
+            lanes=16,
+            registers=32,
+            dot=_pmaddwd("llvm.x86.avx512.pmaddw.d.512"),
+            compile_cpu="skylake-avx512",
+        ),
+        Isa(
+            name="avx2",
+            machine="x86_64",
+            cpu_flags=("avx2", "fma"),
+            lanes=8,
+            registers=16,
+            dot=_pmaddwd("llvm.x86.avx2.pmadd.wd"),
+            compile_cpu="haswell",
+        ),
+        Isa(
+            name="sse2",
+            machine="x86_64",
+            cpu_flags=("sse2",),
+            lanes=4,
+            registers=16,
+            dot=_pmaddwd("llvm.x86.sse2.pmadd.wd"),
+            compile_cpu="x86-64",
+        ),
+        replace(
+            _NEON,
+            name="aarch64_i8mm",
+            cpu_flags=("asimddp", "i8mm"),
+            dot=Dot("llvm.aarch64.neon.usdot.v4i32.v16i8", 4, "i8", True, True),
+            compile_cpu="neoverse-n2",
+        ),
+        _NEON,
+        Isa(
+            name="portable",
+            machine="",
+            cpu_flags=(),
+            lanes=4,
+            registers=16,
+            dot=Dot("", 1, "i32", False, False),
+        ),
+    )
+}
+
+
+def get_isa(name: str) -> Isa:
+    """The instruction set called `name`; an unknown name is an error that lists the known ones."""
+    try:
+        return ISAS[name]
+    except KeyError:
+        known = ", ".join(ISAS)
+        raise UserError(
+            f"unknown instruction set {name!r}", hint=f"known: {known}"
+        ) from None
+
+
+def available(
+    flags: frozenset[str] | None = None, machine: str | None = None
+) -> list[Isa]:
+    """The instruction sets of a machine (default: this one), best first."""
+    flags = _cpu_flags() if flags is None else flags
+    machine = machine or {"arm64": "aarch64", "AMD64": "x86_64"}.get(
+        platform.machine(), platform.machine()
+    )
+    return [
+        isa
+        for isa in ISAS.values()
+        if isa.machine in ("", machine) and flags.issuperset(isa.cpu_flags)
+    ]
+
+
+def detect() -> Isa:
+    """The best instruction set of this machine."""
+    return available()[0]
+
+
+def _cpu_flags() -> frozenset[str]:
+    """Processor features by the kernel's names; empty where they cannot be read."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return frozenset()
+    lines = (line.partition(":") for line in text.splitlines())
+    values = (v for key, _, v in lines if key.strip() in ("flags", "Features"))
+    return frozenset(next(values, "").split())

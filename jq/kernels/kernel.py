@@ -1,0 +1,118 @@
+"""What a kernel is: a frozen description that knows its operands, its weights' layout and its body.
+
+A program calls a kernel through a private function declaration that carries the description as
+JSON (`jq.kernel`); `link` gives every such declaration its body when the module is handed over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import types
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, ClassVar, get_args, get_type_hints
+
+from iree.compiler import ir
+
+from jq.errors import InternalError, UserError
+from jq.kernels.isa import Isa, get_isa
+from jq.kernels.tensor import TensorType
+
+ATTRIBUTE = "jq.kernel"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel(ABC):
+    """A kernel for fixed shapes and one instruction set."""
+
+    family: ClassVar[str] = ""
+    registry: ClassVar[dict[str, type[Kernel]]] = {}
+
+    isa: str
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.family in Kernel.registry:
+            raise InternalError(f"kernel family {cls.family!r} is defined twice")
+        Kernel.registry[cls.family] = cls
+
+    @property
+    def target(self) -> Isa:
+        return get_isa(self.isa)
+
+    @property
+    def name(self) -> str:
+        """A symbol that equal kernels share: family, shape and a digest of the description."""
+        digest = hashlib.sha256(self.to_json().encode()).hexdigest()[:8]
+        return f"{self.family}_{self.label}_{digest}"
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """The shape, for people."""
+
+    @property
+    @abstractmethod
+    def operands(self) -> tuple[TensorType, ...]:
+        """Types of the operands, in order."""
+
+    @property
+    @abstractmethod
+    def results(self) -> tuple[TensorType, ...]:
+        """Types of the results, in order."""
+
+    @property
+    @abstractmethod
+    def operations(self) -> int:
+        """Arithmetic operations of one call (a multiply-add counts two)."""
+
+    @abstractmethod
+    def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        """Emits the dispatches at the current insertion point; the results."""
+
+    def to_json(self) -> str:
+        return json.dumps({"kernel": self.family, **_plain(self)}, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Kernel:
+        """The kernel that `to_json` described; anything else is a `UserError`."""
+        try:
+            data = json.loads(text)
+            cls = Kernel.registry[data.pop("kernel")]
+            return typing.cast(Kernel, _build(cls, data))
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            raise UserError(
+                f"not a kernel description: {error!r}", location=ATTRIBUTE
+            ) from None
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses as dictionaries; one that names its `kind` carries it."""
+    if is_dataclass(value):
+        data = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        kind = getattr(type(value), "kind", None)
+        return {"kind": kind, **data} if kind else data
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _build(hint: Any, data: Any) -> Any:
+    """The inverse of `_plain`, led by the type hints."""
+    if typing.get_origin(hint) is tuple:
+        return tuple(_build(get_args(hint)[0], d) for d in data)
+    if isinstance(hint, types.UnionType):
+        return None if data is None else _build(get_args(hint)[0], data)
+    if not is_dataclass(hint):
+        return data
+    cls: Any = hint
+    if "kind" in data:
+        cls = cls.registry[data.pop("kind")]
+    hints = get_type_hints(cls)
+    unknown = set(data) - {f.name for f in fields(cls)}
+    if unknown:
+        raise KeyError(f"{cls.__name__} has no field {min(unknown)}")
+    return cls(**{key: _build(hints[key], value) for key, value in data.items()})

@@ -1,0 +1,29 @@
+"""Shape and element type of a kernel's operand or result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from iree.compiler import ir
+
+_DTYPES = {"i8": np.int8, "i32": np.int32, "f32": np.float32}
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """`shape` and MLIR element name (`i8`, `i32`, `f32`)."""
+
+    shape: tuple[int, ...]
+    element: str
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        return np.dtype(_DTYPES[self.element])
+
+    def __str__(self) -> str:
+        return f"tensor<{''.join(f'{n}x' for n in self.shape)}{self.element}>"
+
+    def mlir(self) -> ir.RankedTensorType:
+        """The type in the current IREE context."""
+        return ir.RankedTensorType(ir.Type.parse(str(self)))
