@@ -132,9 +132,7 @@ class Builder:
             return base
         if base == 0:
             return by
-        return Position(
-            arith.addi(self.index(base), self.index(by)), high(base) + high(by)
-        )
+        return Position(arith.addi(self.index(base), self.index(by)), high(base) + high(by))
 
     def scaled(self, value: Index, by: int) -> Index:
         if isinstance(value, int):
@@ -200,9 +198,7 @@ class Builder:
         with ir.InsertionPoint.at_block_begin(self._entry):
             return memref.alloca(kind, [], [], alignment=64)
 
-    def get(
-        self, scratch: ir.Value, at: Sequence[Index], kind: ir.VectorType
-    ) -> ir.Value:
+    def get(self, scratch: ir.Value, at: Sequence[Index], kind: ir.VectorType) -> ir.Value:
         _check_bounds(scratch.type, at, int(kind.shape[0]))
         return vector.LoadOp(kind, scratch, [self.index(i) for i in at]).result
 
@@ -319,11 +315,12 @@ class Builder:
         lanes = lanes_of(a)
         return self.min(self.max(a, self.f32(low, lanes)), self.f32(high, lanes))
 
-    def select(
-        self, equal: tuple[ir.Value, ir.Value], a: ir.Value, b: ir.Value
-    ) -> ir.Value:
-        """`x == y ? a : b` for floats."""
-        return arith.select(arith.cmpf(arith.CmpFPredicate.OEQ, *equal), a, b)
+    def select_equal(self, x: ir.Value, y: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+        """`x == y ? a : b` on floats; NaN equals nothing."""
+        return arith.select(arith.cmpf(arith.CmpFPredicate.OEQ, x, y), a, b)
+
+    def zero_if_nan(self, a: ir.Value) -> ir.Value:
+        return self.select_equal(a, a, a, self.f32(0.0, lanes_of(a)))
 
     def to_f32(self, a: ir.Value) -> ir.Value:
         return arith.sitofp(vec(lanes_of(a), "f32"), a)
@@ -355,9 +352,7 @@ class Builder:
         """Logical: zeros come in."""
         return arith.shrui(a, self.constant(a.type, by))
 
-    def intrinsic(
-        self, name: str, result: ir.Type, args: Sequence[ir.Value]
-    ) -> ir.Value:
+    def intrinsic(self, name: str, result: ir.Type, args: Sequence[ir.Value]) -> ir.Value:
         """A call of an LLVM intrinsic; the target must have it (the compiler aborts otherwise)."""
         return llvm.CallIntrinsicOp(result, name, list(args), [], []).results[0]
 
@@ -366,9 +361,7 @@ def dispatch(
     inputs: Sequence[tuple[ir.Value, TensorType]],
     outputs: Sequence[Output],
     workgroups: Sequence[int],
-    body: Callable[
-        [Builder, Sequence[Index], Sequence[ir.Value], Sequence[Tile]], None
-    ],
+    body: Callable[[Builder, Sequence[Index], Sequence[ir.Value], Sequence[Tile]], None],
 ) -> list[ir.Value]:
     """A dispatch over `workgroups` (x fastest) at the current insertion point; its results.
 
@@ -386,13 +379,9 @@ def dispatch(
             0 if n == 1 else Position(flow.DispatchWorkgroupIDOp(axis).result, n - 1)
             for axis, n in enumerate(workgroups)
         ]
-        tensors = [
-            _load_whole(a, t)
-            for a, (_, t) in zip(block.arguments, inputs, strict=False)
-        ]
+        tensors = [_load_whole(a, t) for a, (_, t) in zip(block.arguments, inputs, strict=False)]
         tiles = [
-            Tile(tensor.EmptyOp(list(o.tile), element(o.whole.element)).result)
-            for o in outputs
+            Tile(tensor.EmptyOp(list(o.tile), element(o.whole.element)).result) for o in outputs
         ]
         body(builder, ids, tensors, tiles)
         targets = list(block.arguments)[len(inputs) :]
@@ -406,9 +395,7 @@ def _count(region: ir.Region, workgroups: Sequence[int]) -> None:
     with ir.InsertionPoint(ir.Block.create_at_start(region, [])):
         sizes = [*workgroups, *([1] * (3 - len(workgroups)))]
         index = ir.IndexType.get()
-        flow.ReturnOp(
-            [arith.ConstantOp(index, ir.IntegerAttr.get(index, n)) for n in sizes]
-        )
+        flow.ReturnOp([arith.ConstantOp(index, ir.IntegerAttr.get(index, n)) for n in sizes])
 
 
 def _placeholder(access: str, kind: TensorType) -> ir.Type:
@@ -425,9 +412,7 @@ def _load_whole(source: ir.Value, kind: TensorType) -> ir.Value:
 def _store_tile(
     value: ir.Value, target: ir.Value, output: Output, offsets: Sequence[Index]
 ) -> None:
-    for offset, size, bound in zip(
-        offsets, output.tile, output.whole.shape, strict=True
-    ):
+    for offset, size, bound in zip(offsets, output.tile, output.whole.shape, strict=True):
         if high(offset) + size > bound:
             raise InternalError(f"tile {output.tile} leaves {output.whole}")
     dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
@@ -453,9 +438,7 @@ def _check_bounds(kind: ir.Type, at: Sequence[Index], lanes: int) -> None:
 
 
 def _minor_identity(rank: int) -> ir.AffineMapAttr:
-    return ir.AffineMapAttr.get(
-        ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(rank - 1)])
-    )
+    return ir.AffineMapAttr.get(ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(rank - 1)]))
 
 
 def _is_float(value: ir.Value) -> bool:

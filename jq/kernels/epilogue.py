@@ -54,7 +54,7 @@ class Step(ABC):
 
 @dataclass(frozen=True)
 class Dequantize(Step):
-    """`f32(acc) * column_scale`, or `f32(acc) * (row_scale * column_scale)` with a scale per row."""
+    """`f32(acc) * column_scale`; with `per_row`, `f32(acc) * (row_scale * column_scale)`."""
 
     kind: ClassVar[str] = "dequantize"
     source: ClassVar[str] = "i32"
@@ -183,7 +183,7 @@ class Silu(Step):
 
 @dataclass(frozen=True)
 class Quantize(Step):
-    """`saturate(round_half_even(v) + zero_point)` with v = `y / scale`, or `y` itself.
+    """`saturate(round_half_even(v) + zero_point)` with v = `y / scale`, or `y` itself; NaN is 0.
 
     `divide=False` is for an integer rescale: the step before multiplied by
     `scale_in * scale_weight / scale_out` already. `low` and `high` bound the code (a relu is a
@@ -212,8 +212,9 @@ class Quantize(Step):
         return round_to_i8(b, value, self.zero_point, self.low, self.high, shift)
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        value = np.rint(y / operands[0] if self.divide else y) + self.zero_point
-        codes = np.clip(value, self.low, self.high).astype(np.int8)
+        value = y / operands[0] if self.divide else y
+        rounded = np.rint(np.where(np.isnan(value), np.float32(0), value)) + self.zero_point
+        codes = np.clip(rounded, self.low, self.high).astype(np.int8)
         return codes ^ np.int8(-128) if self.unsigned else codes
 
 
@@ -222,8 +223,6 @@ def check(steps: Sequence[Step]) -> str:
     element = "i32"
     for step in steps:
         if step.source != element:
-            raise InternalError(
-                f"epilogue step {step.kind!r} takes {step.source}, gets {element}"
-            )
+            raise InternalError(f"epilogue step {step.kind!r} takes {step.source}, gets {element}")
         element = step.result
     return element

@@ -22,10 +22,10 @@ def round_to_i8(
     """`saturate(round_half_even(y) + zero_point) + shift` as i8 bits.
 
     Bounds are integers, so clamping first gives the same codes, and the sum stays exact. The
-    zero point is added in integers. NaN gives `low`.
+    zero point is added in integers. NaN counts as 0.
     """
-    bounded = b.clamp(y, low - zero_point, high - zero_point)
     lanes = lanes_of(y)
+    bounded = b.clamp(b.zero_if_nan(y), low - zero_point, high - zero_point)
     bits = b.reinterpret(b.add(bounded, b.f32(MAGIC, lanes)), "i32")
     offset = zero_point + shift
     return b.truncate(b.add(bits, b.i32(offset, lanes)) if offset else bits, "i8")

@@ -137,20 +137,13 @@ class Gemm(Kernel):
         """
         if self.batch > 1:
             biases = [None] * self.batch if bias is None else list(bias)
-            one = [
-                self._pack(w, b, zero_point)
-                for w, b in zip(weight, biases, strict=True)
-            ]
+            one = [self._pack(w, b, zero_point) for w, b in zip(weight, biases, strict=True)]
             return {name: np.stack([p[name] for p in one]) for name in one[0]}
         return self._pack(weight, bias, zero_point)
 
-    def _pack(
-        self, weight: Array, bias: Array | None, zero_point: int
-    ) -> dict[str, Array]:
+    def _pack(self, weight: Array, bias: Array | None, zero_point: int) -> dict[str, Array]:
         if weight.shape != (self.k, self.n) or weight.dtype != np.int8:
-            raise InternalError(
-                f"{weight.dtype}{weight.shape} is not the weight of {self.label}"
-            )
+            raise InternalError(f"{weight.dtype}{weight.shape} is not the weight of {self.label}")
         colsum = weight.sum(0, dtype=np.int32)
         shift = zero_point + (128 if self.target.dot.lhs_unsigned else 0)
         init = -np.int32(shift) * colsum
@@ -171,9 +164,7 @@ class Gemm(Kernel):
         starts = [self._column(panel) for panel in range(cut.panels)]
         panels = [padded[:, :, start : start + width] for start in starts]
         stacked = np.stack(panels).transpose(0, 1, 3, 2)
-        return np.ascontiguousarray(stacked).reshape(
-            cut.panels, self.groups, width * group
-        )
+        return np.ascontiguousarray(stacked).reshape(cut.panels, self.groups, width * group)
 
     def pad_columns(self, values: Array) -> Array:
         """[..., N] -> [..., N']: zeros up to one vector."""
@@ -266,9 +257,7 @@ class _Panel:
             self.colsum = [self._by_column(colsum, j, "i32") for j in self.vectors]
         self.steps = self._assign(rest)
 
-    def _assign(
-        self, tensors: Sequence[ir.Value]
-    ) -> list[tuple[Step, list[tuple[str, str, Any]]]]:
+    def _assign(self, tensors: Sequence[ir.Value]) -> list[tuple[Step, list[tuple[str, str, Any]]]]:
         """Each step with its operands; what does not depend on the row is loaded here, once."""
         remaining = iter(tensors)
         steps = []
@@ -326,10 +315,7 @@ class _Panel:
         b, acc = self.b, []
         for row in rows:
             zero = self._scalar(self.row_zero, [row], "i32")
-            acc += [
-                b.sub(i, b.mul(zero, c))
-                for i, c in zip(self.init, self.colsum, strict=True)
-            ]
+            acc += [b.sub(i, b.mul(zero, c)) for i, c in zip(self.init, self.colsum, strict=True)]
         return acc
 
     def _step(
@@ -350,19 +336,14 @@ class _Panel:
         column = b.scaled(k, isa.dot.group)
         out = list(acc)
         for i, row in enumerate(rows):
-            lhs = dot.codes(
-                b, isa, self.codes, [*self.prefix, row, column], flip, valid
-            )
+            lhs = dot.codes(b, isa, self.codes, [*self.prefix, row, column], flip, valid)
             for j, weight in enumerate(weights):
                 at = i * len(weights) + j
                 out[at] = dot.dot(b, isa, out[at], lhs, weight)
         return out
 
     def _by_row(self, sources: Sequence[tuple[str, str, Any]], row: Index) -> list[Any]:
-        return [
-            self._scalar(s, [row], what) if how == ROW else s
-            for how, what, s in sources
-        ]
+        return [self._scalar(s, [row], what) if how == ROW else s for how, what, s in sources]
 
     def _finish(
         self,

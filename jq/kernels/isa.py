@@ -161,14 +161,10 @@ def get_isa(name: str) -> Isa:
         return ISAS[name]
     except KeyError:
         known = ", ".join(ISAS)
-        raise UserError(
-            f"unknown instruction set {name!r}", hint=f"known: {known}"
-        ) from None
+        raise UserError(f"unknown instruction set {name!r}", hint=f"known: {known}") from None
 
 
-def available(
-    flags: frozenset[str] | None = None, machine: str | None = None
-) -> list[Isa]:
+def available(flags: frozenset[str] | None = None, machine: str | None = None) -> list[Isa]:
     """The instruction sets of a machine (default: this one), best first."""
     flags = _cpu_flags() if flags is None else flags
     machine = machine or {"arm64": "aarch64", "AMD64": "x86_64"}.get(

@@ -84,9 +84,7 @@ class Kernel(ABC):
             cls = Kernel.registry[data.pop("kernel")]
             return typing.cast(Kernel, _build(cls, data))
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-            raise UserError(
-                f"not a kernel description: {error!r}", location=ATTRIBUTE
-            ) from None
+            raise UserError(f"not a kernel description: {error!r}", location=ATTRIBUTE) from None
 
 
 def _plain(value: Any) -> Any:

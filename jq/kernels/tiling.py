@@ -60,16 +60,10 @@ def _registers(rows: int, vectors: int) -> int:
 def _cut(isa: Isa, rows: int, vectors: int, m: int, k: int, n: int) -> Tiling:
     panels = math.ceil(n / (vectors * isa.lanes))
     block, blocks = _row_blocks(m, rows, panels, k * vectors * isa.lanes)
-    steps = (
-        math.ceil(k / isa.dot.group) + 8
-    )  # a tile's start and end cost about 8 steps
+    steps = math.ceil(k / isa.dot.group) + 8  # a tile's start and end cost about 8 steps
     full, rest = divmod(block, rows)
-    cycles = full * _step(isa, rows, vectors) + (
-        _step(isa, rest, vectors) if rest else 0
-    )
-    return Tiling(
-        rows, vectors, panels, block, blocks, cycles * steps * panels * blocks
-    )
+    cycles = full * _step(isa, rows, vectors) + (_step(isa, rest, vectors) if rest else 0)
+    return Tiling(rows, vectors, panels, block, blocks, cycles * steps * panels * blocks)
 
 
 def _step(isa: Isa, rows: int, vectors: int) -> float:
@@ -80,9 +74,7 @@ def _step(isa: Isa, rows: int, vectors: int) -> float:
     )
 
 
-def _row_blocks(
-    m: int, rows: int, panels: int, products_per_row: int
-) -> tuple[int, int]:
+def _row_blocks(m: int, rows: int, panels: int, products_per_row: int) -> tuple[int, int]:
     """Rows of a workgroup (whole register tiles), and how many workgroups cover m rows."""
     wanted = math.ceil(WORKGROUPS / panels)
     affordable = max(1, m * products_per_row // MIN_PRODUCTS)

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 import iree.runtime as rt
 import numpy as np
 from iree.compiler import ir
-from iree.compiler.tools.binaries import find_tool
 
+from jq.backend.compiler import HOST_FLAGS, compile_module
 from jq.kernels import Kernel, link
 
-HOST = ("--iree-llvmcpu-target-cpu=host",)
 
-
-def module_text(kernels: Sequence[Kernel], wrap: str = "call") -> str:
+def module_text(kernels: Sequence[Kernel]) -> str:
     """`@f0`, `@f1`, ...: one public function a kernel, each calling its declaration."""
     lines = []
     for i, kernel in enumerate(kernels):
         ins, outs = [str(t) for t in kernel.operands], [str(t) for t in kernel.results]
-        names = [f"%a{j}" for j in range(len(ins))]
-        arguments = ", ".join(f"{a}: {t}" for a, t in zip(names, ins, strict=True))
+        names = ", ".join(f"%a{j}" for j in range(len(ins)))
+        arguments = ", ".join(f"%a{j}: {t}" for j, t in enumerate(ins))
         json = kernel.to_json().replace("\\", "\\\\").replace('"', '\\"')
-        results = ", ".join(
-            f"%r#{j}" if len(outs) > 1 else "%r" for j in range(len(outs))
-        )
-        count = f":{len(outs)}" if len(outs) > 1 else ""
+        results = ", ".join(f"%r#{j}" for j in range(len(outs)))
+        kind = f"({', '.join(ins)}) -> ({', '.join(outs)})"
         lines += [
-            f"func.func private @k{i}({', '.join(ins)}) -> ({', '.join(outs)}) "
-            f'attributes {{jq.kernel = "{json}"}}',
+            f'func.func private @k{i}{kind} attributes {{jq.kernel = "{json}"}}',
             f"func.func public @f{i}({arguments}) -> ({', '.join(outs)}) {{",
-            f"  %r{count} = func.call @k{i}({', '.join(names)}) : ({', '.join(ins)}) -> ({', '.join(outs)})",
+            f"  %r:{len(outs)} = func.call @k{i}({names}) : {kind}",
             f"  return {results} : {', '.join(outs)}",
             "}",
         ]
@@ -49,33 +41,14 @@ def linked(kernels: Sequence[Kernel]) -> str:
         return str(module)
 
 
-def compile_text(text: str, flags: Sequence[str] = HOST) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "m.mlir"), Path(folder, "m.vmfb")
-        source.write_text(text)
-        done = subprocess.run(
-            [
-                find_tool("iree-compile"),
-                str(source),
-                "-o",
-                str(target),
-                "--iree-hal-target-device=local",
-                "--iree-hal-local-target-device-backends=llvm-cpu",
-                *flags,
-            ],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        assert done.returncode == 0, done.stderr[:2000]
-        return target.read_bytes()
+def compile_text(text: str, flags: Sequence[str] = HOST_FLAGS) -> bytes:
+    return compile_module(text.encode(), flags=flags, keep_dump=False, timeout=600).vmfb
 
 
 class Runner:
     """The compiled kernels; `run(i, *operands)` calls the i-th."""
 
-    def __init__(self, kernels: Sequence[Kernel], flags: Sequence[str] = HOST) -> None:
+    def __init__(self, kernels: Sequence[Kernel], flags: Sequence[str] = HOST_FLAGS) -> None:
         data = compile_text(linked(kernels), flags)
         config = rt.Config("local-sync")
         context = rt.SystemContext(config=config)

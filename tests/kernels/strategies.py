@@ -1,0 +1,107 @@
+"""Hypothesis strategies and operands for kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from jq.kernels import (
+    Bias,
+    Clamp,
+    Dequantize,
+    Gelu,
+    Gemm,
+    Quantize,
+    QuantizedResidual,
+    Residual,
+    Silu,
+    available,
+)
+
+HERE = [isa.name for isa in available()]
+EDGES = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33]
+
+sizes = st.one_of(st.sampled_from(EDGES), st.integers(1, 130))
+
+
+def epilogues() -> st.SearchStrategy[tuple[Any, ...]]:
+    """Steps whose result is exact, in every order that makes sense."""
+    middle = st.lists(
+        st.sampled_from(
+            [Bias(), Residual(), QuantizedResidual(3), QuantizedResidual(-7, True), Clamp(0.0, 6.0)]
+        ),
+        max_size=3,
+    )
+    last = st.sampled_from(
+        [
+            None,
+            Quantize(),
+            Quantize(divide=False, zero_point=-5),
+            Quantize(zero_point=127, unsigned=True),
+            Quantize(zero_point=-128, low=-128),
+            Quantize(low=-127),
+        ]
+    )
+    build = st.builds(
+        lambda per_row, steps, end: (Dequantize(per_row), *steps, *([end] if end else [])),
+        st.booleans(),
+        middle,
+        last,
+    )
+    return st.one_of(st.just(()), build)
+
+
+def gemms() -> st.SearchStrategy[Gemm]:
+    return st.builds(
+        Gemm,
+        isa=st.sampled_from(HERE),
+        m=sizes,
+        k=sizes,
+        n=sizes,
+        batch=st.sampled_from([1, 1, 1, 2, 3]),
+        unsigned=st.booleans(),
+        row_zero=st.booleans(),
+        epilogue=epilogues(),
+    )
+
+
+def codes(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Random int8 with many extremes."""
+    values = rng.integers(-128, 128, shape, dtype=np.int8)
+    extreme = rng.choice(np.array([-128, 127, 0], np.int8), shape)
+    return np.where(rng.random(shape) < 0.3, extreme, values)
+
+
+def step_operands(
+    rng: np.random.Generator, kernel: Gemm, magnitude: float
+) -> list[list[np.ndarray]]:
+    """Arrays of every epilogue step, as `Gemm.reference` takes them; ties included."""
+    shapes = {
+        "column": (kernel.batch, 1, kernel.n),
+        "row": (kernel.batch, kernel.m, 1),
+        "element": (kernel.batch, kernel.m, kernel.n),
+        "scalar": (kernel.batch, 1, 1),
+    }
+
+    def one(how: str, kind: str, step: object) -> np.ndarray:
+        shape = shapes[how]
+        if kind == "i8":
+            return codes(rng, shape)
+        if isinstance(step, Dequantize) and how == "column":
+            # Powers of two make ties of the following rounding.
+            exact = np.exp2(rng.integers(-3, 1, shape)) / magnitude
+            return np.where(rng.random(shape) < 0.5, exact, rng.random(shape) / magnitude).astype(
+                np.float32
+            )
+        if how == "row":
+            return np.exp2(rng.integers(-2, 2, shape)).astype(np.float32)
+        if how == "scalar":
+            return np.full(shape, rng.choice([0.5, 0.037]), np.float32)
+        return (rng.integers(-64, 64, shape) / 4).astype(np.float32)
+
+    return [[one(how, kind, step) for how, kind in step.operands] for step in kernel.epilogue]
+
+
+__all__ = ["HERE", "Gelu", "Silu", "codes", "gemms", "sizes", "step_operands"]

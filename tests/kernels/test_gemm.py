@@ -1,0 +1,172 @@
+"""Products against NumPy integers, bit for bit, on every instruction set that this machine has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from jq.errors import InternalError
+from jq.kernels import (
+    Bias,
+    Clamp,
+    Dequantize,
+    Gelu,
+    Gemm,
+    Kernel,
+    Quantize,
+    Residual,
+    Silu,
+    Step,
+)
+from tests.kernels.harness import Runner, linked
+from tests.kernels.strategies import HERE, codes, gemms, step_operands
+
+FLIP = np.int8(-128)
+
+
+def run_and_compare(runner: Runner, index: int, kernel: Gemm, seed: int) -> tuple:
+    """The kernel's result and the reference, on drawn operands."""
+    rng = np.random.default_rng(seed)
+    batch, m, k, n = kernel.batch, kernel.m, kernel.k, kernel.n
+    lhs, weight = codes(rng, (batch, m, k)), codes(rng, (batch, k, n))
+    bias = rng.integers(-(2**20), 2**20, (batch, n), dtype=np.int32)
+    zero = rng.integers(-128, 128, (batch, m), dtype=np.int32)
+    if not kernel.row_zero:
+        zero[:] = zero[0, 0]
+    steps = step_operands(rng, kernel, 100.0 * np.sqrt(k))
+    batched = batch > 1
+    parts = kernel.pack(
+        weight if batched else weight[0],
+        bias if batched else bias[0],
+        0 if kernel.row_zero else int(zero[0, 0]),
+    )
+    stored = lhs ^ FLIP if kernel.unsigned else lhs
+    operands = [stored, parts["weights"], parts["init"]]
+    if kernel.row_zero:
+        operands += [zero, parts["colsum"]]
+    for step, arrays in zip(kernel.epilogue, steps, strict=True):
+        for (how, _), array in zip(step.operands, arrays, strict=True):
+            operands.append(kernel.pad_columns(array) if how == "column" else array)
+    shaped = [o.reshape(t.shape) for o, t in zip(operands, kernel.operands, strict=True)]
+    (result,) = runner.run(index, *shaped)
+    expected = np.stack(
+        [
+            kernel.reference(
+                lhs[i], weight[i], bias[i], zero[i], [[a[i] for a in s] for s in steps]
+            )
+            for i in range(batch)
+        ]
+    )
+    return result, expected.reshape(result.shape)
+
+
+@given(st.lists(gemms(), min_size=20, max_size=20), st.integers(0, 2**32))
+@settings(
+    max_examples=2,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_shape_and_epilogue_is_exact(kernels: list[Gemm], seed: int) -> None:
+    runner = Runner(kernels)
+    for i, kernel in enumerate(kernels):
+        result, expected = run_and_compare(runner, i, kernel, seed + i)
+        np.testing.assert_array_equal(result, expected, err_msg=kernel.to_json())
+
+
+@pytest.mark.parametrize("isa", HERE)
+def test_smallest_and_extreme(isa: str) -> None:
+    """One element, one row, one column; all codes -128 or 127: nothing saturates inside."""
+    shapes = [(1, 1, 1), (1, 3, 1), (2, 1, 33), (1, 255, 64), (40, 8, 17)]
+    kernels = [Gemm(isa=isa, m=m, k=k, n=n, unsigned=u) for m, k, n in shapes for u in (0, 1)]
+    runner = Runner(kernels)
+    for i, kernel in enumerate(kernels):
+        for a, w in ((-128, -128), (-128, 127), (127, -128), (127, 127)):
+            lhs = np.full((kernel.m, kernel.k), a, np.int8)
+            weight = np.full((kernel.k, kernel.n), w, np.int8)
+            parts = kernel.pack(weight)
+            stored = lhs ^ FLIP if kernel.unsigned else lhs
+            (result,) = runner.run(i, stored, parts["weights"], parts["init"])
+            np.testing.assert_array_equal(result, kernel.reference(lhs, weight))
+
+
+@pytest.mark.parametrize(
+    ("step", "bound"),
+    [(Gelu(), 6e-5), (Gelu(True), 6e-5), (Silu(), None)],
+    ids=["gelu", "gelu-tanh", "silu"],
+)
+def test_float_functions_stay_in_their_bound(step: Step, bound: float | None) -> None:
+    """One product by 1: the epilogue sees bias exactly, over a dense range and far outside."""
+    n = 4096
+    kernel = Gemm(isa=HERE[0], m=1, k=1, n=n, epilogue=(Dequantize(), Bias(), step))
+    portable = Gemm(isa="portable", m=1, k=1, n=n, epilogue=kernel.epilogue)
+    x = np.concatenate([np.linspace(-12, 12, n - 8), [-1e4, 1e4, -80, 80, -126, 126, 0, 1e-6]])
+    x = x.astype(np.float32)
+    runner = Runner([kernel, portable])
+    zeros = np.zeros((1, n), np.int8)
+    for i, one in enumerate((kernel, portable)):
+        parts = one.pack(zeros)
+        (y,) = runner.run(
+            i, np.zeros((1, 1), np.int8), parts["weights"], parts["init"], np.ones(n, np.float32), x
+        )
+        exact = step.reference(x.astype(np.float64), [])
+        limit = bound if bound else 5e-7 * np.maximum(1, np.abs(x))
+        assert (np.abs(y[0] - exact) <= limit).all()
+
+
+def test_not_a_number_is_zero() -> None:
+    """NaN quantizes to the code of 0, as the formats say."""
+    kernel = Gemm(
+        isa=HERE[0], m=1, k=1, n=16, epilogue=(Dequantize(), Bias(), Quantize(zero_point=9))
+    )
+    parts = kernel.pack(np.zeros((1, 16), np.int8))
+    bias = np.array([np.nan, np.inf, -np.inf, 0] * 4, np.float32)
+    one = np.ones(1, np.float32)
+    (y,) = Runner([kernel]).run(
+        0,
+        np.zeros((1, 1), np.int8),
+        parts["weights"],
+        parts["init"],
+        np.ones(16, np.float32),
+        bias,
+        one,
+    )
+    np.testing.assert_array_equal(y[0], np.array([9, 127, -128, 9] * 4, np.int8))
+
+
+def test_description_round_trips() -> None:
+    kernel = Gemm(
+        isa="avx2",
+        m=3,
+        k=5,
+        n=7,
+        row_zero=True,
+        epilogue=(Dequantize(True), Bias(), Residual(), Clamp(0, None), Quantize(zero_point=3)),
+    )
+    again = Kernel.from_json(kernel.to_json())
+    assert again == kernel
+    assert again.name == kernel.name
+
+
+def test_steps_must_fit() -> None:
+    with pytest.raises(InternalError, match="takes f32, gets i32"):
+        Gemm(isa="avx2", m=1, k=1, n=1, epilogue=(Bias(),))
+
+
+def test_wrong_declaration_is_refused() -> None:
+    class Lying(Gemm):
+        """Claims another family so that the registry stays unique."""
+
+        family = "lying"
+
+        @property
+        def results(self):  # type: ignore[no-untyped-def]
+            return self.operands[:1]
+
+    del Kernel.registry["lying"]
+    kernel = Lying(isa="portable", m=2, k=3, n=4)
+    object.__setattr__(kernel, "family", "gemm")
+    with pytest.raises(InternalError, match="kernel is"):
+        linked([kernel])
