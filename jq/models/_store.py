@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-from platformdirs import user_cache_dir
+
+from jq.models._extras import need
 
 Arrays = dict[str, np.ndarray]
 
@@ -21,12 +22,16 @@ def cached(key: str, make: Callable[[], Arrays], shapes: Mapping[str, tuple[int,
     A file that is damaged, or whose names or shapes are not `shapes`, counts as absent.
     A cache directory that cannot be written costs the next process the same work, no more.
     """
-    path = Path(user_cache_dir("jaxq")) / "models" / f"{key}.npz"
+    path = folder() / f"{key}.npz"
     arrays = _read(path)
     if arrays is None or not _fits(arrays, shapes):
         arrays = make()
         _write(path, arrays)
     return arrays
+
+
+def folder() -> Path:
+    return Path(need("platformdirs").user_cache_dir("jaxq")) / "models"
 
 
 def _fits(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> bool:

@@ -31,7 +31,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 @cache
 def sentences() -> tuple[str, ...]:
-    """Different texts of 4 to about 120 words, a third each of one sentence, one paragraph, all prose.
+    """Different texts of 4 to 120 words: one sentence, one paragraph or all prose, a third each.
 
     The same for the same release of Python: files are read in a fixed order, and the texts
     are sorted by a hash, so that any run of them mixes modules and lengths. No two begin

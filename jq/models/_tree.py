@@ -34,4 +34,4 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, np.ndarray]:
 
 def spec(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
     """Shape and type of an input."""
-    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
+    return jax.ShapeDtypeStruct(shape, dtype)

@@ -96,7 +96,7 @@ def train(width: int, epochs: int) -> dict[str, np.ndarray]:
 
 
 def half_shifts(images: np.ndarray) -> np.ndarray:
-    """The images and their eight shifts by half a pixel (means with a neighbour), one after another."""
+    """The images, then eight shifts of all by half a pixel (the mean with a neighbour)."""
     padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
     offsets = [(0, 0)] + [(y, x) for y in (-1, 0, 1) for x in (-1, 0, 1) if y or x]
     moved = [padded[:, 1 + y : 9 + y, 1 + x : 9 + x] for y, x in offsets]

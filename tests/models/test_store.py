@@ -10,8 +10,9 @@ SHAPES = {"a/kernel": (2, 3)}
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(_store, "user_cache_dir", lambda name: str(tmp_path / name))
-    return tmp_path / "jaxq" / "models"
+    folder = tmp_path / "jaxq" / "models"
+    monkeypatch.setattr(_store, "folder", lambda: folder)
+    return folder
 
 
 class Maker:
@@ -72,5 +73,5 @@ def test_other_contents_are_not_used(folder, other):
 
 def test_unwritable_cache_is_no_error(tmp_path, monkeypatch):
     (tmp_path / "jaxq").write_text("a file where the directory would be")
-    monkeypatch.setattr(_store, "user_cache_dir", lambda name: str(tmp_path / name))
+    monkeypatch.setattr(_store, "folder", lambda: tmp_path / "jaxq" / "models")
     assert _store.cached("k", Maker(), SHAPES).keys() == SHAPES.keys()
