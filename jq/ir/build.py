@@ -34,7 +34,7 @@ def like(
     **attributes: ir.Attribute | None,
 ) -> ir.Value:
     """The same op on other operands with another result type; None drops an attribute."""
-    attrs: dict[str, ir.Attribute] = {a.name: a.attr for a in _attributes(op)}
+    attrs = attributes_of(op)
     for key, value in attributes.items():
         attrs.pop(key, None)
         if value is not None:
@@ -47,9 +47,11 @@ def like(
     ).result
 
 
-def _attributes(op: Any) -> list[Any]:
+def attributes_of(op: Any) -> dict[str, ir.Attribute]:
+    """All attributes of an op by name, ready for `Operation.create`."""
     attrs = op.operation.attributes
-    return [attrs[i] for i in range(len(attrs))]
+    named = [attrs[i] for i in range(len(attrs))]
+    return {a.name: a.attr for a in named}
 
 
 def i64_array(values: Sequence[int]) -> ir.Attribute:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jq.errors import InternalError
-from jq.ir.build import constant
+from jq.ir.build import attributes_of, constant
 from jq.ir.context import at, context
 
 Combine = Callable[[ir.Value, ir.Value], ir.Value]
@@ -61,7 +61,7 @@ def _rebuild(op: Any, operands: list[ir.Value], extra: ir.Type) -> ir.Operation:
             old.name,
             results=[*(r.type for r in old.results), extra],
             operands=operands,
-            attributes={a.name: a.attr for a in (old.attributes[i] for i in range(len(old.attributes)))},
+            attributes=attributes_of(old),
             regions=len(old.regions),
         )
     for source, target in zip(old.regions, new.regions, strict=True):

@@ -27,6 +27,7 @@ QUANTIZE = "jq.quantize"
 QUANTIZE_DYNAMIC = "jq.quantize_dynamic"
 
 
+_KINDS = (DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC)
 Body = Callable[[StableHloOps, Sequence[ir.Value]], list[ir.Value]]
 
 
@@ -54,9 +55,9 @@ def dequantize(
         x = get_format(enc.format).decode(ops, dict(zip(parts, args, strict=True)), enc)
         return [ops.convert(x, dtype)]
 
-    names, values = list(parts), list(parts.values())
-    key = np.dtype(dtype).name  # decode to bf16 and to f32 are two functions
-    return _composite(program, DEQUANTIZE, enc, names, values, body, tensor, key)[0]
+    attrs = encoding_attributes(enc, list(parts), tensor)
+    key = f"{enc} {list(parts)} {np.dtype(dtype).name}"
+    return composite(program, DEQUANTIZE, key, attrs, list(parts.values()), body)[0]
 
 
 def quantize(
@@ -75,9 +76,9 @@ def quantize(
         zero_point = given.get("zero_point")
         return [fmt.quantize_static(ops, args[0], given["scale"], zero_point, enc)]
 
-    codes = _composite(
-        program, QUANTIZE, enc, list(parameters), [x, *parameters.values()], body, tensor
-    )[0]
+    attrs = encoding_attributes(enc, list(parameters), tensor)
+    operands = [x, *parameters.values()]
+    codes = composite(program, QUANTIZE, str(enc), attrs, operands, body)[0]
     return {"codes": codes, **parameters}
 
 
@@ -92,28 +93,33 @@ def quantize_dynamic(
         parts = fmt.quantize_dynamic(ops, args[0], enc)
         return [parts[name] for name in names]
 
-    results = _composite(program, QUANTIZE_DYNAMIC, enc, names, [x], body, tensor)
+    attrs = encoding_attributes(enc, names, tensor)
+    results = composite(program, QUANTIZE_DYNAMIC, str(enc), attrs, [x], body)
     return dict(zip(names, results, strict=True))
 
 
-def match(value_or_op: Any, *kinds: str) -> Marker | None:
-    """The marker that defines a value (or is the op), when it is one of `kinds` (or any)."""
-    op = value_or_op.owner if isinstance(value_or_op, ir.Value) else value_or_op
-    if isinstance(op, ir.Block):
-        return None
-    op = op.opview if isinstance(op, ir.Operation) else op
+def marker_kind(op: Any) -> str | None:
+    """Which of our markers an op is; None for any other op."""
     if op.operation.name != "stablehlo.composite":
         return None
-    kind = ir.StringAttr(op.attributes["name"]).value
-    if not kind.startswith("jq.") or (kinds and kind not in kinds):
+    kind = ir.StringAttr(op.operation.attributes["name"]).value
+    return kind if kind.startswith("jq.") else None
+
+
+def match(value_or_op: Any, *kinds: str) -> Marker | None:
+    """The quantize or dequantize that defines a value (or is the op), when it is one of `kinds`."""
+    op = value_or_op.owner if isinstance(value_or_op, ir.Value) else value_or_op
+    if isinstance(op, ir.Block) or marker_kind(op) not in (kinds or _KINDS):
         return None
+    op = op.opview if isinstance(op, ir.Operation) else op
+    kind = marker_kind(op)
     attrs = ir.DictAttr(op.attributes["composite_attributes"])
     names = [ir.StringAttr(n).value for n in ir.ArrayAttr(attrs["parts"])]
     values = {
         DEQUANTIZE: list(op.operands),
         QUANTIZE: list(op.operands)[1:],
         QUANTIZE_DYNAMIC: list(op.results),
-    }[kind]
+    }[kind or ""]
     parts = dict(zip(names, values, strict=True))
     return Marker(op, kind, encoding_of(attrs), parts, ir.StringAttr(attrs["tensor"]).value)
 
@@ -137,7 +143,7 @@ def _affine(enc: Encoding) -> Affine:
     return fmt
 
 
-def _attributes(enc: Encoding, parts: Sequence[str], tensor: str) -> ir.DictAttr:
+def encoding_attributes(enc: Encoding, parts: Sequence[str], tensor: str) -> ir.DictAttr:
     text = ir.StringAttr.get
     return ir.DictAttr.get(
         {
@@ -153,25 +159,23 @@ def _attributes(enc: Encoding, parts: Sequence[str], tensor: str) -> ir.DictAttr
     )
 
 
-def _composite(
+def composite(
     program: Program,
     kind: str,
-    enc: Encoding,
-    parts: list[str],
+    key: str,
+    attributes: ir.DictAttr,
     operands: list[ir.Value],
     body: Body,
-    tensor: str,
-    key: str = "",
 ) -> list[ir.Value]:
-    """Builds the op at the current insertion point, and its decomposition in the module."""
-    fn = _decomposition(program, f"{kind} {enc} {parts} {key}", kind, operands, body)
+    """Builds a marker at the current insertion point, and its decomposition in the module."""
+    fn = _decomposition(program, f"{kind} {key}", kind, operands, body)
     op = ir.Operation.create(
         "stablehlo.composite",
         results=list(fn.type.results),
         operands=operands,
         attributes={
             "name": ir.StringAttr.get(kind),
-            "composite_attributes": _attributes(enc, parts, tensor),
+            "composite_attributes": attributes,
             "decomposition": ir.FlatSymbolRefAttr.get(fn.name.value),
             "version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 0),
         },

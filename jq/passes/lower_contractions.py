@@ -1,17 +1,23 @@
 """Contractions of dequantized tensors become integer contractions with an explicit rescale.
 
-    dot_general(dequantize(a), dequantize(b)) -> convert(dot_general(a.codes, b.codes)) * scales
+    dot_general(dequantize(a), dequantize(b))
+    -> composite "jq.contract" %a.codes, %a.scale, %b.codes, %b.scale
+       whose decomposition is convert(dot_general(a.codes, b.codes)) * (a.scale * b.scale)
 
-The op's own rule says how; what it declines stays float, on the dequantized values.
+The op's own rule says how; what it declines stays float, on the dequantized values. One
+marker holds the whole chain, so that a target can put a kernel in its place.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from jq.ir import Program, at
+from jq.ir import Program, at, ir
 from jq.ir.build import replace
-from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.contract import contract
+from jq.ir.markers import DEQUANTIZE, Marker, match
+from jq.ops.base import Contraction
 from jq.passes.base import Pass, PassContext
 from jq.passes.sink_dequantize import erase_dead
 from jq.plan import contractions
@@ -24,13 +30,24 @@ class LowerContractions(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         for op, rule in list(contractions(program)):
-            markers = [match(op.operands[r.index], DEQUANTIZE) for r in rule.roles(op)]
-            if not any(markers):
-                continue
-            with at(op):
-                value = rule.lower(program, op, markers)
+            value = _lower(program, op, rule)
             if value is not None:
                 replace(op, [value])
                 changed = True
         erase_dead(program)
         return changed
+
+
+def _lower(program: Program, op: Any, rule: Contraction) -> ir.Value | None:
+    roles = rule.roles(op)
+    markers = [match(op.operands[r.index], DEQUANTIZE) for r in roles]
+    if not any(markers):
+        return None
+    with at(op):
+        if len(roles) < 2:  # a lookup: a dequantize of the rows that are read
+            return rule.lower(program, op, markers)
+
+        def body(copy: Any, inner: list[Marker | None]) -> ir.Value | None:
+            return rule.lower(program, copy, inner)
+
+        return contract(program, op, markers, body)

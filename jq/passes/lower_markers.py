@@ -10,7 +10,7 @@ from typing import Any
 
 from jq.ir import Program, at, func, ir, run_passes
 from jq.ir.build import replace
-from jq.ir.markers import match
+from jq.ir.markers import marker_kind
 from jq.passes.base import Pass, PassContext
 
 
@@ -24,7 +24,7 @@ class LowerMarkers(Pass):
         }
         changed = False
         for op in program.walk():
-            if match(op):
+            if marker_kind(op):
                 symbol = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
                 replace(op, inline(op, functions[symbol]))
                 changed = True

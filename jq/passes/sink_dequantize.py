@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from jq.ir import Program, at
 from jq.ir.build import replace
-from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.markers import DEQUANTIZE, marker_kind, match
 from jq.ops.base import Movement, rule_of
 from jq.passes.base import Pass, PassContext
 
@@ -42,5 +42,5 @@ class SinkDequantize(Pass):
 def erase_dead(program: Program) -> None:
     """Erases markers that nobody reads (an op without users, from the end backwards)."""
     for op in reversed(list(program.walk())):
-        if match(op) and not any(True for r in op.operation.results for _ in r.uses):
+        if marker_kind(op) and not any(True for r in op.operation.results for _ in r.uses):
             op.operation.erase()

@@ -1,0 +1,140 @@
+"""The marker of a contraction on codes: one op that holds products, corrections and rescale.
+
+    %y = stablehlo.composite "jq.contract" %a.codes, %a.scale, %b.codes, %b.scale {...}
+
+Its decomposition is the integer arithmetic; a target may put a kernel in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+
+from jq.formats import Encoding
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import NAME, attributes_of, string_attr
+from jq.ir.markers import Marker, composite, encoding_attributes, encoding_of, marker_kind
+from jq.ir.program import Program
+from jq.ir.types import dtype_of, shape_of
+
+CONTRACT = "jq.contract"
+OPS = StableHloOps()
+Side = tuple[Encoding, dict[str, ir.Value]] | ir.Value
+Lower = Callable[[Any, list[Marker | None]], ir.Value | None]
+
+
+@dataclass(frozen=True)
+class Contract:
+    """A `jq.contract` read back.
+
+    Attributes:
+        name, op_type: the contraction's name and op (`dot_general`, ...).
+        attributes: the attributes of the contraction that it replaces (dimension numbers, ...).
+        shapes: shapes of the operands that are contracted.
+        sides: per operand its encoding and parts by name, or the float value itself.
+    """
+
+    op: Any
+    name: str
+    op_type: str
+    attributes: dict[str, ir.Attribute]
+    shapes: tuple[tuple[int, ...], ...]
+    sides: tuple[Side, ...]
+
+
+def contract(
+    program: Program, op: Any, sides: Sequence[Marker | None], lower: Lower
+) -> ir.Value | None:
+    """The float contraction `op` on codes, as one marker; None when `lower` declines.
+
+    Args:
+        sides: per operand the marker that dequantizes it, None for a float operand.
+        lower: builds the result from a copy of the op and markers of the function's arguments.
+    """
+    operands: list[ir.Value] = []
+    for x, side in zip(op.operands, sides, strict=True):
+        operands += [x] if side is None else list(side.parts.values())
+    declined = False
+
+    def body(_: StableHloOps, args: Sequence[ir.Value]) -> list[ir.Value]:
+        nonlocal declined
+        copy, markers = _inside(op, sides, list(args))
+        result = lower(copy.opview, markers)
+        if result is None:
+            declined = True
+            return [copy.results[0]]
+        copy.erase()
+        return [result]
+
+    attrs = _attributes(op, sides)
+    result = composite(program, CONTRACT, str(attrs), attrs, operands, body)[0]
+    if declined:
+        result.owner.erase()
+        return None
+    return result
+
+
+def _inside(
+    op: Any, sides: Sequence[Marker | None], args: list[ir.Value]
+) -> tuple[ir.Operation, list[Marker | None]]:
+    """A copy of the op inside the function; quantized operands are known by their markers only."""
+    inputs: list[ir.Value] = []
+    markers: list[Marker | None] = []
+    for x, side in zip(op.operands, sides, strict=True):
+        if side is None:
+            inputs.append(args.pop(0))
+            markers.append(None)
+            continue
+        parts = {name: args.pop(0) for name in side.parts}
+        blank = OPS.constant(np.zeros((), dtype_of(x)))
+        inputs.append(OPS.broadcast(blank, shape_of(x), ()))
+        markers.append(replace(side, parts=parts))
+    copy = op.operation.clone()
+    for i, value in enumerate(inputs):
+        copy.operands[i] = value
+    return copy, markers
+
+
+def _attributes(op: Any, sides: Sequence[Marker | None]) -> ir.DictAttr:
+    described = [
+        ir.UnitAttr.get() if s is None else encoding_attributes(s.encoding, list(s.parts), s.tensor)
+        for s in sides
+    ]
+    shapes = [ir.DenseI64ArrayAttr.get(list(shape_of(x))) for x in op.operands]
+    return ir.DictAttr.get(
+        {
+            "name": ir.StringAttr.get(string_attr(op, NAME) or ""),
+            "op": ir.StringAttr.get(op.operation.name),
+            "attributes": ir.DictAttr.get(attributes_of(op)),
+            "sides": ir.ArrayAttr.get(described),
+            "shapes": ir.ArrayAttr.get(shapes),
+        }
+    )
+
+
+def match_contract(op: Any) -> Contract | None:
+    """The contraction that a `jq.contract` op stands for, or None for any other op."""
+    if marker_kind(op) != CONTRACT:
+        return None
+    attrs = ir.DictAttr(op.operation.attributes["composite_attributes"])
+    rest = list(op.operation.operands)
+    sides: list[Side] = []
+    for side in ir.ArrayAttr(attrs["sides"]):
+        if isinstance(side, ir.UnitAttr):
+            sides.append(rest.pop(0))
+            continue
+        given = ir.DictAttr(side)
+        names = [ir.StringAttr(n).value for n in ir.ArrayAttr(given["parts"])]
+        sides.append((encoding_of(given), {n: rest.pop(0) for n in names}))
+    return Contract(
+        op=op,
+        name=ir.StringAttr(attrs["name"]).value,
+        op_type=ir.StringAttr(attrs["op"]).value.removeprefix("stablehlo."),
+        attributes={a.name: a.attr for a in ir.DictAttr(attrs["attributes"])},
+        shapes=tuple(tuple(ir.DenseI64ArrayAttr(s)) for s in ir.ArrayAttr(attrs["shapes"])),
+        sides=tuple(sides),
+    )
