@@ -45,6 +45,11 @@ _LOCK = threading.Lock()
 _workers: int | None = None  # of local-task, fixed when its driver is first created
 
 
+def drivers() -> list[str]:
+    """Names of the devices' drivers that this build of the runtime has."""
+    return sorted(rt.query_available_drivers())
+
+
 class Executable:
     """A loaded module, called with NumPy arrays; safe to share between threads when stateless."""
 
@@ -140,8 +145,8 @@ def _device(driver: str, threads: int | None) -> Any:
         if threads < 1:
             raise UserError(f"threads must be at least 1, got {threads}")
         driver = "local-sync" if threads == 1 else "local-task"
-    if driver not in rt.query_available_drivers():
-        known = ", ".join(sorted(rt.query_available_drivers()))
+    if driver not in drivers():
+        known = ", ".join(drivers())
         raise UserError(f"unknown driver {driver!r}", hint=f"known: {known}")
     with _LOCK:
         if driver == "local-task" and threads is not None:

@@ -39,6 +39,8 @@ def command(
                 raise
             except BaseException as error:  # KeyboardInterrupt too: every end has its code
                 raise typer.Exit(report(error, out.debug)) from error
+            if out.code:
+                raise typer.Exit(out.code)
 
         signature = signature_of(function)
         run.__signature__ = signature  # type: ignore[attr-defined]

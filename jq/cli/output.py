@@ -28,12 +28,16 @@ PIPE_WIDTH = 200  # columns of a table that goes to a file; nothing is cut off
 
 @dataclass
 class Output:
-    """The common options of every command and the two consoles that follow from them."""
+    """The common options of every command and the two consoles that follow from them.
+
+    `code` is the exit code of a command that ends well: 1 when what it examined is at fault.
+    """
 
     json: bool = False
     quiet: bool = False
     verbose: bool = False
     debug: bool = False
+    code: int = 0
     stdout: TextIO = field(default_factory=lambda: sys.stdout)
 
     def __post_init__(self) -> None:
@@ -84,7 +88,8 @@ class Output:
         self, title: str, columns: Sequence[str], records: Sequence[Mapping[str, Any]]
     ) -> None:
         """A table of the result, one row a record; columns of numbers are right-aligned."""
-        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        self.show(Text(title, style="italic"))
+        table = Table(box=None, pad_edge=False)
         for name in columns:
             numeric = all(isinstance(r.get(name), int | float | None) for r in records)
             table.add_column(name, justify="right" if numeric else "left", overflow="fold")

@@ -1,0 +1,125 @@
+"""What this machine has, and whether integer results are right on it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.backend.compiler import compile_module
+from jq.backend.runtime import Executable, drivers
+from jq.data import data_names
+from jq.errors import JqError
+from jq.target import Target, load_target
+
+PACKAGES = (
+    "jaxq",
+    "jax",
+    "jaxlib",
+    "iree-base-compiler",
+    "iree-base-runtime",
+    "numpy",
+    "ml-dtypes",
+)
+# Instructions that int8 and bf16 products can use, as the kernel names them.
+FEATURES = {
+    *("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16"),
+    *("asimddp", "i8mm", "bf16", "sve", "sve2"),
+}
+# Rows, columns and depth: one row, a full tile, and nothing that divides evenly.
+SHAPES = ((1, 64, 64), (128, 128, 256), (37, 29, 131))
+
+
+@dataclass(frozen=True)
+class Check:
+    """One test of the self-test; `reason` says how it failed."""
+
+    target: str
+    passed: bool
+    reason: str = ""
+
+
+def examine(
+    progress: Callable[[str, float | None], None] = lambda stage, share: None,
+) -> dict[str, Any]:
+    """Versions, CPU, drivers and the results of the self-test, as a document."""
+    checks = []
+    for name in data_names("targets"):
+        target = load_target(name)
+        if runs_here(target):
+            progress(f"self-test of {name}", None)
+            checks.append(check(target))
+    return {
+        "versions": versions(),
+        "cpu": cpu(),
+        "drivers": drivers(),
+        "self_test": [asdict(each) for each in checks],
+        "ok": all(each.passed for each in checks),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Version of Python and of every package that results depend on."""
+
+    def of(package: str) -> str:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return "not installed"
+
+    return {"python": platform.python_version(), **{name: of(name) for name in PACKAGES}}
+
+
+def cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
+    """Model, features and the number of threads this process may use."""
+    fields: dict[str, str] = {}
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text().splitlines():
+            key, _, value = line.partition(":")
+            fields.setdefault(key.strip(), value.strip())
+    flags = (fields.get("flags") or fields.get("Features") or "").split()
+    return {
+        "model": fields.get("model name") or platform.processor() or "unknown",
+        "architecture": platform.machine(),
+        "features": sorted(FEATURES & set(flags)),
+        "threads": len(os.sched_getaffinity(0)),
+    }
+
+
+def runs_here(target: Target) -> bool:
+    """Whether what is compiled for a target can be run on this machine."""
+    triples = [flag.partition("=")[2] for flag in target.flags if "target-triple=" in flag]
+    native = all(triple.startswith(f"{platform.machine()}-") for triple in triples)
+    return native and target.driver in drivers()
+
+
+def check(target: Target) -> Check:
+    """i8 x i8 -> i32 products over the whole range of i8, against NumPy: equal in every bit."""
+    rng = np.random.default_rng(0)
+    try:
+        for m, n, k in SHAPES:
+            lhs, rhs = (rng.integers(-128, 128, s).astype(np.int8) for s in ((m, k), (k, n)))
+            program = compile_module(product(m, n, k).encode(), flags=target.flags)
+            (result,) = Executable.load(program.vmfb, driver=target.driver)(lhs, rhs)
+            wrong = int((result != lhs.astype(np.int32) @ rhs.astype(np.int32)).sum())
+            if wrong:
+                return Check(target.name, False, f"{wrong} of {m}x{n} sums over {k} are wrong")
+    except JqError as error:
+        return Check(target.name, False, str(error))
+    return Check(target.name, True)
+
+
+def product(m: int, n: int, k: int) -> str:
+    """StableHLO text of an [m, k] x [k, n] integer product."""
+    types = f"(tensor<{m}x{k}xi8>, tensor<{k}x{n}xi8>) -> tensor<{m}x{n}xi32>"
+    return f"""
+func.func public @main(%lhs: tensor<{m}x{k}xi8>, %rhs: tensor<{k}x{n}xi8>) -> tensor<{m}x{n}xi32> {{
+  %0 = stablehlo.dot_general %lhs, %rhs, contracting_dims = [1] x [0] : {types}
+  return %0 : tensor<{m}x{n}xi32>
+}}"""

@@ -1,0 +1,64 @@
+"""The self-test finds what is wrong, and the machine is described as its kernel does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jq import doctor
+from jq.backend.runtime import Executable
+from jq.cli.app import main
+from jq.target import load_target
+
+
+def test_this_machine_is_sound(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["ok"] is True
+    assert "llvm-cpu" in [test["target"] for test in document["self_test"]]
+    assert document["versions"]["iree-base-compiler"].startswith("3.")
+    assert document["cpu"]["threads"] >= 1
+    assert "local-task" in document["drivers"]
+
+
+def test_one_wrong_sum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Executable.__call__
+
+    def wrong(self: Executable, *inputs: np.ndarray) -> list[np.ndarray]:
+        (result,) = right(self, *inputs)
+        result[-1, -1] += 1
+        return [result]
+
+    monkeypatch.setattr(Executable, "__call__", wrong)
+    found = doctor.check(load_target("llvm-cpu"))
+    assert not found.passed
+    assert found.reason == "1 of 1x64 sums over 64 are wrong"
+
+
+def test_a_compiler_that_fails_is_a_failed_check() -> None:
+    target = load_target("llvm-cpu").model_copy(update={"flags": ("--no-such-flag",)})
+    found = doctor.check(target)
+    assert not found.passed
+    assert "no-such-flag" in found.reason
+
+
+def test_a_foreign_target_is_not_run() -> None:
+    flag = "--iree-llvmcpu-target-triple=riscv64-unknown-linux-gnu"
+    target = load_target("llvm-cpu")
+    assert doctor.runs_here(target)
+    assert not doctor.runs_here(target.model_copy(update={"flags": (*target.flags, flag)}))
+    assert not doctor.runs_here(target.model_copy(update={"driver": "none"}))
+
+
+def test_cpu_as_the_kernel_describes_it(tmp_path: Path) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text("model name : A\nflags : fpu avx2 avx512_vnni\n\nmodel name : B\nflags : x\n")
+    described = doctor.cpu(info)
+    assert described["model"] == "A"
+    assert described["features"] == ["avx2", "avx512_vnni"]
+    info.write_text("Features : fp asimddp i8mm\n")
+    assert doctor.cpu(info)["features"] == ["asimddp", "i8mm"]
+    assert doctor.cpu(tmp_path / "none")["features"] == []
