@@ -82,7 +82,7 @@ def build(*cases: Case) -> Program:
         ]
         weights = {f"w{i}": a for i, a in enumerate(arrays[inputs:])}
         program = Program(module, weights, tuple(specs), tuple(outputs))
-        program._sync()
+        program.refresh()
         program.verify()
     return program
 
