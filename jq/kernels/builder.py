@@ -292,6 +292,11 @@ class Builder:
     def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         return math.fma(a, b, c)
 
+    def rounded(self, a: ir.Value) -> ir.Value:
+        """`a`, rounded as it stands: keeps a product from being contracted into a following sum."""
+        kind = ir.VectorType(a.type)
+        return self.intrinsic(f"llvm.arithmetic.fence.v{kind.shape[0]}f32", kind, [a])
+
     def sqrt(self, a: ir.Value) -> ir.Value:
         return math.sqrt(a)
 

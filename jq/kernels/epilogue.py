@@ -3,7 +3,7 @@
 A step is a pure function of one vector of a row, and names the operands that it reads: by column
 (`[N]`), by row (`[M]`), by element (`[M, N]`) or one scalar (`[1]`). The float operations and their
 order are part of a step's meaning: the `integer` level computes the same, bit for bit. Nothing is
-contracted: a product is rounded before it is added (IREE keeps them apart; the tests pin it).
+contracted: a product is rounded before it is added.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Bias(Step):
         return ((COLUMN, "f32"),)
 
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
-        return b.add(y, operands[0])
+        return b.add(b.rounded(y), operands[0])
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         return y + operands[0]
@@ -101,7 +101,7 @@ class Residual(Step):
         return ((ELEMENT, "f32"),)
 
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
-        return b.add(y, operands[0])
+        return b.add(b.rounded(y), operands[0])
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         return y + operands[0]
@@ -123,7 +123,7 @@ class QuantizedResidual(Step):
         widen = b.extend_unsigned if self.unsigned else b.extend
         shift = self.zero_point + (128 if self.unsigned else 0)
         codes = b.sub(widen(operands[0], "i32"), b.i32(shift, lanes_of(y)))
-        return b.add(y, b.mul(b.to_f32(codes), operands[1]))
+        return b.add(b.rounded(y), b.rounded(b.mul(b.to_f32(codes), operands[1])))
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         codes = operands[0].astype(np.int32)

@@ -62,7 +62,7 @@ def run_and_compare(runner: Runner, index: int, kernel: Gemm, seed: int) -> tupl
     return result, expected.reshape(result.shape)
 
 
-@given(st.lists(gemms(), min_size=20, max_size=20), st.integers(0, 2**32))
+@given(st.lists(gemms(), min_size=16, max_size=16), st.integers(0, 2**32))
 @settings(
     max_examples=2,
     deadline=None,
@@ -90,6 +90,23 @@ def test_smallest_and_extreme(isa: str) -> None:
             stored = lhs ^ FLIP if kernel.unsigned else lhs
             (result,) = runner.run(i, stored, parts["weights"], parts["init"])
             np.testing.assert_array_equal(result, kernel.reference(lhs, weight))
+
+
+@pytest.mark.parametrize("step", [Bias(), Residual()], ids=["bias", "residual"])
+def test_products_are_rounded_before_sums(step: Step) -> None:
+    """Compilers fuse `a * b + c`; the integer level does not."""
+    kernels = [Gemm(isa=isa, m=16, k=8, n=64, epilogue=(Dequantize(), step)) for isa in HERE]
+    runner = Runner(kernels)
+    rng = np.random.default_rng(0)
+    lhs, weight = codes(rng, (16, 8)), codes(rng, (8, 64))
+    scale = rng.random(64, dtype=np.float32)
+    added = rng.standard_normal((1 if step == Bias() else 16, 64)).astype(np.float32) * 999
+    for i, kernel in enumerate(kernels):
+        parts = kernel.pack(weight)
+        shape = kernel.operands[-1].shape
+        (result,) = runner.run(i, lhs, parts["weights"], parts["init"], scale, added.reshape(shape))
+        expected = kernel.reference(lhs, weight, operands=[[scale[None]], [added]])
+        np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize(
