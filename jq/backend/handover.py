@@ -21,11 +21,11 @@ import numpy as np
 from iree.compiler import ir
 from iree.compiler.dialects import func, util
 
+from jq.backend.runtime import SCOPE
 from jq.errors import InternalError, UserError
 from jq.ir import Program, dtype_name, run_passes
 
 INLINE_LIMIT = 32 << 20  # bytes of weights that may live inside the module
-SCOPE = "model"
 NAME = "jq.name"
 KERNEL = "jq.kernel"
 # Small constants end up inside dispatches, where IREE 3.13 cannot read bfloat16 resources.

@@ -12,8 +12,9 @@ import numpy as np
 from iree import runtime as rt
 from iree.runtime import HalElementType
 
-from jq.backend.handover import SCOPE
 from jq.errors import JqError, UserError
+
+SCOPE = "model"  # of the parameters
 
 _ELEMENTS: dict[np.dtype[Any], Any] = {
     np.dtype(dtype): element
