@@ -1,0 +1,56 @@
+"""The StableHLO reference interpreter: slow, in process, and the definition of every op."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type, to_dtype
+
+# Types that the bindings cannot turn into NumPy arrays leave the interpreter as their bits.
+_OPAQUE = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"}
+
+
+def interpret(program: Program, *inputs: Any) -> list[np.ndarray]:
+    """Evaluates `@main` on inputs (and the program's weights); results in order."""
+    copy = program.clone()
+    dtypes = _bits_instead(copy)
+    arrays = [np.asarray(value) for value in inputs] + list(program.weights.values())
+    with editing():
+        results = stablehlo.eval_module(copy.module, [_attribute(array) for array in arrays])
+    return [_array(attr, dtype) for attr, dtype in zip(results, dtypes, strict=True)]
+
+
+def _bits_instead(program: Program) -> list[np.dtype[Any]]:
+    """Makes `@main` return opaque types as integers; the dtypes that it returned before."""
+    main, block = program.main, program.body
+    terminator = block.operations[len(block.operations) - 1]
+    dtypes = [dtype_of(value) for value in terminator.operands]
+    with at(terminator):
+        for i, dtype in enumerate(dtypes):
+            if dtype.name in _OPAQUE:
+                value = terminator.operands[i]
+                kind = tensor_type(shape_of(value), f"i{dtype.itemsize}")
+                terminator.operands[i] = stablehlo.bitcast_convert(kind, value)
+    with editing():
+        kinds = [argument.type for argument in block.arguments]
+        results = [value.type for value in terminator.operands]
+        main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kinds, results))
+    return dtypes
+
+
+def _attribute(array: np.ndarray) -> ir.Attribute:
+    kind = tensor_type(array.shape, array.dtype)
+    if array.dtype == np.bool_:
+        return ir.DenseElementsAttr.get(np.packbits(array, bitorder="little"), type=kind)
+    if array.dtype.name in _OPAQUE:  # no buffer protocol; the interpreter is for small arrays
+        data = np.ascontiguousarray(array).tobytes().hex()
+        return ir.Attribute.parse(f'dense<"0x{data}"> : {kind}' if data else f"dense<> : {kind}")
+    return ir.DenseElementsAttr.get(np.ascontiguousarray(array).reshape(array.shape), type=kind)
+
+
+def _array(attr: ir.Attribute, dtype: np.dtype[Any]) -> np.ndarray:
+    kind = ir.RankedTensorType(attr.type)
+    array = np.array(attr, dtype=to_dtype(kind.element_type)).reshape(kind.shape)
+    return array.view(dtype)

@@ -1,0 +1,63 @@
+"""XLA on the CPU: the float reference, the calibration runner, and an oracle for IREE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jaxlib import xla_client
+
+from jq.errors import CompilerError, UserError
+from jq.ir import Program, run_passes
+
+# By default XLA may keep bfloat16 intermediates in float32: an oracle computes what is written.
+_OPTIONS = [("xla_allow_excess_precision", False)]
+
+
+class XlaExecutable:
+    """A program compiled by XLA, called like `jq.backend.runtime.Executable`.
+
+    Denormals are flushed to zero, and a multiply that feeds an add may be fused (XLA's defaults).
+    """
+
+    def __init__(self, program: Program) -> None:
+        copy = program.clone()
+        run_passes(copy.module, "func.func(stablehlo-legalize-composite-to-call)")
+        if "arg_attrs" in copy.main.attributes:
+            del copy.main.attributes["arg_attrs"]  # donation and sharding are not for us
+        device = jax.local_devices(backend="cpu")[0]
+        options = xla_client.CompileOptions()
+        options.env_option_overrides = list(_OPTIONS)
+        try:
+            self._executable = device.client.compile_and_load(
+                copy.bytecode(), xla_client.DeviceList((device,)), options
+            )
+        except jax.errors.JaxRuntimeError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise CompilerError(f"XLA cannot compile the program: {reason}") from error
+        self._device = device
+        self._inputs = program.inputs
+        self._weights = [self._put(array) for array in program.weights.values()]
+
+    def __call__(self, *inputs: Any) -> list[np.ndarray]:
+        """Results as fresh arrays. Shapes and types must be the program's: `UserError` if not."""
+        if len(inputs) != len(self._inputs):
+            raise UserError(f"the program takes {len(self._inputs)} inputs, not {len(inputs)}")
+        arrays = []
+        for value, spec in zip(inputs, self._inputs, strict=True):
+            array = np.asarray(value)
+            if array.shape != spec.shape or array.dtype.name != spec.dtype:
+                raise UserError(
+                    f"input is {array.dtype.name}{list(array.shape)}, "
+                    f"the program takes {spec.dtype}{list(spec.shape)}",
+                    op=spec.name,
+                )
+            arrays.append(self._put(array))
+        results = self._executable.execute_sharded([*arrays, *self._weights])
+        parts = results.disassemble_into_single_device_arrays()
+        return [np.array(shards[0]) for shards in parts]
+
+    def _put(self, array: np.ndarray) -> Any:
+        with jax.enable_x64(True):  # JAX would narrow 64-bit arrays
+            return jax.device_put(array, self._device)
