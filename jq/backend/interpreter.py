@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from jq.errors import InternalError
 from jq.ir import Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type, to_dtype
 
 # Types that the bindings cannot turn into NumPy arrays leave the interpreter as their bits.
@@ -15,11 +16,21 @@ _OPAQUE = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"}
 def interpret(program: Program, *inputs: Any) -> list[np.ndarray]:
     """Evaluates `@main` on inputs (and the program's weights); results in order."""
     copy = program.clone()
+    _check(copy)
     dtypes = _bits_instead(copy)
     arrays = [np.asarray(value) for value in inputs] + list(program.weights.values())
     with editing():
         results = stablehlo.eval_module(copy.module, [_attribute(array) for array in arrays])
     return [_array(attr, dtype) for attr, dtype in zip(results, dtypes, strict=True)]
+
+
+def _check(program: Program) -> None:
+    """The interpreter takes a resource for a dense constant and reads arbitrary memory."""
+    for op in program.walk():
+        if op.operation.name == "stablehlo.constant":
+            value = op.operation.attributes["value"]
+            if isinstance(value, ir.DenseResourceElementsAttr):
+                raise InternalError("the interpreter cannot read resources", op=str(op.location))
 
 
 def _bits_instead(program: Program) -> list[np.dtype[Any]]:
@@ -42,8 +53,6 @@ def _bits_instead(program: Program) -> list[np.dtype[Any]]:
 
 def _attribute(array: np.ndarray) -> ir.Attribute:
     kind = tensor_type(array.shape, array.dtype)
-    if array.dtype == np.bool_:
-        return ir.DenseElementsAttr.get(np.packbits(array, bitorder="little"), type=kind)
     if array.dtype.name in _OPAQUE:  # no buffer protocol; the interpreter is for small arrays
         data = np.ascontiguousarray(array).tobytes().hex()
         return ir.Attribute.parse(f'dense<"0x{data}"> : {kind}' if data else f"dense<> : {kind}")

@@ -49,10 +49,7 @@ class StableHloOps:
     def constant(self, value: np.ndarray) -> ir.Value:
         value = np.ascontiguousarray(value).reshape(np.shape(value))
         kind = tensor_type(value.shape, _checked(value.dtype))
-        data = (
-            np.packbits(value, bitorder="little") if value.dtype == np.bool_ else value
-        )
-        return stablehlo.constant(ir.DenseElementsAttr.get(data, type=kind))
+        return stablehlo.constant(ir.DenseElementsAttr.get(value, type=kind))
 
     def shape(self, x: ir.Value) -> tuple[int, ...]:
         return shape_of(x)

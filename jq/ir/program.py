@@ -53,7 +53,9 @@ class Program:
     encodings: dict[str, Any] = field(default_factory=dict)
     in_tree: Any = None
     out_tree: Any = None
-    decompositions: dict[str, str] = field(default_factory=dict)  # key -> function, so equal ones are shared
+    decompositions: dict[str, str] = field(
+        default_factory=dict
+    )  # key -> function, so equal ones are shared
 
     @property
     def main(self) -> func.FuncOp:
@@ -201,20 +203,26 @@ def walk(block: ir.Block) -> Iterator[ir.OpView]:
 def constant_resource(name: str, array: np.ndarray) -> ir.Value:
     """`stablehlo.constant` over `array`'s own bytes, at the current insertion point.
 
-    Sub-byte, bool and fp8 types cannot be resources: bool becomes a dense constant, the
-    others travel as i8 and are bitcast.
+    fp8 and unsigned types cannot be resources: they travel as integers and are bitcast. Small
+    constants and bool are ordinary dense ones.
     """
-    array = np.ascontiguousarray(array)
+    array = np.ascontiguousarray(array).reshape(array.shape)
     kind = tensor_type(array.shape, array.dtype)
+    if array.dtype.kind not in "biufc" and array.dtype.name.startswith("float8"):
+        return _bitcast(constant_resource(name, array.view(np.int8)), kind)
+    if array.dtype.kind == "u":
+        return _bitcast(constant_resource(name, array.view(f"i{array.dtype.itemsize}")), kind)
     if array.dtype == np.bool_ or array.size <= 1:
-        attr: ir.Attribute = ir.DenseElementsAttr.get(
-            np.packbits(array, bitorder="little") if array.dtype == np.bool_ else array, type=kind
-        )
+        attr: ir.Attribute = ir.DenseElementsAttr.get(array, type=kind)
     else:
         attr = ir.DenseResourceElementsAttr.get_from_buffer(array, name, kind)
     return ir.Operation.create(
         "stablehlo.constant", results=[kind], attributes={"value": attr}
     ).result
+
+
+def _bitcast(value: ir.Value, kind: ir.Type) -> ir.Value:
+    return ir.Operation.create("stablehlo.bitcast_convert", results=[kind], operands=[value]).result
 
 
 def input_names(count: int, names: Sequence[str] | None = None) -> tuple[str, ...]:

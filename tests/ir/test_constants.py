@@ -1,0 +1,54 @@
+"""Weights that become constants keep shape, type and bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from jq.backend.interpreter import interpret
+from jq.backend.xla import XlaExecutable
+from jq.errors import InternalError
+from jq.ir import Program, dtype_name
+from tests.backend.helpers import make_program
+
+RNG = np.random.default_rng(3)
+TYPES = [
+    np.bool_,
+    np.int8,
+    np.uint8,
+    np.uint32,
+    np.float32,
+    ml_dtypes.bfloat16,
+    ml_dtypes.float8_e4m3fn,
+]
+
+
+def with_constants(*arrays: np.ndarray) -> Program:
+    """Takes nothing and returns the arrays."""
+    kinds = [f"tensor<{''.join(f'{n}x' for n in a.shape)}{dtype_name(a.dtype)}>" for a in arrays]
+    args = ", ".join(f"%w{i}: {kind}" for i, kind in enumerate(kinds))
+    values = ", ".join(f"%w{i}" for i in range(len(kinds)))
+    types = ", ".join(kinds)
+    program = make_program(
+        f"func.func public @main({args}) -> ({types}) {{ return {values} : {types} }}",
+        {f"w{i}": array for i, array in enumerate(arrays)},
+    )
+    return replace(program, module=program.materialize(), weights={})
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (0, 2), (40, 40)])
+def test_constants_keep_their_bits(shape: tuple[int, ...]) -> None:
+    arrays = [RNG.integers(0, 2 if t == np.bool_ else 99, shape).astype(t) for t in TYPES]
+    program = with_constants(*arrays)
+    program.verify()
+    for y, array in zip(XlaExecutable(program)(), arrays, strict=True):
+        assert y.dtype == array.dtype
+        np.testing.assert_array_equal(y, array)
+
+
+def test_the_interpreter_refuses_resources() -> None:
+    with pytest.raises(InternalError, match="cannot read resources"):
+        interpret(with_constants(np.zeros(40, np.float32)))
