@@ -35,8 +35,12 @@ _ELEMENTS: dict[np.dtype[Any], Any] = {
         (ml_dtypes.float8_e8m0fnu, HalElementType.FLOAT_8_E8M0_FNU),
     )
 }
-_DTYPES = {int(element): dtype for dtype, element in _ELEMENTS.items()}
-# MLIR's integers have no sign for the runtime: an unsigned argument is passed as its bits.
+_DTYPES = {int(element): dtype for dtype, element in _ELEMENTS.items()} | {
+    int(getattr(HalElementType, f"{sign}INT_{8 * n}")): np.dtype(f"{kind}{n}")
+    for sign, kind in (("S", "i"), ("U", "u"))
+    for n in (1, 2, 4, 8)
+}
+# Compiled functions take integers without a sign: an unsigned argument is passed as its bits.
 _SIGNLESS = {np.dtype(f"u{n}"): np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
 
 # What the runtime's status codes become in Python.
@@ -77,8 +81,8 @@ class Executable:
             driver: `local-sync` runs on the calling thread, `local-task` on worker threads.
             threads: 1 means `local-sync`, more `local-task` with that many workers. A process
                 has one pool of workers: a second, different number above 1 is a `UserError`.
-            dtypes: dtypes of the results. Without them unsigned results come back as the signed
-                type of their width, because a compiled module does not tell them apart.
+            dtypes: dtypes of the results. Without them an unsigned result may come back as the
+                signed type of its width: a compiled module mostly forgets the sign.
             function: the exported function to call.
         """
         try:
