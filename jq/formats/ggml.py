@@ -72,12 +72,27 @@ class GgmlFormat(Format):
     def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
         self.check(enc)
         rows = np.moveaxis(as_finite_float32(x, enc), blocked_axis(enc), -1)
-        values = np.ascontiguousarray(rows).reshape(-1, self.block)
-        out = np.empty((len(values), self.bytes), np.uint8)
-        step = _CHUNK // self.block
-        for i in range(0, len(values), step):
-            self.write(values[i : i + step], out[i : i + step])
-        return {"blocks": out.view(np.int8).reshape(self.storage(enc)["blocks"][0])}
+        shape, dtype = self.storage(enc)["blocks"]
+        out = np.empty(shape, np.uint8)
+        self._encode(rows.reshape(*shape[:-1], self.block), out)
+        return {"blocks": out.view(dtype)}
+
+    def _encode(self, x: np.ndarray, out: np.ndarray) -> None:
+        """[..., n, block] in any memory order -> [..., n, bytes], a cacheful at a time.
+
+        A transposed weight is copied in strips: as they lie first, which uses each cache line
+        whole and is four times faster, then into block order.
+        """
+        if x.ndim > 2 and x[0].size > _CHUNK:
+            for part, blocks in zip(x, out, strict=True):
+                self._encode(part, blocks)
+            return
+        step = max(1, _CHUNK // x[0].size)
+        for i in range(0, len(x), step):
+            strip = x[i : i + step]
+            if not strip.flags.c_contiguous:
+                strip = np.ascontiguousarray(strip.copy(order="K"))
+            self.write(strip.reshape(-1, self.block), out[i : i + step].reshape(-1, self.bytes))
 
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         codes, scale, offset = self.unpack(ops, parts["blocks"])

@@ -97,11 +97,13 @@ def test_ties_and_extremes_are_those_of_gguf(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ENCODED_BY_GGUF)
-def test_more_values_than_one_chunk(name: str) -> None:
-    enc = encoding(name, (1025, 4), 1)
+@pytest.mark.parametrize(("counts", "axis"), [((1025, 4), 1), ((3, 65, 33), 1), ((4000,), 0)])
+def test_more_values_than_one_chunk(name: str, counts: tuple[int, ...], axis: int) -> None:
+    enc = encoding(name, counts, axis)
     x = normal(enc)
     got = get_format(name).encode(x, enc)["blocks"].view(np.uint8)
-    np.testing.assert_array_equal(got.ravel(), quants.quantize(x, ggml_type(name)).ravel())
+    want = quants.quantize(rows(x, axis), ggml_type(name))
+    np.testing.assert_array_equal(got.ravel(), want.ravel())
 
 
 @pytest.mark.parametrize("name", TYPES)
