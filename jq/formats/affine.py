@@ -23,7 +23,6 @@ from jq.formats.numpy_ops import NUMPY
 from jq.formats.packing import pack, packed_shape, unpack
 
 F32 = np.float32
-SMALLEST_NORMAL = 2.0**-126  # below it a scale would be subnormal, which some devices flush to 0
 
 
 class Affine(Format):
@@ -83,7 +82,7 @@ class Affine(Format):
             zero = full(ops, 0, grid, F32)
             extent = ops.sub(ops.maximum(hi, zero), ops.minimum(lo, zero))
             steps = 2.0**self.bits - 1
-        tiny = full(ops, steps * SMALLEST_NORMAL, grid, F32)
+        tiny = full(ops, steps * float(checks.SMALLEST_SCALE), grid, F32)
         is_zero = ops.equal(ops.maximum(extent, tiny), tiny)
         # 1 / 1 for a zero block. The divisor depends on data, for XLA would turn a division by
         # a constant into a multiplication, an ulp away.
@@ -115,14 +114,7 @@ class Affine(Format):
             lo, hi: smallest and largest value of every block, shape `enc.grid`.
         """
         lo, hi = (np.asarray(v, F32).reshape(enc.grid) for v in (lo, hi))
-        scale = NUMPY.convert(self._range_to_scale(NUMPY, lo, hi, enc)[0], enc.scale_type)
-        if not np.isfinite(scale.astype(F32)).all():
-            raise FormatError(
-                f"{enc.format}: a range gives a scale beyond {enc.scale_type}",
-                hint="use float32 scales",
-            )
-        if scale.dtype == np.float16:  # the other types reach 2^-126
-            scale = np.maximum(scale, np.finfo(np.float16).smallest_subnormal)
+        scale = checks.as_scale(self._range_to_scale(NUMPY, lo, hi, enc)[0], enc)
         return scale, self._zero_point(NUMPY, lo, scale.astype(F32), enc)
 
     # Values
@@ -205,7 +197,11 @@ class Affine(Format):
 
     def pack(self, codes: np.ndarray, enc: Encoding) -> np.ndarray:
         """Stored form of signed codes (of `enc.shape`) or signed zero points (of `enc.grid`)."""
-        return pack(np.asarray(codes, self.code_type), self.bits)
+        codes = np.asarray(codes, self.code_type)
+        if self.bits >= 8:
+            return codes
+        half = np.int8(1 << (self.bits - 1))
+        return pack(codes + half, self.bits, fill=int(half))
 
     def unpack(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """Same as `codes`."""
@@ -213,7 +209,14 @@ class Affine(Format):
 
     def codes(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """Signed codes, i8 or i16 of `enc.shape`."""
-        return unpack(ops, parts["codes"], enc.shape, self.bits)
+        return self._unpack(ops, parts["codes"], enc.shape)
+
+    def _unpack(self, ops: ArrayOps, packed: Array, shape: tuple[int, ...]) -> Array:
+        """Below 8 bits a number is stored as `code + 2^(bits-1)`: no sign to extend."""
+        fields = unpack(ops, packed, shape, self.bits)
+        if self.bits >= 8:
+            return fields
+        return ops.sub(fields, full(ops, 1 << (self.bits - 1), shape, np.int8))
 
     def scale(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """Scales, f32 of `enc.grid`."""
@@ -223,7 +226,7 @@ class Affine(Format):
         """Signed zero points, i32 of `enc.grid`; None in the symmetric scheme."""
         if enc.scheme == "symmetric":
             return None
-        return ops.convert(unpack(ops, parts["zero_point"], enc.grid, self.bits), np.int32)
+        return ops.convert(self._unpack(ops, parts["zero_point"], enc.grid), np.int32)
 
     def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
         self.check(enc)

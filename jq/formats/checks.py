@@ -11,6 +11,7 @@ from jq.errors import FormatError
 from jq.formats.base import Encoding
 
 SCALE_TYPES = ("float32", "float16", "bfloat16")
+SMALLEST_SCALE = np.float32(2.0**-126)  # below it is subnormal, which some devices flush to 0
 
 
 def check_choice(enc: Encoding, what: str, value: str, allowed: Sequence[str]) -> None:
@@ -44,3 +45,17 @@ def as_finite_float32(x: np.ndarray, enc: Encoding) -> np.ndarray:
             f"{enc.format} cannot hold NaN or infinity", hint="the weights are damaged or overflow"
         )
     return values
+
+
+def as_scale(scale: np.ndarray, enc: Encoding) -> np.ndarray:
+    """Positive float32 scales in `enc.scale_type`; none becomes 0, and one too large is refused."""
+    with np.errstate(over="ignore"):
+        stored = scale.astype(enc.scale_type)
+    if not np.isfinite(stored.astype(np.float32)).all():
+        raise FormatError(
+            f"{enc.format}: a block needs a scale beyond {enc.scale_type}",
+            hint="use float32 scales",
+        )
+    if stored.dtype == np.float16:  # the other types reach 2^-126
+        stored = np.maximum(stored, np.finfo(np.float16).smallest_subnormal)
+    return np.asarray(stored)

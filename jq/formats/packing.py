@@ -1,15 +1,13 @@
-"""Codes below eight bits, packed into int8 bytes along the last axis, lowest bits first.
+"""Fields of 2, 4 or 6 bits, packed into int8 bytes along the last axis, lowest bits first.
 
-A code is stored with an offset, `code + 2^(bits-1)`, so that it is unpacked by a shift, a
-mask and a subtraction, without sign extension. Every row of the last axis is filled to whole
-bytes with the code of zero: a slice along leading axes is the same slice of the bytes.
-A scalar is packed as one row of one code.
+Every row of the last axis is filled to whole bytes (6-bit fields: to whole groups of four
+fields in three bytes), so a slice along leading axes is the same slice of the bytes.
+A scalar is packed as one row of one field. Fields of 8 bits and more are stored as they are.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, cast
 
 import numpy as np
 
@@ -17,39 +15,65 @@ from jq.formats.arrays import Array, ArrayOps
 from jq.formats.blocks import crop, full
 
 
+def _group(bits: int) -> tuple[int, int]:
+    """Fields and bytes that are packed together."""
+    return (4, 3) if bits == 6 else (8 // bits, 1)
+
+
 def packed_shape(shape: tuple[int, ...], bits: int) -> tuple[int, ...]:
-    """Shape of the bytes that hold codes of `shape`."""
+    """Shape of the bytes that hold fields of `shape`."""
     if bits >= 8:
         return shape
-    return (*shape[:-1], math.ceil((shape[-1] if shape else 1) * bits / 8))
+    fields, nbytes = _group(bits)
+    return (*shape[:-1], math.ceil((shape[-1] if shape else 1) / fields) * nbytes)
 
 
-def pack(codes: np.ndarray, bits: int) -> np.ndarray:
-    """Signed codes in int8 to bytes in int8; `bits` is 2, 4, or 8 and more (unchanged)."""
+def pack(fields: np.ndarray, bits: int, fill: int = 0) -> np.ndarray:
+    """Fields in [0, 2^bits) in int8 to bytes; `fill` completes a row."""
     if bits >= 8:
-        return codes
-    per, half = 8 // bits, 1 << (bits - 1)
-    codes = codes.reshape(1) if codes.ndim == 0 else codes
-    short = -codes.shape[-1] % per
-    if short:
-        codes = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, short)])
-    fields = (codes + np.int8(half)).view(np.uint8).reshape(*codes.shape[:-1], -1, per)
-    out = fields[..., 0].copy()
-    for i in range(1, per):
-        out |= fields[..., i] << np.uint8(bits * i)
-    return cast("np.ndarray[Any, Any]", out.view(np.int8))
+        return fields
+    per, nbytes = _group(bits)
+    fields = np.atleast_1d(fields).view(np.uint8)
+    if short := -fields.shape[-1] % per:
+        widths = [(0, 0)] * (fields.ndim - 1) + [(0, short)]
+        fields = np.pad(fields, widths, constant_values=fill)
+    lanes = [fields[..., i::per] for i in range(per)]
+    if nbytes == 1:
+        out = lanes[-1]
+        for lane in reversed(lanes[:-1]):
+            out = np.left_shift(out, bits, dtype=np.uint8)
+            out |= lane
+        return np.ascontiguousarray(out).view(np.int8)
+    a, b, c, d = lanes
+    out = np.stack([a | b << 6, b >> 2 | c << 4, c >> 4 | d << 2], axis=-1)
+    return out.reshape(*fields.shape[:-1], -1).view(np.int8)
 
 
 def unpack(ops: ArrayOps, packed: Array, shape: tuple[int, ...], bits: int) -> Array:
-    """The signed int8 codes of `shape`."""
+    """The fields of `shape`, in int8 and not negative (below 8 bits)."""
     if bits >= 8:
         return packed
-    per, half = 8 // bits, 1 << (bits - 1)
-    wide = (*ops.shape(packed), per)
-    shifts = ops.constant(np.arange(0, 8, bits, dtype=np.int8))
-    x = ops.broadcast(packed, wide, range(len(wide) - 1))
+    per, nbytes = _group(bits)
+    words = packed if nbytes == 1 else _words(ops, packed)
+    kind = ops.dtype(words)
+    wide = (*ops.shape(words), per)
+    shifts = ops.constant(np.arange(0, per * bits, bits, dtype=kind))
+    x = ops.broadcast(words, wide, range(len(wide) - 1))
     x = ops.shift_right(x, ops.broadcast(shifts, wide, [len(wide) - 1]))
-    x = ops.bit_and(x, full(ops, 2**bits - 1, wide, np.int8))
-    x = ops.sub(x, full(ops, half, wide, np.int8))
+    x = ops.convert(ops.bit_and(x, full(ops, 2**bits - 1, wide, kind)), np.int8)
     rows = (*wide[:-2], wide[-2] * per)
     return ops.reshape(crop(ops, ops.reshape(x, rows), shape or (1,)), shape)
+
+
+def _words(ops: ArrayOps, packed: Array) -> Array:
+    """Little-endian int32 numbers of three bytes each."""
+    size = ops.shape(packed)
+    size = (*size[:-1], size[-1] // 3)
+    x = ops.bit_and(ops.convert(packed, np.int32), full(ops, 255, ops.shape(packed), np.int32))
+    x, axis = ops.reshape(x, (*size, 3)), len(size)
+    word = full(ops, 0, size, np.int32)
+    for i in range(3):
+        byte = ops.slice(x, [0] * axis + [i], [*size, i + 1])
+        byte = ops.shift_left(ops.reshape(byte, size), full(ops, 8 * i, size, np.int32))
+        word = ops.bit_or(word, byte)
+    return word

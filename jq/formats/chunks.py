@@ -1,0 +1,67 @@
+"""NumPy only: quantizing large arrays in pieces that stay in the processor's cache."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from jq.formats.base import Encoding
+from jq.formats.blocks import expand, sizes
+from jq.formats.numpy_ops import NUMPY
+
+CHUNK = 1 << 15  # values; a few float32 temporaries of this size fit a second-level cache
+
+Index = tuple[slice, ...]
+Piece = tuple[Index, Index, Encoding]
+Binary = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def chunks(enc: Encoding) -> Iterator[Piece]:
+    """Slices of the tensor and of its grid that cover both, and each piece's encoding.
+
+    Pieces are cut along leading axes at whole blocks, never along the last axis.
+    """
+    axis = next((i for i, n in enumerate(enc.shape[:-1]) if n > 1), None)
+    size = math.prod(enc.shape)
+    if axis is None or size <= CHUNK:
+        yield (), (), enc
+        return
+    n, block = enc.shape[axis], enc.block[axis]
+    unit = max(block, 1)
+    step = max(1, CHUNK * n // size // unit) * unit
+    for start in range(0, n, step):
+        stop = min(start + step, n)
+        whole = (slice(None),) * axis
+        rows = (*whole, slice(start, stop))
+        grid = rows if block == 1 else (*whole, slice(start // unit, -(-stop // unit)))
+        grid = (*whole, slice(None)) if block == 0 else grid
+        shape = (*enc.shape[:axis], stop - start, *enc.shape[axis + 1 :])
+        yield from _inner(rows, grid, replace(enc, shape=shape), axis)
+
+
+def _inner(
+    rows: Index, grid: Index, enc: Encoding, axis: int
+) -> Iterator[tuple[Index, Index, Encoding]]:
+    """Cuts a piece further when one step along `axis` is still large."""
+    if enc.shape[axis] > 1 or math.prod(enc.shape) <= CHUNK:
+        yield rows, grid, enc
+        return
+    for inner_rows, inner_grid, inner in chunks(enc):
+        yield rows + inner_rows[axis + 1 :], grid + inner_grid[axis + 1 :], inner
+
+
+def per_block(f: Binary, x: np.ndarray, grid: np.ndarray, enc: Encoding) -> np.ndarray:
+    """`f(x, grid repeated over its blocks)`, without the repetition where blocks fit."""
+    cut: list[int] = []
+    cut_grid: list[int] = []
+    for n, g, b in zip(enc.shape, enc.grid, sizes(enc), strict=True):
+        if g == 1 or b == 1:
+            cut, cut_grid = [*cut, n], [*cut_grid, g]
+        elif n == g * b:
+            cut, cut_grid = [*cut, g, b], [*cut_grid, g, 1]
+        else:
+            return f(x, expand(NUMPY, grid, enc))
+    return f(x.reshape(cut), grid.reshape(cut_grid)).reshape(enc.shape)

@@ -1,0 +1,82 @@
+"""What a scaled format stores for every value, beside the scale: an element type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from jq.formats.arrays import Array, ArrayOps
+from jq.formats.blocks import full
+
+F32 = np.float32
+
+
+class Element(Protocol):
+    """Codes in int8, of which the low `bits` are used; `mantissa` bits of them are fraction."""
+
+    @property
+    def bits(self) -> int: ...
+    @property
+    def mantissa(self) -> int: ...
+    @property
+    def largest(self) -> float: ...
+
+    def encode(self, x: np.ndarray, rounding: str) -> np.ndarray:
+        """Codes of finite float32 values, saturated; ties to `even`, or away (`nearest`)."""
+
+    def decode(self, ops: ArrayOps, codes: Array) -> Array:
+        """Float32 values of codes."""
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """Signed 8-bit numbers with `mantissa` bits after the point, in [-largest, largest]."""
+
+    mantissa: int
+
+    @property
+    def bits(self) -> int:
+        return 8
+
+    @property
+    def largest(self) -> float:
+        return 127 / 2.0**self.mantissa
+
+    def encode(self, x: np.ndarray, rounding: str) -> np.ndarray:
+        x = x * F32(2.0**self.mantissa)
+        if rounding == "even":
+            np.rint(x, out=x)
+        else:
+            down = np.floor(np.abs(x))
+            x = np.copysign(down + (np.abs(x) - down >= 0.5), x)
+        return np.clip(x, -127, 127, out=x).astype(np.int8)
+
+    def decode(self, ops: ArrayOps, codes: Array) -> Array:
+        unit = full(ops, 2.0**-self.mantissa, ops.shape(codes), F32)
+        return ops.mul(ops.convert(codes, F32), unit)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The nearest of 2^bits ascending numbers, the lower one of two as near."""
+
+    values: tuple[float, ...]
+    mantissa: int = 0
+
+    @property
+    def bits(self) -> int:
+        return (len(self.values) - 1).bit_length()
+
+    @property
+    def largest(self) -> float:
+        return max(abs(v) for v in self.values)
+
+    def encode(self, x: np.ndarray, rounding: str) -> np.ndarray:
+        table = np.asarray(self.values, F32)
+        between = (table[1:] + table[:-1]) / F32(2)
+        return np.searchsorted(between, x, side="left").astype(np.int8)
+
+    def decode(self, ops: ArrayOps, codes: Array) -> Array:
+        return ops.take(np.asarray(self.values, F32), codes)

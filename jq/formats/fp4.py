@@ -1,0 +1,56 @@
+"""4-bit formats that are not MX."""
+
+from __future__ import annotations
+
+from jq.formats.base import Encoding
+from jq.formats.elements import Table
+from jq.formats.minifloat import E2M1
+from jq.formats.scaled import Scaled, block_along, one_block
+from jq.formats.scales import FLOAT, TWO_LEVEL, Scale
+
+# Quantiles of the normal distribution in [-1, 1]: QLoRA (Dettmers et al., 2023), appendix E.
+NORMAL_QUANTILES = (
+    -1.0,
+    -0.6961928009986877,
+    -0.5250730514526367,
+    -0.39491748809814453,
+    -0.28444138169288635,
+    -0.18477343022823334,
+    -0.09105003625154495,
+    0.0,
+    0.07958029955625534,
+    0.16093020141124725,
+    0.24611230194568634,
+    0.33791524171829224,
+    0.44070982933044434,
+    0.5626170039176941,
+    0.7229568362236023,
+    1.0,
+)
+
+
+class NvFp4(Scaled):
+    """Blocks of 16 along one axis."""
+
+    name, element = "nvfp4", E2M1
+    description = "blocks of 16 4-bit floats with a float8_e4m3fn scale and one float32 scale"
+
+    def kind(self, enc: Encoding) -> Scale:
+        return TWO_LEVEL
+
+    def check(self, enc: Encoding) -> None:
+        super().check(enc)
+        one_block(enc, 16)
+
+    def default_block(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
+        return block_along(axis, 16, shape)
+
+
+class Nf4(Scaled):
+    """Any blocks; 64 along the contraction is customary."""
+
+    name, element, roundings = "nf4", Table(NORMAL_QUANTILES), ("nearest",)
+    description = "4-bit quantiles of the normal distribution, scaled by the largest magnitude"
+
+    def kind(self, enc: Encoding) -> Scale:
+        return FLOAT

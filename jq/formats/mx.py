@@ -1,0 +1,65 @@
+"""MX formats: blocks of 32 along one axis that share a power-of-two scale.
+
+Defined by the OCP Microscaling Formats (MX) specification 1.0.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from jq.formats.base import Encoding
+from jq.formats.elements import FixedPoint
+from jq.formats.minifloat import E2M1, E2M3, E3M2, E4M3FN, E5M2
+from jq.formats.scaled import Scaled, block_along, one_block
+from jq.formats.scales import POWER_OF_TWO, Scale
+
+
+class Mx(Scaled):
+    """Blocks of 32; an axis that 32 does not divide ends in a short block."""
+
+    size: ClassVar[int] = 32
+
+    def kind(self, enc: Encoding) -> Scale:
+        return POWER_OF_TWO
+
+    def check(self, enc: Encoding) -> None:
+        super().check(enc)
+        one_block(enc, self.size)
+
+    def default_block(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
+        return block_along(axis, self.size, shape)
+
+
+class MxInt8(Mx):
+    name, element = "mxint8", FixedPoint(6)
+    description = "MX: blocks of 32 8-bit integers with a shared power of two"
+
+
+class MxFp8E4M3(Mx):
+    name, element = "mxfp8_e4m3", E4M3FN
+    description = "MX: blocks of 32 float8_e4m3fn with a shared power of two"
+
+
+class MxFp8E5M2(Mx):
+    name, element = "mxfp8_e5m2", E5M2
+    description = "MX: blocks of 32 float8_e5m2 with a shared power of two"
+
+
+class MxFp6E3M2(Mx):
+    name, element = "mxfp6_e3m2", E3M2
+    description = "MX: blocks of 32 6-bit floats (3 exponent bits) with a shared power of two"
+
+
+class MxFp6E2M3(Mx):
+    name, element = "mxfp6_e2m3", E2M3
+    description = "MX: blocks of 32 6-bit floats (2 exponent bits) with a shared power of two"
+
+
+class MxFp4(Mx):
+    name, element = "mxfp4", E2M1
+    description = "MX: blocks of 32 4-bit floats with a shared power of two"
+
+
+class Float4E2M1FN(Mx):
+    name, element = "float4_e2m1fn", E2M1
+    description = "the same as mxfp4, by the name of its element"

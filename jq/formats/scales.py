@@ -1,0 +1,112 @@
+"""The kinds of scale of a scaled format. Each is rounded as it is chosen, before any code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from jq.formats import checks, e8m0
+from jq.formats.arrays import Array, ArrayOps
+from jq.formats.base import Encoding, Parts
+from jq.formats.elements import Element
+from jq.formats.minifloat import E4M3FN
+
+F32, I8 = np.float32, np.dtype(np.int8)
+Options = Mapping[str, Sequence[str]]
+Storage = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+
+
+class Scale(Protocol):
+    """Parts that hold one factor per block."""
+
+    def options(self) -> Options:
+        """Options of the encoding that it understands, and their values."""
+
+    def check(self, enc: Encoding) -> None:
+        """Refuses what this kind of scale cannot do."""
+
+    def storage(self, enc: Encoding) -> Storage:
+        """Shape and type of the parts."""
+
+    def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> dict[str, np.ndarray]:
+        """The parts for blocks of largest magnitude `absmax` (f32 of `enc.grid`)."""
+
+    def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        """Factors, f32 of `enc.grid`."""
+
+
+class FloatScale:
+    """absmax / largest in `enc.scale_type`; a zero block has scale 1."""
+
+    def options(self) -> Options:
+        return {}
+
+    def check(self, enc: Encoding) -> None:
+        checks.check_choice(enc, "scale type", enc.scale_type, checks.SCALE_TYPES)
+
+    def storage(self, enc: Encoding) -> Storage:
+        return {"scale": (enc.grid, np.dtype(enc.scale_type))}
+
+    def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> dict[str, np.ndarray]:
+        scale = absmax / F32(element.largest)
+        scale = np.where(scale < checks.SMALLEST_SCALE, F32(1), scale)
+        return {"scale": checks.as_scale(scale, enc)}
+
+    def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        return ops.convert(parts["scale"], F32)
+
+
+class PowerOfTwoScale:
+    """One e8m0 code per block; option `scale_rounding`, see `jq.formats.e8m0`."""
+
+    def options(self) -> Options:
+        return {"scale_rounding": e8m0.SCALE_ROUNDINGS}
+
+    def check(self, enc: Encoding) -> None:
+        """Nothing to refuse: `enc.scale_type` has no meaning here."""
+
+    def storage(self, enc: Encoding) -> Storage:
+        return {"scale": (enc.grid, I8)}
+
+    def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> dict[str, np.ndarray]:
+        return {"scale": e8m0.choose(absmax, element, enc.option("scale_rounding", "floor"))}
+
+    def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        return e8m0.decode(ops, parts["scale"])
+
+
+class TwoLevelScale:
+    """A float8_e4m3fn number per block times one float32 number for the tensor (NVFP4).
+
+    tensor_scale = absmax of the tensor / (448 * largest); a block's scale is its absmax /
+    (largest * tensor_scale), at least the smallest e4m3 number, so that it is never 0.
+    """
+
+    def options(self) -> Options:
+        return {}
+
+    def check(self, enc: Encoding) -> None:
+        """Nothing to refuse: `enc.scale_type` has no meaning here."""
+
+    def storage(self, enc: Encoding) -> Storage:
+        """`tensor_scale` has the tensor's rank, so that it moves through programs as `scale`."""
+        return {
+            "scale": (enc.grid, I8),
+            "tensor_scale": ((1,) * len(enc.shape), np.dtype(F32)),
+        }
+
+    def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> dict[str, np.ndarray]:
+        largest = F32(element.largest)
+        tensor = np.max(absmax, keepdims=True) / F32(E4M3FN.largest * element.largest)
+        tensor = np.where(tensor < checks.SMALLEST_SCALE, F32(1), tensor)
+        ratio = np.maximum(absmax / largest / tensor, F32(2.0**-9))
+        return {"scale": E4M3FN.encode(ratio), "tensor_scale": tensor}
+
+    def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        tensor = ops.broadcast(parts["tensor_scale"], enc.grid, range(len(enc.grid)))
+        return ops.mul(E4M3FN.decode(ops, parts["scale"]), tensor)
+
+
+FLOAT, POWER_OF_TWO, TWO_LEVEL = FloatScale(), PowerOfTwoScale(), TwoLevelScale()
