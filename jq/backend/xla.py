@@ -6,13 +6,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxlib import xla_client
+from jax.extend.backend import get_compile_options
 
 from jq.errors import CompilerError, UserError
 from jq.ir import Program, run_passes
 
 # By default XLA may keep bfloat16 intermediates in float32: an oracle computes what is written.
-_OPTIONS = [("xla_allow_excess_precision", False)]
+_OPTIONS = {"xla_allow_excess_precision": False}
 
 
 class XlaExecutable:
@@ -27,12 +27,9 @@ class XlaExecutable:
         if "arg_attrs" in copy.main.attributes:
             del copy.main.attributes["arg_attrs"]  # donation and sharding are not for us
         device = jax.local_devices(backend="cpu")[0]
-        options = xla_client.CompileOptions()
-        options.env_option_overrides = list(_OPTIONS)
+        options = get_compile_options(1, 1, env_options_overrides=_OPTIONS)
         try:
-            self._executable = device.client.compile_and_load(
-                copy.bytecode(), xla_client.DeviceList((device,)), options
-            )
+            self._executable = device.client.compile_and_load(copy.bytecode(), [device], options)
         except jax.errors.JaxRuntimeError as error:
             reason = str(error).strip().splitlines()[0]
             raise CompilerError(f"XLA cannot compile the program: {reason}") from error

@@ -110,15 +110,20 @@ def test_worker_threads(vmfb: bytes, tmp_path: Path) -> None:
     """In a process of its own: the number of workers is fixed for a process."""
     (tmp_path / "m.vmfb").write_bytes(vmfb)
     script = textwrap.dedent("""
-        import sys, numpy as np
+        import sys, time, numpy as np
         from pathlib import Path
         from jq.backend.runtime import Executable
         from jq.errors import UserError
         module, w = Path(sys.argv[1]), np.ones((64, 32), np.float32)
         x = np.ones((4, 64), np.float32)
         assert (Executable.load(module, {"w": w}, threads=3)(x)[0] == 64).all()
-        tasks = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
-        print(sum(name.startswith("iree-worker") for name in tasks))
+        def workers():
+            tasks = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+            return sum(name.startswith("iree-worker") for name in tasks)
+        deadline = time.monotonic() + 10  # a thread gets its name a moment after its start
+        while workers() < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        print(workers())
         Executable.load(module, {"w": w}, threads=3)
         Executable.load(module, {"w": w}, threads=1)
         try:
