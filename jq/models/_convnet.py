@@ -1,0 +1,174 @@
+"""Layers of a convolutional network, and two ways to go through one.
+
+A network is written once, as a function of a `Net`, and run by two of them: `Apply` computes
+it in JAX with given parameters; `Initialise` walks through it in NumPy, draws every kernel
+and measures every batch norm's statistics on the way. All tensors are NHWC, kernels HWIO.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jq.models._images import images
+from jq.models._tree import nest
+
+EPSILON = 1e-5  # of the batch norms
+Tensor = Any  # a JAX or a NumPy array
+
+
+class Net(Protocol):
+    """Layers by name. Names are relative to the scopes around them."""
+
+    def scope(self, name: str) -> Any: ...
+    def conv(self, x: Tensor, features: int, size: int, stride: int = 1) -> Tensor: ...
+    def depthwise(self, x: Tensor, size: int, stride: int = 1) -> Tensor: ...
+    def norm(self, x: Tensor, gain: float = 1.0) -> Tensor: ...
+    def clip(self, x: Tensor, high: float = math.inf) -> Tensor: ...  # relu, relu6
+    def max_pool(self, x: Tensor) -> Tensor: ...  # 3x3, stride 2
+    def classify(self, x: Tensor, classes: int) -> Tensor: ...  # mean over the image, dense
+
+
+Network = Callable[[Net, Tensor], Tensor]
+
+
+class Apply:
+    """JAX: float32 convolutions, norms as separate operations with their own parameters."""
+
+    def __init__(self, params: Any) -> None:
+        self.params = params
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        outer, self.params = self.params, self.params[name]
+        with jax.named_scope(name):
+            yield
+        self.params = outer
+
+    def conv(self, x: Tensor, features: int, size: int, stride: int = 1) -> Tensor:
+        return self._conv(x, stride, groups=1)
+
+    def depthwise(self, x: Tensor, size: int, stride: int = 1) -> Tensor:
+        return self._conv(x, stride, groups=x.shape[-1])
+
+    def _conv(self, x: Tensor, stride: int, groups: int) -> Tensor:
+        kernel = self.params["kernel"]
+        edge = (kernel.shape[0] // 2,) * 2
+        return jax.lax.conv_general_dilated(
+            x,
+            kernel,
+            (stride, stride),
+            (edge, edge),
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=groups,
+        )
+
+    def norm(self, x: Tensor, gain: float = 1.0) -> Tensor:
+        p = self.params
+        return (x - p["mean"]) * (p["gamma"] * jax.lax.rsqrt(p["var"] + EPSILON)) + p["beta"]
+
+    def clip(self, x: Tensor, high: float = math.inf) -> Tensor:
+        positive = jnp.maximum(x, 0)
+        return positive if math.isinf(high) else jnp.minimum(positive, high)
+
+    def max_pool(self, x: Tensor) -> Tensor:
+        edges = ((0, 0), (1, 1), (1, 1), (0, 0))
+        return jax.lax.reduce_window(x, -np.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), edges)
+
+    def classify(self, x: Tensor, classes: int) -> Tensor:
+        return x.mean(axis=(1, 2)) @ self.params["kernel"] + self.params["bias"]
+
+
+class Initialise:
+    """NumPy: the same layers; `flat` collects the parameters.
+
+    Kernels are He-normal (He et al. 2015). A norm's mean and variance are those of the batch
+    that passes through, so activations keep unit scale at any depth and still depend on the
+    image; without that a deep random network answers nearly the same to every image.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.flat: dict[str, np.ndarray] = {}
+        self.path: list[str] = []
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        self.path.append(name)
+        yield
+        self.path.pop()
+
+    def _keep(self, name: str, array: np.ndarray) -> np.ndarray:
+        array = np.ascontiguousarray(array, np.float32)
+        self.flat["/".join([*self.path, name])] = array
+        return array
+
+    def _normal(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
+        array = self.rng.standard_normal(shape, np.float32)
+        array *= np.float32(scale)
+        return array
+
+    def conv(self, x: Tensor, features: int, size: int, stride: int = 1) -> Tensor:
+        shape = (size, size, x.shape[-1], features)
+        kernel = self._keep("kernel", self._normal(shape, math.sqrt(2 / math.prod(shape[:3]))))
+        return sum(tap @ kernel[at] for at, tap in _taps(x, size, stride))
+
+    def depthwise(self, x: Tensor, size: int, stride: int = 1) -> Tensor:
+        shape = (size, size, 1, x.shape[-1])
+        kernel = self._keep("kernel", self._normal(shape, math.sqrt(2) / size))
+        return sum(tap * kernel[at][0] for at, tap in _taps(x, size, stride))
+
+    def norm(self, x: Tensor, gain: float = 1.0) -> Tensor:
+        mean, var = x.mean(axis=(0, 1, 2)), x.var(axis=(0, 1, 2))
+        # A tenth of the mean variance: few pixels are left in the last stages to measure on.
+        var = self._keep("var", 0.9 * var + 0.1 * var.mean())
+        gamma = self._keep("gamma", gain * self.rng.uniform(0.6, 1.4, x.shape[-1]))
+        beta = self._keep("beta", self._normal(mean.shape, 0.2 * gain))
+        return (x - self._keep("mean", mean)) * (gamma / np.sqrt(var + EPSILON)) + beta
+
+    def clip(self, x: Tensor, high: float = math.inf) -> Tensor:
+        return np.clip(x, 0, high)
+
+    def max_pool(self, x: Tensor) -> Tensor:
+        taps = [tap for _, tap in _taps(x, 3, 2, fill=-np.inf)]
+        return np.maximum.reduce(taps)
+
+    def classify(self, x: Tensor, classes: int) -> Tensor:
+        """Scores of mean 0 and variance 1 over the batch, so that they tell images apart."""
+        features = x.mean(axis=(1, 2))
+        kernel = self._normal((features.shape[1], classes), 1.0)
+        kernel /= (features @ kernel).std(axis=0).mean()
+        bias = -(features @ kernel).mean(axis=0)
+        return features @ self._keep("kernel", kernel) + self._keep("bias", bias)
+
+
+def _taps(
+    x: np.ndarray, size: int, stride: int, fill: float = 0.0
+) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
+    """Position in the kernel, and the pixels that it meets, with edges of size // 2."""
+    edge = size // 2
+    padded = np.pad(x, ((0, 0), (edge, edge), (edge, edge), (0, 0)), constant_values=fill)
+    rows, columns = ((n + 2 * edge - size) // stride + 1 for n in x.shape[1:3])
+    for r in range(size):
+        for c in range(size):
+            part = padded[:, r : r + stride * rows : stride, c : c + stride * columns : stride]
+            yield (r, c), part[:, :rows, :columns]
+
+
+def apply(params: Any, x: jax.Array, *, network: Network) -> jax.Array:
+    """`network` in JAX: images f32[n, h, w, 3] -> scores f32[n, classes]."""
+    scores: jax.Array = network(Apply(params), x)
+    return scores
+
+
+def initialise(network: Network, image: int, seed: int) -> dict[str, Any]:
+    """Parameters of `network`, measured on 16 images of at most 64 pixels a side."""
+    net = Initialise(seed)
+    network(net, images(16, min(image, 64), seed))
+    return nest(net.flat)
