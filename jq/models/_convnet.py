@@ -117,7 +117,9 @@ class Initialise:
     def conv(self, x: Tensor, features: int, size: int, stride: int = 1) -> Tensor:
         shape = (size, size, x.shape[-1], features)
         kernel = self._keep("kernel", self._normal(shape, math.sqrt(2 / math.prod(shape[:3]))))
-        return sum(tap @ kernel[at] for at, tap in _taps(x, size, stride))
+        # Two axes: NumPy multiplies larger strided arrays row by row.
+        rows = (tap.reshape(-1, shape[2]) @ kernel[at] for at, tap in _taps(x, size, stride))
+        return sum(rows).reshape(len(x), *(-(-n // stride) for n in x.shape[1:3]), features)
 
     def depthwise(self, x: Tensor, size: int, stride: int = 1) -> Tensor:
         shape = (size, size, 1, x.shape[-1])
@@ -126,7 +128,7 @@ class Initialise:
 
     def norm(self, x: Tensor, gain: float = 1.0) -> Tensor:
         mean, var = x.mean(axis=(0, 1, 2)), x.var(axis=(0, 1, 2))
-        # A tenth of the mean variance: few pixels are left in the last stages to measure on.
+        # A share of the mean variance: the last stages have few pixels to measure on.
         var = self._keep("var", 0.9 * var + 0.1 * var.mean())
         gamma = self._keep("gamma", gain * self.rng.uniform(0.6, 1.4, x.shape[-1]))
         beta = self._keep("beta", self._normal(mean.shape, 0.2 * gain))
@@ -168,7 +170,8 @@ def apply(params: Any, x: jax.Array, *, network: Network) -> jax.Array:
 
 
 def initialise(network: Network, image: int, seed: int) -> dict[str, Any]:
-    """Parameters of `network`, measured on 16 images of at most 64 pixels a side."""
+    """Parameters of `network`, measured on images of its size: 4 of 224 pixels, more if smaller."""
     net = Initialise(seed)
-    network(net, images(16, min(image, 64), seed))
+    count = min(64, max(4, 4 * 224**2 // image**2))
+    network(net, images(count, image, seed))
     return nest(net.flat)

@@ -22,6 +22,7 @@ from jq.models._tree import nest, spec
 EPSILON = 1e-6  # of the norms
 MASKED = -1e9  # score of a position that is still to come
 HEADS = 8
+_TABLES = ("tokens", "positions")
 
 State = tuple[jax.Array, jax.Array, jax.Array]  # logits, cache_k, cache_v
 
@@ -126,7 +127,7 @@ def greedy(
     pending, found = list(prompt), []
     for position in range(len(prompt) + n - 1):
         token = np.array([pending.pop(0)], np.int32)
-        logits, *caches = step_fn(params, token, np.int32(position), *caches)  # type: ignore[assignment]
+        logits, *caches = step_fn(params, token, np.int32(position), *caches)
         if not pending:
             found.append(int(np.argmax(np.asarray(logits)[-1])))
             pending.append(found[-1])
@@ -190,16 +191,17 @@ def build(
 
 
 def _steps(params: Any, heads: int, count: int, seed: int) -> list[Batch]:
+    """Steps at random positions, eight in each of `count // 8` sequences."""
     rng = np.random.default_rng(seed)
-    tables = params["embed"]
-    vocabulary, context = (len(tables[name]["embedding"]) for name in ("tokens", "positions"))
+    vocabulary, context = (len(params["embed"][name]["embedding"]) for name in _TABLES)
     chance = 1 / np.arange(1, vocabulary + 1)
     fill = jax.jit(step)
     batches: list[Batch] = []
-    for position in rng.integers(0, context, count):
+    for _ in range(count // 8):
         tokens = rng.choice(vocabulary, context, p=chance / chance.sum()).astype(np.int32)
         _, *caches = fill(params, tokens, np.int32(0), *empty_cache(params, heads))
-        past = (np.arange(context) < position).astype(np.float32)[None, :, None, None]
-        k, v = (np.asarray(c) * past for c in caches)
-        batches.append((tokens[position][None], np.asarray(position, np.int32), k, v))
+        for position in rng.integers(0, context, 8, np.int32):
+            past = (np.arange(context) < position).astype(np.float32)[None, :, None, None]
+            k, v = (np.asarray(c) * past for c in caches)
+            batches.append((tokens[position][None], np.asarray(position), k, v))
     return batches

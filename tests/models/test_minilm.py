@@ -39,7 +39,7 @@ def test_published_similarities(embed):
     e = embed("The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium.")
     expected = [[1.0, 0.6660, 0.1046], [0.6660, 1.0, 0.1411], [0.1046, 0.1411, 1.0]]
     np.testing.assert_allclose(e @ e.T, expected, atol=1e-4)
-    assert e.dtype == np.float32 and e.shape == (3, 384)
+    assert (e.dtype, e.shape) == (np.float32, (3, 384))
 
 
 def test_related_sentences_are_closer(embed):
@@ -74,7 +74,9 @@ def test_sentences_are_disjoint_and_cover_lengths():
     assert [len(s) for s in sets] == [64, 256]
     assert len({*sets[0], *sets[1]}) == 320
     lengths = np.array([mask.sum() for _, mask in model.evaluation()])
-    assert lengths.min() < 10 and lengths.max() > 64 and len(np.unique(lengths)) > 25
+    assert lengths.min() < 10
+    assert lengths.max() > 64
+    assert len(np.unique(lengths)) > 25
 
 
 def test_batches_round_up_to_whole_ones():
