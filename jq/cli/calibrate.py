@@ -31,14 +31,11 @@ def calibrate(
 ) -> dict[str, Any]:
     """Observes the activations of the float model on samples and saves their ranges."""
     from jq import api
-    from jq.cli import files
-    from jq.cli.models import open_model, samples
+    from jq.files import check_parent
 
-    files.check_parent(output)
+    check_parent(output)
     with out.progress() as progress:
-        opened = open_model(model, progress)
-        ranges = api.calibrate(opened, samples(opened, data), settings=settings, progress=progress)
-        with files.written_whole(output) as temporary:
-            ranges.save(temporary)
+        ranges = api.calibrate(model, data, settings=settings, progress=progress)
+    ranges.save(output)
     out.line(f"wrote {output}")
-    return {"path": str(output), "tensors": len(ranges)}
+    return {"path": str(output), "tensors": len(ranges.sites)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,33 +38,23 @@ def compare(
 ) -> dict[str, Any]:
     """Compares outputs (and layers) with the float model: SQNR, cosine, largest error, metrics."""
     from jq import api
-    from jq.cli.models import open_model, samples
 
     with out.progress() as progress:
-        opened = open_model(model, progress)
         comparison = api.compare(
-            opened,
+            model,
             None if artifact is None else api.load(artifact),
-            samples(opened, inputs),
+            inputs,
             pipeline=pipeline,
             target=target,
-            calibration=samples(opened, calibration),
+            calibration=calibration,
             settings=settings,
             rules=rules,
             layers=layers,
             progress=progress,
         )
+    out.show(comparison.table())
     document: dict[str, Any] = comparison.to_dict()
-    show(out, document)
-    return document
-
-
-def show(out: Output, document: Mapping[str, Any]) -> None:
-    columns: tuple[str, ...] = ("name", "shape", "sqnr_db", "cosine", "cosine_min")
-    out.table("against float", (*columns, "max_abs_error", "match"), document["outputs"])
-    if document["layers"]:
+    if layers:
         worst_first = sorted(document["layers"], key=lambda layer: layer["sqnr_db"])
         out.table("layers, worst first", ("name", "op", "sqnr_db", "cosine"), worst_first)
-    if document["metrics"]:
-        metrics = [{"metric": name, **values} for name, values in document["metrics"].items()]
-        out.table("metrics", ("metric", "float", "quantized"), metrics)
+    return document

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 
 from jq.cli import options
 from jq.cli.command import command
-from jq.cli.output import Output, size
+from jq.cli.output import Output
 
 
 def register(app: typer.Typer) -> None:
@@ -39,16 +41,14 @@ def compile_model(
 ) -> dict[str, Any]:
     """Compiles a model into a quantized program, and says what was quantized and what was not."""
     from jq import api
-    from jq.cli.models import open_model, samples
 
     api.check_output(output, force=force)
     with out.progress() as progress:
-        opened = open_model(model, progress)
         compiled = api.compile(
-            opened,
+            model,
             pipeline=pipeline,
             target=target,
-            calibration=samples(opened, calibration),
+            calibration=calibration,
             ranges=ranges,
             settings=settings,
             rules=rules,
@@ -57,19 +57,17 @@ def compile_model(
         )
         progress("save", None)
         compiled.save(output, force=force)
-    audit = compiled.audit().to_dict()
-    show(out, compiled.report, audit)
-    out.line(f"wrote {output}")
-    return {"path": str(output), **compiled.report, "audit": audit}
-
-
-def show(out: Output, report: dict[str, Any], audit: dict[str, Any]) -> None:
-    """Counts, sizes and times as tables; what stayed float with its reason."""
-    if out.quiet:
-        return
-    if audit["float_ops"]:
-        out.table("stays float", ("name", "op", "reason"), audit["float_ops"])
-    times = [{"stage": name, "seconds": round(s, 2)} for name, s in report["seconds"].items()]
-    out.table("time", ("stage", "seconds"), times)
-    stored = audit["module_bytes"] + audit["parameter_bytes"]
-    out.line(f"stored {size(stored)}, float parameters {size(audit['float_parameter_bytes'])}")
+    audit = compiled.audit()
+    counts = Counter(op["decision"] for op in compiled.manifest.ops)
+    if not out.quiet:
+        out.show(Group(*audit.tables()))
+        times = [{"stage": name, "seconds": s} for name, s in compiled.seconds.items()]
+        out.table("time", ("stage", "seconds"), times)
+    out.line(f"wrote {output}: {audit.summary()}")
+    return {
+        "path": str(output),
+        "counts": counts,
+        "seconds": compiled.seconds,
+        "unused_rules": compiled.manifest.unused_rules,
+        "audit": audit.to_dict(),
+    }

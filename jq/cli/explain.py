@@ -27,15 +27,13 @@ def explain(
 ) -> dict[str, Any]:
     """Shows one row an op: what is quantized and how, or the reason why it is not."""
     from jq import api
-    from jq.cli.models import open_model, samples
 
     with out.progress() as progress:
-        opened = open_model(model, progress)
         plan = api.plan(
-            opened,
+            model,
             pipeline=pipeline,
             target=target,
-            calibration=samples(opened, calibration),
+            calibration=calibration,
             ranges=ranges,
             settings=settings,
             rules=rules,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 
 from jq.cli.command import command
-from jq.cli.output import Output, size
+from jq.cli.output import Output
 
 
 def register(app: typer.Typer) -> None:
@@ -30,34 +29,11 @@ def inspect(
 
     if artifact.suffix == ".gguf":
         return show_gguf(out, api.describe_gguf(artifact))
-    audit: dict[str, Any] = api.load(artifact).audit().to_dict()
-    show(out, audit)
-    return audit
-
-
-def show(out: Output, audit: Mapping[str, Any]) -> None:
-    columns: tuple[str, ...] = (
-        "name",
-        "shape",
-        "format",
-        "granularity",
-        "stored_bytes",
-        "float_bytes",
-    )
-    out.table("weights", columns, audit["weights"])
-    columns = ("name", "op", "lhs", "rhs", "acc", "kernel")
-    out.table("contractions", columns, audit["contractions"])
-    if audit["float_ops"]:
-        out.table("stays float", ("name", "op", "reason"), audit["float_ops"])
-    counts = Counter(f"{c['lhs']} x {c['rhs']} -> {c['acc']}" for c in audit["contractions"])
-    out.line("contractions: " + (", ".join(f"{n} {t}" for t, n in counts.items()) or "none"))
-    total = audit["module_bytes"] + audit["parameter_bytes"]
-    share = total / max(audit["float_parameter_bytes"], 1)
-    out.line(
-        f"stored: module {size(audit['module_bytes'])} + parameters "
-        f"{size(audit['parameter_bytes'])} = {size(total)}, "
-        f"{share:.3f} of {size(audit['float_parameter_bytes'])} of float parameters"
-    )
+    audit = api.load(artifact).audit()
+    out.show(Group(*audit.tables()))
+    out.line(audit.summary())
+    document: dict[str, Any] = audit.to_dict()
+    return document
 
 
 def show_gguf(out: Output, description: dict[str, Any]) -> dict[str, Any]:

@@ -24,10 +24,10 @@ def run(
     threads: options.Threads = None,
 ) -> dict[str, Any]:
     """Runs an artifact on the arrays of a file."""
-    from jq import api
-    from jq.cli import files, npz
+    from jq import api, npz
+    from jq.files import check_parent
 
-    files.check_parent(outputs)
+    check_parent(outputs)
     with out.progress() as progress:
         progress("load", None)
         compiled = api.load(artifact, threads=threads)

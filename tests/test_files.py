@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from jq.cli.files import written_whole
 from jq.errors import UserError
+from jq.files import written_whole
 
 
 def test_takes_its_place_when_done(tmp_path: Path) -> None:

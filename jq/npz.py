@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import ml_dtypes
 import numpy as np
 
-from jq.cli.files import written_whole
 from jq.errors import UserError
+from jq.files import written_whole
 
 
 class Spec(Protocol):

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jq.cli import npz
+from jq import npz
 from jq.errors import UserError
 from jq.ir import TensorSpec
 
