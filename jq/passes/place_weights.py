@@ -16,8 +16,8 @@ from jq.errors import FormatError, UserError
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import Affine
 from jq.formats.blocks import reduce_blocks
-from jq.ir import Program, context, dtype_of, ir
-from jq.ir.markers import dequantize
+from jq.ir import Program
+from jq.ir.stored import store_weight
 from jq.passes.base import Pass, PassContext
 from jq.plan import QuantPlan
 
@@ -51,7 +51,7 @@ def _sum(x: np.ndarray, axes: list[int]) -> np.ndarray:
 
 def place(program: Program, name: str, enc: Encoding, *, sums: bool) -> None:
     """Replaces one float weight by its parts and a dequantize."""
-    weight, fmt = program.weight(name), get_format(enc.format)
+    fmt = get_format(enc.format)
     try:
         arrays = fmt.encode(program.weights[name], enc)
     except FormatError as error:
@@ -59,19 +59,4 @@ def place(program: Program, name: str, enc: Encoding, *, sums: bool) -> None:
     if sums and isinstance(fmt, Affine):
         codes = np.asarray(fmt.codes(NUMPY, arrays, enc), np.int32)
         arrays["sum"] = reduce_blocks(NUMPY, _sum, codes, enc)
-    parts = {k: program.add_weight(f"{name}:{k}", v) for k, v in arrays.items()}
-    with context(), ir.InsertionPoint.at_block_begin(program.body), ir.Location.name(name):
-        value = dequantize(program, enc, parts, dtype_of(weight), tensor=name)
-    weight.replace_all_uses_with(value)
-    stored = {k: {"dtype": v.dtype.name, "shape": list(v.shape)} for k, v in arrays.items()}
-    program.encodings[name] = {
-        "format": enc.format,
-        "shape": list(enc.shape),
-        "block": list(enc.block),
-        "scheme": enc.scheme,
-        "scale_type": enc.scale_type,
-        "options": dict(enc.options),
-        "granularity": enc.granularity,
-        "parts": stored,
-        "float_dtype": dtype_of(weight).name,
-    }
+    store_weight(program, name, enc, arrays)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from jq.errors import UserError
 from jq.ir import at, editing, func, ir, run_passes, walk
-from jq.trace.inline import scope
+from jq.trace.scope import join, scope
 
 KEPT = ("chlo.erf", "chlo.erfc", "chlo.top_k")
 
@@ -60,7 +60,7 @@ def _scope_composites(module: ir.Module) -> None:
             parent = scope(op.location).rpartition("/")[0]
             own = ir.StringAttr(op.attributes["name"]).value
             with editing():
-                op.operation.location = ir.Location.name("/".join(filter(None, (parent, own))))
+                op.operation.location = join(parent, own)
 
 
 def _all_ops(module: ir.Module) -> list[ir.OpView]:

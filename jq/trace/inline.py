@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from jq.errors import UserError
 from jq.ir import editing, func, ir, run_passes, walk
+from jq.trace.scope import join, scope
 
 
 def inline_calls(module: ir.Module) -> None:
@@ -53,8 +54,7 @@ def _splice(call: func.CallOp, callee: func.FuncOp) -> None:
         for arg, operand in zip(block.arguments, call.operands, strict=True):
             arg.replace_all_uses_with(operand)
         for op in walk(block):
-            inner = scope(op.location)
-            op.operation.location = ir.Location.name("/".join(filter(None, (prefix, inner))))
+            op.operation.location = join(prefix, scope(op.location))
         *body, terminator = block.operations
         for op in body:
             op.move_before(call)
@@ -62,14 +62,3 @@ def _splice(call: func.CallOp, callee: func.FuncOp) -> None:
             result.replace_all_uses_with(value)
         call.operation.erase()
         copy.erase()
-
-
-def scope(location: ir.Location) -> str:
-    """The name in a location (`jit(f)/layer1/dot_general`), empty when it has none."""
-    if isinstance(location, ir.NameLoc):
-        return str(location.name_str)
-    if isinstance(location, ir.FusedLoc):
-        return next(filter(None, map(scope, location.locations)), "")
-    if isinstance(location, ir.CallSiteLoc):
-        return scope(location.callee)
-    return ""

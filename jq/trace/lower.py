@@ -16,6 +16,7 @@ from jq.errors import UserError
 from jq.ir import ir, parse_module
 from jq.model import Model
 from jq.trace.dynamic import concrete_shape
+from jq.trace.leaves import leaf_name, leaf_names
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ def lower(model: Model, sizes: Mapping[str, int] | None = None) -> Lowered:
     param_tree = jax.tree_util.tree_structure(model.params)
     examples, in_tree = jax.tree_util.tree_flatten_with_path(tuple(model.example_inputs))
     inputs = _input_names([path for path, _ in examples], model)
-    named_params = list(zip(_names([path for path, _ in params], "params"), params, strict=True))
+    named_params = list(
+        zip(leaf_names([path for path, _ in params], "params"), params, strict=True)
+    )
 
     def program(*leaves: Any) -> Any:
         args = jax.tree_util.tree_unflatten(in_tree, leaves[: len(examples)])
@@ -69,36 +72,19 @@ def lower(model: Model, sizes: Mapping[str, int] | None = None) -> Lowered:
         parse_module(buffer.getvalue(), what="the traced model"),
         inputs,
         [(name, leaf) for name, (_, leaf) in named_params],
-        _names([path for path, _ in results], "out"),
+        leaf_names([path for path, _ in results], "out"),
         in_tree,
         out_tree,
     )
 
 
-def _names(paths: list[Any], kind: str) -> list[str]:
-    """`layer1/kernel` for each path; what would start with a position gets `kind` in front."""
-    names = []
-    for path in paths:
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        if not name:
-            name = f"{kind}0"
-        elif isinstance(path[0], jax.tree_util.SequenceKey):
-            name = f"{kind}{name}"
-        names.append(name)
-    return names
-
-
 def _input_names(paths: list[Any], model: Model) -> list[str]:
     """`arg0`, `arg1/x`, or the model's own names, one an input or one a leaf."""
-    default, given = _names(paths, "arg"), model.input_names
+    default, given = leaf_names(paths, "arg"), model.input_names
     if given is None:
         return default
     if len(given) == len(model.example_inputs):
-        rest = [jax.tree_util.keystr(path[1:], simple=True, separator="/") for path in paths]
-        return [
-            "/".join(filter(None, (given[path[0].idx], tail)))
-            for path, tail in zip(paths, rest, strict=True)
-        ]
+        return ["/".join(filter(None, (given[path[0].idx], leaf_name(path[1:])))) for path in paths]
     if len(given) == len(paths):
         return list(given)
     raise UserError(

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 from jq.ir import Program, editing, ir
-from jq.trace.inline import scope
+from jq.ir.markers import DEQUANTIZE, match
+from jq.trace.scope import clean_scope, scope
 
 NAME, SCOPE = "jq.name", "jq.scope"
 
@@ -31,12 +31,6 @@ _VIEWS = frozenset(
 )
 _CONTROL_FLOW = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
 _UNNAMED = ("stablehlo.constant", "stablehlo.return", "func.return")
-# What JAX's own machinery adds to a path and says nothing about the model.
-_NOISE = frozenset(
-    "while body scan closed_call core_call jit pjit checkpoint remat "
-    "custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr".split()
-)
-_WRAPPER = re.compile(r"^[\w.]+\((.*)\)$")
 
 
 def name_ops(program: Program) -> None:
@@ -70,29 +64,12 @@ def weight_of(program: Program, op: ir.OpView) -> str | None:
 
 def _origin(program: Program, value: ir.Value) -> str | None:
     while not isinstance(value.owner, ir.Block):
+        if stored := match(value, DEQUANTIZE):
+            return stored.tensor
         if value.owner.operation.name not in _VIEWS:
             return None
         value = value.owner.operands[0]
     return program.weight_name(value)
-
-
-def clean_scope(path: str) -> str:
-    """`jit(f)/while/body/jit(block)/attn/dot_general` -> `block/attn/dot_general`."""
-    parts = [part for part in _split(path) if part]
-    if parts and _WRAPPER.match(parts[0]):
-        parts = parts[1:]  # the function that was traced
-    cleaned = []
-    for part in parts:
-        while match := _WRAPPER.match(part):
-            part = match.group(1)
-        if part and part not in _NOISE:
-            cleaned.append(part)
-    return "/".join(cleaned)
-
-
-def _split(path: str) -> list[str]:
-    """At slashes outside of parentheses."""
-    return re.split(r"/(?![^()]*\))", path)
 
 
 def _named_level(block: ir.Block) -> list[ir.OpView]:

@@ -2,108 +2,139 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
+import io
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, TensorSpec, dtype_of, func, ir, run_passes, shape_of
+from jq.errors import UserError
+from jq.formats.tensor import QuantizedTensor
+from jq.ir import (
+    Program,
+    TensorSpec,
+    dtype_of,
+    editing,
+    func,
+    ir,
+    parse_module,
+    run_passes,
+    shape_of,
+)
+from jq.ir.stored import store_weight
 from jq.model import Model
 from jq.trace.chlo import drop_identity_calls, legalize
+from jq.trace.constants import lift_constants
+from jq.trace.dynamic import require_static
+from jq.trace.exported import read_exported
 from jq.trace.inline import inline_calls
 from jq.trace.loops import hoist_invariants
-from jq.trace.lower import Lowered, lower
+from jq.trace.lower import lower
+from jq.trace.modules import Imported, import_module, parse_stablehlo
 from jq.trace.naming import name_ops
-from jq.trace.weights import is_same_data, to_array
+from jq.trace.source import load_model
+from jq.trace.weights import Leaf, bind, data_of
 
-log = logging.getLogger("jq")
 
-
-def trace(model: Model | Program, *, sizes: Mapping[str, int] | None = None) -> Program:
+def trace(
+    model: Model | Program | ir.Module | str | Path, *, sizes: Mapping[str, int] | None = None
+) -> Program:
     """The float program of a model.
 
     Args:
-        model: a `jq.Model`; a `Program` comes back as it is.
-        sizes: values of symbolic dimensions, by name.
+        model: a `jq.Model`, a StableHLO module (which is left as it is), the path of a file,
+            or what the command line takes (`package.module:name`). A `Program` comes back itself.
+        sizes: values of symbolic dimensions: by name (`b`), or by argument and axis
+            (`arg0[0]`) in a module where they have none.
     """
+    if isinstance(model, str):
+        model = load_model(model)
     if isinstance(model, Program):
         return model
-    return _from_model(model, sizes)
+    if isinstance(model, Model):
+        return _from_model(model, sizes)
+    if isinstance(model, ir.Module):
+        buffer = io.BytesIO()
+        model.operation.write_bytecode(buffer)
+        return _from_module(import_module(parse_module(buffer.getvalue()), None, sizes))
+    return _from_module(_read(Path(model), sizes))
+
+
+def _read(path: Path, sizes: Mapping[str, int] | None) -> Imported:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
+    if path.suffix == ".jaxexport":
+        return read_exported(data, str(path), sizes)
+    return import_module(parse_stablehlo(data, str(path)), str(path), sizes)
 
 
 def _from_model(model: Model, sizes: Mapping[str, int] | None) -> Program:
     lowered = lower(model, sizes)
-    flatten(lowered.module)
-    return _program(lowered)
+    constants = flatten(lowered.module, [name for name, _ in lowered.params])
+    block = main_of(lowered.module).entry_block
+    weights = bind(block, len(lowered.inputs), lowered.params)
+    update_signature(main_of(lowered.module))
+    trees = lowered.in_tree, lowered.out_tree
+    return make_program(
+        lowered.module, {**weights, **constants}, lowered.inputs, lowered.outputs, trees
+    )
 
 
-def flatten(module: ir.Module) -> None:
-    """One function of plain StableHLO, in place: no calls, no constant carries, no duplicates."""
+def _from_module(imported: Imported) -> Program:
+    constants = flatten(imported.module)
+    trees = imported.in_tree, imported.out_tree
+    return make_program(imported.module, constants, imported.inputs, imported.outputs, trees)
+
+
+def flatten(module: ir.Module, taken: Collection[str] = ()) -> dict[str, np.ndarray]:
+    """One function of plain StableHLO, in place: no calls, no constant carries, no duplicates.
+
+    Large constants become arguments behind the others; gives their names, none of them
+    `taken`, and their data.
+    """
     legalize(module)
     inline_calls(module)
     block = main_of(module).entry_block
     drop_identity_calls(block)
+    require_static(block)
     hoist_invariants(block)
+    constants = lift_constants(block, taken)
+    update_signature(main_of(module))
     run_passes(module, "canonicalize", "cse", "symbol-dce")
-
-
-def _program(lowered: Lowered) -> Program:
-    """Gives arguments their data; equal weights become one, unused ones are dropped."""
-    block = main_of(lowered.module).entry_block
-    first = len(lowered.inputs)
-    weights: dict[str, np.ndarray] = {}
-    owner: dict[str, ir.Value] = {}
-    unused = []
-    for arg, (name, leaf) in zip(list(block.arguments)[first:], lowered.params, strict=True):
-        if not any(True for _ in arg.uses):
-            unused.append(name)
-            continue
-        array = to_array(leaf, dtype_of(arg), name)
-        twin = next((n for n, other in weights.items() if is_same_data(array, other)), None)
-        if twin is None:
-            weights[name], owner[name] = array, arg
-        else:
-            arg.replace_all_uses_with(owner[twin])
-    if unused:
-        log.info("%d parameters are not used: %s", len(unused), ", ".join(unused))
-    for i in reversed(range(first, len(block.arguments))):
-        if not any(True for _ in block.arguments[i].uses):
-            block.erase_argument(i)
-    return make_program(
-        lowered.module,
-        weights,
-        lowered.inputs,
-        lowered.outputs,
-        trees=(lowered.in_tree, lowered.out_tree),
-    )
+    return constants
 
 
 def make_program(
     module: ir.Module,
-    weights: Mapping[str, np.ndarray],
+    weights: Mapping[str, Leaf],
     inputs: Sequence[str],
     outputs: Sequence[str],
-    trees: tuple[Any, Any] = (None, None),
+    trees: tuple[Any, Any],
 ) -> Program:
     """A verified program of `@main(inputs..., weights...)`, whose ops have their names."""
     main = main_of(module)
     block = main.entry_block
     terminator = block.operations[len(block.operations) - 1]
-    for kind in ("res_attrs", "arg_attrs"):
-        if kind in main.attributes:
-            del main.attributes[kind]
-    for key in list(module.operation.attributes):
-        if key != "sym_name":
-            del module.operation.attributes[key]
+    for key in ("res_attrs", "arg_attrs"):
+        if key in main.attributes:
+            del main.attributes[key]
+    for key in [k for k in module.operation.attributes if k != "sym_name"]:
+        del module.operation.attributes[key]
     program = Program(
         module,
-        {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in weights.items()},
+        {name: data_of(leaf) for name, leaf in weights.items()},
         _specs(inputs, list(block.arguments)[: len(inputs)]),
         _specs(outputs, list(terminator.operands)),
         in_tree=trees[0],
         out_tree=trees[1],
     )
+    for name, leaf in weights.items():
+        if isinstance(leaf, QuantizedTensor):
+            store_weight(program, name, leaf.encoding, leaf.parts)
+    program.drop_unused_weights()
     program.refresh()
     name_ops(program)
     program.verify()
@@ -112,6 +143,16 @@ def make_program(
 
 def main_of(module: ir.Module) -> func.FuncOp:
     return next(op for op in module.body.operations if op.name.value == "main")
+
+
+def update_signature(main: func.FuncOp) -> None:
+    """Makes the function's type agree with the arguments of its block."""
+    with editing():
+        kinds = [arg.type for arg in main.entry_block.arguments]
+        kind = ir.FunctionType.get(kinds, list(main.type.results))
+        main.attributes["function_type"] = ir.TypeAttr.get(kind)
+        if "arg_attrs" in main.attributes:
+            del main.attributes["arg_attrs"]
 
 
 def _specs(names: Sequence[str], values: Sequence[ir.Value]) -> tuple[TensorSpec, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,6 +11,46 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.errors import UserError
+from jq.formats.tensor import QuantizedTensor
+from jq.ir import dtype_of, ir
+
+log = logging.getLogger("jq")
+
+Leaf = np.ndarray | QuantizedTensor
+
+
+def bind(block: ir.Block, first: int, leaves: Sequence[tuple[str, Any]]) -> dict[str, Leaf]:
+    """Gives the arguments of `@main` from `first` on their data, and removes the unused ones.
+
+    Leaves that are the same memory (tied weights) become the argument of the first of them.
+    """
+    weights: dict[str, Leaf] = {}
+    owner: dict[str, ir.Value] = {}
+    unused, erased = [], []
+    for arg, (name, leaf) in zip(list(block.arguments)[first:], leaves, strict=False):
+        if not any(True for _ in arg.uses):
+            unused.append(name)
+            erased.append(arg.arg_number)
+            continue
+        data = leaf if isinstance(leaf, QuantizedTensor) else to_array(leaf, dtype_of(arg), name)
+        twin = next((n for n, other in weights.items() if is_same_data(data, other)), None)
+        if twin is None:
+            weights[name], owner[name] = data, arg
+        else:
+            arg.replace_all_uses_with(owner[twin])
+            erased.append(arg.arg_number)
+    for i in reversed(erased):
+        block.erase_argument(i)
+    if unused:
+        log.info("%d parameters are not used: %s", len(unused), ", ".join(unused))
+    return weights
+
+
+def data_of(leaf: Leaf) -> np.ndarray:
+    """The array of a weight; of a quantized one only its shape and type, without any memory."""
+    if isinstance(leaf, QuantizedTensor):
+        return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
+    return np.ascontiguousarray(leaf).reshape(leaf.shape)
 
 
 def to_array(leaf: Any, dtype: np.dtype[Any], name: str) -> np.ndarray:
@@ -40,8 +82,10 @@ def check_finite(array: np.ndarray, name: str) -> None:
         raise UserError("weight holds NaN or infinity", op=name, hint="check the checkpoint")
 
 
-def is_same_data(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays are the same memory read in the same way (tied weights)."""
+def is_same_data(a: Leaf, b: Leaf) -> bool:
+    """Whether two leaves are the same memory read in the same way (tied weights)."""
+    if isinstance(a, QuantizedTensor) or isinstance(b, QuantizedTensor):
+        return a is b
     return (
         a.size > 1
         and a.shape == b.shape

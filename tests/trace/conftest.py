@@ -15,7 +15,7 @@ from jq.model import Model
 from jq.trace import trace
 
 
-def run_xla(program: Program, leaves: list[Any]) -> list[np.ndarray]:
+def _run_xla(program: Program, leaves: list[Any]) -> list[np.ndarray]:
     """Flat outputs of a program for flat inputs."""
     device = jax.devices("cpu")[0]
     compiled = device.client.compile_and_load(
@@ -28,12 +28,17 @@ def run_xla(program: Program, leaves: list[Any]) -> list[np.ndarray]:
 
 
 @pytest.fixture
+def run_xla() -> Callable[[Program, list[Any]], list[np.ndarray]]:
+    return _run_xla
+
+
+@pytest.fixture
 def check() -> Callable[..., Program]:
     """Traces a model, runs it on its example inputs and compares with `jax.jit(fn)`."""
 
     def check_model(fn: Any, params: Any, *inputs: Any, **fields: Any) -> Program:
         program = trace(Model(fn, params, inputs, **fields))
-        got = run_xla(program, jax.tree.leaves(inputs))
+        got = _run_xla(program, jax.tree.leaves(inputs))
         result = jax.tree.unflatten(program.out_tree, got)
         expected = jax.jit(fn)(params, *inputs)
         assert jax.tree.structure(result) == jax.tree.structure(expected)

@@ -1,0 +1,39 @@
+"""A float weight that is held as the parts of a number format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from jaxlib.mlir import ir
+
+from jq.formats import Encoding
+from jq.ir.context import context
+from jq.ir.markers import dequantize
+from jq.ir.program import Program
+from jq.ir.types import dtype_of
+
+
+def store_weight(
+    program: Program, name: str, enc: Encoding, arrays: Mapping[str, np.ndarray]
+) -> None:
+    """Replaces the uses of one float weight by a dequantize of its parts.
+
+    The parts become the weights `name:part`; the float weight itself is left without uses.
+    """
+    weight = program.weight(name)
+    parts = {k: program.add_weight(f"{name}:{k}", v) for k, v in arrays.items()}
+    with context(), ir.InsertionPoint.at_block_begin(program.body), ir.Location.name(name):
+        value = dequantize(program, enc, parts, dtype_of(weight), tensor=name)
+    weight.replace_all_uses_with(value)
+    program.encodings[name] = {
+        "format": enc.format,
+        "shape": list(enc.shape),
+        "block": list(enc.block),
+        "scheme": enc.scheme,
+        "scale_type": enc.scale_type,
+        "options": dict(enc.options),
+        "granularity": enc.granularity,
+        "parts": {k: {"dtype": v.dtype.name, "shape": list(v.shape)} for k, v in arrays.items()},
+        "float_dtype": dtype_of(weight).name,
+    }

@@ -1,0 +1,136 @@
+"""What a user names on the command line: a model in Python, or a file."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from jq.errors import JqError, UserError
+from jq.model import Model
+
+FILES = (".mlir", ".mlirbc", ".jaxexport")
+_USAGE = f"give package.module:name, path/to/file.py:name, or a file ({', '.join(FILES)})"
+
+_MISSING = object()
+
+
+def load_model(spec: str) -> Model | Path:
+    """The model that `spec` names.
+
+    Args:
+        spec: `package.module:name` or `path/to/file.py:name`, where name is a `jq.Model` or a
+            function of no arguments that returns one; or the path of a `.mlir`, `.mlirbc` or
+            `.jaxexport` file, which is given back for `trace`.
+    """
+    if Path(spec).suffix in FILES:
+        if not Path(spec).is_file():
+            raise UserError("no such file", location=spec)
+        return Path(spec)
+    source, _, name = spec.rpartition(":")
+    if not source or not name:
+        raise UserError(f"{spec!r} names no model", hint=_USAGE)
+    module = _from_file(Path(source)) if source.endswith(".py") else _from_package(source)
+    return _model(_attribute(module, name, source), spec)
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UserError("no such file", location=str(path))
+    path = path.resolve()
+    _importable(path.parent)  # as `python path/to/file.py` does it
+    found = importlib.util.spec_from_file_location(path.stem, path)
+    assert found is not None  # true of every path that ends in .py
+    assert found.loader is not None
+    module, run = importlib.util.module_from_spec(found), found.loader.exec_module
+    sys.modules.setdefault(path.stem, module)  # pickling and dataclasses look it up
+    _guard(lambda: run(module), str(path), "cannot import")
+    return module
+
+
+def _from_package(name: str) -> ModuleType:
+    _importable(Path.cwd())
+    try:
+        exists = importlib.util.find_spec(name) is not None
+    except (ModuleNotFoundError, ValueError):
+        exists = False
+    if not exists:
+        raise UserError(f"no module named {name!r}", hint=_USAGE)
+    module: ModuleType = _guard(lambda: importlib.import_module(name), name, "cannot import")
+    return module
+
+
+def _importable(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _guard(action: Any, where: str, what: str) -> Any:
+    """Runs the user's code; what it raises becomes one line with the place in that code."""
+    try:
+        return action()
+    except JqError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UserError(
+            f"{what}: {type(error).__name__}: {_first_line(error)}", location=_place(error, where)
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return error.msg
+    return next(iter(str(error).splitlines()), "no message")
+
+
+def _place(error: BaseException, where: str) -> str:
+    """File and line: of a syntax error, else the last frame in the file that the user named."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+    named = [f for f in frames if f.filename == where] or [
+        f for f in frames if f.filename != __file__
+    ]
+    return f"{named[-1].filename}:{named[-1].lineno}" if named else where
+
+
+def _attribute(module: ModuleType, name: str, source: str) -> Any:
+    value: Any = module
+    for part in name.split("."):
+        # The attribute may be computed, as the built-in models are.
+        value = _guard(partial(getattr, value, part, _MISSING), source, f"{name} failed")
+        if value is _MISSING:
+            there = ", ".join(_candidates(module)) or "none"
+            raise UserError(f"no {name!r} in {source}", hint=f"models and functions there: {there}")
+    return value
+
+
+def _candidates(module: ModuleType) -> list[str]:
+    """Names in a module that could be meant: models, and functions defined there.
+
+    `dir` alone is asked where a module computes its attributes: that may build a model.
+    """
+    if type(module) is not ModuleType or hasattr(module, "__getattr__"):
+        return [n for n in dir(module) if not n.startswith("_")]
+    return [
+        n
+        for n, v in vars(module).items()
+        if isinstance(v, Model)
+        or (callable(v) and getattr(v, "__module__", None) == module.__name__)
+    ]
+
+
+def _model(value: Any, spec: str) -> Model:
+    if callable(value) and not isinstance(value, Model):
+        value = _guard(value, spec, f"{spec} failed")
+    if not isinstance(value, Model):
+        raise UserError(
+            f"{spec} is a {type(value).__name__}, not a jq.Model",
+            hint="return jq.Model(fn, params, example_inputs)",
+        )
+    return value
