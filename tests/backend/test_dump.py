@@ -228,6 +228,36 @@ def test_dot_instructions_are_known() -> None:
     assert read_dump(text).kernels[0].products == (Product(*I8),)
 
 
+def rows(body: str) -> Dump:
+    """A sum along rows of two i8 matrices; `body` ends in `%r`, what is added up."""
+    return read_dump(f"""
+    #map = affine_map<(d0, d1) -> (d0, d1)>
+    #row = affine_map<(d0, d1) -> (d0)>
+    func.func @f(%x: tensor<4x8xi8>, %y: tensor<4x8xi8>, %s: tensor<4xi32>) -> tensor<4xi32> {{
+      %0 = linalg.generic {{indexing_maps = [#map, #map, #row],
+        iterator_types = ["parallel", "reduction"]}}
+        ins(%x, %y : tensor<4x8xi8>, tensor<4x8xi8>) outs(%s : tensor<4xi32>) {{
+      ^bb0(%a: i8, %b: i8, %acc: i32):
+        %u = arith.extui %a : i8 to i32
+        %v = arith.extsi %b : i8 to i32
+        {body}
+        %n = arith.addi %r, %acc : i32
+        linalg.yield %n : i32
+      }} -> tensor<4xi32>
+      return %0 : tensor<4xi32>
+    }}""")
+
+
+def test_bodies_of_reductions() -> None:
+    assert types(rows("%r = arith.muli %u, %v : i32"), "") == []  # it has no name
+    (unsigned,) = rows("%r = arith.muli %u, %v : i32").contractions
+    assert (unsigned.lhs, unsigned.rhs, unsigned.acc) == I8
+    assert rows("%r = arith.muli %u, %u : i32").contractions == ()  # a sum of squares
+    assert rows("%r = arith.subi %u, %v : i32").contractions == ()
+    centred = "%c = arith.subi %u, %v : i32\n %r = arith.muli %c, %v : i32"
+    assert [(c.lhs, c.rhs) for c in rows(centred).contractions] == [("i32", "i8")]
+
+
 def test_foreign_text_is_refused() -> None:
     with pytest.raises(UserError, match=r"program\.mlir"):
         read_dump("this is no module")

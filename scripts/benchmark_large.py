@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Compiles a stack of MLP layers with a billion parameters: how long, and how much memory.
+
+    scripts/benchmark_large.py [--parameters 1e9] [--pipeline int8-weight-only] [-o FILE.json]
+
+The compile runs in a child process whose peak memory, and that of iree-compile below it, is
+measured. The compiled model is run once and compared with NumPy, so that speed is not bought
+with a wrong program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+WIDTH = 4096
+
+
+def parameters(layers: int) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    scale = np.float32(1.5 / WIDTH**0.5)
+    return {
+        f"layer{i}": {
+            "kernel": rng.standard_normal((WIDTH, WIDTH), np.float32) * scale,
+            "bias": rng.standard_normal(WIDTH, np.float32) * np.float32(0.01),
+        }
+        for i in range(layers)
+    }
+
+
+def float_result(params: dict[str, Any], x: np.ndarray) -> np.ndarray:
+    for layer in params.values():
+        x = np.maximum(x @ layer["kernel"] + layer["bias"], 0)
+    return x
+
+
+def work(layers: int, pipeline: str, pipe: Any) -> None:
+    """In the child: builds the model, compiles, saves, loads, runs."""
+    import jax.numpy as jnp
+
+    import jq
+
+    def fn(params: Any, x: Any) -> Any:
+        for layer in params.values():
+            x = jnp.maximum(x @ layer["kernel"] + layer["bias"], 0)
+        return x
+
+    params = parameters(layers)
+    x = np.random.default_rng(1).standard_normal((1, WIDTH), np.float32)
+    count = sum(a.size for layer in params.values() for a in layer.values())
+    pipe.send({"parameters": count})
+    start = time.perf_counter()
+    compiled = jq.compile(jq.Model(fn, params, (x,), name="large"), pipeline)
+    compiled_at = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="jaxq-") as folder:
+        compiled.save(Path(folder) / "large")
+        saved_at = time.perf_counter()
+        y = np.asarray(jq.load(Path(folder) / "large")(x))
+        stored = sum(f.stat().st_size for f in (Path(folder) / "large").iterdir())
+    reference = float_result(params, x)
+    cosine = float((y * reference).sum() / np.linalg.norm(y) / np.linalg.norm(reference))
+    pipe.send(
+        {
+            "compile_seconds": compiled_at - start,
+            "save_seconds": saved_at - compiled_at,
+            "artifact_bytes": stored,
+            "stages": dict(compiled.seconds),
+            "cosine": cosine,
+        }
+    )
+
+
+def resident(pid: int) -> int:
+    """Resident bytes of a process and all below it."""
+    total = 0
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        total += next(int(x.split()[1]) * 1024 for x in lines if x.startswith("Pss:"))
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                total += resident(int(child))
+    except (OSError, StopIteration):
+        pass  # it has just ended
+    return total
+
+
+class Watch(threading.Thread):
+    """Samples the memory of a tree of processes ten times a second; shared pages count once."""
+
+    def __init__(self, pid: int):
+        super().__init__(daemon=True)
+        self.pid, self.peak, self.stop = pid, 0, threading.Event()
+
+    def run(self) -> None:
+        while not self.stop.wait(0.1):
+            self.peak = max(self.peak, resident(self.pid))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parameters", type=float, default=1e9)
+    parser.add_argument("--pipeline", default="int8-weight-only")
+    parser.add_argument("-o", "--output", type=Path, help="write the figures there as JSON")
+    args = parser.parse_args()
+    layers = max(1, round(args.parameters / WIDTH**2))
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=work, args=(layers, args.pipeline, theirs))
+    start = time.perf_counter()
+    child.start()
+    theirs.close()
+    assert child.pid is not None
+    watch = Watch(child.pid)
+    watch.start()
+    figures: dict[str, Any] = {"layers": layers, "pipeline": args.pipeline}
+    try:
+        figures |= ours.recv()
+        figures |= ours.recv()
+    except EOFError:
+        child.join()
+        raise SystemExit(f"the child ended with code {child.exitcode}") from None
+    child.join()
+    watch.stop.set()
+    figures |= {"total_seconds": time.perf_counter() - start, "peak_bytes": watch.peak}
+    text = json.dumps(figures, indent=1)
+    print(text)
+    if args.output:
+        args.output.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
