@@ -196,5 +196,21 @@ def test_weights_that_stay_float_are_listed() -> None:
 def test_names_of_shared_and_repeated_parts() -> None:
     repeated = [const("l1/w:codes#2", (64, 32), "i8"), const("l1/w:scale", (1, 32), "f32")]
     assert run(repeated).verified
-    longer = [const("l1/w2:codes", (64, 32), "i8")]
-    assert not run(longer).verified
+    longer = [*STORED, const("l1/w2:codes", (64, 32), "i8")]
+    assert run(longer).weights[0].stored_bytes == 64 * 32 + 128
+    assert run(longer).other_constant_bytes == 64 * 32
+
+
+def test_small_parts_that_lost_their_name_are_found_by_type_and_size() -> None:
+    def nameless(count: int, dtype: str) -> StoredConstant:
+        return StoredConstant("", (count,), dtype, stored_bytes((count,), dtype))
+
+    others = [nameless(32, "f32"), nameless(32, "f32"), nameless(31, "f32"), nameless(32, "i32")]
+    audit = run([STORED[0], *others])
+    assert audit.verified
+    assert audit.weights[0].stored_bytes == 64 * 32 + 32 * 4
+    assert audit.other_constant_bytes == 4 * (32 + 31 + 32)
+
+
+def test_codes_without_a_name_count_too() -> None:
+    assert run([StoredConstant("", (64, 32), "i8", 2048), STORED[1]]).verified

@@ -48,6 +48,7 @@ def audit_program(
         module_bytes=module_bytes,
         parameter_bytes=parameter_bytes,
         float_parameter_bytes=int(whole),
+        other_constant_bytes=claims.other_bytes,
         verified=not claims.false,
         warnings=(*claims.false, *claims.notes),
     )

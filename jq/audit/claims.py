@@ -13,7 +13,15 @@ from jq.backend.dump import Contraction, Dump
 from jq.backend.stored import StoredConstant, bit_width
 
 UNSEEN = "?"  # the type of a contraction that the dump does not show
-_MLIR = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64", "int32": "i32"}
+_MLIR = {
+    "bool": "i1",
+    "bfloat16": "bf16",
+    "complex64": "complex<f32>",
+    "complex128": "complex<f64>",
+    **{f"float{n}": f"f{n}" for n in (16, 32, 64)},
+    **{f"int{n}": f"i{n}" for n in (8, 16, 32, 64)},
+    **{f"uint{n}": f"i{n}" for n in (8, 16, 32, 64)},
+}
 
 
 @dataclass
@@ -25,20 +33,24 @@ class Claims:
     false: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     float_ops: list[FloatUse] = field(default_factory=list)
+    other_bytes: int = 0
 
     def weights(self) -> tuple[StoredWeight, ...]:
         encodings = self.manifest.get("encodings", {})
         plain = self.manifest.get("weights", {})
         names = [*encodings, *(n for n in plain if n not in encodings)]
-        stored = by_owner(self.dump.constants, names)
-        derived = by_owner(self.dump.derived, names)
+        stored = Owners.of(self.dump.constants, names)
+        derived = Owners.of(self.dump.derived, names).named
         rows = []
         for name in names:
             if name in encodings:
-                row = self._encoded(name, encodings[name], stored[name], derived[name])
+                claim = encodings[name]
+                found = stored.parts(name, claim["parts"])
+                row = self._encoded(name, claim, found, derived[name])
             else:
-                row = _plain(name, plain[name], stored[name])
+                row = _plain(name, plain[name], stored.parts(name, {"": plain[name]}))
             rows.append(row)
+        self.other_bytes = sum(c.bytes for c in stored.nameless)
         return tuple(rows)
 
     def _encoded(
@@ -124,20 +136,50 @@ class Claims:
         return largest.lhs, largest.rhs, largest.acc
 
 
-def by_owner(
-    constants: Sequence[StoredConstant], names: Sequence[str]
-) -> dict[str, list[StoredConstant]]:
-    """Constants per weight: `path`, `path:part`, and either with a `#2` behind it."""
-    known, found = set(names), defaultdict(list)
-    for constant in constants:
-        for name in (*constant.names, constant.name):
-            plain = name.rpartition("#")[0] or name
-            options = (name, name.rpartition(":")[0], plain, plain.rpartition(":")[0])
-            owner = next((o for o in options if o in known), None)
-            if owner is not None:
-                found[owner].append(constant)
-                break
-    return found
+@dataclass
+class Owners:
+    """The constants of each weight: `path`, `path:part`, and either with a `#2` behind it.
+
+    IREE forgets the name of a small constant when it folds a reshape into it. Such a constant
+    counts for a weight that misses a part of that type and number of elements.
+    """
+
+    known: frozenset[str]
+    named: dict[str, list[StoredConstant]] = field(default_factory=lambda: defaultdict(list))
+    nameless: list[StoredConstant] = field(default_factory=list)
+
+    @staticmethod
+    def of(constants: Sequence[StoredConstant], known: Sequence[str]) -> Owners:
+        owners = Owners(frozenset(known))
+        for constant in constants:
+            owner = next(filter(None, map(owners._owner, (*constant.names, constant.name))), None)
+            (owners.named[owner] if owner else owners.nameless).append(constant)
+        return owners
+
+    def _owner(self, name: str) -> str | None:
+        plain = name.rpartition("#")[0] or name
+        options = (name, name.rpartition(":")[0], plain, plain.rpartition(":")[0])
+        return next((o for o in options if o in self.known), None)
+
+    def parts(self, name: str, parts: Mapping[str, Mapping[str, Any]]) -> list[StoredConstant]:
+        """What is stored of a weight that should have `parts`."""
+        found = list(self.named[name])
+        held = [_signature(c.dtype, c.shape) for c in found]
+        for part in parts.values():
+            wanted = _signature(mlir_name(part["dtype"]), part["shape"])
+            if wanted in held:
+                held.remove(wanted)
+                continue
+            for constant in self.nameless:
+                if _signature(constant.dtype, constant.shape) == wanted:
+                    self.nameless.remove(constant)
+                    found.append(constant)
+                    break
+        return found
+
+
+def _signature(dtype: str, shape: Sequence[int]) -> tuple[str, int]:
+    return dtype, math.prod(shape)
 
 
 def _plain(name: str, spec: Mapping[str, Any], found: Sequence[StoredConstant]) -> StoredWeight:

@@ -59,7 +59,7 @@ class Audit:
     """What `jaxq inspect` shows.
 
     `verified` is true when the program shows all that the manifest claims; `warnings` say
-    what it does not show, and what costs memory.
+    what it does not show, and what costs memory. `other_constant_bytes` belong to no weight.
     """
 
     weights: tuple[StoredWeight, ...]
@@ -68,6 +68,7 @@ class Audit:
     module_bytes: int
     parameter_bytes: int
     float_parameter_bytes: int
+    other_constant_bytes: int = 0
     verified: bool = True
     warnings: tuple[str, ...] = ()
 
@@ -86,12 +87,14 @@ class Audit:
             "module_bytes": self.module_bytes,
             "parameter_bytes": self.parameter_bytes,
             "float_parameter_bytes": self.float_parameter_bytes,
+            "other_constant_bytes": self.other_constant_bytes,
             "verified": self.verified,
             "warnings": list(self.warnings),
         }
 
     def tables(self) -> list[Table]:
-        return [_weight_table(self), _contraction_table(self), _float_table(self)]
+        tables = [_weight_table(self), _contraction_table(self), _float_table(self)]
+        return [t for t in tables if t.row_count]
 
     def summary(self) -> str:
         integer = sum(c.lhs == c.rhs == "i8" and c.acc == "i32" for c in self.contractions)
