@@ -15,6 +15,9 @@ from jq.kernels.gemm import Gemm
 from jq.kernels.isa import ISAS, Isa, available, detect, get_isa
 from jq.kernels.kernel import ATTRIBUTE, Kernel
 from jq.kernels.link import link
+from jq.kernels.normalize import Normalize
+from jq.kernels.quantization import RowQuantization
+from jq.kernels.quantize_rows import QuantizeRows
 from jq.kernels.tensor import TensorType
 
 __all__ = [
@@ -27,9 +30,12 @@ __all__ = [
     "Gemm",
     "Isa",
     "Kernel",
+    "Normalize",
     "Quantize",
+    "QuantizeRows",
     "QuantizedResidual",
     "Residual",
+    "RowQuantization",
     "Silu",
     "Step",
     "TensorType",

@@ -254,6 +254,14 @@ class Builder:
     def concat(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.shuffle(a, b, list(range(lanes_of(a) + lanes_of(b))))
 
+    def keep(self, value: ir.Value, valid: int | None) -> ir.Value:
+        """The first `valid` lanes (None: all), zero in the others."""
+        lanes = lanes_of(value)
+        if valid is None or valid >= lanes:
+            return value
+        zero = self.constant(value.type, 0)
+        return self.shuffle(value, zero, [i if i < valid else lanes for i in range(lanes)])
+
     def bitcast(self, value: ir.Value, kind: ir.VectorType) -> ir.Value:
         return value if value.type == kind else vector.BitCastOp(kind, value).result
 

@@ -18,7 +18,14 @@ from iree.compiler import ir
 
 from jq.errors import InternalError
 from jq.kernels.builder import Builder, lanes_of
-from jq.kernels.functions import gelu, gelu_reference, round_to_i8, silu, silu_reference
+from jq.kernels.functions import (
+    gelu,
+    gelu_reference,
+    quotient,
+    round_to_i8,
+    silu,
+    silu_reference,
+)
 
 COLUMN, ROW, ELEMENT, SCALAR = "column", "row", "element", "scalar"
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -207,7 +214,7 @@ class Quantize(Step):
         return ((SCALAR, "f32"),) if self.divide else ()
 
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
-        value = b.div(y, operands[0]) if self.divide else y
+        value = quotient(b, y, operands[0]) if self.divide else y
         shift = 128 if self.unsigned else 0
         return round_to_i8(b, value, self.zero_point, self.low, self.high, shift)
 

@@ -12,23 +12,55 @@ from jq.kernels.builder import Builder, lanes_of
 
 # Adding 1.5 * 2^23 rounds a float below 2^22 to an integer, half to even, into its low bits.
 MAGIC = 12582912.0
+MAGIC_BITS = 0x4B400000
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def rounded_bits(b: Builder, y: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
+    """`MAGIC_BITS + round_half_even(y)` as i32, y bounded by whole numbers; NaN counts as 0.
+
+    Bounding first gives the same integers, and keeps the sum exact.
+    """
+    bounded = b.min(b.max(b.zero_if_nan(y), low), high)
+    return b.reinterpret(b.add(bounded, b.f32(MAGIC, lanes_of(y))), "i32")
 
 
 def round_to_i8(
     b: Builder, y: ir.Value, zero_point: int, low: int, high: int, shift: int = 0
 ) -> ir.Value:
-    """`saturate(round_half_even(y) + zero_point) + shift` as i8 bits.
+    """`saturate(round_half_even(y) + zero_point) + shift` as i8 bits; NaN counts as 0.
 
-    Bounds are integers, so clamping first gives the same codes, and the sum stays exact. The
-    zero point is added in integers. NaN counts as 0.
+    The zero point is added in integers; the low byte of `MAGIC_BITS` is 0.
     """
     lanes = lanes_of(y)
-    bounded = b.clamp(b.zero_if_nan(y), low - zero_point, high - zero_point)
-    bits = b.reinterpret(b.add(bounded, b.f32(MAGIC, lanes)), "i32")
+    bounds = (b.f32(bound - zero_point, lanes) for bound in (low, high))
+    bits = rounded_bits(b, y, *bounds)
     offset = zero_point + shift
     return b.truncate(b.add(bits, b.i32(offset, lanes)) if offset else bits, "i8")
+
+
+def quotient(b: Builder, y: ir.Value, divisor: ir.Value) -> ir.Value:
+    """`y / divisor`, rounded once, wherever the result is in [2^-20, 2^11]; the same in every lane.
+
+    Below, the result is below 2^-19, above, it is at least 2^11, which suffices in front of a
+    rounding to int8; NaN gives 0. `divisor` is a positive normal number and does not depend on
+    the loop, so that its division is done once:
+    with `divisor = m * 2^e`, m in [1, 2), y is first scaled by 2^-e (exact), then corrected twice
+    by its exact remainder. By Markstein's theorem the second correction is correctly rounded.
+    """
+    lanes = lanes_of(y)
+    bits = b.reinterpret(divisor, "i32")
+    exponent = b.shift_right(bits, 23)
+    power = b.reinterpret(b.shift_left(b.sub(b.i32(254, lanes), exponent), 23), "f32")
+    mantissa = b.mul(divisor, power)
+    reciprocal, negative = b.div(b.f32(1.0, lanes), mantissa), b.sub(b.f32(0.0, lanes), mantissa)
+    scaled = b.clamp(b.zero_if_nan(b.mul(y, power)), -4096.0, 4096.0)
+    result = b.mul(scaled, reciprocal)
+    for _ in range(2):
+        remainder = b.fma(negative, result, scaled)
+        result = b.fma(remainder, reciprocal, result)
+    return result
 
 
 def exp2(b: Builder, x: ir.Value) -> ir.Value:

@@ -1,0 +1,207 @@
+"""LayerNorm and RMSNorm over rows, with the quantization of the result in the same pass.
+
+    for block of rows in workgroups:
+      for row in block:
+        mean                       sum(x) / K                      (LayerNorm)
+        variance                   sum((x - mean)^2) / K
+        y = (x - mean) / sqrt(variance + eps) * gamma + beta       -> stored, range
+        codes of y                 (y is computed again: the same operations, the same bits)
+
+About 12 operations an element, bound by memory. Every sum runs in 4 chains of vectors that are
+joined in a fixed order. With u = 2^-24 the relative error of a sum of squares is below
+(K / (4 lanes) + 8) u; the error of y is that, times 1 + |mean| / sqrt(variance), and a few u.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from iree.compiler import ir
+
+from jq.errors import InternalError
+from jq.kernels.builder import Builder, Index, Tile, vec
+from jq.kernels.kernel import Kernel
+from jq.kernels.quantization import RowParameters, RowQuantization, RowQuantizer
+from jq.kernels.rows import over_row, row_block, row_dispatch
+from jq.kernels.tensor import TensorType
+
+UNROLL = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normalize(Kernel):
+    """f32 [M, K] (, gamma [K]) (, beta [K]) (, scale [1]) -> f32 [M, K] and / or codes of it.
+
+    Attributes:
+        epsilon: added to the variance.
+        center: subtract the mean (LayerNorm); else RMSNorm.
+        gamma, beta: which of the two operands there are.
+        keep: the normalized rows are a result.
+        scheme: their codes are results, as `QuantizeRows` has them; None: they are not.
+    """
+
+    family: ClassVar[str] = "normalize"
+
+    m: int
+    k: int
+    epsilon: float = 1e-5
+    center: bool = True
+    gamma: bool = True
+    beta: bool = True
+    keep: bool = True
+    scheme: RowQuantization | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.m, self.k) < 1:
+            raise InternalError(f"empty matrix {self.label}")
+        if not self.keep and self.scheme is None:
+            raise InternalError("a normalization without a result")
+
+    @property
+    def label(self) -> str:
+        return f"{self.m}x{self.k}"
+
+    @property
+    def operations(self) -> int:
+        return 12 * self.m * self.k
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        vector = TensorType((self.k,), "f32")
+        static = self.scheme is not None and not self.scheme.dynamic
+        return (
+            TensorType((self.m, self.k), "f32"),
+            *([vector] if self.gamma else []),
+            *([vector] if self.beta else []),
+            *([TensorType((1,), "f32")] if static else []),
+        )
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        kinds = [TensorType((self.m, self.k), "f32")] if self.keep else []
+        if self.scheme is not None:
+            kinds.append(TensorType((self.m, self.k), "i8"))
+            kinds += [TensorType(shape, kind) for shape, kind in self.scheme.results(self.m)]
+        return tuple(kinds)
+
+    def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        inputs = list(zip(operands, self.operands, strict=True))
+
+        def body(
+            b: Builder, tensors: Sequence[ir.Value], tiles: Sequence[Tile], row: Index, local: Index
+        ) -> None:
+            _Row(self, b, tensors, row).emit(tiles, local)
+
+        return row_dispatch(inputs, self.results, body, row_block(self.m, self.k))
+
+
+class _Row:
+    """The body of one row."""
+
+    def __init__(
+        self, kernel: Normalize, b: Builder, tensors: Sequence[ir.Value], row: Index
+    ) -> None:
+        self.kernel, self.b, self.row = kernel, b, row
+        self.lanes = kernel.target.lanes
+        self.source, *rest = tensors
+        self.gamma = rest.pop(0) if kernel.gamma else None
+        self.beta = rest.pop(0) if kernel.beta else None
+        self.scale = rest.pop(0) if rest else None
+
+    def emit(self, tiles: Sequence[Tile], local: Index) -> None:
+        b, kernel, lanes = self.b, self.kernel, self.lanes
+        count = b.f32(kernel.k, lanes)
+        zero = b.f32(0.0, lanes)
+        self.mean = b.div(self._sum(self._load), count) if kernel.center else zero
+        variance = b.div(self._sum(self._square), count)
+        root = b.sqrt(b.add(variance, b.f32(kernel.epsilon, lanes)))
+        self.inverse = b.div(b.f32(1.0, lanes), root)
+        parameters = self._range()
+        self._write(tiles, local, parameters)
+
+    # Statistics
+
+    def _sum(self, term: Callable[[Index, int | None], ir.Value]) -> ir.Value:
+        b = self.b
+        states = over_row(
+            b,
+            self.kernel.k,
+            self.lanes,
+            UNROLL,
+            lambda columns, valid, states: [
+                [b.add(state[0], term(column, valid))]
+                for column, state in zip(columns, states, strict=True)
+            ],
+            [b.f32(0.0, self.lanes)],
+        )
+        total = states[0][0]
+        for state in states[1:]:
+            total = b.add(total, state[0])
+        return b.reduce(total, b.add)
+
+    def _load(self, column: Index, valid: int | None) -> ir.Value:
+        return self.b.load(self.source, [self.row, column], vec(self.lanes, "f32"), valid)
+
+    def _square(self, column: Index, valid: int | None) -> ir.Value:
+        centered = self.b.keep(self.b.sub(self._load(column, valid), self.mean), valid)
+        return self.b.mul(centered, centered)
+
+    # Result
+
+    def _normalized(self, column: Index, valid: int | None) -> ir.Value:
+        """One vector of y; the last product and sum are one operation, wherever it is emitted."""
+        b = self.b
+        x = b.sub(self._load(column, valid), self.mean)
+        factor = self.inverse
+        if self.gamma is not None:
+            x, factor = b.mul(x, factor), self._by_column(self.gamma, column, valid)
+        if self.beta is None:
+            return b.mul(x, factor)
+        return b.fma(x, factor, self._by_column(self.beta, column, valid))
+
+    def _by_column(self, source: ir.Value, column: Index, valid: int | None) -> ir.Value:
+        return self.b.load(source, [column], vec(self.lanes, "f32"), valid)
+
+    def _range(self) -> RowParameters | None:
+        scheme = self.kernel.scheme
+        if scheme is None:
+            return None
+        b = self.b
+        self.quantizer = quantizer = RowQuantizer(b, scheme, self.lanes)
+        if self.scale is not None:
+            scale = b.load(self.scale, [0], vec(1, "f32"))
+            return quantizer.given(b.broadcast(scale, self.lanes))
+        states = over_row(
+            b,
+            self.kernel.k,
+            self.lanes,
+            UNROLL,
+            lambda columns, valid, states: [
+                quantizer.include(state, b.keep(self._normalized(column, valid), valid))
+                for column, state in zip(columns, states, strict=True)
+            ],
+            quantizer.start(),
+        )
+        return quantizer.parameters(quantizer.join(states))
+
+    def _write(self, tiles: Sequence[Tile], local: Index, parameters: RowParameters | None) -> None:
+        b, kept = self.b, 1 if self.kernel.keep else 0
+        written = tiles[: kept + (parameters is not None)]
+
+        def write(
+            columns: list[Index], valid: int | None, states: list[list[ir.Value]]
+        ) -> list[list[ir.Value]]:
+            for column in columns:
+                y = self._normalized(column, valid)
+                if self.kernel.keep:
+                    b.store(y, tiles[0], [local, column], valid)
+                if parameters is not None:
+                    codes = self.quantizer.codes(parameters, y)
+                    b.store(codes, tiles[kept], [local, column], valid)
+            return states
+
+        over_row(b, self.kernel.k, self.lanes, UNROLL, write, writes=written)
+        if parameters is not None:
+            self.quantizer.store(parameters, tiles[kept + 1 :], local)

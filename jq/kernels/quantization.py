@@ -1,0 +1,163 @@
+"""How a row of floats becomes int8 codes: the definition of `jq.formats.affine`, vector by vector.
+
+    static      saturate(round_half_even(x / scale) + zero_point)            scale known
+    symmetric   saturate(round_half_even(x * inv)), inv = 127 / max|x|       from the row
+    asymmetric  saturate(round_half_even(x * inv) + zero), inv = 255 / (max - min)
+
+The range includes 0; a row whose scale would be below 2^-126 has scale 1; NaN becomes the code of
+0, and a row that holds one has scale NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from jq.errors import InternalError
+from jq.kernels.builder import Builder, Index, Tile
+from jq.kernels.functions import MAGIC_BITS, quotient, rounded_bits
+
+SMALLEST_NORMAL = 2.0**-126
+STATIC, SYMMETRIC, ASYMMETRIC = "static", "symmetric", "asymmetric"
+
+
+@dataclass(frozen=True)
+class RowQuantization:
+    """Attributes:
+    scheme: `static` (a scale [1] is an operand), `symmetric` or `asymmetric` (per row).
+    zero_point: of the static scheme.
+    narrow: codes in [-127, 127]; the symmetric divisor is then 127, else 127.5.
+    unsigned_zero: the zero point is computed for 0..255 and shifted (`uint8`), which rounds
+        differently from computing it for -128..127 (`int8`).
+    unsigned: codes are stored in their unsigned view (`q + 128`).
+    """
+
+    scheme: str = SYMMETRIC
+    zero_point: int = 0
+    narrow: bool = True
+    unsigned_zero: bool = False
+    unsigned: bool = False
+
+    def __post_init__(self) -> None:
+        if self.scheme not in (STATIC, SYMMETRIC, ASYMMETRIC):
+            raise InternalError(f"unknown quantization scheme {self.scheme!r}")
+
+    @property
+    def dynamic(self) -> bool:
+        return self.scheme != STATIC
+
+    @property
+    def low(self) -> int:
+        return -127 if self.narrow and self.scheme != ASYMMETRIC else -128
+
+    @property
+    def steps(self) -> float:
+        """Codes between the ends of the range that makes the scale."""
+        return 255.0 if self.scheme == ASYMMETRIC else (127.0 if self.narrow else 127.5)
+
+    def results(self, rows: int) -> list[tuple[tuple[int, ...], str]]:
+        """What is stored behind the codes: f32 scales and i32 zero points, [rows]."""
+        scale = [((rows,), "f32")] if self.dynamic else []
+        zero = [((rows,), "i32")] if self.scheme == ASYMMETRIC else []
+        return [*scale, *zero]
+
+
+@dataclass(frozen=True)
+class RowParameters:
+    """Of one row, the same in every lane; `factor` is the scale (static) or its inverse."""
+
+    factor: ir.Value
+    low: ir.Value
+    high: ir.Value
+    offset: ir.Value | None
+    scale: ir.Value | None = None
+    zero: ir.Value | None = None
+
+
+class RowQuantizer:
+    """Emits the range, the parameters and the codes of rows in vectors of `lanes`."""
+
+    def __init__(self, b: Builder, scheme: RowQuantization, lanes: int) -> None:
+        self.b, self.scheme, self.lanes = b, scheme, lanes
+        self.asymmetric = scheme.scheme == ASYMMETRIC
+        self.shift = 128 if scheme.unsigned else 0
+
+    # Range: a state of largest, (smallest,) and a NaN where there was one
+
+    def start(self) -> list[ir.Value]:
+        return [self.b.f32(0.0, self.lanes)] * (3 if self.asymmetric else 2)
+
+    def include(self, state: Sequence[ir.Value], x: ir.Value) -> list[ir.Value]:
+        """The state after the vector `x`."""
+        b, (largest, *smallest, nan) = self.b, state
+        largest = b.max(x if self.asymmetric else b.abs(x), largest)
+        smallest = [b.min(x, s) for s in smallest]
+        return [largest, *smallest, b.select_equal(x, x, nan, x)]
+
+    def join(self, states: Sequence[Sequence[ir.Value]]) -> list[ir.Value]:
+        """One state of several."""
+        combine = [self.b.max, *([self.b.min] if self.asymmetric else []), self.b.add]
+        joined = list(states[0])
+        for state in states[1:]:
+            joined = [how(x, y) for how, x, y in zip(combine, joined, state, strict=True)]
+        return joined
+
+    def parameters(self, state: Sequence[ir.Value]) -> RowParameters:
+        """Of a row, from its whole range."""
+        b, lanes = self.b, self.lanes
+        combine = [b.max, *([b.min] if self.asymmetric else []), b.add]
+        largest, *smallest, nan = (b.reduce(v, how) for v, how in zip(state, combine, strict=True))
+        extent = b.sub(largest, smallest[0]) if smallest else largest
+        extent = b.add(extent, nan)
+        tiny, one = b.f32(self.scheme.steps * SMALLEST_NORMAL, lanes), b.f32(1.0, lanes)
+        bounded = b.max(tiny, extent)  # NaN stays NaN
+        divisor = b.select_equal(bounded, tiny, one, b.f32(self.scheme.steps, lanes))
+        extent = b.select_equal(bounded, tiny, one, extent)
+        scale, inverse = b.div(extent, divisor), b.div(divisor, extent)
+        if not smallest:
+            return self._fixed(inverse, 0, scale)
+        zero = self._zero_point(smallest[0], scale)
+        as_float = b.to_f32(zero)
+        return RowParameters(
+            inverse,
+            b.sub(b.f32(-128, lanes), as_float),
+            b.sub(b.f32(127, lanes), as_float),
+            b.add(zero, b.i32(self.shift, lanes)) if self.shift else zero,
+            scale,
+            zero,
+        )
+
+    def given(self, scale: ir.Value) -> RowParameters:
+        """Of every row, in the static scheme."""
+        return self._fixed(scale, self.scheme.zero_point, None)
+
+    def _fixed(self, factor: ir.Value, zero_point: int, scale: ir.Value | None) -> RowParameters:
+        b, lanes = self.b, self.lanes
+        low, high = (b.f32(v - zero_point, lanes) for v in (self.scheme.low, 127))
+        offset = zero_point + self.shift
+        return RowParameters(factor, low, high, b.i32(offset, lanes) if offset else None, scale)
+
+    def _zero_point(self, smallest: ir.Value, scale: ir.Value) -> ir.Value:
+        """`round(saturate(qmin - smallest / scale))`, signed i32."""
+        b, lanes = self.b, self.lanes
+        base = 0 if self.scheme.unsigned_zero else -128
+        x = b.sub(b.f32(base, lanes), b.div(smallest, scale))
+        bits = rounded_bits(b, x, b.f32(base, lanes), b.f32(base + 255, lanes))
+        return b.sub(bits, b.i32(MAGIC_BITS + base + 128, lanes))
+
+    # Codes
+
+    def codes(self, row: RowParameters, x: ir.Value) -> ir.Value:
+        """i8 codes of the vector `x`."""
+        b = self.b
+        steps = b.mul(x, row.factor) if self.scheme.dynamic else quotient(b, x, row.factor)
+        bits = rounded_bits(b, steps, row.low, row.high)
+        return b.truncate(b.add(bits, row.offset) if row.offset else bits, "i8")
+
+    def store(self, row: RowParameters, tiles: Sequence[Tile], at: Index) -> None:
+        """Scale and zero point of a row, where the scheme has them, to [rows] tiles."""
+        values = [v for v in (row.scale, row.zero) if v is not None]
+        for value, tile in zip(values, tiles, strict=True):
+            self.b.store(value, tile, [at], 1)

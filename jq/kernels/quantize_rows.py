@@ -1,0 +1,110 @@
+"""Rows of floats to int8 codes, with a given scale or one per row from the row itself.
+
+    for block of rows in workgroups:
+      for row in block:
+        range of the row             (dynamic: one pass, 4 vectors at a time)
+        scale, inverse, zero point   (a division each)
+        codes of the row             (a second pass, from cache)
+
+About 4 operations an element for the range and 5 for the code; bound by memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from iree.compiler import ir
+
+from jq.errors import InternalError
+from jq.kernels.builder import Builder, Index, Tile, vec
+from jq.kernels.kernel import Kernel
+from jq.kernels.quantization import RowQuantization, RowQuantizer
+from jq.kernels.rows import over_row, row_block, row_dispatch
+from jq.kernels.tensor import TensorType
+
+UNROLL = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizeRows(Kernel):
+    """f32 [M, K] -> i8 [M, K] (, f32 scale [M]) (, i32 zero point [M]).
+
+    The static scheme has one more operand, its scale f32 [1], a positive normal number.
+    """
+
+    family: ClassVar[str] = "quantize_rows"
+
+    m: int
+    k: int
+    scheme: RowQuantization = field(default_factory=RowQuantization)
+
+    def __post_init__(self) -> None:
+        if min(self.m, self.k) < 1:
+            raise InternalError(f"empty matrix {self.label}")
+
+    @property
+    def label(self) -> str:
+        return f"{self.m}x{self.k}"
+
+    @property
+    def operations(self) -> int:
+        return (9 if self.scheme.dynamic else 8) * self.m * self.k
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        scale = [] if self.scheme.dynamic else [TensorType((1,), "f32")]
+        return (TensorType((self.m, self.k), "f32"), *scale)
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        behind = [TensorType(shape, kind) for shape, kind in self.scheme.results(self.m)]
+        return (TensorType((self.m, self.k), "i8"), *behind)
+
+    def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        inputs = list(zip(operands, self.operands, strict=True))
+        return row_dispatch(inputs, self.results, self._row, row_block(self.m, self.k))
+
+    def _row(
+        self,
+        b: Builder,
+        tensors: Sequence[ir.Value],
+        tiles: Sequence[Tile],
+        row: Index,
+        local: Index,
+    ) -> None:
+        lanes = self.target.lanes
+        quantizer = RowQuantizer(b, self.scheme, lanes)
+        source, *rest = tensors
+
+        def load(column: Index, valid: int | None) -> ir.Value:
+            return b.load(source, [row, column], vec(lanes, "f32"), valid)
+
+        if self.scheme.dynamic:
+            states = over_row(
+                b,
+                self.k,
+                lanes,
+                UNROLL,
+                lambda columns, valid, states: [
+                    quantizer.include(state, load(column, valid))
+                    for column, state in zip(columns, states, strict=True)
+                ],
+                quantizer.start(),
+            )
+            parameters = quantizer.parameters(quantizer.join(states))
+        else:
+            scale = b.broadcast(b.load(rest[0], [0], vec(1, "f32")), lanes)
+            parameters = quantizer.given(scale)
+
+        def write(
+            columns: list[Index], valid: int | None, states: list[list[ir.Value]]
+        ) -> list[list[ir.Value]]:
+            for column in columns:
+                codes = quantizer.codes(parameters, load(column, valid))
+                b.store(codes, tiles[0], [local, column], valid)
+            return states
+
+        over_row(b, self.k, lanes, UNROLL, write, writes=tiles[:1])
+        quantizer.store(parameters, tiles[1:], local)

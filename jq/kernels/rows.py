@@ -1,0 +1,88 @@
+"""What kernels over the rows of a matrix share: rows cut into blocks, and a row into vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from iree.compiler import ir
+
+from jq.kernels.builder import Builder, Index, Output, Tile, dispatch
+from jq.kernels.tensor import TensorType
+
+BLOCKS = 16  # workgroups at most
+MIN_ELEMENTS = 1 << 14  # less is not worth a workgroup of its own
+
+
+def row_block(rows: int, columns: int) -> int:
+    """Rows of a workgroup."""
+    blocks = min(BLOCKS, rows, max(1, rows * columns // MIN_ELEMENTS))
+    return math.ceil(rows / blocks)
+
+
+def row_dispatch(
+    operands: Sequence[tuple[ir.Value, TensorType]],
+    results: Sequence[TensorType],
+    body: Callable[[Builder, Sequence[ir.Value], Sequence[Tile], Index, Index], None],
+    block: int,
+) -> list[ir.Value]:
+    """A dispatch whose results have the rows as first axis.
+
+    `body(builder, tensors, tiles, row, local)` emits the work of one row: `row` counts from the
+    start of the operands, `local` from that of the tiles. The last block ends at the last row:
+    rows that two blocks share are computed twice, with the same bits.
+    """
+    rows = results[0].shape[0]
+
+    def first(b: Builder, ids: Sequence[Index]) -> Index:
+        return b.at_most(b.scaled(ids[0], block), rows - block)
+
+    def output(kind: TensorType) -> Output:
+        rest = kind.shape[1:]
+        return Output(kind, (block, *rest), lambda b, ids: [first(b, ids), *([0] * len(rest))])
+
+    def workgroup(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+    ) -> None:
+        start = first(b, ids)
+        with b.loop(0, block, writes=tiles) as loop:
+            body(b, tensors, tiles, b.offset(start, loop.index), loop.index)
+
+    return dispatch(
+        operands, [output(kind) for kind in results], [math.ceil(rows / block)], workgroup
+    )
+
+
+def over_row(
+    b: Builder,
+    columns: int,
+    lanes: int,
+    unroll: int,
+    body: Callable[[list[Index], int | None, list[list[ir.Value]]], list[list[ir.Value]]],
+    carry: Sequence[ir.Value] = (),
+    writes: Sequence[Tile] = (),
+) -> list[list[ir.Value]]:
+    """Runs `body(columns, valid, states)` over a row, `unroll` vectors at a time.
+
+    Every vector of a chunk has its own state (a copy of `carry` to begin with), so that chains of
+    dependent operations overlap. `valid` is None but for the last, partial vector. Returns the
+    states, to be joined.
+    """
+    states = [list(carry) for _ in range(unroll)]
+    width = unroll * lanes
+    whole = columns // width * width
+    if whole:
+        flat = [v for state in states for v in state]
+        with b.loop(0, whole, width, carry=flat, writes=writes) as loop:
+            at = [b.offset(loop.index, u * lanes) for u in range(unroll)]
+            loop.carried = [v for s in body(at, None, _split(loop.carried, unroll)) for v in s]
+        states = _split(loop.carried, unroll)
+    for column in range(whole, columns, lanes):
+        valid = columns - column if columns - column < lanes else None
+        states[:1] = body([column], valid, states[:1])
+    return states
+
+
+def _split(values: Sequence[ir.Value], parts: int) -> list[list[ir.Value]]:
+    size = len(values) // parts
+    return [list(values[i * size : (i + 1) * size]) for i in range(parts)]

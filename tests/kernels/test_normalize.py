@@ -1,0 +1,78 @@
+"""Normalized rows against double precision, their codes against the formats, bit for bit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from jq.kernels import Normalize
+from tests.kernels.harness import Runner
+from tests.kernels.strategies import HERE, sizes
+from tests.kernels.test_quantize_rows import FLIP, expected, schemes
+
+kernels = st.builds(
+    Normalize,
+    isa=st.sampled_from(HERE),
+    m=sizes,
+    k=sizes,
+    epsilon=st.sampled_from([1e-5, 1e-12]),
+    center=st.booleans(),
+    gamma=st.booleans(),
+    beta=st.booleans(),
+    keep=st.just(True),
+    scheme=st.one_of(st.none(), schemes),
+)
+
+
+def reference(kernel: Normalize, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> tuple:
+    """y in double precision, and the bound of its error that the kernel states."""
+    wide = x.astype(np.float64)
+    mean = wide.mean(1, keepdims=True) if kernel.center else np.zeros((kernel.m, 1))
+    variance = np.square(wide - mean).mean(1, keepdims=True)
+    root = np.sqrt(variance + kernel.epsilon)
+    y = (wide - mean) / root * gamma + beta
+    unit = 2.0**-24
+    spread = (np.abs(wide).max(1, keepdims=True) + np.abs(mean)) / root
+    sums = (kernel.k / (4 * kernel.target.lanes) + 12) * unit
+    bound = sums * (2 + np.abs(mean) / root) * (1 + spread) * np.abs(gamma) + 4 * unit * np.abs(y)
+    return y, bound + 4 * unit * np.abs(beta)
+
+
+@given(st.lists(kernels, min_size=14, max_size=14), st.integers(0, 2**32))
+@settings(
+    max_examples=2,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_shape(drawn: list[Normalize], seed: int) -> None:
+    """Also without the float result: the codes are the same."""
+    codes_only = [dataclasses.replace(k, keep=False) for k in drawn if k.scheme is not None]
+    runner = Runner([*drawn, *codes_only])
+    rng = np.random.default_rng(seed)
+    for i, kernel in enumerate(drawn):
+        x = (rng.standard_normal((kernel.m, kernel.k)) + rng.standard_normal()).astype(np.float32)
+        gamma, beta = rng.standard_normal((2, kernel.k)).astype(np.float32)
+        scale = np.array([0.013], np.float32)
+        static = kernel.scheme is not None and not kernel.scheme.dynamic
+        operands = [x, *([gamma] * kernel.gamma), *([beta] * kernel.beta), *([scale] * static)]
+        y, *parts = runner.run(i, *operands)
+        one, zero = np.ones_like(gamma), np.zeros_like(beta)
+        exact, bound = reference(
+            kernel, x, gamma if kernel.gamma else one, beta if kernel.beta else zero
+        )
+        assert (np.abs(y - exact) <= bound).all(), kernel.to_json()
+        if kernel.scheme is None:
+            continue
+        want = expected(y, kernel.scheme, scale)
+        again = runner.run(
+            len(drawn) + codes_only.index(dataclasses.replace(kernel, keep=False)), *operands
+        )
+        for got in (parts, again):
+            if kernel.scheme.unsigned:
+                got[0] = got[0] ^ FLIP
+            for a, b in zip(got, want, strict=True):
+                np.testing.assert_array_equal(a, b.reshape(a.shape), err_msg=kernel.to_json())
