@@ -1,0 +1,335 @@
+"""The whole compiler, stage by stage. Start reading here: `compile` is the pipeline in one page.
+
+    Model --trace--> Program --calibrate--> Ranges --plan--> QuantPlan
+          --rewrite--> Program at each level --build--> CompiledModel --compare--> Comparison
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.backend.artifact import check_output, describe_build
+from jq.backend.compiler import compile_module
+from jq.backend.handover import handover
+from jq.backend.xla import XlaExecutable
+from jq.calibrate import run as calibration_run
+from jq.calibrate.ranges import Ranges
+from jq.compare import Comparison, compare_outputs, samples_of
+from jq.compiled import CompiledModel, load
+from jq.errors import UserError
+from jq.ir import Program
+from jq.model import Batch, Model, batches
+from jq.pipeline import LEVELS, Pipeline, load_pipeline, make_plan, prepare
+from jq.pipeline import rewrite as rewrite_levels
+from jq.plan import QuantPlan
+from jq.report import op_table
+from jq.settings import Rule, parse_assignments, parse_rule
+from jq.target import Target, load_target
+from jq.trace.inputs import flat_inputs
+from jq.trace.source import load_model
+from jq.trace.trace import trace as trace_model
+from jq.tree import structure_of, unflatten
+
+Progress = Callable[[str, float | None], None]
+Settings = Mapping[str, Any] | Sequence[str] | None
+Rules = Sequence[str | Rule] | None
+Data = Iterable[Batch] | Callable[[], Iterable[Batch]] | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is compiled: the float program, and the model it came from when there is one."""
+
+    program: Program
+    model: Model | None = None
+
+    @property
+    def in_structure(self) -> Mapping[str, Any]:
+        return structure_of(self.program.in_tree)
+
+    def flat(self, batch: Sequence[Any]) -> list[np.ndarray]:
+        """One tuple of inputs as the program's flat arrays, shapes and types checked."""
+        return flat_inputs(self.program.inputs, self.in_structure, batch)
+
+
+AnyModel = Source | Model | Program | str | Path
+
+
+@dataclass
+class Stages:
+    """Tells the user which stage runs, and keeps how long each took."""
+
+    progress: Progress | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[Callable[[float | None], None]]:
+        def report(share: float | None) -> None:
+            if self.progress:
+                self.progress(name, share)
+
+        report(None)
+        start = time.perf_counter()
+        yield report
+        self.seconds[name] = time.perf_counter() - start
+
+
+def trace(model: AnyModel, *, sizes: Mapping[str, int] | None = None) -> Source:
+    """The float program of a model, however it is given.
+
+    Args:
+        model: a `jq.Model`; `"package.module:name"` or `"file.py:name"`; a StableHLO or
+            `jax.export` file; a `Program`.
+        sizes: values of symbolic dimensions, by name.
+    """
+    if isinstance(model, Source):
+        return model
+    if isinstance(model, str | Path):
+        model = load_model(str(model))
+    owner = model if isinstance(model, Model) else None
+    return Source(trace_model(model, sizes=sizes), owner)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A traced model with its pipeline and target: what every stage after tracing needs."""
+
+    source: Source
+    program: Program  # prepared: the float passes have run
+    pipeline: Pipeline
+    target: Target
+
+    @property
+    def needs_ranges(self) -> bool:
+        s = self.pipeline.settings
+        return s.activations.mode == "static" and s.activations.format != "float"
+
+
+def prepare_job(
+    model: AnyModel, pipeline: str, target: str, settings: Settings, rules: Rules
+) -> Job:
+    """Checks every name and setting before any slow work, then traces."""
+    overrides = settings if isinstance(settings, Mapping) else parse_assignments(list(settings or ()))
+    own = tuple(r if isinstance(r, Rule) else parse_rule(r) for r in rules or ())
+    chosen, where = load_pipeline(pipeline, dict(overrides), own), load_target(target)
+    source = trace(model)
+    return Job(source, prepare(source.program, chosen, where), chosen, where)
+
+
+def calibrate(
+    model: AnyModel,
+    data: Data = None,
+    *,
+    pipeline: str = "int8-static",
+    target: str = "llvm-cpu",
+    settings: Settings = None,
+    progress: Progress | None = None,
+) -> Ranges:
+    """The range of every activation over `data` (default: the model's own calibration set)."""
+    job = prepare_job(model, pipeline, target, settings, None)
+    return _calibrate(job, data, Stages(progress))
+
+
+def _calibrate(job: Job, data: Data, stages: Stages) -> Ranges:
+    own = job.source.model.calibration if job.source.model else None
+    given = batches(data if data is not None else own)
+    if not given:
+        raise UserError(
+            "static activations need calibration data and there is none",
+            hint="give --calibration FILE.npz (calibration=...), or use int8-dynamic",
+        )
+    with stages("calibrate") as report:
+        flat = (job.source.flat(batch) for batch in given)
+        method = job.pipeline.settings.calibration.method
+        total = len(given)
+        return calibration_run.calibrate(
+            job.program, flat, method, lambda done: report(done / total)
+        )
+
+
+def plan(
+    model: AnyModel,
+    *,
+    pipeline: str = "int8-dynamic",
+    target: str = "llvm-cpu",
+    calibration: Data = None,
+    ranges: Ranges | str | Path | None = None,
+    settings: Settings = None,
+    rules: Rules = None,
+    progress: Progress | None = None,
+) -> QuantPlan:
+    """What would be quantized and how, op by op, with the reason where it would not."""
+    job = prepare_job(model, pipeline, target, settings, rules)
+    return _plan(job, calibration, ranges, Stages(progress))
+
+
+def _plan(
+    job: Job, calibration: Data, ranges: Ranges | str | Path | None, stages: Stages
+) -> QuantPlan:
+    if isinstance(ranges, str | Path):
+        ranges = Ranges.load(Path(ranges))
+    if ranges is None and job.needs_ranges:
+        ranges = _calibrate(job, calibration, stages)
+    with stages("plan"):
+        return make_plan(job.program, job.pipeline, job.target, ranges)
+
+
+def rewrite(
+    model: AnyModel,
+    *,
+    pipeline: str = "int8-dynamic",
+    target: str = "llvm-cpu",
+    calibration: Data = None,
+    ranges: Ranges | str | Path | None = None,
+    settings: Settings = None,
+    rules: Rules = None,
+) -> Mapping[str, Program]:
+    """The program at every level: `float`, `qdq`, `integer`, `target`."""
+    job = prepare_job(model, pipeline, target, settings, rules)
+    quant_plan = _plan(job, calibration, ranges, Stages())
+    return dict(rewrite_levels(job.program, quant_plan, job.pipeline, job.target))
+
+
+def compile(
+    model: AnyModel,
+    pipeline: str = "int8-dynamic",
+    target: str = "llvm-cpu",
+    calibration: Data = None,
+    *,
+    ranges: Ranges | str | Path | None = None,
+    settings: Settings = None,
+    rules: Rules = None,
+    emit: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> CompiledModel:
+    """Compiles a model into a quantized program that IREE runs.
+
+    Args:
+        model: see `trace`.
+        pipeline, target: a name, or a path to a TOML file.
+        calibration: iterable of tuples of inputs, for static ranges; default the model's own.
+        ranges: ranges observed earlier, instead of calibration.
+        settings: `{"weights.format": "int4"}` or `["weights.format=int4"]`.
+        rules: `"PATTERN: key=value, ..."`; the first that matches an op decides.
+        emit: levels to keep in the artifact as MLIR.
+        progress: called with the stage's name and the share done (or None).
+
+    Raises:
+        UserError: something that was given is wrong; nothing has been written.
+        CompilerError: IREE's compiler failed; the message says where its input is kept.
+    """
+    for level in emit or ():
+        if level not in LEVELS:
+            raise UserError(f"unknown level {level!r}", hint=f"known: {', '.join(LEVELS)}")
+    stages = Stages(progress)
+    with stages("trace"):
+        job = prepare_job(model, pipeline, target, settings, rules)
+    quant_plan = _plan(job, calibration, ranges, stages)
+    with stages("rewrite"):
+        levels = rewrite_levels(job.program, quant_plan, job.pipeline, job.target)
+    return build(job, quant_plan, levels, emit or (), stages)
+
+
+def build(
+    job: Job,
+    quant_plan: QuantPlan,
+    levels: Mapping[Any, Program],
+    emit: Sequence[str],
+    stages: Stages,
+) -> CompiledModel:
+    """Hands the `target` level to IREE and puts the artifact together."""
+    program = levels["target"]
+    with stages("compile"):
+        handed = handover(program)
+        compiled = compile_module(handed.bytecode, flags=job.target.flags)
+    manifest = describe_build(
+        program=program,
+        source=job.source.program,
+        pipeline=job.pipeline.name,
+        target=job.target,
+        ops=op_table(quant_plan, levels["integer"]),
+        unused_rules=quant_plan.unused_rules,
+    )
+    return CompiledModel(
+        manifest=manifest,
+        vmfb=compiled.vmfb,
+        parameters=handed.parameters or None,
+        dump=compiled.program or "",
+        levels=dict(levels),
+        emit=tuple(emit),
+        seconds=stages.seconds,
+    )
+
+
+def compare(
+    model: AnyModel,
+    compiled: CompiledModel | None = None,
+    data: Data = None,
+    *,
+    pipeline: str = "int8-dynamic",
+    target: str = "llvm-cpu",
+    calibration: Data = None,
+    settings: Settings = None,
+    rules: Rules = None,
+    layers: bool = False,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Error of a compiled model (or of one compiled now) against the float model.
+
+    `data`: batches to compare on; by default the model's evaluation set, else its example.
+    """
+    source = trace(model)
+    if compiled is None:
+        compiled = compile(
+            source, pipeline, target, calibration, settings=settings, rules=rules, progress=progress
+        )
+    owner = source.model
+    given = batches(data if data is not None else owner.evaluation if owner else None)
+    labelled = data is None and owner is not None and owner.evaluation is not None
+    if given is None and owner is not None:
+        given = [owner.example_inputs]
+    if not given:
+        raise UserError("nothing to compare on", hint="give --inputs FILE.npz (data=...)")
+    inputs = [source.flat(batch) for batch in given]
+    reference = XlaExecutable(source.program)
+    total = len(inputs)
+
+    def tracked() -> Iterator[list[np.ndarray]]:
+        for i, arrays in enumerate(inputs):
+            if progress:
+                progress("compare", i / total)
+            yield reference(*arrays)
+
+    labels = owner.labels if labelled and owner else None
+    metric = owner.metric if labelled and owner else None
+    out_structure = structure_of(source.program.out_tree)
+    return compare_outputs(
+        tracked(),
+        (compiled.call_flat(arrays) for arrays in inputs),
+        names=[o.name for o in source.program.outputs],
+        samples=[samples_of(arrays) for arrays in inputs],
+        labels=labels() if callable(labels) else labels,
+        metric=metric,
+        rebuild=lambda leaves: unflatten(out_structure, leaves),
+    )
+
+
+__all__ = [
+    "CompiledModel",
+    "Source",
+    "calibrate",
+    "check_output",
+    "compare",
+    "compile",
+    "load",
+    "plan",
+    "rewrite",
+    "trace",
+]

@@ -1,0 +1,96 @@
+"""A compiled model: a callable that can be saved, loaded, audited."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.audit import Audit, audit_program
+from jq.backend.artifact import Manifest, load_artifact, save_artifact
+from jq.backend.dump import read_dump
+from jq.backend.runtime import Executable
+from jq.ir import Program, TensorSpec
+from jq.trace.inputs import flat_inputs
+from jq.tree import unflatten
+
+
+@dataclass
+class CompiledModel:
+    """An artifact in memory (or on disk, when loaded) and the program to run.
+
+    Attributes:
+        manifest: everything known about the artifact but its bytes.
+        vmfb: the compiled module, or its file.
+        parameters: out-of-line weights, or their file; None when they are inside the module.
+        dump: the compiler's own program after its folding, the audit's evidence.
+        levels: the program at every level, when it was compiled in this process.
+        seconds: time of each stage.
+    """
+
+    manifest: Manifest
+    vmfb: bytes | Path
+    parameters: Mapping[str, np.ndarray] | Path | None
+    dump: str
+    levels: Mapping[str, Program] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        self._executable: Executable | None = None
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(TensorSpec(i.name, tuple(i.shape), i.dtype) for i in self.manifest.inputs)
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(TensorSpec(o.name, tuple(o.shape), o.dtype) for o in self.manifest.outputs)
+
+    @property
+    def executable(self) -> Executable:
+        if self._executable is None:
+            self._executable = Executable.load(
+                self.vmfb,
+                self.parameters or None,
+                threads=self.threads or 1,
+                dtypes=[o.dtype for o in self.outputs],
+            )
+        return self._executable
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The function's result for `inputs`: the same pytree, NumPy arrays as leaves."""
+        flat = flat_inputs(self.inputs, self.manifest.in_structure, inputs)
+        return unflatten(self.manifest.out_structure, self.executable(*flat))
+
+    def audit(self) -> Audit:
+        """Stored bytes, contraction types and float ops, as the compiler's own program shows them."""
+        return audit_program(
+            self.manifest.model_dump(), read_dump(self.dump), *self._sizes()
+        )
+
+    def _sizes(self) -> tuple[int, int]:
+        module = self.vmfb.stat().st_size if isinstance(self.vmfb, Path) else len(self.vmfb)
+        if self.parameters is None:
+            return module, 0
+        if isinstance(self.parameters, Path):
+            return module, self.parameters.stat().st_size
+        return module, sum(a.nbytes for a in self.parameters.values())
+
+    def save(self, directory: str | Path, *, force: bool = False) -> Path:
+        """Writes the artifact directory, wholly or not at all."""
+        return save_artifact(Path(directory), self, force=force)
+
+
+def load(directory: str | Path, *, threads: int | None = None) -> CompiledModel:
+    """A saved artifact, its checksums, versions and parameters verified."""
+    found = load_artifact(Path(directory))
+    return CompiledModel(
+        found.manifest, found.vmfb, found.parameters, found.dump, threads=threads
+    )
+
+
+__all__ = ["CompiledModel", "load"]

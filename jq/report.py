@@ -1,0 +1,32 @@
+"""The table of ops that an artifact carries: what was decided, and what the integer level holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jq.ir import Program, dtype_name, dtype_of
+from jq.ir.build import NAME, string_attr
+from jq.plan import QuantPlan
+
+
+def op_table(plan: QuantPlan, integer: Program) -> list[dict[str, Any]]:
+    """One row an op of the plan: the decision, and the element types at the `integer` level."""
+    types = {
+        name: (op.operation.name.removeprefix("stablehlo."), *_types(op))
+        for op in integer.walk()
+        if (name := string_attr(op, NAME)) is not None
+        and op.operation.name in ("stablehlo.dot_general", "stablehlo.convolution")
+    }
+    rows = []
+    for op in plan.ops:
+        row = op.to_dict()
+        weight = next((p.weight for p in op.operands.values() if p.weight), None)
+        _, lhs, rhs, acc = types.get(op.name, ("", None, None, None))
+        row |= {"weight": weight, "lhs": lhs, "rhs": rhs, "acc": acc, "kernel": None}
+        rows.append(row)
+    return rows
+
+
+def _types(op: Any) -> tuple[str, str, str]:
+    lhs, rhs, acc = op.operands[0], op.operands[1], op.results[0]
+    return tuple(dtype_name(dtype_of(v)) for v in (lhs, rhs, acc))  # type: ignore[return-value]

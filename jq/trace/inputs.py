@@ -1,0 +1,44 @@
+"""Inputs as a user passes them, to the flat arrays that a program takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jq.errors import UserError
+from jq.ir import TensorSpec
+from jq.tree import Structure, flatten
+
+
+def flat_inputs(
+    specs: Sequence[TensorSpec], structure: Structure, inputs: Sequence[Any]
+) -> list[np.ndarray]:
+    """One array per input of the program, its shape and type checked.
+
+    A Python number or list takes the input's type; an array must have it.
+    """
+    children = structure.get("tuple", structure.get("list"))
+    if children is not None and len(inputs) != len(children):
+        raise UserError(f"{len(inputs)} inputs given, the model takes {len(children)}")
+    try:
+        leaves = flatten(structure, tuple(inputs))
+    except ValueError as error:
+        raise UserError(f"inputs do not fit the model: {error}") from error
+    return [check_array(spec, leaf) for spec, leaf in zip(specs, leaves, strict=True)]
+
+
+def check_array(spec: TensorSpec, value: Any) -> np.ndarray:
+    """`value` as the array that `spec` asks for, or a `UserError` that says what differs."""
+    array = np.asarray(value) if hasattr(value, "dtype") else np.asarray(value, spec.dtype)
+    if array.dtype.name != spec.dtype:
+        raise UserError(
+            f"input {spec.name!r} has type {array.dtype.name}, the model takes {spec.dtype}",
+            hint=f"convert it with .astype({spec.dtype!r})",
+        )
+    if array.shape != spec.shape:
+        raise UserError(
+            f"input {spec.name!r} has shape {array.shape}, the model takes {spec.shape}"
+        )
+    return array

@@ -1,0 +1,72 @@
+"""Pytree structures as plain JSON, so that a saved program gives back what the function gave.
+
+A structure is `{"leaf": i}`, `{"none": true}`, `{"tuple": [...]}`, `{"list": [...]}` or
+`{"dict": [[key, structure], ...]}`. Other containers become tuples of their leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Structure = Mapping[str, Any]
+
+
+def describe(value: Any) -> Structure:
+    """The structure of a tree whose leaves are their own positions (integers)."""
+    if isinstance(value, int):
+        return {"leaf": value}
+    if value is None:
+        return {"none": True}
+    if isinstance(value, dict):
+        return {"dict": [[key, describe(child)] for key, child in value.items()]}
+    if isinstance(value, list):
+        return {"list": [describe(child) for child in value]}
+    if isinstance(value, tuple):
+        return {"tuple": [describe(child) for child in value]}
+    raise TypeError(type(value).__name__)
+
+
+def structure_of(treedef: Any) -> Structure:
+    """The structure of a JAX tree definition; a flat tuple for containers that JSON cannot name."""
+    count = treedef.num_leaves
+    try:
+        return describe(treedef.unflatten(list(range(count))))
+    except Exception:  # a custom container may refuse integers as leaves, in its own way
+        return {"tuple": [{"leaf": i} for i in range(count)]}
+
+
+def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
+    """The tree of `structure` with these leaves."""
+    ((kind, content),) = structure.items()
+    if kind == "leaf":
+        return leaves[content]
+    if kind == "none":
+        return None
+    if kind == "dict":
+        return {key: unflatten(child, leaves) for key, child in content}
+    children = [unflatten(child, leaves) for child in content]
+    return children if kind == "list" else tuple(children)
+
+
+def flatten(structure: Structure, value: Any) -> list[Any]:
+    """The leaves of `value`, which must have this structure; `ValueError` says where it has not."""
+    leaves: dict[int, Any] = {}
+    _collect(structure, value, "", leaves)
+    return [leaves[i] for i in sorted(leaves)]
+
+
+def _collect(structure: Structure, value: Any, path: str, leaves: dict[int, Any]) -> None:
+    ((kind, content),) = structure.items()
+    if kind == "leaf":
+        leaves[content] = value
+    elif kind == "dict":
+        if not isinstance(value, Mapping) or set(value) != {key for key, _ in content}:
+            raise ValueError(f"{path or 'input'} must be a dict of {[k for k, _ in content]}")
+        for key, child in content:
+            _collect(child, value[key], f"{path}/{key}", leaves)
+    elif kind in ("list", "tuple"):
+        if not isinstance(value, Sequence) or len(value) != len(content):
+            raise ValueError(f"{path or 'input'} must be a {kind} of {len(content)}")
+        for i, child in enumerate(content):
+            _collect(child, value[i], f"{path}/{i}", leaves)
