@@ -121,9 +121,10 @@ class DotGeneral(Contraction):
                 if split is None:
                     return None
                 lhs, rhs, dims = split
-            result = _integer(program, op, lhs, rhs, dims, name)
             blocks = len(dims.batch) - len(Dims.of(op).batch)
-            return reduce_sum(result, range(blocks)) if blocks else result
+            partial = _integer(program, op, lhs, rhs, dims, name)
+            total = reduce_sum(partial, range(blocks)) if blocks else partial
+            return OPS.convert(total, dtype_of(op.results[0]))
         return _scaled_after(op, lhs, rhs, dims) if all(whole) else None
 
 
@@ -134,8 +135,7 @@ def _integer(program: Program, op: Any, lhs: Codes, rhs: Codes, dims: Dims, name
     terms = math.prod(shapes[0][a] for a in contracted[0])
     acc = dot(op, lhs.codes, rhs.codes, dims, accumulator(lhs, rhs))
     acc = correct(acc, lhs, rhs, contracted, terms, spread)
-    dtype = dtype_of(op.results[0])
-    return rescale(program, acc, (lhs.scale, rhs.scale), spread, dtype, name)
+    return rescale(program, acc, (lhs.scale, rhs.scale), spread, name)
 
 
 def _scaled_after(op: Any, lhs: Codes | None, rhs: Codes | None, dims: Dims) -> ir.Value:

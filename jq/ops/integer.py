@@ -64,10 +64,9 @@ def rescale(
     acc: ir.Value,
     scales: tuple[ir.Value, ir.Value],
     spread: tuple[Spread, Spread],
-    dtype: Any,
     name: str,
 ) -> ir.Value:
-    """float(acc) * (scale_lhs * scale_rhs): one multiplication of the accumulator.
+    """float32(acc) * (scale_lhs * scale_rhs): one multiplication of the accumulator.
 
     Where both scales are known now, and one is a scalar, their product is one constant.
     """
@@ -78,7 +77,7 @@ def rescale(
         factor = spread[side](constant_or_weight(program, product, f"{name}:rescale"))
     else:
         factor = OPS.mul(spread[0](scales[0]), spread[1](scales[1]))
-    return OPS.convert(OPS.mul(OPS.convert(acc, np.float32), factor), dtype)
+    return OPS.mul(OPS.convert(acc, np.float32), factor)
 
 
 def constant_or_weight(program: Program, value: np.ndarray, name: str) -> ir.Value:

@@ -1,0 +1,45 @@
+"""Indices of a gather are clamped into the operand, as StableHLO defines and IREE 3.13 does not.
+
+    gather %table, %i  ->  gather %table, clamp(0, %i, size - slice)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, at, dtype_of, ir, shape_of, stablehlo
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import integers
+from jq.passes.base import Pass, PassContext
+
+OPS = StableHloOps()
+
+
+@dataclass(frozen=True)
+class ClampIndices(Pass):
+    name = "clamp-indices"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        gathers = [op for op in program.walk() if op.operation.name == "stablehlo.gather"]
+        for op in gathers:
+            with at(op):
+                op.operation.operands[1] = _clamped(op)
+        return bool(gathers)
+
+
+def _clamped(op: Any) -> ir.Value:
+    d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
+    table, index = op.operands[0], op.operands[1]
+    shape, sizes, dtype = shape_of(table), integers(op, "slice_sizes"), dtype_of(index)
+    largest = np.array([shape[a] - sizes[a] for a in d.start_index_map], np.int64)
+    largest = np.minimum(largest, np.iinfo(dtype).max).astype(dtype)
+    whole = shape_of(index)
+    if d.index_vector_dim == len(whole):  # each index is a scalar
+        high = OPS.broadcast(OPS.constant(largest.reshape(())), whole, [])
+    else:
+        high = OPS.broadcast(OPS.constant(largest), whole, [d.index_vector_dim])
+    low = OPS.broadcast(OPS.constant(np.zeros((), dtype)), whole, [])
+    return OPS.minimum(OPS.maximum(index, low), high)

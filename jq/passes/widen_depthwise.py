@@ -1,0 +1,53 @@
+"""Depthwise convolutions whose result is wider than their operands get wide operands.
+
+    convolution(%x : i8, %w : i8) -> i32, one filter a channel
+    ->
+    convolution(barrier(convert %x : i32), barrier(convert %w : i32)) -> i32
+
+IREE 3.13 compiles the narrow form to garbage; without the barriers it finds it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jq.ir import Program, at, dtype_of, ir, shape_of, stablehlo
+from jq.ir.arrays import StableHloOps
+from jq.passes.base import Pass, PassContext
+
+OPS = StableHloOps()
+
+
+@dataclass(frozen=True)
+class WidenDepthwise(Pass):
+    name = "widen-depthwise"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        changed = False
+        for op in program.walk():
+            if op.operation.name == "stablehlo.convolution" and is_narrow_depthwise(op):
+                with at(op):
+                    for i in (0, 1):
+                        wide = OPS.convert(op.operands[i], dtype_of(op.results[0]))
+                        op.operation.operands[i] = barrier(wide)
+                changed = True
+        return changed
+
+
+def is_narrow_depthwise(op: Any) -> bool:
+    """One input channel a group, one filter each, and a result wider than the filter."""
+    d = stablehlo.ConvDimensionNumbers(op.operation.attributes["dimension_numbers"])
+    groups = ir.IntegerAttr(op.operation.attributes["feature_group_count"]).value
+    kernel = shape_of(op.operands[1])
+    depthwise = kernel[d.kernel_input_feature_dimension] == 1 and (
+        kernel[d.kernel_output_feature_dimension] == groups
+    )
+    return depthwise and groups > 1 and dtype_of(op.operands[1]) != dtype_of(op.results[0])
+
+
+def barrier(value: ir.Value) -> ir.Value:
+    """`value` behind an optimization barrier, which the compiler does not look through."""
+    return ir.Operation.create(
+        "stablehlo.optimization_barrier", results=[value.type], operands=[value]
+    ).result
