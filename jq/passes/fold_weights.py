@@ -1,0 +1,110 @@
+"""Expressions of weights alone are evaluated now, where a contraction reads them.
+
+    dot_general %x, (multiply %w, %mask)  ->  dot_general %x, %w'      // one new weight
+
+Fires when what stands behind an operand, beyond ops that only move elements, is computed
+from weights and constants; a weight is then found there and can be quantized. It does not
+fire on anything that grows: a broadcast of a vector stays what it is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from jq.backend.xla import XlaExecutable
+from jq.ir import Program, at, func, ir, shape_of
+from jq.ops.base import Movement, rule_of
+from jq.passes.base import Pass, PassContext
+from jq.plan import contractions
+
+TAG = "jq.fold"
+
+
+@dataclass(frozen=True)
+class FoldWeights(Pass):
+    name = "fold-weights"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        constant = _Constant(program)
+        found: dict[Any, list[str]] = {}
+        for op, rule in contractions(program):
+            for role in rule.roles(op):
+                value = _source(op.operands[role.index])
+                names = constant.weights(value)
+                if names and program.weight_name(value) is None and _pays(program, value, names):
+                    found[value] = sorted(names)
+        if not found:
+            return False
+        arrays = _evaluate(program, list(found))
+        for (value, names), array in zip(found.items(), arrays, strict=True):
+            value.replace_all_uses_with(program.add_weight(names[0], array))
+        program.drop_dead()
+        return True
+
+
+def _source(value: ir.Value) -> ir.Value:
+    """What stands behind the ops that only move elements."""
+    while not isinstance(value.owner, ir.Block) and isinstance(rule_of(value.owner), Movement):
+        value = value.owner.operation.operands[0]
+    return value
+
+
+def _pays(program: Program, value: ir.Value, names: set[str]) -> bool:
+    size = math.prod(shape_of(value))
+    return size <= sum(program.weights[n].size for n in names)
+
+
+class _Constant:
+    """Which weights a value is computed from, when from nothing else; cached by value."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.known: dict[Any, set[str] | None] = {}
+
+    def weights(self, value: ir.Value) -> set[str] | None:
+        if value not in self.known:
+            self.known[value] = self._compute(value)
+        return self.known[value]
+
+    def _compute(self, value: ir.Value) -> set[str] | None:
+        name = self.program.weight_name(value)
+        if name is not None:
+            return {name}
+        owner: Any = value.owner
+        if isinstance(owner, ir.Block) or owner.operation.block != self.program.body:
+            return None
+        if len(owner.operation.regions) and owner.operation.name != "stablehlo.reduce":
+            return None
+        found: set[str] = set()
+        for operand in owner.operation.operands:
+            inner = self.weights(operand)
+            if inner is None:
+                return None
+            found |= inner
+        return found
+
+
+def _evaluate(program: Program, values: list[ir.Value]) -> list[Any]:
+    """Runs a copy of the program that returns these values; its inputs do not matter."""
+    import numpy as np
+
+    for i, value in enumerate(values):
+        with at(value.owner):
+            index = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), i)
+            value.owner.operation.attributes[TAG] = index
+    copy = program.clone()
+    wanted: dict[int, ir.Value] = {}
+    for op in copy.walk():
+        if TAG in op.operation.attributes:
+            wanted[ir.IntegerAttr(op.operation.attributes[TAG]).value] = op.operation.results[0]
+    for value in values:
+        del value.owner.operation.attributes[TAG]
+    last = copy.body.operations[len(copy.body.operations) - 1]
+    with at(last):
+        func.ReturnOp([wanted[i] for i in range(len(values))])
+    last.operation.erase()
+    copy.refresh()
+    blank = [np.zeros(i.shape, i.dtype) for i in copy.inputs]
+    return XlaExecutable(copy)(*blank)
