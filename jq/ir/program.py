@@ -18,7 +18,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 
 from jq.errors import InternalError
-from jq.ir.context import context, editing, parse_module
+from jq.ir.context import context, editing, parse_module, run_passes
 from jq.ir.types import dtype_of, shape_of, tensor_type
 
 WEIGHT = "jq.weight"  # argument attribute: the weight's name
@@ -127,6 +127,11 @@ class Program:
         if unused:
             self.refresh()
         return bool(unused)
+
+    def drop_dead(self) -> None:
+        """Erases ops that nothing needs, and then the weights that nothing reads."""
+        run_passes(self.module, "canonicalize")
+        self.drop_unused_weights()
 
     def refresh(self) -> None:
         """Makes the function's type and argument attributes agree with its block."""
