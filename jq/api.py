@@ -105,6 +105,7 @@ class Job:
     program: Program  # prepared: the float passes have run
     pipeline: Pipeline
     target: Target
+    data: Sequence[Sequence[np.ndarray]] | None  # calibration batches, flat
 
     @property
     def needs_ranges(self) -> bool:
@@ -113,14 +114,23 @@ class Job:
 
 
 def prepare_job(
-    model: AnyModel, pipeline: str, target: str, settings: Settings, rules: Rules
+    model: AnyModel,
+    pipeline: str,
+    target: str,
+    settings: Settings = None,
+    rules: Rules = None,
+    calibration: Data = None,
 ) -> Job:
-    """Checks every name and setting before any slow work, then traces."""
+    """Checks every name and setting before any slow work, then traces and cleans up."""
     overrides = settings if isinstance(settings, Mapping) else parse_assignments(list(settings or ()))
-    own = tuple(r if isinstance(r, Rule) else parse_rule(r) for r in rules or ())
-    chosen, where = load_pipeline(pipeline, dict(overrides), own), load_target(target)
+    first = tuple(r if isinstance(r, Rule) else parse_rule(r) for r in rules or ())
+    chosen, where = load_pipeline(pipeline, dict(overrides), first), load_target(target)
     source = trace(model)
-    return Job(source, prepare(source.program, chosen, where), chosen, where)
+    own = source.model.calibration if source.model else None
+    given = batches(calibration if calibration is not None else own)
+    data = None if given is None else [source.flat(batch) for batch in given]
+    program = prepare(source.program, chosen, where, data)
+    return Job(source, program, chosen, where, data)
 
 
 def calibrate(
@@ -133,24 +143,20 @@ def calibrate(
     progress: Progress | None = None,
 ) -> Ranges:
     """The range of every activation over `data` (default: the model's own calibration set)."""
-    job = prepare_job(model, pipeline, target, settings, None)
-    return _calibrate(job, data, Stages(progress))
+    job = prepare_job(model, pipeline, target, settings, None, data)
+    return _calibrate(job, Stages(progress))
 
 
-def _calibrate(job: Job, data: Data, stages: Stages) -> Ranges:
-    own = job.source.model.calibration if job.source.model else None
-    given = batches(data if data is not None else own)
-    if not given:
+def _calibrate(job: Job, stages: Stages) -> Ranges:
+    if not job.data:
         raise UserError(
             "static activations need calibration data and there is none",
             hint="give --calibration FILE.npz (calibration=...), or use int8-dynamic",
         )
+    total, method = len(job.data), job.pipeline.settings.calibration.method
     with stages("calibrate") as report:
-        flat = (job.source.flat(batch) for batch in given)
-        method = job.pipeline.settings.calibration.method
-        total = len(given)
         return calibration_run.calibrate(
-            job.program, flat, method, lambda done: report(done / total)
+            job.program, job.data, method, lambda done: report(done / total)
         )
 
 
@@ -166,17 +172,15 @@ def plan(
     progress: Progress | None = None,
 ) -> QuantPlan:
     """What would be quantized and how, op by op, with the reason where it would not."""
-    job = prepare_job(model, pipeline, target, settings, rules)
-    return _plan(job, calibration, ranges, Stages(progress))
+    job = prepare_job(model, pipeline, target, settings, rules, calibration)
+    return _plan(job, ranges, Stages(progress))
 
 
-def _plan(
-    job: Job, calibration: Data, ranges: Ranges | str | Path | None, stages: Stages
-) -> QuantPlan:
+def _plan(job: Job, ranges: Ranges | str | Path | None, stages: Stages) -> QuantPlan:
     if isinstance(ranges, str | Path):
         ranges = Ranges.load(Path(ranges))
     if ranges is None and job.needs_ranges:
-        ranges = _calibrate(job, calibration, stages)
+        ranges = _calibrate(job, stages)
     with stages("plan"):
         return make_plan(job.program, job.pipeline, job.target, ranges)
 
@@ -192,9 +196,9 @@ def rewrite(
     rules: Rules = None,
 ) -> Mapping[str, Program]:
     """The program at every level: `float`, `qdq`, `integer`, `target`."""
-    job = prepare_job(model, pipeline, target, settings, rules)
-    quant_plan = _plan(job, calibration, ranges, Stages())
-    return dict(rewrite_levels(job.program, quant_plan, job.pipeline, job.target))
+    job = prepare_job(model, pipeline, target, settings, rules, calibration)
+    quant_plan = _plan(job, ranges, Stages())
+    return dict(rewrite_levels(job.program, quant_plan, job.pipeline, job.target, job.data))
 
 
 def compile(
@@ -230,10 +234,10 @@ def compile(
             raise UserError(f"unknown level {level!r}", hint=f"known: {', '.join(LEVELS)}")
     stages = Stages(progress)
     with stages("trace"):
-        job = prepare_job(model, pipeline, target, settings, rules)
-    quant_plan = _plan(job, calibration, ranges, stages)
+        job = prepare_job(model, pipeline, target, settings, rules, calibration)
+    quant_plan = _plan(job, ranges, stages)
     with stages("rewrite"):
-        levels = rewrite_levels(job.program, quant_plan, job.pipeline, job.target)
+        levels = rewrite_levels(job.program, quant_plan, job.pipeline, job.target, job.data)
     return build(job, quant_plan, levels, emit or (), stages)
 
 

@@ -6,9 +6,11 @@ where it stands.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import ConfigDict
 
 from jq.calibrate.ranges import Ranges
@@ -78,10 +80,13 @@ def _flat(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return out
 
 
-def prepare(program: Program, pipeline: Pipeline, target: Target) -> Program:
+Data = Sequence[Sequence[np.ndarray]] | None  # calibration: flat inputs, batch by batch
+
+
+def prepare(program: Program, pipeline: Pipeline, target: Target, data: Data = None) -> Program:
     """The float program as planning and calibration see it: a copy, with float passes run."""
     prepared = program.clone()
-    empty = PassContext(QuantPlan((), {}), pipeline.settings, target)
+    empty = PassContext(QuantPlan((), {}), pipeline.settings, target, data)
     run_all(pipeline.passes["float"], prepared, empty)
     return prepared
 
@@ -94,10 +99,14 @@ def make_plan(
 
 
 def rewrite(
-    program: Program, quant_plan: QuantPlan, pipeline: Pipeline, target: Target
+    program: Program,
+    quant_plan: QuantPlan,
+    pipeline: Pipeline,
+    target: Target,
+    data: Data = None,
 ) -> dict[Level, Program]:
     """A prepared float program at every level; each is a program of its own."""
-    cx = PassContext(quant_plan, pipeline.settings, target)
+    cx = PassContext(quant_plan, pipeline.settings, target, data)
     levels: dict[Level, Program] = {"float": program}
     for level in LEVELS[1:]:
         program = program.clone()

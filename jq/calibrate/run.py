@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -24,36 +26,36 @@ def instrument(program: Program, observer: Observer) -> tuple[Program, list[str]
     """A copy whose further results are the statistics of every activation, site after site."""
     copy = program.clone()
     sites: list[str] = []
-    values: list[ir.Value] = []
-    by_value: dict[ir.Value, list[ir.Value]] = {}
-    for op in list(copy.walk()):
-        rule = rule_of(op)
-        name = string_attr(op, NAME)
-        if not isinstance(rule, Contraction) or name is None:
-            continue
-        for role in rule.roles(op):
-            x = op.operands[role.index]
-            if copy.weight_name(x) is not None:
-                continue
-            if x not in by_value:
-                by_value[x] = _measure(copy, op, x, observer)
-            sites.append(site(name, role.index))
-            values += by_value[x]
-    _return_also(copy, values)
+    measured: dict[ir.Value, list[ir.Value]] = {}
+    order: list[list[ir.Value]] = []
+    for op, index in _activations(copy):
+        x = op.operands[index]
+        if x not in measured:
+            with at(op):
+                measured[x] = list(observer.measure(OPS, x))
+        sites.append(site(string_attr(op, NAME) or "", index))
+        order.append(measured[x])
+    # Only now: lifting rebuilds loops, and values that were results of a loop change identity.
+    lifted = {id(stats): _lift(copy, stats, observer) for stats in measured.values()}
+    _return_also(copy, [value for stats in order for value in lifted[id(stats)]])
     return copy, sites
 
 
-def _measure(program: Program, op: ir.OpView, x: ir.Value, observer: Observer) -> list[ir.Value]:
-    with at(op):
-        stats = observer.measure(OPS, x)
-    lifted: list[ir.Value] = []
-    for i, (value, neutral) in enumerate(zip(stats, observer.neutral(), strict=True)):
+def _activations(program: Program) -> Iterator[tuple[Any, int]]:
+    """Every operand of a contraction that is not a weight itself."""
+    for op in list(program.walk()):
+        rule = rule_of(op)
+        if isinstance(rule, Contraction) and string_attr(op, NAME) is not None:
+            for role in rule.roles(op):
+                if program.weight_name(op.operands[role.index]) is None:
+                    yield op, role.index
 
-        def combine(a: ir.Value, b: ir.Value, i: int = i) -> ir.Value:
-            return _component(observer, i, a, b)
 
-        lifted.append(lift(value, program.body, neutral, combine))
-    return lifted
+def _lift(program: Program, stats: list[ir.Value], observer: Observer) -> list[ir.Value]:
+    return [
+        lift(value, program.body, neutral, partial(_component, observer, i))
+        for i, (value, neutral) in enumerate(zip(stats, observer.neutral(), strict=True))
+    ]
 
 
 def _component(observer: Observer, index: int, a: ir.Value, b: ir.Value) -> ir.Value:

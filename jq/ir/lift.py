@@ -23,6 +23,7 @@ Combine = Callable[[ir.Value, ir.Value], ir.Value]
 
 def lift(value: ir.Value, body: ir.Block, neutral: np.ndarray, combine: Combine) -> ir.Value:
     """`value` as a value of the outermost block `body`. Nothing happens when it is there already."""
+    start = value
     while (block := _block_of(value)) != body:
         parent: Any = block.owner
         name = parent.operation.name
@@ -32,7 +33,15 @@ def lift(value: ir.Value, body: ir.Block, neutral: np.ndarray, combine: Combine)
             value = _through_branch(parent.opview, block, value, neutral)
         else:
             raise InternalError(f"a value cannot leave a {name}")
-    return value
+    return value if value is start else _anchored(value)
+
+
+def _anchored(value: ir.Value) -> ir.Value:
+    """A copy in an op of its own, which survives when the loop is rebuilt for another value."""
+    with at(value.owner, after=True):
+        return ir.Operation.create(
+            "stablehlo.optimization_barrier", results=[value.type], operands=[value]
+        ).result
 
 
 def _block_of(value: ir.Value) -> ir.Block:

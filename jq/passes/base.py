@@ -10,10 +10,12 @@ import dataclasses
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
+
+import numpy as np
 
 from jq.errors import InternalError, JqError, UserError
 from jq.ir import Program
@@ -24,11 +26,17 @@ from jq.target import Target
 
 @dataclass(frozen=True)
 class PassContext:
-    """What passes may read besides the program."""
+    """What passes may read besides the program.
+
+    `encoded` is where a recovery pass leaves the parts it chose for a weight; `place-weights`
+    takes them instead of plain rounding.
+    """
 
     plan: QuantPlan
     settings: Settings
     target: Target
+    data: Sequence[Sequence[np.ndarray]] | None = None  # calibration: flat inputs, batch by batch
+    encoded: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

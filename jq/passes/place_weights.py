@@ -29,7 +29,7 @@ class PlaceWeights(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         need_sums = weights_with_zero_points_opposite(cx.plan)
         for name, enc in cx.plan.weights.items():
-            place(program, name, enc, sums=name in need_sums)
+            place(program, name, enc, sums=name in need_sums, chosen=cx.encoded.get(name))
         program.drop_unused_weights()
         return bool(cx.plan.weights)
 
@@ -49,11 +49,18 @@ def _sum(x: np.ndarray, axes: list[int]) -> np.ndarray:
     return x.sum(axis=tuple(axes), keepdims=True, dtype=np.int32)
 
 
-def place(program: Program, name: str, enc: Encoding, *, sums: bool) -> None:
-    """Replaces one float weight by its parts and a dequantize."""
+def place(
+    program: Program,
+    name: str,
+    enc: Encoding,
+    *,
+    sums: bool,
+    chosen: dict[str, np.ndarray] | None = None,
+) -> None:
+    """Replaces one float weight by its parts (plain rounding unless `chosen`) and a dequantize."""
     fmt = get_format(enc.format)
     try:
-        arrays = fmt.encode(program.weights[name], enc)
+        arrays = dict(chosen or fmt.encode(program.weights[name], enc))
     except FormatError as error:
         raise UserError(error.message, op=name, hint=error.hint) from error
     if sums and isinstance(fmt, Affine):
