@@ -8,7 +8,7 @@ from hypothesis import settings
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
-# A first example compiles, which no deadline would allow for. `print_blob` makes a failure elsewhere
+# A first example compiles, which no deadline allows for; `print_blob` makes a failure elsewhere
 # reproducible here.
 settings.register_profile("jq", deadline=None, print_blob=True)
 settings.load_profile("jq")
