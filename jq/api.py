@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from jq import npz
 from jq.backend.artifact import check_output, describe_build
 from jq.backend.compiler import compile_module
 from jq.backend.handover import handover
@@ -40,7 +41,8 @@ from jq.tree import structure_of, unflatten
 Progress = Callable[[str, float | None], None]
 Settings = Mapping[str, Any] | Sequence[str] | None
 Rules = Sequence[str | Rule] | None
-Data = Iterable[Batch] | Callable[[], Iterable[Batch]] | None
+# Batches (tuples of inputs), a function that returns them, or an `.npz` file of samples.
+Data = Iterable[Batch] | Callable[[], Iterable[Batch]] | str | Path | None
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,13 @@ class Source:
     def flat(self, batch: Sequence[Any]) -> list[np.ndarray]:
         """One tuple of inputs as the program's flat arrays, shapes and types checked."""
         return flat_inputs(self.program.inputs, self.in_structure, batch)
+
+    def calls(self, data: Data) -> list[list[np.ndarray]] | None:
+        """The flat arrays of every call that `data` holds; None stays None."""
+        if isinstance(data, str | Path):
+            return npz.read_samples(Path(data), self.program.inputs)
+        given = batches(data)
+        return None if given is None else [self.flat(batch) for batch in given]
 
 
 AnyModel = Source | Model | Program | str | Path
@@ -127,8 +136,7 @@ def prepare_job(
     chosen, where = load_pipeline(pipeline, dict(overrides), first), load_target(target)
     source = trace(model)
     own = source.model.calibration if source.model else None
-    given = batches(calibration if calibration is not None else own)
-    data = None if given is None else [source.flat(batch) for batch in given]
+    data = source.calls(calibration if calibration is not None else own)
     program = prepare(source.program, chosen, where, data)
     return Job(source, program, chosen, where, data)
 
@@ -218,7 +226,8 @@ def compile(
     Args:
         model: see `trace`.
         pipeline, target: a name, or a path to a TOML file.
-        calibration: iterable of tuples of inputs, for static ranges; default the model's own.
+        calibration: iterable of tuples of inputs, or an `.npz` file of samples, for static
+            ranges; default the model's own.
         ranges: ranges observed earlier, instead of calibration.
         settings: `{"weights.format": "int4"}` or `["weights.format=int4"]`.
         rules: `"PATTERN: key=value, ..."`; the first that matches an op decides.
@@ -295,18 +304,17 @@ def compare(
             source, pipeline, target, calibration, settings=settings, rules=rules, progress=progress
         )
     owner = source.model
-    given = batches(data if data is not None else owner.evaluation if owner else None)
+    inputs = source.calls(data if data is not None else owner.evaluation if owner else None)
     labelled = data is None and owner is not None and owner.evaluation is not None
-    if given is None and owner is not None:
-        given = [owner.example_inputs]
-    if not given:
+    if inputs is None and owner is not None:
+        inputs = source.calls([owner.example_inputs])
+    if not inputs:
         raise UserError("nothing to compare on", hint="give --inputs FILE.npz (data=...)")
-    inputs = [source.flat(batch) for batch in given]
     reference = XlaExecutable(source.program)
-    total = len(inputs)
+    calls, total = inputs, len(inputs)
 
     def tracked() -> Iterator[list[np.ndarray]]:
-        for i, arrays in enumerate(inputs):
+        for i, arrays in enumerate(calls):
             if progress:
                 progress("compare", i / total)
             yield reference(*arrays)
@@ -316,9 +324,9 @@ def compare(
     out_structure = structure_of(source.program.out_tree)
     return compare_outputs(
         tracked(),
-        (compiled.call_flat(arrays) for arrays in inputs),
+        (compiled.call_flat(arrays) for arrays in calls),
         names=[o.name for o in source.program.outputs],
-        samples=[samples_of(arrays) for arrays in inputs],
+        samples=[samples_of(arrays) for arrays in calls],
         labels=labels() if callable(labels) else labels,
         metric=metric,
         rebuild=lambda leaves: unflatten(out_structure, leaves),
