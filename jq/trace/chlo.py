@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from jq.errors import UserError
 from jq.ir import at, editing, func, ir, run_passes, walk
-from jq.trace.scope import join, scope
+from jq.trace.scope import clean_scope, join, scope
 
 KEPT = ("chlo.erf", "chlo.erfc", "chlo.top_k")
 
-_IDENTITY_CALLS = ("Sharding", "annotate_device_placement", "LayoutConstraint")
+_ANNOTATIONS = ("Sharding", "annotate_device_placement", "LayoutConstraint")
 
 
 def legalize(module: ir.Module) -> None:
@@ -84,18 +84,23 @@ def _decomposition(module: ir.Module, name: str, op: ir.OpView) -> None:
             func.ReturnOp(list(copy.results))
 
 
-def drop_identity_calls(block: ir.Block) -> None:
-    """Removes JAX's annotations; a custom call that computes something is refused."""
+def drop_annotations(module: ir.Module, block: ir.Block) -> None:
+    """Removes what JAX says about devices; a custom call that computes something is refused."""
     for op in list(walk(block)):
-        if op.operation.name != "stablehlo.custom_call":
+        name = op.operation.name
+        if name == "stablehlo.custom_call":
+            target = ir.StringAttr(op.attributes["call_target_name"]).value
+            if target not in _ANNOTATIONS:
+                raise UserError(
+                    f"the model calls {target}, code outside of StableHLO that no target has",
+                    op=clean_scope(scope(op.location)) or None,
+                    hint="rewrite that part of the model with ordinary array operations",
+                )
+        elif name != "sdy.sharding_constraint":
             continue
-        target = ir.StringAttr(op.attributes["call_target_name"]).value
-        if target not in _IDENTITY_CALLS:
-            raise UserError(
-                f"the model calls {target}, code outside of StableHLO that a target cannot run",
-                op=scope(op.location) or None,
-                hint="rewrite that part of the model with ordinary array operations",
-            )
         for old, new in zip(op.results, op.operands, strict=True):
             old.replace_all_uses_with(new)
         op.operation.erase()
+    for op in list(module.body.operations):
+        if op.operation.name == "sdy.mesh":
+            op.operation.erase()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+
+_VALUE = jax.tree_util.GetAttrKey("value")
 
 
 def leaf_name(path: Sequence[Any]) -> str:
@@ -14,10 +17,15 @@ def leaf_name(path: Sequence[Any]) -> str:
 
 
 def leaf_names(paths: Sequence[Sequence[Any]], kind: str) -> list[str]:
-    """The names of all leaves; what would start with a position gets `kind` in front: `arg0/x`."""
+    """The names of all leaves; what would start with a position gets `kind` in front: `arg0/x`.
+
+    A box around one array, such as a Flax variable, adds `value` to its path: that is left out.
+    """
+    inside = Counter(tuple(path[:n]) for path in paths for n in range(len(path)))
     names = []
     for path in paths:
-        name = leaf_name(path) or f"{kind}0"
+        boxed = path[-1:] == (_VALUE,) and len(path) > 1 and inside[tuple(path[:-1])] == 1
+        name = leaf_name(path[:-1] if boxed else path) or f"{kind}0"
         named = not path or not isinstance(path[0], jax.tree_util.SequenceKey)
         names.append(name if named else f"{kind}{name}")
     return names

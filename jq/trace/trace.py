@@ -24,7 +24,7 @@ from jq.ir import (
 )
 from jq.ir.stored import store_weight
 from jq.model import Model
-from jq.trace.chlo import drop_identity_calls, legalize
+from jq.trace.chlo import drop_annotations, legalize
 from jq.trace.constants import lift_constants
 from jq.trace.dynamic import require_static
 from jq.trace.exported import read_exported
@@ -98,7 +98,7 @@ def flatten(module: ir.Module, taken: Collection[str] = ()) -> dict[str, np.ndar
     legalize(module)
     inline_calls(module)
     block = main_of(module).entry_block
-    drop_identity_calls(block)
+    drop_annotations(module, block)
     require_static(block)
     hoist_invariants(block)
     constants = lift_constants(block, taken)
@@ -142,7 +142,8 @@ def make_program(
 
 
 def main_of(module: ir.Module) -> func.FuncOp:
-    return next(op for op in module.body.operations if op.name.value == "main")
+    functions = (op for op in module.body.operations if isinstance(op, func.FuncOp))
+    return next(f for f in functions if f.name.value == "main")
 
 
 def update_signature(main: func.FuncOp) -> None:

@@ -1,4 +1,4 @@
-"""Runs a traced program on XLA CPU, which shares nothing with our own backends."""
+"""Traced programs against `jax.jit` of the model's function."""
 
 from __future__ import annotations
 
@@ -8,28 +8,16 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from jaxlib import _jax, xla_client
 
 from jq.ir import Program
 from jq.model import Model
 from jq.trace import trace
-
-
-def _run_xla(program: Program, leaves: list[Any]) -> list[np.ndarray]:
-    """Flat outputs of a program for flat inputs."""
-    device = jax.devices("cpu")[0]
-    compiled = device.client.compile_and_load(
-        program.bytecode(), _jax.DeviceList((device,)), xla_client.CompileOptions()
-    )
-    arguments = [jax.device_put(np.asarray(a), device) for a in leaves]
-    arguments += [jax.device_put(w, device) for w in program.weights.values()]
-    shards = compiled.execute_sharded(arguments).disassemble_into_single_device_arrays()
-    return [np.asarray(shard[0]) for shard in shards]
+from tests import programs
 
 
 @pytest.fixture
 def run_xla() -> Callable[[Program, list[Any]], list[np.ndarray]]:
-    return _run_xla
+    return programs.run_xla
 
 
 @pytest.fixture
@@ -38,7 +26,7 @@ def check() -> Callable[..., Program]:
 
     def check_model(fn: Any, params: Any, *inputs: Any, **fields: Any) -> Program:
         program = trace(Model(fn, params, inputs, **fields))
-        got = _run_xla(program, jax.tree.leaves(inputs))
+        got = programs.run_xla(program, jax.tree.leaves(inputs))
         result = jax.tree.unflatten(program.out_tree, got)
         expected = jax.jit(fn)(params, *inputs)
         assert jax.tree.structure(result) == jax.tree.structure(expected)

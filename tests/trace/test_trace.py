@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 from jq.errors import UserError
+from jq.formats import Encoding, get_format
+from jq.formats.tensor import QuantizedTensor
 from jq.ir import func
 from jq.model import Model
 from jq.trace import trace
+from tests.programs import RUNNERS
 
 RNG = np.random.default_rng(0)
 
@@ -229,3 +232,49 @@ def test_symbolic_batch_is_traced_at_a_size():
         assert trace(model, sizes={"b": size}).outputs[0].shape == (2 * size, 4)
     with pytest.raises(UserError, match=r"sizes=\{'b'"):
         trace(model)
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_loops_branches_and_composites_run_everywhere(runner):
+    """Captured weights in loops and branches, and kept composites, are understood by all."""
+
+    def fn(params, ids):
+        x = jnp.take(params["embed"], ids, axis=0)
+        x, _ = jax.lax.scan(
+            lambda x, p: (jax.nn.gelu(dense(p, x), approximate=False), None), x, params["layers"]
+        )
+        x = jax.lax.cond(x.sum() > 0, lambda x: x @ params["embed"].T, lambda x: x @ params["b"], x)
+        return jax.lax.top_k(x, 3)
+
+    params = {
+        "embed": array(10, 8),
+        "layers": {"kernel": array(3, 8, 8), "bias": array(3, 8)},
+        "b": array(8, 10),
+    }
+    ids = np.array([3, 1, 4, 1], np.int32)
+    values, indices = RUNNERS[runner](trace(Model(fn, params, (ids,))), [ids])
+    expected = jax.jit(fn)(params, ids)
+    # Ten float32 roundings in a row at most, each of half a unit in the last place of 1.
+    np.testing.assert_allclose(values, expected[0], atol=20 * 2.0**-24)
+    assert np.array_equal(indices, expected[1])
+
+
+def test_quantized_leaves_stay_stored(check):
+    w = array(8, 4)
+    encoding = Encoding("int8", w.shape, (0, 1))
+    stored = QuantizedTensor(encoding, get_format("int8").encode(w, encoding))
+    params = {"dense": {"kernel": stored, "bias": array(4)}}
+    x = array(2, 8)
+    program = trace(Model(lambda p, x: dense(p["dense"], x), params, (x,)))
+    assert list(program.weights) == ["dense/bias", "dense/kernel:codes", "dense/kernel:scale"]
+    assert program.encodings["dense/kernel"]["format"] == "int8"
+    assert names(program, DOT) == ["dense/kernel"]
+    (result,) = RUNNERS["xla"](program, [x])
+    np.testing.assert_allclose(result, x @ stored.decode() + params["dense"]["bias"], rtol=1e-5)
+
+
+def test_tracing_changes_nothing_the_user_holds():
+    params = dense_params(4, 4)
+    program = trace(Model(dense, params, (array(2, 4),)))
+    assert trace(program) is program
+    assert np.shares_memory(program.weights["kernel"], params["kernel"])
