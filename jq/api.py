@@ -20,6 +20,9 @@ from jq.backend.artifact import check_output, describe_build
 from jq.backend.compiler import compile_module
 from jq.backend.handover import handover
 from jq.backend.xla import XlaExecutable
+from jq.bench import Job as BenchJob
+from jq.bench import bench as measure_jobs
+from jq.bench import random_inputs
 from jq.calibrate import run as calibration_run
 from jq.calibrate.ranges import Ranges
 from jq.compare import Comparison, compare_outputs, samples_of
@@ -333,9 +336,50 @@ def compare(
     )
 
 
+def bench(
+    artifact: str | Path,
+    *,
+    against: str | Path | None = None,
+    inputs: Path | None = None,
+    threads: int | None = None,
+    seconds: float = 5.0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Latency of an artifact in a process of its own, as the document of `jaxq bench`.
+
+    Args:
+        against: a second artifact, run in turns with the first; `ratio` is its median over ours.
+        inputs: a `.npz` file; random values of the right types by default.
+        threads: 1 by default.
+        seconds: measuring time in all.
+    """
+    paths = [artifact] if against is None else [artifact, against]
+    jobs = [_bench_job(path, inputs) for path in paths]
+    figures = measure_jobs(
+        jobs,
+        threads=threads or 1,
+        seconds=seconds / len(jobs),
+        progress=progress or (lambda stage, share: None),
+    )
+    document = figures[0].to_dict()
+    if against is not None:
+        document["against"] = figures[1].to_dict()
+        document["ratio"] = figures[1].median_ms / figures[0].median_ms
+    return document
+
+
+def _bench_job(path: str | Path, inputs: Path | None) -> BenchJob:
+    compiled = load(path)
+    assert isinstance(compiled.vmfb, Path)
+    given = npz.read_exact(inputs, compiled.inputs) if inputs else random_inputs(compiled.inputs)
+    parameters = compiled.parameters if isinstance(compiled.parameters, Path) else None
+    return BenchJob(compiled.vmfb, parameters, given)
+
+
 __all__ = [
     "CompiledModel",
     "Source",
+    "bench",
     "calibrate",
     "check_output",
     "compare",
