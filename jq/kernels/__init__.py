@@ -8,10 +8,12 @@ from jq.kernels.epilogue import (
     Quantize,
     QuantizedResidual,
     Residual,
+    RowScale,
     Silu,
     Step,
 )
 from jq.kernels.gemm import Gemm
+from jq.kernels.gemv import Gemv
 from jq.kernels.isa import ISAS, Isa, available, detect, get_isa
 from jq.kernels.kernel import ATTRIBUTE, Kernel
 from jq.kernels.link import link
@@ -28,6 +30,7 @@ __all__ = [
     "Dequantize",
     "Gelu",
     "Gemm",
+    "Gemv",
     "Isa",
     "Kernel",
     "Normalize",
@@ -36,6 +39,7 @@ __all__ = [
     "QuantizedResidual",
     "Residual",
     "RowQuantization",
+    "RowScale",
     "Silu",
     "Step",
     "TensorType",

@@ -337,6 +337,11 @@ class Builder:
         """The same bits as another element type of the same width."""
         return arith.bitcast(vec(lanes_of(a), name), a)
 
+    def widen(self, a: ir.Value) -> ir.Value:
+        """f16 as f32; f32 as it is."""
+        kind = vec(lanes_of(a), "f32")
+        return a if a.type == kind else arith.extf(kind, a)
+
     def extend(self, a: ir.Value, name: str) -> ir.Value:
         return arith.extsi(vec(lanes_of(a), name), a)
 

@@ -61,3 +61,10 @@ def dot(b: Builder, isa: Isa, acc: ir.Value, lhs: ir.Value, rhs: ir.Value) -> ir
     if isa.dot.accumulates:
         return b.intrinsic(isa.dot.intrinsic, kind, [acc, lhs, rhs])
     return b.add(acc, b.intrinsic(isa.dot.intrinsic, kind, [lhs, rhs]))
+
+
+def splat(b: Builder, isa: Isa, value: int) -> ir.Value:
+    """The same code in every place of an operand; -128..255, by the bits that i8 gives it."""
+    byte = isa.dot.element == "i8"
+    wrapped = (value + 128) % 256 - 128 if byte else value
+    return b.constant(vec(isa.dot.group * isa.lanes, isa.dot.element), wrapped)

@@ -81,6 +81,23 @@ class Dequantize(Step):
 
 
 @dataclass(frozen=True)
+class RowScale(Step):
+    """`y * row_scale`."""
+
+    kind: ClassVar[str] = "row_scale"
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        return ((ROW, "f32"),)
+
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        return b.mul(y, operands[0])
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        return y * operands[0]
+
+
+@dataclass(frozen=True)
 class Bias(Step):
     """`y + bias[column]`."""
 
@@ -225,9 +242,8 @@ class Quantize(Step):
         return codes ^ np.int8(-128) if self.unsigned else codes
 
 
-def check(steps: Sequence[Step]) -> str:
-    """The result's element type; raises `InternalError` when a step cannot follow another."""
-    element = "i32"
+def check(steps: Sequence[Step], element: str = "i32") -> str:
+    """The element type behind `steps`; raises `InternalError` when one cannot follow another."""
     for step in steps:
         if step.source != element:
             raise InternalError(f"epilogue step {step.kind!r} takes {step.source}, gets {element}")

@@ -25,8 +25,9 @@ from iree.compiler import ir
 
 from jq.errors import InternalError
 from jq.kernels import dot
-from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
-from jq.kernels.epilogue import COLUMN, ELEMENT, ROW, SCALAR, Step, check
+from jq.kernels.builder import Builder, Index, Output, Tile, dispatch
+from jq.kernels.epilogue import Step, check
+from jq.kernels.finish import Epilogue, operand_types
 from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
 from jq.kernels.tiling import Tiling, choose
@@ -103,20 +104,8 @@ class Gemm(Kernel):
                 self._typed((self.m,), "i32"),
                 self._typed((self.columns,), "i32"),
             ]
-        shapes = {
-            COLUMN: (self.columns,),
-            ROW: (self.m,),
-            ELEMENT: (self.m, self.n),
-            SCALAR: (1,),
-        }
-        return (
-            *kinds,
-            *(
-                self._typed(shapes[how], what)
-                for step in self.epilogue
-                for how, what in step.operands
-            ),
-        )
+        steps = operand_types(self.epilogue, (self.m,), self.n, self.columns)
+        return (*kinds, *(self._typed(shape, what) for shape, what in steps))
 
     @property
     def results(self) -> tuple[TensorType, ...]:
@@ -243,44 +232,24 @@ class _Panel:
         panel: Index,
     ) -> None:
         self.gemm, self.b, self.isa, self.tile = gemm, b, gemm.target, tile
-        self.prefix, self.row, self.column, self.panel = (
-            list(prefix),
-            row,
-            column,
-            panel,
-        )
+        self.prefix, self.row, self.panel = list(prefix), row, panel
         self.codes, self.weights, init, *rest = tensors
+        zeros, steps = (rest[:2], rest[2:]) if gemm.row_zero else ([], rest)
         self.vectors = range(gemm.tiling.vectors)
-        self.init = [self._by_column(init, j, "i32") for j in self.vectors]
-        if gemm.row_zero:
-            self.row_zero, colsum, *rest = rest
-            self.colsum = [self._by_column(colsum, j, "i32") for j in self.vectors]
-        self.steps = self._assign(rest)
-
-    def _assign(self, tensors: Sequence[ir.Value]) -> list[tuple[Step, list[tuple[str, str, Any]]]]:
-        """Each step with its operands; what does not depend on the row is loaded here, once."""
-        remaining = iter(tensors)
-        steps = []
-        for step in self.gemm.epilogue:
-            sources: list[tuple[str, str, Any]] = []
-            for how, what in step.operands:
-                source: Any = next(remaining)
-                if how == COLUMN:
-                    source = [self._by_column(source, j, what) for j in self.vectors]
-                elif how == SCALAR:
-                    source = self._scalar(source, [0], what)
-                sources.append((how, what, source))
-            steps.append((step, sources))
-        return steps
-
-    def _by_column(self, source: ir.Value, j: int, kind: str) -> ir.Value:
-        lanes = self.isa.lanes
-        at = [*self.prefix, self.b.offset(self.column, j * lanes)]
-        return self.b.load(source, at, vec(lanes, kind))
-
-    def _scalar(self, source: ir.Value, at: Sequence[Index], kind: str) -> ir.Value:
-        one = self.b.load(source, [*self.prefix, *at], vec(1, kind))
-        return self.b.broadcast(one, self.isa.lanes)
+        self.epilogue = Epilogue(
+            b,
+            gemm.epilogue,
+            steps,
+            lanes=self.isa.lanes,
+            vectors=len(self.vectors),
+            column=column,
+            n=gemm.n,
+            prefix=prefix,
+        )
+        self.init = self.epilogue.by_column(init, "i32")
+        if zeros:
+            self.row_zero = zeros[0]
+            self.colsum = self.epilogue.by_column(zeros[1], "i32")
 
     def emit(self) -> None:
         cut = self.gemm.tiling
@@ -303,27 +272,25 @@ class _Panel:
             acc = loop.carried
         if tail:
             acc = self._step(acc, rows, whole, tail)
+        zero = [0] if self.prefix else []
         for i, row in enumerate(rows):
-            scales = [self._by_row(sources, row) for _, sources in self.steps]
+            ready = self.epilogue.row([row])
             for j in self.vectors:
-                value = acc[i * len(self.vectors) + j]
-                self._finish(value, row, b.offset(first, i), j, scales)
+                value = self.epilogue.apply(acc[i * len(self.vectors) + j], [row], j, ready)
+                at = [*zero, b.offset(first, i), j * self.isa.lanes]
+                b.store(value, self.tile, at, self.gemm.n)
 
     def _start(self, rows: Sequence[Index]) -> list[ir.Value]:
         if not self.gemm.row_zero:
             return [init for _ in rows for init in self.init]
         b, acc = self.b, []
         for row in rows:
-            zero = self._scalar(self.row_zero, [row], "i32")
+            zero = self.epilogue.scalar(self.row_zero, [row], "i32")
             acc += [b.sub(i, b.mul(zero, c)) for i, c in zip(self.init, self.colsum, strict=True)]
         return acc
 
     def _step(
-        self,
-        acc: Sequence[ir.Value],
-        rows: Sequence[Index],
-        k: Index,
-        valid: int | None,
+        self, acc: Sequence[ir.Value], rows: Sequence[Index], k: Index, valid: int | None
     ) -> list[ir.Value]:
         """All products of one group along K."""
         b, isa = self.b, self.isa
@@ -341,29 +308,3 @@ class _Panel:
                 at = i * len(weights) + j
                 out[at] = dot.dot(b, isa, out[at], lhs, weight)
         return out
-
-    def _by_row(self, sources: Sequence[tuple[str, str, Any]], row: Index) -> list[Any]:
-        return [self._scalar(s, [row], what) if how == ROW else s for how, what, s in sources]
-
-    def _finish(
-        self,
-        value: ir.Value,
-        row: Index,
-        local: Index,
-        j: int,
-        scales: Sequence[Sequence[Any]],
-    ) -> None:
-        """The epilogue of one vector, and its store."""
-        b, lanes = self.b, self.isa.lanes
-        column = b.offset(self.column, j * lanes)
-        for (step, sources), loaded in zip(self.steps, scales, strict=True):
-            operands = []
-            for (how, what, source), ready in zip(sources, loaded, strict=True):
-                if how == ELEMENT:
-                    at = [*self.prefix, row, column]
-                    operands.append(b.load(source, at, vec(lanes, what), self.gemm.n))
-                else:
-                    operands.append(ready[j] if how == COLUMN else ready)
-            value = step.apply(b, value, operands)
-        zero = [0] if self.prefix else []
-        b.store(value, self.tile, [*zero, local, j * lanes], self.gemm.n)

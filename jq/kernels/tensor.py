@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from iree.compiler import ir
 
-_DTYPES = {"i8": np.int8, "i32": np.int32, "f32": np.float32}
+_DTYPES = {"i8": np.int8, "i32": np.int32, "f16": np.float16, "f32": np.float32}
 
 
 @dataclass(frozen=True)
 class TensorType:
-    """`shape` and MLIR element name (`i8`, `i32`, `f32`)."""
+    """`shape` and MLIR element name (`i8`, `i32`, `f16`, `f32`)."""
 
     shape: tuple[int, ...]
     element: str

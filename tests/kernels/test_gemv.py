@@ -1,0 +1,94 @@
+"""Block-scaled products: exact where every operation is, else within the stated bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from jq.errors import InternalError
+from jq.kernels import Bias, Gemv, Residual
+from tests.kernels.harness import Runner
+from tests.kernels.strategies import HERE, codes, sizes
+
+kernels = st.builds(
+    lambda bits, minimum, **rest: Gemv(bits=bits, minimum=minimum and bits == 4, **rest),
+    bits=st.sampled_from([4, 8]),
+    minimum=st.booleans(),
+    isa=st.sampled_from(HERE),
+    m=st.integers(1, 9),
+    k=sizes,
+    n=sizes,
+    block=st.sampled_from([8, 16, 32, 64]),
+    per_block=st.booleans(),
+    scale=st.sampled_from(["f16", "f32"]),
+    epilogue=st.sampled_from([(), (Bias(),), (Residual(), Bias())]),
+)
+
+
+def weights(rng: np.random.Generator, kernel: Gemv) -> np.ndarray:
+    if kernel.bits == 8:
+        return codes(rng, (kernel.k, kernel.n))
+    low = 0 if kernel.minimum else -8
+    values = rng.integers(low, low + 16, (kernel.k, kernel.n))
+    extreme = rng.choice([low, low + 15], values.shape)
+    return np.where(rng.random(values.shape) < 0.3, extreme, values).astype(np.int8)
+
+
+def run(runner: Runner, i: int, kernel: Gemv, rng: np.random.Generator, exact: bool) -> tuple:
+    """Result, reference, and the sum of magnitudes that the bound is relative to."""
+    x, w = codes(rng, (kernel.m, kernel.k)), weights(rng, kernel)
+    grid = (kernel.blocks, kernel.n)
+    rows = (kernel.m, kernel.blocks) if kernel.per_block else (kernel.m,)
+
+    def factors(shape: tuple[int, ...]) -> np.ndarray:
+        return np.ones(shape) if exact else rng.uniform(0.01, 1, shape)
+
+    scale = factors(grid).astype(kernel.scale_dtype)
+    minimum = -factors(grid).astype(kernel.scale_dtype) if kernel.minimum else None
+    row_scale = factors(rows).astype(np.float32)
+    steps = []
+    for step in kernel.epilogue:
+        shape = (1, kernel.n) if isinstance(step, Bias) else (kernel.m, kernel.n)
+        steps.append([rng.integers(-9, 9, shape).astype(np.float32)])
+    parts = kernel.pack(w, scale, minimum)
+    operands = [x, row_scale, *parts.values()]
+    for step, (array,) in zip(kernel.epilogue, steps, strict=True):
+        operands.append(kernel.pad_columns(array[0]) if isinstance(step, Bias) else array)
+    (y,) = runner.run(i, *operands)
+    want = kernel.reference(x, row_scale, w, scale, minimum, steps)
+    size = kernel.reference(
+        np.abs(x.astype(np.int16)),
+        row_scale,
+        np.abs(w.astype(np.int16)),
+        scale,
+        None if minimum is None else -minimum,
+        [[np.abs(a) for a in arrays] for arrays in steps],
+    )
+    return y, want, size
+
+
+@given(st.lists(kernels, min_size=14, max_size=14), st.integers(0, 2**32))
+@settings(
+    max_examples=2,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_shape(drawn: list[Gemv], seed: int) -> None:
+    """With scales of 1 every sum is an integer below 2^24: equal bits."""
+    runner = Runner(drawn)
+    rng = np.random.default_rng(seed)
+    for i, kernel in enumerate(drawn):
+        y, want, _ = run(runner, i, kernel, rng, exact=True)
+        np.testing.assert_array_equal(y, want, err_msg=kernel.to_json())
+        y, want, size = run(runner, i, kernel, rng, exact=False)
+        bound = (2 * kernel.blocks + 4 + len(kernel.epilogue)) * 2.0**-24 * size
+        assert (np.abs(y - want) <= bound).all(), kernel.to_json()
+
+
+def test_codes_out_of_range_are_refused() -> None:
+    kernel = Gemv(isa="portable", m=1, k=32, n=16)
+    with pytest.raises(InternalError, match="do not fit"):
+        kernel.pack(np.full((32, 16), 8, np.int8), np.ones((1, 16)))
