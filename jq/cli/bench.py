@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,10 +14,10 @@ from jq.cli.output import Output, size
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "bench", example="jaxq bench out/ --threads 1 --against float/")(bench)
+    command(app, "bench", example="jaxq bench out/ --threads 1 --against float/")(bench_artifact)
 
 
-def bench(
+def bench_artifact(
     out: Output,
     artifact: options.Artifact,
     against: Annotated[
@@ -28,28 +28,31 @@ def bench(
         Path | None,
         typer.Option(metavar="IN.npz", help="Inputs; the recorded example by default."),
     ] = None,
-    threads: options.Threads = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long to measure.")] = 5.0,
+    threads: options.Threads = 1,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to measure each.")] = 2.0,
 ) -> dict[str, Any]:
-    """Measures latency (median, p90), throughput and peak memory."""
+    """Measures latency (median, p90), throughput and peak memory in processes of their own."""
     from jq import api, npz
-    from jq.bench import measure, peak_rss_bytes, random_inputs
+    from jq.bench import Job, bench, random_inputs
+
+    def job(folder: Path) -> Job:
+        loaded = api.load(folder)
+        specs = loaded.inputs
+        arrays = random_inputs(specs) if inputs is None else npz.read_exact(inputs, specs)
+        assert isinstance(loaded.vmfb, Path)
+        assert not isinstance(loaded.parameters, Mapping)
+        return Job(loaded.vmfb, loaded.parameters, arrays)
 
     with out.progress() as progress:
         progress("load", None)
-        places = [artifact] if against is None else [artifact, against]
-        models = [api.load(place, threads=threads) for place in places]
-        arrays = [
-            random_inputs(m.inputs) if inputs is None else npz.read_exact(inputs, m.inputs)
-            for m in models
-        ]
-        calls = [partial(m.call_flat, a) for m, a in zip(models, arrays, strict=True)]
-        timings = [timing.to_dict() for timing in measure(calls, seconds, progress)]
-    rows = [{"artifact": str(p), **t} for p, t in zip(places, timings, strict=True)]
-    columns = ("artifact", "median_ms", "p90_ms", "min_ms", "calls_per_second", "runs")
-    out.table("latency", columns, rows)
-    out.line(f"peak memory of this process {size(peak_rss_bytes())}")
-    document = {**timings[0], "threads": threads or 1, "peak_rss_bytes": peak_rss_bytes()}
-    if against is not None:
-        document["against"] = timings[1]
-    return document
+        folders = [artifact] if against is None else [artifact, against]
+        jobs = [job(folder) for folder in folders]
+        latencies = bench(jobs, threads=threads, seconds=seconds, progress=progress)
+    documents = [latency.to_dict() for latency in latencies]
+    rows = [
+        {"artifact": str(folder), "peak memory": size(d["peak_rss_bytes"]), **d}
+        for folder, d in zip(folders, documents, strict=True)
+    ]
+    columns = ("median_ms", "p90_ms", "min_ms", "calls_per_second", "runs", "peak memory")
+    out.table(f"latency, {threads} threads", ("artifact", *columns), rows)
+    return documents[0] if against is None else {**documents[0], "against": documents[1]}

@@ -9,7 +9,7 @@ import typer
 from rich.console import Group
 
 from jq.cli.command import command
-from jq.cli.output import Output
+from jq.cli.output import Output, size
 
 
 def register(app: typer.Typer) -> None:
@@ -25,10 +25,10 @@ def inspect(
 ) -> dict[str, Any]:
     """Shows the stored bytes and format of every weight, the type of every contraction, and what
     stayed float."""
+    if artifact.suffix == ".gguf":
+        return inspect_gguf(out, artifact)
     from jq import api
 
-    if artifact.suffix == ".gguf":
-        return show_gguf(out, api.describe_gguf(artifact))
     audit = api.load(artifact).audit()
     out.show(Group(*audit.tables()))
     out.line(audit.summary())
@@ -36,7 +36,11 @@ def inspect(
     return document
 
 
-def show_gguf(out: Output, description: dict[str, Any]) -> dict[str, Any]:
-    """The tensors of a GGUF file."""
-    out.table("tensors", ("name", "shape", "format", "stored_bytes"), description["tensors"])
-    return description
+def inspect_gguf(out: Output, path: Path) -> dict[str, Any]:
+    """The tensors of a GGUF file, also those of types that cannot be loaded."""
+    from jq.gguf import describe_gguf
+
+    rows = [row._asdict() for row in describe_gguf(path)]
+    out.table("tensors", ("name", "shape", "type", "bytes"), rows)
+    out.line(f"{len(rows)} tensors, {size(sum(row['bytes'] for row in rows))}")
+    return {"tensors": rows}

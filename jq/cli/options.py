@@ -46,9 +46,7 @@ RangesFile = Annotated[
     Path | None,
     typer.Option("--ranges", metavar="FILE.json", help="Ranges that `jaxq calibrate` wrote."),
 ]
-Threads = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Worker threads; all cores by default.")
-]
+Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Worker threads.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run wrote there.")]
 DEFAULT_PIPELINE = "int8-dynamic"
 DEFAULT_TARGET = "llvm-cpu"

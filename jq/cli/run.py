@@ -21,7 +21,7 @@ def run(
     artifact: options.Artifact,
     inputs: Annotated[Path, typer.Option(metavar="IN.npz", help="One array per input.")],
     outputs: Annotated[Path, typer.Option(metavar="OUT.npz", help="One array per output.")],
-    threads: options.Threads = None,
+    threads: options.Threads = 1,
 ) -> dict[str, Any]:
     """Runs an artifact on the arrays of a file."""
     from jq import api, npz

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import gguf
+import numpy as np
 import pytest
 
 from jq.cli.app import main
@@ -63,6 +66,22 @@ def test_lists_formats(capsys: Captured) -> None:
     listed = json.loads(capsys.readouterr().out)["formats"]
     assert {"int4", "int8"} <= {each["name"] for each in listed}
     assert all(each["description"] for each in listed)
+
+
+def test_inspects_a_gguf_file(tmp_path: Path, capsys: Captured) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "test")
+    writer.add_tensor("a.weight", np.zeros((3, 5), np.float32))
+    packed = gguf.quants.quantize(np.ones((2, 64), np.float32), gguf.GGMLQuantizationType.Q8_0)
+    writer.add_tensor("b.weight", packed, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert main(["inspect", str(tmp_path / "model.gguf"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tensors"] == [
+        {"name": "a.weight", "shape": [3, 5], "type": "F32", "bytes": 60},
+        {"name": "b.weight", "shape": [2, 64], "type": "Q8_0", "bytes": 4 * 34},
+    ]
 
 
 def test_help_imports_no_compiler() -> None:
