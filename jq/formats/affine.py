@@ -19,6 +19,7 @@ from jq.formats import checks
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Format, Parts
 from jq.formats.blocks import expand, full, reduce_blocks
+from jq.formats.chunks import block_absmax, block_range, chunks
 from jq.formats.numpy_ops import NUMPY
 from jq.formats.packing import pack, packed_shape, unpack
 
@@ -231,13 +232,19 @@ class Affine(Format):
     def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
         self.check(enc)
         x = checks.as_finite_float32(x, enc)
-        lo = reduce_blocks(NUMPY, NUMPY.reduce_min, x, enc)
-        hi = reduce_blocks(NUMPY, NUMPY.reduce_max, x, enc)
+        if enc.scheme == "symmetric":
+            hi = block_absmax(x, enc)
+            lo = hi
+        else:
+            lo, hi = block_range(x, enc)
         scale, zero_point = self.parameters(lo, hi, enc)
-        parts = {
-            "codes": self.pack(self.quantize(x, scale, zero_point, enc), enc),
-            "scale": scale,
-        }
+        wide = scale.astype(F32)
+        packed = np.empty(packed_shape(enc.shape, self.bits), self.code_type)
+        for rows, grid, piece in chunks(enc):
+            zero = None if zero_point is None else zero_point[grid]
+            codes = self.quantize(x[rows], wide[grid], zero, piece)
+            packed[rows] = self.pack(codes, piece).reshape(packed[rows].shape)
+        parts = {"codes": packed, "scale": scale}
         if zero_point is not None:
             parts["zero_point"] = self.pack(zero_point, enc)
         return parts

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from jq.formats.base import Encoding
-from jq.formats.blocks import expand, sizes
+from jq.formats.blocks import expand, reduce_blocks, sizes
 from jq.formats.numpy_ops import NUMPY
 
 CHUNK = 1 << 15  # values; a few float32 temporaries of this size fit a second-level cache
@@ -51,6 +51,24 @@ def _inner(
         return
     for inner_rows, inner_grid, inner in chunks(enc):
         yield rows + inner_rows[axis + 1 :], grid + inner_grid[axis + 1 :], inner
+
+
+def block_range(x: np.ndarray, enc: Encoding) -> tuple[np.ndarray, np.ndarray]:
+    """Smallest and largest of every block and 0, of `enc.grid`."""
+    lo, hi = np.zeros(enc.grid, x.dtype), np.zeros(enc.grid, x.dtype)
+    for rows, grid, piece in chunks(enc):
+        lo[grid] = np.minimum(lo[grid], reduce_blocks(NUMPY, NUMPY.reduce_min, x[rows], piece))
+        hi[grid] = np.maximum(hi[grid], reduce_blocks(NUMPY, NUMPY.reduce_max, x[rows], piece))
+    return lo, hi
+
+
+def block_absmax(x: np.ndarray, enc: Encoding) -> np.ndarray:
+    """Largest magnitude of every block, of `enc.grid`."""
+    out = np.zeros(enc.grid, x.dtype)
+    for rows, grid, piece in chunks(enc):
+        peak = reduce_blocks(NUMPY, NUMPY.reduce_max, np.abs(x[rows]), piece)
+        out[grid] = np.maximum(out[grid], peak)
+    return out
 
 
 def per_block(f: Binary, x: np.ndarray, grid: np.ndarray, enc: Encoding) -> np.ndarray:

@@ -37,14 +37,13 @@ def pack(fields: np.ndarray, bits: int, fill: int = 0) -> np.ndarray:
     if short := -fields.shape[-1] % per:
         widths = [(0, 0)] * (fields.ndim - 1) + [(0, short)]
         fields = np.pad(fields, widths, constant_values=fill)
-    lanes = [fields[..., i::per] for i in range(per)]
     if nbytes == 1:
-        out = lanes[-1]
-        for lane in reversed(lanes[:-1]):
-            out = np.left_shift(out, bits, dtype=np.uint8)
-            out |= lane
-        return np.ascontiguousarray(out).view(np.int8)
-    a, b, c, d = lanes
+        words = np.ascontiguousarray(fields).view(f"<u{per}")  # a byte for each field
+        out = words >> np.uint8(8 - bits) | words
+        for i in range(2, per):
+            out |= words >> np.uint8((8 - bits) * i)
+        return out.astype(np.uint8).view(np.int8)
+    a, b, c, d = (fields[..., i::per] for i in range(per))
     out = np.stack([a | b << 6, b >> 2 | c << 4, c >> 4 | d << 2], axis=-1)
     return out.reshape(*fields.shape[:-1], -1).view(np.int8)
 

@@ -11,8 +11,8 @@ from jq.errors import FormatError
 from jq.formats import checks
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Format, Parts
-from jq.formats.blocks import expand, reduce_blocks
-from jq.formats.chunks import chunks, per_block
+from jq.formats.blocks import expand
+from jq.formats.chunks import block_absmax, chunks, per_block
 from jq.formats.elements import Element
 from jq.formats.numpy_ops import NUMPY
 from jq.formats.packing import pack, packed_shape, unpack
@@ -54,8 +54,7 @@ class Scaled(Format):
     def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
         self.check(enc)
         x = checks.as_finite_float32(x, enc)
-        absmax = reduce_blocks(NUMPY, NUMPY.reduce_max, np.abs(x), enc)
-        parts = self.kind(enc).choose(absmax, self.element, enc)
+        parts = self.kind(enc).choose(block_absmax(x, enc), self.element, enc)
         scale = self.scale(NUMPY, parts, enc)
         packed = np.empty(packed_shape(enc.shape, self.element.bits), np.int8)
         for rows, grid, piece in chunks(enc):
