@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,30 +28,25 @@ def bench_artifact(
         typer.Option(metavar="IN.npz", help="Inputs; the recorded example by default."),
     ] = None,
     threads: options.Threads = 1,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long to measure each.")] = 2.0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to measure in all.")] = 5.0,
 ) -> dict[str, Any]:
     """Measures latency (median, p90), throughput and peak memory in processes of their own."""
-    from jq import api, npz
-    from jq.bench import Job, bench, random_inputs
-
-    def job(folder: Path) -> Job:
-        loaded = api.load(folder)
-        specs = loaded.inputs
-        arrays = random_inputs(specs) if inputs is None else npz.read_exact(inputs, specs)
-        assert isinstance(loaded.vmfb, Path)
-        assert not isinstance(loaded.parameters, Mapping)
-        return Job(loaded.vmfb, loaded.parameters, arrays)
+    from jq import api
 
     with out.progress() as progress:
-        progress("load", None)
-        folders = [artifact] if against is None else [artifact, against]
-        jobs = [job(folder) for folder in folders]
-        latencies = bench(jobs, threads=threads, seconds=seconds, progress=progress)
-    documents = [latency.to_dict() for latency in latencies]
+        document = api.bench(
+            artifact,
+            against=against,
+            inputs=inputs,
+            threads=threads,
+            seconds=seconds,
+            progress=progress,
+        )
     rows = [
-        {"artifact": str(folder), "peak memory": size(d["peak_rss_bytes"]), **d}
-        for folder, d in zip(folders, documents, strict=True)
+        {"artifact": str(folder), "peak memory": size(figures["peak_rss_bytes"]), **figures}
+        for folder, figures in ((artifact, document), (against, document.get("against")))
+        if figures is not None
     ]
     columns = ("median_ms", "p90_ms", "min_ms", "calls_per_second", "runs", "peak memory")
     out.table(f"latency, {threads} threads", ("artifact", *columns), rows)
-    return documents[0] if against is None else {**documents[0], "against": documents[1]}
+    return document
