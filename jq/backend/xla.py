@@ -12,7 +12,7 @@ from jq.errors import CompilerError, UserError
 from jq.ir import Program, run_passes
 
 # By default XLA may keep bfloat16 intermediates in float32: an oracle computes what is written.
-_OPTIONS = {"xla_allow_excess_precision": False}
+_OPTIONS = {"xla_allow_excess_precision": "False"}
 
 
 class XlaExecutable:
