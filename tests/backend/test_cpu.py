@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jq.backend import cpu
+from jq.backend.compiler import HOST_FLAGS, compile_module
+from jq.backend.cpu import Cpu
+from jq.errors import UserError
+
+ADD = b"""func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.add %a, %a : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}"""
+INFO = """processor : 0
+model name\t: Some Xeon
+flags\t\t: fpu pni ssse3 sse4_1 avx avx2 fma avx512f avx512_vnni abm
+
+processor : 1
+model name\t: Some Xeon
+"""
+
+
+def needs(*flags: str) -> Cpu:
+    program = compile_module(ADD, flags=flags).program
+    assert program is not None
+    return cpu.needed_by(program)
+
+
+def test_host_flags_are_translated(tmp_path: Path) -> None:
+    file = tmp_path / "cpuinfo"
+    file.write_text(INFO)
+    found = cpu.host(file, "AMD64")
+    assert found is not None
+    assert found.name == "Some Xeon"
+    assert found.architecture == "x86_64"
+    assert found.features == {
+        *("sse3", "ssse3", "sse4.1", "avx", "avx2", "fma", "avx512f", "avx512vnni", "lzcnt")
+    }
+    file.write_text("Features\t: fp asimd asimddp i8mm")
+    arm = cpu.host(file, "aarch64")
+    assert arm is not None
+    assert arm.features == {"neon", "dotprod", "i8mm"}
+    assert cpu.host(tmp_path / "missing") is None
+
+
+def test_compiled_for_this_machine() -> None:
+    needed = needs(*HOST_FLAGS)
+    assert needed.features
+    cpu.check_host(needed)
+
+
+def test_richer_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    local = [flag for flag in HOST_FLAGS if "target-cpu" not in flag]
+    rich = needs(*local, "--iree-llvmcpu-target-cpu=znver4")
+    plain = needs(*local, "--iree-llvmcpu-target-cpu=generic")
+    assert {"avx512vnni", "avx512bf16"} <= rich.features
+    assert "avx" not in plain.features
+    monkeypatch.setattr(cpu, "host", lambda: Cpu("x86_64", rich.features - {"avx512vnni"}))
+    cpu.check_host(plain)
+    with pytest.raises(UserError, match="has no avx512vnni; compile it on this machine"):
+        cpu.check_host(rich)
+
+
+def test_other_architecture_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    local = [flag for flag in HOST_FLAGS if "target-cpu" not in flag]
+    arm = needs(
+        *local,
+        "--iree-llvmcpu-target-triple=aarch64-unknown-linux-gnu",
+        "--iree-llvmcpu-target-cpu=generic",
+        "--iree-llvmcpu-target-cpu-features=+dotprod,+i8mm",
+    )
+    assert arm.architecture == "aarch64"
+    assert {"dotprod", "i8mm"} <= arm.features
+    monkeypatch.setattr(cpu, "host", lambda: Cpu("x86_64", frozenset()))
+    with pytest.raises(UserError, match="has no aarch64"):
+        cpu.check_host(arm)
