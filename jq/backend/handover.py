@@ -21,6 +21,7 @@ import numpy as np
 from iree.compiler import ir
 from iree.compiler.dialects import func, util
 
+from jq import kernels
 from jq.backend.runtime import SCOPE
 from jq.errors import InternalError, UserError
 from jq.ir import Program, dtype_name, run_passes
@@ -52,12 +53,12 @@ def handover(
     *,
     inline_limit: int = INLINE_LIMIT,
     scope: str = SCOPE,
-    link: Callable[[Any], None] | None = None,
+    link: Callable[[Any], None] = kernels.link,
 ) -> Handover:
     """Weights together below `inline_limit` bytes become constants, else all become parameters.
 
     `link` gives bodies to the module's kernels (functions declared with the attribute
-    `jq.kernel`); it gets the module in IREE's context: `jq.kernels.link`.
+    `jq.kernel`); it gets the module in IREE's context.
     """
     inline = sum(array.nbytes for array in program.weights.values()) < inline_limit
     copy = program.clone()
@@ -185,10 +186,6 @@ def _drop_arguments(main: Any, keep: int) -> None:
             del main.attributes[name]
 
 
-def _link(module: ir.Module, link: Callable[[Any], None] | None) -> None:
-    declared = [op for op in module.body.operations if KERNEL in op.attributes]
-    if declared and link is None:
-        name = ir.StringAttr(declared[0].attributes[KERNEL]).value
-        raise InternalError("the program calls a kernel, but nothing links kernels", op=name)
-    if link is not None:
+def _link(module: ir.Module, link: Callable[[Any], None]) -> None:
+    if any(KERNEL in op.attributes for op in module.body.operations):
         link(module)

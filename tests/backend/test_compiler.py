@@ -48,6 +48,13 @@ def test_result_and_program(temp: Path) -> None:
     assert list(temp.iterdir()) == []
 
 
+def test_stack_limit() -> None:
+    """Trap 12: LayerNorm and reductions of real models do not fit IREE's 32 KiB."""
+    program = compile_module(ADD).program
+    assert program is not None
+    assert "max_stack_allocation_size = 262144" in program
+
+
 def test_without_dump(temp: Path) -> None:
     assert compile_module(ADD, keep_dump=False).program is None
 

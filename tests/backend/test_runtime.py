@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jq.backend.compiler import HOST_FLAGS, compile_module
+from jq.backend.compiler import compile_module
 from jq.backend.handover import handover
 from jq.backend.runtime import Executable
 from jq.errors import JqError, UserError
@@ -81,12 +81,6 @@ def test_callers_arrays_are_never_written() -> None:
     (y,) = run(text, x, u, np.int32(0))
     assert y.sum() == 8
     assert not x.any()
-
-
-def test_wide_reductions_compile() -> None:
-    """Trap 12: the stack limit of real models, which 32 KiB is not enough for."""
-    flag = "--iree-llvmcpu-stack-allocation-limit=262144"
-    assert flag in HOST_FLAGS
 
 
 def test_files(vmfb: bytes, tmp_path: Path) -> None:

@@ -1,0 +1,143 @@
+"""What is known about an artifact but its bytes: `manifest.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from jq.ir import Program
+from jq.target import Target
+from jq.tree import structure_of
+
+SCHEMA_VERSION = 1  # raised when a reader of the old schema would misread the new one
+TOOL = "jaxq"
+_PACKAGES = ("iree-base-compiler", "jax", "jaxlib", "numpy", "ml-dtypes")
+
+
+class _Part(BaseModel):
+    """Unknown keys are kept out of the way: a newer tool of the same schema may add some."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Tensor(_Part):
+    """An input or an output; `dtype` is NumPy's name (or one of `ml_dtypes`)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class StoredTensor(_Part):
+    """A tensor that is stored: a weight of the model, or a parameter of the module."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class StoredFile(_Part):
+    """A file of the artifact."""
+
+    bytes: int
+    sha256: str
+
+
+class Processor(_Part):
+    """What the compiled code may use; features have LLVM's names."""
+
+    architecture: str = ""
+    features: tuple[str, ...] = ()
+    name: str = ""
+
+
+class Manifest(_Part):
+    """Attributes:
+    tool, tool_version, versions: who wrote it, and with which packages.
+    pipeline, target, driver, flags: how it was compiled and what runs it.
+    inputs, outputs: in order, flat.
+    in_structure, out_structure: see `jq.tree`.
+    weights: the float model's weights, by name.
+    encodings: weight -> how it is stored (format, shape, granularity, parts, float_dtype, ...).
+    ops: one dict an op of the plan (name, op, decision, lhs, rhs, acc, kernel, reason, ...).
+    unused_rules: rules of the user's that matched nothing.
+    notes: what else was decided on the way (a skipped step, a default that was used).
+    float_parameter_bytes: size of the float model's weights.
+    cpu, files, parameters: known once the artifact is written.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    tool: str = TOOL
+    tool_version: str = ""
+    versions: dict[str, str] = Field(default_factory=dict)
+    pipeline: str = ""
+    target: str = ""
+    driver: str = "local-task"
+    flags: tuple[str, ...] = ()
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    in_structure: dict[str, Any] = Field(default_factory=dict)
+    out_structure: dict[str, Any] = Field(default_factory=dict)
+    weights: dict[str, StoredTensor] = Field(default_factory=dict)
+    encodings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    ops: tuple[dict[str, Any], ...] = ()
+    unused_rules: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    float_parameter_bytes: int = 0
+    cpu: Processor = Processor()
+    files: dict[str, StoredFile] = Field(default_factory=dict)
+    parameters: dict[str, StoredTensor] = Field(default_factory=dict)
+
+
+def describe_build(
+    *,
+    program: Program,
+    source: Program,
+    pipeline: str,
+    target: Target,
+    ops: Sequence[Mapping[str, Any]],
+    unused_rules: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> Manifest:
+    """The manifest of `program` (the `target` level) that was made from `source` (`float`)."""
+    inputs, outputs = _tensors(source.inputs), _tensors(source.outputs)
+    return Manifest(
+        tool_version=_version(TOOL),
+        versions={name: _version(name) for name in _PACKAGES},
+        pipeline=pipeline,
+        target=target.name,
+        driver=target.driver,
+        flags=target.flags,
+        inputs=inputs,
+        outputs=outputs,
+        in_structure=_structure(source.in_tree, len(inputs)),
+        out_structure=_structure(source.out_tree, len(outputs)),
+        weights={
+            name: StoredTensor(shape=array.shape, dtype=array.dtype.name)
+            for name, array in source.weights.items()
+        },
+        encodings=program.encodings,
+        ops=tuple(dict(op) for op in ops),
+        unused_rules=tuple(unused_rules),
+        notes=tuple(notes),
+        float_parameter_bytes=sum(array.nbytes for array in source.weights.values()),
+    )
+
+
+def _tensors(specs: Sequence[Any]) -> tuple[Tensor, ...]:
+    return tuple(Tensor(name=s.name, shape=s.shape, dtype=s.dtype) for s in specs)
+
+
+def _structure(tree: Any, count: int) -> dict[str, Any]:
+    if tree is None:
+        return {"tuple": [{"leaf": i} for i in range(count)]}
+    return dict(structure_of(tree))
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
