@@ -1,61 +1,62 @@
-"""jq: from a JAX model, through StableHLO, to a quantized program that IREE runs.
+"""A quantizing compiler from JAX through StableHLO to IREE.
 
-    compiled = jq.compile(jq.Model(fn, params, example_inputs), pipeline="int8-dynamic")
+    import jq
 
-Names are imported when they are first used, so that what needs no compiler loads none.
+    model = jq.Model(fn, params, example_inputs)
+    compiled = jq.compile(model, pipeline="int8-dynamic")
+    outputs = compiled(*inputs)
+    print(compiled.audit())
+    print(jq.compare(model, compiled, batches))
 """
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jq.api import calibrate, compare, compile, load, plan, rewrite, trace
-    from jq.compiled import CompiledModel
-    from jq.errors import CompilerError, FormatError, JqError, UserError
+    from jq.api import (
+        CompiledModel,
+        Source,
+        calibrate,
+        compare,
+        compile,
+        load,
+        plan,
+        rewrite,
+        trace,
+    )
+    from jq.calibrate.ranges import Ranges
+    from jq.errors import CompilerError, JqError, UserError
+    from jq.gguf import load_gguf
     from jq.model import Model
 
-_HOME = {
+_HOMES = {
     "CompiledModel": "jq.compiled",
     "CompilerError": "jq.errors",
-    "FormatError": "jq.errors",
     "JqError": "jq.errors",
     "Model": "jq.model",
+    "Ranges": "jq.calibrate.ranges",
+    "Source": "jq.api",
     "UserError": "jq.errors",
     "calibrate": "jq.api",
     "compare": "jq.api",
     "compile": "jq.api",
     "load": "jq.api",
+    "load_gguf": "jq.gguf",
     "plan": "jq.api",
     "rewrite": "jq.api",
     "trace": "jq.api",
 }
-__all__ = list(_HOME)  # noqa: PLE0605
+__version__ = "0.1.0"
+__all__ = sorted(_HOMES)  # noqa: PLE0605
 
 
-class _Package(ModuleType):
-    """Finds public names where they are defined.
-
-    A stage and the module that defines it share a name. Importing the module makes Python set it
-    as an attribute of the package; that assignment is dropped, `jq.trace` stays the function.
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "models":
-            return import_module("jq.models")
-        if name not in _HOME:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_HOME[name]), name)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOME and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *_HOME})
-
-
-sys.modules[__name__].__class__ = _Package
+def __getattr__(name: str) -> Any:
+    """Loads what is asked for: `import jq` alone stays quick."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'jq' has no attribute {name!r}")
+    home = import_module(_HOMES[name])
+    # All at once: loading a module named like one of them has put the module in its place.
+    globals().update({n: getattr(home, n) for n, where in _HOMES.items() if where == home.__name__})
+    return globals()[name]

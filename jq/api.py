@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jq import npz
+from jq import gguf, npz
 from jq.backend.artifact import check_output, describe_build
 from jq.backend.compiler import compile_module
 from jq.backend.handover import handover
@@ -46,6 +46,7 @@ Settings = Mapping[str, Any] | Sequence[str] | None
 Rules = Sequence[str | Rule] | None
 # Batches (tuples of inputs), a function that returns them, or an `.npz` file of samples.
 Data = Iterable[Batch] | Callable[[], Iterable[Batch]] | str | Path | None
+Calls = list[list[np.ndarray]]  # flat inputs, call by call
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,14 @@ class Source:
     def in_structure(self) -> Mapping[str, Any]:
         return structure_of(self.program.in_tree)
 
-    def flat(self, batch: Sequence[Any]) -> list[np.ndarray]:
-        """One tuple of inputs as the program's flat arrays, shapes and types checked."""
-        return flat_inputs(self.program.inputs, self.in_structure, batch)
-
-    def calls(self, data: Data) -> list[list[np.ndarray]] | None:
-        """The flat arrays of every call that `data` holds; None stays None."""
+    def calls(self, data: Data) -> Calls | None:
+        """Batches as flat arrays, shapes and types checked; None stays None."""
         if isinstance(data, str | Path):
             return npz.read_samples(Path(data), self.program.inputs)
-        given = batches(data)
-        return None if given is None else [self.flat(batch) for batch in given]
+        given, structure = batches(data), self.in_structure
+        if given is None:
+            return None
+        return [flat_inputs(self.program.inputs, structure, batch) for batch in given]
 
 
 AnyModel = Source | Model | Program | str | Path
@@ -117,7 +116,7 @@ class Job:
     program: Program  # prepared: the float passes have run
     pipeline: Pipeline
     target: Target
-    data: Sequence[Sequence[np.ndarray]] | None  # calibration batches, flat
+    data: Calls | None  # for calibration
 
     @property
     def needs_ranges(self) -> bool:
@@ -307,19 +306,17 @@ def compare(
             source, pipeline, target, calibration, settings=settings, rules=rules, progress=progress
         )
     owner = source.model
-    inputs = source.calls(data if data is not None else owner.evaluation if owner else None)
-    labelled = data is None and owner is not None and owner.evaluation is not None
-    if inputs is None and owner is not None:
-        inputs = source.calls([owner.example_inputs])
+    own = (owner.evaluation or [owner.example_inputs]) if owner else None
+    inputs = source.calls(data if data is not None else own)
     if not inputs:
         raise UserError("nothing to compare on", hint="give --inputs FILE.npz (data=...)")
+    labelled = data is None and owner is not None and owner.evaluation is not None
     reference = XlaExecutable(source.program)
-    calls, total = inputs, len(inputs)
 
     def tracked() -> Iterator[list[np.ndarray]]:
-        for i, arrays in enumerate(calls):
+        for i, arrays in enumerate(inputs):
             if progress:
-                progress("compare", i / total)
+                progress("compare", i / len(inputs))
             yield reference(*arrays)
 
     labels = owner.labels if labelled and owner else None
@@ -376,6 +373,16 @@ def _bench_job(path: str | Path, inputs: Path | None) -> BenchJob:
     return BenchJob(compiled.vmfb, parameters, given)
 
 
+def describe_gguf(path: str | Path) -> dict[str, Any]:
+    """The tensors of a GGUF file, without reading their data."""
+    rows = gguf.describe_gguf(Path(path))
+    tensors = [
+        {"name": r.name, "shape": list(r.shape), "format": r.type, "stored_bytes": r.bytes}
+        for r in rows
+    ]
+    return {"tensors": tensors, "total_bytes": sum(r.bytes for r in rows)}
+
+
 __all__ = [
     "CompiledModel",
     "Source",
@@ -384,6 +391,7 @@ __all__ = [
     "check_output",
     "compare",
     "compile",
+    "describe_gguf",
     "load",
     "plan",
     "rewrite",

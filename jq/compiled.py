@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ class CompiledModel:
         parameters: out-of-line weights, or their file; None when they are inside the module.
         dump: the compiler's own program after its folding, the audit's evidence.
         levels: the program at every level, when it was compiled in this process.
+        emit: which of them `save` writes too.
         seconds: time of each stage.
     """
 
@@ -36,6 +37,7 @@ class CompiledModel:
     parameters: Mapping[str, np.ndarray] | Path | None
     dump: str
     levels: Mapping[str, Program] = field(default_factory=dict)
+    emit: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     threads: int | None = None
 
@@ -64,7 +66,11 @@ class CompiledModel:
     def __call__(self, *inputs: Any) -> Any:
         """The function's result for `inputs`: the same pytree, NumPy arrays as leaves."""
         flat = flat_inputs(self.inputs, self.manifest.in_structure, inputs)
-        return unflatten(self.manifest.out_structure, self.executable(*flat))
+        return unflatten(self.manifest.out_structure, self.call_flat(flat))
+
+    def call_flat(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The program's own calling convention: flat arrays in, flat arrays out."""
+        return self.executable(*inputs)
 
     def audit(self) -> Audit:
         """Stored bytes, contraction types and float ops, as the compiler's own program shows them."""
