@@ -58,7 +58,7 @@ class Source:
 
     @property
     def in_structure(self) -> Mapping[str, Any]:
-        return structure_of(self.program.in_tree)
+        return structure_of(self.program.in_tree, len(self.program.inputs))
 
     def calls(self, data: Data) -> Calls | None:
         """Batches as flat arrays, shapes and types checked; None stays None."""
@@ -321,12 +321,12 @@ def compare(
 
     labels = owner.labels if labelled and owner else None
     metric = owner.metric if labelled and owner else None
-    out_structure = structure_of(source.program.out_tree)
+    out_structure = structure_of(source.program.out_tree, len(source.program.outputs))
     return compare_outputs(
         tracked(),
-        (compiled.call_flat(arrays) for arrays in calls),
+        (compiled.call_flat(arrays) for arrays in inputs),
         names=[o.name for o in source.program.outputs],
-        samples=[samples_of(arrays) for arrays in calls],
+        samples=[samples_of(arrays) for arrays in inputs],
         labels=labels() if callable(labels) else labels,
         metric=metric,
         rebuild=lambda leaves: unflatten(out_structure, leaves),

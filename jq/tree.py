@@ -27,8 +27,14 @@ def describe(value: Any) -> Structure:
     raise TypeError(type(value).__name__)
 
 
-def structure_of(treedef: Any) -> Structure:
-    """The structure of a JAX tree definition; a flat tuple for containers that JSON cannot name."""
+def structure_of(treedef: Any, count: int = 0) -> Structure:
+    """The structure of a JAX tree definition.
+
+    A flat tuple for containers that JSON cannot name; of `count` leaves where there is no tree
+    (a program that came from a file).
+    """
+    if treedef is None:
+        return {"tuple": [{"leaf": i} for i in range(count)]}
     count = treedef.num_leaves
     try:
         return describe(treedef.unflatten(list(range(count))))
