@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jq.backend import cache, cpu
+from jq.backend.cache import compile_cached, key_of
+from jq.backend.compiler import HOST_FLAGS, Compilation, compile_module
+from jq.errors import CompilerError
+
+ADD = b"""func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.add %a, %a : tensor<4xf32>
+  return %0 : tensor<4xf32>
+}"""
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Sources that the compiler really ran on; its results are 1000 bytes."""
+    seen: list[bytes] = []
+
+    def fake(source: bytes, **_: Any) -> Compilation:
+        seen.append(source)
+        return Compilation(source[:1] * 1000, "module {}", 1.5)
+
+    monkeypatch.setattr(cache, "compile_module", fake)
+    return seen
+
+
+def test_second_run_is_the_first_ones_result(tmp_path: Path) -> None:
+    first = compile_cached(ADD, directory=tmp_path)
+    assert compile_cached(ADD, directory=tmp_path) == first
+    fresh = compile_module(ADD)
+    assert (first.vmfb, first.program) == (fresh.vmfb, fresh.program)
+
+
+def test_hits_and_misses(runs: list[bytes], tmp_path: Path) -> None:
+    for source in (b"a", b"a", b"b", b"a"):
+        assert compile_cached(source, directory=tmp_path).vmfb == source * 1000
+    compile_cached(b"a", directory=tmp_path, flags=[*HOST_FLAGS, "--x"])
+    assert runs == [b"a", b"b", b"a"]
+
+
+def test_key_depends_on_all_that_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {key_of(b"a", ()), key_of(b"b", ()), key_of(b"a", ("--x",)), key_of(b"a", ("--y",))}
+    monkeypatch.setattr(cache, "version", lambda _: "9.9")
+    keys.add(key_of(b"a", ()))
+    monkeypatch.setattr(cpu, "host", lambda: cpu.Cpu("x86_64", frozenset({"avx"})))
+    keys.add(key_of(b"a", ()))
+    assert len(keys) == 6
+
+
+def test_damaged_entries_are_compiled_again(runs: list[bytes], tmp_path: Path) -> None:
+    compile_cached(b"a", directory=tmp_path)
+    (entry,) = tmp_path.iterdir()
+    whole = entry.read_bytes()
+    for damaged in (b"", b"{}\n", b"\xff", whole[:-1], whole[:-1] + b"?", b"[]\n" + whole):
+        entry.write_bytes(damaged)
+        assert compile_cached(b"a", directory=tmp_path).vmfb == b"a" * 1000
+    assert len(runs) == 7
+    assert entry.read_bytes() == whole
+
+
+def test_least_recently_used_goes_first(runs: list[bytes], tmp_path: Path) -> None:
+    for i, source in enumerate((b"a", b"b", b"c")):
+        compile_cached(source, directory=tmp_path, limit=4000)
+        os.utime(tmp_path / f"{key_of(source, HOST_FLAGS)}.compiled", (i, i))
+    compile_cached(b"a", directory=tmp_path, limit=4000)  # used now
+    compile_cached(b"d", directory=tmp_path, limit=4000)
+    for source in (b"a", b"c", b"d"):
+        compile_cached(source, directory=tmp_path, limit=4000)
+    assert runs == [b"a", b"b", b"c", b"d"]
+    compile_cached(b"b", directory=tmp_path, limit=4000)
+    assert runs[-1] == b"b"
+
+
+def test_a_cache_that_cannot_be_written_is_none(runs: list[bytes], tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    assert compile_cached(b"a", directory=blocked).vmfb == b"a" * 1000
+    assert blocked.read_text() == "not a directory"
+
+
+def test_errors_are_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*_: Any, **__: Any) -> Compilation:
+        raise CompilerError("no")
+
+    monkeypatch.setattr(cache, "compile_module", fail)
+    with pytest.raises(CompilerError):
+        compile_cached(b"a", directory=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hand_over_is_the_same_in_every_process() -> None:
+    """Else nothing would ever be found."""
+    script = textwrap.dedent("""
+        import numpy as np
+        from jq.backend.cache import key_of
+        from jq.backend.handover import handover
+        from tests.backend.helpers import make_program
+        program = make_program(
+            '''func.func public @main(%x: tensor<4x600xf32>, %w: tensor<4x600xf32>,
+                %v: tensor<4x600xi8>) -> tensor<4x600xf32> {
+              %0 = stablehlo.convert %v : (tensor<4x600xi8>) -> tensor<4x600xf32>
+              %1 = stablehlo.add %x, %w {jq.name = "a"} : tensor<4x600xf32>
+              %2 = stablehlo.add %1, %0 {jq.name = "b"} : tensor<4x600xf32>
+              return %2 : tensor<4x600xf32>
+            }''',
+            {"w": np.ones((4, 600), np.float32), "v": np.ones((4, 600), np.int8)},
+        )
+        for limit in (0, 1 << 20):
+            print(key_of(handover(program, inline_limit=limit).bytecode, ()))
+    """)
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+        for _ in range(2)
+    }
+    assert len(outputs) == 1
