@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jq import gguf, npz
+from jq import npz
 from jq.backend.artifact import check_output, describe_build
 from jq.backend.compiler import compile_module
 from jq.backend.handover import handover
@@ -373,16 +373,6 @@ def _bench_job(path: str | Path, inputs: Path | None) -> BenchJob:
     return BenchJob(compiled.vmfb, parameters, given)
 
 
-def describe_gguf(path: str | Path) -> dict[str, Any]:
-    """The tensors of a GGUF file, without reading their data."""
-    rows = gguf.describe_gguf(Path(path))
-    tensors = [
-        {"name": r.name, "shape": list(r.shape), "format": r.type, "stored_bytes": r.bytes}
-        for r in rows
-    ]
-    return {"tensors": tensors, "total_bytes": sum(r.bytes for r in rows)}
-
-
 __all__ = [
     "CompiledModel",
     "Source",
@@ -391,7 +381,6 @@ __all__ = [
     "check_output",
     "compare",
     "compile",
-    "describe_gguf",
     "load",
     "plan",
     "rewrite",

@@ -48,6 +48,14 @@ class Dims:
             rhs_contracting_dimensions=list(rhs),
         )
 
+    def map_side(self, side: int, axes: Sequence[int]) -> Dims:
+        """The same numbers with axis i of one operand called `axes[i]`."""
+
+        def move(pairs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+            return tuple((axes[a], b) if side == 0 else (a, axes[b]) for a, b in pairs)
+
+        return Dims(move(self.batch), move(self.contract))
+
     def contracted(self, side: int) -> Axes:
         return frozenset(pair[side] for pair in self.contract)
 

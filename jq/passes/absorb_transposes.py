@@ -1,0 +1,50 @@
+"""A transpose in front of a dot_general becomes other dimension numbers.
+
+    dot_general %x, (transpose %w, [1, 0]), contracting [1] x [0]
+    ->
+    dot_general %x, %w, contracting [1] x [1]
+
+Fires where the order of the free axes stays as it is, since that order is the result's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jq.ir import Program, ir, shape_of
+from jq.ir.build import integers
+from jq.ops.dot_general import Dims
+from jq.passes.base import Pass, PassContext
+
+
+@dataclass(frozen=True)
+class AbsorbTransposes(Pass):
+    name = "absorb-transposes"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        changed = False
+        for op in program.walk():
+            if op.operation.name == "stablehlo.dot_general":
+                changed |= any([_absorb(program, op, side) for side in (0, 1)])
+        if changed:
+            program.drop_dead()
+        return changed
+
+
+def _absorb(program: Program, op: Any, side: int) -> bool:
+    owner: Any = op.operands[side].owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.transpose":
+        return False
+    order = integers(owner, "permutation")  # axis i of the result is axis order[i] of the source
+    dims, rank = Dims.of(op), len(order)
+    before = dims.free(side, rank)
+    moved = dims.map_side(side, order)
+    if moved.free(side, rank) != [order[a] for a in before]:
+        return False
+    source = owner.operation.operands[0]
+    with program.module.context:
+        op.operation.attributes["dot_dimension_numbers"] = moved.attribute()
+    op.operation.operands[side] = source
+    assert len(shape_of(source)) == rank
+    return True
