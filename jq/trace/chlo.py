@@ -88,6 +88,8 @@ def drop_annotations(module: ir.Module, block: ir.Block) -> None:
     """Removes what JAX says about devices; a custom call that computes something is refused."""
     for op in list(walk(block)):
         name = op.operation.name
+        for key in [k for k in op.attributes if k.startswith(("mhlo.", "sdy.", "jax."))]:
+            del op.attributes[key]
         if name == "stablehlo.custom_call":
             target = ir.StringAttr(op.attributes["call_target_name"]).value
             if target not in _ANNOTATIONS:

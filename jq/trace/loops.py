@@ -19,14 +19,14 @@ def _hoist(loop: ir.OpView) -> None:
     cond, body = (region.blocks[0] for region in loop.regions)
     terminator = body.operations[len(body.operations) - 1]
     carried = []
-    for i, (init, result) in enumerate(zip(terminator.operands, loop.results, strict=True)):
-        if init != body.arguments[i]:
+    for i, (value, result) in enumerate(zip(terminator.operands, loop.results, strict=True)):
+        if value != body.arguments[i]:
             carried.append(i)
             continue
         outer = loop.operands[i]
-        for value in (cond.arguments[i], body.arguments[i], result):
-            value.replace_all_uses_with(outer)
-    if len(carried) < len(loop.results):
+        for same in (cond.arguments[i], body.arguments[i], result):
+            same.replace_all_uses_with(outer)
+    if 0 < len(carried) < len(loop.results):
         _rebuild(loop, carried)
 
 

@@ -25,7 +25,7 @@ def bind(block: ir.Block, first: int, leaves: Sequence[tuple[str, Any]]) -> dict
     Leaves that are the same memory (tied weights) become the argument of the first of them.
     """
     weights: dict[str, Leaf] = {}
-    owner: dict[str, ir.Value] = {}
+    known: dict[Any, ir.Value] = {}
     unused, erased = [], []
     for arg, (name, leaf) in zip(list(block.arguments)[first:], leaves, strict=False):
         if not any(True for _ in arg.uses):
@@ -33,11 +33,11 @@ def bind(block: ir.Block, first: int, leaves: Sequence[tuple[str, Any]]) -> dict
             erased.append(arg.arg_number)
             continue
         data = leaf if isinstance(leaf, QuantizedTensor) else to_array(leaf, dtype_of(arg), name)
-        twin = next((n for n, other in weights.items() if is_same_data(data, other)), None)
-        if twin is None:
-            weights[name], owner[name] = data, arg
+        twin = known.setdefault(_memory(data), arg)
+        if twin == arg:
+            weights[name] = data
         else:
-            arg.replace_all_uses_with(owner[twin])
+            arg.replace_all_uses_with(twin)
             erased.append(arg.arg_number)
     for i in reversed(erased):
         block.erase_argument(i)
@@ -82,14 +82,9 @@ def check_finite(array: np.ndarray, name: str) -> None:
         raise UserError("weight holds NaN or infinity", op=name, hint="check the checkpoint")
 
 
-def is_same_data(a: Leaf, b: Leaf) -> bool:
-    """Whether two leaves are the same memory read in the same way (tied weights)."""
-    if isinstance(a, QuantizedTensor) or isinstance(b, QuantizedTensor):
-        return a is b
-    return (
-        a.size > 1
-        and a.shape == b.shape
-        and a.dtype == b.dtype
-        and a.strides == b.strides
-        and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
-    )
+def _memory(leaf: Leaf) -> Any:
+    """Equal for leaves that are the same memory read in the same way."""
+    if isinstance(leaf, QuantizedTensor):
+        return id(leaf)
+    address = leaf.__array_interface__["data"][0]
+    return address, leaf.shape, leaf.dtype, leaf.strides

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import xla_metadata
 
 from jq.errors import UserError
 from jq.formats import Encoding, get_format
@@ -278,3 +279,34 @@ def test_tracing_changes_nothing_the_user_holds():
     program = trace(Model(dense, params, (array(2, 4),)))
     assert trace(program) is program
     assert np.shares_memory(program.weights["kernel"], params["kernel"])
+
+
+def test_unusual_signatures(check):
+    check(lambda p, x, y: (x, x, p), array(3), array(2), array(2))  # y is not used
+    check(lambda p: p + 1, array(3))  # no inputs
+    check(lambda p, x: jnp.ones(3), {}, array(2))  # neither is used
+    check(lambda p, x, n: x * n, (), array(3, dtype=jnp.bfloat16), 2.0)  # a weak type
+    check(lambda p, x: x + jax.random.normal(p, x.shape), jax.random.key(3), array(3))
+
+
+def test_device_annotations_are_dropped(check):
+    mesh = jax.make_mesh((1,), ("batch",), (jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
+
+    def fn(params, x):
+        x = jax.lax.with_sharding_constraint(x @ params, spec)
+        with xla_metadata.set_xla_metadata(key="value"):
+            return jax.lax.fori_loop(0, 2, lambda _, x: x * 2, x)
+
+    text = check(fn, array(4, 4), array(2, 4)).text()
+    assert not any(word in text for word in ("sdy", "mhlo", "sharding"))
+
+
+def test_a_loop_that_changes_nothing(check):
+    check(lambda p, x: jax.lax.while_loop(lambda x: x.sum() > 1e9, lambda x: x, x), {}, array(3))
+
+
+def test_a_constant_does_not_take_a_parameters_name(check):
+    table = array(20)
+    program = check(lambda p, x: x * p["constant"] + table, {"constant": array(20)}, array(20))
+    assert list(program.weights) == ["constant", "constant#2"]
