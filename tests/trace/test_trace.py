@@ -89,6 +89,19 @@ def test_nested_loops(check):
     assert names(program, DOT) == ["w"]
 
 
+def test_a_weight_handed_through_two_loops_as_their_state(check):
+    def fn(params, x):
+        def inner(_, state):
+            return state[0], state[1] @ state[0]
+
+        return jax.lax.fori_loop(
+            0, 2, lambda _, s: jax.lax.fori_loop(0, 3, inner, s), (params["w"], x)
+        )
+
+    program = check(fn, {"w": array(4, 4)}, array(2, 4))
+    assert names(program, DOT) == ["w"]
+
+
 def test_while_whose_condition_reads_a_constant_carry(check):
     def fn(params, x):
         def go(state):
