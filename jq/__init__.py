@@ -1,17 +1,19 @@
 """A quantizing compiler from JAX through StableHLO to IREE.
 
-    import jq
+import jq
 
-    model = jq.Model(fn, params, example_inputs)
-    compiled = jq.compile(model, pipeline="int8-dynamic")
-    outputs = compiled(*inputs)
-    print(compiled.audit())
-    print(jq.compare(model, compiled, batches))
+model = jq.Model(fn, params, example_inputs)
+compiled = jq.compile(model, pipeline="int8-dynamic")
+outputs = compiled(*inputs)
+print(compiled.audit())
+print(jq.compare(model, compiled, batches))
 """
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,14 +51,29 @@ _HOMES = {
     "trace": "jq.api",
 }
 __version__ = "0.1.0"
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)
 
 
-def __getattr__(name: str) -> Any:
-    """Loads what is asked for: `import jq` alone stays quick."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'jq' has no attribute {name!r}")
-    home = import_module(_HOMES[name])
-    # All at once: loading a module named like one of them has put the module in its place.
-    globals().update({n: getattr(home, n) for n, where in _HOMES.items() if where == home.__name__})
-    return globals()[name]
+class _Package(ModuleType):
+    """Loads a name when it is asked for: `import jq` alone stays quick.
+
+    A stage and the module that defines it share a name. Importing such a module makes Python set
+    it as an attribute of the package; that is dropped, so that `jq.trace` stays the function.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "models":
+            return import_module("jq.models")
+        if name not in _HOMES:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_HOMES})
+
+
+sys.modules[__name__].__class__ = _Package

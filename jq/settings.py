@@ -5,15 +5,23 @@ from __future__ import annotations
 import fnmatch
 import re
 import tomllib
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from jq.errors import UserError
+from jq.formats import get_format
 
 Granularity = Literal["per-tensor", "per-channel", "per-block", "per-token"]
 Model = TypeVar("Model", bound=BaseModel)
 FLOAT = "float"  # the format name that means: leave it in floating point
+
+
+def _known_format(name: str) -> str:
+    return name if name == FLOAT else get_format(name).name
+
+
+FormatName = Annotated[str, AfterValidator(_known_format)]
 
 
 class Strict(BaseModel):
@@ -25,7 +33,7 @@ class Strict(BaseModel):
 class TensorSettings(Strict):
     """How one kind of tensor is quantized."""
 
-    format: str = FLOAT
+    format: FormatName = FLOAT
     granularity: Granularity = "per-channel"
     block_size: int = Field(32, ge=1)
     scheme: Literal["symmetric", "asymmetric"] = "symmetric"
@@ -48,7 +56,7 @@ class CalibrationSettings(Strict):
 
 
 class CacheSettings(Strict):
-    format: str = FLOAT
+    format: FormatName = FLOAT
 
 
 class Settings(Strict):

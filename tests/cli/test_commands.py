@@ -1,0 +1,219 @@
+"""The commands on a small model in a user's own file, the way a user would call them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jq.cli.app import main
+
+Captured = pytest.CaptureFixture[str]
+
+SOURCE = """
+import numpy as np
+import jq
+
+rng = np.random.default_rng(0)
+
+
+def mlp(params, x, scale):
+    hidden = jnp.maximum(x @ params["first"]["kernel"] + params["first"]["bias"], 0)
+    return {"y": hidden @ params["second"]["kernel"] * scale["s"]}
+
+
+import jax.numpy as jnp
+
+
+def model():
+    print("a stray line")
+    params = {
+        "first": {
+            "kernel": rng.standard_normal((32, 48), np.float32) / 6,
+            "bias": np.ones(48, np.float32),
+        },
+        "second": {"kernel": rng.standard_normal((48, 16), np.float32) / 7},
+    }
+    scale = {"s": np.ones(1, np.float32)}
+    samples = [(rng.standard_normal((4, 32), np.float32), scale) for _ in range(4)]
+    return jq.Model(mlp, params, samples[0], calibration=samples, evaluation=samples)
+
+
+def bare():
+    built = model()
+    return jq.Model(mlp, built.params, built.example_inputs)
+
+
+def broken():
+    raise ValueError("no such luck")
+"""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("user") / "own_model.py"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def artifact(source: Path) -> Path:
+    """Compiled once; nothing below writes into it."""
+    out = source.parent / "out"
+    assert main(["compile", f"{source}:model", "-o", str(out)]) == 0
+    return out
+
+
+def document(capsys: Captured, *arguments: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main([*arguments, "--json"]) == 0
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def refused(capsys: Captured, *arguments: str) -> str:
+    """The one line of a user's mistake."""
+    capsys.readouterr()
+    assert main([*arguments, "-q"]) == 2
+    captured = capsys.readouterr()
+    lines = [line for line in captured.err.splitlines() if line.startswith("jaxq: error: ")]
+    assert len(lines) == 1
+    assert "Traceback" not in captured.err
+    return lines[0]
+
+
+def test_compile_says_what_it_did(source: Path, tmp_path: Path, capsys: Captured) -> None:
+    out = tmp_path / "out"
+    made = document(capsys, "compile", f"{source}:model", "-o", str(out), "--emit", "integer")
+    assert made["path"] == str(out)
+    assert made["counts"]["integer"] == 2
+    assert set(made["seconds"]) >= {"trace", "compile"}
+    assert made["audit"] == document(capsys, "inspect", str(out))
+    assert any("integer" in path.name for path in out.iterdir())
+
+
+def test_an_existing_directory_is_kept(source: Path, tmp_path: Path, capsys: Captured) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    for force in ([], ["--force"]):
+        line = refused(capsys, "compile", f"{source}:model", "-o", str(mine), *force)
+        assert str(mine) in line
+    assert (mine / "thesis.txt").read_text() == "years of work"
+    assert list(tmp_path.iterdir()) == [mine]
+
+
+def test_force_replaces_an_artifact(artifact: Path, source: Path, capsys: Captured) -> None:
+    assert "--force" in refused(capsys, "compile", f"{source}:model", "-o", str(artifact))
+    made = document(capsys, "compile", f"{source}:model", "-o", str(artifact), "--force")
+    assert made["path"] == str(artifact)
+
+
+def test_inspect_shows_int8(artifact: Path, capsys: Captured) -> None:
+    audit = document(capsys, "inspect", str(artifact))
+    stored = {w["name"]: w for w in audit["weights"]}
+    assert stored["first/kernel"]["format"] == "int8"
+    assert stored["first/kernel"]["shape"] == [32, 48]
+    assert (
+        stored["first/kernel"]["stored_bytes"] == 32 * 48 + 48 * (4 + 4)  # codes, scales, sums
+    )  # codes, scales, column sums
+    types = {(c["lhs"], c["rhs"], c["acc"]) for c in audit["contractions"]}
+    assert types == {("i8", "i8", "i32")}
+
+
+def test_run_from_file_to_file(artifact: Path, tmp_path: Path, capsys: Captured) -> None:
+    given, result = tmp_path / "in.npz", tmp_path / "out.npz"
+    x = np.random.default_rng(1).standard_normal((4, 32)).astype(np.float32)
+    np.savez(given, arg0=x, arg1=np.full(1, 2, np.float32))
+    arguments = ("run", str(artifact), "--inputs", str(given), "--outputs", str(result))
+    shown = document(capsys, *arguments)
+    (name,) = [output["name"] for output in shown["outputs"]]
+    doubled = np.load(result)[name]
+    np.savez(given, arg0=x, arg1=np.ones(1, np.float32))
+    document(capsys, *arguments)
+    np.testing.assert_array_equal(doubled, 2 * np.load(result)[name])
+
+
+def test_run_refuses_wrong_inputs(artifact: Path, tmp_path: Path, capsys: Captured) -> None:
+    given, result = tmp_path / "in.npz", tmp_path / "out.npz"
+    np.savez(given, arg0=np.ones((4, 33), np.float32), arg1=np.ones(1, np.float32))
+    line = refused(capsys, "run", str(artifact), "--inputs", str(given), "--outputs", str(result))
+    assert "(4, 33)" in line
+    assert not result.exists()
+
+
+def test_compare_an_artifact(artifact: Path, source: Path, capsys: Captured) -> None:
+    compared = document(capsys, "compare", f"{source}:model", str(artifact))
+    (output,) = compared["outputs"]
+    assert output["shape"] == [4, 16]
+    assert output["cosine_min"] <= output["cosine"] <= 1
+    assert output["cosine"] > 0.999  # 8 bits a value: noise of 1/256 of the range
+    assert compared["layers"] == []
+
+
+def test_compare_compiles_and_takes_samples(source: Path, tmp_path: Path, capsys: Captured) -> None:
+    x = np.random.default_rng(1).standard_normal((5, 4, 32)).astype(np.float32)
+    np.savez(tmp_path / "in.npz", arg0=x, arg1=np.ones((5, 1), np.float32))
+    compared = document(
+        capsys,
+        *("compare", f"{source}:bare", "--pipeline", "float"),
+        *("--inputs", str(tmp_path / "in.npz")),
+    )
+    assert compared["outputs"][0]["sqnr_db"] > 100  # float32: 24 bits
+
+
+def test_explain_gives_a_row_an_op(source: Path, capsys: Captured) -> None:
+    rules = ("--rule", "second*: float", "--rule", "third: format=int8")
+    plan = document(capsys, "explain", f"{source}:model", *rules)
+    rows = {op["name"]: op for op in plan["ops"]}
+    assert set(rows) == {"first/kernel", "second/kernel"}
+    assert rows["first/kernel"]["decision"] == "integer"
+    assert rows["second/kernel"]["decision"] == "float"
+    assert rows["second/kernel"]["reason"]
+    assert plan["unused_rules"] == ["third"]
+
+
+def test_calibrate_then_compile_with_its_ranges(
+    source: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    ranges = tmp_path / "ranges.json"
+    assert document(capsys, "calibrate", f"{source}:model", "-o", str(ranges))["tensors"] == 2
+    arguments = ("compile", f"{source}:bare", "--pipeline", "int8-static", "-o")
+    assert "calibration" in refused(capsys, *arguments, str(tmp_path / "a"))
+    made = document(capsys, *arguments, str(tmp_path / "b"), "--ranges", str(ranges))
+    assert made["counts"]["integer"] == 2
+    assert not (tmp_path / "a").exists()
+
+
+def test_bench(artifact: Path, capsys: Captured) -> None:
+    arguments = ("bench", str(artifact), "--threads", "1", "--seconds", "0.1")
+    timing = document(capsys, *arguments, "--against", str(artifact))
+    assert 0 < timing["min_ms"] <= timing["median_ms"] <= timing["p90_ms"]
+    assert timing["ratio"] == timing["against"]["median_ms"] / timing["median_ms"]
+    assert timing["threads"] == 1
+    assert timing["peak_rss_bytes"] > 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("explain", "none.py:model"), "none.py"),
+        (("explain", "{source}:nothing"), "nothing"),
+        (("explain", "{source}:broken"), "ValueError: no such luck"),
+        (("explain", "{source}:model", "--pipeline", "int9"), "unknown pipeline 'int9'; known: "),
+        (("explain", "{source}:model", "--target", "moon"), "unknown target 'moon'; known: "),
+        (("explain", "{source}:model", "--set", "weights.formt=int8"), "weights.formt"),
+        (("explain", "{source}:model", "--set", "weights.format=int9"), "int9"),
+        (("explain", "{source}:model", "--set", "weights.format"), "key=value"),
+        (("explain", "{source}:model", "--rule", "nonsense"), "nonsense"),
+        (("inspect", "{source}"), "own_model.py"),
+        (("inspect", "nowhere"), "nowhere"),
+    ],
+)
+def test_mistakes_are_one_line(
+    arguments: tuple[str, ...], said: str, source: Path, capsys: Captured
+) -> None:
+    assert said in refused(capsys, *(a.format(source=source) for a in arguments))
