@@ -1,7 +1,7 @@
 """The whole compiler, stage by stage. Start reading here: `compile` is the pipeline in one page.
 
-    Model --trace--> Program --calibrate--> Ranges --plan--> QuantPlan
-          --rewrite--> Program at each level --build--> CompiledModel --compare--> Comparison
+Model --trace--> Program --calibrate--> Ranges --plan--> QuantPlan
+      --rewrite--> Program at each level --build--> CompiledModel --compare--> Comparison
 """
 
 from __future__ import annotations
@@ -133,7 +133,9 @@ def prepare_job(
     calibration: Data = None,
 ) -> Job:
     """Checks every name and setting before any slow work, then traces and cleans up."""
-    overrides = settings if isinstance(settings, Mapping) else parse_assignments(list(settings or ()))
+    overrides = (
+        settings if isinstance(settings, Mapping) else parse_assignments(list(settings or ()))
+    )
     first = tuple(r if isinstance(r, Rule) else parse_rule(r) for r in rules or ())
     chosen, where = load_pipeline(pipeline, dict(overrides), first), load_target(target)
     source = trace(model)
@@ -208,7 +210,8 @@ def rewrite(
     """The program at every level: `float`, `qdq`, `integer`, `target`."""
     job = prepare_job(model, pipeline, target, settings, rules, calibration)
     quant_plan = _plan(job, ranges, Stages())
-    return dict(rewrite_levels(job.program, quant_plan, job.pipeline, job.target, job.data))
+    levels = rewrite_levels(job.program, quant_plan, job.pipeline, job.target, job.data)
+    return {str(level): found for level, found in levels.items()}
 
 
 def compile(

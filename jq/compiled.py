@@ -73,10 +73,8 @@ class CompiledModel:
         return self.executable(*inputs)
 
     def audit(self) -> Audit:
-        """Stored bytes, contraction types and float ops, as the compiler's own program shows them."""
-        return audit_program(
-            self.manifest.model_dump(), read_dump(self.dump), *self._sizes()
-        )
+        """Stored bytes, contraction types, float ops, as the compiler's own program shows them."""
+        return audit_program(self.manifest.model_dump(), read_dump(self.dump), *self._sizes())
 
     def _sizes(self) -> tuple[int, int]:
         module = self.vmfb.stat().st_size if isinstance(self.vmfb, Path) else len(self.vmfb)
@@ -94,9 +92,7 @@ class CompiledModel:
 def load(directory: str | Path, *, threads: int | None = None) -> CompiledModel:
     """A saved artifact, its checksums, versions and parameters verified."""
     found = load_artifact(Path(directory))
-    return CompiledModel(
-        found.manifest, found.vmfb, found.parameters, found.dump, threads=threads
-    )
+    return CompiledModel(found.manifest, found.vmfb, found.parameters, found.dump, threads=threads)
 
 
 __all__ = ["CompiledModel", "load"]

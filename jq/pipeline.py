@@ -66,9 +66,7 @@ def load_pipeline(
     settings = apply_overrides(settings, overrides or {}, where="settings")
     for rule in (*rules, *file.rules):
         check_rule(rule)
-    passes = {
-        level: tuple(step.make() for step in file.passes.get(level, ())) for level in LEVELS
-    }
+    passes = {level: tuple(step.make() for step in file.passes.get(level, ())) for level in LEVELS}
     return Pipeline(stem, file.description, settings, (*rules, *file.rules), passes)
 
 

@@ -58,7 +58,9 @@ class OpPlan:
 
     def to_dict(self) -> dict[str, Any]:
         def of(weights: bool) -> str | None:
-            kinds = [t.describe() for t in self.operands.values() if (t.kind == "weight") == weights]
+            kinds = [
+                t.describe() for t in self.operands.values() if (t.kind == "weight") == weights
+            ]
             return " x ".join(kinds) or None
 
         return {
@@ -240,14 +242,10 @@ class _Planner:
         if not device.dynamic:
             raise Declined(f"target {self.target.name} has no dynamic quantization")
         token = s.granularity == "per-token" and "per-token" in device.activation_granularities
-        block = tuple(
-            0 if a in role.contracted or not token else 1 for a in range(len(shape))
-        )
+        block = tuple(0 if a in role.contracted or not token else 1 for a in range(len(shape)))
         return TensorPlan("dynamic", _encoding(s, shape, block))
 
-    def _static(
-        self, op: Any, role: Role, s: TensorSettings, shape: tuple[int, ...]
-    ) -> TensorPlan:
+    def _static(self, op: Any, role: Role, s: TensorSettings, shape: tuple[int, ...]) -> TensorPlan:
         if not self.target.device.static:
             raise Declined(f"target {self.target.name} has no static quantization")
         seen = self.ranges.sites.get(site(op_name(op), role.index))
@@ -264,9 +262,7 @@ class _Planner:
     def _check_products(self, op: Any, rule: Contraction, plans: dict[int, TensorPlan]) -> None:
         """The device must have the product, and its accumulator must hold every sum."""
         formats = [plans[r.index].encoding.format for r in rule.roles(op)]
-        weights_last = sorted(
-            (p.kind == "weight", p.encoding.format) for p in plans.values()
-        )
+        weights_last = sorted((p.kind == "weight", p.encoding.format) for p in plans.values())
         pair = " x ".join(f.removeprefix("u") for _, f in weights_last)
         if len(formats) > 1 and pair not in self.target.device.products:
             raise Declined(f"target {self.target.name} has no product {pair}")
@@ -333,7 +329,5 @@ def _agree_on_weights(
 
 def _coarser(a: Encoding, b: Encoding) -> Encoding:
     """The encoding both uses can live with: a shared axis in one is shared in both."""
-    block = tuple(
-        0 if 0 in (x, y) else max(x, y) for x, y in zip(a.block, b.block, strict=True)
-    )
+    block = tuple(0 if 0 in (x, y) else max(x, y) for x, y in zip(a.block, b.block, strict=True))
     return replace(a, block=block)

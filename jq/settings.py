@@ -146,7 +146,8 @@ def apply_overrides(settings: Settings, overrides: dict[str, Any], *, where: str
         if key == "format":
             data["weights"]["format"] = data["activations"]["format"] = value
             continue
-        node, parts = data, key.split(".")
+        parts = key.split(".")
+        node: Any = data
         for part in parts[:-1]:
             node = node.get(part) if isinstance(node.get(part), dict) else {}
         if parts[-1] not in node and parts[-2:-1] != ["options"]:

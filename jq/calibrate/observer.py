@@ -41,7 +41,9 @@ class Observer(ABC):
         """Statistics of one tensor."""
 
     @abstractmethod
-    def combine(self, ops: ArrayOps, a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
+    def combine(
+        self, ops: ArrayOps, a: tuple[Array, ...], b: tuple[Array, ...]
+    ) -> tuple[Array, ...]:
         """Statistics of the data of both."""
 
     @abstractmethod
@@ -63,7 +65,9 @@ class MinMax(Observer):
         low, high = ops.reduce_min(x, axes), ops.reduce_max(x, axes)
         return ops.reshape(low, ()), ops.reshape(high, ())
 
-    def combine(self, ops: ArrayOps, a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
+    def combine(
+        self, ops: ArrayOps, a: tuple[Array, ...], b: tuple[Array, ...]
+    ) -> tuple[Array, ...]:
         return ops.minimum(a[0], b[0]), ops.maximum(a[1], b[1])
 
     def range_of(self, stats: Stats) -> Range:

@@ -17,9 +17,7 @@ from jaxlib.mlir.dialects import stablehlo
 from jq.errors import InternalError
 from jq.ir.types import dtype_of, shape_of, tensor_type
 
-SELECT_LIMIT = (
-    16  # tables up to this size become selects, which vectorize; larger ones gathers
-)
+SELECT_LIMIT = 16  # tables up to this size become selects, which vectorize; larger ones gathers
 SAFE_KINDS = "bif"  # bool, signed integer, float
 
 
@@ -28,9 +26,7 @@ def _checked(dtype: Any) -> np.dtype[Any]:
     kind = np.dtype(dtype)
     if (kind.kind in SAFE_KINDS and kind.isbuiltin == 1) or kind.name == "bfloat16":
         return kind
-    raise InternalError(
-        f"element type {kind.name} in a format's program", hint="use int8 bits"
-    )
+    raise InternalError(f"element type {kind.name} in a format's program", hint="use int8 bits")
 
 
 def _op(name: str) -> Callable[..., Any]:
@@ -75,18 +71,12 @@ class StableHloOps:
     def transpose(self, x: ir.Value, perm: Sequence[int]) -> ir.Value:
         return stablehlo.transpose(x, list(perm))
 
-    def broadcast(
-        self, x: ir.Value, shape: Sequence[int], dims: Sequence[int]
-    ) -> ir.Value:
+    def broadcast(self, x: ir.Value, shape: Sequence[int], dims: Sequence[int]) -> ir.Value:
         if shape_of(x) == tuple(shape) and list(dims) == list(range(len(shape))):
             return x
-        return stablehlo.broadcast_in_dim(
-            tensor_type(shape, dtype_of(x)), x, list(dims)
-        )
+        return stablehlo.broadcast_in_dim(tensor_type(shape, dtype_of(x)), x, list(dims))
 
-    def slice(
-        self, x: ir.Value, start: Sequence[int], limit: Sequence[int]
-    ) -> ir.Value:
+    def slice(self, x: ir.Value, start: Sequence[int], limit: Sequence[int]) -> ir.Value:
         return stablehlo.slice(x, list(start), list(limit), [1] * len(start))
 
     def pad(

@@ -47,7 +47,7 @@ def _broadcast(x: np.ndarray, op: Any, shape: tuple[int, ...]) -> np.ndarray:
     dims = integers(op, "broadcast_dimensions")
     for axis, n in zip(dims, x.shape, strict=True):
         aligned[axis] = n
-    order = np.argsort(dims) if len(dims) else []
+    order = [int(i) for i in np.argsort(dims)]
     return np.broadcast_to(x.transpose(order).reshape(aligned), shape)
 
 

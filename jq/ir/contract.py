@@ -23,7 +23,7 @@ from jq.ir.types import dtype_of, shape_of
 
 CONTRACT = "jq.contract"
 OPS = StableHloOps()
-Side = tuple[Encoding, dict[str, ir.Value]] | ir.Value
+Side = tuple[Encoding, dict[str, Any]] | Any  # encoding and parts, or a float value
 Lower = Callable[[Any, list[Marker | None]], ir.Value | None]
 
 

@@ -1,7 +1,8 @@
 """Bringing a value out of loop and branch bodies, combined over every time it was computed.
 
-    while(...) { %x = ...; return ... }   ->   %r:n+1 = while(..., %acc = neutral) {
-                                                  %x = ...; %new = combine(%acc, %x); return ..., %new }
+    while(...) { %x = ...; return ... }
+    ->
+    %r:n+1 = while(..., %acc = neutral) { %x = ...; return ..., combine(%acc, %x) }
 
 A branch that does not compute the value gives the neutral element.
 """
@@ -22,7 +23,7 @@ Combine = Callable[[ir.Value, ir.Value], ir.Value]
 
 
 def lift(value: ir.Value, body: ir.Block, neutral: np.ndarray, combine: Combine) -> ir.Value:
-    """`value` as a value of the outermost block `body`. Nothing happens when it is there already."""
+    """`value` as a value of the outermost block `body`; it may be there already."""
     start = value
     while (block := _block_of(value)) != body:
         parent: Any = block.owner

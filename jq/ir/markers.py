@@ -1,8 +1,8 @@
 """Marker ops of the `qdq` level: composites whose decomposition is the format's own decode.
 
-    %w = stablehlo.composite "jq.dequantize" %codes, %scale {composite_attributes = {
-        format = "int8", block = array<i64: 0, 1>, parts = ["codes", "scale"], ...},
-        decomposition = @jq.dequantize.0} : (tensor<64x33xi8>, tensor<1x33xf32>) -> tensor<64x33xf32>
+%w = stablehlo.composite "jq.dequantize" %codes, %scale {composite_attributes = {
+    format = "int8", block = array<i64: 0, 1>, parts = ["codes", "scale"], ...},
+    decomposition = @jq.dequantize.0} : (tensor<64x33xi8>, tensor<1x33xf32>) -> tensor<64x33xf32>
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def match(value_or_op: Any, *kinds: str) -> Marker | None:
         QUANTIZE_DYNAMIC: list(op.results),
     }[kind or ""]
     parts = dict(zip(names, values, strict=True))
-    return Marker(op, kind, encoding_of(attrs), parts, ir.StringAttr(attrs["tensor"]).value)
+    return Marker(op, kind or "", encoding_of(attrs), parts, ir.StringAttr(attrs["tensor"]).value)
 
 
 def encoding_of(attrs: ir.DictAttr) -> Encoding:

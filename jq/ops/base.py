@@ -60,7 +60,7 @@ class Codes:
         return all(self.grid[a] == 1 for a in axes)
 
 
-class OpRule(ABC):
+class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kinds
     """Knowledge about one StableHLO op; subclasses that name an op register themselves."""
 
     op: ClassVar[str] = ""  # without the dialect's prefix

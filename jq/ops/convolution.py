@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from jq.ir import Program, dtype_of, ir, shape_of, stablehlo
-from jq.ir.build import NAME, i64_array, integers, like, string_attr
+from jq.ir.build import NAME, attributes_of, i64_array, integers, like, string_attr
 from jq.ir.markers import Marker
 from jq.ops.base import Axes, Codes, Contraction, Role, codes_of
 from jq.ops.integer import OPS, Spread, accumulator, correct, rescale
@@ -90,19 +90,15 @@ def _integer(
     program: Program, op: Any, x: Codes, w: Codes, d: Layout, contracted: tuple[Axes, Axes]
 ) -> ir.Value:
     spread = _spread(op, d)
-    window = {}
+    window: dict[str, ir.Attribute] = {}
     if x.zero_point is not None:
         x, window = _padded(op, x, d)
     shape = shape_of(op.results[0])
     acc = like(op, [x.codes, w.codes], shape, accumulator(x, w), precision_config=None, **window)
     if w.zero_point is not None:
         # With zero points on both sides the sum of a window's codes is itself a convolution.
-        ones = OPS.broadcast(
-            OPS.constant(np.ones((), dtype_of(w.codes))), shape_of(w.codes), []
-        )
-        sums = like(
-            op, [x.codes, ones], shape, dtype_of(acc), precision_config=None, **window
-        )
+        ones = OPS.broadcast(OPS.constant(np.ones((), dtype_of(w.codes))), shape_of(w.codes), [])
+        sums = like(op, [x.codes, ones], shape, dtype_of(acc), precision_config=None, **window)
         zero = spread[1](OPS.convert(w.zero_point, dtype_of(acc)))
         acc = OPS.sub(acc, OPS.mul(zero, sums))
         w = replace(w, sum=_shifted_sum(w, contracted[1], acc), zero_point=None)
@@ -157,7 +153,7 @@ def _padded(op: Any, x: Codes, d: Layout) -> tuple[Codes, dict[str, ir.Attribute
     """The input with its padding and interior zeros written out as zero points."""
     assert x.zero_point is not None
     rank, spatial = len(shape_of(x.codes)), d.input_spatial
-    padding = op.operation.attributes["padding"] if "padding" in op.operation.attributes else None
+    padding = attributes_of(op).get("padding")
     pairs = np.array(padding).reshape(-1, 2) if padding is not None else np.zeros((len(spatial), 2))
     dilation = integers(op, "lhs_dilation") or (1,) * len(spatial)
     low, high, interior = ([0] * rank for _ in range(3))

@@ -168,9 +168,7 @@ def _scaled_after(op: Any, lhs: Codes | None, rhs: Codes | None, dims: Dims) -> 
 
 def _split_blocks(lhs: Codes, rhs: Codes, dims: Dims) -> tuple[Codes, Codes, Dims] | None:
     """Blocks along one contracted axis become the leading batch dimension of both operands."""
-    blocked = [
-        (a, b) for a, b in dims.contract if max(lhs.grid[a], rhs.grid[b]) > 1
-    ]
+    blocked = [(a, b) for a, b in dims.contract if max(lhs.grid[a], rhs.grid[b]) > 1]
     if len(blocked) != 1:
         return None
     a, b = blocked[0]

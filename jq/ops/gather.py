@@ -13,7 +13,7 @@ from typing import Any
 from jq.ir import Program, dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import i64_array, integers, like
 from jq.ir.markers import Marker
-from jq.ops.base import Axes, Contraction, Role
+from jq.ops.base import Contraction, Role
 from jq.ops.integer import OPS
 from jq.ops.movement import leading, plain, rebuilt
 

@@ -16,7 +16,7 @@ Group = tuple[tuple[int, ...], tuple[int, ...]]  # axes before, axes after, of e
 
 
 def groups(before: Sequence[int], after: Sequence[int]) -> list[Group]:
-    """The finest runs of axes with equal products: [2,3,4] -> [6,4] is ((0,1),(0,)), ((2,),(1,))."""
+    """The finest runs of axes with equal products: [2, 3, 4] to [6, 4] is (0, 1)-(0), (2)-(1)."""
     out: list[Group] = []
     i = j = 0
     while i < len(before) or j < len(after):
@@ -57,8 +57,7 @@ class Reshape(Movement):
         if plain(marker):
             grid = marker.encoding.with_shape(after, block).grid
             parts = {
-                k: OPS.reshape(v, after if k == "codes" else grid)
-                for k, v in marker.parts.items()
+                k: OPS.reshape(v, after if k == "codes" else grid) for k, v in marker.parts.items()
             }
             return rebuilt(program, marker, after, block, parts)
         return self._leading_ones(program, marker, after, block)
@@ -92,12 +91,13 @@ def new_block(
         if len(kinds) != 1:
             return None
         kind = kinds.pop()
-        if kind > 1:
-            if [before[a] for a in left if before[a] > 1] != [
-                after[a] for a in right if after[a] > 1
-            ]:
-                return None
+        if kind > 1 and _sizes(before, left) != _sizes(after, right):
+            return None
         for a in right:
             new[a] = kind if after[a] > 1 or kind <= 1 else 1
     assert math.prod(before) == math.prod(after)
     return tuple(new)
+
+
+def _sizes(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
+    return [shape[a] for a in axes if shape[a] > 1]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import Program, ir, shape_of
+from jq.ir import Program, context, ir
 from jq.ir.build import integers
 from jq.ops.dot_general import Dims
 from jq.passes.base import Pass, PassContext
@@ -26,13 +26,14 @@ class AbsorbTransposes(Pass):
         changed = False
         for op in program.walk():
             if op.operation.name == "stablehlo.dot_general":
-                changed |= any([_absorb(program, op, side) for side in (0, 1)])
+                left, right = _absorb(op, 0), _absorb(op, 1)
+                changed |= left or right
         if changed:
             program.drop_dead()
         return changed
 
 
-def _absorb(program: Program, op: Any, side: int) -> bool:
+def _absorb(op: Any, side: int) -> bool:
     owner: Any = op.operands[side].owner
     if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.transpose":
         return False
@@ -43,8 +44,7 @@ def _absorb(program: Program, op: Any, side: int) -> bool:
     if moved.free(side, rank) != [order[a] for a in before]:
         return False
     source = owner.operation.operands[0]
-    with program.module.context:
+    with context():
         op.operation.attributes["dot_dimension_numbers"] = moved.attribute()
     op.operation.operands[side] = source
-    assert len(shape_of(source)) == rank
     return True

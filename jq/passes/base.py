@@ -91,7 +91,8 @@ def run_all(passes: Iterable[Pass], program: Program, cx: PassContext) -> list[s
         except Exception as error:
             before = ", ".join(done) or "none"
             raise InternalError(
-                f"pass {p.name} failed: {type(error).__name__}: {error} (passes before it: {before})"
+                f"pass {p.name} failed: {type(error).__name__}: {error}"
+                f" (passes before it: {before})"
             ) from error
         done.append(p.name)
     return changed

@@ -1,6 +1,6 @@
 """Indices of a gather are clamped into the operand, as StableHLO defines and IREE 3.13 does not.
 
-    gather %table, %i  ->  gather %table, clamp(0, %i, size - slice)
+gather %table, %i  ->  gather %table, clamp(0, %i, size - slice)
 """
 
 from __future__ import annotations

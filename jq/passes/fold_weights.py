@@ -13,6 +13,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from jq.backend.xla import XlaExecutable
 from jq.ir import Program, at, func, ir, shape_of
 from jq.ops.base import Movement, rule_of
@@ -38,8 +40,8 @@ class FoldWeights(Pass):
         if not found:
             return False
         arrays = _evaluate(program, list(found))
-        for (value, names), array in zip(found.items(), arrays, strict=True):
-            value.replace_all_uses_with(program.add_weight(names[0], array))
+        for (value, owners), array in zip(found.items(), arrays, strict=True):
+            value.replace_all_uses_with(program.add_weight(owners[0], array))
         program.drop_dead()
         return True
 
@@ -88,8 +90,6 @@ class _Constant:
 
 def _evaluate(program: Program, values: list[ir.Value]) -> list[Any]:
     """Runs a copy of the program that returns these values; its inputs do not matter."""
-    import numpy as np
-
     for i, value in enumerate(values):
         with at(value.owner):
             index = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), i)

@@ -1,6 +1,6 @@
 """Markers that are left become the arithmetic of their decomposition; then only plain StableHLO.
 
-    %d = composite "jq.dequantize" %codes, %scale -> convert, broadcast_in_dim, multiply
+%d = composite "jq.dequantize" %codes, %scale -> convert, broadcast_in_dim, multiply
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ class LowerMarkers(Pass):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         functions = {
-            op.name.value: op for op in program.module.body.operations if isinstance(op, func.FuncOp)
+            op.name.value: op
+            for op in program.module.body.operations
+            if isinstance(op, func.FuncOp)
         }
         changed = False
         for op in program.walk():

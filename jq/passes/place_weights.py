@@ -1,9 +1,9 @@
 """Weights of the plan become low-bit data, dequantized where they were read.
 
-    %y = dot_general %x, %w                      // %w: weight "dense/kernel", f32
-    ->
-    %d = composite "jq.dequantize" %codes, %scale  // weights "dense/kernel:codes", ":scale"
-    %y = dot_general %x, %d
+%y = dot_general %x, %w                      // %w: weight "dense/kernel", f32
+->
+%d = composite "jq.dequantize" %codes, %scale  // weights "dense/kernel:codes", ":scale"
+%y = dot_general %x, %d
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def weights_with_zero_points_opposite(plan: QuantPlan) -> set[str]:
         for op in plan.ops
         for p in op.operands.values()
         if p.weight is not None
-        and any(q.weight is None and q.encoding.scheme == "asymmetric" for q in op.operands.values())
+        and any(
+            q.weight is None and q.encoding.scheme == "asymmetric" for q in op.operands.values()
+        )
     }
 
 
