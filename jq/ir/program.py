@@ -97,7 +97,7 @@ class Program:
         return self.body.arguments[len(self.inputs) + index]
 
     def add_weight(self, name: str, array: np.ndarray) -> ir.Value:
-        """Appends a weight; a name in use gets `#2`, `#3`, ... unless its data is the same object."""
+        """Appends a weight; a name in use by other data gets `#2`, `#3`, ..."""
         if self.weights.get(name) is array:
             return self.weight(name)
         unique, n = name, 1
