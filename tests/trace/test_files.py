@@ -201,3 +201,46 @@ def test_resource_blobs_and_shared_and_small_constants(tmp_path, run_xla):
 def test_missing_file():
     with pytest.raises(UserError, match="no such file"):
         trace("nowhere.mlir")
+
+
+def test_inner_loops_give_up_their_constants_first(tmp_path, run_xla):
+    """The outer loop returns what the inner one returned: both only hand the weight through."""
+    state = "tensor<i32>, tensor<2xf32>, tensor<2xf32>"
+
+    def loop(names: str, init: str, body: str, result: str) -> str:
+        i, w, x = names.split()
+        start = f"%{i} = %zero, %{w} = {init[0]}, %{x} = {init[1]}"
+        return f"""%{result}:3 = stablehlo.while({start}) : {state}
+        cond {{
+          %c = stablehlo.compare LT, %{i}, %two : (tensor<i32>, tensor<i32>) -> tensor<i1>
+          stablehlo.return %c : tensor<i1>
+        }} do {{ {body} }}"""
+
+    inner = loop(
+        "j v y",
+        ("%w", "%x"),
+        f"""%z = stablehlo.multiply %y, %v : tensor<2xf32>
+        %n = stablehlo.add %j, %one : tensor<i32>
+        stablehlo.return %n, %v, %z : {state}""",
+        "in",
+    )
+    outer = loop(
+        "i w x",
+        ("%arg0", "%arg1"),
+        f"""{inner}
+        %n = stablehlo.add %i, %one : tensor<i32>
+        stablehlo.return %n, %in#1, %in#2 : {state}""",
+        "out",
+    )
+    source = f"""func.func @main(%arg0: tensor<2xf32>, %arg1: tensor<2xf32>) -> tensor<2xf32> {{
+      %zero = stablehlo.constant dense<0> : tensor<i32>
+      %one = stablehlo.constant dense<1> : tensor<i32>
+      %two = stablehlo.constant dense<2> : tensor<i32>
+      {outer}
+      return %out#2 : tensor<2xf32>
+    }}"""
+    program = trace(write(tmp_path / "m.mlir", source))
+    loops = [op for op in program.walk() if op.operation.name == "stablehlo.while"]
+    assert [len(op.operands) for op in loops] == [2, 2]
+    (result,) = run_xla(program, [np.array([2, 3], np.float32), np.ones(2, np.float32)])
+    assert result.tolist() == [16, 81]
