@@ -30,6 +30,8 @@ from jq.bench import Job, Session, measure, random_inputs
 from jq.bench.session import worker_command
 from jq.bench.worker import peak_rss_bytes, serve
 from jq.compare import samples_of
+from jq.errors import JqError
+from jq.model import Model
 
 FLOAT = "float"
 console = Console(stderr=True)
@@ -59,7 +61,7 @@ def benchmark(
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="jaxq-") as work:
         for name in models:
-            folder = Path(work) / str(len(rows))
+            folder = Path(work) / f"model{len(rows)}"
             built, samples = build_all(name, pipeline, target, folder)
             for n in threads:
                 rows += run_all(name, built, n, seconds, samples)
@@ -78,6 +80,7 @@ def build_all(
     source = api.trace(name)
     inputs = inputs_of(source)
     built = []
+    folder.mkdir()
     for target in targets:
         for pipeline in dict.fromkeys([FLOAT, *pipelines]):
             console.print(f"{name}: compiling {pipeline} for {target}")
@@ -87,11 +90,18 @@ def build_all(
 
 def inputs_of(source: api.Source) -> list[np.ndarray]:
     """The model's example, or random values where it gives shapes alone."""
-    example = source.model.example_inputs if source.model else None
-    try:
-        return source.flat(example) if example is not None else random_inputs(source.inputs)
-    except TypeError:  # shapes alone have no values
-        return random_inputs(source.inputs)
+    if source.model is not None and not shapes_alone(source.model):
+        calls = source.calls([source.model.example_inputs])
+        if calls:
+            return calls[0]
+    return random_inputs(source.program.inputs)
+
+
+def shapes_alone(model: Model) -> bool:
+    import jax
+
+    leaves = jax.tree.leaves(model.example_inputs)
+    return any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves)
 
 
 def build(
@@ -100,7 +110,7 @@ def build(
     start = time.perf_counter()
     compiled = api.compile(source, pipeline, target)
     spent = time.perf_counter() - start
-    path = compiled.save(folder / f"{pipeline}-{target}")
+    path = compiled.save(folder / f"{len(list(folder.iterdir()))}")
     audit = compiled.audit()
     worst = min(api.compare(source, compiled).outputs, key=lambda o: o.sqnr_db)
     saved = api.load(path)
@@ -167,10 +177,9 @@ def serve_jax(name: str, threads: int) -> None:
     if model is None:  # a StableHLO file has no JAX function: XLA runs the file's program
         program = XlaExecutable(source.program)
         return serve(lambda: program(*inputs), baseline_rss_bytes=before)
-    example = jax.tree.leaves(model.example_inputs)
-    shapes = [isinstance(x, jax.ShapeDtypeStruct) for x in example]
-    leaves = inputs if any(shapes) else example
-    arguments = jax.tree.unflatten(jax.tree.structure(model.example_inputs), leaves)
+    arguments = model.example_inputs
+    if shapes_alone(model):
+        arguments = jax.tree.unflatten(jax.tree.structure(arguments), inputs)
     function = jax.jit(model.fn)
     params = jax.device_put(model.params)
 
@@ -234,4 +243,8 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--jax"]:
         serve_jax(sys.argv[2], int(sys.argv[3]))
     else:
-        typer.run(benchmark)
+        try:
+            typer.run(benchmark)
+        except JqError as error:
+            console.print(f"error: {error}", markup=False)
+            sys.exit(error.exit_code)
