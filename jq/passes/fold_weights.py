@@ -17,6 +17,7 @@ import numpy as np
 
 from jq.backend.xla import XlaExecutable
 from jq.ir import Program, at, func, ir, shape_of
+from jq.ir.markers import DEQUANTIZE, match
 from jq.ops.base import Movement, rule_of
 from jq.passes.base import Pass, PassContext
 from jq.plan import contractions
@@ -77,6 +78,8 @@ class _Constant:
         owner: Any = value.owner
         if isinstance(owner, ir.Block) or owner.operation.block != self.program.body:
             return None
+        if match(owner, DEQUANTIZE):
+            return None  # stored already: it stays as it is
         if len(owner.operation.regions) and owner.operation.name != "stablehlo.reduce":
             return None
         found: set[str] = set()

@@ -1,0 +1,28 @@
+"""Weights that come quantized keep their bytes in every pipeline."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jq
+from jq import api
+from jq.formats import Encoding, get_format
+from jq.formats.tensor import QuantizedTensor
+
+
+def stored(name: str, shape: tuple[int, ...], block: tuple[int, ...]) -> QuantizedTensor:
+    w = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    encoding = Encoding(name, shape, block)
+    return QuantizedTensor(encoding, get_format(name).encode(w, encoding))
+
+
+@pytest.mark.parametrize("pipeline", ["float", "int8-weight-only", "int8-dynamic"])
+@pytest.mark.parametrize(("name", "block"), [("int8", (0, 1)), ("q8_0", (1, 32))])
+def test_float_passes_and_plan_leave_them(pipeline, name, block):
+    tensor = stored(name, (64, 64), block)
+    model = jq.Model(lambda p, x: x @ p["w"], {"w": tensor}, (np.ones((2, 64), np.float32),))
+    job = api.prepare_job(model, pipeline, "llvm-cpu")
+    parts = {f"w:{part}": array for part, array in tensor.parts.items()}
+    assert job.program.weights.keys() == parts.keys()
+    assert all(np.array_equal(job.program.weights[n], parts[n]) for n in parts)
