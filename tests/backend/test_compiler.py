@@ -49,7 +49,7 @@ def test_result_and_program(temp: Path) -> None:
 
 
 def test_stack_limit() -> None:
-    """Trap 12: LayerNorm and reductions of real models do not fit IREE's 32 KiB."""
+    """LayerNorm and reductions of real models do not fit IREE's 32 KiB."""
     program = compile_module(ADD).program
     assert program is not None
     assert "max_stack_allocation_size = 262144" in program
@@ -78,7 +78,7 @@ def test_unknown_flag(temp: Path) -> None:
 
 
 def test_crash_is_an_error(temp: Path) -> None:
-    """Trap 13: the compiler can die; the process that called it must not."""
+    """The compiler can die; the process that called it must not."""
     with pytest.raises(CompilerError, match="crashed") as caught:
         compile_module(CRASH)
     assert caught.value.ir_path is not None

@@ -57,7 +57,7 @@ def test_weight_types(shape: tuple[int, ...], inline: bool) -> None:
 
 
 def test_four_bit_arrays_are_refused() -> None:
-    """Trap 7: i4 breaks at some shapes; formats pack nibbles in int8."""
+    """I4 breaks at some shapes; formats pack nibbles in int8."""
     with pytest.raises(UserError, match="pack two values"):
         handover(identity({"w": np.zeros((4, 4), ml_dtypes.int4)}))
 
@@ -113,7 +113,7 @@ def held_by(program: str | None) -> set[str]:
 
 @pytest.mark.parametrize("limit", [0, 1 << 20])
 def test_small_weights_stay_low_bit(limit: int) -> None:
-    """Trap 6: without our flag IREE stores a small dequantized weight as float32."""
+    """Without our flag IREE stores a small dequantized weight as float32."""
     given = handover(dequantized(), inline_limit=limit)
     held = held_by(compile_module(given.bytecode).program)
     assert "64x32xi8" in held
