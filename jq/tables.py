@@ -14,3 +14,12 @@ def to_text(*parts: RenderableType, width: int = 140) -> str:
     for part in parts:
         console.print(part)
     return out.getvalue().rstrip()
+
+
+def size(count: float) -> str:
+    """Bytes for people, in powers of 1024."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from jq.tables import to_text
+from jq.tables import size, to_text
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class Audit:
         integer = sum(c.lhs == c.rhs == "i8" and c.acc == "i32" for c in self.contractions)
         return "\n".join(
             [
-                f"module {_size(self.module_bytes)} + parameters {_size(self.parameter_bytes)}"
-                f" = {self.ratio:.3f} of {_size(self.float_parameter_bytes)} in float",
+                f"module {size(self.module_bytes)} + parameters {size(self.parameter_bytes)}"
+                f" = {self.ratio:.3f} of {size(self.float_parameter_bytes)} in float",
                 f"{integer} of {len(self.contractions)} contractions are i8 x i8 -> i32",
                 "verified against the compiler's program" if self.verified else "NOT VERIFIED",
                 *(f"warning: {w}" for w in self.warnings),
@@ -112,20 +112,12 @@ class Audit:
         return to_text(*self.tables()) + "\n" + self.summary()
 
 
-def _size(count: int) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024  # type: ignore[assignment]
-    return f"{count:.4g} GiB"
-
-
 def _weight_table(audit: Audit) -> Table:
     table = Table("weight", "shape", "format", "granularity", "stored", "of float", title="Weights")
     for w in audit.weights:
         share = f"{w.stored_bytes / w.float_bytes:.3f}" if w.float_bytes else ""
         shape = "x".join(map(str, w.shape))
-        table.add_row(w.name, shape, w.format, w.granularity, _size(w.stored_bytes), share)
+        table.add_row(w.name, shape, w.format, w.granularity, size(w.stored_bytes), share)
     return table
 
 

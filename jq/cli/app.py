@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -58,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The commands themselves report what goes wrong in them (`jq.cli.command`); what is left here
     are mistakes in the arguments.
     """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # XLA's notes on devices, at its start
     try:
         code = typer.main.get_command(app)(arguments, prog_name="jaxq", standalone_mode=False)
     except (typer.TyperException, typer.Abort) as error:

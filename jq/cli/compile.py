@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from rich.console import Group
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
+from jq.tables import size
 
 
 def register(app: typer.Typer) -> None:
@@ -58,16 +60,57 @@ def compile_model(
         progress("save", None)
         compiled.save(output, force=force)
     audit = compiled.audit()
-    counts = Counter(op["decision"] for op in compiled.manifest.ops)
-    if not out.quiet:
+    document = audit.to_dict()
+    if out.verbose:
         out.show(Group(*audit.tables()))
-        times = [{"stage": name, "seconds": s} for name, s in compiled.seconds.items()]
+    elif not out.quiet:
+        summarize(out, document)
+    if not out.quiet:
+        times = [{"stage": name, "seconds": round(s, 2)} for name, s in compiled.seconds.items()]
         out.table("time", ("stage", "seconds"), times)
     out.line(f"wrote {output}: {audit.summary()}")
     return {
         "path": str(output),
-        "counts": counts,
+        "counts": Counter(op["decision"] for op in compiled.manifest.ops),
         "seconds": compiled.seconds,
         "unused_rules": compiled.manifest.unused_rules,
-        "audit": audit.to_dict(),
+        "audit": document,
     }
+
+
+def summarize(out: Output, audit: Mapping[str, Any]) -> None:
+    """What was quantized and what was not, one row for all that are alike."""
+    weights = groups(audit["weights"], "format", "granularity")
+    rows = [
+        {
+            "format": kind[0],
+            "granularity": kind[1],
+            "count": len(those),
+            "stored": size(sum(w["stored_bytes"] for w in those)),
+            "float": size(sum(w["float_bytes"] for w in those)),
+        }
+        for kind, those in weights.items()
+    ]
+    out.table("weights", ("format", "granularity", "count", "stored", "float"), rows)
+    products = groups(audit["contractions"], "lhs", "rhs", "acc", "op")
+    rows = [
+        {"op": op, "types": f"{lhs} x {rhs} -> {acc}", "count": len(those)}
+        for (lhs, rhs, acc, op), those in products.items()
+    ]
+    out.table("contractions", ("op", "types", "count"), rows)
+    rows = [
+        {"op": op, "count": len(those), "first": those[0]["name"], "reason": reason}
+        for (op, reason), those in groups(audit["float_ops"], "op", "reason").items()
+    ]
+    if rows:
+        out.table("stays float", ("op", "count", "first", "reason"), rows)
+
+
+def groups(
+    records: Sequence[Mapping[str, Any]], *keys: str
+) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
+    """Records that agree in `keys`, together, in the order of their first."""
+    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for record in records:
+        found.setdefault(tuple(record[key] for key in keys), []).append(record)
+    return found

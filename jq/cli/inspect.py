@@ -9,7 +9,8 @@ import typer
 from rich.console import Group
 
 from jq.cli.command import command
-from jq.cli.output import Output, size
+from jq.cli.output import Output
+from jq.tables import size
 
 
 def register(app: typer.Typer) -> None:

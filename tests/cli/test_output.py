@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from jq.cli.command import command
-from jq.cli.output import Output, cell, plain, size
+from jq.cli.output import Output, cell, plain
 from jq.errors import UserError
 
 Captured = pytest.CaptureFixture[str]
@@ -110,17 +110,11 @@ def test_values_of_a_document() -> None:
     assert plain(value) == {"a": [1, 2], "b": None, "3": True, "path": "x"}
 
 
-def test_cells_and_sizes() -> None:
+def test_cells() -> None:
     assert [cell(v) for v in (None, 0.123456789, 12, (2, 3), "x")] == [
         "-",
         "0.123457",
         "12",
         "2x3",
         "x",
-    ]
-    assert [size(n) for n in (999, 1000, 23_456_789, 5 * 10**9)] == [
-        "999 B",
-        "1.0 kB",
-        "23.5 MB",
-        "5.0 GB",
     ]
