@@ -1,5 +1,6 @@
 """Kernels: hand-written loop nests that take the place of an integer chain in a program."""
 
+from jq.kernels.attention import Attention
 from jq.kernels.epilogue import (
     Bias,
     Clamp,
@@ -25,6 +26,7 @@ from jq.kernels.tensor import TensorType
 __all__ = [
     "ATTRIBUTE",
     "ISAS",
+    "Attention",
     "Bias",
     "Clamp",
     "Dequantize",

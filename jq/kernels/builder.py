@@ -141,6 +141,14 @@ class Builder:
             return value
         return Position(arith.muli(value.value, self.index(by)), value.high * by)
 
+    def divided(self, value: Index, by: int) -> Index:
+        """value // by."""
+        if isinstance(value, int):
+            return value // by
+        if by == 1:
+            return value
+        return Position(arith.divui(value.value, self.index(by)), value.high // by)
+
     def at_most(self, value: Index, bound: int) -> Index:
         """min(value, bound)."""
         if isinstance(value, int):
@@ -254,13 +262,13 @@ class Builder:
     def concat(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.shuffle(a, b, list(range(lanes_of(a) + lanes_of(b))))
 
-    def keep(self, value: ir.Value, valid: int | None) -> ir.Value:
-        """The first `valid` lanes (None: all), zero in the others."""
+    def keep(self, value: ir.Value, valid: int | None, fill: float = 0) -> ir.Value:
+        """The first `valid` lanes (None: all), `fill` in the others."""
         lanes = lanes_of(value)
         if valid is None or valid >= lanes:
             return value
-        zero = self.constant(value.type, 0)
-        return self.shuffle(value, zero, [i if i < valid else lanes for i in range(lanes)])
+        other = self.constant(value.type, fill)
+        return self.shuffle(value, other, [i if i < valid else lanes for i in range(lanes)])
 
     def bitcast(self, value: ir.Value, kind: ir.VectorType) -> ir.Value:
         return value if value.type == kind else vector.BitCastOp(kind, value).result

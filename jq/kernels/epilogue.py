@@ -231,7 +231,7 @@ class Quantize(Step):
         return ((SCALAR, "f32"),) if self.divide else ()
 
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
-        value = quotient(b, y, operands[0]) if self.divide else y
+        value = quotient(b, y, operands[0]) if self.divide else b.zero_if_nan(y)
         shift = 128 if self.unsigned else 0
         return round_to_i8(b, value, self.zero_point, self.low, self.high, shift)
 

@@ -18,18 +18,18 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def rounded_bits(b: Builder, y: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
-    """`MAGIC_BITS + round_half_even(y)` as i32, y bounded by whole numbers; NaN counts as 0.
+    """`MAGIC_BITS + round_half_even(y)` as i32, y (not NaN) bounded by whole numbers.
 
     Bounding first gives the same integers, and keeps the sum exact.
     """
-    bounded = b.min(b.max(b.zero_if_nan(y), low), high)
+    bounded = b.min(b.max(y, low), high)
     return b.reinterpret(b.add(bounded, b.f32(MAGIC, lanes_of(y))), "i32")
 
 
 def round_to_i8(
     b: Builder, y: ir.Value, zero_point: int, low: int, high: int, shift: int = 0
 ) -> ir.Value:
-    """`saturate(round_half_even(y) + zero_point) + shift` as i8 bits; NaN counts as 0.
+    """`saturate(round_half_even(y) + zero_point) + shift` as i8 bits; y is not NaN.
 
     The zero point is added in integers; the low byte of `MAGIC_BITS` is 0.
     """

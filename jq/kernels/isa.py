@@ -41,6 +41,8 @@ class Isa:
     registers: vector registers.
     dot: the int8 product.
     bf16_dot: intrinsic `f32[lane] += sum of two bf16 products`, or empty.
+    bf16_convert: intrinsic (high f32 lanes, low f32 lanes) -> bf16 lanes.
+    vendor: whose processors run it fast; others have it, but `detect` passes over it.
     dot_rate, load_rate: products and loads a cycle, for the tile choice.
     dot_latency: cycles until an accumulator can be used again.
     compile_cpu: an LLVM processor that has it, for compile-only tests.
@@ -53,6 +55,8 @@ class Isa:
     registers: int
     dot: Dot
     bf16_dot: str = ""
+    bf16_convert: str = ""
+    vendor: str = ""
     dot_rate: float = 2.0
     load_rate: float = 2.0
     dot_latency: int = 5
@@ -96,6 +100,8 @@ ISAS: dict[str, Isa] = {
             name="avx512_bf16",
             cpu_flags=(*_VNNI.cpu_flags, "avx512_bf16"),
             bf16_dot="llvm.x86.avx512bf16.dpbf16ps.512",
+            bf16_convert="llvm.x86.avx512bf16.cvtne2ps2bf16.512",
+            vendor="AuthenticAMD",  # on Intel's, half the speed of f32
             compile_cpu="znver4",
         ),
         _VNNI,
@@ -178,16 +184,21 @@ def available(flags: frozenset[str] | None = None, machine: str | None = None) -
 
 
 def detect() -> Isa:
-    """The best instruction set of this machine."""
-    return available()[0]
+    """The fastest instruction set of this machine."""
+    vendor = _cpu_info("vendor_id")
+    return next(isa for isa in available() if isa.vendor in ("", vendor))
 
 
 def _cpu_flags() -> frozenset[str]:
     """Processor features by the kernel's names; empty where they cannot be read."""
+    return frozenset((_cpu_info("flags") or _cpu_info("Features")).split())
+
+
+def _cpu_info(key: str) -> str:
+    """A line of the first processor in /proc/cpuinfo."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
-        return frozenset()
+        return ""
     lines = (line.partition(":") for line in text.splitlines())
-    values = (v for key, _, v in lines if key.strip() in ("flags", "Features"))
-    return frozenset(next(values, "").split())
+    return next((value.strip() for name, _, value in lines if name.strip() == key), "")

@@ -143,7 +143,7 @@ class RowQuantizer:
         """`round(saturate(qmin - smallest / scale))`, signed i32."""
         b, lanes = self.b, self.lanes
         base = 0 if self.scheme.unsigned_zero else -128
-        x = b.sub(b.f32(base, lanes), b.div(smallest, scale))
+        x = b.zero_if_nan(b.sub(b.f32(base, lanes), b.div(smallest, scale)))
         bits = rounded_bits(b, x, b.f32(base, lanes), b.f32(base + 255, lanes))
         return b.sub(bits, b.i32(MAGIC_BITS + base + 128, lanes))
 
@@ -152,7 +152,10 @@ class RowQuantizer:
     def codes(self, row: RowParameters, x: ir.Value) -> ir.Value:
         """i8 codes of the vector `x`."""
         b = self.b
-        steps = b.mul(x, row.factor) if self.scheme.dynamic else quotient(b, x, row.factor)
+        if self.scheme.dynamic:
+            steps = b.zero_if_nan(b.mul(x, row.factor))
+        else:
+            steps = quotient(b, x, row.factor)
         bits = rounded_bits(b, steps, row.low, row.high)
         return b.truncate(b.add(bits, row.offset) if row.offset else bits, "i8")
 

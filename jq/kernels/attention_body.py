@@ -1,0 +1,337 @@
+"""The two dispatches of `Attention`: pack keys and values, then attend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from iree.compiler import ir
+
+from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
+from jq.kernels.finish import Epilogue
+from jq.kernels.functions import exp2
+from jq.kernels.lanes import transpose
+from jq.kernels.tensor import TensorType
+
+if TYPE_CHECKING:
+    from jq.kernels.attention import Attention
+
+Operand = tuple[ir.Value, TensorType]
+LOG2_E = math.log2(math.e)
+
+
+class _Lanes:
+    """Loads and products in the kernel's precision."""
+
+    def __init__(self, kernel: Attention, b: Builder) -> None:
+        self.kernel, self.b, self.isa = kernel, b, kernel.target
+        self.lanes, self.pair = self.isa.lanes, kernel.pair
+        self.word = vec(self.lanes, "i32" if self.pair == 2 else "f32")
+
+    def words(self, values: Sequence[ir.Value]) -> ir.Value:
+        """`pair` consecutive f32 vectors as one vector of words: bf16 pairs, or f32 itself."""
+        if self.pair == 1:
+            return values[0]
+        return self.b.bitcast(self.narrow(*values), self.word)
+
+    def narrow(self, low: ir.Value, high: ir.Value) -> ir.Value:
+        """Two f32 vectors as one of bf16, rounded to nearest even (IREE expands `truncf`)."""
+        kind = vec(2 * self.lanes, "bf16")
+        return self.b.intrinsic(self.isa.bf16_convert, kind, [high, low])
+
+    def product(self, acc: ir.Value, a: ir.Value, w: ir.Value) -> ir.Value:
+        """`acc + sum over the pair`, lane by lane, of two vectors of words."""
+        b = self.b
+        if self.pair == 1:
+            return b.fma(a, w, acc)
+        kind = vec(2 * self.lanes, "bf16")
+        operands = [acc, b.bitcast(a, kind), b.bitcast(w, kind)]
+        return b.intrinsic(self.isa.bf16_dot, vec(self.lanes, "f32"), operands)
+
+    def row_words(
+        self, source: ir.Value, at: Sequence[Index], first: int, scale: float
+    ) -> ir.Value:
+        """Words of the columns `first`... of one row of a head, zero past the head's end."""
+        b, values = self.b, []
+        *lead, start = at
+        for i in range(self.pair):
+            column = first + i * self.lanes
+            valid = min(self.lanes, self.kernel.dim - column)
+            if valid <= 0:
+                values.append(b.f32(0.0, self.lanes))
+                continue
+            kind = vec(self.lanes, "f32")
+            x = b.load(source, [*lead, b.offset(start, column)], kind, valid)
+            values.append(x if scale == 1.0 else b.mul(x, b.f32(scale, self.lanes)))
+        return self.words(values)
+
+
+def pack(kernel: Attention, operands: Sequence[Operand]) -> list[ir.Value]:
+    """k as [B, heads, D / pair, keys'], v as [B, heads, keys' / pair, D'], zeros at the ends."""
+
+    def body(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+    ) -> None:
+        head, batch = ids
+        _pack_keys(_Lanes(kernel, b), tensors[0], tiles[0], batch, head)
+        _pack_values(_Lanes(kernel, b), tensors[1], tiles[1], batch, head)
+
+    outputs = [
+        Output(kind, (1, 1, *kind.shape[2:]), lambda b, ids: [ids[1], ids[0], 0, 0])
+        for kind in kernel.packed
+    ]
+    return dispatch(operands, outputs, [kernel.kv_heads, kernel.batch], body)
+
+
+def _pack_keys(lanes: _Lanes, source: ir.Value, tile: Tile, batch: Index, head: Index) -> None:
+    kernel, b, n = lanes.kernel, lanes.b, lanes.lanes
+    depth = kernel.packed[0].shape[2]
+    start = b.offset(b.scaled(head, kernel.dim), kernel.starts[1])
+
+    def keys(first: Index, count: int) -> None:
+        for d in range(0, depth, n):
+            rows = [
+                lanes.row_words(source, [batch, b.offset(first, r), start], d * lanes.pair, 1.0)
+                if r < count
+                else b.constant(lanes.word, 0)
+                for r in range(n)
+            ]
+            for i, column in enumerate(transpose(b, rows)[: depth - d]):
+                b.store(column, tile, [0, 0, d + i, first])
+
+    whole, tail = divmod(kernel.keys, n)
+    if whole:
+        with b.loop(0, whole * n, n, writes=[tile]) as loop:
+            keys(loop.index, n)
+    for first in range(whole * n, kernel.padded_keys, n):
+        keys(first, tail if first == whole * n else 0)
+
+
+def _pack_values(lanes: _Lanes, source: ir.Value, tile: Tile, batch: Index, head: Index) -> None:
+    kernel, b, n, pair = lanes.kernel, lanes.b, lanes.lanes, lanes.pair
+    start = b.offset(b.scaled(head, kernel.dim), kernel.starts[2])
+
+    def step(i: Index, count: int) -> None:
+        """One row of the result: `count` rows of v, in pairs."""
+        for column in range(0, kernel.padded_dim, n):
+            valid = min(n, kernel.dim - column)
+            values = [b.f32(0.0, n)] * pair
+            for r in range(count):
+                at = [batch, b.offset(b.scaled(i, pair), r), b.offset(start, column)]
+                values[r] = b.load(source, at, vec(n, "f32"), valid)
+            b.store(_interleaved(lanes, values), tile, [0, 0, i, column])
+
+    whole, tail = divmod(kernel.keys, pair)
+    if whole:
+        with b.loop(0, whole, writes=[tile]) as loop:
+            step(loop.index, pair)
+    if tail:
+        step(whole, tail)
+    first = whole + (1 if tail else 0)
+    if first < kernel.padded_keys // pair:
+        with b.loop(first, kernel.padded_keys // pair, writes=[tile]) as loop:
+            step(loop.index, 0)
+
+
+def _interleaved(lanes: _Lanes, values: Sequence[ir.Value]) -> ir.Value:
+    """Words whose pair is lane i of both vectors."""
+    b, n = lanes.b, lanes.lanes
+    if lanes.pair == 1:
+        return values[0]
+    narrow = lanes.narrow(*values)
+    order = [half * n + i for i in range(n) for half in (0, 1)]
+    return b.bitcast(b.shuffle(narrow, narrow, order), lanes.word)
+
+
+def attend(kernel: Attention, operands: Sequence[Operand]) -> list[ir.Value]:
+    """The attention itself; operands are q, packed k, packed v, the mask, the epilogue's."""
+
+    def row(b: Builder, ids: Sequence[Index]) -> Index:
+        return b.at_most(b.scaled(ids[0], kernel.block), kernel.queries - kernel.block)
+
+    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+        return [ids[2], row(b, ids), b.scaled(ids[1], kernel.dim)]
+
+    def body(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+    ) -> None:
+        _Head(kernel, b, tensors, tiles[0], row(b, ids), ids[1], ids[2]).emit()
+
+    output = Output(kernel.results[0], (1, kernel.block, kernel.dim), offsets)
+    blocks = math.ceil(kernel.queries / kernel.block)
+    return dispatch(operands, [output], [blocks, kernel.heads, kernel.batch], body)
+
+
+class _Head:
+    """The body of one workgroup: a block of rows of one head."""
+
+    def __init__(
+        self,
+        kernel: Attention,
+        b: Builder,
+        tensors: Sequence[ir.Value],
+        tile: Tile,
+        row: Index,
+        head: Index,
+        batch: Index,
+    ) -> None:
+        self.kernel, self.b, self.tile = kernel, b, tile
+        self.row, self.head, self.batch = row, head, batch
+        self.ops = _Lanes(kernel, b)
+        self.lanes = self.ops.lanes
+        self.group = b.divided(head, kernel.heads // kernel.kv_heads)
+        self.q, self.k, self.v, *rest = tensors
+        self.mask = rest.pop(0) if kernel.mask != "none" else None
+        self.epilogue = Epilogue(
+            b, kernel.epilogue, rest, lanes=self.lanes, vectors=0, column=0, n=kernel.dim
+        )
+        word = "i32" if kernel.pair == 2 else "f32"
+        rows, keys = kernel.tile, kernel.padded_keys
+        unit = kernel.pair * self.lanes
+        depth = math.ceil(kernel.dim / unit) * self.lanes
+        self.queries = b.scratch([rows, depth], word)
+        self.scores = b.scratch([rows, keys], "f32")
+        self.probabilities = b.scratch([rows, keys // kernel.pair], word)
+        self.inverse = b.scratch([rows, self.lanes], "f32")
+
+    def emit(self) -> None:
+        kernel, b = self.kernel, self.b
+        full, rest = divmod(kernel.block, kernel.tile)
+        if full:
+            with b.loop(0, full * kernel.tile, kernel.tile, writes=[self.tile]) as loop:
+                self._rows(loop.index, kernel.tile)
+        if rest:
+            self._rows(full * kernel.tile, rest)
+
+    def _rows(self, first: Index, count: int) -> None:
+        self._load_queries(first, count)
+        self._scores(first, count)
+        with self.b.loop(0, count) as loop:
+            self._softmax(loop.index)
+        self._values(first, count)
+
+    def _load_queries(self, first: Index, count: int) -> None:
+        b, kernel = self.b, self.kernel
+        start = b.offset(b.scaled(self.head, kernel.dim), kernel.starts[0])
+        with b.loop(0, count) as loop:
+            row = b.offset(self.row, b.offset(first, loop.index))
+            for i in range(0, kernel.dim, kernel.pair * self.lanes):
+                words = self.ops.row_words(self.q, [self.batch, row, start], i, kernel.scale)
+                b.put(words, self.queries, [loop.index, i // kernel.pair])
+
+    # Scores
+
+    def _scores(self, first: Index, count: int) -> None:
+        b, kernel, lanes = self.b, self.kernel, self.lanes
+        width = max(1, (kernel.target.registers - 2) // (count + 1))
+        whole, tail = divmod(kernel.keys, lanes)
+        step = min(width, 12, max(1, whole))
+        last = whole // step * step
+        if last:
+            with b.loop(0, last * lanes, step * lanes) as loop:
+                self._score_tile(first, count, loop.index, step, None)
+        if whole - last:
+            self._score_tile(first, count, last * lanes, whole - last, None)
+        if tail:
+            self._score_tile(first, count, whole * lanes, 1, tail)
+        for key in range(math.ceil(kernel.keys / lanes) * lanes, kernel.padded_keys, lanes):
+            for i in range(count):
+                b.put(b.f32(-math.inf, lanes), self.scores, [i, key])
+
+    def _score_tile(
+        self, first: Index, count: int, key: Index, vectors: int, valid: int | None
+    ) -> None:
+        """Scores of `count` rows and `vectors` vectors of keys from `key`."""
+        b, lanes = self.b, self.lanes
+        columns = [b.offset(key, j * lanes) for j in range(vectors)]
+        acc = [self._masked(first, i, c, valid) for i in range(count) for c in columns]
+        with b.loop(0, self.kernel.packed[0].shape[2], carry=acc) as loop:
+            at = [self.batch, self.group, loop.index]
+            keys = [b.load(self.k, [*at, c], self.ops.word) for c in columns]
+            out = []
+            for i in range(count):
+                q = self._broadcast(self.queries, [i, loop.index])
+                for j, k in enumerate(keys):
+                    out.append(self.ops.product(loop.carried[i * vectors + j], q, k))
+            loop.carried = out
+        for i in range(count):
+            for j, c in enumerate(columns):
+                scores = b.keep(loop.carried[i * vectors + j], valid, -math.inf)
+                b.put(scores, self.scores, [i, c])
+
+    def _masked(self, first: Index, i: int, column: Index, valid: int | None) -> ir.Value:
+        """Where a score starts from: the mask, or zero."""
+        b, kind = self.b, vec(self.lanes, "f32")
+        if self.mask is None:
+            return b.f32(0.0, self.lanes)
+        if self.kernel.mask == "keys":
+            return b.load(self.mask, [self.batch, column], kind, valid)
+        row = b.offset(self.row, b.offset(first, i))
+        return b.load(self.mask, [self.batch, row, column], kind, valid)
+
+    def _broadcast(self, scratch: ir.Value, at: Sequence[Index]) -> ir.Value:
+        one = self.b.get(scratch, at, ir.VectorType.get([1], self.ops.word.element_type))
+        return self.b.broadcast(one, self.lanes)
+
+    # Softmax
+
+    def _softmax(self, row: Index) -> None:
+        """Probabilities of one row, not yet divided by their sum; `inverse` holds 1 / sum."""
+        b, lanes, pair = self.b, self.lanes, self.kernel.pair
+        unit, keys = lanes * pair, self.kernel.padded_keys
+        kind = vec(lanes, "f32")
+        with b.loop(0, keys, unit, carry=[b.f32(-math.inf, lanes)] * pair) as loop:
+            loop.carried = [
+                b.max(b.get(self.scores, [row, b.offset(loop.index, i * lanes)], kind), largest)
+                for i, largest in enumerate(loop.carried)
+            ]
+        largest = loop.carried[0]
+        for other in loop.carried[1:]:
+            largest = b.max(other, largest)
+        largest = b.reduce(largest, b.max)
+        with b.loop(0, keys // pair, lanes, carry=[b.f32(0.0, lanes)] * pair) as loop:
+            first = b.scaled(loop.index, pair)
+            exps = []
+            for i in range(pair):
+                score = b.get(self.scores, [row, b.offset(first, i * lanes)], kind)
+                below = b.mul(b.sub(score, largest), b.f32(LOG2_E, lanes))
+                exps.append(exp2(b, below))
+            loop.carried = [b.add(s, e) for s, e in zip(loop.carried, exps, strict=True)]
+            b.put(self.ops.words(exps), self.probabilities, [row, loop.index])
+        total = loop.carried[0]
+        for other in loop.carried[1:]:
+            total = b.add(total, other)
+        # A row of -inf has no softmax: inf - inf makes it NaN.
+        total = b.add(b.reduce(total, b.add), b.sub(largest, largest))
+        b.put(b.div(b.f32(1.0, lanes), total), self.inverse, [row, 0])
+
+    # Values
+
+    def _values(self, first: Index, count: int) -> None:
+        vectors = self.kernel.padded_dim // self.lanes
+        width = max(1, min(12, (self.kernel.target.registers - 2) // (count + 1)))
+        for start in range(0, vectors, width):
+            self._value_tile(first, count, start, min(width, vectors - start))
+
+    def _value_tile(self, first: Index, count: int, start: int, vectors: int) -> None:
+        """Results of `count` rows, `vectors` vectors of the head from vector `start`."""
+        b, lanes, kernel = self.b, self.lanes, self.kernel
+        columns = [(start + j) * lanes for j in range(vectors)]
+        acc = [b.f32(0.0, lanes)] * (count * vectors)
+        with b.loop(0, kernel.padded_keys // kernel.pair, carry=acc) as loop:
+            at = [self.batch, self.group, loop.index]
+            values = [b.load(self.v, [*at, c], self.ops.word) for c in columns]
+            out = []
+            for i in range(count):
+                p = self._broadcast(self.probabilities, [i, loop.index])
+                for j, v in enumerate(values):
+                    out.append(self.ops.product(loop.carried[i * vectors + j], p, v))
+            loop.carried = out
+        for i in range(count):
+            inverse = b.get(self.inverse, [i, 0], vec(lanes, "f32"))
+            for j, column in enumerate(columns):
+                y = b.mul(loop.carried[i * vectors + j], inverse)
+                y = self.epilogue.apply(y, [], 0, self.epilogue.row([]))
+                at = [0, b.offset(first, i), column]
+                b.store(y, self.tile, at, kernel.dim - column)
