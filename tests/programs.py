@@ -5,14 +5,16 @@ A definition is a function `f(ops, *arrays)` that returns one array or a sequenc
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from jq.backend.compiler import compile_module
+from jq.backend.handover import handover
+from jq.backend.interpreter import interpret
+from jq.backend.runtime import Executable
+from jq.backend.xla import XlaExecutable
 from jq.formats import NUMPY
 from jq.ir import (
     Program,
@@ -22,7 +24,6 @@ from jq.ir import (
     func,
     ir,
     shape_of,
-    stablehlo,
     tensor_type,
 )
 from jq.ir.arrays import StableHloOps
@@ -88,69 +89,18 @@ def build(*cases: Case) -> Program:
 
 
 def run_interpreter(program: Program, inputs: Arrays) -> Arrays:
-    """StableHLO's reference interpreter."""
-    arrays = [*inputs, *program.weights.values()]
-    with editing():
-        args = [
-            ir.DenseElementsAttr.get(np.ascontiguousarray(a), type=tensor_type(a.shape, a.dtype))
-            for a in arrays
-        ]
-        results = stablehlo.eval_module(program.module, args)
-        return [
-            np.asarray(r).reshape(s.shape) for r, s in zip(results, program.outputs, strict=True)
-        ]
+    return interpret(program, *inputs)
 
 
 def run_xla(program: Program, inputs: Arrays) -> Arrays:
-    """XLA CPU without tracing: the module goes in as text."""
-    import jax
-    from jax._src.lib import xla_client as xc
-
-    device = jax.devices("cpu")[0]
-    text = program.module.operation.get_asm()
-    options = xc.CompileOptions()
-    # The fast form loses a NaN in the right operand of a maximum.
-    options.env_option_overrides = [("xla_cpu_enable_fast_min_max", False)]
-    executable = device.client.compile_and_load(text, xc.DeviceList((device,)), options)
-    args = [jax.device_put(a, device) for a in [*inputs, *program.weights.values()]]
-    results = executable.execute_sharded(args).disassemble_into_single_device_arrays()
-    return [np.asarray(r[0]) for r in results]
+    return XlaExecutable(program)(*inputs)
 
 
-def compile_iree(program: Program, *flags: str) -> bytes:
-    """IREE's compiler in a process of its own, for this machine; weights are constants."""
-    import io
-
-    from iree.compiler.tools.binaries import find_tool
-
-    buffer = io.BytesIO()
-    program.materialize().operation.write_bytecode(buffer)
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "in.mlirbc"), Path(folder, "out.vmfb")
-        source.write_bytes(buffer.getvalue())
-        command = [
-            find_tool("iree-compile"),
-            source,
-            "-o",
-            target,
-            "--iree-input-type=stablehlo",
-        ]
-        command += ["--iree-hal-target-device=local", "--iree-llvmcpu-target-cpu=host"]
-        command += ["--iree-hal-local-target-device-backends=llvm-cpu", *flags]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr[:2000]
-        return target.read_bytes()
-
-
-def run_iree(program: Program, inputs: Arrays, *flags: str) -> Arrays:
-    import iree.runtime as rt
-
-    config = rt.Config("local-sync")
-    context = rt.SystemContext(config=config)
-    module = rt.VmModule.copy_buffer(config.vm_instance, compile_iree(program, *flags))
-    context.add_vm_module(module)
-    results = _results(context.modules[module.name]["main"](*inputs))
-    return [np.array(r.to_host()) for r in results]
+def run_iree(program: Program, inputs: Arrays) -> Arrays:
+    given = handover(program)
+    built = compile_module(given.bytecode, keep_dump=False)
+    dtypes = [spec.dtype for spec in program.outputs]
+    return Executable.load(built.vmfb, given.parameters or None, dtypes=dtypes)(*inputs)
 
 
 RUNNERS = {"interpreter": run_interpreter, "xla": run_xla, "iree": run_iree}

@@ -11,8 +11,14 @@ from jax.extend.backend import get_compile_options
 from jq.errors import CompilerError, UserError
 from jq.ir import Program, run_passes
 
-# By default XLA may keep bfloat16 intermediates in float32: an oracle computes what is written.
-_OPTIONS = {"xla_allow_excess_precision": "False"}
+# An oracle computes what is written. By default XLA may keep bfloat16 intermediates in float32,
+# loses a NaN on the right of a maximum, and simplifies divisions (a / c to a * (1 / c), a / (b / c)
+# to (a * c) / b), which rounds otherwise.
+_OPTIONS = {
+    "xla_allow_excess_precision": "False",
+    "xla_cpu_enable_fast_min_max": "False",
+    "xla_disable_hlo_passes": "algsimp",
+}
 
 
 class XlaExecutable:

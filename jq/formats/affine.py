@@ -16,6 +16,7 @@ import numpy as np
 
 from jq.errors import FormatError
 from jq.formats import checks
+from jq.formats.affine_math import scale_of_extent, to_codes, zero_point_of_range
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Format, Parts
 from jq.formats.blocks import expand, full, reduce_blocks
@@ -24,10 +25,14 @@ from jq.formats.numpy_ops import NUMPY
 from jq.formats.packing import pack, packed_shape, unpack
 
 F32 = np.float32
+NARROW, FULL = "absmax/127", "absmax/127.5"
 
 
 class Affine(Format):
-    """Integers of `bits` bits. Option `divisor` (symmetric scheme only): the scale is
+    """Integers of `bits` bits.
+
+    Option `packing`: `bits` (default) packs codes below 8 bits into bytes, `none` keeps one in a
+    byte, as values that a program computes are. Option `divisor` (symmetric scheme): the scale is
 
     * `absmax/127` (default; 127 stands for qmax): codes in [-qmax, qmax];
     * `absmax/127.5` (for qmax + 0.5, as qwix): the full range [-qmax - 1, qmax].
@@ -45,66 +50,54 @@ class Affine(Format):
         """Type of unpacked codes."""
         return np.dtype(np.int16 if self.bits > 8 else np.int8)
 
+    def stored_bits(self, enc: Encoding) -> int:
+        """Bits of a stored code: with the option `packing` = `none`, those of `code_type`."""
+        return self.bits if enc.option("packing", "bits") == "bits" else max(self.bits, 8)
+
     def limits(self, enc: Encoding) -> tuple[int, int]:
         """Smallest and largest (signed) code."""
         half = 1 << (self.bits - 1)
-        narrow = enc.scheme == "symmetric" and _divisor(enc) == "absmax/127"
+        narrow = enc.scheme == "symmetric" and _divisor(enc) == NARROW
         return (1 - half if narrow else -half), half - 1
 
     def check(self, enc: Encoding) -> None:
         checks.check_not_empty(enc)
         checks.check_choice(enc, "scheme", enc.scheme, ("symmetric", "asymmetric"))
         checks.check_choice(enc, "scale type", enc.scale_type, checks.SCALE_TYPES)
-        checks.check_options(enc, {"divisor": ("absmax/127", "absmax/127.5")})
-        if enc.options and enc.scheme == "asymmetric":
+        checks.check_options(enc, {"divisor": (NARROW, FULL), "packing": ("bits", "none")})
+        if enc.option("divisor", "") and enc.scheme == "asymmetric":
             raise FormatError(f"{enc.format}: `divisor` belongs to the symmetric scheme")
 
     def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         """`codes` (packed), `scale`, and in the asymmetric scheme `zero_point` (packed alike)."""
         parts = {
-            "codes": (packed_shape(enc.shape, self.bits), self.code_type),
+            "codes": (packed_shape(enc.shape, self.stored_bits(enc)), self.code_type),
             "scale": (enc.grid, np.dtype(enc.scale_type)),
         }
         if enc.scheme == "asymmetric":
-            parts["zero_point"] = (packed_shape(enc.grid, self.bits), self.code_type)
+            parts["zero_point"] = (packed_shape(enc.grid, self.stored_bits(enc)), self.code_type)
         return parts
 
     # Parameters
 
-    def _range_to_scale(
-        self, ops: ArrayOps, lo: Array, hi: Array, enc: Encoding
-    ) -> tuple[Array, Array]:
+    def _scale(self, ops: ArrayOps, lo: Array, hi: Array, enc: Encoding) -> tuple[Array, Array]:
         """Float32 scale before rounding to `scale_type`, and its inverse, of `enc.grid`."""
-        grid = enc.grid
         if enc.scheme == "symmetric":
-            extent = ops.maximum(ops.abs(lo), ops.abs(hi))
-            steps = 2.0 ** (self.bits - 1) - (1 if _divisor(enc) == "absmax/127" else 0.5)
-        else:
-            zero = full(ops, 0, grid, F32)
-            extent = ops.sub(ops.maximum(hi, zero), ops.minimum(lo, zero))
-            steps = 2.0**self.bits - 1
-        tiny = full(ops, steps * float(checks.SMALLEST_SCALE), grid, F32)
-        is_zero = ops.equal(ops.maximum(extent, tiny), tiny)
-        # 1 / 1 for a zero block. The divisor depends on data, for XLA would turn a division by
-        # a constant into a multiplication, an ulp away.
-        one = full(ops, 1, grid, F32)
-        divisor = ops.select(is_zero, one, full(ops, steps, grid, F32))
-        extent = ops.select(is_zero, one, extent)
-        return ops.div(extent, divisor), ops.div(divisor, extent)
+            steps = 2.0 ** (self.bits - 1) - (1 if _divisor(enc) == NARROW else 0.5)
+            return scale_of_extent(ops, ops.maximum(ops.abs(lo), ops.abs(hi)), steps)
+        zero = full(ops, 0, enc.grid, F32)
+        extent = ops.sub(ops.maximum(hi, zero), ops.minimum(lo, zero))
+        return scale_of_extent(ops, extent, 2.0**self.bits - 1)
 
     def _zero_point(self, ops: ArrayOps, lo: Array, scale: Array, enc: Encoding) -> Array | None:
+        """Computed for the numbers of the format itself, then shifted to signed ones."""
         if enc.scheme == "symmetric":
             return None
         half = 1 << (self.bits - 1)
-        shift = half if self.unsigned else 0
-        bound = {
-            k: full(ops, v + shift, enc.grid, F32) for k, v in (("lo", -half), ("hi", half - 1))
-        }
-        lo = ops.minimum(lo, full(ops, 0, enc.grid, F32))
-        x = ops.sub(bound["lo"], ops.div(lo, scale))
-        x = ops.round_even(ops.minimum(ops.maximum(x, bound["lo"]), bound["hi"]))
-        zp = ops.convert(_zero_if_nan(ops, x), np.int32)
-        return ops.sub(zp, full(ops, shift, enc.grid, np.int32)) if shift else zp
+        if not self.unsigned:
+            return zero_point_of_range(ops, lo, scale, -half, half - 1)
+        zero = zero_point_of_range(ops, lo, scale, 0, 2 * half - 1)
+        return ops.sub(zero, full(ops, half, enc.grid, np.int32))
 
     def parameters(
         self, lo: np.ndarray, hi: np.ndarray, enc: Encoding
@@ -115,28 +108,20 @@ class Affine(Format):
             lo, hi: smallest and largest value of every block, shape `enc.grid`.
         """
         lo, hi = (np.asarray(v, F32).reshape(enc.grid) for v in (lo, hi))
-        scale = checks.as_scale(self._range_to_scale(NUMPY, lo, hi, enc)[0], enc)
+        scale = checks.as_scale(self._scale(NUMPY, lo, hi, enc)[0], enc)
         return scale, self._zero_point(NUMPY, lo, scale.astype(F32), enc)
 
     # Values
 
     def quantize(
-        self,
-        x: np.ndarray,
-        scale: np.ndarray,
-        zero_point: np.ndarray | None,
-        enc: Encoding,
+        self, x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray | None, enc: Encoding
     ) -> np.ndarray:
-        """Codes of `enc.shape` with given parameters of `enc.grid`, see `quantize_static`."""
-        return np.asarray(self.quantize_static(NUMPY, x, np.asarray(scale, F32), zero_point, enc))
+        """Codes of `enc.shape` with given parameters of `enc.grid`, as `quantize_static`."""
+        x, scale = np.asarray(x, F32), np.asarray(scale, F32)
+        return np.asarray(self._static(NUMPY, x, scale, zero_point, enc))
 
     def quantize_static(
-        self,
-        ops: ArrayOps,
-        x: Array,
-        scale: Array,
-        zero_point: Array | None,
-        enc: Encoding,
+        self, ops: ArrayOps, x: Array, scale: Array, zero_point: Array | None, enc: Encoding
     ) -> Array:
         """`saturate(round_half_even(x / scale) + zero_point)`; NaN becomes the code of 0.
 
@@ -145,8 +130,14 @@ class Affine(Format):
             scale: f32 of `enc.grid`.
             zero_point: signed, i32 of `enc.grid`, or None.
         """
-        x = ops.convert(x, F32)
-        return self._to_codes(ops, ops.div(x, expand(ops, scale, enc)), zero_point, enc)
+        self._check_unpacked(enc)
+        return self._static(ops, ops.convert(x, F32), scale, zero_point, enc)
+
+    def _static(
+        self, ops: ArrayOps, x: Array, scale: Array, zero_point: Array | None, enc: Encoding
+    ) -> Array:
+        steps = ops.div(x, expand(ops, scale, enc))
+        return to_codes(ops, steps, zero_point, self.limits(enc), self.code_type, enc)
 
     def quantize_dynamic(self, ops: ArrayOps, x: Array, enc: Encoding) -> dict[str, Array]:
         """Values `codes`, `scale` and (asymmetric) `zero_point` with parameters of `x` itself.
@@ -154,31 +145,26 @@ class Affine(Format):
         `saturate(round_half_even(x * inv) + zero_point)`, `inv` one division per block. A block
         that holds NaN or an infinity gets a scale of NaN or infinity and decodes to NaN.
         """
+        self._check_unpacked(enc)
         if enc.scale_type != "float32":
             raise FormatError(f"dynamic scales are float32, not {enc.scale_type}")
         x = ops.convert(x, F32)
         lo = reduce_blocks(ops, ops.reduce_min, x, enc)
         hi = reduce_blocks(ops, ops.reduce_max, x, enc)
-        scale, inverse = self._range_to_scale(ops, lo, hi, enc)
+        scale, inverse = self._scale(ops, lo, hi, enc)
         zero_point = self._zero_point(ops, lo, scale, enc)
-        codes = self._to_codes(ops, ops.mul(x, expand(ops, inverse, enc)), zero_point, enc)
+        steps = ops.mul(x, expand(ops, inverse, enc))
+        codes = to_codes(ops, steps, zero_point, self.limits(enc), self.code_type, enc)
         values = {"codes": codes, "scale": scale}
         return values if zero_point is None else values | {"zero_point": zero_point}
 
-    def _to_codes(
-        self, ops: ArrayOps, steps: Array, zero_point: Array | None, enc: Encoding
-    ) -> Array:
-        """Rounds, clamps while still float (a conversion out of range wraps), adds in integers."""
-        low, high = (full(ops, v, enc.grid, F32) for v in self.limits(enc))
-        if zero_point is not None:
-            offset = ops.convert(zero_point, F32)
-            low, high = ops.sub(low, offset), ops.sub(high, offset)
-        q = ops.round_even(_zero_if_nan(ops, steps))
-        q = ops.minimum(ops.maximum(q, expand(ops, low, enc)), expand(ops, high, enc))
-        if zero_point is None:
-            return ops.convert(q, self.code_type)
-        q = ops.add(ops.convert(q, np.int32), expand(ops, zero_point, enc))
-        return ops.convert(q, self.code_type)
+    def _check_unpacked(self, enc: Encoding) -> None:
+        """What a program computes is not packed, and its encoding has to say so."""
+        if self.stored_bits(enc) < 8:
+            raise FormatError(
+                f"{enc.format} codes of activations are not packed",
+                hint="give the encoding the option packing=none",
+            )
 
     def dequantize(
         self,
@@ -199,7 +185,7 @@ class Affine(Format):
     def pack(self, codes: np.ndarray, enc: Encoding) -> np.ndarray:
         """Stored form of signed codes (of `enc.shape`) or signed zero points (of `enc.grid`)."""
         codes = np.asarray(codes, self.code_type)
-        if self.bits >= 8:
+        if self.stored_bits(enc) >= 8:
             return codes
         half = np.int8(1 << (self.bits - 1))
         return pack(codes + half, self.bits, fill=int(half))
@@ -210,12 +196,13 @@ class Affine(Format):
 
     def codes(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """Signed codes, i8 or i16 of `enc.shape`."""
-        return self._unpack(ops, parts["codes"], enc.shape)
+        return self._unpack(ops, parts["codes"], enc.shape, enc)
 
-    def _unpack(self, ops: ArrayOps, packed: Array, shape: tuple[int, ...]) -> Array:
+    def _unpack(self, ops: ArrayOps, packed: Array, shape: tuple[int, ...], enc: Encoding) -> Array:
         """Below 8 bits a number is stored as `code + 2^(bits-1)`: no sign to extend."""
-        fields = unpack(ops, packed, shape, self.bits)
-        if self.bits >= 8:
+        bits = self.stored_bits(enc)
+        fields = unpack(ops, packed, shape, bits)
+        if bits >= 8:
             return fields
         return ops.sub(fields, full(ops, 1 << (self.bits - 1), shape, np.int8))
 
@@ -227,7 +214,7 @@ class Affine(Format):
         """Signed zero points, i32 of `enc.grid`; None in the symmetric scheme."""
         if enc.scheme == "symmetric":
             return None
-        return ops.convert(self._unpack(ops, parts["zero_point"], enc.grid), np.int32)
+        return ops.convert(self._unpack(ops, parts["zero_point"], enc.grid, enc), np.int32)
 
     def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
         self.check(enc)
@@ -239,7 +226,7 @@ class Affine(Format):
             lo, hi = block_range(x, enc)
         scale, zero_point = self.parameters(lo, hi, enc)
         wide = scale.astype(F32)
-        packed = np.empty(packed_shape(enc.shape, self.bits), self.code_type)
+        packed = np.empty(packed_shape(enc.shape, self.stored_bits(enc)), self.code_type)
         for rows, grid, piece in chunks(enc):
             zero = None if zero_point is None else zero_point[grid]
             codes = self.quantize(x[rows], wide[grid], zero, piece)
@@ -255,43 +242,4 @@ class Affine(Format):
 
 
 def _divisor(enc: Encoding) -> str:
-    return enc.option("divisor", "absmax/127")
-
-
-def _zero_if_nan(ops: ArrayOps, x: Array) -> Array:
-    return ops.select(ops.equal(x, x), x, full(ops, 0, ops.shape(x), F32))
-
-
-class Int2(Affine):
-    name, bits = "int2", 2
-    description = "2-bit integers, four per byte"
-
-
-class Int4(Affine):
-    name, bits = "int4", 4
-    description = "4-bit integers, two per byte"
-
-
-class Int8(Affine):
-    name, bits = "int8", 8
-    description = "8-bit integers"
-
-
-class Int16(Affine):
-    name, bits = "int16", 16
-    description = "16-bit integers"
-
-
-class UInt2(Affine):
-    name, bits, unsigned = "uint2", 2, True
-    description = "unsigned 2-bit integers, held as signed ones"
-
-
-class UInt4(Affine):
-    name, bits, unsigned = "uint4", 4, True
-    description = "unsigned 4-bit integers, held as signed ones"
-
-
-class UInt8(Affine):
-    name, bits, unsigned = "uint8", 8, True
-    description = "unsigned 8-bit integers, held as signed ones"
+    return enc.option("divisor", NARROW)

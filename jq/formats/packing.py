@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from jq.errors import FormatError
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.blocks import crop, full
 
@@ -50,6 +51,10 @@ def pack(fields: np.ndarray, bits: int, fill: int = 0) -> np.ndarray:
 
 def unpack(ops: ArrayOps, packed: Array, shape: tuple[int, ...], bits: int) -> Array:
     """The fields of `shape`, in int8 and not negative (below 8 bits)."""
+    if ops.shape(packed) != packed_shape(shape, bits):
+        raise FormatError(
+            f"{bits}-bit codes of shape {shape} cannot lie in bytes of {ops.shape(packed)}"
+        )
     if bits >= 8:
         return packed
     per, nbytes = _group(bits)

@@ -12,6 +12,7 @@ from tests.formats.encodings import AFFINE, SHAPES, encodings, values
 from tests.programs import Case, check
 
 FULL = (("divisor", "absmax/127.5"),)
+UNPACKED = (("packing", "none"),)
 
 
 def test_two_symmetric_divisors() -> None:
@@ -122,6 +123,21 @@ def test_refusals() -> None:
         fmt.quantize_dynamic(NUMPY, np.ones(4, np.float32), enc)
 
 
+def test_computed_codes_below_a_byte_are_not_packed() -> None:
+    """What quantization in a program gives, decode takes; a packed encoding is refused."""
+    fmt, x = get_format("int4"), values((5, 7))
+    packed = Encoding("int4", x.shape, (1, 0), "asymmetric")
+    enc = Encoding("int4", x.shape, (1, 0), "asymmetric", options=UNPACKED)
+    got = fmt.quantize_dynamic(NUMPY, x, enc)
+    decoded = fmt.decode(NUMPY, got, enc)
+    np.testing.assert_array_equal(decoded, fmt.decode(NUMPY, fmt.encode(x, packed), packed))
+    assert fmt.storage(enc)["codes"] == (x.shape, np.dtype(np.int8))
+    with pytest.raises(FormatError, match="packing=none"):
+        fmt.quantize_dynamic(NUMPY, x, packed)
+    with pytest.raises(FormatError, match="cannot lie"):
+        fmt.decode(NUMPY, got, packed)
+
+
 def static_case(enc: Encoding, x: np.ndarray) -> Case:
     fmt = get_format(enc.format)
     wide = x.astype(np.float32)
@@ -148,7 +164,8 @@ def program_cases() -> list[Case]:
         lead = (1,) * (len(shape) - 1)
         for i, block in enumerate([(0,) * len(shape), (*lead, 0), (*lead, 32)]):
             scheme = ("symmetric", "asymmetric")[(i + len(cases) // 2) % 2]
-            enc = Encoding(("int8", "int4", "uint8", "int16")[i % 4], shape, block, scheme)
+            name = ("int8", "int4", "uint8", "int16")[len(cases) // 2 % 4]
+            enc = Encoding(name, shape, block, scheme, options=UNPACKED)
             x = values(shape, i)
             cases += [static_case(enc, x), dynamic_case(enc, x)]
     x = values((7, 33))

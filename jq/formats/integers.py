@@ -1,0 +1,40 @@
+"""Integer formats: `jq.formats.affine` of every width."""
+
+from __future__ import annotations
+
+from jq.formats.affine import Affine
+
+
+class Int2(Affine):
+    name, bits = "int2", 2
+    description = "2-bit integers, four per byte"
+
+
+class Int4(Affine):
+    name, bits = "int4", 4
+    description = "4-bit integers, two per byte"
+
+
+class Int8(Affine):
+    name, bits = "int8", 8
+    description = "8-bit integers"
+
+
+class Int16(Affine):
+    name, bits = "int16", 16
+    description = "16-bit integers"
+
+
+class UInt2(Affine):
+    name, bits, unsigned = "uint2", 2, True
+    description = "unsigned 2-bit integers, held as signed ones"
+
+
+class UInt4(Affine):
+    name, bits, unsigned = "uint4", 4, True
+    description = "unsigned 4-bit integers, held as signed ones"
+
+
+class UInt8(Affine):
+    name, bits, unsigned = "uint8", 8, True
+    description = "unsigned 8-bit integers, held as signed ones"
