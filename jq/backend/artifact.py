@@ -35,7 +35,7 @@ from jq.backend.manifest import (
     describe_build,
 )
 from jq.backend.parameters import Parameter, check_parameters, sha256, write_parameters
-from jq.errors import JqError, UserError
+from jq.errors import UserError
 from jq.files import check_parent
 from jq.ir import Program
 
@@ -109,8 +109,8 @@ def save_artifact(directory: Path, artifact: _ArtifactLike, *, force: bool = Fal
     """Writes an artifact, wholly or not at all; its path.
 
     Raises:
-        UserError: `directory` exists (see `check_output`).
-        JqError: it cannot be written; nothing is left behind.
+        UserError: `directory` exists (see `check_output`), or cannot be written; nothing is
+            left behind.
     """
     check_output(directory, force=force)
     try:
@@ -118,7 +118,11 @@ def save_artifact(directory: Path, artifact: _ArtifactLike, *, force: bool = Fal
             _write(work, artifact)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise JqError(f"cannot write the artifact: {reason}", location=str(directory)) from error
+        raise UserError(
+            f"cannot write the artifact: {reason}",
+            location=str(directory),
+            hint="make room, or write elsewhere",
+        ) from error
     return directory
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +221,52 @@ def test_mistakes_are_one_line(
     arguments: tuple[str, ...], said: str, source: Path, capsys: Captured
 ) -> None:
     assert said in refused(capsys, *(a.format(source=source) for a in arguments))
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    """Ctrl-C while iree-compile runs, which is a process of its own."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    slow = folder / "slow.py"
+    slow.write_text(
+        "import sys, time, threading, os, signal\n"
+        "from jq.backend import compiler\n"
+        "from jq.cli.app import main\n"
+        "start = compiler.subprocess.Popen\n"
+        "def popen(*a, **k):\n"
+        "    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "    return start(*a, **k)\n"
+        "compiler.subprocess.Popen = popen\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    (tmp_path / "own_model.py").write_text(SOURCE)
+    before = set(tmp_path.iterdir())
+    done = subprocess.run(
+        [sys.executable, slow, "compile", f"{tmp_path}/own_model.py:model", "-o", tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.splitlines()[-1] == "jaxq: interrupted; nothing was written"
+    assert "Traceback" not in done.stderr
+    assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("writes", [0, 1])  # the compiler's input, then the module
+def test_a_full_disk_leaves_nothing(
+    writes: int, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    put, done = Path.write_bytes, []
+
+    def write(path: Path, data: bytes) -> int:
+        done.append(path)
+        if len(done) > writes:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return put(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", write)
+    line = refused(capsys, "compile", f"{source}:model", "-o", str(tmp_path / "out"))
+    assert "No space left on device" in line
+    assert list(tmp_path.iterdir()) == []
