@@ -104,6 +104,14 @@ def test_small_scales_in_float16() -> None:
     np.testing.assert_array_equal(parts["codes"], [[2, -1], [5, 0]])
 
 
+@pytest.mark.parametrize("name", AFFINE)
+def test_scalars(name: str) -> None:
+    enc, fmt = Encoding(name, (), (), "asymmetric"), get_format(name)
+    parts = fmt.encode(np.array(3.0, np.float32), enc)
+    assert {k: (v.shape, v.dtype) for k, v in parts.items()} == fmt.storage(enc)
+    np.testing.assert_allclose(fmt.decode(NUMPY, parts, enc), 3.0, rtol=1e-6)
+
+
 def test_refusals() -> None:
     fmt = get_format("int8")
     for enc, reason in (
