@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from jq.backend import compiler
 from jq.backend.compiler import HOST_FLAGS, compile_module, first_error
 from jq.errors import CompilerError
 
@@ -46,6 +47,14 @@ def test_result_and_program(temp: Path) -> None:
     assert "loc(" in built.program
     assert built.seconds > 0
     assert list(temp.iterdir()) == []
+
+
+def test_tools_in_a_folder_with_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a clone under `My Documents`."""
+    folder = tmp_path / "a place"
+    folder.symlink_to(Path(compiler.find_tool("iree-lld")).parent)
+    monkeypatch.setattr(compiler, "find_tool", lambda name: str(folder / name))
+    assert compile_module(ADD).vmfb
 
 
 def test_stack_limit() -> None:
