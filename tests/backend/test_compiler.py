@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,7 +53,11 @@ def test_result_and_program(temp: Path) -> None:
 def test_tools_in_a_folder_with_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a clone under `My Documents`."""
     folder = tmp_path / "a place"
-    folder.symlink_to(Path(compiler.find_tool("iree-lld")).parent)
+    folder.mkdir()
+    installed = Path(compiler.find_tool("iree-lld")).resolve().parent
+    for tool in ("iree-compile", "iree-lld"):
+        shutil.copy(installed / tool, folder)  # a link would lead the compiler out of the folder
+    (folder / "libIREECompiler.so").symlink_to(installed / "libIREECompiler.so")
     monkeypatch.setattr(compiler, "find_tool", lambda name: str(folder / name))
     assert compile_module(ADD).vmfb
 
