@@ -30,6 +30,7 @@ from jq.compiled import CompiledModel, load
 from jq.errors import UserError
 from jq.ir import Program
 from jq.model import Batch, Model, batches
+from jq.passes.base import PassContext
 from jq.pipeline import LEVELS, Pipeline, load_pipeline, make_plan, prepare
 from jq.pipeline import rewrite as rewrite_levels
 from jq.plan import QuantPlan
@@ -210,7 +211,8 @@ def rewrite(
     """The program at every level: `float`, `qdq`, `integer`, `target`."""
     job = prepare_job(model, pipeline, target, settings, rules, calibration)
     quant_plan = _plan(job, ranges, Stages())
-    levels = rewrite_levels(job.program, quant_plan, job.pipeline, job.target, job.data)
+    cx = PassContext(quant_plan, job.pipeline.settings, job.target, job.data)
+    levels = rewrite_levels(job.program, job.pipeline, cx)
     return {str(level): found for level, found in levels.items()}
 
 
@@ -251,13 +253,14 @@ def compile(
         job = prepare_job(model, pipeline, target, settings, rules, calibration)
     quant_plan = _plan(job, ranges, stages)
     with stages("rewrite"):
-        levels = rewrite_levels(job.program, quant_plan, job.pipeline, job.target, job.data)
-    return build(job, quant_plan, levels, emit or (), stages)
+        cx = PassContext(quant_plan, job.pipeline.settings, job.target, job.data)
+        levels = rewrite_levels(job.program, job.pipeline, cx)
+    return build(job, cx, levels, emit or (), stages)
 
 
 def build(
     job: Job,
-    quant_plan: QuantPlan,
+    cx: PassContext,
     levels: Mapping[Any, Program],
     emit: Sequence[str],
     stages: Stages,
@@ -272,8 +275,8 @@ def build(
         source=job.source.program,
         pipeline=job.pipeline.name,
         target=job.target,
-        ops=op_table(quant_plan, levels["integer"]),
-        unused_rules=quant_plan.unused_rules,
+        ops=op_table(cx.plan, levels["integer"], cx.kernels, cx.without_kernel),
+        unused_rules=cx.plan.unused_rules,
     )
     return CompiledModel(
         manifest=manifest,

@@ -16,6 +16,7 @@ from pydantic import ConfigDict
 from jq.calibrate.ranges import Ranges
 from jq.ir import Program
 from jq.passes.base import Pass, PassContext, make_pass, run_all
+from jq.passes.lower_markers import LowerMarkers
 from jq.plan import QuantPlan, plan
 from jq.settings import Rule, Settings, Strict, apply_overrides, check_rule, validate
 from jq.target import Target, load_toml
@@ -96,18 +97,14 @@ def make_plan(
     return plan(program, pipeline.settings, target, pipeline.rules, ranges)
 
 
-def rewrite(
-    program: Program,
-    quant_plan: QuantPlan,
-    pipeline: Pipeline,
-    target: Target,
-    data: Data = None,
-) -> dict[Level, Program]:
+def rewrite(program: Program, pipeline: Pipeline, cx: PassContext) -> dict[Level, Program]:
     """A prepared float program at every level; each is a program of its own."""
-    cx = PassContext(quant_plan, pipeline.settings, target, data)
     levels: dict[Level, Program] = {"float": program}
     for level in LEVELS[1:]:
         program = program.clone()
         run_all(pipeline.passes[level], program, cx)
         levels[level] = program
+    # The target starts from markers, where kernels see whole chains; the integer level is plain.
+    levels["integer"] = levels["integer"].clone()
+    run_all([LowerMarkers()], levels["integer"], cx)
     return levels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from jq.ir import Program, dtype_name, dtype_of
@@ -9,8 +10,14 @@ from jq.ir.build import NAME, string_attr
 from jq.plan import QuantPlan
 
 
-def op_table(plan: QuantPlan, integer: Program) -> list[dict[str, Any]]:
-    """One row an op of the plan: the decision, and the element types at the `integer` level."""
+def op_table(
+    plan: QuantPlan,
+    integer: Program,
+    kernels: Mapping[str, str],
+    without_kernel: Mapping[str, str],
+) -> list[dict[str, Any]]:
+    """One row an op of the plan: the decision, the element types at the `integer` level, and the
+    kernel that computes it, or why there is none."""
     types = {
         name: (op.operation.name.removeprefix("stablehlo."), *_types(op))
         for op in integer.walk()
@@ -22,7 +29,8 @@ def op_table(plan: QuantPlan, integer: Program) -> list[dict[str, Any]]:
         row = op.to_dict()
         weight = next((p.weight for p in op.operands.values() if p.weight), None)
         _, lhs, rhs, acc = types.get(op.name, ("", None, None, None))
-        row |= {"weight": weight, "lhs": lhs, "rhs": rhs, "acc": acc, "kernel": None}
+        row |= {"weight": weight, "lhs": lhs, "rhs": rhs, "acc": acc}
+        row |= {"kernel": kernels.get(op.name), "no_kernel": without_kernel.get(op.name, "")}
         rows.append(row)
     return rows
 

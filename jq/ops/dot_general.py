@@ -32,7 +32,11 @@ class Dims:
 
     @staticmethod
     def of(op: Any) -> Dims:
-        d = stablehlo.DotDimensionNumbers(op.operation.attributes["dot_dimension_numbers"])
+        return Dims.read(op.operation.attributes["dot_dimension_numbers"])
+
+    @staticmethod
+    def read(attribute: ir.Attribute) -> Dims:
+        d = stablehlo.DotDimensionNumbers(attribute)
         return Dims(
             tuple(zip(d.lhs_batching_dimensions, d.rhs_batching_dimensions, strict=True)),
             tuple(zip(d.lhs_contracting_dimensions, d.rhs_contracting_dimensions, strict=True)),

@@ -29,7 +29,8 @@ class PassContext:
     """What passes may read besides the program.
 
     `encoded` is where a recovery pass leaves the parts it chose for a weight; `place-weights`
-    takes them instead of plain rounding.
+    takes them instead of plain rounding. `kernels` says which kernel computes an op, and
+    `without_kernel` why there is none.
     """
 
     plan: QuantPlan
@@ -37,6 +38,8 @@ class PassContext:
     target: Target
     data: Sequence[Sequence[np.ndarray]] | None = None  # calibration: flat inputs, batch by batch
     encoded: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    kernels: dict[str, str] = field(default_factory=dict)
+    without_kernel: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

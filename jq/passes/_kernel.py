@@ -1,0 +1,50 @@
+"""What the passes that put kernels in place share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from jq.ir import Program, ir, shape_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.calls import call
+from jq.kernels import ATTRIBUTE, Kernel, detect, get_isa
+from jq.target import Target
+
+OPS = StableHloOps()
+
+
+class NoKernel(Exception):
+    """Why an op has no kernel; the message goes to the user."""
+
+
+def isa_of(target: Target) -> str | None:
+    """The instruction set that the target's kernels are made for; None: no kernels."""
+    if target.kernels == "none":
+        return None
+    return detect().name if target.kernels == "host" else get_isa(target.kernels).name
+
+
+def call_kernel(
+    program: Program, kernel: Kernel, operands: Sequence[ir.Value], name: str
+) -> list[ir.Value]:
+    """Calls a kernel; operands are reshaped to the types that it declares."""
+    shaped = [
+        OPS.reshape(v, t.shape) if shape_of(v) != t.shape else v
+        for v, t in zip(operands, kernel.operands, strict=True)
+    ]
+    results = [(t.shape, t.dtype) for t in kernel.results]
+    symbol = f"jq_{kernel.name}"
+    return call(program, symbol, {ATTRIBUTE: kernel.to_json()}, shaped, results, name=name)
+
+
+def rows_and_columns(shape: Sequence[int]) -> tuple[int, int]:
+    """[..., K] as a matrix."""
+    return math.prod(shape[:-1]), shape[-1]
+
+
+def only_user(value: ir.Value) -> Any | None:
+    """The one op that reads a value, or None when there are several (or none)."""
+    users = [use.owner for use in value.uses]
+    return users[0] if len(users) == 1 else None
