@@ -1,6 +1,6 @@
 """Prints how many values per second each number format encodes and decodes in NumPy, on one core.
 
-    python scripts/benchmark_encoding.py [FORMAT...] [--size N] [--axis 0|1]
+python scripts/benchmark_encoding.py [FORMAT...] [--size N] [--axis 0|1]
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from jq.errors import FormatError
-from jq.formats import NUMPY, Encoding, Format, get_format
+from jq.formats import Encoding, Format, get_format
 
 
 def best(f: Callable[[], object], repeats: int = 5) -> float:
@@ -35,9 +35,9 @@ def measure(name: str, x: np.ndarray, axis: int) -> str:
     except FormatError as error:
         return f"{name:16} refused: {error}"
     encode = x.size / best(lambda: fmt.encode(x, enc)) / 1e6
-    decode = x.size / best(lambda: fmt.decode(NUMPY, parts, enc)) / 1e6
+    decode = x.size / best(lambda: fmt.to_numpy(parts, enc)) / 1e6
     stored = fmt.stored_bytes(enc) / x.size
-    return f"{name:16} {str(block):>8} {stored:6.3f} {encode:8.0f} {decode:8.0f}"
+    return f"{name:16} {block!s:>8} {stored:6.3f} {encode:8.0f} {decode:8.0f}"
 
 
 def main() -> None:

@@ -6,6 +6,8 @@ Every module in this folder is imported, and a format registers itself by being 
 from importlib import import_module
 from pkgutil import iter_modules
 
+import ml_dtypes  # noqa: F401 - makes `bfloat16` and others names that NumPy knows
+
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Format, Parts, get_format
 from jq.formats.numpy_ops import NUMPY, NumpyOps

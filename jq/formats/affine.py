@@ -10,6 +10,7 @@ Two levels. Values: `codes` (int8, int16) in the logical shape, `scale` (float32
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from jq.formats.affine_math import scale_of_extent, to_codes, zero_point_of_rang
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Format, Parts
 from jq.formats.blocks import expand, full, reduce_blocks
-from jq.formats.chunks import block_absmax, block_range, chunks
+from jq.formats.chunks import block_absmax, block_range, chunks, decode_pieces
 from jq.formats.numpy_ops import NUMPY
 from jq.formats.packing import pack, packed_shape, unpack
 
@@ -235,6 +236,9 @@ class Affine(Format):
         if zero_point is not None:
             parts["zero_point"] = self.pack(zero_point, enc)
         return parts
+
+    def to_numpy(self, parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
+        return decode_pieces(lambda p, e: np.asarray(self.decode(NUMPY, p, e)), parts, enc)
 
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         codes, scale = self.codes(ops, parts, enc), self.scale(ops, parts, enc)

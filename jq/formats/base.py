@@ -104,6 +104,12 @@ class Format(ABC):
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """The float32 array of `enc.shape` that the parts stand for."""
 
+    def to_numpy(self, parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
+        """`decode` in NumPy; formats override it to keep temporaries of large tensors small."""
+        from jq.formats.numpy_ops import NUMPY
+
+        return np.asarray(self.decode(NUMPY, parts, enc))
+
     def default_block(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
         """The block this format is tied to when it has one (MX: 32 along `axis`), else None."""
         return None

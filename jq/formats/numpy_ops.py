@@ -33,11 +33,8 @@ def _shift(function: Callable[..., Any]) -> Callable[[Dense, Dense], Dense]:
     """Shift on the operand's bits as an unsigned number; by its width or more gives 0."""
 
     def apply(a: Dense, b: Dense) -> Dense:
-        bits = np.dtype(f"u{a.dtype.itemsize}")
-        x, n = a.view(bits), b.view(bits)
-        width = bits.type(8 * bits.itemsize)
-        shifted = np.where(n < width, function(x, n % width), bits.type(0))
-        return np.asarray(shifted).view(a.dtype)
+        bits = f"u{a.dtype.itemsize}"
+        return np.asarray(function(a.view(bits), b.view(bits))).view(a.dtype)
 
     return apply
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from jq.formats import checks
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Format, Parts
 from jq.formats.blocks import expand
-from jq.formats.chunks import block_absmax, chunks, per_block
+from jq.formats.chunks import block_absmax, chunks, decode_pieces, per_block
 from jq.formats.elements import Element
 from jq.formats.numpy_ops import NUMPY
 from jq.formats.packing import pack, packed_shape, unpack
@@ -62,6 +63,9 @@ class Scaled(Format):
             codes = self.element.encode(steps, enc.option("rounding", "even"))
             packed[rows] = pack(codes, self.element.bits).reshape(packed[rows].shape)
         return {"codes": packed, **parts}
+
+    def to_numpy(self, parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
+        return decode_pieces(lambda p, e: np.asarray(self.decode(NUMPY, p, e)), parts, enc)
 
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         values = self.element.decode(ops, self.codes(ops, parts, enc))

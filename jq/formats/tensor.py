@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from jq.formats.base import Encoding, get_format
-from jq.formats.numpy_ops import NUMPY
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +43,7 @@ class QuantizedTensor:
 
     def decode(self) -> np.ndarray:
         """The float32 array, by the format's own definition."""
-        value: np.ndarray = get_format(self.encoding.format).decode(
-            NUMPY, self.parts, self.encoding
-        )
-        return value
+        return get_format(self.encoding.format).to_numpy(self.parts, self.encoding)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:

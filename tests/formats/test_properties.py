@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -180,3 +183,29 @@ def test_layout_does_not_matter(name: str) -> None:
     for other in (np.asfortranarray(x), wide):
         for part, array in fmt.encode(other, enc).items():
             np.testing.assert_array_equal(array, want[part])
+
+
+@EVERY
+@pytest.mark.parametrize("shape", [(70, 1000), (3, 40, 1000), (1, 2, 33, 1111), (100_001,)])
+def test_large_tensors_in_pieces(name: str, shape: tuple[int, ...]) -> None:
+    """Cut into pieces that fit a cache, a tensor is what it is as a whole."""
+    fmt, x = get_format(name), values(shape)
+    for axis in range(len(shape)):
+        own = fmt.default_block(shape, axis)
+        block = own or tuple((1, 32, 0)[(axis + i) % 3] for i in range(len(shape)))
+        enc = Encoding(name, shape, block, "asymmetric" if name in AFFINE else "symmetric")
+        parts = fmt.encode(x, enc)
+        whole = np.asarray(fmt.decode(NUMPY, parts, enc))
+        np.testing.assert_array_equal(fmt.to_numpy(parts, enc), whole)
+        step = repeat(np.asarray(fmt.scale(NUMPY, parts, enc)), enc)
+        if name in AFFINE:  # a piece read with another's scale would be far off
+            assert (np.abs(x - whole) <= 1.001 * step).all()
+
+
+def test_bfloat16_is_a_name_that_numpy_knows() -> None:
+    """In a process where nothing else has imported ml_dtypes."""
+    code = (
+        "import numpy as np; from jq.formats import Encoding, get_format;"
+        "get_format('int8').encode(np.ones(4), Encoding('int8', (4,), (0,), scale_type='bfloat16'))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
