@@ -85,6 +85,9 @@ class Executable:
                 signed type of its width: a compiled module mostly forgets the sign.
             function: the exported function to call.
         """
+        for path in (vmfb, parameters):
+            if isinstance(path, Path) and not path.is_file():
+                raise UserError(f"no such file: {path}")
         try:
             config = rt.Config(device=_device(driver, threads))
             modules = [*config.default_vm_modules]

@@ -3,16 +3,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jq.backend import cache, cpu
 from jq.backend.cache import compile_cached, key_of
 from jq.backend.compiler import HOST_FLAGS, Compilation, compile_module
+from jq.backend.handover import handover
 from jq.errors import CompilerError
+from tests.backend.helpers import make_program
 
 ADD = b"""func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
   %0 = stablehlo.add %a, %a : tensor<4xf32>
@@ -97,30 +99,25 @@ def test_errors_are_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+DENSE = """func.func public @main(%x: tensor<4x600xf32>, %w: tensor<4x600xf32>,
+    %v: tensor<4x600xi8>) -> tensor<4x600xf32> {
+  %0 = stablehlo.convert %v : (tensor<4x600xi8>) -> tensor<4x600xf32>
+  %1 = stablehlo.add %x, %w {jq.name = "a"} : tensor<4x600xf32>
+  %2 = stablehlo.add %1, %0 {jq.name = "b"} : tensor<4x600xf32>
+  return %2 : tensor<4x600xf32>
+}"""
+
+
+def handover_keys() -> list[str]:
+    weights = {"w": np.ones((4, 600), np.float32), "v": np.ones((4, 600), np.int8)}
+    program = make_program(DENSE, weights)
+    return [key_of(handover(program, inline_limit=n).bytecode, ()) for n in (0, 1 << 20)]
+
+
 def test_hand_over_is_the_same_in_every_process() -> None:
     """Else nothing would ever be found."""
-    script = textwrap.dedent("""
-        import numpy as np
-        from jq.backend.cache import key_of
-        from jq.backend.handover import handover
-        from tests.backend.helpers import make_program
-        program = make_program(
-            '''func.func public @main(%x: tensor<4x600xf32>, %w: tensor<4x600xf32>,
-                %v: tensor<4x600xi8>) -> tensor<4x600xf32> {
-              %0 = stablehlo.convert %v : (tensor<4x600xi8>) -> tensor<4x600xf32>
-              %1 = stablehlo.add %x, %w {jq.name = "a"} : tensor<4x600xf32>
-              %2 = stablehlo.add %1, %0 {jq.name = "b"} : tensor<4x600xf32>
-              return %2 : tensor<4x600xf32>
-            }''',
-            {"w": np.ones((4, 600), np.float32), "v": np.ones((4, 600), np.int8)},
-        )
-        for limit in (0, 1 << 20):
-            print(key_of(handover(program, inline_limit=limit).bytecode, ()))
-    """)
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
-        ).stdout
-        for _ in range(2)
-    }
-    assert len(outputs) == 1
+    script = "from tests.backend.test_cache import handover_keys; print(*handover_keys())"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout.split() == handover_keys()

@@ -153,6 +153,10 @@ def test_errors_are_one_line(vmfb: bytes) -> None:
         with pytest.raises(JqError, match="cannot load") as caught:
             Executable.load(broken, {"w": W})
         assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match=r"no such file: /no/model\.vmfb"):
+        Executable.load(Path("/no/model.vmfb"))
+    with pytest.raises(UserError, match=r"no such file: /no/weights\.irpa"):
+        Executable.load(vmfb, Path("/no/weights.irpa"))
     with pytest.raises(JqError, match="no parameter found"):
         Executable.load(vmfb, {"v": W})
     with pytest.raises(JqError, match="out of bounds"):
