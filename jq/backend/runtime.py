@@ -12,6 +12,7 @@ import numpy as np
 from iree import runtime as rt
 from iree.runtime import HalElementType
 
+from jq.backend.permit import permit
 from jq.errors import JqError, UserError
 
 SCOPE = "model"  # of the parameters
@@ -88,6 +89,7 @@ class Executable:
         for path in (vmfb, parameters):
             if isinstance(path, Path) and not path.is_file():
                 raise UserError(f"no such file: {path}")
+        permit()  # a module's kernels may use matrix tiles
         try:
             config = rt.Config(device=_device(driver, threads))
             modules = [*config.default_vm_modules]

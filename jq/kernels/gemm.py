@@ -24,15 +24,17 @@ import numpy as np
 from iree.compiler import ir
 
 from jq.errors import InternalError
-from jq.kernels import dot
+from jq.kernels import dot, tiled_gemm
 from jq.kernels.builder import Builder, Index, Output, Tile, dispatch
 from jq.kernels.epilogue import Step, check
 from jq.kernels.finish import Epilogue, operand_types
 from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
+from jq.kernels.tiled_gemm import TiledCut, pack_weight
 from jq.kernels.tiling import Tiling, choose
 
 Array = np.ndarray[Any, np.dtype[Any]]
+TILED_ROWS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +80,24 @@ class Gemm(Kernel):
     def operations(self) -> int:
         return 2 * self.batch * self.m * self.k * self.n
 
+    @property
+    def on_tiles(self) -> bool:
+        """Matrix tiles pay from a few rows on: below, reading the weights is all there is."""
+        return self.target.tiles and self.m >= TILED_ROWS
+
+    @cached_property
+    def tiles(self) -> TiledCut:
+        return TiledCut(self.m, self.k, self.n)
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        return (self.batch,) if self.batch > 1 else ()
+
+    @property
+    def reads_unsigned(self) -> bool:
+        """Whether the product takes codes as u8; tiles take them as they are stored."""
+        return self.unsigned if self.on_tiles else self.target.dot.lhs_unsigned
+
     @cached_property
     def tiling(self) -> Tiling:
         return choose(self.target, self.m, self.k, self.n)
@@ -94,9 +114,14 @@ class Gemm(Kernel):
     @property
     def operands(self) -> tuple[TensorType, ...]:
         lanes, group, cut = self.target.lanes, self.target.dot.group, self.tiling
+        weights = (
+            self._typed(self.tiles.weights_type, "i32")
+            if self.on_tiles
+            else self._typed((cut.panels, self.groups, cut.vectors * lanes * group), "i8")
+        )
         kinds = [
             self._typed((self.m, self.k), "i8"),
-            self._typed((cut.panels, self.groups, cut.vectors * lanes * group), "i8"),
+            weights,
             self._typed((self.columns,), "i32"),
         ]
         if self.row_zero:
@@ -134,7 +159,7 @@ class Gemm(Kernel):
         if weight.shape != (self.k, self.n) or weight.dtype != np.int8:
             raise InternalError(f"{weight.dtype}{weight.shape} is not the weight of {self.label}")
         colsum = weight.sum(0, dtype=np.int32)
-        shift = zero_point + (128 if self.target.dot.lhs_unsigned else 0)
+        shift = zero_point + (128 if self.reads_unsigned else 0)
         init = -np.int32(shift) * colsum
         if bias is not None:
             init = init + bias.astype(np.int32)
@@ -145,6 +170,8 @@ class Gemm(Kernel):
 
     def _panels(self, weight: Array) -> Array:
         """[K, N] -> [panels, K/group, vectors * lanes * group]; K and a narrow N end in zeros."""
+        if self.on_tiles:
+            return pack_weight(self.tiles, weight)
         lanes, group, cut = self.target.lanes, self.target.dot.group, self.tiling
         width = cut.vectors * lanes
         padded = np.pad(
@@ -167,6 +194,8 @@ class Gemm(Kernel):
     # Body
 
     def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        if self.on_tiles:
+            return tiled_gemm.emit(self, list(zip(operands, self.operands, strict=True)))
         cut, lanes = self.tiling, self.target.lanes
         width = min(self.n, cut.vectors * lanes)
         batched = self.batch > 1

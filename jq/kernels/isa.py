@@ -9,6 +9,7 @@ import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from jq.backend.permit import permit
 from jq.errors import UserError
 
 
@@ -42,6 +43,7 @@ class Isa:
     dot: the int8 product.
     bf16_dot: intrinsic `f32[lane] += sum of two bf16 products`, or empty.
     bf16_convert: intrinsic (high f32 lanes, low f32 lanes) -> bf16 lanes.
+    tiles: it has matrix tiles (`jq.kernels.tiles`) for int8.
     vendor: whose processors run it fast; others have it, but `detect` passes over it.
     dot_rate, load_rate: products and loads a cycle, for the tile choice.
     dot_latency: cycles until an accumulator can be used again.
@@ -57,6 +59,7 @@ class Isa:
     bf16_dot: str = ""
     bf16_convert: str = ""
     vendor: str = ""
+    tiles: bool = False
     dot_rate: float = 2.0
     load_rate: float = 2.0
     dot_latency: int = 5
@@ -95,6 +98,13 @@ _NEON = Isa(
 ISAS: dict[str, Isa] = {
     isa.name: isa
     for isa in (
+        replace(
+            _VNNI,
+            name="amx_int8",
+            cpu_flags=(*_VNNI.cpu_flags, "amx_tile", "amx_int8"),
+            tiles=True,
+            compile_cpu="sapphirerapids",
+        ),
         replace(
             _VNNI,
             name="avx512_bf16",
@@ -171,7 +181,10 @@ def get_isa(name: str) -> Isa:
 
 
 def available(flags: frozenset[str] | None = None, machine: str | None = None) -> list[Isa]:
-    """The instruction sets of a machine (default: this one), best first."""
+    """The instruction sets of a machine, best first. Default: of this one, and of this process,
+    which asks for matrix tiles here.
+    """
+    usable = flags is not None or permit()
     flags = _cpu_flags() if flags is None else flags
     machine = machine or {"arm64": "aarch64", "AMD64": "x86_64"}.get(
         platform.machine(), platform.machine()
@@ -179,7 +192,9 @@ def available(flags: frozenset[str] | None = None, machine: str | None = None) -
     return [
         isa
         for isa in ISAS.values()
-        if isa.machine in ("", machine) and flags.issuperset(isa.cpu_flags)
+        if isa.machine in ("", machine)
+        and flags.issuperset(isa.cpu_flags)
+        and (usable or not isa.tiles)
     ]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from iree.compiler import ir
 
 from jq.backend.compiler import HOST_FLAGS, compile_module
+from jq.backend.permit import permit
 from jq.kernels import Kernel, link
 
 
@@ -50,6 +51,7 @@ class Runner:
 
     def __init__(self, kernels: Sequence[Kernel], flags: Sequence[str] = HOST_FLAGS) -> None:
         data = compile_text(linked(kernels), flags)
+        permit()
         config = rt.Config("local-sync")
         context = rt.SystemContext(config=config)
         context.add_vm_module(rt.VmModule.copy_buffer(config.vm_instance, data))

@@ -1,0 +1,275 @@
+"""`Gemm` on matrix tiles.
+
+    dispatch 1, workgroup (tile of rows): codes to tiles of 16 rows x 64 along K, zeros past K
+    dispatch 2, workgroup (columns, rows):
+      for panel of 32 columns:
+        for 2 tiles of rows:
+          acc[2][2] = 0
+          for 64 codes along K: 2 + 2 tile loads, 4 products
+          acc to memory; row by row: + init (- row_zero * colsum), epilogue, store
+
+A product of tiles takes 16 cycles for 2 * 16 * 16 * 64 operations. What does not divide (rows into
+blocks and tiles, columns into ranges and panels) is cut so that the last part ends at the edge;
+results in two parts are computed twice, with the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from iree.compiler import ir
+
+from jq.kernels import tiles
+from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
+from jq.kernels.finish import Epilogue
+from jq.kernels.tensor import TensorType
+from jq.kernels.tiles import ROWS, WORDS
+
+if TYPE_CHECKING:
+    from jq.kernels.gemm import Gemm
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Operand = tuple[ir.Value, TensorType]
+DEPTH = 64  # codes along K of a tile
+WORKGROUPS = 16
+BLOCK = 256  # rows of a workgroup at most: its codes stay in cache
+
+
+@dataclass(frozen=True)
+class TiledCut:
+    """How an m x k x n product is cut into blocks of rows and ranges of columns."""
+
+    m: int
+    k: int
+    n: int
+
+    @property
+    def chunks(self) -> int:
+        return math.ceil(self.k / DEPTH)
+
+    @property
+    def vectors(self) -> int:
+        """Tiles of columns in a panel."""
+        return 2 if self.n >= 2 * ROWS else 1
+
+    @property
+    def width(self) -> int:
+        return self.vectors * ROWS
+
+    @property
+    def block(self) -> int:
+        """Rows of a workgroup."""
+        pairs = math.ceil(self.m / (2 * ROWS))
+        panels = math.ceil(self.n / self.width)
+        blocks = max(math.ceil(self.m / BLOCK), min(pairs, math.ceil(WORKGROUPS / panels)))
+        return min(self.m, math.ceil(pairs / blocks) * 2 * ROWS)
+
+    @property
+    def blocks(self) -> int:
+        return math.ceil(self.m / self.block)
+
+    @property
+    def row_tiles(self) -> int:
+        """Tiles of rows in a block."""
+        return math.ceil(self.block / ROWS)
+
+    @property
+    def panels(self) -> int:
+        """Panels of a workgroup."""
+        return max(1, math.ceil(self.n / self.width) * self.blocks // (2 * WORKGROUPS))
+
+    @property
+    def range(self) -> int:
+        """Columns of a workgroup."""
+        return min(self.n, self.panels * self.width)
+
+    @property
+    def ranges(self) -> int:
+        return math.ceil(self.n / self.range)
+
+    @property
+    def starts(self) -> list[int]:
+        """First column of every panel of every range."""
+        return [
+            min(r * self.range, self.n - self.range) + self.panel_start(p)
+            for r in range(self.ranges)
+            for p in range(self.panels)
+        ]
+
+    def panel_start(self, panel: int) -> int:
+        return min(panel * self.width, max(0, self.range - self.width))
+
+    @property
+    def rows_type(self) -> tuple[int, ...]:
+        return (self.blocks * self.row_tiles, self.chunks, WORDS)
+
+    @property
+    def weights_type(self) -> tuple[int, ...]:
+        return (self.ranges * self.panels * self.vectors, self.chunks, WORDS)
+
+
+def pack_weight(cut: TiledCut, weight: Array) -> Array:
+    """i8 [K, N] -> i32 [panels * vectors, K / 64, 256]: a tile holds 16 groups of 4 along K."""
+    padded = np.pad(weight, ((0, cut.chunks * DEPTH - cut.k), (0, max(0, cut.width - cut.n))))
+    panels = np.stack([padded[:, s : s + cut.width] for s in cut.starts])
+    shaped = panels.reshape(len(panels), cut.chunks, DEPTH // 4, 4, cut.vectors, ROWS)
+    ordered = np.ascontiguousarray(shaped.transpose(0, 4, 1, 2, 5, 3))
+    return ordered.view(np.int32).reshape(cut.weights_type)
+
+
+def pack_rows(operand: Operand, cut: TiledCut, lead: tuple[int, ...]) -> Operand:
+    """i8 [(B,) M, K] -> i32 [(B,) tiles, K / 64, 256]."""
+    kind = TensorType((*lead, *cut.rows_type), "i32")
+    depth = len(lead)
+
+    def place(b: Builder, ids: Sequence[Index]) -> list[Index]:
+        tile = b.offset(b.scaled(ids[1], cut.row_tiles), ids[0])
+        return [*ids[2 : 2 + depth], tile, 0, 0]
+
+    def body(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], out: Sequence[Tile]
+    ) -> None:
+        first = _row_start(b, cut, ids[1], ids[0])
+
+        def chunk(at: Index, valid: int | None) -> None:
+            for r in range(ROWS):
+                row = b.constant(vec(DEPTH, "i8"), 0)
+                if r < cut.block:
+                    where = [*ids[2 : 2 + depth], b.offset(first, r), b.scaled(at, DEPTH)]
+                    row = b.load(tensors[0], where, vec(DEPTH, "i8"), valid)
+                words = b.bitcast(row, vec(ROWS, "i32"))
+                b.store(words, out[0], [*([0] * depth), 0, at, r * ROWS])
+
+        whole, tail = divmod(cut.k, DEPTH)
+        if whole:
+            with b.loop(0, whole, writes=out) as loop:
+                chunk(loop.index, None)
+        if tail:
+            chunk(whole, tail)
+
+    output = Output(kind, (*((1,) * depth), 1, *cut.rows_type[1:]), place)
+    return dispatch([operand], [output], [cut.row_tiles, cut.blocks, *lead], body)[0], kind
+
+
+def _row_start(b: Builder, cut: TiledCut, block: Index, tile: Index) -> Index:
+    """First row of a tile of a block."""
+    start = b.at_most(b.scaled(block, cut.block), cut.m - cut.block)
+    return b.offset(start, b.at_most(b.scaled(tile, ROWS), max(0, cut.block - ROWS)))
+
+
+def emit(gemm: Gemm, operands: Sequence[Operand]) -> list[ir.Value]:
+    """Both dispatches; the result."""
+    cut, lead = gemm.tiles, gemm.lead
+    rows = pack_rows(operands[0], cut, lead)
+    depth = len(lead)
+
+    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+        row = b.at_most(b.scaled(ids[1], cut.block), cut.m - cut.block)
+        column = b.at_most(b.scaled(ids[0], cut.range), cut.n - cut.range)
+        return [*ids[2 : 2 + depth], row, column]
+
+    def body(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], out: Sequence[Tile]
+    ) -> None:
+        _Workgroup(gemm, b, ids, tensors, out[0], offsets(b, ids)[-1]).emit()
+
+    output = Output(gemm.results[0], (*((1,) * depth), cut.block, cut.range), offsets)
+    inputs = [rows, *operands[1:]]
+    return dispatch(inputs, [output], [cut.ranges, cut.blocks, *lead], body)
+
+
+class _Workgroup:
+    """The body of one workgroup: a block of rows, a range of columns."""
+
+    def __init__(
+        self,
+        gemm: Gemm,
+        b: Builder,
+        ids: Sequence[Index],
+        tensors: Sequence[ir.Value],
+        out: Tile,
+        column: Index,
+    ) -> None:
+        self.gemm, self.b, self.cut, self.out, self.column = gemm, b, gemm.tiles, out, column
+        self.range_id, self.block_id, *self.prefix = ids[: 2 + len(gemm.lead)]
+        self.rows, self.weights, self.init, *rest = tensors
+        count = 2 if gemm.row_zero else 0
+        self.zeros, self.steps = rest[:count], rest[count:]
+        self.scratch = b.scratch([2 * self.cut.vectors * WORDS], "i32")
+
+    def emit(self) -> None:
+        with self.b.loop(0, self.cut.panels, writes=[self.out]) as loop:
+            self._panel(loop.index)
+
+    def _panel(self, panel: Index) -> None:
+        b, cut, gemm = self.b, self.cut, self.gemm
+        local = b.at_most(b.scaled(panel, cut.width), max(0, cut.range - cut.width))
+        epilogue = Epilogue(
+            b,
+            gemm.epilogue,
+            self.steps,
+            lanes=ROWS,
+            vectors=cut.vectors,
+            column=b.offset(self.column, local),
+            n=gemm.n,
+            prefix=self.prefix,
+        )
+        init = epilogue.by_column(self.init, "i32")
+        colsum = epilogue.by_column(self.zeros[1], "i32") if self.zeros else []
+        first = b.offset(b.scaled(self.range_id, cut.panels), panel)
+        columns = [b.offset(b.scaled(first, cut.vectors), j) for j in range(cut.vectors)]
+        tall = min(2, cut.row_tiles)
+        with b.loop(0, cut.row_tiles, tall, writes=[self.out]) as loop:
+            pair = b.at_most(loop.index, cut.row_tiles - tall)
+            rows = [b.offset(pair, i) for i in range(tall)]
+            self._products(rows, columns)
+            for i, row in enumerate(rows):
+                self._finish(row, i, epilogue, init, colsum, local)
+
+    def _products(self, rows: Sequence[Index], columns: Sequence[Index]) -> None:
+        """All of K for tiles of rows (of the block) by tiles of columns, into the scratch."""
+        b, cut = self.b, self.cut
+        base = b.scaled(self.block_id, cut.row_tiles)
+        acc = [tiles.zero(b) for _ in rows for _ in columns]
+        with b.loop(0, cut.chunks, carry=acc) as loop:
+            right = [tiles.load(b, self.weights, [*self.prefix, c, loop.index, 0]) for c in columns]
+            out = []
+            for i, row in enumerate(rows):
+                at = [*self.prefix, b.offset(base, row), loop.index, 0]
+                left = tiles.load(b, self.rows, at)
+                for j, weight in enumerate(right):
+                    done = loop.carried[i * len(right) + j]
+                    out.append(tiles.product(b, done, left, weight, self.gemm.unsigned))
+            loop.carried = out
+        for i, tile in enumerate(loop.carried):
+            tiles.store(b, tile, self.scratch, i * WORDS)
+
+    def _finish(
+        self,
+        tile: Index,
+        i: int,
+        epilogue: Epilogue,
+        init: Sequence[ir.Value],
+        colsum: Sequence[ir.Value],
+        column: Index,
+    ) -> None:
+        """The epilogue of the rows of one tile."""
+        b, cut, lead = self.b, self.cut, [0] * len(self.prefix)
+        first = _row_start(b, cut, self.block_id, tile)
+        inside = b.at_most(b.scaled(tile, ROWS), max(0, cut.block - ROWS))
+        with b.loop(0, min(ROWS, cut.block), writes=[self.out]) as loop:
+            row, local = b.offset(first, loop.index), b.offset(inside, loop.index)
+            ready = epilogue.row([row])
+            start = list(init)
+            if colsum:
+                zero = epilogue.scalar(self.zeros[0], [row], "i32")
+                start = [b.sub(s, b.mul(zero, c)) for s, c in zip(init, colsum, strict=True)]
+            for j in range(cut.vectors):
+                word = b.offset(b.scaled(loop.index, ROWS), (i * cut.vectors + j) * WORDS)
+                acc = b.get(self.scratch, [word], vec(ROWS, "i32"))
+                value = epilogue.apply(b.add(acc, start[j]), [row], j, ready)
+                b.store(value, self.out, [*lead, local, b.offset(column, j * ROWS)], self.gemm.n)

@@ -1,0 +1,57 @@
+"""Matrix tiles (x86 AMX): registers of 16 rows x 64 bytes, and the product of two of them.
+
+A tile is loaded from 1 KiB of packed memory, rows after rows: LLVM turns a load of 256 words that
+feeds a tile into one `tileloadd`. A process has tiles once it asks for them (`permit.permit`).
+"""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, llvm, memref
+
+from jq.kernels.builder import Builder, Index, vec
+
+ROWS, WORDS = 16, 256  # rows of a tile, 32-bit words of a tile
+
+
+def _i16(b: Builder, value: int) -> ir.Value:
+    return b.constant(ir.IntegerType.get_signless(16), value)
+
+
+def _shape(b: Builder) -> list[ir.Value]:
+    return [_i16(b, ROWS), _i16(b, 64)]
+
+
+def _tile() -> ir.Type:
+    return ir.Type.parse("!llvm.x86_amx")
+
+
+def zero(b: Builder) -> ir.Value:
+    """A tile of zeros."""
+    return b.intrinsic("llvm.x86.tilezero.internal", _tile(), _shape(b))
+
+
+def load(b: Builder, source: ir.Value, at: list[Index]) -> ir.Value:
+    """The tile whose 256 words lie at `at` of an i32 tensor."""
+    words = b.load(source, at, vec(WORDS, "i32"))
+    return b.intrinsic("llvm.x86.cast.vector.to.tile.v256i32", _tile(), [words])
+
+
+def product(b: Builder, acc: ir.Value, lhs: ir.Value, rhs: ir.Value, unsigned: bool) -> ir.Value:
+    """`acc + lhs rhs`, i32 [16, 16], of i8 [16, 64] and [64, 16] in groups of 4 rows; it wraps.
+
+    `unsigned` reads the left codes as u8.
+    """
+    name = "tdpbusd" if unsigned else "tdpbssd"
+    sizes = [*_shape(b), _i16(b, 64)]
+    return b.intrinsic(f"llvm.x86.{name}.internal", _tile(), [*sizes, acc, lhs, rhs])
+
+
+def store(b: Builder, tile: ir.Value, scratch: ir.Value, word: int) -> None:
+    """Writes the tile's 256 words, one row after the other, from `word` of an i32 scratch [n]."""
+    i64 = ir.IntegerType.get_signless(64)
+    base = memref.ExtractAlignedPointerAsIndexOp(scratch).aligned_pointer
+    address = arith.addi(base, b.index(4 * word))
+    pointer = llvm.inttoptr(ir.Type.parse("!llvm.ptr"), arith.index_cast(i64, address))
+    operands = [*_shape(b), pointer, b.constant(i64, 64), tile]
+    llvm.CallIntrinsicOp(None, "llvm.x86.tilestored64.internal", operands, [], [])
