@@ -12,8 +12,8 @@ import numpy as np
 from iree import runtime as rt
 from iree.runtime import HalElementType
 
-from jq.backend.permit import permit
 from jq.errors import JqError, UserError
+from jq.processor import permit_tiles
 
 SCOPE = "model"  # of the parameters
 
@@ -89,7 +89,7 @@ class Executable:
         for path in (vmfb, parameters):
             if isinstance(path, Path) and not path.is_file():
                 raise UserError(f"no such file: {path}")
-        permit()  # a module's kernels may use matrix tiles
+        permit_tiles()  # a module's kernels may use matrix tiles
         try:
             config = rt.Config(device=_device(driver, threads))
             modules = [*config.default_vm_modules]

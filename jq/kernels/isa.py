@@ -5,11 +5,9 @@ A target names one (`avx512_vnni`), and `detect` names the best one of this mach
 
 from __future__ import annotations
 
-import platform
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from jq.backend.permit import permit
+from jq import processor
 from jq.errors import UserError
 
 
@@ -184,11 +182,9 @@ def available(flags: frozenset[str] | None = None, machine: str | None = None) -
     """The instruction sets of a machine, best first. Default: of this one, and of this process,
     which asks for matrix tiles here.
     """
-    usable = flags is not None or permit()
-    flags = _cpu_flags() if flags is None else flags
-    machine = machine or {"arm64": "aarch64", "AMD64": "x86_64"}.get(
-        platform.machine(), platform.machine()
-    )
+    usable = flags is not None or processor.permit_tiles()
+    flags = processor.flags() if flags is None else flags
+    machine = machine or processor.machine()
     return [
         isa
         for isa in ISAS.values()
@@ -200,20 +196,5 @@ def available(flags: frozenset[str] | None = None, machine: str | None = None) -
 
 def detect() -> Isa:
     """The fastest instruction set of this machine."""
-    vendor = _cpu_info("vendor_id")
+    vendor = processor.vendor()
     return next(isa for isa in available() if isa.vendor in ("", vendor))
-
-
-def _cpu_flags() -> frozenset[str]:
-    """Processor features by the kernel's names; empty where they cannot be read."""
-    return frozenset((_cpu_info("flags") or _cpu_info("Features")).split())
-
-
-def _cpu_info(key: str) -> str:
-    """A line of the first processor in /proc/cpuinfo."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return ""
-    lines = (line.partition(":") for line in text.splitlines())
-    return next((value.strip() for name, _, value in lines if name.strip() == key), "")

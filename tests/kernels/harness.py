@@ -9,8 +9,8 @@ import numpy as np
 from iree.compiler import ir
 
 from jq.backend.compiler import HOST_FLAGS, compile_module
-from jq.backend.permit import permit
 from jq.kernels import Kernel, link
+from jq.processor import permit_tiles
 
 
 def module_text(kernels: Sequence[Kernel]) -> str:
@@ -51,7 +51,7 @@ class Runner:
 
     def __init__(self, kernels: Sequence[Kernel], flags: Sequence[str] = HOST_FLAGS) -> None:
         data = compile_text(linked(kernels), flags)
-        permit()
+        permit_tiles()
         config = rt.Config("local-sync")
         context = rt.SystemContext(config=config)
         context.add_vm_module(rt.VmModule.copy_buffer(config.vm_instance, data))
