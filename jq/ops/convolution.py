@@ -94,6 +94,8 @@ def _integer(
     if x.zero_point is not None:
         x, window = _padded(op, x, d)
     shape = shape_of(op.results[0])
+    wide = max(dtype_of(x.codes), dtype_of(w.codes), key=lambda d: d.itemsize)
+    x, w = (replace(c, codes=OPS.convert(c.codes, wide)) for c in (x, w))  # equal types only
     acc = like(op, [x.codes, w.codes], shape, accumulator(x, w), precision_config=None, **window)
     if w.zero_point is not None:
         # With zero points on both sides the sum of a window's codes is itself a convolution.
@@ -118,8 +120,10 @@ def _shifted_sum(w: Codes, contracted: Axes, acc: ir.Value) -> ir.Value:
     dtype = dtype_of(acc)
     sums = block_sums(w, contracted, dtype)
     terms = math.prod(shape_of(w.codes)[a] for a in contracted)
-    count = OPS.broadcast(OPS.constant(np.asarray(terms, dtype)), shape_of(sums), [])
-    return OPS.sub(sums, OPS.mul(count, OPS.convert(w.zero_point, dtype)))
+    shape = shape_of(sums)
+    count = OPS.broadcast(OPS.constant(np.asarray(terms, dtype)), shape, [])
+    zero = OPS.broadcast(OPS.convert(w.zero_point, dtype), shape, range(len(shape)))
+    return OPS.sub(sums, OPS.mul(count, zero))
 
 
 def _scaled_after(op: Any, w: Codes, d: Layout) -> ir.Value:
@@ -153,12 +157,11 @@ def _padded(op: Any, x: Codes, d: Layout) -> tuple[Codes, dict[str, ir.Attribute
     """The input with its padding and interior zeros written out as zero points."""
     assert x.zero_point is not None
     rank, spatial = len(shape_of(x.codes)), d.input_spatial
-    padding = attributes_of(op).get("padding")
-    pairs = np.array(padding).reshape(-1, 2) if padding is not None else np.zeros((len(spatial), 2))
+    pairs = padding_of(op)
     dilation = integers(op, "lhs_dilation") or (1,) * len(spatial)
     low, high, interior = ([0] * rank for _ in range(3))
     for i, axis in enumerate(spatial):
-        low[axis], high[axis] = int(pairs[i, 0]), int(pairs[i, 1])
+        low[axis], high[axis] = pairs[i]
         interior[axis] = dilation[i] - 1
     if not any(low + high + interior):
         return x, {}
@@ -175,6 +178,15 @@ def _padded(op: Any, x: Codes, d: Layout) -> tuple[Codes, dict[str, ir.Attribute
     none = ir.DenseElementsAttr.get(np.zeros((len(spatial), 2), np.int64))
     plain = {"padding": none, "lhs_dilation": i64_array([1] * len(spatial))}
     return replace(x, codes=codes), plain
+
+
+def padding_of(op: Any) -> list[tuple[int, int]]:
+    """Low and high padding of every spatial dimension; negative padding cuts."""
+    count = len(Layout.of(op).input_spatial)
+    padding = attributes_of(op).get("padding")
+    if padding is None:
+        return [(0, 0)] * count
+    return [(int(low), int(high)) for low, high in np.array(padding).reshape(count, 2)]
 
 
 def pad(

@@ -24,8 +24,13 @@ def accumulator(lhs: Codes, rhs: Codes) -> Any:
 
 
 def block_sums(x: Codes, contracted: Axes, dtype: Any) -> ir.Value:
-    """Sum of the codes over `contracted`, in `grid` shape: stored when known, else computed."""
-    if x.sum is not None:
+    """Sum of the codes over `contracted` (those axes of size 1): stored when known, else computed.
+
+    Stored sums are of whole blocks: of a weight that shares its scale along other axes too they
+    are of no use.
+    """
+    wanted = tuple(1 if a in contracted else n for a, n in enumerate(shape_of(x.codes)))
+    if x.sum is not None and shape_of(x.sum) == wanted:
         return OPS.convert(x.sum, dtype)
     return reduce_sum(OPS.convert(x.codes, dtype), sorted(contracted), keep=True)
 

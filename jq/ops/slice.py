@@ -22,6 +22,12 @@ def sliceable(marker: Marker, sliced: Sequence[int]) -> bool:
     return all(a < shared or (plain(marker) and enc.block[a] in (0, 1)) for a in sliced)
 
 
+def movable(marker: Marker, sliced: Sequence[int]) -> dict[str, ir.Value]:
+    """The parts that a cut leaves true: the sum of a block is not that of a piece of it."""
+    cut_blocks = any(marker.encoding.block[a] != 1 for a in sliced)
+    return {k: v for k, v in marker.parts.items() if k != "sum" or not cut_blocks}
+
+
 class Slice(Movement):
     op = "slice"
 
@@ -54,7 +60,7 @@ class Slice(Movement):
                 strides=i64_array(by),
             )
 
-        parts = {k: cut(v) for k, v in marker.parts.items()}
+        parts = {k: cut(v) for k, v in movable(marker, sliced).items()}
         return rebuilt(program, marker, after, marker.encoding.block, parts)
 
 
@@ -79,7 +85,7 @@ class DynamicSlice(Movement):
             size = [after[a] if own[a] else n for a, n in enumerate(shape)]
             return like(op, [part, *at], size, dtype_of(part), slice_sizes=i64_array(size))
 
-        parts = {k: cut(v) for k, v in marker.parts.items()}
+        parts = {k: cut(v) for k, v in movable(marker, sliced).items()}
         return rebuilt(program, marker, after, marker.encoding.block, parts)
 
 
