@@ -1,12 +1,13 @@
 """Products of activations and a constant weight are computed by the GEMM kernel.
 
     composite "jq.contract" %x.codes, %x.scale, ..., %w.codes, %w.scale   (dot_general)
-    [add bias]
+    [add bias] [activation] [add residual]
     ->
-    call @jq_gemm(%x.codes, %w.packed, %init, ..., %bias)
+    call @jq_gemm(%x.codes, %w.packed, %init, ..., %bias, %residual)
 
 Fires on int8 x int8 with per-channel or per-tensor symmetric weights. The result has the bits of
-the `integer` level: the same integers, and the same float operations in the same order.
+the `integer` level: the same integers, and the same float operations in the same order; an
+activation function is within the bound that its step states.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ import numpy as np
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import Affine
 from jq.ir import Program, at, dtype_of, ir, shape_of
-from jq.ir.build import replace
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
-from jq.kernels import Bias, Dequantize, Gemm, Step
+from jq.kernels import Bias, Dequantize, Gemm, Residual, Step
 from jq.ops.dot_general import Dims
+from jq.passes._functions import find_activation
 from jq.passes._kernel import OPS, NoKernel, call_kernel, isa_of, only_user
 from jq.passes.base import Pass, PassContext
 
@@ -121,24 +122,20 @@ def _row_parameters(program: Program, enc: Encoding, parts: dict[str, ir.Value])
 
 
 def _lower(program: Program, p: Product, isa: str) -> str:
-    """Replaces the contraction, and a bias behind it, by a call; the kernel's name."""
+    """Replaces the contraction and what follows it by a call; the kernel's name."""
     c = p.contract
     k, n = p.weight.shape
     if math.prod(c.shapes[0]) == 0 or n == 0:
         raise NoKernel("an empty product")
     if dtype_of(c.op.results[0]) != np.float32:
         raise NoKernel("the result is not float32")
-    dynamic = isinstance(p.row_scale, ir.Value)
-    last, bias = _bias(program, c.op, n)
-    steps: list[Step] = [Dequantize(per_row=dynamic)]
-    if bias is not None:
-        steps.append(Bias())
-    by_row = isinstance(p.row_zero, ir.Value)
-    kernel = Gemm(isa=isa, m=p.m, k=k, n=n, row_zero=by_row, epilogue=tuple(steps))
-    zero = p.row_zero if isinstance(p.row_zero, int) else 0
-    packed = kernel.pack(p.weight, zero_point=zero)
+    dynamic, by_row = isinstance(p.row_scale, ir.Value), isinstance(p.row_zero, ir.Value)
+    tail = Tail.behind(program, c.op, n)
+    steps = (Dequantize(per_row=dynamic), *tail.steps)
+    kernel = Gemm(isa=isa, m=p.m, k=k, n=n, row_zero=by_row, epilogue=steps)
+    packed = kernel.pack(p.weight, zero_point=p.row_zero if isinstance(p.row_zero, int) else 0)
     scale = p.scale if dynamic else (p.row_scale * p.scale).astype(np.float32)
-    with at(last):
+    with at(tail.last):
         codes = OPS.transpose(p.codes, p.order) if _moves(p.order) else p.codes
         operands = [codes, _add(program, c, "packed", packed["weights"])]
         operands.append(_add(program, c, "init", packed["init"]))
@@ -148,13 +145,15 @@ def _lower(program: Program, p: Product, isa: str) -> str:
         operands.append(_add(program, c, "column_scale", kernel.pad_columns(scale)))
         if isinstance(p.row_scale, ir.Value):
             operands.append(_by_row(p, p.row_scale))
-        if bias is not None:
-            operands.append(_add(program, c, "column_bias", kernel.pad_columns(bias)))
+        for extra in tail.operands:
+            if isinstance(extra, np.ndarray):
+                extra = _add(program, c, "column_bias", kernel.pad_columns(extra))
+            operands.append(extra)
         (result,) = call_kernel(program, kernel, operands, c.name)
-        value = OPS.reshape(result, shape_of(last.operation.results[0]))
-    replace(last, [value])
-    if bias is not None:  # then `last` was the addition
-        c.op.operation.erase()
+        value = OPS.reshape(result, shape_of(tail.last.operation.results[0]))
+    tail.last.operation.results[0].replace_all_uses_with(value)
+    for op in reversed(tail.ops):
+        op.operation.erase()
     return kernel.name
 
 
@@ -180,17 +179,61 @@ def _contracted(p: Product) -> int:
     return len(Dims.read(p.contract.attributes["dot_dimension_numbers"]).contract)
 
 
-def _bias(program: Program, op: Any, n: int) -> tuple[Any, np.ndarray | None]:
-    """The addition of a constant vector along the columns that is the only reader of `op`."""
-    add = only_user(op.results[0])
+@dataclass(frozen=True)
+class Tail:
+    """What follows a product and has no other reader: steps of an epilogue with their operands.
+
+    `ops` are all ops that go, the contraction first; `last` gives the result.
+    """
+
+    steps: tuple[Step, ...]
+    operands: tuple[ir.Value | np.ndarray, ...]
+    ops: tuple[Any, ...]
+
+    @property
+    def last(self) -> Any:
+        return self.ops[-1]
+
+    @staticmethod
+    def behind(program: Program, op: Any, n: int) -> Tail:
+        tail = Tail((), (), (op,))
+        for step in (_bias, _activation, _residual, _activation):
+            tail = step(program, tail, n)
+        return tail
+
+    def then(self, step: Step, operands: Sequence[Any], ops: Sequence[Any]) -> Tail:
+        return Tail((*self.steps, step), (*self.operands, *operands), (*self.ops, *ops))
+
+
+def _addition(tail: Tail) -> tuple[Any, ir.Value] | None:
+    """The addition that is the only reader of the tail, and what it adds."""
+    result = tail.last.operation.results[0]
+    add = only_user(result)
     if add is None or add.operation.name != "stablehlo.add":
-        return op, None
-    result = op.results[0]
-    other = next((v for v in add.operation.operands if v != result), None)
-    array = None if other is None else evaluate(program, other)
-    if array is None or array.dtype != np.float32:
-        return op, None
-    rows = array.reshape(-1, n)  # columns are the trailing axes of a product's result
+        return None
+    others = [v for v in add.operation.operands if v != result]
+    return (add, others[0]) if len(others) == 1 else None
+
+
+def _bias(program: Program, tail: Tail, n: int) -> Tail:
+    """A constant vector along the columns, which are the trailing axes of the result."""
+    found = _addition(tail)
+    array = None if found is None else evaluate(program, found[1])
+    if found is None or array is None or array.dtype != np.float32:
+        return tail
+    rows = array.reshape(-1, n)
     if not (rows == rows[:1]).all():
-        return op, None
-    return add, np.ascontiguousarray(rows[0])
+        return tail
+    return tail.then(Bias(), [np.ascontiguousarray(rows[0])], [found[0]])
+
+
+def _residual(program: Program, tail: Tail, n: int) -> Tail:
+    found = _addition(tail)
+    if found is None or evaluate(program, found[1]) is not None:
+        return tail
+    return tail.then(Residual(), [found[1]], [found[0]])
+
+
+def _activation(program: Program, tail: Tail, n: int) -> Tail:
+    found = find_activation(program, tail.last.operation.results[0])
+    return tail if found is None else tail.then(found.step, [], found.cut.ops)

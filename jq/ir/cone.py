@@ -1,0 +1,169 @@
+"""What a program computes of one value before anything else comes in: its cone.
+
+A cone holds the ops that depend on a value and on constants alone. Where the whole cone up to
+some op leaves through a single value, that value is a function of the first one (a *cut*),
+which can be evaluated in NumPy and recognised by what it computes, however it was written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+
+from jq.ir.build import integers
+from jq.ir.constants import evaluate
+from jq.ir.program import Program
+from jq.ir.types import dtype_of, shape_of
+
+Array = np.ndarray
+LIMIT = 64  # ops: more than any function that a kernel has
+
+
+@dataclass(frozen=True)
+class Cut:
+    """`result` as a function of `source`, by way of `ops` (in program order)."""
+
+    source: ir.Value
+    result: ir.Value
+    ops: tuple[Any, ...]
+    constants: dict[Any, Array]
+
+    def __call__(self, x: Array) -> Array:
+        """The function in NumPy, float32 as the program has it."""
+        known: dict[Any, Array] = {self.source: x, **self.constants}
+        for op in self.ops:
+            arrays = [known[v] for v in op.operation.operands]
+            with np.errstate(all="ignore"):
+                known[op.operation.results[0]] = _RULES[kind_of(op)](arrays, op.operation)
+        return known[self.result]
+
+
+def kind_of(op: Any) -> str:
+    """The op's name; a composite's own name."""
+    if op.operation.name == "stablehlo.composite":
+        return ir.StringAttr(op.operation.attributes["name"]).value
+    return str(op.operation.name)
+
+
+def cuts(program: Program, source: ir.Value) -> Iterator[Cut]:
+    """Every function of `source`, from the smallest."""
+    constants: dict[Any, Array] = {}
+    inside: dict[Any, None] = {source: None}
+    ops: list[Any] = []
+    for op in _after(source):
+        if not _belongs(program, op, inside, constants):
+            continue
+        ops.append(op)
+        inside[op.operation.results[0]] = None
+        if len(ops) > LIMIT:
+            return
+        members = {o.operation for o in ops}
+        live = [v for v in inside if any(use.owner.operation not in members for use in v.uses)]
+        if len(live) == 1 and live[0] == op.operation.results[0]:
+            yield Cut(source, live[0], tuple(ops), dict(constants))
+
+
+def _after(source: ir.Value) -> Iterator[Any]:
+    """Ops behind the value in its block."""
+    owner = source.owner
+    block = owner if isinstance(owner, ir.Block) else owner.operation.block
+    seen = isinstance(owner, ir.Block)
+    for op in block.operations:
+        if seen:
+            yield op
+        elif op.operation == owner.operation:
+            seen = True
+
+
+def _belongs(
+    program: Program, op: Any, inside: dict[Any, None], constants: dict[Any, Array]
+) -> bool:
+    operands = list(op.operation.operands)
+    if kind_of(op) not in _RULES or len(op.operation.results) != 1:
+        return False
+    if not any(v in inside for v in operands):
+        return False
+    for v in operands:
+        if v in inside or v in constants:
+            continue
+        array = evaluate(program, v)
+        if array is None:
+            return False
+        constants[v] = array
+    return True
+
+
+def _broadcast(arrays: list[Array], op: Any) -> Array:
+    shape, dims = shape_of(op.results[0]), integers(op, "broadcast_dimensions")
+    aligned = [1] * len(shape)
+    for axis, n in zip(dims, arrays[0].shape, strict=True):
+        aligned[axis] = n
+    order = [int(i) for i in np.argsort(dims)]
+    return np.broadcast_to(arrays[0].transpose(order).reshape(aligned), shape)
+
+
+def _reduce(arrays: list[Array], op: Any) -> Array:
+    body = op.regions[0].blocks[0]
+    first = next(iter(body.operations)).operation.name
+    axes = integers(op, "dimensions")
+    if first == "stablehlo.add":
+        return np.asarray(arrays[0].sum(axis=axes, dtype=arrays[0].dtype) + arrays[1])
+    if first == "stablehlo.maximum":
+        return np.maximum(arrays[0].max(axis=axes), arrays[1])
+    return np.full(shape_of(op.results[0]), np.nan, arrays[0].dtype)  # equals no function we know
+
+
+_COMPARE = {
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+}
+
+
+def _compare(arrays: list[Array], op: Any) -> Array:
+    text = str(op.attributes["comparison_direction"])
+    return _COMPARE[text.split()[-1].rstrip(">")](arrays[0], arrays[1])
+
+
+def _each(f: Any) -> Callable[[list[Array], Any], Array]:
+    return lambda arrays, op: np.asarray(f(*arrays)).astype(dtype_of(op.results[0]), copy=False)
+
+
+_RULES: dict[str, Callable[[list[Array], Any], Array]] = {
+    **{
+        f"stablehlo.{name}": _each(f)
+        for name, f in {
+            "abs": np.abs,
+            "add": np.add,
+            "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
+            "convert": lambda x: x,
+            "divide": np.divide,
+            "exponential": np.exp,
+            "logistic": lambda x: 1 / (1 + np.exp(-x)),
+            "maximum": np.maximum,
+            "minimum": np.minimum,
+            "multiply": np.multiply,
+            "negate": np.negative,
+            "power": np.power,
+            "rsqrt": lambda x: 1 / np.sqrt(x),
+            "select": np.where,
+            "sqrt": np.sqrt,
+            "subtract": np.subtract,
+            "tanh": np.tanh,
+        }.items()
+    },
+    "chlo.erf": _each(np.vectorize(math.erf)),
+    "chlo.erfc": _each(np.vectorize(math.erfc)),
+    "stablehlo.broadcast_in_dim": _broadcast,
+    "stablehlo.compare": _compare,
+    "stablehlo.reduce": _reduce,
+    "stablehlo.reshape": lambda arrays, op: arrays[0].reshape(shape_of(op.results[0])),
+}

@@ -1,0 +1,149 @@
+"""Functions that kernels have, recognised in a program by what they compute.
+
+The values of a cut on sample points decide; the samples cover where the functions differ.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir.cone import Cut, cuts, kind_of
+from jq.kernels import Clamp, Gelu, Silu, Step
+
+TOLERANCE = 4e-6  # relative to 1 + |x|: a few roundings of float32, far below any kernel's bound
+_POINTS = np.concatenate(
+    [np.linspace(-12, 12, 4096), [0.0, -100.0, 100.0, 1e-3, -1e-3, 1e4, -1e4]]
+).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A cut that is one step of an epilogue."""
+
+    cut: Cut
+    step: Step
+
+
+def find_activation(program: Program, source: ir.Value) -> Activation | None:
+    """The largest elementwise function of `source` that is a step, or None."""
+    if dtype_of(source) != np.float32 or math.prod(shape_of(source)) == 0:
+        return None
+    found = None
+    for cut in cuts(program, source):
+        if any(kind_of(op) == "stablehlo.reduce" for op in cut.ops):
+            break
+        if shape_of(cut.result) != shape_of(source) or dtype_of(cut.result) != np.float32:
+            continue
+        if step := _step(cut, shape_of(source)):
+            found = Activation(cut, step)
+    return found
+
+
+def _step(cut: Cut, shape: tuple[int, ...]) -> Step | None:
+    size = math.prod(shape)
+    if size < 64:
+        return None  # too few points at once to tell functions apart
+    calls = [np.resize(part, shape) for part in np.array_split(_POINTS, -(-len(_POINTS) // size))]
+    x = np.concatenate([c.reshape(-1) for c in calls]).astype(np.float64)
+    y = np.concatenate([cut(c).reshape(-1) for c in calls]).astype(np.float64)
+    if not np.isfinite(y).all():
+        return None
+    if clamp := _clamp(x, y):
+        return clamp
+
+    def close(f: np.ndarray) -> bool:
+        return bool((np.abs(y - f) <= TOLERANCE * (1 + np.abs(x))).all())
+
+    half = 0.5 * x
+    if close(half * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))):
+        return Gelu()
+    if close(half * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))):
+        return Gelu(approximate=True)
+    if close(half * (1 + np.tanh(half))):
+        return Silu()
+    return None
+
+
+def _clamp(x: np.ndarray, y: np.ndarray) -> Clamp | None:
+    low, high = float(y.min()), float(y.max())
+    if low == high or not np.array_equal(y, np.clip(x, low, high)):
+        return None
+    bounds = (None if low == x.min() else low, None if high == x.max() else high)
+    return None if bounds == (None, None) else Clamp(*bounds)
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """A cut that is LayerNorm (`center`) or RMSNorm over the last axis."""
+
+    cut: Cut
+    center: bool
+    epsilon: float
+    gamma: np.ndarray | None
+    beta: np.ndarray | None
+
+
+def find_normalization(program: Program, source: ir.Value) -> Normalization | None:
+    """The largest normalization of the rows of `source`, or None."""
+    shape = shape_of(source)
+    if dtype_of(source) != np.float32 or not shape or shape[-1] < 2 or math.prod(shape) == 0:
+        return None
+    found = None
+    for cut in cuts(program, source):
+        if shape_of(cut.result) == shape and kind_of(cut.ops[0]) != "stablehlo.reshape":
+            found = _normalization(cut, shape) or found
+    return found
+
+
+def _normalization(cut: Cut, shape: tuple[int, ...]) -> Normalization | None:
+    kinds = {kind_of(op) for op in cut.ops}
+    if "stablehlo.reduce" not in kinds or not kinds & {"stablehlo.rsqrt", "stablehlo.sqrt"}:
+        return None
+    rng = np.random.default_rng(0)
+    magnitude = np.exp(rng.uniform(-7, 7, (*shape[:-1], 1)))
+    x = (rng.standard_normal(shape) * magnitude + 0.5 * magnitude).astype(np.float32)
+    y = cut(x).astype(np.float64)
+    beta = cut(np.zeros(shape, np.float32))
+    offset = beta.reshape(-1, shape[-1])[0]
+    if not np.isfinite(y).all() or not np.array_equal(beta, np.broadcast_to(offset, shape)):
+        return None
+    for center in (True, False):
+        for epsilon in _epsilons(cut):
+            gamma = _gamma(cut, x.astype(np.float64), y - offset, center, epsilon)
+            if gamma is not None:
+                ones = np.array_equal(gamma, np.ones_like(gamma))
+                return Normalization(
+                    cut,
+                    center,
+                    epsilon,
+                    None if ones else gamma,
+                    offset if offset.any() else None,
+                )
+    return None
+
+
+def _epsilons(cut: Cut) -> list[float]:
+    """Small positive numbers among the constants, and none at all."""
+    found = {float(a.flat[0]) for a in cut.constants.values() if a.size and (a == a.flat[0]).all()}
+    return sorted({0.0, *(e for e in found if 0 < e <= 1e-2)})
+
+
+def _gamma(
+    cut: Cut, x: np.ndarray, y: np.ndarray, center: bool, epsilon: float
+) -> np.ndarray | None:
+    """The factor of every column, when `y` is this normalization times one."""
+    mean = x.mean(-1, keepdims=True) if center else 0.0
+    normal = (x - mean) / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + epsilon)
+    columns = x.shape[-1]
+    ones = np.ones(columns, np.float32)
+    arrays = [a for a in cut.constants.values() if a.dtype == np.float32 and a.size >= columns]
+    rows = [a.reshape(-1, columns)[0] for a in arrays if a.shape[-1] == columns]
+    for vector in (ones, *rows):
+        scale = np.abs(vector).max() + np.abs(y).max()
+        if (np.abs(y - normal * vector) <= 2e-5 * scale).all():
+            return vector
+    return None
