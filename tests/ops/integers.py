@@ -119,12 +119,13 @@ def check(cases: Sequence[Case], *, iree: bool) -> None:
     plan = make_plan(program, pipeline, TARGET, ranges)
     for op in plan.ops:
         assert op.decision == "integer", op
-    integer = rewrite(program, plan, pipeline, TARGET)["integer"]
+    cx = PassContext(plan, pipeline.settings, TARGET)
+    integer = rewrite(program, pipeline, cx)["integer"]
     exposed, where = expose(integer, len(cases))
     expected = [reference(case, plan[f"case{i}"], data[i]) for i, case in enumerate(cases)]
     compare(cases, "XLA", XlaExecutable(exposed)(*inputs), expected, where)
     if iree:
-        run_all(pipeline.passes["target"], exposed, PassContext(plan, pipeline.settings, TARGET))
+        run_all(pipeline.passes["target"], exposed, cx)
         compare(cases, "IREE", run_iree(exposed, *inputs), expected, where)
 
 
