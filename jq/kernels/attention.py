@@ -139,7 +139,7 @@ class Attention(Kernel):
             "full": [TensorType((self.batch, self.queries, self.keys), "f32")],
         }
         n = self.heads * self.dim
-        steps = operand_types(self.epilogue, (self.batch, self.queries), n, n)
+        steps = operand_types(self.epilogue, (self.batch, self.queries, n), n)
         return (*inputs, *masks[self.mask], *(TensorType(shape, what) for shape, what in steps))
 
     @property

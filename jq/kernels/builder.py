@@ -149,6 +149,14 @@ class Builder:
             return value
         return Position(arith.divui(value.value, self.index(by)), value.high // by)
 
+    def modulo(self, value: Index, by: int) -> Index:
+        """value % by."""
+        if isinstance(value, int):
+            return value % by
+        if value.high < by:
+            return value
+        return Position(arith.remui(value.value, self.index(by)), by - 1)
+
     def at_most(self, value: Index, bound: int) -> Index:
         """min(value, bound)."""
         if isinstance(value, int):

@@ -12,10 +12,11 @@ from jq.kernels.epilogue import COLUMN, ELEMENT, ROW, SCALAR, Step
 
 
 def operand_types(
-    steps: Sequence[Step], rows: tuple[int, ...], n: int, padded: int
+    steps: Sequence[Step], result: tuple[int, ...], padded: int, rows: tuple[int, ...] | None = None
 ) -> list[tuple[tuple[int, ...], str]]:
     """Shape and element of every operand of `steps`, for a result of shape `[*rows, n]`."""
-    shapes = {COLUMN: (padded,), ROW: rows, ELEMENT: (*rows, n), SCALAR: (1,)}
+    rows = result[:-1] if rows is None else rows
+    shapes = {COLUMN: (padded,), ROW: rows, ELEMENT: result, SCALAR: (1,)}
     return [(shapes[how], what) for step in steps for how, what in step.operands]
 
 

@@ -93,6 +93,10 @@ class Gemm(Kernel):
     def lead(self) -> tuple[int, ...]:
         return (self.batch,) if self.batch > 1 else ()
 
+    def sample(self, b: Builder, row: Index) -> Index:
+        """Operands by row have one element a row."""
+        return row
+
     @property
     def reads_unsigned(self) -> bool:
         """Whether the product takes codes as u8; tiles take them as they are stored."""
@@ -129,7 +133,7 @@ class Gemm(Kernel):
                 self._typed((self.m,), "i32"),
                 self._typed((self.columns,), "i32"),
             ]
-        steps = operand_types(self.epilogue, (self.m,), self.n, self.columns)
+        steps = operand_types(self.epilogue, (self.m, self.n), self.columns)
         return (*kinds, *(self._typed(shape, what) for shape, what in steps))
 
     @property

@@ -132,7 +132,7 @@ class Gemv(Kernel):
         row_scale = (self.m, self.blocks) if self.per_block else (self.m,)
         row_bytes = self.block * self.bits // 8 * self.width
         scales = TensorType((self.panels, self.blocks, self.width), self.scale)
-        steps = operand_types(self.epilogue, (self.m,), self.n, self.columns)
+        steps = operand_types(self.epilogue, (self.m, self.n), self.columns)
         return (
             TensorType((self.m, self.k), "i8"),
             TensorType(row_scale, "f32"),

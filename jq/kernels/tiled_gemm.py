@@ -16,15 +16,16 @@ results in two parts are computed twice, with the same bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from iree.compiler import ir
 
 from jq.kernels import tiles
 from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
+from jq.kernels.epilogue import Step
 from jq.kernels.finish import Epilogue
 from jq.kernels.tensor import TensorType
 from jq.kernels.tiles import ROWS, WORDS
@@ -112,6 +113,28 @@ class TiledCut:
         return (self.ranges * self.panels * self.vectors, self.chunks, WORDS)
 
 
+class Tiled(Protocol):
+    """What a product on tiles must say of itself."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def lead(self) -> tuple[int, ...]: ...
+    @property
+    def tiles(self) -> TiledCut: ...
+    @property
+    def row_zero(self) -> bool: ...
+    @property
+    def unsigned(self) -> bool: ...
+    @property
+    def epilogue(self) -> tuple[Step, ...]: ...
+    @property
+    def results(self) -> tuple[TensorType, ...]: ...
+    def sample(self, b: Builder, row: Index) -> Index:
+        """What operands by row are indexed with."""
+        ...
+
+
 def pack_weight(cut: TiledCut, weight: Array) -> Array:
     """i8 [K, N] -> i32 [panels * vectors, K / 64, 256]: a tile holds 16 groups of 4 along K."""
     padded = np.pad(weight, ((0, cut.chunks * DEPTH - cut.k), (0, max(0, cut.width - cut.n))))
@@ -121,8 +144,45 @@ def pack_weight(cut: TiledCut, weight: Array) -> Array:
     return ordered.view(np.int32).reshape(cut.weights_type)
 
 
-def pack_rows(operand: Operand, cut: TiledCut, lead: tuple[int, ...]) -> Operand:
+def pack_rows(gemm: Gemm, operand: Operand) -> Operand:
     """i8 [(B,) M, K] -> i32 [(B,) tiles, K / 64, 256]."""
+    cut = gemm.tiles
+
+    def fill(
+        b: Builder, source: ir.Value, prefix: Sequence[Index], first: Index, out: Tile
+    ) -> None:
+        def chunk(at: Index, valid: int | None) -> None:
+            for r in range(min(ROWS, cut.block)):
+                where = [*prefix, b.offset(first, r), b.scaled(at, DEPTH)]
+                store_row(
+                    b, out, len(prefix), at, r, b.load(source, where, vec(DEPTH, "i8"), valid)
+                )
+
+        whole, tail = divmod(cut.k, DEPTH)
+        if whole:
+            with b.loop(0, whole, writes=[out]) as loop:
+                chunk(loop.index, None)
+        if tail:
+            chunk(whole, tail)
+
+    return pack_tiles(operand, cut, gemm.lead, fill)
+
+
+def store_row(b: Builder, out: Tile, depth: int, chunk: Index, r: int, row: ir.Value) -> None:
+    """Row r of the tile of a chunk; `depth` leading axes of size 1."""
+    words = b.bitcast(row, vec(ROWS, "i32"))
+    b.store(words, out, [*([0] * depth), 0, chunk, r * ROWS])
+
+
+def pack_tiles(
+    operand: Operand,
+    cut: TiledCut,
+    lead: tuple[int, ...],
+    fill: Callable[[Builder, ir.Value, Sequence[Index], Index, Tile], None],
+) -> Operand:
+    """Rows as tiles, a workgroup each: `fill(builder, source, batch, first_row, tile)` stores all
+    rows and chunks of one; rows that do not exist stay as they are and reach no result.
+    """
     kind = TensorType((*lead, *cut.rows_type), "i32")
     depth = len(lead)
 
@@ -134,22 +194,7 @@ def pack_rows(operand: Operand, cut: TiledCut, lead: tuple[int, ...]) -> Operand
         b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], out: Sequence[Tile]
     ) -> None:
         first = _row_start(b, cut, ids[1], ids[0])
-
-        def chunk(at: Index, valid: int | None) -> None:
-            for r in range(ROWS):
-                row = b.constant(vec(DEPTH, "i8"), 0)
-                if r < cut.block:
-                    where = [*ids[2 : 2 + depth], b.offset(first, r), b.scaled(at, DEPTH)]
-                    row = b.load(tensors[0], where, vec(DEPTH, "i8"), valid)
-                words = b.bitcast(row, vec(ROWS, "i32"))
-                b.store(words, out[0], [*([0] * depth), 0, at, r * ROWS])
-
-        whole, tail = divmod(cut.k, DEPTH)
-        if whole:
-            with b.loop(0, whole, writes=out) as loop:
-                chunk(loop.index, None)
-        if tail:
-            chunk(whole, tail)
+        fill(b, tensors[0], ids[2 : 2 + depth], first, out[0])
 
     output = Output(kind, (*((1,) * depth), 1, *cut.rows_type[1:]), place)
     return dispatch([operand], [output], [cut.row_tiles, cut.blocks, *lead], body)[0], kind
@@ -163,8 +208,12 @@ def _row_start(b: Builder, cut: TiledCut, block: Index, tile: Index) -> Index:
 
 def emit(gemm: Gemm, operands: Sequence[Operand]) -> list[ir.Value]:
     """Both dispatches; the result."""
+    return multiply(gemm, [pack_rows(gemm, operands[0]), *operands[1:]])
+
+
+def multiply(gemm: Tiled, operands: Sequence[Operand]) -> list[ir.Value]:
+    """The second dispatch; operands are the packed rows and all that follow the codes."""
     cut, lead = gemm.tiles, gemm.lead
-    rows = pack_rows(operands[0], cut, lead)
     depth = len(lead)
 
     def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
@@ -178,8 +227,7 @@ def emit(gemm: Gemm, operands: Sequence[Operand]) -> list[ir.Value]:
         _Workgroup(gemm, b, ids, tensors, out[0], offsets(b, ids)[-1]).emit()
 
     output = Output(gemm.results[0], (*((1,) * depth), cut.block, cut.range), offsets)
-    inputs = [rows, *operands[1:]]
-    return dispatch(inputs, [output], [cut.ranges, cut.blocks, *lead], body)
+    return dispatch(operands, [output], [cut.ranges, cut.blocks, *lead], body)
 
 
 class _Workgroup:
@@ -187,7 +235,7 @@ class _Workgroup:
 
     def __init__(
         self,
-        gemm: Gemm,
+        gemm: Tiled,
         b: Builder,
         ids: Sequence[Index],
         tensors: Sequence[ir.Value],
@@ -263,7 +311,7 @@ class _Workgroup:
         inside = b.at_most(b.scaled(tile, ROWS), max(0, cut.block - ROWS))
         with b.loop(0, min(ROWS, cut.block), writes=[self.out]) as loop:
             row, local = b.offset(first, loop.index), b.offset(inside, loop.index)
-            ready = epilogue.row([row])
+            ready = epilogue.row([self.gemm.sample(b, row)])
             start = list(init)
             if colsum:
                 zero = epilogue.scalar(self.zeros[0], [row], "i32")

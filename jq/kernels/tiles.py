@@ -1,7 +1,7 @@
 """Matrix tiles (x86 AMX): registers of 16 rows x 64 bytes, and the product of two of them.
 
 A tile is loaded from 1 KiB of packed memory, rows after rows: LLVM turns a load of 256 words that
-feeds a tile into one `tileloadd`. A process has tiles once it asks for them (`jq.processor.permit_tiles`).
+feeds a tile into one `tileloadd`. A process must have asked for them (`processor.permit_tiles`).
 """
 
 from __future__ import annotations
