@@ -25,13 +25,14 @@ from jq.bench import bench as measure_jobs
 from jq.bench import random_inputs
 from jq.calibrate import run as calibration_run
 from jq.calibrate.ranges import Ranges
-from jq.compare import Comparison, compare_outputs, samples_of
+from jq.compare import Comparison, LayerError, compare_outputs, samples_of
 from jq.compiled import CompiledModel, load
 from jq.errors import UserError
 from jq.ir import Program
+from jq.layers import compare_layers
 from jq.model import Batch, Model, batches
 from jq.passes.base import PassContext
-from jq.pipeline import LEVELS, Pipeline, load_pipeline, make_plan, prepare
+from jq.pipeline import LEVELS, Pipeline, flat_settings, load_pipeline, make_plan, prepare
 from jq.pipeline import rewrite as rewrite_levels
 from jq.plan import QuantPlan
 from jq.report import op_table
@@ -277,6 +278,8 @@ def build(
         target=job.target,
         ops=op_table(cx.plan, levels["integer"], cx.kernels, cx.without_kernel),
         unused_rules=cx.plan.unused_rules,
+        settings=job.pipeline.settings.model_dump(),
+        rules=[rule.model_dump() for rule in job.pipeline.rules],
     )
     return CompiledModel(
         manifest=manifest,
@@ -304,7 +307,10 @@ def compare(
 ) -> Comparison:
     """Error of a compiled model (or of one compiled now) against the float model.
 
-    `data`: batches to compare on; by default the model's evaluation set, else its example.
+    Args:
+        data: batches to compare on; by default the model's evaluation set, else its example.
+        layers: also the error of every contraction's result (`jq.layers`). For an artifact that
+            was loaded its plan is made again, with its settings, on the model's calibration data.
     """
     source = trace(model)
     if compiled is None:
@@ -336,6 +342,29 @@ def compare(
         labels=labels() if callable(labels) else labels,
         metric=metric,
         rebuild=lambda leaves: unflatten(out_structure, leaves),
+        layers=_layers(source, compiled, calibration, inputs, progress) if layers else (),
+    )
+
+
+def _layers(
+    source: Source,
+    compiled: CompiledModel,
+    calibration: Data,
+    calls: Calls,
+    progress: Progress | None,
+) -> tuple[LayerError, ...]:
+    levels, manifest = compiled.levels, compiled.manifest
+    if not levels:
+        levels = rewrite(
+            source,
+            pipeline=manifest.pipeline,
+            target=manifest.target,
+            calibration=calibration,
+            settings=flat_settings(manifest.settings),
+            rules=[Rule(**rule) for rule in manifest.rules],
+        )
+    return compare_layers(
+        levels["float"], levels["qdq"], calls, progress or (lambda stage, share: None)
     )
 
 

@@ -63,7 +63,7 @@ def load_pipeline(
     stem, data = load_toml("pipelines", name)
     where = f"pipeline {stem}"
     file = validate(PipelineFile, data, where=where)
-    settings = apply_overrides(Settings(), _flat(file.settings), where=where)
+    settings = apply_overrides(Settings(), flat_settings(file.settings), where=where)
     settings = apply_overrides(settings, overrides or {}, where="settings")
     for rule in (*rules, *file.rules):
         check_rule(rule)
@@ -71,11 +71,15 @@ def load_pipeline(
     return Pipeline(stem, file.description, settings, (*rules, *file.rules), passes)
 
 
-def _flat(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_settings(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested tables as dotted keys, so that every setting has one spelling."""
     out: dict[str, Any] = {}
     for key, value in node.items():
-        out |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        out |= (
+            flat_settings(value, f"{prefix}{key}.")
+            if isinstance(value, dict)
+            else {prefix + key: value}
+        )
     return out
 
 

@@ -63,6 +63,7 @@ class Manifest(_Part):
     encodings: weight -> how it is stored (format, shape, granularity, parts, float_dtype, ...).
     ops: one dict an op of the plan (name, op, decision, lhs, rhs, acc, kernel, reason, ...).
     unused_rules: rules of the user's that matched nothing.
+    settings, rules: what the plan was made from, as the pipeline file and the user gave it.
     notes: what else was decided on the way (a skipped step, a default that was used).
     float_parameter_bytes: size of the float model's weights.
     cpu, files, parameters: known once the artifact is written.
@@ -84,6 +85,8 @@ class Manifest(_Part):
     encodings: dict[str, dict[str, Any]] = Field(default_factory=dict)
     ops: tuple[dict[str, Any], ...] = ()
     unused_rules: tuple[str, ...] = ()
+    settings: dict[str, Any] = Field(default_factory=dict)
+    rules: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
     float_parameter_bytes: int = 0
     cpu: Processor = Processor()
@@ -99,6 +102,8 @@ def describe_build(
     target: Target,
     ops: Sequence[Mapping[str, Any]],
     unused_rules: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
+    rules: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
 ) -> Manifest:
     """The manifest of `program` (the `target` level) that was made from `source` (`float`)."""
@@ -121,6 +126,8 @@ def describe_build(
         encodings=program.encodings,
         ops=tuple(dict(op) for op in ops),
         unused_rules=tuple(unused_rules),
+        settings=dict(settings or {}),
+        rules=tuple(dict(rule) for rule in rules),
         notes=tuple(notes),
         float_parameter_bytes=sum(array.nbytes for array in source.weights.values()),
     )

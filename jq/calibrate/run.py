@@ -13,7 +13,7 @@ from jq.calibrate.observer import Observer, get_observer
 from jq.calibrate.ranges import Range, Ranges, site
 from jq.errors import UserError
 from jq.formats import NUMPY
-from jq.ir import Program, at, func, ir
+from jq.ir import Program, at, ir
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
 from jq.ir.lift import lift
@@ -37,7 +37,8 @@ def instrument(program: Program, observer: Observer) -> tuple[Program, list[str]
         order.append(measured[x])
     # Only now: lifting rebuilds loops, and values that were results of a loop change identity.
     lifted = {id(stats): _lift(copy, stats, observer) for stats in measured.values()}
-    _return_also(copy, [value for stats in order for value in lifted[id(stats)]])
+    statistics = [value for stats in order for value in lifted[id(stats)]]
+    copy.return_values([*copy.returned, *statistics])
     return copy, sites
 
 
@@ -62,15 +63,6 @@ def _component(observer: Observer, index: int, a: ir.Value, b: ir.Value) -> ir.V
     """Statistic number `index` of the combination; the others do not influence it."""
     count = len(observer.neutral())
     return observer.combine(OPS, (a,) * count, (b,) * count)[index]
-
-
-def _return_also(program: Program, values: Sequence[ir.Value]) -> None:
-    block = program.body
-    old = block.operations[len(block.operations) - 1]
-    with at(old):
-        func.ReturnOp([*old.operands, *values])
-    old.operation.erase()
-    program.refresh()
 
 
 def calibrate(

@@ -18,7 +18,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 
 from jq.errors import InternalError
-from jq.ir.context import context, editing, parse_module, run_passes
+from jq.ir.context import at, context, editing, parse_module, run_passes
 from jq.ir.types import dtype_of, shape_of, tensor_type
 
 WEIGHT = "jq.weight"  # argument attribute: the weight's name
@@ -132,6 +132,19 @@ class Program:
         """Erases ops that nothing needs, and then the weights that nothing reads."""
         run_passes(self.module, "canonicalize")
         self.drop_unused_weights()
+
+    @property
+    def returned(self) -> list[ir.Value]:
+        """The values that `@main` returns."""
+        return list(self.body.operations[len(self.body.operations) - 1].operands)
+
+    def return_values(self, values: Sequence[ir.Value]) -> None:
+        """Makes `@main` return these instead; `outputs` still describes the model's own."""
+        old = self.body.operations[len(self.body.operations) - 1]
+        with at(old):
+            func.ReturnOp(list(values))
+        old.operation.erase()
+        self.refresh()
 
     def refresh(self) -> None:
         """Makes the function's type and argument attributes agree with its block."""

@@ -158,6 +158,17 @@ def test_compare_an_artifact(artifact: Path, source: Path, capsys: Captured) -> 
     assert compared["layers"] == []
 
 
+def test_compare_layers(artifact: Path, source: Path, capsys: Captured) -> None:
+    of_artifact = document(capsys, "compare", f"{source}:model", str(artifact), "--layers")
+    layers = {layer["name"]: layer for layer in of_artifact["layers"]}
+    assert set(layers) == {"first/kernel", "second/kernel"}
+    # The second contraction is the model's output, but for a constant factor.
+    (output,) = of_artifact["outputs"]
+    assert layers["second/kernel"]["sqnr_db"] == pytest.approx(output["sqnr_db"], abs=0.1)
+    compiled_now = document(capsys, "compare", f"{source}:model", "--layers")
+    assert compiled_now["layers"] == of_artifact["layers"]
+
+
 def test_compare_compiles_and_takes_samples(source: Path, tmp_path: Path, capsys: Captured) -> None:
     x = np.random.default_rng(1).standard_normal((5, 4, 32)).astype(np.float32)
     np.savez(tmp_path / "in.npz", arg0=x, arg1=np.ones((5, 1), np.float32))
