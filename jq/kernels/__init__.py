@@ -1,6 +1,7 @@
 """Kernels: hand-written loop nests that take the place of an integer chain in a program."""
 
 from jq.kernels.attention import Attention
+from jq.kernels.convolution import Convolution
 from jq.kernels.epilogue import (
     Bias,
     Clamp,
@@ -29,6 +30,7 @@ __all__ = [
     "Attention",
     "Bias",
     "Clamp",
+    "Convolution",
     "Dequantize",
     "Gelu",
     "Gemm",

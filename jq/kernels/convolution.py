@@ -1,0 +1,417 @@
+"""Convolution as a product: pixels x (taps x channels) x filters, without an im2col tensor.
+
+    for panel of filters, block of pixels in workgroups:
+      for tile of pixels:                      # any pixels: a tile may span rows and samples
+        acc[pixels][vectors] = init
+        for run of codes that lie together:    # a row of taps, or one tap if dilated or grouped
+          for k in 0 .. run/group:             # as in `Gemm`
+        epilogue, store
+
+On matrix tiles the codes of 16 pixels are first gathered into tiles (`tiled_gemm`).
+2 * pixels * filters * taps * channels / groups operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from iree.compiler import ir
+
+from jq.errors import InternalError
+from jq.kernels import dot, tiled_gemm, tiles
+from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
+from jq.kernels.epilogue import Step, check
+from jq.kernels.finish import Epilogue, operand_types
+from jq.kernels.kernel import Kernel
+from jq.kernels.tensor import TensorType
+from jq.kernels.tiled_gemm import DEPTH, TiledCut, pack_weight
+from jq.kernels.tiling import Tiling, choose
+
+Array = np.ndarray[Any, np.dtype[Any]]
+TILED_PIXELS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolution(Kernel):
+    """i8 [B, H, W * C], padded already, -> [B * Ho * Wo, F], in f32, i8 or i32.
+
+    Operands, in order:
+        codes: padded with their zero point (in the view they are stored in).
+        weights, init: what `pack` made.
+        what the epilogue's steps name: by column [F'] (`pad_columns`), by row [B], by element
+        [B * Ho * Wo, F].
+
+    Attributes:
+        height, width: of the padded input.
+        window, strides, dilations: (H, W).
+        groups: filters and channels in groups (a depthwise convolution: `Depthwise`).
+        unsigned: the codes are stored in their unsigned view.
+    """
+
+    family: ClassVar[str] = "convolution"
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    filters: int
+    window: tuple[int, ...]
+    strides: tuple[int, ...] = (1, 1)
+    dilations: tuple[int, ...] = (1, 1)
+    groups: int = 1
+    unsigned: bool = False
+    epilogue: tuple[Step, ...] = ()
+
+    row_zero: ClassVar[bool] = False
+    lead: ClassVar[tuple[int, ...]] = ()
+
+    def __post_init__(self) -> None:
+        check(self.epilogue)
+        if self.channels % self.groups or self.filters % self.groups:
+            raise InternalError(f"{self.groups} groups do not divide {self.label}")
+        if min(self.batch, self.channels, self.filters, *self.output, *self.strides) < 1:
+            raise InternalError(f"empty convolution {self.label}")
+
+    @property
+    def label(self) -> str:
+        window = "x".join(map(str, self.window))
+        return f"{self.batch}x{self.height}x{self.width}x{self.channels}_{self.filters}x{window}"
+
+    @property
+    def output(self) -> tuple[int, int]:
+        """Ho, Wo."""
+        spans = [d * (k - 1) + 1 for d, k in zip(self.dilations, self.window, strict=True)]
+        high, wide = (
+            (size - span) // stride + 1
+            for size, span, stride in zip(
+                (self.height, self.width), spans, self.strides, strict=True
+            )
+        )
+        return high, wide
+
+    @property
+    def pixels(self) -> int:
+        return self.batch * self.output[0] * self.output[1]
+
+    @property
+    def together(self) -> bool:
+        """A row of taps is one run of codes."""
+        return self.dilations[1] == 1 and self.groups == 1
+
+    @property
+    def run(self) -> int:
+        """Codes of a run."""
+        channels = self.channels // self.groups
+        return channels * self.window[1] if self.together else channels
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        """Runs along H and W of the window."""
+        return self.window[0], (1 if self.together else self.window[1])
+
+    @property
+    def run_groups(self) -> int:
+        return math.ceil(self.run / self.target.dot.group)
+
+    @property
+    def n(self) -> int:
+        """Filters of a group."""
+        return self.filters // self.groups
+
+    @property
+    def operations(self) -> int:
+        taps = self.window[0] * self.window[1]
+        return 2 * self.pixels * self.filters * taps * self.channels // self.groups
+
+    @cached_property
+    def tiling(self) -> Tiling:
+        depth = math.prod(self.runs) * self.run_groups * self.target.dot.group
+        return choose(self.target, self.pixels, depth, self.n)
+
+    @property
+    def on_tiles(self) -> bool:
+        return self.target.tiles and self.groups == 1 and self.pixels >= TILED_PIXELS
+
+    @property
+    def run_chunks(self) -> int:
+        return math.ceil(self.run / DEPTH)
+
+    @cached_property
+    def tiles(self) -> TiledCut:
+        return TiledCut(self.pixels, math.prod(self.runs) * self.run_chunks * DEPTH, self.n)
+
+    @property
+    def columns(self) -> int:
+        """F': the last group may be narrower than a vector."""
+        return self.filters + max(0, self.target.lanes - self.n)
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        cut, lanes, group = self.tiling, self.target.lanes, self.target.dot.group
+        shape = (
+            self.groups * cut.panels,
+            math.prod(self.runs) * self.run_groups,
+            cut.vectors * lanes * group,
+        )
+        weights = (
+            TensorType(self.tiles.weights_type, "i32") if self.on_tiles else TensorType(shape, "i8")
+        )
+        result = (self.pixels, self.filters)
+        steps = operand_types(self.epilogue, result, self.columns, (self.batch,))
+        return (
+            TensorType((self.batch, self.height, self.width * self.channels), "i8"),
+            weights,
+            TensorType((self.columns,), "i32"),
+            *(TensorType(shape, what) for shape, what in steps),
+        )
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        return (TensorType((self.pixels, self.filters), check(self.epilogue)),)
+
+    # Weights
+
+    def pack(
+        self, weight: Array, bias: Array | None = None, zero_point: int = 0
+    ) -> dict[str, Array]:
+        """The constant operands (`weights`, `init`) of an int8 HWIO weight [KH, KW, C / groups, F].
+
+        `bias` is i32 [F], `zero_point` that of the codes (signed).
+        """
+        if weight.shape != (*self.window, self.channels // self.groups, self.filters):
+            raise InternalError(f"{weight.shape} is not the weight of {self.label}")
+        unsigned = self.unsigned if self.on_tiles else self.target.dot.lhs_unsigned
+        shift = zero_point + (128 if unsigned else 0)
+        init = -np.int32(shift) * weight.sum((0, 1, 2), dtype=np.int32)
+        if bias is not None:
+            init = init + bias.astype(np.int32)
+        runs = weight.reshape(math.prod(self.runs), self.run, self.filters)
+        parts = self._tiles(runs) if self.on_tiles else self._panels(runs)
+        return {"weights": parts, "init": self.pad_columns(init)}
+
+    def pad_columns(self, values: Array) -> Array:
+        """[..., F] -> [..., F']."""
+        extra = self.columns - self.filters
+        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, extra)])
+
+    def _tiles(self, runs: Array) -> Array:
+        padded = np.pad(runs, ((0, 0), (0, self.run_chunks * DEPTH - self.run), (0, 0)))
+        return pack_weight(self.tiles, padded.reshape(-1, self.filters))
+
+    def _panels(self, runs: Array) -> Array:
+        """[runs, run, F] -> [groups * panels, runs * run / group, vectors * lanes * group]."""
+        lanes, group, cut = self.target.lanes, self.target.dot.group, self.tiling
+        width = cut.vectors * lanes
+        padded = np.pad(runs, ((0, 0), (0, self.run_groups * group - self.run), (0, 0)))
+        grouped = padded.reshape(-1, group, self.groups, self.n)
+        wide = np.pad(grouped, ((0, 0), (0, 0), (0, 0), (0, max(0, width - self.n))))
+        starts = [min(p * width, max(0, self.n - width)) for p in range(cut.panels)]
+        panels = np.stack([wide[..., s : s + width] for s in starts])
+        ordered = np.ascontiguousarray(panels.transpose(3, 0, 1, 4, 2))
+        return ordered.reshape(self.groups * cut.panels, -1, width * group)
+
+    # Body
+
+    def sample(self, b: Builder, row: Index) -> Index:
+        """Operands by row have one element a sample."""
+        return b.divided(row, self.output[0] * self.output[1])
+
+    def corner(self, b: Builder, pixel: Index) -> list[Index]:
+        """Where the window of an output pixel starts: sample, row, column * C."""
+        high, wide = self.output
+        row = b.modulo(b.divided(pixel, wide), high)
+        column = b.modulo(pixel, wide)
+        return [
+            b.divided(pixel, high * wide),
+            b.scaled(row, self.strides[0]),
+            b.scaled(column, self.strides[1] * self.channels),
+        ]
+
+    def tap(self, b: Builder, corner: Sequence[Index], h: Index, w: Index) -> list[Index]:
+        """Where run (h, w) of a window starts."""
+        sample, row, column = corner
+        down = b.offset(row, b.scaled(h, self.dilations[0]))
+        return [sample, down, b.offset(column, b.scaled(w, self.dilations[1] * self.channels))]
+
+    def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        inputs = list(zip(operands, self.operands, strict=True))
+        if self.on_tiles:
+            rows = tiled_gemm.pack_tiles(inputs[0], self.tiles, (), self._gather)
+            return tiled_gemm.multiply(self, [rows, *inputs[1:]])
+        cut = self.tiling
+        width = min(self.n, cut.vectors * self.target.lanes)
+
+        def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+            row = b.at_most(b.scaled(ids[0], cut.block), self.pixels - cut.block)
+            column = b.at_most(b.scaled(ids[1], width), self.n - width)
+            return [row, b.offset(b.scaled(ids[2], self.n), column)]
+
+        def body(
+            b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+        ) -> None:
+            _Panel(self, b, tensors, tiles[0], offsets(b, ids), ids).emit()
+
+        output = Output(self.results[0], (cut.block, width), offsets)
+        return dispatch(inputs, [output], [cut.blocks, cut.panels, self.groups], body)
+
+    def _gather(
+        self, b: Builder, source: ir.Value, prefix: Sequence[Index], first: Index, out: Tile
+    ) -> None:
+        """The codes of 16 pixels, run after run, each padded to whole chunks."""
+        count = min(tiles.ROWS, self.tiles.block)
+        corners = [self.corner(b, b.offset(first, r)) for r in range(count)]
+        whole, tail = divmod(self.run, DEPTH)
+        high, wide = self.runs
+
+        def chunk(run: Index, h: Index, w: Index, at: Index, valid: int | None) -> None:
+            to = b.offset(b.scaled(run, self.run_chunks), at)
+            for r, corner in enumerate(corners):
+                sample, row, column = self.tap(b, corner, h, w)
+                where = [sample, row, b.offset(column, b.scaled(at, DEPTH))]
+                codes = b.load(source, where, vec(DEPTH, "i8"), valid)
+                tiled_gemm.store_row(b, out, 0, to, r, codes)
+
+        with b.loop(0, high, writes=[out]) as rows, b.loop(0, wide, writes=[out]) as columns:
+            h, w = rows.index, columns.index
+            run = b.offset(b.scaled(h, wide), w)
+            if whole:
+                with b.loop(0, whole, writes=[out]) as chunks:
+                    chunk(run, h, w, chunks.index, None)
+            if tail:
+                chunk(run, h, w, whole, tail)
+
+    # Reference
+
+    def reference(
+        self,
+        codes: Array,
+        weight: Array,
+        bias: Array | None = None,
+        zero_point: int = 0,
+        operands: Sequence[Sequence[Array]] = (),
+    ) -> Array:
+        """The same in NumPy: signed codes [B, H, W, C], HWIO weight; [B * Ho * Wo, F]."""
+        (high, wide), per = self.output, self.channels // self.groups
+        x = codes.astype(np.int64) - zero_point
+        acc = np.zeros((self.batch, high, wide, self.filters), np.int64)
+        for h in range(self.window[0]):
+            for w in range(self.window[1]):
+                top, left = h * self.dilations[0], w * self.dilations[1]
+                view = x[
+                    :,
+                    top : top + (high - 1) * self.strides[0] + 1 : self.strides[0],
+                    left : left + (wide - 1) * self.strides[1] + 1 : self.strides[1],
+                ]
+                for g in range(self.groups):
+                    to = slice(g * self.n, (g + 1) * self.n)
+                    taps = weight[h, w, :, to].astype(np.int64)
+                    acc[..., to] += view[..., g * per : (g + 1) * per] @ taps
+        y: Array = (acc + (0 if bias is None else bias)).astype(np.int32)
+        y = y.reshape(self.pixels, self.filters)
+        for step, arrays in zip(self.epilogue, operands, strict=True):
+            y = step.reference(y, arrays)
+        return y
+
+
+class _Panel:
+    """The body of one workgroup: a block of pixels, one panel of the filters of one group."""
+
+    def __init__(
+        self,
+        conv: Convolution,
+        b: Builder,
+        tensors: Sequence[ir.Value],
+        tile: Tile,
+        start: Sequence[Index],
+        ids: Sequence[Index],
+    ) -> None:
+        self.conv, self.b, self.isa, self.tile = conv, b, conv.target, tile
+        (self.pixel, column), self.group = start, ids[2]
+        self.panel = b.offset(b.scaled(ids[2], conv.tiling.panels), ids[1])
+        self.codes, self.weights, init, *steps = tensors
+        self.vectors = range(conv.tiling.vectors)
+        self.epilogue = Epilogue(
+            b,
+            conv.epilogue,
+            steps,
+            lanes=self.isa.lanes,
+            vectors=len(self.vectors),
+            column=column,
+            n=conv.n,
+        )
+        self.init = self.epilogue.by_column(init, "i32")
+
+    def emit(self) -> None:
+        cut = self.conv.tiling
+        full, rest = divmod(cut.block, cut.rows)
+        if full:
+            with self.b.loop(0, full * cut.rows, cut.rows, writes=[self.tile]) as loop:
+                self._pixels(loop.index, cut.rows)
+        if rest:
+            self._pixels(full * cut.rows, rest)
+
+    def _pixels(self, first: Index, count: int) -> None:
+        """One register tile: `count` pixels from `first` (within the block)."""
+        b, conv = self.b, self.conv
+        pixels = [b.offset(self.pixel, b.offset(first, i)) for i in range(count)]
+        corners = [conv.corner(b, p) for p in pixels]
+        high, wide = conv.runs
+        acc = [init for _ in pixels for init in self.init]
+        with b.loop(0, high, carry=acc) as rows:
+            with b.loop(0, wide, carry=rows.carried) as columns:
+                columns.carried = self._run(columns.carried, corners, rows.index, columns.index)
+            rows.carried = columns.carried
+        for i, pixel in enumerate(pixels):
+            ready = self.epilogue.row([conv.sample(b, pixel)])
+            for j in self.vectors:
+                value = rows.carried[i * len(self.vectors) + j]
+                value = self.epilogue.apply(value, [pixel], j, ready)
+                b.store(value, self.tile, [b.offset(first, i), j * self.isa.lanes], conv.n)
+
+    def _run(
+        self, acc: Sequence[ir.Value], corners: Sequence[Sequence[Index]], h: Index, w: Index
+    ) -> list[ir.Value]:
+        b, conv = self.b, self.conv
+        channel = b.scaled(self.group, conv.channels // conv.groups)
+        starts = []
+        for corner in corners:
+            sample, row, column = conv.tap(b, corner, h, w)
+            starts.append([sample, row, b.offset(column, channel)])
+        run = b.offset(b.scaled(h, conv.runs[1]), w)
+        base = b.scaled(run, conv.run_groups)
+        whole, tail = divmod(conv.run, self.isa.dot.group)
+        out = list(acc)
+        if whole:
+            with b.loop(0, whole, carry=out) as loop:
+                loop.carried = self._step(loop.carried, starts, base, loop.index, None)
+            out = loop.carried
+        return self._step(out, starts, base, whole, tail) if tail else out
+
+    def _step(
+        self,
+        acc: Sequence[ir.Value],
+        starts: Sequence[Sequence[Index]],
+        base: Index,
+        k: Index,
+        valid: int | None,
+    ) -> list[ir.Value]:
+        """All products of one group of codes."""
+        b, isa = self.b, self.isa
+        size = isa.lanes * isa.dot.group
+        at = [self.panel, b.offset(base, k)]
+        weights = [dot.weights(b, isa, self.weights, [*at, j * size]) for j in self.vectors]
+        flip = self.conv.unsigned != isa.dot.lhs_unsigned
+        step = b.scaled(k, isa.dot.group)
+        out = list(acc)
+        for i, (sample, row, column) in enumerate(starts):
+            where = [sample, row, b.offset(column, step)]
+            codes = dot.codes(b, isa, self.codes, where, flip, valid)
+            for j, weight in enumerate(weights):
+                to = i * len(weights) + j
+                out[to] = dot.dot(b, isa, out[to], codes, weight)
+        return out

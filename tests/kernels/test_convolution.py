@@ -1,0 +1,88 @@
+"""Convolutions against NumPy integers, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from jq.kernels import Convolution, Dequantize
+from tests.kernels.harness import Runner
+from tests.kernels.strategies import HERE, codes, epilogues
+
+FLIP = np.int8(-128)
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> Convolution:
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
+    window = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    dilations = draw(st.tuples(st.integers(1, 2), st.sampled_from([1, 1, 2])))
+    spans = [d * (k - 1) + 1 for d, k in zip(dilations, window, strict=True)]
+    return Convolution(
+        isa=draw(st.sampled_from(HERE)),
+        batch=draw(st.integers(1, 2)),
+        height=spans[0] + draw(st.integers(0, 6)),
+        width=spans[1] + draw(st.integers(0, 9)),
+        channels=groups * draw(st.sampled_from([1, 2, 3, 4, 5, 16, 33, 64])),
+        filters=groups * draw(st.sampled_from([1, 3, 8, 16, 17, 40])),
+        window=window,
+        strides=draw(st.tuples(st.integers(1, 2), st.integers(1, 3))),
+        dilations=dilations,
+        groups=groups,
+        unsigned=draw(st.booleans()),
+        epilogue=draw(epilogues()),
+    )
+
+
+def run_and_compare(runner: Runner, index: int, kernel: Convolution, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = (kernel.batch, kernel.height, kernel.width, kernel.channels)
+    x = codes(rng, shape)
+    weight = codes(rng, (*kernel.window, kernel.channels // kernel.groups, kernel.filters))
+    bias = rng.integers(-(2**20), 2**20, kernel.filters, dtype=np.int32)
+    zero = int(rng.integers(-128, 128))
+    parts = kernel.pack(weight, bias, zero)
+    shapes = {
+        "column": (1, kernel.filters),
+        "row": (kernel.batch, 1),
+        "element": (kernel.pixels, kernel.filters),
+        "scalar": (1, 1),
+    }
+    stored = x ^ FLIP if kernel.unsigned else x
+    operands = [stored, parts["weights"], parts["init"]]
+    steps = []
+    for step in kernel.epilogue:
+        steps.append([])
+        for how, kind in step.operands:
+            array = rng.standard_normal(shapes[how]).astype(np.float32)
+            if kind == "i8":
+                array = codes(rng, shapes[how])
+            elif how == "scalar":
+                array = np.full((1, 1), 0.25, np.float32)
+            elif isinstance(step, Dequantize):
+                exact = np.exp2(rng.integers(-14, -10, shapes[how]))
+                array = (exact if how == "column" else 1 + rng.random(shapes[how])).astype(
+                    np.float32
+                )
+            operands.append(kernel.pad_columns(array) if how == "column" else array)
+            if how == "row":
+                array = np.repeat(array, kernel.pixels // kernel.batch, 0)
+            steps[-1].append(array)
+    shaped = [o.reshape(t.shape) for o, t in zip(operands, kernel.operands, strict=True)]
+    (y,) = runner.run(index, *shaped)
+    want = kernel.reference(x, weight, bias, zero, steps)
+    np.testing.assert_array_equal(y, want, err_msg=kernel.to_json())
+
+
+@given(st.lists(convolutions(), min_size=12, max_size=12), st.integers(0, 2**32))
+@settings(
+    max_examples=2,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_shape_is_exact(drawn: list[Convolution], seed: int) -> None:
+    runner = Runner(drawn)
+    for i, kernel in enumerate(drawn):
+        run_and_compare(runner, i, kernel, seed + i)
