@@ -12,6 +12,7 @@ from jq.audit.report import AuditedContraction, FloatUse, StoredWeight
 from jq.backend.dump import Contraction, Dump
 from jq.backend.stored import StoredConstant, bit_width
 
+FOLDED = "folded"  # a weight that went into another constant
 UNSEEN = "?"  # the type of a contraction that the dump does not show
 _MLIR = {
     "bool": "i1",
@@ -184,8 +185,8 @@ def _signature(dtype: str, shape: Sequence[int]) -> tuple[str, int]:
 
 def _plain(name: str, spec: Mapping[str, Any], found: Sequence[StoredConstant]) -> StoredWeight:
     kind, shape = mlir_name(spec["dtype"]), tuple(spec["shape"])
-    total = sum(c.bytes for c in found)
-    return StoredWeight(name, shape, kind, "none", total, math.prod(shape) * bit_width(kind) // 8)
+    total, floats = sum(c.bytes for c in found), math.prod(shape) * bit_width(kind) // 8
+    return StoredWeight(name, shape, kind if total else FOLDED, "none", total, floats)
 
 
 def mlir_name(dtype: str) -> str:

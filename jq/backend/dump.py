@@ -15,7 +15,8 @@ from typing import Any
 
 from iree.compiler import ir
 
-from jq.backend.products import Product, contraction_of, float_math, kernel_products
+from jq.backend.instructions import kernel_products
+from jq.backend.products import Product, contraction_of, float_math
 from jq.backend.stored import (
     CONSTANT_OPS,
     StoredConstant,

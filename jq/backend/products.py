@@ -6,7 +6,6 @@ data, so that an i8 operand counts as `i8` however the compiler chose to feed it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -23,9 +22,9 @@ class Product:
     acc: str
 
 
-_WIDEN = {"arith.extsi", "arith.extui", "arith.extf"}
-_ADD = {"arith.addi", "arith.addf"}
-_MUL = {"arith.muli", "arith.mulf"}
+WIDEN = {"arith.extsi", "arith.extui", "arith.extf"}
+ADD = {"arith.addi", "arith.addf"}
+MUL = {"arith.muli", "arith.mulf"}
 
 # Ops whose result holds the values of operand 0, moved.
 _MOVE = {
@@ -42,23 +41,6 @@ _MOVE = {
     "tensor.expand_shape",
     "tensor.extract_slice",
     "tensor.pad",
-    "vector.broadcast",
-    "vector.shape_cast",
-    "vector.transpose",
-}
-
-# Dot-product instructions that our kernels call: (lhs, rhs, acc).
-_INTRINSICS = {
-    "vpdpbusd": Product("i8", "i8", "i32"),
-    "vpdpwssd": Product("i16", "i16", "i32"),
-    "neon.usdot": Product("i8", "i8", "i32"),
-    "neon.sdot": Product("i8", "i8", "i32"),
-    "neon.udot": Product("i8", "i8", "i32"),
-    "neon.smmla": Product("i8", "i8", "i32"),
-    "neon.usmmla": Product("i8", "i8", "i32"),
-    "avx512bf16.dpbf16ps": Product("bf16", "bf16", "f32"),
-    "pmadd.ub.sw": Product("i8", "i8", "i16"),
-    "pmaddubs.w": Product("i8", "i8", "i16"),
 }
 
 
@@ -86,32 +68,32 @@ def contraction_of(op: Any) -> tuple[Product, int] | None:
 
 def _accumulated(value: Any, body: Any) -> tuple[Any, Any] | None:
     """The two different factors when `value` is `accumulator + a * b`, else None."""
-    if not _is_op(value, _ADD):
+    if not is_op(value, ADD):
         return None
     last = len(body.arguments) - 1
     for this, other in (0, 1), (1, 0):
         acc, term = value.owner.operands[this], value.owner.operands[other]
-        while _is_op(term, _WIDEN):  # a product widened after the multiplication
+        while is_op(term, WIDEN):  # a product widened after the multiplication
             term = term.owner.operands[0]
-        if _argument(acc) == last and _is_op(term, _MUL):
+        if _argument(acc) == last and is_op(term, MUL):
             a, b = term.owner.operands
             return None if a == b else (a, b)
     return None
 
 
-def _is_op(value: Any, names: set[str]) -> bool:
+def is_op(value: Any, names: set[str]) -> bool:
     return not isinstance(value.owner, ir.Block) and value.owner.name in names
 
 
 def _argument(value: Any) -> int | None:
     """Number of the block argument that `value` widens, or None."""
-    while _is_op(value, _WIDEN):
+    while is_op(value, WIDEN):
         value = value.owner.operands[0]
     return ir.BlockArgument(value).arg_number if isinstance(value.owner, ir.Block) else None
 
 
 def _scalar_type(value: Any, operands: list[Any]) -> str:
-    while _is_op(value, _WIDEN):
+    while is_op(value, WIDEN):
         value = value.owner.operands[0]
     if isinstance(value.owner, ir.Block):
         return source_type(operands[ir.BlockArgument(value).arg_number], str(value.type))
@@ -167,29 +149,3 @@ def float_math(op: Any) -> tuple[str, ...]:
 
 
 _FLOAT = {"addf", "subf", "mulf", "divf", "negf", "maximumf", "minimumf", "maxnumf", "minnumf"}
-
-
-def kernel_products(body: Iterable[Any]) -> tuple[Product, ...]:
-    """Products in the body of a ready-made kernel: instructions, multiply-adds on vectors."""
-    found: dict[Product, None] = {}
-    for op in body:
-        if op.name == "llvm.call_intrinsic":
-            name = op.attributes["intrin"].value
-            found |= {p: None for key, p in _INTRINSICS.items() if key in name}
-        elif op.name == "vector.contract":
-            found[Product(*(source_type(v) for v in list(op.operands)[:3]))] = None
-        elif op.name in _ADD:
-            for term in op.operands:
-                if _is_op(term, _MUL):
-                    a, b = (_vector_source(v) for v in term.owner.operands)
-                    found[Product(a, b, element_type(op.results[0]))] = None
-        elif linalg := contraction_of(op):
-            found[linalg[0]] = None
-    return tuple(p for p in found if "index" not in (p.lhs, p.rhs))
-
-
-def _vector_source(value: Any) -> str:
-    """Like `source_type`, through widening of vectors."""
-    while _is_op(value, _WIDEN | _MOVE):
-        value = value.owner.operands[0]
-    return element_type(value)
