@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from jq.ir import Program, at, ir, shape_of
+from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.kernels import Normalize, RowQuantization
 from jq.passes._functions import Normalization, find_normalization
@@ -82,7 +83,7 @@ def _lower(program: Program, n: Normalization, isa: str) -> None:
             if vector is not None:
                 operands.append(program.add_weight(f"{name}:{part}", np.ascontiguousarray(vector)))
         if marker and scheme and not scheme.dynamic:
-            operands.append(marker.parts["scale"])
+            operands.append(OPS.constant(np.asarray(_scale(program, marker))))
         results = call_kernel(program, kernel, operands, f"{name}/normalize")
         kept = [OPS.reshape(results.pop(0), shape_of(result))] if keep else []
         codes = [
@@ -104,18 +105,11 @@ def _quantizer(program: Program, value: ir.Value) -> tuple[Marker | None, RowQua
     for use in value.uses:
         marker = match(use.owner, QUANTIZE, QUANTIZE_DYNAMIC)
         scheme = row_scheme(program, marker) if marker else None
-        if marker and scheme and _known_before(marker, value):
+        if marker and scheme and (scheme.dynamic or _scale(program, marker) is not None):
             return marker, scheme
     return None, None
 
 
-def _known_before(marker: Marker, value: ir.Value) -> bool:
-    """Static parameters must exist where the normalization ends."""
-    parts = marker.parts.values() if marker.kind == QUANTIZE else ()
-    return (
-        all(
-            isinstance(p.owner, ir.Block) or p.owner.operation.name == "stablehlo.constant"
-            for p in parts
-        )
-        or not parts
-    )
+def _scale(program: Program, marker: Marker) -> np.ndarray | None:
+    """A static scale as a number: it may stand further down than the normalization ends."""
+    return evaluate(program, marker.parts["scale"])
