@@ -2,6 +2,7 @@
 
 from jq.kernels.attention import Attention
 from jq.kernels.convolution import Convolution
+from jq.kernels.depthwise import Depthwise
 from jq.kernels.epilogue import (
     Bias,
     Clamp,
@@ -31,6 +32,7 @@ __all__ = [
     "Bias",
     "Clamp",
     "Convolution",
+    "Depthwise",
     "Dequantize",
     "Gelu",
     "Gemm",

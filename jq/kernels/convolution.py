@@ -135,7 +135,11 @@ class Convolution(Kernel):
 
     @property
     def on_tiles(self) -> bool:
-        return self.target.tiles and self.groups == 1 and self.pixels >= TILED_PIXELS
+        """Where gathering into whole chunks of 64 codes does not add too many."""
+        depth = math.prod(self.runs) * self.run
+        padded = math.prod(self.runs) * self.run_chunks * DEPTH
+        pays = self.pixels >= TILED_PIXELS and depth >= DEPTH and 3 * depth >= 2 * padded
+        return self.target.tiles and self.groups == 1 and pays
 
     @property
     def run_chunks(self) -> int:

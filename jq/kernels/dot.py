@@ -68,3 +68,16 @@ def splat(b: Builder, isa: Isa, value: int) -> ir.Value:
     byte = isa.dot.element == "i8"
     wrapped = (value + 128) % 256 - 128 if byte else value
     return b.constant(vec(isa.dot.group * isa.lanes, isa.dot.element), wrapped)
+
+
+def interleave(b: Builder, isa: Isa, rows: Sequence[ir.Value], flip: bool) -> ir.Value:
+    """`group` vectors of i8 codes as one left operand: lane c holds lane c of every row."""
+    n, count = isa.lanes, len(rows)
+    joined = list(rows)
+    while len(joined) > 1:
+        joined = [b.concat(x, y) for x, y in zip(joined[::2], joined[1::2], strict=True)]
+    order = [row * n + lane for lane in range(n) for row in range(count)]
+    codes = joined[0] if count == 1 else b.shuffle(joined[0], joined[0], order)
+    if flip:
+        codes = b.xor(codes, b.constant(codes.type, -128))
+    return codes if isa.dot.element == "i8" else b.extend(codes, isa.dot.element)

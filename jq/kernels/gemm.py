@@ -34,7 +34,7 @@ from jq.kernels.tiled_gemm import TiledCut, pack_weight
 from jq.kernels.tiling import Tiling, choose
 
 Array = np.ndarray[Any, np.dtype[Any]]
-TILED_ROWS = 5
+TILED_ROWS, TILED_DEPTH = 5, 48
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +82,10 @@ class Gemm(Kernel):
 
     @property
     def on_tiles(self) -> bool:
-        """Matrix tiles pay from a few rows on: below, reading the weights is all there is."""
-        return self.target.tiles and self.m >= TILED_ROWS
+        """Matrix tiles pay from a few rows on (below, reading the weights is all there is), and
+        where K fills them.
+        """
+        return self.target.tiles and self.m >= TILED_ROWS and self.k >= TILED_DEPTH
 
     @cached_property
     def tiles(self) -> TiledCut:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from jq.kernels import Convolution, Dequantize
+from jq.kernels import Convolution, Depthwise, Dequantize
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, codes, epilogues
 
@@ -35,18 +35,42 @@ def convolutions(draw: st.DrawFn) -> Convolution:
     )
 
 
-def run_and_compare(runner: Runner, index: int, kernel: Convolution, seed: int) -> None:
+@st.composite
+def depthwises(draw: st.DrawFn) -> Depthwise:
+    window = draw(st.tuples(st.integers(1, 5), st.integers(1, 4)))
+    dilations = draw(st.tuples(st.sampled_from([1, 1, 2]), st.sampled_from([1, 1, 2])))
+    spans = [d * (k - 1) + 1 for d, k in zip(dilations, window, strict=True)]
+    return Depthwise(
+        isa=draw(st.sampled_from(HERE)),
+        batch=draw(st.integers(1, 2)),
+        height=spans[0] + draw(st.integers(0, 8)),
+        width=spans[1] + draw(st.integers(0, 20)),
+        channels=draw(st.sampled_from([1, 3, 4, 8, 16, 17, 32, 50, 96])),
+        window=window,
+        strides=draw(st.tuples(st.integers(1, 2), st.integers(1, 2))),
+        dilations=dilations,
+        unsigned=draw(st.booleans()),
+        epilogue=draw(epilogues()),
+    )
+
+
+def run_and_compare(runner: Runner, index: int, kernel: Convolution | Depthwise, seed: int) -> None:
     rng = np.random.default_rng(seed)
     shape = (kernel.batch, kernel.height, kernel.width, kernel.channels)
     x = codes(rng, shape)
-    weight = codes(rng, (*kernel.window, kernel.channels // kernel.groups, kernel.filters))
-    bias = rng.integers(-(2**20), 2**20, kernel.filters, dtype=np.int32)
+    if isinstance(kernel, Convolution):
+        n = kernel.filters
+        weight = codes(rng, (*kernel.window, kernel.channels // kernel.groups, n))
+    else:
+        n = kernel.channels
+        weight = codes(rng, (*kernel.window, n))
+    bias = rng.integers(-(2**20), 2**20, n, dtype=np.int32)
     zero = int(rng.integers(-128, 128))
     parts = kernel.pack(weight, bias, zero)
     shapes = {
-        "column": (1, kernel.filters),
+        "column": (1, n),
         "row": (kernel.batch, 1),
-        "element": (kernel.pixels, kernel.filters),
+        "element": (kernel.pixels, n),
         "scalar": (1, 1),
     }
     stored = x ^ FLIP if kernel.unsigned else x
@@ -75,14 +99,17 @@ def run_and_compare(runner: Runner, index: int, kernel: Convolution, seed: int) 
     np.testing.assert_array_equal(y, want, err_msg=kernel.to_json())
 
 
-@given(st.lists(convolutions(), min_size=12, max_size=12), st.integers(0, 2**32))
+@given(
+    st.lists(st.one_of(convolutions(), depthwises()), min_size=14, max_size=14),
+    st.integers(0, 2**32),
+)
 @settings(
     max_examples=2,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_every_shape_is_exact(drawn: list[Convolution], seed: int) -> None:
+def test_every_shape_is_exact(drawn: list[Convolution | Depthwise], seed: int) -> None:
     runner = Runner(drawn)
     for i, kernel in enumerate(drawn):
         run_and_compare(runner, i, kernel, seed + i)

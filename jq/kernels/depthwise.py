@@ -1,0 +1,321 @@
+"""Depthwise convolution: every channel by itself, a vector of channels at a time.
+
+    for block of output rows, sample in workgroups:
+      for row (or two, where both fit a group of taps):
+        for vector of channels:
+          for tile of pixels along the row:
+            acc[rows][pixels] = init
+            for input column that the tile sees:
+              `group` input rows interleaved: one load of each, one shuffle
+              acc += interleaved * taps, for every pixel and tap that meet there
+            epilogue, store
+
+2 * pixels * channels * taps operations; a load of an input column serves all taps along W.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from iree.compiler import ir
+
+from jq.errors import InternalError
+from jq.kernels import dot
+from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
+from jq.kernels.epilogue import Step, check
+from jq.kernels.finish import Epilogue, operand_types
+from jq.kernels.kernel import Kernel
+from jq.kernels.tensor import TensorType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+WORKGROUPS = 16
+MIN_OUTPUTS = 1 << 14
+MAX_PIXELS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Depthwise(Kernel):
+    """i8 [B, H, W, C], padded already, -> [B * Ho * Wo, C], in f32, i8 or i32.
+
+    Operands: codes; weights and init (`pack`); what the epilogue names: by column [C']
+    (`pad_columns`), by row [B], by element [B * Ho * Wo, C].
+    """
+
+    family: ClassVar[str] = "depthwise"
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    window: tuple[int, ...]
+    strides: tuple[int, ...] = (1, 1)
+    dilations: tuple[int, ...] = (1, 1)
+    unsigned: bool = False
+    epilogue: tuple[Step, ...] = ()
+
+    def __post_init__(self) -> None:
+        check(self.epilogue)
+        if min(self.batch, self.channels, *self.output, *self.strides) < 1:
+            raise InternalError(f"empty convolution {self.label}")
+
+    @property
+    def label(self) -> str:
+        window = "x".join(map(str, self.window))
+        return f"{self.batch}x{self.height}x{self.width}x{self.channels}_{window}"
+
+    @property
+    def output(self) -> tuple[int, int]:
+        """Ho, Wo."""
+        spans = [d * (k - 1) + 1 for d, k in zip(self.dilations, self.window, strict=True)]
+        sizes = zip((self.height, self.width), spans, self.strides, strict=True)
+        high, wide = ((size - span) // stride + 1 for size, span, stride in sizes)
+        return high, wide
+
+    @property
+    def pixels(self) -> int:
+        return self.batch * self.output[0] * self.output[1]
+
+    @property
+    def operations(self) -> int:
+        return 2 * self.pixels * self.channels * self.window[0] * self.window[1]
+
+    @property
+    def together(self) -> int:
+        """Output rows that one group of input rows serves: 2 where the taps of both fit it."""
+        fits = self.window[0] + 1 <= self.target.dot.group
+        dense = self.strides[0] == 1 and self.dilations[0] == 1
+        return 2 if fits and dense and self.output[0] > 1 else 1
+
+    @property
+    def tap_groups(self) -> int:
+        """Groups of input rows."""
+        return math.ceil((self.window[0] + self.together - 1) / self.target.dot.group)
+
+    @property
+    def tile(self) -> int:
+        """Pixels of a register tile."""
+        free = self.target.registers - 4 - min(self.together * self.window[1], 8)
+        return max(1, min(MAX_PIXELS, free // self.together, self.output[1]))
+
+    @property
+    def block(self) -> int:
+        """Output rows of a workgroup."""
+        high, wide = self.output
+        blocks = min(
+            math.ceil(WORKGROUPS / self.batch),
+            max(1, high * wide * self.channels // MIN_OUTPUTS),
+            math.ceil(high / self.together),
+        )
+        per = math.ceil(high / blocks)
+        return min(high, math.ceil(per / self.together) * self.together)
+
+    @property
+    def columns(self) -> int:
+        return max(self.channels, self.target.lanes)
+
+    @property
+    def vectors(self) -> int:
+        return math.ceil(self.channels / self.target.lanes)
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        size = self.target.lanes * self.target.dot.group
+        taps = self.together * self.tap_groups * self.window[1]
+        steps = operand_types(
+            self.epilogue, (self.pixels, self.channels), self.columns, (self.batch,)
+        )
+        return (
+            TensorType((self.batch, self.height, self.width, self.channels), "i8"),
+            TensorType((self.vectors, taps, size), "i8"),
+            TensorType((self.columns,), "i32"),
+            *(TensorType(shape, what) for shape, what in steps),
+        )
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        return (TensorType((self.pixels, self.channels), check(self.epilogue)),)
+
+    # Weights
+
+    def pack(
+        self, weight: Array, bias: Array | None = None, zero_point: int = 0
+    ) -> dict[str, Array]:
+        """The constant operands (`weights`, `init`) of an int8 weight [KH, KW, C].
+
+        `bias` is i32 [C], `zero_point` that of the codes (signed).
+        """
+        if weight.shape != (*self.window, self.channels):
+            raise InternalError(f"{weight.shape} is not the weight of {self.label}")
+        shift = zero_point + (128 if self.target.dot.lhs_unsigned else 0)
+        init = -np.int32(shift) * weight.sum((0, 1), dtype=np.int32)
+        if bias is not None:
+            init = init + bias.astype(np.int32)
+        return {"weights": self._vectors(weight), "init": self.pad_columns(init)}
+
+    def pad_columns(self, values: Array) -> Array:
+        """[..., C] -> [..., C']: zeros up to one vector."""
+        extra = self.columns - self.channels
+        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, extra)])
+
+    def _vectors(self, weight: Array) -> Array:
+        """[KH, KW, C] -> [vectors, together * tap groups * KW, lanes * group].
+
+        Row r of `together` has its taps r places later.
+        """
+        lanes, group = self.target.lanes, self.target.dot.group
+        length, wide = self.tap_groups * group, self.window[1]
+        shifted = np.zeros((self.together, length, wide, self.columns), np.int8)
+        for r in range(self.together):
+            shifted[r, r : r + self.window[0], :, : self.channels] = weight
+        starts = [min(v * lanes, self.columns - lanes) for v in range(self.vectors)]
+        cut = np.stack([shifted[..., s : s + lanes] for s in starts])
+        cut = cut.reshape(self.vectors, self.together, self.tap_groups, group, wide, lanes)
+        ordered = np.ascontiguousarray(cut.transpose(0, 1, 2, 4, 5, 3))
+        return ordered.reshape(self.vectors, -1, lanes * group)
+
+    # Body
+
+    def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        high, wide = self.output
+
+        def row(b: Builder, ids: Sequence[Index]) -> Index:
+            return b.at_most(b.scaled(ids[0], self.block), high - self.block)
+
+        def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+            first = b.offset(b.scaled(ids[1], high), row(b, ids))
+            return [b.scaled(first, wide), 0]
+
+        def body(
+            b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+        ) -> None:
+            _Rows(self, b, tensors, tiles[0], row(b, ids), ids[1]).emit()
+
+        output = Output(self.results[0], (self.block * wide, self.channels), offsets)
+        inputs = list(zip(operands, self.operands, strict=True))
+        return dispatch(inputs, [output], [math.ceil(high / self.block), self.batch], body)
+
+    # Reference
+
+    def reference(
+        self,
+        codes: Array,
+        weight: Array,
+        bias: Array | None = None,
+        zero_point: int = 0,
+        operands: Sequence[Sequence[Array]] = (),
+    ) -> Array:
+        """The same in NumPy: signed codes [B, H, W, C], weight [KH, KW, C]; [B * Ho * Wo, C]."""
+        high, wide = self.output
+        x = codes.astype(np.int64) - zero_point
+        acc = np.zeros((self.batch, high, wide, self.channels), np.int64)
+        for h in range(self.window[0]):
+            for w in range(self.window[1]):
+                top, left = h * self.dilations[0], w * self.dilations[1]
+                rows = slice(top, top + (high - 1) * self.strides[0] + 1, self.strides[0])
+                columns = slice(left, left + (wide - 1) * self.strides[1] + 1, self.strides[1])
+                acc += x[:, rows, columns] * weight[h, w].astype(np.int64)
+        y: Array = (acc + (0 if bias is None else bias)).astype(np.int32)
+        y = y.reshape(self.pixels, self.channels)
+        for step, arrays in zip(self.epilogue, operands, strict=True):
+            y = step.reference(y, arrays)
+        return y
+
+
+class _Rows:
+    """The body of one workgroup: a block of output rows of one sample."""
+
+    def __init__(
+        self,
+        kernel: Depthwise,
+        b: Builder,
+        tensors: Sequence[ir.Value],
+        tile: Tile,
+        row: Index,
+        sample: Index,
+    ) -> None:
+        self.kernel, self.b, self.isa, self.tile = kernel, b, kernel.target, tile
+        self.row, self.sample = row, sample
+        self.codes, self.weights, self.init, *self.steps = tensors
+
+    def emit(self) -> None:
+        b, kernel = self.b, self.kernel
+        with b.loop(0, kernel.block, kernel.together, writes=[self.tile]) as rows:
+            local = b.at_most(rows.index, kernel.block - kernel.together)
+            with b.loop(0, kernel.vectors, writes=[self.tile]) as vectors:
+                self._channels(local, vectors.index)
+
+    def _channels(self, local: Index, vector: Index) -> None:
+        """All pixels of `together` output rows for one vector of channels."""
+        b, kernel, lanes = self.b, self.kernel, self.isa.lanes
+        channel = b.at_most(b.scaled(vector, lanes), max(0, kernel.channels - lanes))
+        epilogue = Epilogue(
+            b,
+            kernel.epilogue,
+            self.steps,
+            lanes=lanes,
+            vectors=1,
+            column=channel,
+            n=kernel.channels,
+        )
+        (init,) = epilogue.by_column(self.init, "i32")
+        ready = epilogue.row([self.sample])
+        count = kernel.together * kernel.tap_groups * kernel.window[1]
+        taps = [dot.weights(b, self.isa, self.weights, [vector, i, 0]) for i in range(count)]
+        wide, tile = kernel.output[1], kernel.tile
+        with b.loop(0, wide, tile, writes=[self.tile]) as loop:
+            column = b.at_most(loop.index, wide - tile)
+            acc = self._pixels(local, column, channel, init, taps)
+            for r in range(kernel.together):
+                for i in range(tile):
+                    at = b.offset(b.scaled(b.offset(local, r), wide), b.offset(column, i))
+                    high = b.offset(b.scaled(self.sample, kernel.output[0]), self.row)
+                    pixel = b.offset(b.scaled(high, wide), at)
+                    value = epilogue.apply(acc[r * tile + i], [pixel], 0, ready)
+                    b.store(value, self.tile, [at, channel], kernel.channels)
+
+    def _pixels(
+        self,
+        local: Index,
+        column: Index,
+        channel: Index,
+        init: ir.Value,
+        taps: Sequence[ir.Value],
+    ) -> list[ir.Value]:
+        """Accumulators of `together` rows by a tile of pixels from `column`."""
+        b, kernel, isa = self.b, self.kernel, self.isa
+        acc = [init] * (kernel.together * kernel.tile)
+        stride, dilation, wide = kernel.strides[1], kernel.dilations[1], kernel.window[1]
+        top = b.scaled(b.offset(self.row, local), kernel.strides[0])
+        left = b.scaled(column, stride)
+        meetings: dict[int, list[tuple[int, int]]] = {}
+        for i in range(kernel.tile):
+            for w in range(wide):
+                meetings.setdefault(i * stride + w * dilation, []).append((i, w))
+        for x, meets in sorted(meetings.items()):
+            for group in range(kernel.tap_groups):
+                codes = self._interleaved(top, b.offset(left, x), channel, group)
+                for i, w in meets:
+                    for r in range(kernel.together):
+                        at = r * kernel.tile + i
+                        tap = taps[(r * kernel.tap_groups + group) * wide + w]
+                        acc[at] = dot.dot(b, isa, acc[at], codes, tap)
+        return acc
+
+    def _interleaved(self, top: Index, column: Index, channel: Index, group: int) -> ir.Value:
+        """Lane c: the codes of channel c in the input rows of one group of taps.
+
+        Taps past the window have weight 0, whatever row stands in for them.
+        """
+        b, kernel, isa = self.b, self.kernel, self.isa
+        last = kernel.window[0] + kernel.together - 2
+        rows = []
+        for j in range(isa.dot.group):
+            tap = min(group * isa.dot.group + j, last)
+            where = [self.sample, b.offset(top, tap * kernel.dilations[0]), column, channel]
+            row = b.load(self.codes, where, vec(isa.lanes, "i8"), kernel.channels)
+            rows.append(row)
+        return dot.interleave(b, isa, rows, kernel.unsigned != isa.dot.lhs_unsigned)
