@@ -1,0 +1,70 @@
+"""The audit of compiled models, and of a manifest that lies about one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jq import api
+from jq.compiled import CompiledModel
+from jq.model import Model
+
+SIZE = 128  # whole tiles: kernels pad the rest
+RNG = np.random.default_rng(0)
+
+
+def forward(params: Any, x: Any) -> Any:
+    for layer in params.values():
+        x = jnp.tanh(x @ layer["kernel"] + layer["bias"])
+    return x
+
+
+@pytest.fixture(scope="module")
+def source() -> api.Source:
+    params = {
+        f"layer{i}": {
+            "kernel": RNG.standard_normal((SIZE, SIZE), np.float32) / 10,
+            "bias": RNG.standard_normal(SIZE, np.float32),
+        }
+        for i in range(2)
+    }
+    example = (RNG.standard_normal((8, SIZE), np.float32),)
+    return api.trace(Model(forward, params, example, calibration=[example]))
+
+
+@pytest.fixture(scope="module")
+def dynamic(source: api.Source) -> CompiledModel:
+    return api.compile(source, "int8-dynamic")
+
+
+KERNELS = ("layer0/kernel", "layer1/kernel")
+
+
+@pytest.mark.parametrize("target", ["llvm-cpu"])
+@pytest.mark.parametrize("pipeline", ["float", "int8-weight-only", "int8-dynamic", "int8-static"])
+def test_what_is_claimed_is_there(source: api.Source, pipeline: str, target: str) -> None:
+    audit = api.compile(source, pipeline, target).audit()
+    assert audit.verified, audit.warnings
+    weights = {w.name: w for w in audit.weights}
+    for name in KERNELS:
+        stored = SIZE * SIZE * (4 if pipeline == "float" else 1)
+        assert stored <= weights[name].stored_bytes <= stored + 12 * SIZE  # scale, sums, bias
+    integer = pipeline in ("int8-dynamic", "int8-static")
+    expected = ("i8", "i8", "i32") if integer else ("f32", "f32", "f32")
+    assert [(c.name, c.lhs, c.rhs, c.acc) for c in audit.contractions] == [
+        (name, *expected) for name in KERNELS
+    ]
+    assert audit.float_parameter_bytes == 2 * 4 * (SIZE * SIZE + SIZE)
+
+
+def test_a_manifest_that_lies_is_found_out(source: api.Source, dynamic: CompiledModel) -> None:
+    kept_float = api.compile(source, "float")
+    lie = replace(dynamic, vmfb=kept_float.vmfb, dump=kept_float.dump)
+    audit = lie.audit()
+    assert not audit.verified
+    assert {w.format for w in audit.weights} == {"f32"}
+    assert {c.acc for c in audit.contractions} <= {"f32", "?"}
