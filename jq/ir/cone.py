@@ -68,6 +68,24 @@ def cuts(program: Program, source: ir.Value) -> Iterator[Cut]:
             yield Cut(source, live[0], tuple(ops), dict(constants))
 
 
+def compute(program: Program, value: ir.Value) -> Array | None:
+    """The array that weights and constants alone make of `value`; None when an input takes part."""
+    found = evaluate(program, value)
+    if found is not None or isinstance(value.owner, ir.Block):
+        return found
+    op: Any = value.owner
+    if kind_of(op) not in _RULES or len(op.operation.results) != 1:
+        return None
+    arrays = []
+    for operand in op.operation.operands:
+        array = compute(program, operand)
+        if array is None:
+            return None
+        arrays.append(array)
+    with np.errstate(all="ignore"):
+        return _RULES[kind_of(op)](arrays, op.operation)
+
+
 def _after(source: ir.Value) -> Iterator[Any]:
     """Ops behind the value in its block."""
     owner = source.owner

@@ -90,6 +90,10 @@ class Contraction(OpRule):
     def lower(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
         """The result computed on codes, at the current insertion point; None to leave it."""
 
+    def result_axes(self, op: Any, index: int) -> dict[int, int]:
+        """Axes of an operand that the result has too -> the result's axes."""
+        return {}
+
     def decline(self, op: Any) -> str | None:
         """Why this instance of the op cannot be quantized, or None."""
         return None

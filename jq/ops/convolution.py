@@ -69,6 +69,11 @@ class Convolution(Contraction):
         d, kernel = Layout.of(op), shape_of(op.operands[1])
         return math.prod(kernel[a] for a in (d.kernel_in, *d.kernel_spatial))
 
+    def result_axes(self, op: Any, index: int) -> dict[int, int]:
+        d = Layout.of(op)
+        own = (d.input_batch, d.output_batch), (d.kernel_out, d.output_feature)
+        return dict([own[index]])
+
     def decline(self, op: Any) -> str | None:
         if _groups(op, "batch_group_count") != 1:
             return "batch groups (the gradient of a convolution) have no integer form"

@@ -74,12 +74,16 @@ class Dims:
             + [rhs[a] for a in self.free(1, len(rhs))]
         )
 
-    def spread(self, side: int, lhs: Sequence[int], rhs: Sequence[int]) -> Spread:
-        """Takes a grid of one operand (contracted axes of size 1) to the shape of the result."""
-        rank = len((lhs, rhs)[side])
+    def result_axes(self, side: int, lhs: Sequence[int], rhs: Sequence[int]) -> dict[int, int]:
+        """Axes of one operand that are not summed over -> axes of the result."""
         target = {pair[side]: i for i, pair in enumerate(self.batch)}
         first = len(self.batch) + (len(self.free(0, len(lhs))) if side else 0)
-        target |= {axis: first + i for i, axis in enumerate(self.free(side, rank))}
+        free = self.free(side, len((lhs, rhs)[side]))
+        return target | {axis: first + i for i, axis in enumerate(free)}
+
+    def spread(self, side: int, lhs: Sequence[int], rhs: Sequence[int]) -> Spread:
+        """Takes a grid of one operand (contracted axes of size 1) to the shape of the result."""
+        target = self.result_axes(side, lhs, rhs)
         shape, kept = self.result_shape(lhs, rhs), sorted(target)
 
         def apply(grid: ir.Value) -> ir.Value:
@@ -116,6 +120,10 @@ class DotGeneral(Contraction):
     def terms(self, op: Any) -> int:
         shape = shape_of(op.operands[0])
         return math.prod(shape[a] for a in Dims.of(op).contracted(0))
+
+    def result_axes(self, op: Any, index: int) -> dict[int, int]:
+        lhs, rhs = (shape_of(v) for v in op.operands)
+        return Dims.of(op).result_axes(index, lhs, rhs)
 
     def lower(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
         lhs, rhs = (codes_of(m) for m in markers)

@@ -1,0 +1,103 @@
+"""Steps `c * x + b` with constant `c` and `b`: how biases, norms of inference and means look.
+
+Constants keep size 1 along the axes on which they do not depend, as NumPy broadcasts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+
+from jq.ir.cone import compute
+from jq.ir.program import Program
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Affine:
+    """`result = c * source + b`; `ops` in program order. Computed in float64."""
+
+    source: ir.Value
+    result: ir.Value
+    c: Array
+    b: Array
+    ops: tuple[Any, ...] = ()
+
+    def then(self, c: Array, b: Array, op: Any) -> Affine:
+        result = op.operation.results[0]
+        return Affine(self.source, result, self.c * c, self.b * c + b, (*self.ops, op))
+
+
+def constant_of(program: Program, value: ir.Value) -> Array | None:
+    """What weights and constants alone make of `value`, float64, compact; else None."""
+    array = compute(program, value)
+    return None if array is None else compact(np.asarray(array)).astype(np.float64)
+
+
+def compact(x: Array) -> Array:
+    """The array with size 1 along every axis on which its values do not depend."""
+    for axis, size in enumerate(x.shape):
+        first = x.take([0], axis) if size else x
+        if size > 1 and (x.strides[axis] == 0 or (x == first).all()):
+            x = first
+    return x
+
+
+def step(program: Program, op: Any, value: ir.Value) -> tuple[Array, Array] | None:
+    """`c`, `b` when `op` computes `c * value + b`; None for any other op."""
+    kind, operands = op.operation.name.removeprefix("stablehlo."), list(op.operation.operands)
+    one, zero = np.ones(()), np.zeros(())
+    if kind == "negate":
+        return -one, zero
+    if kind not in ("add", "subtract", "multiply", "divide") or operands.count(value) != 1:
+        return None
+    first = operands[0] == value
+    other = constant_of(program, operands[1 if first else 0])
+    if other is None or not np.isfinite(other).all():
+        return None
+    if kind == "add":
+        return one, other
+    if kind == "subtract":
+        return (one, -other) if first else (-one, other)
+    if kind == "multiply":
+        return other, zero
+    return (1 / other, zero) if first and (other != 0).all() else None
+
+
+def user_of(value: ir.Value) -> Any | None:
+    """The one op that reads a value, None when several do."""
+    uses = list(value.uses)
+    return uses[0].owner if len(uses) == 1 else None
+
+
+def forwards(program: Program, source: ir.Value) -> Affine:
+    """The longest chain of affine steps behind `source`, each the only reader of the one before."""
+    chain = Affine(source, source, np.ones(()), np.zeros(()))
+    while (op := user_of(chain.result)) is not None:
+        found = step(program, op, chain.result)
+        if found is None:
+            break
+        chain = chain.then(*found, op)
+    return chain
+
+
+def backwards(program: Program, result: ir.Value) -> Affine:
+    """The longest chain of affine steps that ends in `result`."""
+    ops: list[tuple[Array, Array, Any]] = []
+    value = result
+    while not isinstance(value.owner, ir.Block):
+        op = value.owner
+        sides = [v for v in op.operation.operands if constant_of(program, v) is None]
+        found = step(program, op, sides[0]) if len(sides) == 1 else None
+        if found is None:
+            break
+        ops.append((*found, op))
+        value = sides[0]
+    chain = Affine(value, value, np.ones(()), np.zeros(()))
+    for c, b, op in reversed(ops):
+        chain = chain.then(c, b, op)
+    return chain

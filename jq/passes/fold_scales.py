@@ -1,0 +1,101 @@
+"""A factor of every output channel goes into the weight, what is added becomes one constant.
+
+    %y = convolution %x, %w
+    %n = add (multiply (subtract %y, %mean), %factor), %beta
+    ->
+    %y = convolution %x, %w'            // %w * factor, the same name
+    %n = add %y, %bias                  // one new weight: beta - mean * factor
+
+This is how batch norms of inference disappear. Fires where each step is the only reader of
+the one before and the weight has no other reader; a sum of more than one addend becomes one
+in any case. Not where the factor depends on more than the axes that the weight brings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.affine import Affine, forwards
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import NAME, string_attr
+from jq.ops.base import Contraction, rule_of
+from jq.passes.base import Pass, PassContext
+
+OPS = StableHloOps()
+
+
+@dataclass(frozen=True)
+class FoldScales(Pass):
+    name = "fold-scales"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        changed = False
+        for op in list(program.walk()):
+            rule = rule_of(op)
+            if isinstance(rule, Contraction) and op.operation.block == program.body:
+                changed |= _fold(program, op, rule)
+        if changed:
+            program.drop_dead()
+        return changed
+
+
+def _fold(program: Program, op: Any, rule: Contraction) -> bool:
+    result = op.operation.results[0]
+    chain = forwards(program, result)
+    if not chain.ops or not _pays(chain) or dtype_of(result) != np.float32:
+        return False
+    if (chain.c != 1).any() and not _scale_weight(program, op, rule, chain):
+        return False
+    with at(chain.ops[-1]):
+        value = _plus(program, op, result, chain.b.astype(np.float32))
+    chain.result.replace_all_uses_with(value)
+    return True
+
+
+def _pays(chain: Affine) -> bool:
+    kinds = [op.operation.name for op in chain.ops]
+    return len(kinds) > 1 or kinds[0] not in ("stablehlo.add",)
+
+
+def _scale_weight(program: Program, op: Any, rule: Contraction, chain: Affine) -> bool:
+    """Multiplies the weight by `chain.c` where that is the same; False where it is not."""
+    for role in rule.roles(op):
+        value = op.operands[role.index]
+        name = program.weight_name(value)
+        if name is None or len(list(value.uses)) != 1:
+            continue
+        axes = rule.result_axes(op, role.index)
+        old = program.weights[name]
+        if old.dtype != np.float32 or not _fits(chain.c, set(axes.values())):
+            continue
+        factor = chain.c
+        if chain.c.ndim:
+            order = sorted(axes, key=lambda a: axes[a])  # the result may order them otherwise
+            kept = chain.c.reshape([chain.c.shape[axes[a]] for a in order])
+            sizes = [chain.c.shape[axes[a]] if a in axes else 1 for a in range(old.ndim)]
+            factor = kept.transpose(np.argsort(order)).reshape(sizes)
+        scaled = (old * factor).astype(np.float32)
+        if not np.isfinite(scaled).all():
+            continue
+        program.weights[name] = np.ascontiguousarray(scaled)
+        return True
+    return False
+
+
+def _fits(c: np.ndarray, axes: set[int]) -> bool:
+    return all(n == 1 or axis in axes for axis, n in enumerate(c.shape))
+
+
+def _plus(program: Program, op: Any, value: ir.Value, bias: np.ndarray) -> ir.Value:
+    if not bias.any():
+        return value
+    shape = shape_of(value)
+    kept = [axis for axis, n in enumerate(bias.shape) if n > 1]
+    name = string_attr(op, NAME) or "contraction"
+    vector = bias.reshape([bias.shape[axis] for axis in kept])
+    source = OPS.constant(vector) if not kept else program.add_weight(f"{name}:bias", vector)
+    return OPS.add(value, OPS.broadcast(source, shape, kept))
