@@ -10,6 +10,8 @@ from __future__ import annotations
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.markers import Marker, dequantize
 
+WHOLE = "tensor_scale"  # a part that is one number for the whole tensor, however it is cut
+
 
 def leading(marker: Marker) -> int:
     """How many leading axes are the same in the tensor and in all of its parts."""
@@ -18,7 +20,9 @@ def leading(marker: Marker) -> int:
         zip(marker.encoding.shape, marker.encoding.block, strict=True)
     ):
         if block != 1 or any(
-            len(shape_of(p)) <= axis or shape_of(p)[axis] != size for p in marker.parts.values()
+            len(shape_of(p)) <= axis or shape_of(p)[axis] != size
+            for name, p in marker.parts.items()
+            if name != WHOLE
         ):
             break
         count += 1

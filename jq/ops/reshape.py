@@ -81,20 +81,23 @@ class Reshape(Movement):
 def new_block(
     before: Sequence[int], after: Sequence[int], block: Sequence[int]
 ) -> tuple[int, ...] | None:
-    """Blocks after a reshape: runs that share wholly or not at all keep doing so; else None."""
+    """Blocks after a reshape; None where one would be cut.
+
+    An axis that stays keeps its block; axes that merge or split must share wholly or not at all.
+    Axes of size 1 get 1.
+    """
     new = [1] * len(after)
-    for left, right in groups(before, after):
-        # An axis of size 1 is whatever its neighbours are.
-        kinds = {block[a] if block[a] < before[a] else 0 for a in left if before[a] > 1}
-        if not kinds:
-            kinds = {block[a] for a in left[:1]} if len(left) == len(right) == 1 else {1}
-        if len(kinds) != 1:
-            return None
-        kind = kinds.pop()
-        if kind > 1 and _sizes(before, left) != _sizes(after, right):
+    for group in groups(before, after):
+        left = [a for a in group[0] if before[a] > 1]
+        right = [a for a in group[1] if after[a] > 1]
+        if len(left) == len(right) == 1:
+            new[right[0]] = block[left[0]]
+            continue
+        kinds = {block[a] if block[a] < before[a] else 0 for a in left}
+        if len(kinds) > 1 or max(kinds, default=0) > 1:
             return None
         for a in right:
-            new[a] = kind if after[a] > 1 or kind <= 1 else 1
+            new[a] = max(kinds)
     assert math.prod(before) == math.prod(after)
     return tuple(new)
 
