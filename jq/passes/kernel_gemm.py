@@ -1,7 +1,7 @@
 """Products of activations and a constant weight are computed by the GEMM kernel.
 
     composite "jq.contract" %x.codes, %x.scale, ..., %w.codes, %w.scale   (dot_general)
-    [add bias] [activation] [add residual]
+    [add bias] [activation] [add residual] [composite "jq.quantize"]
     ->
     call @jq_gemm(%x.codes, %w.packed, %init, ..., %bias, %residual)
 
@@ -24,10 +24,10 @@ from jq.formats.affine import Affine
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
-from jq.kernels import Bias, Dequantize, Gemm, Residual, Step
+from jq.kernels import Dequantize, Gemm
 from jq.ops.dot_general import Dims
-from jq.passes._functions import find_activation
-from jq.passes._kernel import OPS, NoKernel, call_kernel, isa_of, only_user
+from jq.passes._kernel import OPS, NoKernel, call_kernel, isa_of
+from jq.passes._tail import Tail
 from jq.passes.base import Pass, PassContext
 
 
@@ -37,8 +37,9 @@ class KernelGemm(Pass):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, changed = isa_of(cx.target), False
-        found = [match_contract(op) for op in program.walk()] if isa else []
-        for c in found:
+        contracts = [op for op in program.walk() if match_contract(op)] if isa else []
+        for op in contracts:
+            c = match_contract(op)  # now: an operand may have been replaced since
             if c is None or c.op_type != "dot_general" or isa is None:
                 continue
             try:
@@ -145,15 +146,9 @@ def _lower(program: Program, p: Product, isa: str) -> str:
         operands.append(_add(program, c, "column_scale", kernel.pad_columns(scale)))
         if isinstance(p.row_scale, ir.Value):
             operands.append(_by_row(p, p.row_scale))
-        for extra in tail.operands:
-            if isinstance(extra, np.ndarray):
-                extra = _add(program, c, "column_bias", kernel.pad_columns(extra))
-            operands.append(extra)
+        operands += tail.values(program, c.name, kernel.pad_columns)
         (result,) = call_kernel(program, kernel, operands, c.name)
-        value = OPS.reshape(result, shape_of(tail.last.operation.results[0]))
-    tail.last.operation.results[0].replace_all_uses_with(value)
-    for op in reversed(tail.ops):
-        op.operation.erase()
+        tail.replace(OPS.reshape(result, tail.shape))
     return kernel.name
 
 
@@ -177,63 +172,3 @@ def _by_row(p: Product, grid: ir.Value) -> ir.Value:
 
 def _contracted(p: Product) -> int:
     return len(Dims.read(p.contract.attributes["dot_dimension_numbers"]).contract)
-
-
-@dataclass(frozen=True)
-class Tail:
-    """What follows a product and has no other reader: steps of an epilogue with their operands.
-
-    `ops` are all ops that go, the contraction first; `last` gives the result.
-    """
-
-    steps: tuple[Step, ...]
-    operands: tuple[ir.Value | np.ndarray, ...]
-    ops: tuple[Any, ...]
-
-    @property
-    def last(self) -> Any:
-        return self.ops[-1]
-
-    @staticmethod
-    def behind(program: Program, op: Any, n: int) -> Tail:
-        tail = Tail((), (), (op,))
-        for step in (_bias, _activation, _residual, _activation):
-            tail = step(program, tail, n)
-        return tail
-
-    def then(self, step: Step, operands: Sequence[Any], ops: Sequence[Any]) -> Tail:
-        return Tail((*self.steps, step), (*self.operands, *operands), (*self.ops, *ops))
-
-
-def _addition(tail: Tail) -> tuple[Any, ir.Value] | None:
-    """The addition that is the only reader of the tail, and what it adds."""
-    result = tail.last.operation.results[0]
-    add = only_user(result)
-    if add is None or add.operation.name != "stablehlo.add":
-        return None
-    others = [v for v in add.operation.operands if v != result]
-    return (add, others[0]) if len(others) == 1 else None
-
-
-def _bias(program: Program, tail: Tail, n: int) -> Tail:
-    """A constant vector along the columns, which are the trailing axes of the result."""
-    found = _addition(tail)
-    array = None if found is None else evaluate(program, found[1])
-    if found is None or array is None or array.dtype != np.float32:
-        return tail
-    rows = array.reshape(-1, n)
-    if not (rows == rows[:1]).all():
-        return tail
-    return tail.then(Bias(), [np.ascontiguousarray(rows[0])], [found[0]])
-
-
-def _residual(program: Program, tail: Tail, n: int) -> Tail:
-    found = _addition(tail)
-    if found is None or evaluate(program, found[1]) is not None:
-        return tail
-    return tail.then(Residual(), [found[1]], [found[0]])
-
-
-def _activation(program: Program, tail: Tail, n: int) -> Tail:
-    found = find_activation(program, tail.last.operation.results[0])
-    return tail if found is None else tail.then(found.step, [], found.cut.ops)
