@@ -28,6 +28,11 @@ def vendor() -> str:
     return _cpu_info("vendor_id")
 
 
+def cpu_model() -> str:
+    """The processor's own name, or empty."""
+    return _cpu_info("model name")
+
+
 def _cpu_info(key: str) -> str:
     """A line of the first processor in /proc/cpuinfo."""
     try:

@@ -1,0 +1,194 @@
+#!/usr/bin/env python
+"""Times kernels by themselves on one core, best of many runs.
+
+    python scripts/benchmark_kernels.py [--isa NAME ...] [--family gemm ...] [--json]
+
+Prints for every kernel its time, arithmetic and memory rates. Operands stay on the device; an
+empty call of the runtime (about 2 microseconds) is part of every time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import iree.runtime as rt
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from jq.kernels import (
+    Attention,
+    Bias,
+    Convolution,
+    Depthwise,
+    Dequantize,
+    Gemm,
+    Gemv,
+    Kernel,
+    Normalize,
+    Quantize,
+    QuantizeRows,
+    RowQuantization,
+    available,
+    detect,
+)
+from jq.processor import cpu_model, permit_tiles
+from tests.kernels.harness import compile_text, linked
+
+SECONDS = 0.3  # for each kernel
+
+
+@dataclass(frozen=True)
+class Timing:
+    kernel: Kernel
+    milliseconds: float
+
+    @property
+    def operations(self) -> float:
+        """10^9 arithmetic operations a second."""
+        return self.kernel.operations / self.milliseconds / 1e6
+
+    @property
+    def bandwidth(self) -> float:
+        """10^9 bytes of operands and results a second."""
+        types = [*self.kernel.operands, *self.kernel.results]
+        size = sum(int(np.prod(t.shape)) * t.dtype.itemsize for t in types)
+        return size / self.milliseconds / 1e6
+
+
+def gemms(isa: str) -> Iterator[Kernel]:
+    steps = (Dequantize(per_row=True), Bias())
+    for m in (1, 8, 32, 128, 512):
+        for k, n in ((256, 256), (384, 1536), (768, 768), (1024, 4096), (4096, 1024)):
+            yield Gemm(isa=isa, m=m, k=k, n=n, unsigned=True, epilogue=steps)
+
+
+def rows(isa: str) -> Iterator[Kernel]:
+    for scheme in ("symmetric", "asymmetric", "static"):
+        yield QuantizeRows(isa=isa, m=128, k=1536, scheme=RowQuantization(scheme))
+    yield Normalize(isa=isa, m=128, k=384, scheme=RowQuantization())
+
+
+def gemvs(isa: str) -> Iterator[Kernel]:
+    for m in (1, 4):
+        for bits in (4, 8):
+            yield Gemv(isa=isa, m=m, k=4096, n=4096, bits=bits, scale="f16")
+
+
+def convolutions(isa: str) -> Iterator[Kernel]:
+    steps = (Dequantize(), Quantize(divide=False, unsigned=True))
+    for size, channels, filters, window, stride in (
+        (56, 64, 64, 3, 1),
+        (28, 128, 128, 3, 1),
+        (14, 256, 256, 3, 1),
+        (7, 512, 512, 3, 1),
+        (56, 256, 64, 1, 1),
+        (224, 3, 64, 7, 2),
+    ):
+        padded = size + window // 2 * 2
+        yield Convolution(
+            isa=isa,
+            batch=1,
+            height=padded,
+            width=padded,
+            channels=channels,
+            filters=filters,
+            window=(window, window),
+            strides=(stride, stride),
+            unsigned=True,
+            epilogue=steps,
+        )
+    for size, channels, stride in ((112, 32, 1), (112, 96, 2), (14, 384, 1)):
+        yield Depthwise(
+            isa=isa,
+            batch=1,
+            height=size + 2,
+            width=size + 2,
+            channels=channels,
+            window=(3, 3),
+            strides=(stride, stride),
+            unsigned=True,
+            epilogue=steps,
+        )
+
+
+def attentions(isa: str) -> Iterator[Kernel]:
+    for length, heads, dim in ((128, 12, 32), (197, 12, 64)):
+        width = 3 * heads * dim
+        yield Attention(
+            isa=isa,
+            batch=1,
+            queries=length,
+            keys=length,
+            heads=heads,
+            kv_heads=heads,
+            dim=dim,
+            widths=(width,) * 3,
+            starts=(0, heads * dim, 2 * heads * dim),
+            scale=dim**-0.5,
+        )
+
+
+FAMILIES = {
+    "gemm": gemms,
+    "rows": rows,
+    "gemv": gemvs,
+    "convolution": convolutions,
+    "attention": attentions,
+}
+
+
+def measure(kernels: list[Kernel]) -> Iterator[Timing]:
+    """The best time of each, compiled together."""
+    permit_tiles()
+    config = rt.Config("local-sync")
+    module = rt.VmModule.copy_buffer(config.vm_instance, compile_text(linked(kernels)))
+    context = rt.VmContext(config.vm_instance, modules=[*config.default_vm_modules, module])
+    for i, kernel in enumerate(kernels):
+        function = module.lookup_function(f"f{i}")
+        operands = rt.VmVariantList(len(kernel.operands))
+        for kind in kernel.operands:
+            array = np.full(kind.shape, 1 if kind.element[0] == "i" else 0.01, kind.dtype)
+            operands.push_ref(rt.asdevicearray(config.device, array)._buffer_view)
+        best, end = float("inf"), time.perf_counter() + SECONDS
+        while time.perf_counter() < end:
+            results = rt.VmVariantList(len(kernel.results))
+            start = time.perf_counter()
+            context.invoke(function, operands, results)
+            best = min(best, time.perf_counter() - start)
+        yield Timing(kernel, best * 1e3)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--isa", action="append", choices=[i.name for i in available()])
+    parser.add_argument("--family", action="append", choices=list(FAMILIES))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    names = options.isa or [detect().name]
+    kernels = [k for f in options.family or FAMILIES for name in names for k in FAMILIES[f](name)]
+    cpu = cpu_model() or platform.processor()
+    timings = list(measure(kernels))
+    if options.json:
+        table = [
+            {"kernel": t.kernel.name, "isa": t.kernel.isa, "milliseconds": t.milliseconds}
+            for t in timings
+        ]
+        print(json.dumps({"cpu": cpu, "kernels": table}))
+        return
+    print(f"{cpu}, one core (local-sync), best of {SECONDS} s each")
+    for t in timings:
+        what = f"{t.kernel.family} {t.kernel.label}"
+        rates = f"{t.operations:7.0f} Gop/s {t.bandwidth:6.1f} GB/s"
+        print(f"{t.kernel.isa:14} {what:44} {t.milliseconds:9.4f} ms {rates}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Accesses are proven in bounds while they are emitted; register tiles fit and pay."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from iree.compiler import ir
+
+from jq.errors import InternalError
+from jq.kernels import ISAS, Gemm, TensorType, get_isa
+from jq.kernels.builder import Builder, Output, dispatch, vec
+from jq.kernels.tiling import choose
+from tests.kernels.harness import compile_text, linked
+
+
+def emit_load(first: int, trips: int, step: int, lanes: int) -> None:
+    """A loop of loads from 32 elements."""
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.create()
+        kind = TensorType((32,), "f32")
+
+        def body(b: Builder, ids: object, tensors: list, tiles: list) -> None:
+            with b.loop(0, trips * step, step) as loop:
+                b.load(tensors[0], [b.offset(loop.index, first)], vec(lanes, "f32"))
+
+        from iree.compiler.dialects import func
+
+        with ir.InsertionPoint(module.body):
+            function = func.FuncOp("f", ([kind.mlir()], [kind.mlir()]))
+        with ir.InsertionPoint(function.add_entry_block()):
+            output = Output(kind, (32,), lambda b, ids: [0])
+            results = dispatch([(function.arguments[0], kind)], [output], [1], body)
+            func.ReturnOp(results)
+        assert module.operation.verify()
+
+
+@pytest.mark.parametrize(("first", "trips", "step", "lanes"), [(0, 4, 8, 8), (3, 5, 5, 8)])
+def test_accesses_inside_are_emitted(first: int, trips: int, step: int, lanes: int) -> None:
+    emit_load(first, trips, step, lanes)
+
+
+@pytest.mark.parametrize(("first", "trips", "step", "lanes"), [(1, 4, 8, 8), (0, 5, 8, 4)])
+def test_accesses_outside_are_refused(first: int, trips: int, step: int, lanes: int) -> None:
+    with pytest.raises(InternalError, match="access up to"):
+        emit_load(first, trips, step, lanes)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_tiles_fit_registers_and_cover(isa: str) -> None:
+    target = get_isa(isa)
+    for m, k, n in itertools.product([1, 5, 33, 128], [64, 768], [1, 17, 100, 1536]):
+        cut = choose(target, m, k, n)
+        assert cut.rows * cut.vectors + cut.vectors + 1 <= target.registers
+        assert cut.block * cut.blocks >= m
+        assert cut.panels * cut.vectors * target.lanes >= n
+        assert (cut.blocks - 1) * cut.block < m
+
+
+def test_work_is_shared_evenly() -> None:
+    """Products of real models: two threads get parts that differ by at most a tenth."""
+    for m, k, n in [(128, 384, 1152), (128, 1536, 384), (197, 768, 3072), (3136, 576, 64)]:
+        for isa in ("avx512_vnni", "avx2"):
+            cut = choose(get_isa(isa), m, k, n)
+            parts = cut.panels * cut.blocks
+            assert parts >= 8
+            assert (parts + 1) // 2 <= 0.55 * parts
+
+
+def test_neighbours_of_a_small_result_stay() -> None:
+    """Results lie side by side in a larger tensor: none writes over another."""
+    kernel = Gemm(isa="portable", m=3, k=5, n=5)
+    text = linked([kernel]).replace("func.func public @f0", "func.func private @f0")
+    ins = ", ".join(f"%a{i}: {t}" for i, t in enumerate(kernel.operands))
+    names = ", ".join(f"%a{i}" for i in range(len(kernel.operands)))
+    types = ", ".join(map(str, kernel.operands))
+    main = f"""
+  func.func public @main(%c: tensor<9x5xi32>, {ins}) -> tensor<9x5xi32> {{
+    %r = func.call @f0({names}) : ({types}) -> tensor<3x5xi32>
+    %o = tensor.insert_slice %r into %c[3, 0] [3, 5] [1, 1] : tensor<3x5xi32> into tensor<9x5xi32>
+    return %o : tensor<9x5xi32>
+  }}
+}}"""
+    vmfb = compile_text(text.rstrip().removesuffix("}") + main)
+    from jq.backend.runtime import Executable
+
+    rng = np.random.default_rng(0)
+    codes = rng.integers(-128, 128, (3, 5), dtype=np.int8)
+    weight = rng.integers(-128, 128, (5, 5), dtype=np.int8)
+    parts = kernel.pack(weight)
+    canary = np.full((9, 5), 0x5A5A5A5A, np.int32)
+    (result,) = Executable.load(vmfb)(canary, codes, parts["weights"], parts["init"])
+    expected = canary.copy()
+    expected[3:6] = kernel.reference(codes, weight)
+    np.testing.assert_array_equal(result, expected)

@@ -1,0 +1,116 @@
+"""Instruction sets: what a machine has, and that every family compiles for each one."""
+
+from __future__ import annotations
+
+import pytest
+
+from jq.errors import InternalError, UserError
+from jq.kernels import (
+    ISAS,
+    Attention,
+    Convolution,
+    Depthwise,
+    Dequantize,
+    Gemm,
+    Gemv,
+    Kernel,
+    Normalize,
+    Quantize,
+    QuantizeRows,
+    RowQuantization,
+    available,
+    detect,
+    get_isa,
+    link,
+)
+from jq.processor import flags
+from tests.kernels.harness import compile_text, linked
+
+
+def every_family(isa: str) -> list[Kernel]:
+    steps = (Dequantize(), Quantize(zero_point=3))
+    image = {"batch": 1, "height": 6, "width": 6, "window": (3, 3), "epilogue": steps}
+    return [
+        Gemm(isa=isa, m=17, k=70, n=49, unsigned=True, epilogue=steps),
+        Gemv(isa=isa, m=1, k=64, n=40),
+        QuantizeRows(isa=isa, m=3, k=37),
+        Normalize(isa=isa, m=3, k=37, scheme=RowQuantization("asymmetric")),
+        Convolution(isa=isa, filters=20, channels=8, **image),
+        Depthwise(isa=isa, channels=20, **image),
+        Attention(
+            isa=isa,
+            batch=1,
+            queries=5,
+            keys=7,
+            heads=2,
+            kv_heads=2,
+            dim=8,
+            widths=(16, 16, 16),
+            starts=(0, 0, 0),
+            scale=0.3,
+            precision="bf16" if get_isa(isa).bf16_dot else "f32",
+        ),
+    ]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_compiles_for_a_processor_that_has_it(isa: str) -> None:
+    """An intrinsic that the target lacks would abort the compiler."""
+    target = get_isa(isa)
+    triple = f"{target.machine or 'x86_64'}-unknown-linux-gnu"
+    cpu_flags = [
+        "--iree-hal-target-device=local",
+        "--iree-hal-local-target-device-backends=llvm-cpu",
+        f"--iree-llvmcpu-target-triple={triple}",
+        f"--iree-llvmcpu-target-cpu={target.compile_cpu}",
+    ]
+    assert compile_text(linked(every_family(isa)), cpu_flags)
+
+
+def test_detection_takes_the_best() -> None:
+    zen4 = frozenset(
+        ["sse2", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16"]
+    )
+    assert [i.name for i in available(zen4, "x86_64")] == [
+        "avx512_bf16",
+        "avx512_vnni",
+        "avx512",
+        "avx2",
+        "sse2",
+        "portable",
+    ]
+    arm = frozenset(["asimddp"])
+    assert [i.name for i in available(arm, "aarch64")] == ["aarch64_dotprod", "portable"]
+    assert [i.name for i in available(frozenset(), "riscv64")] == ["portable"]
+
+
+def test_this_machine() -> None:
+    assert detect() in available()
+    assert flags().issuperset(detect().cpu_flags)
+
+
+def test_unknown_names_are_errors_that_help() -> None:
+    with pytest.raises(UserError, match="known: amx_int8, avx512_bf16"):
+        get_isa("mmx")
+    with pytest.raises(UserError, match="not a kernel description"):
+        Kernel.from_json('{"kernel": "gemm", "colour": 1}')
+    with pytest.raises(UserError, match="not a kernel description"):
+        Kernel.from_json("[]")
+
+
+@pytest.mark.parametrize("isa", ["avx512_vnni", "portable"])
+def test_descriptions_round_trip(isa: str) -> None:
+    for kernel in every_family(isa):
+        assert Kernel.from_json(kernel.to_json()) == kernel
+
+
+def test_a_declaration_of_another_type_is_refused() -> None:
+    from iree.compiler import ir
+
+    json = QuantizeRows(isa="portable", m=2, k=3).to_json().replace('"', '\\"')
+    text = (
+        "func.func private @k(tensor<2x4xf32>) -> (tensor<2x4xi8>, tensor<2xf32>) "
+        f'attributes {{jq.kernel = "{json}"}}'
+    )
+    with ir.Context(), pytest.raises(InternalError, match="kernel is"):
+        link(ir.Module.parse(text))
