@@ -73,7 +73,7 @@ def compile_module(
         work = Path(name)
         (work / "module.mlirbc").write_bytes(source)
         command = [find_tool("iree-compile"), "module.mlirbc", "-o", "module.vmfb"]
-        command += [*BASE_FLAGS, *_linker_flags(work), *flags]
+        command += [*BASE_FLAGS, *linker_flags(work), *flags]
         if keep_dump:
             command += dump_flags(Path("dump"))
         start = time.perf_counter()
@@ -87,7 +87,7 @@ def compile_module(
         return Compilation((work / "module.vmfb").read_bytes(), program, seconds)
 
 
-def _linker_flags(work: Path) -> list[str]:
+def linker_flags(work: Path) -> list[str]:
     """IREE starts its linker through a shell without quoting its path: give it a plain one."""
     linker = find_tool(LINKER)
     if shlex.quote(linker) == linker:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from iree.compiler.tools.binaries import find_tool
 
+from jq.backend.compiler import linker_flags
 from jq.backend.dump import Dump, dump_flags, dump_path, read_dump
 from jq.backend.products import Product
 from jq.backend.stored import bit_width, stored_bytes
@@ -38,9 +39,12 @@ def compiled_dump(body: str, directory: Path, resources: list[str] | None = None
         "--iree-hal-target-device=local",
         "--iree-hal-local-target-device-backends=llvm-cpu",
         "--iree-llvmcpu-target-cpu=generic",
+        *linker_flags(directory),
         *dump_flags(phases),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     return read_dump(dump_path(phases).read_text())
 

@@ -26,7 +26,9 @@ def check() -> Callable[..., Program]:
 
     def check_model(fn: Any, params: Any, *inputs: Any, **fields: Any) -> Program:
         program = trace(Model(fn, params, inputs, **fields))
-        got = programs.run_xla(program, jax.tree.leaves(inputs))
+        pairs = zip(jax.tree.leaves(inputs), program.inputs, strict=True)
+        arrays = [x if hasattr(x, "dtype") else np.asarray(x, spec.dtype) for x, spec in pairs]
+        got = programs.run_xla(program, arrays)
         result = jax.tree.unflatten(program.out_tree, got)
         expected = jax.jit(fn)(params, *inputs)
         assert jax.tree.structure(result) == jax.tree.structure(expected)
