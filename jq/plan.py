@@ -16,8 +16,10 @@ from jq.calibrate.ranges import Ranges, site
 from jq.errors import FormatError
 from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine
+from jq.formats.ggml import GgmlFormat
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.build import NAME, SCOPE, string_attr
+from jq.ir.markers import DEQUANTIZE, match
 from jq.ops.base import Axes, Contraction, Movement, Role, rule_of
 from jq.settings import FLOAT, Rule, Settings, TensorSettings, apply_overrides
 from jq.target import Target
@@ -32,18 +34,19 @@ class TensorPlan:
 
     A weight is known by `weight` (its name) and its encoding is that of the whole stored
     tensor; an activation's encoding is that of the operand. `parameters` (scale, zero point)
-    belong to static activations.
+    belong to static activations. `stored`: the weight came quantized and stays as it is.
     """
 
     kind: Kind
     encoding: Encoding
     weight: str | None = None
     parameters: tuple[float, int | None] | None = None
+    stored: bool = False
 
     def describe(self) -> str:
         enc = self.encoding
         tokens = enc.granularity if self.kind != "dynamic" or max(enc.block) == 0 else "per-token"
-        return f"{enc.format} {tokens} {enc.scheme}"
+        return f"{enc.format} {tokens} {enc.scheme}" + " (stored)" * self.stored
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,10 @@ class OpPlan:
 
 @dataclass(frozen=True)
 class QuantPlan:
-    """All decisions, in program order, and the encoding of every weight that is quantized."""
+    """All decisions, in program order, and the encoding of every weight to be quantized.
+
+    Weights that came quantized are not among `weights`: nothing is left to do for them.
+    """
 
     ops: tuple[OpPlan, ...]
     weights: dict[str, Encoding]
@@ -95,12 +101,16 @@ class Declined(Exception):
 
 @dataclass(frozen=True)
 class WeightUse:
-    """A weight found behind an operand: which of its axes the contraction sums over."""
+    """A weight found behind an operand: which of its axes the contraction sums over.
+
+    `stored` is its encoding when it came quantized.
+    """
 
     name: str
     shape: tuple[int, ...]
     contracted: Axes
     block_axis: int | None
+    stored: Encoding | None = None
 
 
 def contractions(program: Program) -> Iterator[tuple[Any, Contraction]]:
@@ -120,11 +130,13 @@ def find_weight(program: Program, value: ir.Value, role: Role) -> WeightUse | No
     contracted = role.contracted
     block = frozenset() if role.block_axis is None else frozenset({role.block_axis})
     while True:
-        name = program.weight_name(value)
-        if name is not None:
+        name, marker = program.weight_name(value), match(value, DEQUANTIZE)
+        if name is not None or marker is not None:
             shape = shape_of(value)
             axis = max((a for a in block if shape[a] > 1), default=None)
-            return WeightUse(name, shape, contracted, axis)
+            if marker is not None:
+                return WeightUse(marker.tensor, shape, contracted, axis, marker.encoding)
+            return WeightUse(name or "", shape, contracted, axis)
         if isinstance(value.owner, ir.Block):
             return None
         op: Any = value.owner
@@ -170,9 +182,15 @@ class _Planner:
         try:
             operands = self._operands(op, rule, settings)
         except (Declined, FormatError) as reason:
-            return OpPlan(name, kind, "float", {}, str(reason))
+            return self._declined(op, rule, str(reason))
         integer = len(operands) == len(rule.roles(op)) > 1
         return OpPlan(name, kind, "integer" if integer else "weight-only", operands)
+
+    def _declined(self, op: Any, rule: Contraction, reason: str) -> OpPlan:
+        """Float, but for weights that came quantized: they stay so whatever is said of the op."""
+        uses = {r.index: find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)}
+        kept = {i: stored_plan(u) for i, u in uses.items() if u is not None and u.stored}
+        return OpPlan(op_name(op), rule.op, "weight-only" if kept else "float", kept, reason)
 
     def _settings_for(self, op: Any, rule: Contraction) -> Settings:
         uses = [find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)]
@@ -205,7 +223,7 @@ class _Planner:
         if rest and settings.activations.format != FLOAT:
             for r in rest:
                 plans[r.index] = self._activation(op, r, settings)
-            self._check_products(op, rule, plans)
+            self._check_products(op, rule, plans, weights)
         elif rest and weights and not self.target.device.float_products:
             raise Declined(f"target {self.target.name} has no product with a float operand")
         if not plans:
@@ -213,6 +231,8 @@ class _Planner:
         return plans
 
     def _weight(self, use: WeightUse, settings: Settings) -> TensorPlan:
+        if use.stored:
+            return stored_plan(use)
         s, count = settings.weights, math.prod(use.shape)
         if s.format == FLOAT:
             raise Declined("a rule or setting keeps it float")
@@ -259,19 +279,54 @@ class _Planner:
         point = None if zero is None else int(zero.reshape(-1)[0])
         return TensorPlan("static", enc, parameters=(float(scale.reshape(-1)[0]), point))
 
-    def _check_products(self, op: Any, rule: Contraction, plans: dict[int, TensorPlan]) -> None:
+    def _check_products(
+        self, op: Any, rule: Contraction, plans: dict[int, TensorPlan], uses: dict[int, WeightUse]
+    ) -> None:
         """The device must have the product, and its accumulator must hold every sum."""
-        formats = [plans[r.index].encoding.format for r in rule.roles(op)]
-        weights_last = sorted((p.kind == "weight", p.encoding.format) for p in plans.values())
-        pair = " x ".join(f.removeprefix("u") for _, f in weights_last)
-        if len(formats) > 1 and pair not in self.target.device.products:
+        sides = sorted(plans.values(), key=lambda p: p.kind == "weight")
+        bits = [code_bits(p.encoding) for p in sides]
+        pair = " x ".join(f"int{n}" for n in bits)
+        if len(bits) > 1 and pair not in self.target.device.products:
             raise Declined(f"target {self.target.name} has no product {pair}")
-        for p in plans.values():
-            if not isinstance(get_format(p.encoding.format), Affine):
-                raise Declined(f"{p.encoding.format} has no integer product")
-        bound = rule.terms(op) * math.prod(_largest(p) for p in plans.values())
-        if "int16" not in formats and bound > ACCUMULATOR_LIMIT:
-            raise Declined(f"{rule.terms(op)} products can overflow an int32 accumulator")
+        terms = rule.terms(op)
+        for i, use in uses.items():
+            terms = min(terms, _summed(rule, use, plans[i].encoding, rule.terms(op)))
+        bound = terms * math.prod(_largest(p) for p in sides)
+        if 16 not in bits and bound > ACCUMULATOR_LIMIT:
+            raise Declined(f"{terms} products can overflow an int32 accumulator")
+
+
+def stored_plan(use: WeightUse) -> TensorPlan:
+    """A weight that came quantized, as it is."""
+    assert use.stored is not None
+    return TensorPlan("weight", use.stored, weight=use.name, stored=True)
+
+
+def code_bits(enc: Encoding) -> int:
+    """Bits of the integers that a tensor is computed with."""
+    fmt = get_format(enc.format)
+    if isinstance(fmt, Affine):
+        return fmt.bits
+    if isinstance(fmt, GgmlFormat):
+        return 8
+    raise Declined(f"{enc.format} has no integer product")
+
+
+def _summed(rule: Contraction, use: WeightUse, enc: Encoding, terms: int) -> int:
+    """How many products the integers of one block sum; the blocks are summed in float."""
+    shared = [a for a, n in enumerate(enc.shape) if a not in use.contracted and 1 < enc.grid[a] < n]
+    blocked = [a for a in use.contracted if enc.grid[a] > 1]
+    if shared or len(blocked) > 1:
+        raise Declined(f"blocks {enc.block} of the weight do not lie along one contracted axis")
+    if not blocked:
+        return terms
+    if not rule.splits_blocks:
+        raise Declined(f"{rule.op} has no integer form with blocks along a contracted axis")
+    (axis,) = blocked
+    length, size = enc.shape[axis], enc.block[axis]
+    if length % size:
+        raise Declined(f"blocks of {size} do not divide the contracted axis of {length}")
+    return terms // length * size
 
 
 def weight_block(use: WeightUse, s: TensorSettings) -> tuple[int, ...]:
@@ -298,36 +353,43 @@ def _encoding(s: TensorSettings, shape: tuple[int, ...], block: tuple[int, ...])
 
 def _largest(p: TensorPlan) -> int:
     """Bound on |code - zero point|."""
-    bits = get_format(p.encoding.format).bits  # type: ignore[attr-defined]
+    bits = code_bits(p.encoding)
     return 2**bits - 1 if p.encoding.scheme == "asymmetric" else 2 ** (bits - 1)
 
 
 def _agree_on_weights(
     ops: tuple[OpPlan, ...],
 ) -> tuple[tuple[OpPlan, ...], dict[str, Encoding]]:
-    """One encoding a weight: uses that differ share the coarser block, or decline."""
+    """One encoding a weight: uses that differ share what both can live with."""
     weights: dict[str, Encoding] = {}
     for op in ops:
         for p in op.operands.values():
-            if p.weight is None:
+            if p.weight is None or p.stored:
                 continue
             old = weights.get(p.weight)
-            merged = p.encoding if old is None else _coarser(old, p.encoding)
-            weights[p.weight] = merged
-    agreed = tuple(
-        replace(
-            op,
-            operands={
-                i: p if p.weight is None else replace(p, encoding=weights[p.weight])
-                for i, p in op.operands.items()
-            },
-        )
-        for op in ops
+            weights[p.weight] = p.encoding if old is None else _common(old, p.encoding)
+    return tuple(_with_encodings(op, weights) for op in ops), weights
+
+
+def _with_encodings(op: OpPlan, weights: dict[str, Encoding]) -> OpPlan:
+    """The plan with the encodings that were agreed on; in float where they do not suit it."""
+    agreed = {
+        i: p if (e := weights.get(p.weight or "")) is None else replace(p, encoding=e)
+        for i, p in op.operands.items()
+    }
+    blocked = any(
+        max(p.encoding.block, default=0) > 1 and p.encoding != op.operands[i].encoding
+        for i, p in agreed.items()
     )
-    return agreed, weights
+    if op.decision == "integer" and blocked:
+        kept = {i: p for i, p in agreed.items() if p.kind == "weight"}
+        reason = "another op reads the same weight in blocks along another axis"
+        return replace(op, decision="weight-only", operands=kept, reason=reason)
+    return replace(op, operands=agreed)
 
 
-def _coarser(a: Encoding, b: Encoding) -> Encoding:
-    """The encoding both uses can live with: a shared axis in one is shared in both."""
-    block = tuple(0 if 0 in (x, y) else max(x, y) for x, y in zip(a.block, b.block, strict=True))
-    return replace(a, block=block)
+def _common(a: Encoding, b: Encoding) -> Encoding:
+    """Per channel, a shared axis in one is shared in both; blocks are those of the first use."""
+    if max(*a.block, *b.block, 0) > 1:
+        return a if max(a.block) > 1 else b
+    return replace(a, block=tuple(0 if 0 in (x, y) else 1 for x, y in zip(a.block, b.block, strict=True)))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+import ml_dtypes  # noqa: F401 - gives NumPy names such as bfloat16
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from jq.ir import Program
@@ -108,6 +111,7 @@ def describe_build(
 ) -> Manifest:
     """The manifest of `program` (the `target` level) that was made from `source` (`float`)."""
     inputs, outputs = _tensors(source.inputs), _tensors(source.outputs)
+    weights = float_weights(source)
     return Manifest(
         tool_version=_version(TOOL),
         versions={name: _version(name) for name in _PACKAGES},
@@ -119,18 +123,32 @@ def describe_build(
         outputs=outputs,
         in_structure=_structure(source.in_tree, len(inputs)),
         out_structure=_structure(source.out_tree, len(outputs)),
-        weights={
-            name: StoredTensor(shape=array.shape, dtype=array.dtype.name)
-            for name, array in source.weights.items()
-        },
+        weights=weights,
         encodings=program.encodings,
         ops=tuple(dict(op) for op in ops),
         unused_rules=tuple(unused_rules),
         settings=dict(settings or {}),
         rules=tuple(dict(rule) for rule in rules),
         notes=tuple(notes),
-        float_parameter_bytes=sum(array.nbytes for array in source.weights.values()),
+        float_parameter_bytes=sum(_bytes(w) for w in weights.values()),
     )
+
+
+def float_weights(source: Program) -> dict[str, StoredTensor]:
+    """The weights of the float model. One that came quantized counts as what it stands for."""
+    weights = {
+        name: StoredTensor(shape=array.shape, dtype=array.dtype.name)
+        for name, array in source.weights.items()
+    }
+    for name, enc in source.encodings.items():
+        for part in enc["parts"]:
+            weights.pop(f"{name}:{part}", None)
+        weights[name] = StoredTensor(shape=tuple(enc["shape"]), dtype=enc["float_dtype"])
+    return weights
+
+
+def _bytes(tensor: StoredTensor) -> int:
+    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
 
 
 def _tensors(specs: Sequence[Any]) -> tuple[Tensor, ...]:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from jq.errors import InternalError
 from jq.formats import get_format
 from jq.formats.affine import Affine
+from jq.formats.ggml import GgmlFormat
 from jq.ir import Program, ir
 from jq.ir.arrays import StableHloOps
 from jq.ir.markers import Marker
@@ -43,10 +44,11 @@ class Role:
 
 @dataclass(frozen=True)
 class Codes:
-    """A dequantize marker taken apart for integer arithmetic: real = scale * (codes - zero_point).
+    """A dequantize marker taken apart for integer arithmetic.
 
-    `scale` (f32), `zero_point` (i32) and `sum` (i32, sum of the codes of each block) have the
-    shape of `grid`; `block` is the encoding's.
+    real = scale * (codes - zero_point) + offset. `scale` and `offset` (f32), `zero_point` (i32)
+    and `sum` (i32, sum of the codes of each block) have the shape of `grid`; `block` has the
+    number of codes that share them along each axis, as in an encoding.
     """
 
     codes: ir.Value
@@ -55,6 +57,7 @@ class Codes:
     sum: ir.Value | None
     grid: tuple[int, ...]
     block: tuple[int, ...]
+    offset: ir.Value | None = None
 
     def constant_along(self, axes: Axes) -> bool:
         return all(self.grid[a] == 1 for a in axes)
@@ -76,7 +79,12 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
 
 
 class Contraction(OpRule):
-    """An op that may be computed on integer codes."""
+    """An op that may be computed on integer codes.
+
+    `splits_blocks`: also on codes with several scales along a contracted axis.
+    """
+
+    splits_blocks: ClassVar[bool] = False
 
     @abstractmethod
     def roles(self, op: Any) -> tuple[Role, ...]:
@@ -127,10 +135,14 @@ def rule_of(op: Any) -> OpRule | None:
 
 
 def codes_of(marker: Marker | None) -> Codes | None:
-    """Signed integer codes of a dequantize marker, or None when its format is not affine."""
+    """Signed integer codes of a dequantize marker, or None when its format has none."""
     if marker is None:
         return None
     fmt, enc, ops = get_format(marker.encoding.format), marker.encoding, StableHloOps()
+    if isinstance(fmt, GgmlFormat):
+        codes, scale, offset = fmt.integer_parts(ops, marker.parts, enc)
+        block = tuple(fmt.run if b > 1 else b for b in enc.block)
+        return Codes(codes, scale, None, None, ops.shape(scale), block, offset)
     if not isinstance(fmt, Affine):
         return None
     return Codes(

@@ -82,7 +82,7 @@ class Convolution(Contraction):
     def lower(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
         x, w = (codes_of(m) for m in markers)
         roles, d = self.roles(op), Layout.of(op)
-        if w is None or not w.constant_along(roles[1].contracted):
+        if w is None or w.offset is not None or not w.constant_along(roles[1].contracted):
             return None
         if x is None:
             return _scaled_after(op, w, d)

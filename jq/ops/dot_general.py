@@ -20,7 +20,7 @@ from jq.ir import Program, dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import NAME, like, reduce_sum, string_attr
 from jq.ir.markers import Marker
 from jq.ops.base import Axes, Codes, Contraction, Role, codes_of
-from jq.ops.integer import OPS, Spread, accumulator, correct, rescale
+from jq.ops.integer import OPS, Spread, accumulator, correct, real_sums, rescale
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,7 @@ def dot(op: Any, lhs: ir.Value, rhs: ir.Value, dims: Dims, dtype: Any) -> ir.Val
 
 class DotGeneral(Contraction):
     op = "dot_general"
+    splits_blocks = True
 
     def roles(self, op: Any) -> tuple[Role, ...]:
         dims = Dims.of(op)
@@ -155,14 +156,22 @@ def _integer(program: Program, op: Any, lhs: Codes, rhs: Codes, dims: Dims, name
     terms = math.prod(shapes[0][a] for a in contracted[0])
     acc = dot(op, lhs.codes, rhs.codes, dims, accumulator(lhs, rhs))
     acc = correct(acc, lhs, rhs, contracted, terms, spread)
-    return rescale(program, acc, (lhs.scale, rhs.scale), spread, name)
+    result = rescale(program, acc, (lhs.scale, rhs.scale), spread, name)
+    for side, x, other in ((0, lhs, rhs), (1, rhs, lhs)):
+        if x.offset is not None:
+            total = real_sums(other, contracted[1 - side])
+            offset = OPS.mul(spread[1 - side](total), spread[side](x.offset))
+            result = OPS.add(result, offset)
+    return result
 
 
-def _scaled_after(op: Any, lhs: Codes | None, rhs: Codes | None, dims: Dims) -> ir.Value:
+def _scaled_after(op: Any, lhs: Codes | None, rhs: Codes | None, dims: Dims) -> ir.Value | None:
     """One float operand: dot(x, float(codes - zero_point)) * scale."""
     side = 0 if lhs is not None else 1
     codes = lhs if lhs is not None else rhs
     assert codes is not None
+    if codes.offset is not None:
+        return None
     dtype = dtype_of(op.operands[1 - side])
     narrow = dtype.itemsize == 2 and dtype_of(codes.codes).itemsize > 1
     compute = np.dtype(np.float32) if narrow else dtype  # bf16 holds every 8-bit code exactly
@@ -218,6 +227,7 @@ def _split_axis(x: Codes, axis: int, blocks: int) -> Codes:
         codes=codes,
         scale=scale,
         zero_point=move(x.zero_point, grid=True),
+        offset=move(x.offset, grid=True),
         sum=None if whole else move(x.sum, grid=True),
         grid=grid,
         block=(1, *x.block),

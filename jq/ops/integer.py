@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,19 @@ def block_sums(x: Codes, contracted: Axes, dtype: Any) -> ir.Value:
     if x.sum is not None and shape_of(x.sum) == wanted:
         return OPS.convert(x.sum, dtype)
     return reduce_sum(OPS.convert(x.codes, dtype), sorted(contracted), keep=True)
+
+
+def real_sums(x: Codes, contracted: Axes) -> ir.Value:
+    """Sum over `contracted` of the numbers that the codes stand for (without an offset), f32."""
+    dtype = np.dtype(np.int64 if dtype_of(x.codes).itemsize > 1 else np.int32)
+    sums = block_sums(x, contracted, dtype)
+    shape = shape_of(sums)
+    if x.zero_point is not None:
+        terms = math.prod(shape_of(x.codes)[a] for a in contracted)
+        count = OPS.broadcast(OPS.constant(np.asarray(terms, dtype)), shape, [])
+        zero = OPS.broadcast(OPS.convert(x.zero_point, dtype), shape, range(len(shape)))
+        sums = OPS.sub(sums, OPS.mul(count, zero))
+    return OPS.mul(OPS.convert(sums, np.float32), OPS.broadcast(x.scale, shape, range(len(shape))))
 
 
 def correct(
