@@ -392,4 +392,5 @@ def _common(a: Encoding, b: Encoding) -> Encoding:
     """Per channel, a shared axis in one is shared in both; blocks are those of the first use."""
     if max(*a.block, *b.block, 0) > 1:
         return a if max(a.block) > 1 else b
-    return replace(a, block=tuple(0 if 0 in (x, y) else 1 for x, y in zip(a.block, b.block, strict=True)))
+    pairs = zip(a.block, b.block, strict=True)
+    return replace(a, block=tuple(0 if 0 in pair else 1 for pair in pairs))
