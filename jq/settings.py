@@ -64,7 +64,8 @@ class Settings(Strict):
 
     `op_types` names the StableHLO ops to quantize; `min_elements` is the smallest weight
     worth the trouble; `activation_products` says how products of two activations
-    (attention) are computed.
+    (attention) are computed; `attention_precision` is that of a float attention kernel's operands,
+    where the processor has such products (sums stay float32).
     """
 
     weights: WeightSettings = WeightSettings()
@@ -72,6 +73,7 @@ class Settings(Strict):
     calibration: CalibrationSettings = CalibrationSettings()
     kv_cache: CacheSettings = CacheSettings()
     activation_products: Literal["int8", "float"] = "float"
+    attention_precision: Literal["float32", "bfloat16"] = "float32"
     op_types: tuple[str, ...] = ("dot_general", "convolution", "gather")
     min_elements: int = Field(1, ge=0)
 
