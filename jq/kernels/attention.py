@@ -9,6 +9,7 @@
         out = probabilities v             loop over keys, accumulators rows x vectors of D
         out / sum, epilogue, store
 
+On matrix tiles q, k, v and the probabilities are packed into tiles (`attention_tiles`).
 4 Sq Sk D operations a head, and about 20 Sq Sk for the softmax. `bf16` rounds q, k, v and the
 probabilities to 8 bits of mantissa and sums in f32; `f32` rounds nothing else. Keys past the end
 (vectors are whole) have probability 0.
@@ -25,15 +26,19 @@ import numpy as np
 from iree.compiler import ir
 
 from jq.errors import InternalError
-from jq.kernels.attention_body import attend, pack
+from jq.kernels.attention_body import Head, Operand, pack
+from jq.kernels.attention_tiles import TiledHead
+from jq.kernels.builder import Builder, Index, Output, Tile, dispatch
 from jq.kernels.epilogue import SCALAR, Step, check
 from jq.kernels.finish import operand_types
 from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
+from jq.kernels.tiles import ROWS, WORDS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 STACK = 192 << 10  # bytes of scores and probabilities of a row tile
 WORKGROUPS = 16
+TILED_QUERIES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +75,7 @@ class Attention(Kernel):
         check(self.epilogue, "f32")
         if self.mask not in ("none", "keys", "full") or self.precision not in ("bf16", "f32"):
             raise InternalError(f"unknown mask {self.mask!r} or precision {self.precision!r}")
-        if self.precision == "bf16" and not self.target.bf16_dot:
+        if self.precision == "bf16" and not (self.target.bf16_dot or self.target.tiles):
             raise InternalError(f"{self.isa} has no bf16 product")
         if self.heads % self.kv_heads:
             raise InternalError(f"{self.heads} heads cannot share {self.kv_heads}")
@@ -83,7 +88,7 @@ class Attention(Kernel):
                 raise InternalError(
                     f"{heads} heads of {self.dim} from {start} leave {width} columns"
                 )
-        if self._row_bytes > STACK:
+        if self._row_bytes * (ROWS if self.on_tiles else 1) > STACK:
             raise InternalError(f"{self.keys} keys are more than a row tile can hold")
 
     @property
@@ -95,9 +100,14 @@ class Attention(Kernel):
         return 4 * self.batch * self.heads * self.queries * self.keys * self.dim
 
     @property
+    def on_tiles(self) -> bool:
+        return self.precision == "bf16" and self.target.tiles and self.queries >= TILED_QUERIES
+
+    @property
     def pair(self) -> int:
-        """Products that one lane sums at once."""
-        return 2 if self.precision == "bf16" else 1
+        """Products that one lane sums at once; without a bf16 product f32, which is as good."""
+        paired = self.on_tiles or bool(self.target.bf16_dot)
+        return 2 if self.precision == "bf16" and paired else 1
 
     @property
     def padded_keys(self) -> int:
@@ -116,6 +126,8 @@ class Attention(Kernel):
     @property
     def tile(self) -> int:
         """Rows of a tile: the accumulators of a score tile fit, and the scratch does."""
+        if self.on_tiles:
+            return ROWS
         isa = self.target
         return max(1, min(self.queries, isa.registers // 4, STACK // self._row_bytes))
 
@@ -152,6 +164,12 @@ class Attention(Kernel):
         """k and v as the second dispatch reads them."""
         kind = "i32" if self.pair == 2 else "f32"
         lead = (self.batch, self.kv_heads)
+        if self.on_tiles:
+            columns, pairs = self.padded_keys // ROWS, self.padded_keys // (2 * ROWS)
+            return (
+                TensorType((*lead, columns, math.ceil(self.dim / (2 * ROWS)), WORDS), "i32"),
+                TensorType((*lead, self.padded_dim // ROWS, pairs, WORDS), "i32"),
+            )
         depth = math.ceil(self.dim / self.pair)
         return (
             TensorType((*lead, depth, self.padded_keys), kind),
@@ -162,7 +180,26 @@ class Attention(Kernel):
         q, k, v, *rest = zip(operands, self.operands, strict=True)
         packed = pack(self, [k, v])
         pairs = list(zip(packed, self.packed, strict=True))
-        return attend(self, [q, *pairs, *rest])
+        return self._attend([q, *pairs, *rest])
+
+    def _attend(self, operands: Sequence[Operand]) -> list[ir.Value]:
+        """The second dispatch; operands are q, packed k and v, the mask, the epilogue's."""
+        body_of_head = TiledHead if self.on_tiles else Head
+
+        def row(b: Builder, ids: Sequence[Index]) -> Index:
+            return b.at_most(b.scaled(ids[0], self.block), self.queries - self.block)
+
+        def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+            return [ids[2], row(b, ids), b.scaled(ids[1], self.dim)]
+
+        def body(
+            b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+        ) -> None:
+            body_of_head(self, b, tensors, tiles[0], row(b, ids), ids[1], ids[2]).emit()
+
+        output = Output(self.results[0], (1, self.block, self.dim), offsets)
+        blocks = math.ceil(self.queries / self.block)
+        return dispatch(operands, [output], [blocks, self.heads, self.batch], body)
 
     def reference(self, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
         """The same in double precision, without the epilogue."""

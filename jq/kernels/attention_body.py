@@ -1,4 +1,4 @@
-"""The two dispatches of `Attention`: pack keys and values, then attend."""
+"""`Attention` in vectors: keys and values packed, and the body of a head."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Operand = tuple[ir.Value, TensorType]
 LOG2_E = math.log2(math.e)
 
 
-class _Lanes:
+class Lanes:
     """Loads and products in the kernel's precision."""
 
     def __init__(self, kernel: Attention, b: Builder) -> None:
@@ -74,20 +74,26 @@ def pack(kernel: Attention, operands: Sequence[Operand]) -> list[ir.Value]:
         b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
     ) -> None:
         head, batch = ids
-        _pack_keys(_Lanes(kernel, b), tensors[0], tiles[0], batch, head)
-        _pack_values(_Lanes(kernel, b), tensors[1], tiles[1], batch, head)
+        _pack_keys(Lanes(kernel, b), tensors[0], tiles[0], batch, head)
+        _pack_values(Lanes(kernel, b), tensors[1], tiles[1], batch, head)
 
-    outputs = [
-        Output(kind, (1, 1, *kind.shape[2:]), lambda b, ids: [ids[1], ids[0], 0, 0])
-        for kind in kernel.packed
-    ]
+    def place(b: Builder, ids: Sequence[Index]) -> list[Index]:
+        return [ids[1], ids[0], *([0] * (len(kernel.packed[0].shape) - 2))]
+
+    outputs = [Output(kind, (1, 1, *kind.shape[2:]), place) for kind in kernel.packed]
     return dispatch(operands, outputs, [kernel.kv_heads, kernel.batch], body)
 
 
-def _pack_keys(lanes: _Lanes, source: ir.Value, tile: Tile, batch: Index, head: Index) -> None:
+def _pack_keys(lanes: Lanes, source: ir.Value, tile: Tile, batch: Index, head: Index) -> None:
     kernel, b, n = lanes.kernel, lanes.b, lanes.lanes
-    depth = kernel.packed[0].shape[2]
+    depth = math.ceil(kernel.dim / lanes.pair)
     start = b.offset(b.scaled(head, kernel.dim), kernel.starts[1])
+
+    def place(d: int, first: Index) -> list[Index]:
+        """Where word row d of the keys from `first` goes."""
+        if kernel.on_tiles:
+            return [0, 0, b.divided(first, n), d // n, d % n * n]
+        return [0, 0, d, first]
 
     def keys(first: Index, count: int) -> None:
         for d in range(0, depth, n):
@@ -97,8 +103,9 @@ def _pack_keys(lanes: _Lanes, source: ir.Value, tile: Tile, batch: Index, head: 
                 else b.constant(lanes.word, 0)
                 for r in range(n)
             ]
-            for i, column in enumerate(transpose(b, rows)[: depth - d]):
-                b.store(column, tile, [0, 0, d + i, first])
+            columns = transpose(b, rows)
+            for i, column in enumerate(columns if kernel.on_tiles else columns[: depth - d]):
+                b.store(column, tile, place(d + i, first))
 
     whole, tail = divmod(kernel.keys, n)
     if whole:
@@ -108,7 +115,7 @@ def _pack_keys(lanes: _Lanes, source: ir.Value, tile: Tile, batch: Index, head: 
         keys(first, tail if first == whole * n else 0)
 
 
-def _pack_values(lanes: _Lanes, source: ir.Value, tile: Tile, batch: Index, head: Index) -> None:
+def _pack_values(lanes: Lanes, source: ir.Value, tile: Tile, batch: Index, head: Index) -> None:
     kernel, b, n, pair = lanes.kernel, lanes.b, lanes.lanes, lanes.pair
     start = b.offset(b.scaled(head, kernel.dim), kernel.starts[2])
 
@@ -120,7 +127,10 @@ def _pack_values(lanes: _Lanes, source: ir.Value, tile: Tile, batch: Index, head
             for r in range(count):
                 at = [batch, b.offset(b.scaled(i, pair), r), b.offset(start, column)]
                 values[r] = b.load(source, at, vec(n, "f32"), valid)
-            b.store(_interleaved(lanes, values), tile, [0, 0, i, column])
+            to = [0, 0, i, column]
+            if kernel.on_tiles:
+                to = [0, 0, column // n, b.divided(i, n), b.scaled(b.modulo(i, n), n)]
+            b.store(_interleaved(lanes, values), tile, to)
 
     whole, tail = divmod(kernel.keys, pair)
     if whole:
@@ -134,7 +144,7 @@ def _pack_values(lanes: _Lanes, source: ir.Value, tile: Tile, batch: Index, head
             step(loop.index, 0)
 
 
-def _interleaved(lanes: _Lanes, values: Sequence[ir.Value]) -> ir.Value:
+def _interleaved(lanes: Lanes, values: Sequence[ir.Value]) -> ir.Value:
     """Words whose pair is lane i of both vectors."""
     b, n = lanes.b, lanes.lanes
     if lanes.pair == 1:
@@ -144,26 +154,7 @@ def _interleaved(lanes: _Lanes, values: Sequence[ir.Value]) -> ir.Value:
     return b.bitcast(b.shuffle(narrow, narrow, order), lanes.word)
 
 
-def attend(kernel: Attention, operands: Sequence[Operand]) -> list[ir.Value]:
-    """The attention itself; operands are q, packed k, packed v, the mask, the epilogue's."""
-
-    def row(b: Builder, ids: Sequence[Index]) -> Index:
-        return b.at_most(b.scaled(ids[0], kernel.block), kernel.queries - kernel.block)
-
-    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
-        return [ids[2], row(b, ids), b.scaled(ids[1], kernel.dim)]
-
-    def body(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
-    ) -> None:
-        _Head(kernel, b, tensors, tiles[0], row(b, ids), ids[1], ids[2]).emit()
-
-    output = Output(kernel.results[0], (1, kernel.block, kernel.dim), offsets)
-    blocks = math.ceil(kernel.queries / kernel.block)
-    return dispatch(operands, [output], [blocks, kernel.heads, kernel.batch], body)
-
-
-class _Head:
+class Head:
     """The body of one workgroup: a block of rows of one head."""
 
     def __init__(
@@ -178,7 +169,7 @@ class _Head:
     ) -> None:
         self.kernel, self.b, self.tile = kernel, b, tile
         self.row, self.head, self.batch = row, head, batch
-        self.ops = _Lanes(kernel, b)
+        self.ops = Lanes(kernel, b)
         self.lanes = self.ops.lanes
         self.group = b.divided(head, kernel.heads // kernel.kv_heads)
         self.q, self.k, self.v, *rest = tensors
@@ -186,6 +177,10 @@ class _Head:
         self.epilogue = Epilogue(
             b, kernel.epilogue, rest, lanes=self.lanes, vectors=0, column=0, n=kernel.dim
         )
+        self._allocate()
+
+    def _allocate(self) -> None:
+        kernel, b = self.kernel, self.b
         word = "i32" if kernel.pair == 2 else "f32"
         rows, keys = kernel.tile, kernel.padded_keys
         unit = kernel.pair * self.lanes
@@ -194,6 +189,14 @@ class _Head:
         self.scores = b.scratch([rows, keys], "f32")
         self.probabilities = b.scratch([rows, keys // kernel.pair], word)
         self.inverse = b.scratch([rows, self.lanes], "f32")
+
+    def _query_place(self, row: Index, word: Index) -> list[Index]:
+        """Where words of a query go."""
+        return [row, word]
+
+    def _probability_place(self, row: Index, word: Index) -> list[Index]:
+        """Where words of probabilities go."""
+        return [row, word]
 
     def emit(self) -> None:
         kernel, b = self.kernel, self.b
@@ -218,7 +221,7 @@ class _Head:
             row = b.offset(self.row, b.offset(first, loop.index))
             for i in range(0, kernel.dim, kernel.pair * self.lanes):
                 words = self.ops.row_words(self.q, [self.batch, row, start], i, kernel.scale)
-                b.put(words, self.queries, [loop.index, i // kernel.pair])
+                b.put(words, self.queries, self._query_place(loop.index, i // kernel.pair))
 
     # Scores
 
@@ -260,7 +263,7 @@ class _Head:
                 scores = b.keep(loop.carried[i * vectors + j], valid, -math.inf)
                 b.put(scores, self.scores, [i, c])
 
-    def _masked(self, first: Index, i: int, column: Index, valid: int | None) -> ir.Value:
+    def _masked(self, first: Index, i: Index, column: Index, valid: int | None) -> ir.Value:
         """Where a score starts from: the mask, or zero."""
         b, kind = self.b, vec(self.lanes, "f32")
         if self.mask is None:
@@ -298,7 +301,9 @@ class _Head:
                 below = b.mul(b.sub(score, largest), b.f32(LOG2_E, lanes))
                 exps.append(exp2(b, below))
             loop.carried = [b.add(s, e) for s, e in zip(loop.carried, exps, strict=True)]
-            b.put(self.ops.words(exps), self.probabilities, [row, loop.index])
+            b.put(
+                self.ops.words(exps), self.probabilities, self._probability_place(row, loop.index)
+            )
         total = loop.carried[0]
         for other in loop.carried[1:]:
             total = b.add(total, other)

@@ -41,7 +41,7 @@ class Isa:
     dot: the int8 product.
     bf16_dot: intrinsic `f32[lane] += sum of two bf16 products`, or empty.
     bf16_convert: intrinsic (high f32 lanes, low f32 lanes) -> bf16 lanes.
-    tiles: it has matrix tiles (`jq.kernels.tiles`) for int8.
+    tiles: it has matrix tiles (`jq.kernels.tiles`) for int8 and bf16.
     vendor: whose processors run it fast; others have it, but `detect` passes over it.
     dot_rate, load_rate: products and loads a cycle, for the tile choice.
     dot_latency: cycles until an accumulator can be used again.
@@ -72,6 +72,8 @@ def _pmaddwd(intrinsic: str) -> Dot:
     return Dot(intrinsic, 2, "i16", False, False)
 
 
+_BF16_CONVERT = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
+
 _VNNI = Isa(
     name="avx512_vnni",
     machine="x86_64",
@@ -99,7 +101,8 @@ ISAS: dict[str, Isa] = {
         replace(
             _VNNI,
             name="amx_int8",
-            cpu_flags=(*_VNNI.cpu_flags, "amx_tile", "amx_int8"),
+            cpu_flags=(*_VNNI.cpu_flags, "avx512_bf16", "amx_tile", "amx_int8", "amx_bf16"),
+            bf16_convert=_BF16_CONVERT,
             tiles=True,
             compile_cpu="sapphirerapids",
         ),
@@ -108,7 +111,7 @@ ISAS: dict[str, Isa] = {
             name="avx512_bf16",
             cpu_flags=(*_VNNI.cpu_flags, "avx512_bf16"),
             bf16_dot="llvm.x86.avx512bf16.dpbf16ps.512",
-            bf16_convert="llvm.x86.avx512bf16.cvtne2ps2bf16.512",
+            bf16_convert=_BF16_CONVERT,
             vendor="AuthenticAMD",  # on Intel's, half the speed of f32
             compile_cpu="znver4",
         ),

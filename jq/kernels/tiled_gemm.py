@@ -282,6 +282,7 @@ class _Workgroup:
         """All of K for tiles of rows (of the block) by tiles of columns, into the scratch."""
         b, cut = self.b, self.cut
         base = b.scaled(self.block_id, cut.row_tiles)
+        kind = "tdpbusd" if self.gemm.unsigned else "tdpbssd"
         acc = [tiles.zero(b) for _ in rows for _ in columns]
         with b.loop(0, cut.chunks, carry=acc) as loop:
             right = [tiles.load(b, self.weights, [*self.prefix, c, loop.index, 0]) for c in columns]
@@ -291,7 +292,7 @@ class _Workgroup:
                 left = tiles.load(b, self.rows, at)
                 for j, weight in enumerate(right):
                     done = loop.carried[i * len(right) + j]
-                    out.append(tiles.product(b, done, left, weight, self.gemm.unsigned))
+                    out.append(tiles.product(b, done, left, weight, kind))
             loop.carried = out
         for i, tile in enumerate(loop.carried):
             tiles.store(b, tile, self.scratch, i * WORDS)

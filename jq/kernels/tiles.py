@@ -6,10 +6,13 @@ feeds a tile into one `tileloadd`. A process must have asked for them (`processo
 
 from __future__ import annotations
 
+import math
+
 from iree.compiler import ir
 from iree.compiler.dialects import arith, llvm, memref
 
-from jq.kernels.builder import Builder, Index, vec
+from jq.errors import InternalError
+from jq.kernels.builder import Builder, Index, high, vec
 
 ROWS, WORDS = 16, 256  # rows of a tile, 32-bit words of a tile
 
@@ -32,26 +35,31 @@ def zero(b: Builder) -> ir.Value:
 
 
 def load(b: Builder, source: ir.Value, at: list[Index]) -> ir.Value:
-    """The tile whose 256 words lie at `at` of an i32 tensor."""
-    words = b.load(source, at, vec(WORDS, "i32"))
+    """The tile whose 256 words lie at `at` of an i32 tensor or scratch."""
+    kind = vec(WORDS, "i32")
+    scratch = isinstance(source.type, ir.MemRefType)
+    words = b.get(source, at, kind) if scratch else b.load(source, at, kind)
     return b.intrinsic("llvm.x86.cast.vector.to.tile.v256i32", _tile(), [words])
 
 
-def product(b: Builder, acc: ir.Value, lhs: ir.Value, rhs: ir.Value, unsigned: bool) -> ir.Value:
-    """`acc + lhs rhs`, i32 [16, 16], of i8 [16, 64] and [64, 16] in groups of 4 rows; it wraps.
+def product(b: Builder, acc: ir.Value, lhs: ir.Value, rhs: ir.Value, kind: str) -> ir.Value:
+    """`acc + lhs rhs`, [16, 16] words.
 
-    `unsigned` reads the left codes as u8.
+    `kind` is `tdpbssd` (i8) or `tdpbusd` (left codes read as u8): i32 sums of [16, 64] and [64, 16]
+    in groups of 4 rows, which wrap; or `tdpbf16ps`: f32 sums of [16, 32] and [32, 16] in pairs.
     """
-    name = "tdpbusd" if unsigned else "tdpbssd"
     sizes = [*_shape(b), _i16(b, 64)]
-    return b.intrinsic(f"llvm.x86.{name}.internal", _tile(), [*sizes, acc, lhs, rhs])
+    return b.intrinsic(f"llvm.x86.{kind}.internal", _tile(), [*sizes, acc, lhs, rhs])
 
 
-def store(b: Builder, tile: ir.Value, scratch: ir.Value, word: int) -> None:
-    """Writes the tile's 256 words, one row after the other, from `word` of an i32 scratch [n]."""
+def store(b: Builder, tile: ir.Value, scratch: ir.Value, word: Index, stride: int = ROWS) -> None:
+    """Writes the tile's rows of 16 words, `stride` words apart, from `word` of a scratch."""
+    shape = ir.MemRefType(scratch.type).shape
+    if high(word) + (ROWS - 1) * stride + ROWS > math.prod(shape):
+        raise InternalError(f"a tile leaves a scratch of {list(shape)}")
     i64 = ir.IntegerType.get_signless(64)
     base = memref.ExtractAlignedPointerAsIndexOp(scratch).aligned_pointer
-    address = arith.addi(base, b.index(4 * word))
+    address = arith.addi(base, b.index(b.scaled(word, 4)))
     pointer = llvm.inttoptr(ir.Type.parse("!llvm.ptr"), arith.index_cast(i64, address))
-    operands = [*_shape(b), pointer, b.constant(i64, 64), tile]
+    operands = [*_shape(b), pointer, b.constant(i64, 4 * stride), tile]
     llvm.CallIntrinsicOp(None, "llvm.x86.tilestored64.internal", operands, [], [])
