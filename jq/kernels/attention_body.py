@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from iree.compiler import ir
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Operand = tuple[ir.Value, TensorType]
 LOG2_E = math.log2(math.e)
+TOGETHER = 4  # rows of a softmax
 
 
 class Lanes:
@@ -210,8 +212,13 @@ class Head:
     def _rows(self, first: Index, count: int) -> None:
         self._load_queries(first, count)
         self._scores(first, count)
-        with self.b.loop(0, count) as loop:
-            self._softmax(loop.index)
+        b = self.b
+        even = count // TOGETHER * TOGETHER
+        if even:
+            with b.loop(0, even, TOGETHER) as loop:
+                self._softmax([b.offset(loop.index, i) for i in range(TOGETHER)])
+        if even < count:
+            self._softmax(list(range(even, count)))
         self._values(first, count)
 
     def _load_queries(self, first: Index, count: int) -> None:
@@ -279,37 +286,50 @@ class Head:
 
     # Softmax
 
-    def _softmax(self, row: Index) -> None:
-        """Probabilities of one row, not yet divided by their sum; `inverse` holds 1 / sum."""
+    def _softmax(self, rows: Sequence[Index]) -> None:
+        """Probabilities of some rows, not yet divided by their sums; `inverse` holds 1 / sum.
+
+        Rows go together so that their chains of dependent operations overlap.
+        """
         b, lanes, pair = self.b, self.lanes, self.kernel.pair
         unit, keys = lanes * pair, self.kernel.padded_keys
-        kind = vec(lanes, "f32")
-        with b.loop(0, keys, unit, carry=[b.f32(-math.inf, lanes)] * pair) as loop:
+        minus, zero = b.f32(-math.inf, lanes), b.f32(0.0, lanes)
+        with b.loop(0, keys, unit, carry=[minus] * (len(rows) * pair)) as loop:
             loop.carried = [
-                b.max(b.get(self.scores, [row, b.offset(loop.index, i * lanes)], kind), largest)
-                for i, largest in enumerate(loop.carried)
+                b.max(self._score(row, loop.index, i), loop.carried[r * pair + i])
+                for r, row in enumerate(rows)
+                for i in range(pair)
             ]
-        largest = loop.carried[0]
-        for other in loop.carried[1:]:
-            largest = b.max(other, largest)
-        largest = b.reduce(largest, b.max)
-        with b.loop(0, keys // pair, lanes, carry=[b.f32(0.0, lanes)] * pair) as loop:
-            first = b.scaled(loop.index, pair)
-            exps = []
-            for i in range(pair):
-                score = b.get(self.scores, [row, b.offset(first, i * lanes)], kind)
-                below = b.mul(b.sub(score, largest), b.f32(LOG2_E, lanes))
-                exps.append(exp2(b, below))
-            loop.carried = [b.add(s, e) for s, e in zip(loop.carried, exps, strict=True)]
-            b.put(
-                self.ops.words(exps), self.probabilities, self._probability_place(row, loop.index)
-            )
-        total = loop.carried[0]
-        for other in loop.carried[1:]:
-            total = b.add(total, other)
-        # A row of -inf has no softmax: inf - inf makes it NaN.
-        total = b.add(b.reduce(total, b.add), b.sub(largest, largest))
-        b.put(b.div(b.f32(1.0, lanes), total), self.inverse, [row, 0])
+        largest = self._joined(loop.carried, b.max)
+        with b.loop(0, keys // pair, lanes, carry=[zero] * (len(rows) * pair)) as loop:
+            sums = []
+            for r, row in enumerate(rows):
+                scores = [self._score(row, b.scaled(loop.index, pair), i) for i in range(pair)]
+                exps = [self._exp(score, largest[r]) for score in scores]
+                sums += [b.add(loop.carried[r * pair + i], e) for i, e in enumerate(exps)]
+                to = self._probability_place(row, loop.index)
+                b.put(self.ops.words(exps), self.probabilities, to)
+            loop.carried = sums
+        for row, most, total in zip(rows, largest, self._joined(loop.carried, b.add), strict=True):
+            # A row of -inf has no softmax: inf - inf makes it NaN.
+            inverse = b.div(b.f32(1.0, lanes), b.add(total, b.sub(most, most)))
+            b.put(inverse, self.inverse, [row, 0])
+
+    def _score(self, row: Index, key: Index, i: int) -> ir.Value:
+        at = [row, self.b.offset(key, i * self.lanes)]
+        return self.b.get(self.scores, at, vec(self.lanes, "f32"))
+
+    def _exp(self, score: ir.Value, largest: ir.Value) -> ir.Value:
+        b = self.b
+        return exp2(b, b.mul(b.sub(score, largest), b.f32(LOG2_E, self.lanes)))
+
+    def _joined(
+        self, chains: Sequence[ir.Value], how: Callable[[ir.Value, ir.Value], ir.Value]
+    ) -> list[ir.Value]:
+        """`pair` chains of every row, and their lanes, combined."""
+        pair = self.kernel.pair
+        rows = [chains[i : i + pair] for i in range(0, len(chains), pair)]
+        return [self.b.reduce(reduce(how, row), how) for row in rows]
 
     # Values
 
