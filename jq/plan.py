@@ -268,12 +268,12 @@ class _Planner:
     def _static(self, op: Any, role: Role, s: TensorSettings, shape: tuple[int, ...]) -> TensorPlan:
         if not self.target.device.static:
             raise Declined(f"target {self.target.name} has no static quantization")
-        seen = self.ranges.sites.get(site(op_name(op), role.index))
+        fmt = get_format(s.format)
+        assert isinstance(fmt, Affine)
+        seen = self.ranges.get(site(op_name(op), role.index), fmt.bits, s.scheme)
         if seen is None:
             raise Declined("no calibrated range; this op was not reached by the calibration data")
         enc = _encoding(s, shape, (0,) * len(shape))
-        fmt = get_format(s.format)
-        assert isinstance(fmt, Affine)
         low, high = (np.full(enc.grid, v, np.float32) for v in (seen.low, seen.high))
         scale, zero = fmt.parameters(low, high, enc)
         point = None if zero is None else int(zero.reshape(-1)[0])

@@ -2,19 +2,27 @@
 
 An observer computes a few small arrays of a tensor (`measure`, as ops of the program). They
 are combined over the iterations of a loop and over samples by `combine`, in the program and
-in NumPy alike, so memory does not grow with the number of samples.
+in NumPy alike, so memory does not grow with the number of samples. A method is a class in
+this folder, found by being defined.
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from abc import ABC, abstractmethod
+from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from jq.calibrate import histogram
+from jq.calibrate.histogram import Histogram
 from jq.calibrate.ranges import Range
+from jq.calibrate.stat_ops import StatOps
 from jq.errors import InternalError, UserError
-from jq.formats import ArrayOps, NumpyOps
+from jq.formats import NumpyOps
 from jq.formats.arrays import Array
 
 Stats = tuple[np.ndarray, ...]
@@ -28,6 +36,8 @@ class Observer(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if not cls.name:
+            return
         if cls.name in Observer.registry:
             raise InternalError(f"two observers are called {cls.name!r}")
         Observer.registry[cls.name] = cls()
@@ -37,18 +47,22 @@ class Observer(ABC):
         """The statistics of no data at all."""
 
     @abstractmethod
-    def measure(self, ops: ArrayOps, x: Array) -> tuple[Array, ...]:
+    def measure(self, ops: StatOps, x: Array) -> tuple[Array, ...]:
         """Statistics of one tensor."""
 
     @abstractmethod
     def combine(
-        self, ops: ArrayOps, a: tuple[Array, ...], b: tuple[Array, ...]
+        self, ops: StatOps, a: tuple[Array, ...], b: tuple[Array, ...]
     ) -> tuple[Array, ...]:
-        """Statistics of the data of both."""
+        """Statistics of the data of both. Component i depends on components i alone."""
 
     @abstractmethod
-    def range_of(self, stats: Stats) -> Range:
-        """The range to quantize with."""
+    def extremes(self, stats: Stats) -> tuple[float, float]:
+        """Smallest and largest value seen; not finite when the data were not."""
+
+    @abstractmethod
+    def range_of(self, stats: Stats, bits: int = 8, scheme: str = "asymmetric") -> Range:
+        """The range to quantize with, for integers of `bits` bits in a scheme."""
 
 
 class MinMax(Observer):
@@ -59,22 +73,63 @@ class MinMax(Observer):
     def neutral(self) -> Stats:
         return np.array(np.inf, np.float32), np.array(-np.inf, np.float32)
 
-    def measure(self, ops: ArrayOps, x: Array) -> tuple[Array, ...]:
+    def measure(self, ops: StatOps, x: Array) -> tuple[Array, ...]:
         axes = range(len(ops.shape(x)))
         x = ops.convert(x, np.float32)
         low, high = ops.reduce_min(x, axes), ops.reduce_max(x, axes)
         return ops.reshape(low, ()), ops.reshape(high, ())
 
     def combine(
-        self, ops: ArrayOps, a: tuple[Array, ...], b: tuple[Array, ...]
+        self, ops: StatOps, a: tuple[Array, ...], b: tuple[Array, ...]
     ) -> tuple[Array, ...]:
         return ops.minimum(a[0], b[0]), ops.maximum(a[1], b[1])
 
-    def range_of(self, stats: Stats) -> Range:
-        return Range(float(stats[0]), float(stats[1]))
+    def extremes(self, stats: Stats) -> tuple[float, float]:
+        return float(stats[0]), float(stats[1])
+
+    def range_of(self, stats: Stats, bits: int = 8, scheme: str = "asymmetric") -> Range:
+        return Range(*self.extremes(stats))
+
+
+class HistogramObserver(Observer):
+    """A method that chooses from a histogram; subclasses say how."""
+
+    def neutral(self) -> Stats:
+        return (histogram.neutral(),)
+
+    def measure(self, ops: StatOps, x: Array) -> tuple[Array, ...]:
+        return (histogram.measure(ops, x),)
+
+    def combine(
+        self, ops: StatOps, a: tuple[Array, ...], b: tuple[Array, ...]
+    ) -> tuple[Array, ...]:
+        return (histogram.combine(ops, a[0], b[0]),)
+
+    def extremes(self, stats: Stats) -> tuple[float, float]:
+        h = Histogram.of(stats[0])
+        return h.low, h.high
+
+    def range_of(self, stats: Stats, bits: int = 8, scheme: str = "asymmetric") -> Range:
+        h = Histogram.of(stats[0])
+        if h.low == h.high:
+            return Range(h.low, h.high)
+        low, high = self.choose(h, bits, scheme == "symmetric")
+        return Range(max(low, h.low), min(high, h.high))
+
+    @abstractmethod
+    def choose(self, h: Histogram, bits: int, symmetric: bool) -> tuple[float, float]:
+        """Low and high end; what lies outside of the data is cut off afterwards."""
+
+
+@cache
+def _scan() -> None:
+    # By path: the attribute `calibrate` of the package `jq` is a function of its API.
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"jq.calibrate.{module.name}")
 
 
 def get_observer(name: str) -> Observer:
+    _scan()
     try:
         return Observer.registry[name]
     except KeyError:
@@ -82,4 +137,4 @@ def get_observer(name: str) -> Observer:
         raise UserError(f"unknown calibration method {name!r}", hint=f"known: {known}") from None
 
 
-__all__ = ["MinMax", "NumpyOps", "Observer", "Stats", "get_observer"]
+__all__ = ["HistogramObserver", "MinMax", "NumpyOps", "Observer", "Stats", "get_observer"]

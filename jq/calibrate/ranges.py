@@ -6,15 +6,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from jq.errors import UserError
 
 SCHEMA = 1
+Statistics = tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True)
 class Range:
-    """Smallest and largest value seen; `low <= high`, both finite."""
+    """Smallest and largest value; `low <= high`, both finite."""
 
     low: float
     high: float
@@ -25,18 +29,45 @@ class Range:
 
 @dataclass(frozen=True)
 class Ranges:
-    """Ranges by site: `"<op name>:<operand number>"`."""
+    """What was seen at each site, `"<op name>:<operand number>"`.
+
+    Attributes:
+        sites: smallest and largest value.
+        statistics: the method's statistics, which a merge needs; empty for `minmax`.
+    """
 
     sites: Mapping[str, Range] = field(default_factory=dict)
     samples: int = 0
     method: str = "minmax"
+    statistics: Mapping[str, Statistics] = field(default_factory=dict)
+
+    def get(self, name: str, bits: int = 8, scheme: str = "asymmetric") -> Range | None:
+        """The range that the method chooses for a site; None when no sample reached it."""
+        from jq.calibrate.observer import get_observer
+
+        if name not in self.statistics:
+            return self.sites.get(name)
+        return get_observer(self.method).range_of(self.statistics[name], bits, scheme)
 
     def merge(self, other: Ranges) -> Ranges:
-        """As if both had been observed in one run."""
-        sites = dict(self.sites)
+        """As if both had been observed in one run.
+
+        Raises:
+            UserError: the methods differ.
+        """
+        from jq.calibrate.observer import get_observer
+        from jq.calibrate.stat_ops import NUMPY_STATS
+
+        if self.method != other.method:
+            raise UserError(f"ranges of {self.method} and of {other.method} cannot be merged")
+        sites, statistics = dict(self.sites), dict(self.statistics)
         for name, r in other.sites.items():
             sites[name] = sites[name].merge(r) if name in sites else r
-        return Ranges(sites, self.samples + other.samples, self.method)
+        for name, s in other.statistics.items():
+            if name in statistics:
+                s = get_observer(self.method).combine(NUMPY_STATS, statistics[name], s)
+            statistics[name] = s
+        return Ranges(sites, self.samples + other.samples, self.method, statistics)
 
     def save(self, path: Path) -> None:
         data = {
@@ -44,6 +75,9 @@ class Ranges:
             "method": self.method,
             "samples": self.samples,
             "sites": {k: [r.low, r.high] for k, r in sorted(self.sites.items())},
+            "statistics": {
+                k: [_to_json(a) for a in arrays] for k, arrays in sorted(self.statistics.items())
+            },
         }
         temporary = path.with_name(path.name + ".part")
         try:
@@ -60,11 +94,32 @@ class Ranges:
             if data["schema"] != SCHEMA:
                 raise UserError(f"{path}: ranges of schema {data['schema']}, this reads {SCHEMA}")
             sites = {str(k): Range(float(a), float(b)) for k, (a, b) in data["sites"].items()}
-            return Ranges(sites, int(data["samples"]), str(data["method"]))
+            statistics = {
+                str(k): tuple(_from_json(a) for a in arrays)
+                for k, arrays in data.get("statistics", {}).items()
+            }
+            return Ranges(sites, int(data["samples"]), str(data["method"]), statistics)
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} is not a file of ranges: {error}") from error
+
+
+def _to_json(array: np.ndarray) -> dict[str, Any]:
+    """Flat values from the first to the last that is not zero, on one line."""
+    flat = array.reshape(-1)
+    used = np.flatnonzero(flat)
+    first, last = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)
+    kept = " ".join(str(v) for v in flat[first:last].tolist())
+    return {"type": array.dtype.name, "shape": list(array.shape), "first": first, "values": kept}
+
+
+def _from_json(data: Mapping[str, Any]) -> np.ndarray:
+    array = np.zeros(tuple(data["shape"]), np.dtype(data["type"]))
+    values = np.array(data["values"].split(), array.dtype)
+    flat = array.reshape(-1)
+    flat[data["first"] : data["first"] + len(values)] = values
+    return array
 
 
 def site(op_name: str, operand: int) -> str:

@@ -9,17 +9,14 @@ from typing import Any
 import numpy as np
 
 from jq.backend.xla import XlaExecutable
-from jq.calibrate.observer import Observer, get_observer
+from jq.calibrate.observer import Observer, Stats, get_observer
 from jq.calibrate.ranges import Range, Ranges, site
+from jq.calibrate.stat_ops import NUMPY_STATS, PROGRAM_STATS
 from jq.errors import UserError
-from jq.formats import NUMPY
 from jq.ir import Program, at, ir
-from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
 from jq.ir.lift import lift
 from jq.ops.base import Contraction, rule_of
-
-OPS = StableHloOps()
 
 
 def instrument(program: Program, observer: Observer) -> tuple[Program, list[str]]:
@@ -32,7 +29,7 @@ def instrument(program: Program, observer: Observer) -> tuple[Program, list[str]
         x = op.operands[index]
         if x not in measured:
             with at(op):
-                measured[x] = list(observer.measure(OPS, x))
+                measured[x] = list(observer.measure(PROGRAM_STATS, x))
         sites.append(site(string_attr(op, NAME) or "", index))
         order.append(measured[x])
     # Only now: lifting rebuilds loops, and values that were results of a loop change identity.
@@ -62,7 +59,7 @@ def _lift(program: Program, stats: list[ir.Value], observer: Observer) -> list[i
 def _component(observer: Observer, index: int, a: ir.Value, b: ir.Value) -> ir.Value:
     """Statistic number `index` of the combination; the others do not influence it."""
     count = len(observer.neutral())
-    return observer.combine(OPS, (a,) * count, (b,) * count)[index]
+    return observer.combine(PROGRAM_STATS, (a,) * count, (b,) * count)[index]
 
 
 def calibrate(
@@ -80,33 +77,37 @@ def calibrate(
     instrumented, sites = instrument(program, observer)
     run, first = XlaExecutable(instrumented), len(program.outputs)
     width = len(observer.neutral())
-    total = [observer.neutral() for _ in sites]
+    total = [_wide(observer.neutral()) for _ in sites]
     count = 0
     for inputs in batches:
         results = run(*inputs)[first:]
         for i, name in enumerate(sites):
             stats = tuple(results[i * width : (i + 1) * width])
-            if not _finite(stats) and not _same(stats, observer.neutral()):
+            if not np.isfinite(observer.extremes(stats)).all() and not _empty(observer, stats):
                 raise UserError(
                     f"NaN or infinity in sample {count} of the calibration data", op=name
                 )
-            total[i] = tuple(np.asarray(v) for v in observer.combine(NUMPY, total[i], stats))
+            total[i] = observer.combine(NUMPY_STATS, total[i], _wide(stats))
         count += 1
         if progress:
             progress(count)
     if not count:
         raise UserError("no calibration data", hint="give at least one batch of inputs")
-    seen: dict[str, Range] = {
-        name: observer.range_of(stats)
+    reached = {
+        name: stats
         for name, stats in zip(sites, total, strict=True)
-        if not _same(stats, observer.neutral())  # else no sample reached it
+        if not _empty(observer, stats)  # else no sample got there
     }
-    return Ranges(seen, count, method)
+    extremes = {name: Range(*observer.extremes(stats)) for name, stats in reached.items()}
+    return Ranges(extremes, count, method, {} if method == "minmax" else reached)
 
 
-def _finite(stats: Sequence[np.ndarray]) -> bool:
-    return all(bool(np.isfinite(s).all()) for s in stats)
+def _wide(stats: Stats) -> Stats:
+    """Counts in 64 bits and sums in double, for any number of samples."""
+    wide = {"i": np.int64, "f": np.float64}
+    return tuple(np.asarray(s).astype(wide[s.dtype.kind]) for s in stats)
 
 
-def _same(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> bool:
-    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+def _empty(observer: Observer, stats: Stats) -> bool:
+    """Whether these are the statistics of no data."""
+    return all(np.array_equal(x, y) for x, y in zip(stats, observer.neutral(), strict=True))
