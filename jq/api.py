@@ -126,6 +126,10 @@ class Job:
         return s.activations.mode == "static" and s.activations.format != "float"
 
 
+def as_rule(rule: str | Rule) -> Rule:
+    return rule if isinstance(rule, Rule) else parse_rule(rule)
+
+
 def prepare_job(
     model: AnyModel,
     pipeline: str,
@@ -138,7 +142,7 @@ def prepare_job(
     overrides = (
         settings if isinstance(settings, Mapping) else parse_assignments(list(settings or ()))
     )
-    first = tuple(r if isinstance(r, Rule) else parse_rule(r) for r in rules or ())
+    first = tuple(map(as_rule, rules or ()))
     chosen, where = load_pipeline(pipeline, dict(overrides), first), load_target(target)
     source = trace(model)
     own = source.model.calibration if source.model else None
@@ -238,7 +242,8 @@ def compile(
             ranges; default the model's own.
         ranges: ranges observed earlier, instead of calibration.
         settings: `{"weights.format": "int4"}` or `["weights.format=int4"]`.
-        rules: `"PATTERN: key=value, ..."`; the first that matches an op decides.
+        rules: `"PATTERN: key=value, ..."`; the first that matches an op decides. One
+            that matches no op is refused.
         emit: levels to keep in the artifact as MLIR.
         progress: called with the stage's name and the share done (or None).
 
@@ -253,6 +258,11 @@ def compile(
     with stages("trace"):
         job = prepare_job(model, pipeline, target, settings, rules, calibration)
     quant_plan = _plan(job, ranges, stages)
+    for rule in map(as_rule, rules or ()):
+        if rule.pattern in quant_plan.unused_rules:
+            raise UserError(
+                f"rule {rule.pattern!r} matches no op", hint="`jaxq explain` lists their names"
+            )
     with stages("rewrite"):
         cx = PassContext(quant_plan, job.pipeline.settings, job.target, job.data)
         levels = rewrite_levels(job.program, job.pipeline, cx)

@@ -14,7 +14,9 @@ import numpy as np
 from pydantic import ConfigDict
 
 from jq.calibrate.ranges import Ranges
+from jq.errors import UserError
 from jq.ir import Program
+from jq.ops.base import contraction_names
 from jq.passes.base import Pass, PassContext, make_pass, run_all
 from jq.passes.lower_markers import LowerMarkers
 from jq.plan import QuantPlan, plan
@@ -65,6 +67,10 @@ def load_pipeline(
     file = validate(PipelineFile, data, where=where)
     settings = apply_overrides(Settings(), flat_settings(file.settings), where=where)
     settings = apply_overrides(settings, overrides or {}, where="settings")
+    for op in settings.op_types:
+        if op not in contraction_names():
+            known = ", ".join(contraction_names())
+            raise UserError(f"unknown op {op!r} in op_types", hint=f"known: {known}")
     for rule in (*rules, *file.rules):
         check_rule(rule)
     passes = {level: tuple(step.make() for step in file.passes.get(level, ())) for level in LEVELS}

@@ -134,6 +134,12 @@ def rule_of(op: Any) -> OpRule | None:
     return OpRule.registry.get(name.removeprefix("stablehlo."))
 
 
+def contraction_names() -> list[str]:
+    """The ops that can be quantized."""
+    _scan()
+    return sorted(name for name, rule in OpRule.registry.items() if isinstance(rule, Contraction))
+
+
 def codes_of(marker: Marker | None) -> Codes | None:
     """Signed integer codes of a dequantize marker, or None when its format has none."""
     if marker is None:
