@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from jq.errors import CompilerError, JqError, UserError
     from jq.gguf import load_gguf
     from jq.model import Model
+    from jq.quantize_weights import quantize_weights
 
 _HOMES = {
     "CompiledModel": "jq.compiled",
@@ -47,6 +48,7 @@ _HOMES = {
     "load": "jq.api",
     "load_gguf": "jq.gguf",
     "plan": "jq.api",
+    "quantize_weights": "jq.quantize_weights",
     "rewrite": "jq.api",
     "trace": "jq.api",
 }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from jaxlib.mlir import ir
 
 from jq.formats import Encoding
 from jq.ir.context import context
+from jq.ir.encodings import write_encodings
 from jq.ir.markers import dequantize
 from jq.ir.program import Program
 from jq.ir.types import dtype_of
@@ -26,7 +28,13 @@ def store_weight(
     with context(), ir.InsertionPoint.at_block_begin(program.body), ir.Location.name(name):
         value = dequantize(program, enc, parts, dtype_of(weight), tensor=name)
     weight.replace_all_uses_with(value)
-    program.encodings[name] = {
+    program.encodings[name] = describe(enc, arrays, dtype_of(weight))
+    write_encodings(program)
+
+
+def describe(enc: Encoding, arrays: Mapping[str, np.ndarray], dtype: Any) -> dict[str, Any]:
+    """An entry of `Program.encodings`: how a weight of float type `dtype` is stored."""
+    return {
         "format": enc.format,
         "shape": list(enc.shape),
         "block": list(enc.block),
@@ -35,5 +43,5 @@ def store_weight(
         "options": dict(enc.options),
         "granularity": enc.granularity,
         "parts": {k: {"dtype": v.dtype.name, "shape": list(v.shape)} for k, v in arrays.items()},
-        "float_dtype": dtype_of(weight).name,
+        "float_dtype": np.dtype(dtype).name,
     }

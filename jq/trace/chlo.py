@@ -2,14 +2,16 @@
 
 `erf`, `erfc` and `top_k` stay recognisable, as composites whose decomposition is the
 StableHLO form: some fifty ops that a kernel replaces by a few. This is also the form in
-which `jax.export` writes `top_k`. Every other composite is replaced by its decomposition,
-so that nothing a user wrapped hides from quantization.
+which `jax.export` writes `top_k`. The markers of stored weights stay, too. Every other
+composite is replaced by its decomposition, so that nothing a user wrapped hides from
+quantization.
 """
 
 from __future__ import annotations
 
 from jq.errors import UserError
 from jq.ir import at, editing, func, ir, run_passes, walk
+from jq.ir.markers import DEQUANTIZE
 from jq.trace.scope import clean_scope, join, scope
 
 KEPT = ("chlo.erf", "chlo.erfc", "chlo.top_k")
@@ -21,10 +23,11 @@ def legalize(module: ir.Module) -> None:
     """Leaves StableHLO and the `KEPT` composites; run before calls are inlined."""
     _wrap_kept(module)
     _scope_composites(module)
+    kept = ",".join((*KEPT, DEQUANTIZE))
     run_passes(
         module,
         "func.func(chlo-legalize-to-stablehlo)",
-        f"func.func(stablehlo-legalize-composite-to-call{{except={','.join(KEPT)}}})",
+        f"func.func(stablehlo-legalize-composite-to-call{{except={kept}}})",
     )
 
 

@@ -22,6 +22,7 @@ from jq.ir import (
     run_passes,
     shape_of,
 )
+from jq.ir.encodings import read_encodings
 from jq.ir.stored import store_weight
 from jq.model import Model
 from jq.trace.chlo import drop_annotations, legalize
@@ -34,6 +35,7 @@ from jq.trace.lower import lower
 from jq.trace.modules import Imported, import_module, parse_stablehlo
 from jq.trace.naming import name_ops
 from jq.trace.source import load_model
+from jq.trace.stored import restore_stored
 from jq.trace.weights import Leaf, bind, data_of
 
 
@@ -121,6 +123,7 @@ def make_program(
     for key in ("res_attrs", "arg_attrs"):
         if key in main.attributes:
             del main.attributes[key]
+    listed = read_encodings(module)
     for key in [k for k in module.operation.attributes if k != "sym_name"]:
         del module.operation.attributes[key]
     program = Program(
@@ -131,6 +134,7 @@ def make_program(
         in_tree=trees[0],
         out_tree=trees[1],
     )
+    restore_stored(program, listed)
     for name, leaf in weights.items():
         if isinstance(leaf, QuantizedTensor):
             store_weight(program, name, leaf.encoding, leaf.parts)
