@@ -25,7 +25,7 @@ from iree.compiler import ir
 
 from jq.errors import InternalError
 from jq.kernels import dot, tiled_gemm
-from jq.kernels.builder import Builder, Index, Output, Tile, dispatch
+from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
 from jq.kernels.epilogue import Step, check
 from jq.kernels.finish import Epilogue, operand_types
 from jq.kernels.kernel import Kernel
@@ -100,9 +100,18 @@ class Gemm(Kernel):
         return row
 
     @property
+    def swapped(self) -> bool:
+        """Signed codes where the product reads its left operand as u8: the weights go there, and
+        what their offset of 128 adds is 128 times the sum of a row's codes.
+        """
+        return self.target.dot.lhs_unsigned and not (self.unsigned or self.on_tiles)
+
+    @property
     def reads_unsigned(self) -> bool:
         """Whether the product takes codes as u8; tiles take them as they are stored."""
-        return self.unsigned if self.on_tiles else self.target.dot.lhs_unsigned
+        if self.on_tiles or self.swapped:
+            return self.unsigned
+        return self.target.dot.lhs_unsigned
 
     @cached_property
     def tiling(self) -> Tiling:
@@ -178,6 +187,8 @@ class Gemm(Kernel):
         """[K, N] -> [panels, K/group, vectors * lanes * group]; K and a narrow N end in zeros."""
         if self.on_tiles:
             return pack_weight(self.tiles, weight)
+        if self.swapped:
+            weight = weight ^ np.int8(-128)
         lanes, group, cut = self.target.lanes, self.target.dot.group, self.tiling
         width = cut.vectors * lanes
         padded = np.pad(
@@ -316,13 +327,37 @@ class _Panel:
                 b.store(value, self.tile, at, self.gemm.n)
 
     def _start(self, rows: Sequence[Index]) -> list[ir.Value]:
-        if not self.gemm.row_zero:
-            return [init for _ in rows for init in self.init]
-        b, acc = self.b, []
-        for row in rows:
-            zero = self.epilogue.scalar(self.row_zero, [row], "i32")
-            acc += [b.sub(i, b.mul(zero, c)) for i, c in zip(self.init, self.colsum, strict=True)]
+        """Where the accumulators of a register tile start from."""
+        b, gemm, acc = self.b, self.gemm, []
+        offsets = self._row_sums(rows) if gemm.swapped else []
+        for i, row in enumerate(rows):
+            init = list(self.init)
+            if gemm.row_zero:
+                zero = self.epilogue.scalar(self.row_zero, [row], "i32")
+                init = [b.sub(v, b.mul(zero, c)) for v, c in zip(init, self.colsum, strict=True)]
+            acc += [b.sub(v, offsets[i]) for v in init] if offsets else init
         return acc
+
+    def _row_sums(self, rows: Sequence[Index]) -> list[ir.Value]:
+        """128 times the sum of every row's codes, in every lane."""
+        b, isa, k = self.b, self.isa, self.gemm.k
+        width = isa.lanes * isa.dot.group
+        ones = dot.splat(b, isa, 1)
+
+        def add(sums: Sequence[ir.Value], at: Index, valid: int | None) -> list[ir.Value]:
+            kind = vec(width, "i8")
+            codes = [b.load(self.codes, [*self.prefix, row, at], kind, valid) for row in rows]
+            return [dot.dot(b, isa, s, ones, c) for s, c in zip(sums, codes, strict=True)]
+
+        sums = [b.i32(0, isa.lanes)] * len(rows)
+        whole, tail = divmod(k, width)
+        if whole:
+            with b.loop(0, whole * width, width, carry=sums) as loop:
+                loop.carried = add(loop.carried, loop.index, None)
+            sums = loop.carried
+        if tail:
+            sums = add(sums, whole * width, tail)
+        return [b.shift_left(b.reduce(s, b.add), 7) for s in sums]
 
     def _step(
         self, acc: Sequence[ir.Value], rows: Sequence[Index], k: Index, valid: int | None
@@ -334,12 +369,13 @@ class _Panel:
             dot.weights(b, isa, self.weights, [*self.prefix, self.panel, k, j * size])
             for j in self.vectors
         ]
-        flip = self.gemm.unsigned != isa.dot.lhs_unsigned
+        flip = self.gemm.unsigned and not isa.dot.lhs_unsigned
         column = b.scaled(k, isa.dot.group)
         out = list(acc)
         for i, row in enumerate(rows):
             lhs = dot.codes(b, isa, self.codes, [*self.prefix, row, column], flip, valid)
             for j, weight in enumerate(weights):
                 at = i * len(weights) + j
-                out[at] = dot.dot(b, isa, out[at], lhs, weight)
+                pair = (weight, lhs) if self.gemm.swapped else (lhs, weight)
+                out[at] = dot.dot(b, isa, out[at], *pair)
         return out
