@@ -1,0 +1,160 @@
+"""Kernels in programs: the target level against the integer level, and what is left alone."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jq
+from jq.api import prepare_job
+from jq.backend.compiler import compile_module
+from jq.backend.handover import handover
+from jq.backend.interpreter import interpret
+from jq.backend.runtime import Executable
+from jq.backend.xla import XlaExecutable
+from jq.passes.base import PassContext
+from jq.pipeline import make_plan, rewrite
+
+RNG = np.random.default_rng(0)
+
+
+def array(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+class Both:
+    """A model at both levels, on the same inputs."""
+
+    def __init__(self, fn, params, inputs, pipeline="int8-dynamic", **settings) -> None:
+        model = jq.Model(fn, params, inputs, calibration=[inputs])
+        job = prepare_job(model, pipeline, "llvm-cpu", settings)
+        ranges = jq.calibrate(model) if job.needs_ranges else None
+        plan = make_plan(job.program, job.pipeline, job.target, ranges)
+        self.cx = PassContext(plan, job.pipeline.settings, job.target, job.data)
+        self.levels = rewrite(job.program, job.pipeline, self.cx)
+        integer = self.levels["integer"]
+        # The interpreter rounds every operation, where XLA may fuse a rescale with the bias behind
+        # it; but its convolution multiplies in int8, and wraps.
+        convolves = "stablehlo.convolution" in integer.text()
+        self.expected = (
+            XlaExecutable(integer)(*inputs) if convolves else interpret(integer, *inputs)
+        )
+        handed = handover(self.levels["target"])
+        compiled = compile_module(handed.bytecode, flags=job.target.flags)
+        self.found = Executable.load(compiled.vmfb, handed.parameters or None)(*inputs)
+
+    @property
+    def families(self) -> set[str]:
+        return {name.split("_")[0] for name in self.cx.kernels.values()}
+
+
+def test_products_have_the_bits_of_the_integer_level():
+    def fn(p, x, y):
+        a = x @ p["a"] + p["b"]
+        b = jnp.einsum("bsk,khd->bshd", y, p["c"])
+        c = jnp.einsum("kb,kn->bn", x.T, p["a"])
+        return a, b, jax.nn.relu(c), (x @ p["a"])[:1]
+
+    params = {"a": array(37, 21), "b": array(21), "c": array(13, 3, 5)}
+    inputs = (array(7, 37), array(2, 3, 13))
+    for pipeline in ("int8-dynamic", "int8-static"):
+        both = Both(fn, params, inputs, pipeline)
+        assert both.families == {"gemm"}
+        for expected, found in zip(both.expected, both.found, strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_one_row_and_a_scalar_scale():
+    both = Both(lambda p, x: x @ p["w"], {"w": array(64, 3)}, (array(1, 64),))
+    np.testing.assert_array_equal(both.found[0], both.expected[0])
+
+
+@pytest.mark.parametrize(
+    ("strides", "padding", "groups", "dilation"),
+    [
+        ((1, 1), "SAME", 1, (1, 1)),
+        ((2, 1), "VALID", 2, (1, 2)),
+        ((1, 1), [(2, 0), (0, 1)], 1, (1, 1)),
+    ],
+)
+def test_convolutions_have_the_bits_of_the_integer_level(strides, padding, groups, dilation):
+    def fn(p, x):
+        y = jax.lax.conv_general_dilated(
+            x,
+            p["w"],
+            strides,
+            padding,
+            rhs_dilation=dilation,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=groups,
+        )
+        return jax.nn.relu6(y)
+
+    params = {"w": array(3, 2, 6 // groups, 10)}
+    both = Both(fn, params, (array(2, 9, 8, 6),), "int8-static")
+    assert both.families == {"convolution"}
+    np.testing.assert_array_equal(both.found[0], both.expected[0])
+
+
+def test_channels_first_and_one_dimension():
+    def fn(p, x, s):
+        y = jax.lax.conv(x, p["w"], (1, 1), "SAME")
+        z = jax.lax.conv_general_dilated(
+            s, p["v"], (2,), "SAME", dimension_numbers=("NWC", "WIO", "NWC")
+        )
+        return y, z
+
+    params = {"w": array(5, 3, 3, 3), "v": array(3, 4, 7)}
+    both = Both(fn, params, (array(1, 3, 8, 8), array(2, 11, 4)), "int8-static")
+    assert both.families == {"convolution"}
+    for expected, found in zip(both.expected, both.found, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_normalization_activation_and_attention_are_recognised():
+    def fn(p, x, mask):
+        mean = x.mean(-1, keepdims=True)
+        y = (x - mean) * jax.lax.rsqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-6)
+        y = y * p["g"] + p["b"]
+        q, k, v = (jnp.reshape(y @ p[n], (2, 6, 4, 8)) for n in "qkv")
+        s = jnp.einsum("bqnd,bknd->bnqk", q, k) / np.sqrt(8) + mask[:, None, None, :]
+        o = jnp.einsum("bnqk,bknd->bqnd", jax.nn.softmax(s), v).reshape(2, 6, 32)
+        h = jax.nn.gelu(o @ p["up"], approximate=False)
+        return x + h @ p["down"]
+
+    params = {"g": array(32), "b": array(32), "up": array(32, 48), "down": array(48, 32)}
+    params |= {n: array(32, 32) / 6 for n in "qkv"}
+    mask = np.where(np.arange(6) < 4, 0, -1e4).astype(np.float32)[None].repeat(2, 0)
+    both = Both(fn, params, (array(2, 6, 32), mask))
+    assert both.families == {"gemm", "attention"}
+    text = both.levels["target"].text()
+    assert "jq_normalize" in text and "stablehlo.rsqrt" not in text
+    assert 'composite "chlo.erfc"' not in text
+    # A kernel's functions are within 1e-4; that may move an 8-bit code by one.
+    np.testing.assert_allclose(
+        both.found[0], both.expected[0], atol=0.02 * np.abs(both.expected[0]).max()
+    )
+
+
+def test_what_has_no_kernel_says_why():
+    both = Both(
+        lambda p, x: x @ p["w"],
+        {"w": array(64, 8)},
+        (array(4, 64),),
+        **{"weights.scheme": "asymmetric"},
+    )
+    assert both.cx.kernels == {}
+    assert both.cx.without_kernel == {"w": "no kernel for asymmetric weights"}
+    np.testing.assert_array_equal(both.found[0], both.expected[0])
+
+
+def test_a_function_that_is_not_gelu_stays():
+    both = Both(
+        lambda p, x: (x @ p["w"]) * jax.nn.sigmoid(1.7 * (x @ p["w"])),
+        {"w": array(64, 16)},
+        (array(8, 64),),
+    )
+    text = both.levels["target"].text()
+    assert "silu" not in text and "gelu" not in text
