@@ -17,6 +17,7 @@ import numpy as np
 
 from jq import npz
 from jq.backend.artifact import check_output, describe_build
+from jq.backend.cache import compile_cached
 from jq.backend.compiler import compile_module
 from jq.backend.handover import handover
 from jq.backend.xla import XlaExecutable
@@ -231,6 +232,7 @@ def compile(
     settings: Settings = None,
     rules: Rules = None,
     emit: Sequence[str] | None = None,
+    cache: bool = True,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compiles a model into a quantized program that IREE runs.
@@ -245,6 +247,7 @@ def compile(
         rules: `"PATTERN: key=value, ..."`; the first that matches an op decides. One
             that matches no op is refused.
         emit: levels to keep in the artifact as MLIR.
+        cache: take IREE's result from an earlier run with the same input, when there is one.
         progress: called with the stage's name and the share done (or None).
 
     Raises:
@@ -266,7 +269,7 @@ def compile(
     with stages("rewrite"):
         cx = PassContext(quant_plan, job.pipeline.settings, job.target, job.data)
         levels = rewrite_levels(job.program, job.pipeline, cx)
-    return build(job, cx, levels, emit or (), stages)
+    return build(job, cx, levels, emit or (), stages, cache=cache)
 
 
 def build(
@@ -275,12 +278,15 @@ def build(
     levels: Mapping[Any, Program],
     emit: Sequence[str],
     stages: Stages,
+    *,
+    cache: bool = True,
 ) -> CompiledModel:
     """Hands the `target` level to IREE and puts the artifact together."""
     program = levels["target"]
     with stages("compile"):
         handed = handover(program)
-        compiled = compile_module(handed.bytecode, flags=job.target.flags)
+        run = compile_cached if cache else compile_module
+        compiled = run(handed.bytecode, flags=job.target.flags)
     manifest = describe_build(
         program=program,
         source=job.source.program,

@@ -108,7 +108,7 @@ def build(
     source: api.Source, pipeline: str, target: str, inputs: list[np.ndarray], folder: Path
 ) -> Built:
     start = time.perf_counter()
-    compiled = api.compile(source, pipeline, target)
+    compiled = api.compile(source, pipeline, target, cache=False)
     spent = time.perf_counter() - start
     path = compiled.save(folder / f"{len(list(folder.iterdir()))}")
     audit = compiled.audit()

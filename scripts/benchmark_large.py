@@ -59,7 +59,7 @@ def work(layers: int, pipeline: str, pipe: Any) -> None:
     count = sum(a.size for layer in params.values() for a in layer.values())
     pipe.send({"parameters": count})
     start = time.perf_counter()
-    compiled = jq.compile(jq.Model(fn, params, (x,), name="large"), pipeline)
+    compiled = jq.compile(jq.Model(fn, params, (x,), name="large"), pipeline, cache=False)
     compiled_at = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="jaxq-") as folder:
         compiled.save(Path(folder) / "large")

@@ -39,6 +39,9 @@ def compile_model(
             help="Also write the module at this level: float, qdq, integer, target.",
         ),
     ] = None,
+    cache: Annotated[
+        bool, typer.Option(help="Take IREE's result from an earlier, equal compile.")
+    ] = True,
     force: options.Force = False,
 ) -> dict[str, Any]:
     """Compiles a model into a quantized program, and says what was quantized and what was not."""
@@ -55,6 +58,7 @@ def compile_model(
             settings=settings,
             rules=rules,
             emit=emit,
+            cache=cache,
             progress=progress,
         )
         progress("save", None)
