@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from jq.gguf import load_gguf
     from jq.model import Model
     from jq.quantize_weights import quantize_weights
+    from jq.trace.fake_quant import fake_quant, mx_fake_quant
 
 _HOMES = {
     "CompiledModel": "jq.compiled",
@@ -45,8 +46,10 @@ _HOMES = {
     "calibrate": "jq.api",
     "compare": "jq.api",
     "compile": "jq.api",
+    "fake_quant": "jq.trace.fake_quant",
     "load": "jq.api",
     "load_gguf": "jq.gguf",
+    "mx_fake_quant": "jq.trace.fake_quant",
     "plan": "jq.api",
     "quantize_weights": "jq.quantize_weights",
     "rewrite": "jq.api",

@@ -11,6 +11,7 @@ Two levels. Values: `codes` (int8, int16) in the logical shape, `scale` (float32
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from jq.errors import FormatError
 from jq.formats import checks
 from jq.formats.affine_math import scale_of_extent, to_codes, zero_point_of_range
 from jq.formats.arrays import Array, ArrayOps
-from jq.formats.base import Encoding, Format, Parts
+from jq.formats.base import Encoding, Format, Parts, get_format
 from jq.formats.blocks import expand, full, reduce_blocks
 from jq.formats.chunks import block_absmax, block_range, chunks, decode_pieces
 from jq.formats.numpy_ops import NUMPY
@@ -112,7 +113,32 @@ class Affine(Format):
         scale = checks.as_scale(self._scale(NUMPY, lo, hi, enc)[0], enc)
         return scale, self._zero_point(NUMPY, lo, scale.astype(F32), enc)
 
+    def parameters_of(
+        self, ops: ArrayOps, lo: Array, hi: Array, enc: Encoding
+    ) -> tuple[Array, Array | None]:
+        """`parameters` in a program: float32 scale and i32 zero point of ranges of `enc.grid`."""
+        scale, _ = self._scale(ops, lo, hi, enc)
+        return scale, self._zero_point(ops, lo, scale, enc)
+
     # Values
+
+    def fake_quantize(
+        self, ops: ArrayOps, x: Array, enc: Encoding, given: tuple[Array, Array] | None = None
+    ) -> Array:
+        """`x` quantized and dequantized, f32, with the range of each block or with `given` ones.
+
+        Args:
+            given: smallest and largest value, f32 of `enc.grid`.
+        """
+        enc = unpacked(enc)
+        if given is None:
+            values = self.quantize_dynamic(ops, x, enc)
+            return self.dequantize(
+                ops, values["codes"], values["scale"], values.get("zero_point"), enc
+            )
+        scale, zero_point = self.parameters_of(ops, *given, enc)
+        codes = self.quantize_static(ops, x, scale, zero_point, enc)
+        return self.dequantize(ops, codes, scale, zero_point, enc)
 
     def quantize(
         self, x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray | None, enc: Encoding
@@ -243,6 +269,15 @@ class Affine(Format):
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         codes, scale = self.codes(ops, parts, enc), self.scale(ops, parts, enc)
         return self.dequantize(ops, codes, scale, self.zero_point(ops, parts, enc), enc)
+
+
+def unpacked(enc: Encoding) -> Encoding:
+    """The encoding of codes that a program computes, one in a byte or more."""
+    fmt = get_format(enc.format)
+    if not isinstance(fmt, Affine) or fmt.stored_bits(enc) >= 8:
+        return enc
+    options = dict(enc.options) | {"packing": "none"}
+    return replace(enc, options=tuple(sorted(options.items())))
 
 
 def _divisor(enc: Encoding) -> str:

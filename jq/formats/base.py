@@ -110,6 +110,10 @@ class Format(ABC):
 
         return np.asarray(self.decode(NUMPY, parts, enc))
 
+    def fake_quantize(self, ops: ArrayOps, x: Array, enc: Encoding) -> Array:
+        """`decode` of what `x` is quantized to in a program, f32 of `enc.shape`."""
+        raise FormatError(f"{self.name} has no fake quantization")
+
     def default_block(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
         """The block this format is tied to when it has one (MX: 32 along `axis`), else None."""
         return None

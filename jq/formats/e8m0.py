@@ -12,6 +12,7 @@ from jq.formats.arrays import Array, ArrayOps
 from jq.formats.blocks import full
 from jq.formats.elements import Element
 from jq.formats.minifloat import QUIET_NAN
+from jq.formats.numpy_ops import NUMPY
 
 I32 = np.int32
 SCALE_ROUNDINGS = ("floor", "ceil", "rceil", "even")
@@ -29,20 +30,30 @@ def choose(absmax: np.ndarray, element: Element, rounding: str) -> np.ndarray:
 
     A zero block, and one below the range, gets the smallest scale, 2^-127.
     """
-    largest = np.float32(element.largest).view(I32)
-    emax = (largest >> I32(23)) - I32(127)
-    bits = absmax.view(I32)
-    fraction = bits & I32(0x7FFFFF)
-    if rounding == "even":
-        bits = bits + I32(1 << (22 - element.mantissa))
-    code = (bits >> I32(23)) - emax
-    if rounding == "ceil":
-        code = code + (fraction > 0)
-    elif rounding == "rceil":
-        code = code + (fraction > largest & I32(0x7FFFFF))
+    code = np.asarray(biased(NUMPY, absmax, element, rounding))
     if code.max() > 254:
         raise FormatError("a block needs a scale beyond 2^127", hint="use scale_rounding floor")
-    return np.maximum(code, 0).astype(np.uint8).view(np.int8)
+    return code.astype(np.uint8).view(np.int8)
+
+
+def biased(ops: ArrayOps, absmax: Array, element: Element, rounding: str) -> Array:
+    """The same codes as i32 that are not negative; above 254 the scale does not exist."""
+    largest = int(np.float32(element.largest).view(I32))
+    shape = ops.shape(absmax)
+
+    def const(value: int) -> Array:
+        return full(ops, value, shape, I32)
+
+    bits = ops.bitcast(absmax, I32)
+    fraction = ops.bit_and(bits, const(0x7FFFFF))
+    if rounding == "even":
+        bits = ops.add(bits, const(1 << (22 - element.mantissa)))
+    code = ops.sub(ops.shift_right(bits, const(23)), const((largest >> 23) - 127))
+    if rounding in ("ceil", "rceil"):
+        limit = const(largest & 0x7FFFFF if rounding == "rceil" else 0)
+        within = ops.equal(ops.maximum(fraction, limit), limit)
+        code = ops.add(code, ops.select(within, const(0), const(1)))
+    return ops.maximum(code, const(0))
 
 
 def decode(ops: ArrayOps, codes: Array) -> Array:

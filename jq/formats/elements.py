@@ -53,6 +53,13 @@ class FixedPoint:
             x = np.copysign(down + (np.abs(x) - down >= 0.5), x)
         return np.clip(x, -127, 127, out=x).astype(np.int8)
 
+    def nearest(self, ops: ArrayOps, x: Array) -> Array:
+        """The number of this type nearest to each f32, as f32: `decode(encode(x, "even"))`."""
+        shape = ops.shape(x)
+        y = ops.round_even(ops.mul(x, full(ops, 2.0**self.mantissa, shape, F32)))
+        y = ops.minimum(ops.maximum(y, full(ops, -127, shape, F32)), full(ops, 127, shape, F32))
+        return ops.mul(y, full(ops, 2.0**-self.mantissa, shape, F32))
+
     def decode(self, ops: ArrayOps, codes: Array) -> Array:
         unit = full(ops, 2.0**-self.mantissa, ops.shape(codes), F32)
         return ops.mul(ops.convert(codes, F32), unit)

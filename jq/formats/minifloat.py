@@ -82,6 +82,16 @@ class Minifloat:
         code |= sign
         return code.astype(np.int8)
 
+    def nearest(self, ops: ArrayOps, x: Array) -> Array:
+        """The number of this type nearest to each f32, as f32: `decode(encode(x, "even"))`."""
+        shape = ops.shape(x)
+        e = ops.bit_and(ops.bitcast(x, I32), full(ops, int(EXPONENT), shape, I32))
+        e = ops.maximum(e, full(ops, (128 - self.bias) << 23, shape, I32))
+        unit = ops.bitcast(ops.sub(e, full(ops, self.mantissa << 23, shape, I32)), F32)
+        y = ops.mul(ops.round_even(ops.div(x, unit)), unit)
+        most = full(ops, self.largest, shape, F32)
+        return ops.maximum(ops.minimum(y, most), full(ops, -self.largest, shape, F32))
+
     def decode(self, ops: ArrayOps, codes: Array) -> Array:
         """Float32 values of int8 codes; every code is decoded, NaN and infinities included."""
         m, shape = self.mantissa, ops.shape(codes)

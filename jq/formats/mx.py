@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
+from jq.errors import FormatError
+from jq.formats import e8m0
+from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding
+from jq.formats.blocks import expand, full, reduce_blocks
 from jq.formats.elements import FixedPoint
-from jq.formats.minifloat import E2M1, E2M3, E3M2, E4M3FN, E5M2
+from jq.formats.minifloat import E2M1, E2M3, E3M2, E4M3FN, E5M2, Minifloat
 from jq.formats.scaled import Scaled, block_along, one_block
 from jq.formats.scales import POWER_OF_TWO, Scale
 
@@ -18,9 +24,26 @@ class Mx(Scaled):
     """Blocks of 32; an axis that 32 does not divide ends in a short block."""
 
     size: ClassVar[int] = 32
+    element: ClassVar[FixedPoint | Minifloat]
 
     def kind(self, enc: Encoding) -> Scale:
         return POWER_OF_TWO
+
+    def fake_quantize(self, ops: ArrayOps, x: Array, enc: Encoding) -> Array:
+        """`decode(encode(x))` in one step, for tensors that a program computes; f32.
+
+        A block that holds an infinity or NaN decodes to NaN.
+        """
+        if enc.option("rounding", "even") != "even":
+            raise FormatError("fake quantization rounds to even")
+        x = ops.convert(x, np.float32)
+        absmax = reduce_blocks(ops, ops.reduce_max, ops.abs(x), enc)
+        code = e8m0.biased(ops, absmax, self.element, enc.option("scale_rounding", "floor"))
+        code = ops.minimum(code, full(ops, 254, enc.grid, np.int32))
+        finite = ops.equal(ops.sub(absmax, absmax), full(ops, 0, enc.grid, np.float32))
+        code = ops.select(finite, code, full(ops, 255, enc.grid, np.int32))
+        scale = expand(ops, e8m0.decode(ops, ops.convert(code, np.int8)), enc)
+        return ops.mul(self.element.nearest(ops, ops.div(x, scale)), scale)
 
     def check(self, enc: Encoding) -> None:
         super().check(enc)

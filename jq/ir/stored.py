@@ -24,12 +24,26 @@ def store_weight(
     The parts become the weights `name:part`; the float weight itself is left without uses.
     """
     weight = program.weight(name)
-    parts = {k: program.add_weight(f"{name}:{k}", v) for k, v in arrays.items()}
-    with context(), ir.InsertionPoint.at_block_begin(program.body), ir.Location.name(name):
-        value = dequantize(program, enc, parts, dtype_of(weight), tensor=name)
-    weight.replace_all_uses_with(value)
-    program.encodings[name] = describe(enc, arrays, dtype_of(weight))
+    weight.replace_all_uses_with(store(program, name, enc, arrays, dtype_of(weight)))
+
+
+def store(
+    program: Program, name: str, enc: Encoding, arrays: Mapping[str, np.ndarray], dtype: Any
+) -> ir.Value:
+    """The float tensor of `dtype` that new weights `name:part` stand for.
+
+    The name gets `#2`, `#3`, ... when another tensor is stored under it.
+    """
+    unique, n = name, 1
+    while any(f"{unique}:{k}" in program.weights for k in arrays):
+        n += 1
+        unique = f"{name}#{n}"
+    parts = {k: program.add_weight(f"{unique}:{k}", v) for k, v in arrays.items()}
+    with context(), ir.InsertionPoint.at_block_begin(program.body), ir.Location.name(unique):
+        value = dequantize(program, enc, parts, dtype, tensor=unique)
+    program.encodings[unique] = describe(enc, arrays, dtype)
     write_encodings(program)
+    return value
 
 
 def describe(enc: Encoding, arrays: Mapping[str, np.ndarray], dtype: Any) -> dict[str, Any]:

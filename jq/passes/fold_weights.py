@@ -30,7 +30,7 @@ class FoldWeights(Pass):
     name = "fold-weights"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        constant = _Constant(program)
+        constant = Constant(program)
         found: dict[Any, list[str]] = {}
         for op, rule in contractions(program):
             for role in rule.roles(op):
@@ -40,7 +40,7 @@ class FoldWeights(Pass):
                     found[value] = sorted(names)
         if not found:
             return False
-        arrays = _evaluate(program, list(found))
+        arrays = evaluate_all(program, list(found))
         for (value, owners), array in zip(found.items(), arrays, strict=True):
             value.replace_all_uses_with(program.add_weight(owners[0], array))
         program.drop_dead()
@@ -59,7 +59,7 @@ def _pays(program: Program, value: ir.Value, names: set[str]) -> bool:
     return size <= sum(program.weights[n].size for n in names)
 
 
-class _Constant:
+class Constant:
     """Which weights a value is computed from, when from nothing else; cached by value."""
 
     def __init__(self, program: Program) -> None:
@@ -91,8 +91,10 @@ class _Constant:
         return found
 
 
-def _evaluate(program: Program, values: list[ir.Value]) -> list[Any]:
+def evaluate_all(program: Program, values: list[ir.Value]) -> list[Any]:
     """Runs a copy of the program that returns these values; its inputs do not matter."""
+    if not values:
+        return []
     for i, value in enumerate(values):
         with at(value.owner):
             index = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), i)

@@ -2,7 +2,7 @@
 
 `erf`, `erfc` and `top_k` stay recognisable, as composites whose decomposition is the
 StableHLO form: some fifty ops that a kernel replaces by a few. This is also the form in
-which `jax.export` writes `top_k`. The markers of stored weights stay, too. Every other
+which `jax.export` writes `top_k`. Our own markers stay, too. Every other
 composite is replaced by its decomposition, so that nothing a user wrapped hides from
 quantization.
 """
@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from jq.errors import UserError
 from jq.ir import at, editing, func, ir, run_passes, walk
-from jq.ir.markers import DEQUANTIZE
+from jq.ir.fake_quant import FAKE_QUANT
+from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC
 from jq.trace.scope import clean_scope, join, scope
 
 KEPT = ("chlo.erf", "chlo.erfc", "chlo.top_k")
+OWN = (DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, FAKE_QUANT)  # what passes take apart
 
 _ANNOTATIONS = ("Sharding", "annotate_device_placement", "LayoutConstraint")
 
@@ -23,7 +25,7 @@ def legalize(module: ir.Module) -> None:
     """Leaves StableHLO and the `KEPT` composites; run before calls are inlined."""
     _wrap_kept(module)
     _scope_composites(module)
-    kept = ",".join((*KEPT, DEQUANTIZE))
+    kept = ",".join(KEPT + OWN)
     run_passes(
         module,
         "func.func(chlo-legalize-to-stablehlo)",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from jq.ir import Program, editing, ir
+from jq.ir.fake_quant import match_fake_quant
 from jq.ir.markers import DEQUANTIZE, match
 from jq.trace.scope import clean_scope, scope
 
@@ -66,7 +67,7 @@ def _origin(program: Program, value: ir.Value) -> str | None:
     while not isinstance(value.owner, ir.Block):
         if stored := match(value, DEQUANTIZE):
             return stored.tensor
-        if value.owner.operation.name not in _VIEWS:
+        if value.owner.operation.name not in _VIEWS and not match_fake_quant(value.owner):
             return None
         value = value.owner.operands[0]
     return program.weight_name(value)
