@@ -123,8 +123,11 @@ class Job:
 
     @property
     def needs_ranges(self) -> bool:
-        s = self.pipeline.settings
-        return s.activations.mode == "static" and s.activations.format != "float"
+        """Whether calibration is needed; a model may bring all its ranges itself."""
+        s = self.pipeline.settings.activations
+        if s.mode != "static" or s.format == "float":
+            return False
+        return bool(make_plan(self.program, self.pipeline, self.target).unranged)
 
 
 def as_rule(rule: str | Rule) -> Rule:

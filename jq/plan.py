@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -19,12 +19,12 @@ from jq.formats.affine import Affine
 from jq.formats.ggml import GgmlFormat
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.build import NAME, SCOPE, string_attr
-from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ops.base import Axes, Contraction, Movement, Role, rule_of
 from jq.settings import FLOAT, Rule, Settings, TensorSettings, apply_overrides
 from jq.target import Target
 
-Kind = Literal["weight", "dynamic", "static"]
+Kind = Literal["weight", "dynamic", "static", "given"]
 ACCUMULATOR_LIMIT = 2**31 - 1
 
 
@@ -34,7 +34,8 @@ class TensorPlan:
 
     A weight is known by `weight` (its name) and its encoding is that of the whole stored
     tensor; an activation's encoding is that of the operand. `parameters` (scale, zero point)
-    belong to static activations. `stored`: the weight came quantized and stays as it is.
+    belong to static activations. `stored`: the weight came quantized and stays as it is; an
+    activation that the model quantizes itself is `given`.
     """
 
     kind: Kind
@@ -45,8 +46,13 @@ class TensorPlan:
 
     def describe(self) -> str:
         enc = self.encoding
-        tokens = enc.granularity if self.kind != "dynamic" or max(enc.block) == 0 else "per-token"
-        return f"{enc.format} {tokens} {enc.scheme}" + " (stored)" * self.stored
+        tokens = (
+            enc.granularity
+            if self.kind not in ("dynamic", "given") or max(enc.block) == 0
+            else "per-token"
+        )
+        came = " (stored)" if self.stored else " (given)" if self.kind == "given" else ""
+        return f"{enc.format} {tokens} {enc.scheme}{came}"
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,7 @@ class QuantPlan:
     ops: tuple[OpPlan, ...]
     weights: dict[str, Encoding]
     unused_rules: tuple[str, ...] = ()
+    unranged: tuple[str, ...] = ()  # sites whose range was needed and is not known
 
     def __getitem__(self, name: str) -> OpPlan:
         return next(op for op in self.ops if op.name == name)
@@ -131,6 +138,8 @@ def find_weight(program: Program, value: ir.Value, role: Role) -> WeightUse | No
     block = frozenset() if role.block_axis is None else frozenset({role.block_axis})
     while True:
         name, marker = program.weight_name(value), match(value, DEQUANTIZE)
+        if marker is not None and not is_stored(program, marker):
+            return None
         if name is not None or marker is not None:
             shape = shape_of(value)
             axis = max((a for a in block if shape[a] > 1), default=None)
@@ -145,6 +154,37 @@ def find_weight(program: Program, value: ir.Value, role: Role) -> WeightUse | No
             return None
         contracted, block = rule.back(op, contracted), rule.back(op, block)
         value = op.operation.operands[0]
+
+
+def is_stored(program: Program, marker: Marker) -> bool:
+    """Whether a dequantize reads weights of the program, not codes that it computes."""
+    return all(program.weight_name(part) is not None for part in marker.parts.values())
+
+
+def given_activation(program: Program, value: ir.Value, role: Role) -> Encoding | None:
+    """Encoding of an operand that the model itself quantizes, with one scale where `role` sums.
+
+    None for an operand that is not quantized, or not in a way that this contraction can use.
+    """
+    contracted, shape = role.contracted, shape_of(value)
+    moved = False
+    while True:
+        marker = match(value, DEQUANTIZE)
+        if marker is not None:
+            break
+        op: Any = value.owner
+        if isinstance(op, ir.Block) or not isinstance(rule := rule_of(op), Movement):
+            return None
+        contracted, value, moved = rule.back(op, contracted), op.operation.operands[0], True
+    enc = marker.encoding
+    fits = all(enc.grid[a] == 1 for a in contracted) and max(enc.block, default=0) <= 1
+    if not fits or not isinstance(get_format(enc.format), Affine) or is_stored(program, marker):
+        return None
+    if not moved:
+        return enc
+    if max(enc.block, default=0) == 0:
+        return enc.with_shape(shape, (0,) * len(shape))
+    return enc.with_shape(shape, tuple(int(a not in role.contracted) for a in range(len(shape))))
 
 
 def plan(
@@ -164,7 +204,7 @@ def plan(
     ops = tuple(planner.decide(op, rule) for op, rule in contractions(program))
     ops, weights = _agree_on_weights(ops)
     unused = tuple(r.pattern for r in rules if r.pattern not in planner.used)
-    return QuantPlan(ops, weights, unused)
+    return QuantPlan(ops, weights, unused, tuple(planner.unranged))
 
 
 @dataclass
@@ -175,6 +215,7 @@ class _Planner:
     rules: tuple[Rule, ...]
     ranges: Ranges
     used: set[str] = field(default_factory=set)
+    unranged: list[str] = field(default_factory=list)
 
     def decide(self, op: Any, rule: Contraction) -> OpPlan:
         name, kind = op_name(op), rule.op
@@ -217,18 +258,33 @@ class _Planner:
         if len(weights) == len(roles) > 1:
             raise Declined("both operands are constant")
         plans = {i: self._weight(u, settings) for i, u in weights.items()}
-        if not weights and settings.activation_products == FLOAT:
+        plans |= self._given(op, rule, weights)
+        if not plans and settings.activation_products == FLOAT:
             raise Declined("a product of two activations stays float (activation_products=float)")
-        rest = [r for r in roles if r.index not in weights]
+        rest = [r for r in roles if r.index not in plans]
         if rest and settings.activations.format != FLOAT:
             for r in rest:
                 plans[r.index] = self._activation(op, r, settings)
+        if len(plans) == len(roles):
             self._check_products(op, rule, plans, weights)
         elif rest and weights and not self.target.device.float_products:
             raise Declined(f"target {self.target.name} has no product with a float operand")
         if not plans:
             raise Declined("activations stay float in this pipeline")
         return plans
+
+    def _given(self, op: Any, rule: Contraction, weights: Collection[int]) -> dict[int, TensorPlan]:
+        """Operands that the model quantizes itself, in a way that the device has."""
+        device, found = self.target.device, {}
+        for role in rule.roles(op):
+            if role.index in weights:
+                continue
+            enc = given_activation(self.program, op.operands[role.index], role)
+            if enc is None or enc.scheme not in device.activation_schemes:
+                continue
+            if enc.granularity == "per-tensor" or "per-token" in device.activation_granularities:
+                found[role.index] = TensorPlan("given", enc)
+        return found
 
     def _weight(self, use: WeightUse, settings: Settings) -> TensorPlan:
         if use.stored:
@@ -272,6 +328,7 @@ class _Planner:
         assert isinstance(fmt, Affine)
         seen = self.ranges.get(site(op_name(op), role.index), fmt.bits, s.scheme)
         if seen is None:
+            self.unranged.append(site(op_name(op), role.index))
             raise Declined("no calibrated range; this op was not reached by the calibration data")
         enc = _encoding(s, shape, (0,) * len(shape))
         low, high = (np.full(enc.grid, v, np.float32) for v in (seen.low, seen.high))

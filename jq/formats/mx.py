@@ -42,8 +42,12 @@ class Mx(Scaled):
         code = ops.minimum(code, full(ops, 254, enc.grid, np.int32))
         finite = ops.equal(ops.sub(absmax, absmax), full(ops, 0, enc.grid, np.float32))
         code = ops.select(finite, code, full(ops, 255, enc.grid, np.int32))
-        scale = expand(ops, e8m0.decode(ops, ops.convert(code, np.int8)), enc)
-        return ops.mul(self.element.nearest(ops, ops.div(x, scale)), scale)
+        # The inverse by its own code: 2^-127 is subnormal, which devices take for 0.
+        opposite = ops.sub(full(ops, 254, enc.grid, np.int32), code)
+        scale, inverse = (
+            expand(ops, e8m0.decode(ops, ops.convert(c, np.int8)), enc) for c in (code, opposite)
+        )
+        return ops.mul(self.element.nearest(ops, ops.mul(x, inverse)), scale)
 
     def check(self, enc: Encoding) -> None:
         super().check(enc)

@@ -62,13 +62,16 @@ def _store_weights(program: Program, found: list[FakeQuant]) -> None:
         names = constant.weights(source)
         if names and (fake.low is None or (not moves and _given(program, fake))):
             pending.append((fake, moves, source, sorted(names)))
-    arrays = evaluate_all(program, [source for _, _, source, _ in pending])
-    for (fake, moves, _, names), array in zip(pending, arrays, strict=True):
+    computed = list(dict.fromkeys(s for _, _, s, _ in pending if program.weight_name(s) is None))
+    arrays = dict(zip(computed, evaluate_all(program, computed), strict=True))
+    for fake, moves, source, owners in pending:
+        own = program.weight_name(source)
+        array = arrays[source] if own is None else program.weights[own]
         enc = fake.encoding
         if moves:
             enc = enc.with_shape(array.shape, (1, *enc.block))
         parts = _encode(array, enc, _given(program, fake))
-        value = store(program, names[0], enc, parts, dtype_of(fake.x))
+        value = store(program, owners[0], enc, parts, dtype_of(fake.x))
         with at(fake.op):
             for op in reversed(moves):
                 result = op.operation.results[0]
@@ -78,7 +81,7 @@ def _store_weights(program: Program, found: list[FakeQuant]) -> None:
 
 
 def _slices(value: ir.Value) -> tuple[list[Any], ir.Value]:
-    """The reads of one layer of a stacked weight in front of a value, last first; what they read."""
+    """The reads of one layer in front of a value, last first, and the stack that they read."""
     reshape: Any = value.owner
     if isinstance(reshape, ir.Block) or reshape.operation.name != "stablehlo.reshape":
         return [], value
@@ -144,7 +147,7 @@ def _given(program: Program, fake: FakeQuant) -> tuple[np.ndarray, np.ndarray] |
 def _already(
     program: Program, x: ir.Value, enc: Encoding, wanted: tuple[np.ndarray, np.ndarray | None]
 ) -> bool:
-    """Whether `x` holds numbers of just these parameters: to quantize them again changes nothing."""
+    """Whether `x` holds numbers of just these parameters, which quantizing leaves as they are."""
     outer = match(x, DEQUANTIZE)
     inner = outer and match(outer.parts["codes"], QUANTIZE)
     if not outer or not inner or replace(outer.encoding, shape=enc.shape) != enc:

@@ -20,7 +20,7 @@ from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ops.base import Contraction
 from jq.passes.base import Pass, PassContext
 from jq.passes.sink_dequantize import erase_dead
-from jq.plan import contractions
+from jq.plan import OpPlan, contractions, op_name
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class LowerContractions(Pass):
     name = "lower-contractions"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
+        changed, plans = False, {op.name: op for op in cx.plan.ops}
         for op, rule in list(contractions(program)):
-            value = _lower(program, op, rule)
+            value = _lower(program, op, rule, plans.get(op_name(op)))
             if value is not None:
                 replace(op, [value])
                 changed = True
@@ -38,9 +38,15 @@ class LowerContractions(Pass):
         return changed
 
 
-def _lower(program: Program, op: Any, rule: Contraction) -> ir.Value | None:
+def _lower(program: Program, op: Any, rule: Contraction, plan: OpPlan | None) -> ir.Value | None:
+    """The plan has the last word: a model may bring quantized what the target cannot multiply."""
     roles = rule.roles(op)
-    markers = [match(op.operands[r.index], DEQUANTIZE) for r in roles]
+    markers = [
+        match(op.operands[r.index], DEQUANTIZE)
+        if plan is None or r.index in plan.operands
+        else None
+        for r in roles
+    ]
     if not any(markers):
         return None
     with at(op):

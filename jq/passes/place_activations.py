@@ -34,7 +34,7 @@ class PlaceActivations(Pass):
         for op, _ in list(contractions(program)):
             decision = plans.get(op_name(op))
             for index, p in (decision.operands if decision else {}).items():
-                if p.kind == "weight":
+                if p.kind in ("weight", "given"):
                     continue
                 value = op.operands[index]
                 key = (value, p.encoding, p.parameters)

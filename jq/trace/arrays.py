@@ -1,4 +1,4 @@
-"""`ArrayOps` in JAX: what a number format computes, differentiable code included, is one definition.
+"""`ArrayOps` in JAX, so that fake quantization is the definition of the format itself.
 
 Constants are built inside the trace, never closed over: a composite would take a captured array
 for one of its operands.

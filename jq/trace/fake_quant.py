@@ -102,7 +102,12 @@ def _axes(axis: Axis, rank: int) -> list[int]:
 
 
 def _block(rank: int, granularity: str, axis: Axis, size: int) -> tuple[int, ...]:
-    default = {"per-tensor": (), "per-channel": -1, "per-token": -1, "per-block": 0}
+    default: dict[str, Axis] = {
+        "per-tensor": (),
+        "per-channel": -1,
+        "per-token": -1,
+        "per-block": 0,
+    }
     if granularity not in default:
         known = ", ".join(default)
         raise UserError(f"unknown granularity {granularity!r}", hint=f"known: {known}")
