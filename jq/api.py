@@ -198,6 +198,28 @@ def plan(
     return _plan(job, ranges, Stages(progress))
 
 
+def explain(
+    model: AnyModel,
+    *,
+    pipeline: str = "int8-dynamic",
+    target: str = "llvm-cpu",
+    calibration: Data = None,
+    ranges: Ranges | str | Path | None = None,
+    settings: Settings = None,
+    rules: Rules = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """The plan as the document of `jaxq explain`: also the kernel of each op, or why it has none."""
+    stages = Stages(progress)
+    job = prepare_job(model, pipeline, target, settings, rules, calibration)
+    quant_plan = _plan(job, ranges, stages)
+    cx = PassContext(quant_plan, job.pipeline.settings, job.target, job.data)
+    with stages("rewrite"):
+        levels = rewrite_levels(job.program, job.pipeline, cx)
+    rows = op_table(quant_plan, levels["integer"], cx.kernels, cx.without_kernel)
+    return {"ops": rows, "unused_rules": list(quant_plan.unused_rules)}
+
+
 def _plan(job: Job, ranges: Ranges | str | Path | None, stages: Stages) -> QuantPlan:
     if isinstance(ranges, str | Path):
         ranges = Ranges.load(Path(ranges))
@@ -435,6 +457,7 @@ __all__ = [
     "check_output",
     "compare",
     "compile",
+    "explain",
     "load",
     "plan",
     "rewrite",

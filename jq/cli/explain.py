@@ -25,11 +25,12 @@ def explain(
     settings: options.Settings = None,
     rules: options.Rules = None,
 ) -> dict[str, Any]:
-    """Shows one row an op: what is quantized and how, or the reason why it is not."""
+    """Shows one row an op: what is quantized and how, or the reason why it is not; the kernel that
+    computes it, or why there is none."""
     from jq import api
 
     with out.progress() as progress:
-        plan = api.plan(
+        document = api.explain(
             model,
             pipeline=pipeline,
             target=target,
@@ -39,9 +40,9 @@ def explain(
             rules=rules,
             progress=progress,
         )
-    document: dict[str, Any] = plan.to_dict()
-    columns = ("name", "op", "decision", "weights", "activations", "reason")
-    out.table("plan", columns, document["ops"])
+    columns = ("name", "op", "decision", "weights", "activations", "reason", "kernel", "no_kernel")
+    shown = tuple(c for c in columns if any(row[c] for row in document["ops"]))
+    out.table("plan", shown, document["ops"])
     for rule in document["unused_rules"]:
         out.note(f"rule {rule!r} matches nothing")
     return document
