@@ -13,13 +13,13 @@ from typing import Any, Literal
 import numpy as np
 
 from jq.calibrate.ranges import Ranges, site
-from jq.errors import FormatError
+from jq.errors import FormatError, UserError
 from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine
 from jq.formats.ggml import GgmlFormat
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.build import NAME, SCOPE, string_attr
-from jq.ir.markers import DEQUANTIZE, Marker, match
+from jq.ir.markers import DEQUANTIZE, Marker, edge_name, match
 from jq.ops.base import Axes, Contraction, Movement, Role, rule_of
 from jq.settings import FLOAT, Rule, Settings, TensorSettings, apply_overrides
 from jq.target import Target
@@ -87,12 +87,14 @@ class QuantPlan:
     """All decisions, in program order, and the encoding of every weight to be quantized.
 
     Weights that came quantized are not among `weights`: nothing is left to do for them.
+    `edges`: tensors between regions, by the name that `jq.edge` gives them.
     """
 
     ops: tuple[OpPlan, ...]
     weights: dict[str, Encoding]
     unused_rules: tuple[str, ...] = ()
     unranged: tuple[str, ...] = ()  # sites whose range was needed and is not known
+    edges: dict[str, TensorPlan] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> OpPlan:
         return next(op for op in self.ops if op.name == name)
@@ -204,7 +206,8 @@ def plan(
     ops = tuple(planner.decide(op, rule) for op, rule in contractions(program))
     ops, weights = _agree_on_weights(ops)
     unused = tuple(r.pattern for r in rules if r.pattern not in planner.used)
-    return QuantPlan(ops, weights, unused, tuple(planner.unranged))
+    edges = {name: planner.edge(op) for op in program.walk() if (name := edge_name(op))}
+    return QuantPlan(ops, weights, unused, tuple(planner.unranged), edges)
 
 
 @dataclass
@@ -314,21 +317,29 @@ class _Planner:
         if not isinstance(get_format(s.format), Affine):
             raise Declined(f"activations cannot be {s.format}")
         if s.mode == "static":
-            return self._static(op, role, s, shape)
+            return self._static(site(op_name(op), role.index), s, shape)
         if not device.dynamic:
             raise Declined(f"target {self.target.name} has no dynamic quantization")
         token = s.granularity == "per-token" and "per-token" in device.activation_granularities
         block = tuple(0 if a in role.contracted or not token else 1 for a in range(len(shape)))
         return TensorPlan("dynamic", _encoding(s, shape, block))
 
-    def _static(self, op: Any, role: Role, s: TensorSettings, shape: tuple[int, ...]) -> TensorPlan:
+    def edge(self, op: Any) -> TensorPlan:
+        """Parameters of a tensor between regions."""
+        name, shape = edge_name(op) or "", shape_of(op.operands[0])
+        try:
+            return self._static(site(name, 0), self.settings.activations, shape)
+        except Declined as reason:
+            raise UserError(f"cannot be quantized: {reason}", op=name) from None
+
+    def _static(self, where: str, s: TensorSettings, shape: tuple[int, ...]) -> TensorPlan:
         if not self.target.device.static:
             raise Declined(f"target {self.target.name} has no static quantization")
         fmt = get_format(s.format)
         assert isinstance(fmt, Affine)
-        seen = self.ranges.get(site(op_name(op), role.index), fmt.bits, s.scheme)
+        seen = self.ranges.get(where, fmt.bits, s.scheme)
         if seen is None:
-            self.unranged.append(site(op_name(op), role.index))
+            self.unranged.append(where)
             raise Declined("no calibrated range; this op was not reached by the calibration data")
         enc = _encoding(s, shape, (0,) * len(shape))
         low, high = (np.full(enc.grid, v, np.float32) for v in (seen.low, seen.high))

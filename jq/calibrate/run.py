@@ -16,6 +16,7 @@ from jq.errors import UserError
 from jq.ir import Program, at, ir
 from jq.ir.build import NAME, string_attr
 from jq.ir.lift import lift
+from jq.ir.markers import EDGE, edge_name, marker_kind
 from jq.ops.base import Contraction, rule_of
 
 
@@ -30,7 +31,7 @@ def instrument(program: Program, observer: Observer) -> tuple[Program, list[str]
         if x not in measured:
             with at(op):
                 measured[x] = list(observer.measure(PROGRAM_STATS, x))
-        sites.append(site(string_attr(op, NAME) or "", index))
+        sites.append(site(edge_name(op) or string_attr(op, NAME) or "", index))
         order.append(measured[x])
     # Only now: lifting rebuilds loops, and values that were results of a loop change identity.
     lifted = {id(stats): _lift(copy, stats, observer) for stats in measured.values()}
@@ -40,13 +41,15 @@ def instrument(program: Program, observer: Observer) -> tuple[Program, list[str]
 
 
 def _activations(program: Program) -> Iterator[tuple[Any, int]]:
-    """Every operand of a contraction that is not a weight itself."""
+    """Every operand of a contraction that is not a weight itself, and every edge."""
     for op in list(program.walk()):
         rule = rule_of(op)
         if isinstance(rule, Contraction) and string_attr(op, NAME) is not None:
             for role in rule.roles(op):
                 if program.weight_name(op.operands[role.index]) is None:
                     yield op, role.index
+        elif marker_kind(op) == EDGE:
+            yield op, 0
 
 
 def _lift(program: Program, stats: list[ir.Value], observer: Observer) -> list[ir.Value]:

@@ -39,6 +39,10 @@ def _shift(function: Callable[..., Any]) -> Callable[[Dense, Dense], Dense]:
     return apply
 
 
+def _quotient(a: Dense, b: Dense) -> Dense:
+    return np.asarray(a // np.where(b == 0, 1, b))
+
+
 class NumpyOps:
     """`ArrayOps` on NumPy arrays."""
 
@@ -97,7 +101,16 @@ class NumpyOps:
     bit_or = _ufunc(np.bitwise_or)
     shift_left = _ufunc(_shift(np.left_shift))
     shift_right = _ufunc(_shift(np.right_shift))
+    shift_right_signed = _ufunc(np.right_shift)
+    quotient = _ufunc(_quotient)
     equal = _ufunc(np.equal)
+
+    def leading_zeros(self, a: Dense) -> Dense:
+        bits = 8 * a.dtype.itemsize
+        count = np.zeros(a.shape, a.dtype)
+        for bit in range(bits - 1, -1, -1):
+            count += (a >> a.dtype.type(bit)) == 0  # for a >= 0: bits from `bit` upwards are zero
+        return np.where(a < 0, a.dtype.type(0), count)
 
     def abs(self, a: Dense) -> Dense:
         return np.asarray(np.abs(a))
@@ -110,6 +123,9 @@ class NumpyOps:
 
     def reduce_max(self, x: Dense, axes: Sequence[int]) -> Dense:
         return _reduce(np.maximum, x, tuple(axes))
+
+    def reduce_sum(self, x: Dense, axes: Sequence[int]) -> Dense:
+        return np.asarray(x.sum(axis=tuple(axes), keepdims=True, dtype=x.dtype))
 
     def reduce_min(self, x: Dense, axes: Sequence[int]) -> Dense:
         return _reduce(np.minimum, x, tuple(axes))

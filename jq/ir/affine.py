@@ -38,6 +38,11 @@ def constant_of(program: Program, value: ir.Value) -> Array | None:
     return None if array is None else compact(np.asarray(array)).astype(np.float64)
 
 
+def is_constant(program: Program, value: ir.Value) -> bool:
+    """Whether weights and constants alone make `value`."""
+    return compute(program, value) is not None
+
+
 def compact(x: Array) -> Array:
     """The array with size 1 along every axis on which its values do not depend."""
     for axis, size in enumerate(x.shape):

@@ -126,7 +126,12 @@ class StableHloOps:
     bit_or = _op("or_")
     shift_left = _op("shift_left")
     shift_right = _op("shift_right_logical")
+    shift_right_signed = _op("shift_right_arithmetic")
+    quotient = _op("divide")
     select = _op("select")
+
+    def leading_zeros(self, a: ir.Value) -> ir.Value:
+        return stablehlo.count_leading_zeros(a)
 
     def equal(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return stablehlo.compare(a, b, stablehlo.ComparisonDirectionAttr.get("EQ"))
@@ -136,6 +141,9 @@ class StableHloOps:
 
     def reduce_min(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
         return self._reduce(x, axes, "minimum")
+
+    def reduce_sum(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
+        return self._reduce(x, axes, "add")
 
     def _reduce(self, x: ir.Value, axes: Sequence[int], combine: str) -> ir.Value:
         shape, kind = shape_of(x), dtype_of(x)
@@ -152,6 +160,8 @@ class StableHloOps:
 
 def _identity(combine: str, kind: np.dtype[Any]) -> np.ndarray:
     """What leaves any other operand unchanged."""
+    if combine == "add":
+        return np.zeros((), kind)
     largest = combine == "minimum"
     if kind.kind == "i":
         info = np.iinfo(kind)

@@ -50,8 +50,8 @@ def kind_of(op: Any) -> str:
     return str(op.operation.name)
 
 
-def cuts(program: Program, source: ir.Value) -> Iterator[Cut]:
-    """Every function of `source`, from the smallest."""
+def cuts(program: Program, source: ir.Value, *, shared: bool = False) -> Iterator[Cut]:
+    """Every function of `source`, from the smallest; `shared`: others may read `source` too."""
     constants: dict[Any, Array] = {}
     inside: dict[Any, None] = {source: None}
     ops: list[Any] = []
@@ -63,7 +63,8 @@ def cuts(program: Program, source: ir.Value) -> Iterator[Cut]:
         if len(ops) > LIMIT:
             return
         members = {o.operation for o in ops}
-        live = [v for v in inside if any(use.owner.operation not in members for use in v.uses)]
+        within = [v for v in inside if not (shared and v == source)]
+        live = [v for v in within if any(use.owner.operation not in members for use in v.uses)]
         if len(live) == 1 and live[0] == op.operation.results[0]:
             yield Cut(source, live[0], tuple(ops), dict(constants))
 
@@ -164,7 +165,19 @@ _RULES: dict[str, Callable[[list[Array], Any], Array]] = {
             "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
             "convert": lambda x: x,
             "divide": np.divide,
+            "and": np.bitwise_and,
+            "ceil": np.ceil,
+            "cosine": np.cos,
             "exponential": np.exp,
+            "exponential_minus_one": np.expm1,
+            "floor": np.floor,
+            "log": np.log,
+            "log_plus_one": np.log1p,
+            "not": np.invert,
+            "or": np.bitwise_or,
+            "round_nearest_even": np.rint,
+            "sign": np.sign,
+            "sine": np.sin,
             "logistic": lambda x: 1 / (1 + np.exp(-x)),
             "maximum": np.maximum,
             "minimum": np.minimum,

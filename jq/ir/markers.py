@@ -25,6 +25,7 @@ from jq.ir.program import Program
 DEQUANTIZE = "jq.dequantize"
 QUANTIZE = "jq.quantize"
 QUANTIZE_DYNAMIC = "jq.quantize_dynamic"
+EDGE = "jq.edge"  # the identity, around a tensor that will be stored in low bits
 
 
 _KINDS = (DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC)
@@ -96,6 +97,20 @@ def quantize_dynamic(
     attrs = encoding_attributes(enc, names, tensor)
     results = composite(program, QUANTIZE_DYNAMIC, str(enc), attrs, [x], body)
     return dict(zip(names, results, strict=True))
+
+
+def edge(program: Program, x: ir.Value, name: str) -> ir.Value:
+    """`x` itself, as the result of an op that says: a tensor between regions, called `name`."""
+    attrs = ir.DictAttr.get({"tensor": ir.StringAttr.get(name)})
+    return composite(program, EDGE, "", attrs, [x], lambda ops, args: list(args))[0]
+
+
+def edge_name(op: Any) -> str | None:
+    """The name that `edge` gave, or None for any other op."""
+    if marker_kind(op) != EDGE:
+        return None
+    attrs = ir.DictAttr(op.operation.attributes["composite_attributes"])
+    return ir.StringAttr(attrs["tensor"]).value
 
 
 def marker_kind(op: Any) -> str | None:

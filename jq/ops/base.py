@@ -98,6 +98,10 @@ class Contraction(OpRule):
     def lower(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
         """The result computed on codes, at the current insertion point; None to leave it."""
 
+    def accumulate(self, op: Any, lhs: Codes, rhs: Codes) -> ir.Value | None:
+        """The integer sum of (codes - zero point) products; None where scales vary in a sum."""
+        return None
+
     def result_axes(self, op: Any, index: int) -> dict[int, int]:
         """Axes of an operand that the result has too -> the result's axes."""
         return {}

@@ -90,10 +90,27 @@ class Convolution(Contraction):
             return None
         return _integer(program, op, x, w, d, (roles[0].contracted, roles[1].contracted))
 
+    def accumulate(self, op: Any, lhs: Codes, rhs: Codes) -> ir.Value | None:
+        roles = self.roles(op)
+        if not all(c.constant_along(r.contracted) for c, r in zip((lhs, rhs), roles, strict=True)):
+            return None
+        return _accumulate(op, lhs, rhs, Layout.of(op), (roles[0].contracted, roles[1].contracted))
+
 
 def _integer(
     program: Program, op: Any, x: Codes, w: Codes, d: Layout, contracted: tuple[Axes, Axes]
 ) -> ir.Value:
+    acc = _accumulate(op, x, w, d, contracted)
+    name = string_attr(op, NAME) or "conv"
+    return OPS.convert(
+        rescale(program, acc, (x.scale, w.scale), _spread(op, d), name), dtype_of(op.results[0])
+    )
+
+
+def _accumulate(
+    op: Any, x: Codes, w: Codes, d: Layout, contracted: tuple[Axes, Axes]
+) -> ir.Value:
+    """The convolution of codes minus zero points."""
     spread = _spread(op, d)
     window: dict[str, ir.Attribute] = {}
     if x.zero_point is not None:
@@ -110,11 +127,7 @@ def _integer(
         acc = OPS.sub(acc, OPS.mul(zero, sums))
         w = replace(w, sum=_shifted_sum(w, contracted[1], acc), zero_point=None)
     terms = math.prod(shape_of(w.codes)[a] for a in contracted[1])
-    acc = correct(acc, x, w, contracted, terms, spread)
-    name = string_attr(op, NAME) or "conv"
-    return OPS.convert(
-        rescale(program, acc, (x.scale, w.scale), spread, name), dtype_of(op.results[0])
-    )
+    return correct(acc, x, w, contracted, terms, spread)
 
 
 def _shifted_sum(w: Codes, contracted: Axes, acc: ir.Value) -> ir.Value:

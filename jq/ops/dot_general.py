@@ -148,6 +148,12 @@ class DotGeneral(Contraction):
             return OPS.convert(total, dtype_of(op.results[0]))
         return _scaled_after(op, lhs, rhs, dims) if all(whole) else None
 
+    def accumulate(self, op: Any, lhs: Codes, rhs: Codes) -> ir.Value | None:
+        dims = Dims.of(op)
+        if not all(c.constant_along(dims.contracted(i)) for i, c in enumerate((lhs, rhs))):
+            return None
+        return _accumulate(op, lhs, rhs, dims)[0]
+
 
 def _integer(program: Program, op: Any, lhs: Codes, rhs: Codes, dims: Dims, name: str) -> ir.Value:
     shapes = shape_of(lhs.codes), shape_of(rhs.codes)

@@ -1,0 +1,133 @@
+"""Which float ops have a form on codes, read from the op itself. Shared by marking and lowering."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir.affine import constant_of
+from jq.ir.build import integers
+from jq.ir.cone import Cut, cuts, kind_of
+
+# Ops of one tensor that only move elements (other operands are indices or a filling).
+MOVES = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "broadcast_in_dim",
+        "reshape",
+        "transpose",
+        "slice",
+        "dynamic_slice",
+        "reverse",
+        "gather",
+        "pad",
+    )
+)
+PRODUCTS_AND_SUMS = ("stablehlo.add", "stablehlo.subtract", "stablehlo.multiply")
+ELEMENTWISE = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "abs add and ceil clamp compare convert cosine divide exponential exponential_minus_one "
+        "floor log log_plus_one logistic maximum minimum multiply negate not or power "
+        "round_nearest_even rsqrt select sign sine sqrt subtract tanh"
+    ).split()
+) | {"chlo.erf", "chlo.erfc"}
+
+
+def is_float(value: ir.Value) -> bool:
+    return dtype_of(value) == np.float32
+
+
+def splat_of(program: Program, value: ir.Value) -> float | None:
+    """The number that every element of a constant is, or None."""
+    array = constant_of(program, value)
+    return float(array.reshape(())) if array is not None and array.size == 1 else None
+
+
+def clamp_of(program: Program, op: Any, value: ir.Value) -> tuple[float, float] | None:
+    """Bounds when `op` is `min(max(value, low), high)` with numbers for bounds."""
+    kind, operands = kind_of(op), list(op.operation.operands)
+    if kind == "stablehlo.clamp" and operands[1] == value:
+        low, high = splat_of(program, operands[0]), splat_of(program, operands[2])
+        return None if low is None or high is None else (low, high)
+    if kind not in ("stablehlo.maximum", "stablehlo.minimum") or operands.count(value) != 1:
+        return None
+    bound = splat_of(program, operands[1 - operands.index(value)])
+    if bound is None or math.isnan(bound):
+        return None
+    return (bound, math.inf) if kind.endswith("maximum") else (-math.inf, bound)
+
+
+def reduction(program: Program, op: Any) -> str | None:
+    """`add` or `maximum` for a plain reduce or reduce_window of one tensor, else None."""
+    if kind_of(op) not in ("stablehlo.reduce", "stablehlo.reduce_window"):
+        return None
+    if len(op.operation.operands) != 2:
+        return None
+    inner = [o.operation.name for o in op.operation.regions[0].blocks[0].operations]
+    start = splat_of(program, op.operation.operands[1])
+    known = {"stablehlo.add": 0.0, "stablehlo.maximum": -math.inf}
+    if len(inner) != 2 or inner[0] not in known or start != known[inner[0]]:
+        return None
+    return inner[0].removeprefix("stablehlo.")
+
+
+def table_cut(program: Program, source: ir.Value, first: Any = None) -> Cut | None:
+    """The largest function of single elements of `source` (that begins with the op `first`)."""
+    found = None
+    for cut in cuts(program, source, shared=True):
+        if any(kind_of(op) not in ELEMENTWISE for op in cut.ops):
+            break
+        if first is not None and cut.ops[0].operation != first.operation:
+            break
+        if any(not _uniform(a) for a in cut.constants.values()):
+            break
+        if is_float(cut.result) and shape_of(cut.result) == shape_of(source):
+            found = cut
+    return found
+
+
+def _uniform(a: np.ndarray) -> bool:
+    return bool(a.size) and bool((a == a.flat[0]).all() or (a != a).all())
+
+
+def apply_to_codes(cut: Cut, x: np.ndarray) -> np.ndarray:
+    """The cut's function of a vector of values, in float32 as the program has it."""
+    numbers = {v: a.reshape(-1)[0] for v, a in cut.constants.items()}
+    return Cut(cut.source, cut.result, cut.ops, numbers)(x.astype(np.float32))
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """A cut that is softmax along `axis`."""
+
+    cut: Cut
+    axis: int
+
+
+def find_softmax(program: Program, source: ir.Value) -> Softmax | None:
+    """Softmax of `source`, recognised by what it computes."""
+    shape = shape_of(source)
+    if not is_float(source) or math.prod(shape) < 2:
+        return None
+    for cut in cuts(program, source, shared=True):
+        kinds = [kind_of(op) for op in cut.ops]
+        if shape_of(cut.result) != shape or kinds.count("stablehlo.exponential") != 1:
+            continue
+        if kinds.count("stablehlo.reduce") < 1 or kinds[-1] != "stablehlo.divide":
+            continue
+        reduce = next(op for op in cut.ops if kind_of(op) == "stablehlo.reduce")
+        axes = integers(reduce, "dimensions")
+        if len(axes) == 1 and _is_softmax(cut, shape, axes[0]):
+            return Softmax(cut, axes[0])
+    return None
+
+
+def _is_softmax(cut: Cut, shape: tuple[int, ...], axis: int) -> bool:
+    x = (4 * np.random.default_rng(0).standard_normal(shape)).astype(np.float32)
+    e = np.exp(x.astype(np.float64) - x.max(axis, keepdims=True))
+    return bool(np.abs(cut(x) - e / e.sum(axis, keepdims=True)).max() < 1e-5)

@@ -1,0 +1,134 @@
+"""Integer values while a region is lowered: codes with known parameters, and exact sums."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.errors import UserError
+from jq.formats import Encoding, get_format
+from jq.formats.affine import Affine
+from jq.formats.integer_functions import Output
+from jq.formats.requantize import INT32, multiplier, rescale, splat
+from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.constants import evaluate
+from jq.ir.markers import DEQUANTIZE, Marker, match
+
+OPS = StableHloOps()
+I64 = np.dtype(np.int64)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A dequantized tensor with one scale and zero point: `scale * (codes - zero_point)`."""
+
+    codes: ir.Value
+    scale: float
+    zero_point: int
+    low: int  # smallest and largest code
+    high: int
+
+    @property
+    def largest(self) -> int:
+        """Bound on |code - zero point|."""
+        return max(self.high - self.zero_point, self.zero_point - self.low)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """An exact integer tensor: `factor * value`, |value| <= bound.
+
+    `factor` is float64, of size 1 along the axes on which it does not depend; `bound` likewise.
+    """
+
+    value: ir.Value
+    factor: np.ndarray
+    bound: np.ndarray
+    name: str
+
+
+def leaf_of(program: Program, value: ir.Value) -> Leaf | None:
+    """The leaf behind a value, when it is a dequantize of 8-bit codes with one scale."""
+    marker = match(value, DEQUANTIZE)
+    if marker is None or math.prod(marker.encoding.grid) != 1:
+        return None
+    known = parameters(program, marker)
+    if known is None or dtype_of(marker.parts["codes"]) != np.int8:
+        return None
+    if shape_of(marker.parts["codes"]) != marker.encoding.shape:
+        return None
+    return Leaf(marker.parts["codes"], *known, *limits(marker.encoding))
+
+
+def limits(enc: Encoding) -> tuple[int, int]:
+    fmt = get_format(enc.format)
+    assert isinstance(fmt, Affine)
+    return fmt.limits(enc)
+
+
+def parameters(program: Program, marker: Marker) -> tuple[float, int] | None:
+    """Scale and zero point of a per-tensor marker, when they are constants."""
+    scale = evaluate(program, marker.parts["scale"])
+    if scale is None or not isinstance(get_format(marker.encoding.format), Affine):
+        return None
+    if marker.encoding.scheme == "symmetric":
+        return float(scale.reshape(())), 0
+    zero = evaluate(program, marker.parts["zero_point"])
+    return None if zero is None else (float(scale.reshape(())), int(zero.reshape(())))
+
+
+def output_of(program: Program, marker: Marker) -> Output | None:
+    """What a per-tensor quantize wants to have."""
+    if math.prod(marker.encoding.grid) != 1:
+        return None
+    known = parameters(program, marker)
+    return None if known is None else Output(*known, *limits(marker.encoding))
+
+
+def centered(leaf: Leaf, dtype: Any = np.int32) -> ir.Value:
+    """`codes - zero_point`."""
+    wide = OPS.convert(leaf.codes, dtype)
+    return OPS.sub(wide, splat(OPS, leaf.zero_point, wide)) if leaf.zero_point else wide
+
+
+def spread(program: Program, array: np.ndarray, shape: tuple[int, ...], name: str) -> ir.Value:
+    """A compact integer array over `shape`, as int64; a vector becomes a weight of the program."""
+    array = np.asarray(array)
+    if array.size == 1:
+        return OPS.broadcast(OPS.constant(np.array(int(array.reshape(())), I64)), shape, ())
+    kept = [axis for axis, n in enumerate(array.shape) if n > 1]
+    vector = array.reshape([array.shape[axis] for axis in kept]).astype(np.int32)
+    return OPS.convert(OPS.broadcast(program.add_weight(name, vector), shape, kept), I64)
+
+
+def scaled(program: Program, x: ir.Value, factor: np.ndarray, name: str) -> ir.Value:
+    """`rescale` of an int64 value by real factors known now; int64."""
+    shape = shape_of(x)
+    mantissa, exponent = multiplier(factor)
+    left, right = np.maximum(exponent, 0), np.maximum(-exponent, 0)
+    return rescale(
+        OPS,
+        x,
+        spread(program, mantissa, shape, f"{name}:multiplier"),
+        spread(program, left, shape, f"{name}:left") if left.any() else None,
+        spread(program, right, shape, f"{name}:right") if right.any() else None,
+    )
+
+
+def require_int32(bound: np.ndarray, name: str) -> None:
+    """Refuses a sum that could leave int32.
+
+    Raises:
+        UserError: with the op's name and the largest sum that the weight codes allow.
+    """
+    worst = float(np.max(bound, initial=0.0))
+    if worst > INT32.max:
+        raise UserError(
+            f"a sum can reach {worst:.0f}, more than an int32 accumulator holds",
+            op=name,
+            hint="keep it float by a rule, or calibrate on data that uses the range",
+        )

@@ -1,0 +1,259 @@
+"""Marks the tensors between regions: what a device without floats keeps in low bits.
+
+    %y = convolution %x, %w          %e = composite "jq.edge" %x
+    %a = add %y, %bias        ->     %y = convolution %e, %w
+    %r = maximum %a, 0               %a = add %y, %bias
+    %z = tanh %r                     %r = maximum %a, 0
+                                     %z = tanh (composite "jq.edge" %r)
+
+A region is what becomes one chain of integer ops: a contraction with all that is added and
+multiplied by constants and the clamp behind it; a sum of two tensors; a function of one
+tensor (a table); softmax; a normalization. Calibration observes every edge. What is computed
+from no float input of the program stays float: it lies in front of the first quantize.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from jq.ir import Program, at, context, ir, walk
+from jq.ir.affine import is_constant, step, user_of
+from jq.ir.build import NAME, string_attr
+from jq.ir.cone import Cut, kind_of
+from jq.ir.markers import edge
+from jq.ops.base import Contraction, rule_of
+from jq.passes._functions import find_normalization
+from jq.passes._integer_ops import (
+    MOVES,
+    PRODUCTS_AND_SUMS,
+    clamp_of,
+    find_softmax,
+    is_float,
+    reduction,
+    table_cut,
+)
+from jq.passes.base import Pass, PassContext
+
+# edge: codes exist. open: affine steps and clamps may follow. clamped: clamps may.
+# closed: nothing may. float: an op without an integer form came before.
+State = Literal["edge", "open", "clamped", "closed", "float"]
+
+
+@dataclass(frozen=True)
+class MarkEdges(Pass):
+    name = "mark-edges"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        marking = _Marking(program)
+        marking.run()
+        return bool(marking.names)
+
+
+@dataclass
+class _Marking:
+    program: Program
+    state: dict[Any, State] = field(default_factory=dict)
+    claimed: set[Any] = field(default_factory=set)  # ops inside a recognised function
+    names: set[str] = field(default_factory=set)
+    tried: set[Any] = field(default_factory=set)
+
+    def run(self) -> None:
+        body = self.program.body
+        for i in range(len(self.program.inputs)):
+            if is_float(body.arguments[i]):
+                self.state[body.arguments[i]] = "closed"
+        for op in list(body.operations):
+            if op.operation in self.claimed:
+                continue
+            if op.operation.name == "func.return":
+                self.need_all(op)
+            elif any(v in self.state for v in op.operation.operands) or _reads(op, self.state):
+                self.visit(op)
+            elif isinstance(rule_of(op), Contraction) and len(op.operation.results) == 1:
+                self.contraction(op)
+
+    def visit(self, op: Any) -> None:
+        """Finds the state of the op's results."""
+        known = (
+            len(op.operation.results) == 1
+            and is_float(op.operation.results[0])
+            and (
+                self.function(op)
+                or self.contraction(op)
+                or (
+                    not any(self.state.get(v) == "float" for v in op.operation.operands)
+                    and (
+                        self.movement(op)
+                        or self.continued(op)
+                        or self.table(op)
+                        or self.affine(op)
+                        or self.binary(op)
+                        or self.reduced(op)
+                    )
+                )
+            )
+        )
+        if not known:
+            self.need_all(op)
+            for result in op.operation.results:
+                self.state[result] = "float"
+
+    # Each returns whether the op is of its kind; then the result has a state.
+
+    def function(self, op: Any) -> bool:
+        """Softmax or a normalization of an operand begins here."""
+        for x in op.operation.operands:
+            if x in self.tried or self.state.get(x) in (None, "float") or not _summed(x):
+                continue
+            self.tried.add(x)
+            softmax = find_softmax(self.program, x)
+            found = softmax or find_normalization(self.program, x)
+            if found is None:
+                continue
+            cut: Cut = found.cut
+            if softmax is None or not self._bare_sum(x):
+                self.need(x)
+            self.claimed |= {o.operation for o in cut.ops}
+            self.state[cut.result] = "closed"
+            return True
+        return False
+
+    def _bare_sum(self, x: ir.Value) -> bool:
+        """A sum of two edges that softmax takes as it is: a mask must not widen its range."""
+        if self.state[x] != "open" or kind_of(x.owner) != "stablehlo.add":
+            return False
+        return all(self.state.get(v) == "edge" for v in x.owner.operation.operands)
+
+    def contraction(self, op: Any) -> bool:
+        rule = rule_of(op)
+        if not isinstance(rule, Contraction) or len(rule.roles(op)) < 2:
+            return False
+        sides = [op.operands[r.index] for r in rule.roles(op)]
+        free = [v for v in sides if not is_constant(self.program, v)]
+        if not free or not all(is_float(v) for v in sides):
+            return False
+        for v in free:
+            self.need(v)
+        self.state[op.operation.results[0]] = "open"
+        return True
+
+    def movement(self, op: Any) -> bool:
+        moves = kind_of(op) in MOVES and op.operation.operands[0] in self.state
+        if not moves and reduction(self.program, op) != "maximum":
+            return False
+        self.need(op.operation.operands[0])
+        self.state[op.operation.results[0]] = "edge"
+        return True
+
+    def continued(self, op: Any) -> bool:
+        """A step of the region that the operand belongs to."""
+        for x in op.operation.operands:
+            state = self.state.get(x)
+            if user_of(x) is None or state not in ("open", "clamped"):
+                continue
+            if state == "open" and step(self.program, op, x) is not None:
+                self.state[op.operation.results[0]] = "open"
+                return True
+            if clamp_of(self.program, op, x) is not None:
+                self.state[op.operation.results[0]] = "clamped"
+                return True
+        return False
+
+    def table(self, op: Any) -> bool:
+        sources = [v for v in op.operation.operands if v in self.state]
+        if len(set(sources)) != 1:
+            return False
+        x = sources[0]
+        cut = table_cut(self.program, x, op)
+        if cut is None:
+            return False
+        self.need(x)
+        self.claimed |= {o.operation for o in cut.ops}
+        self.state[cut.result] = "closed"
+        return True
+
+    def affine(self, op: Any) -> bool:
+        for x in op.operation.operands:
+            if x in self.state and step(self.program, op, x) is not None:
+                self.need(x)
+                self.state[op.operation.results[0]] = "open"
+                return True
+        return False
+
+    def binary(self, op: Any) -> bool:
+        if kind_of(op) not in PRODUCTS_AND_SUMS:
+            return False
+        if any(is_constant(self.program, v) for v in op.operation.operands):
+            return False
+        self.need_all(op, prefix=True)
+        self.state[op.operation.results[0]] = "open"
+        return True
+
+    def reduced(self, op: Any) -> bool:
+        if kind_of(op) == "stablehlo.concatenate":
+            self.need_all(op, prefix=True)
+            self.state[op.operation.results[0]] = "closed"
+            return True
+        if reduction(self.program, op) != "add":
+            return False
+        self.need(op.operation.operands[0])
+        self.state[op.operation.results[0]] = "open"
+        return True
+
+    # Edges
+
+    def need_all(self, op: Any, *, prefix: bool = False) -> None:
+        for v in list(op.operation.operands):
+            if (v in self.state or prefix) and is_float(v):
+                if self.state.get(v) != "float":
+                    self.need(v)
+
+    def need(self, value: ir.Value) -> None:
+        """Puts an edge behind a value, once; every reader reads the edge."""
+        if self.state.get(value) == "edge":
+            return
+        name = self._name(value)
+        with context(), self._behind(value):
+            marked = edge(self.program, value, name)
+        value.replace_all_uses_except(marked, marked.owner)
+        self.state[value] = "closed"
+        self.state[marked] = "edge"
+
+    def _behind(self, value: ir.Value) -> Any:
+        if isinstance(value.owner, ir.Block):
+            return at(value.owner.operations[0])
+        return at(value.owner, after=True)
+
+    def _name(self, value: ir.Value) -> str:
+        if isinstance(value.owner, ir.Block):
+            number = ir.BlockArgument(value).arg_number
+            base = f"input {self.program.inputs[number].name}"
+        else:
+            base = f"{string_attr(value.owner, NAME) or kind_of(value.owner)} result"
+        name, n = base, 1
+        while name in self.names:
+            n += 1
+            name = f"{base}#{n}"
+        self.names.add(name)
+        return name
+
+
+def _summed(x: ir.Value) -> bool:
+    """Whether softmax or a normalization can begin at `x`: it is reduced, as it is or squared."""
+    for use in x.uses:
+        kind, operands = use.owner.operation.name, list(use.owner.operation.operands)
+        if kind == "stablehlo.reduce" or (kind == "stablehlo.multiply" and operands == [x, x]):
+            return True
+    return False
+
+
+def _reads(op: Any, state: dict[Any, State]) -> bool:
+    """Whether an op's regions (a loop, a branch) read a value from outside that has a state."""
+    return any(
+        v in state
+        for region in op.operation.regions
+        for block in region.blocks
+        for inner in walk(block)
+        for v in inner.operation.operands
+    )
