@@ -92,7 +92,8 @@ class Convolution(Contraction):
 
     def accumulate(self, op: Any, lhs: Codes, rhs: Codes) -> ir.Value | None:
         roles = self.roles(op)
-        if not all(c.constant_along(r.contracted) for c, r in zip((lhs, rhs), roles, strict=True)):
+        whole = [c.constant_along(r.contracted) for c, r in zip((lhs, rhs), roles, strict=True)]
+        if not all(whole) or lhs.offset is not None or rhs.offset is not None:
             return None
         return _accumulate(op, lhs, rhs, Layout.of(op), (roles[0].contracted, roles[1].contracted))
 
@@ -107,9 +108,7 @@ def _integer(
     )
 
 
-def _accumulate(
-    op: Any, x: Codes, w: Codes, d: Layout, contracted: tuple[Axes, Axes]
-) -> ir.Value:
+def _accumulate(op: Any, x: Codes, w: Codes, d: Layout, contracted: tuple[Axes, Axes]) -> ir.Value:
     """The convolution of codes minus zero points."""
     spread = _spread(op, d)
     window: dict[str, ir.Attribute] = {}

@@ -150,18 +150,15 @@ class DotGeneral(Contraction):
 
     def accumulate(self, op: Any, lhs: Codes, rhs: Codes) -> ir.Value | None:
         dims = Dims.of(op)
-        if not all(c.constant_along(dims.contracted(i)) for i, c in enumerate((lhs, rhs))):
+        whole = [c.constant_along(dims.contracted(i)) for i, c in enumerate((lhs, rhs))]
+        if not all(whole) or lhs.offset is not None or rhs.offset is not None:
             return None
         return _accumulate(op, lhs, rhs, dims)[0]
 
 
 def _integer(program: Program, op: Any, lhs: Codes, rhs: Codes, dims: Dims, name: str) -> ir.Value:
-    shapes = shape_of(lhs.codes), shape_of(rhs.codes)
     contracted = dims.contracted(0), dims.contracted(1)
-    spread = dims.spread(0, *shapes), dims.spread(1, *shapes)
-    terms = math.prod(shapes[0][a] for a in contracted[0])
-    acc = dot(op, lhs.codes, rhs.codes, dims, accumulator(lhs, rhs))
-    acc = correct(acc, lhs, rhs, contracted, terms, spread)
+    acc, spread = _accumulate(op, lhs, rhs, dims)
     result = rescale(program, acc, (lhs.scale, rhs.scale), spread, name)
     for side, x, other in ((0, lhs, rhs), (1, rhs, lhs)):
         if x.offset is not None:
@@ -169,6 +166,18 @@ def _integer(program: Program, op: Any, lhs: Codes, rhs: Codes, dims: Dims, name
             offset = OPS.mul(spread[1 - side](total), spread[side](x.offset))
             result = OPS.add(result, offset)
     return result
+
+
+def _accumulate(
+    op: Any, lhs: Codes, rhs: Codes, dims: Dims
+) -> tuple[ir.Value, tuple[Spread, Spread]]:
+    """sum((a - za) * (b - zb)), and how a grid of either operand spreads over it."""
+    shapes = shape_of(lhs.codes), shape_of(rhs.codes)
+    contracted = dims.contracted(0), dims.contracted(1)
+    spread = dims.spread(0, *shapes), dims.spread(1, *shapes)
+    terms = math.prod(shapes[0][a] for a in contracted[0])
+    acc = dot(op, lhs.codes, rhs.codes, dims, accumulator(lhs, rhs))
+    return correct(acc, lhs, rhs, contracted, terms, spread), spread
 
 
 def _scaled_after(op: Any, lhs: Codes | None, rhs: Codes | None, dims: Dims) -> ir.Value | None:

@@ -12,6 +12,7 @@ from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.build import integers
 from jq.ir.cone import Cut, cuts, kind_of
+from jq.ir.markers import marker_kind
 
 # Ops of one tensor that only move elements (other operands are indices or a filling).
 MOVES = frozenset(
@@ -28,14 +29,15 @@ MOVES = frozenset(
     )
 )
 PRODUCTS_AND_SUMS = ("stablehlo.add", "stablehlo.subtract", "stablehlo.multiply")
-ELEMENTWISE = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "abs add and ceil clamp compare convert cosine divide exponential exponential_minus_one "
-        "floor log log_plus_one logistic maximum minimum multiply negate not or power "
-        "round_nearest_even rsqrt select sign sine sqrt subtract tanh"
-    ).split()
-) | {"chlo.erf", "chlo.erfc"}
+_ELEMENTWISE = """
+    abs add and ceil clamp compare convert cosine divide exponential exponential_minus_one floor
+    log log_plus_one logistic maximum minimum multiply negate not or power round_nearest_even
+    rsqrt select sign sine sqrt subtract tanh
+"""
+ELEMENTWISE = frozenset({f"stablehlo.{name}" for name in _ELEMENTWISE.split()}) | {
+    "chlo.erf",
+    "chlo.erfc",
+}
 
 
 def is_float(value: ir.Value) -> bool:
@@ -76,8 +78,11 @@ def reduction(program: Program, op: Any) -> str | None:
     return inner[0].removeprefix("stablehlo.")
 
 
-def table_cut(program: Program, source: ir.Value, first: Any = None) -> Cut | None:
-    """The largest function of single elements of `source` (that begins with the op `first`)."""
+def table_cut(
+    program: Program, source: ir.Value, *, first: Any = None, until: ir.Value | None = None
+) -> Cut | None:
+    """The largest function of single elements of `source` (that begins with the op `first`, or
+    the one that ends in `until`)."""
     found = None
     for cut in cuts(program, source, shared=True):
         if any(kind_of(op) not in ELEMENTWISE for op in cut.ops):
@@ -88,7 +93,23 @@ def table_cut(program: Program, source: ir.Value, first: Any = None) -> Cut | No
             break
         if is_float(cut.result) and shape_of(cut.result) == shape_of(source):
             found = cut
-    return found
+        if until is not None and cut.result == until:
+            return found
+    return None if until is not None else found
+
+
+def behind(value: ir.Value, limit: int = 40) -> list[ir.Value]:
+    """Values that `value` is computed from, nearest first, at most `limit` ops away."""
+    seen: dict[ir.Value, None] = {}
+    todo = [value]
+    while todo and len(seen) < limit:
+        v = todo.pop(0)
+        if v in seen:
+            continue
+        seen[v] = None
+        if not isinstance(v.owner, ir.Block) and not marker_kind(v.owner):
+            todo.extend(v.owner.operation.operands)
+    return list(seen)[1:]
 
 
 def _uniform(a: np.ndarray) -> bool:

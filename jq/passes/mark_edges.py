@@ -165,7 +165,7 @@ class _Marking:
         if len(set(sources)) != 1:
             return False
         x = sources[0]
-        cut = table_cut(self.program, x, op)
+        cut = table_cut(self.program, x, first=op)
         if cut is None:
             return False
         self.need(x)
@@ -205,9 +205,9 @@ class _Marking:
 
     def need_all(self, op: Any, *, prefix: bool = False) -> None:
         for v in list(op.operation.operands):
-            if (v in self.state or prefix) and is_float(v):
-                if self.state.get(v) != "float":
-                    self.need(v)
+            wanted = v in self.state or prefix
+            if wanted and is_float(v) and self.state.get(v) != "float":
+                self.need(v)
 
     def need(self, value: ir.Value) -> None:
         """Puts an edge behind a value, once; every reader reads the edge."""
@@ -216,7 +216,7 @@ class _Marking:
         name = self._name(value)
         with context(), self._behind(value):
             marked = edge(self.program, value, name)
-        value.replace_all_uses_except(marked, marked.owner)
+        value.replace_all_uses_except(marked, marked.owner.operation)
         self.state[value] = "closed"
         self.state[marked] = "edge"
 

@@ -35,7 +35,7 @@ class MoveCodes(Pass):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
-        for op in program.walk():
+        for op in list(program.body.operations):
             if kind_of(op) not in MOVES and reduction(program, op) != "maximum":
                 continue
             marker = match(op.operation.operands[0], DEQUANTIZE)

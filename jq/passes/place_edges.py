@@ -1,9 +1,9 @@
 """Every edge becomes a quantize and a dequantize with the calibrated parameters.
 
-    %e = composite "jq.edge" %x
-    ->
-    %q = composite "jq.quantize" %x, %scale, %zero_point
-    %e = composite "jq.dequantize" %q, %scale, %zero_point
+%e = composite "jq.edge" %x
+->
+%q = composite "jq.quantize" %x, %scale, %zero_point
+%e = composite "jq.dequantize" %q, %scale, %zero_point
 """
 
 from __future__ import annotations

@@ -1,0 +1,158 @@
+"""Exact integer values of sums and products of leaves: what a chain of integers begins with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jq.formats.requantize import rescale_by, splat
+from jq.ir import Program, ir, shape_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import NAME, string_attr
+from jq.ir.cone import kind_of
+from jq.ir.constants import evaluate
+from jq.ir.markers import DEQUANTIZE, match
+from jq.ops.base import Codes, Contraction, codes_of, rule_of
+from jq.passes._integer_ops import reduction
+from jq.passes._integer_values import I64, Leaf, Sum, centered, leaf_of, require_int32
+from jq.passes.move_codes import reduce_like
+
+OPS = StableHloOps()
+SUM_BITS = 20  # a sum of two tensors keeps its terms with so many fractional bits
+LEAF_BITS = 16  # likewise one tensor alone
+PRODUCT_BITS = 8
+
+
+def sum_of(program: Program, value: ir.Value) -> Sum | None:
+    """The integer sum that a value is, or None."""
+    leaf = leaf_of(program, value)
+    if leaf is not None:
+        return _fraction(leaf)
+    if isinstance(value.owner, ir.Block):
+        return None
+    op = value.owner
+    kind, name = kind_of(op), string_attr(op, NAME) or kind_of(op)
+    if isinstance(rule := rule_of(op), Contraction):
+        return _contraction(program, op, rule, name)
+    leaves = [leaf_of(program, v) for v in op.operation.operands]
+    known = [leaf for leaf in leaves if leaf is not None]
+    if kind in ("stablehlo.add", "stablehlo.subtract") and len(known) == 2:
+        return _sum(known, (1, 1 if kind == "stablehlo.add" else -1), name)
+    if kind == "stablehlo.multiply" and len(known) == 2:
+        return _product(*known, name=name)
+    if known and reduction(program, op) == "add":
+        return _reduced(op, known[0], name)
+    return None
+
+
+def _shifted(leaf: Leaf, bits: int) -> ir.Value:
+    x = centered(leaf, I64)
+    return OPS.shift_left(x, splat(OPS, bits, x))
+
+
+def _fraction(leaf: Leaf) -> Sum:
+    value = OPS.convert(_shifted(leaf, LEAF_BITS), np.int32)
+    bound = np.array(float(leaf.largest << LEAF_BITS))
+    return Sum(value, np.array(leaf.scale / (1 << LEAF_BITS)), bound, "rescale")
+
+
+def _sum(leaves: Sequence[Leaf], signs: tuple[int, int], name: str) -> Sum:
+    """Both terms in units of twice the larger scale, with 20 fractional bits."""
+    unit = 2 * max(leaf.scale for leaf in leaves)
+    first, second = (
+        rescale_by(OPS, _shifted(leaf, SUM_BITS), sign * leaf.scale / unit)
+        for leaf, sign in zip(leaves, signs, strict=True)
+    )
+    value = OPS.convert(OPS.add(first, second), np.int32)
+    largest = sum(leaf.largest * leaf.scale / unit for leaf in leaves)
+    bound = np.array(math.ceil(largest * (1 << SUM_BITS)) + 2.0)
+    require_int32(bound, name)
+    return Sum(value, np.array(unit / (1 << SUM_BITS)), bound, name)
+
+
+def _product(a: Leaf, b: Leaf, *, name: str) -> Sum:
+    product = OPS.mul(centered(a), centered(b))
+    value = OPS.shift_left(product, splat(OPS, PRODUCT_BITS, product))
+    bound = np.array(float(a.largest * b.largest << PRODUCT_BITS))
+    return Sum(value, np.array(a.scale * b.scale / (1 << PRODUCT_BITS)), bound, name)
+
+
+def _reduced(op: Any, leaf: Leaf, name: str) -> Sum:
+    before, after = shape_of(op.operation.operands[0]), shape_of(op.operation.results[0])
+    terms = math.prod(before) // max(1, math.prod(after))
+    if kind_of(op) == "stablehlo.reduce_window":
+        terms = math.prod(ir.DenseI64ArrayAttr(op.operation.attributes["window_dimensions"]))
+    bound = np.array(float(terms * leaf.largest))
+    require_int32(bound, name)
+    return Sum(reduce_like(op, centered(leaf), "add", 0), np.array(leaf.scale), bound, name)
+
+
+def _contraction(program: Program, op: Any, rule: Contraction, name: str) -> Sum | None:
+    roles = rule.roles(op)
+    sides = [codes_of(match(op.operands[r.index], DEQUANTIZE)) for r in roles]
+    if len(sides) != 2 or sides[0] is None or sides[1] is None:
+        return None
+    shape = shape_of(op.operation.results[0])
+    factors = [_factor(program, op, rule, i, c) for i, c in enumerate(sides) if c]
+    bounds = [_bound(program, op, rule, i, c) for i, c in enumerate(sides) if c]
+    if any(f is None for f in factors) or any(b is None for b in bounds):
+        return None
+    value = rule.accumulate(op, sides[0], sides[1])
+    if value is None or shape_of(value) != shape:
+        return None
+    bound = _accumulated(rule.terms(op), bounds)  # type: ignore[arg-type]
+    require_int32(bound, name)
+    return Sum(value, factors[0] * factors[1], bound, name)  # type: ignore[operator]
+
+
+def _factor(
+    program: Program, op: Any, rule: Contraction, index: int, side: Codes
+) -> np.ndarray | None:
+    """Scales of one operand, compact in the shape of the result."""
+    scale = evaluate(program, side.scale)
+    return None if scale is None else _along(op, rule, index, scale.astype(np.float64))
+
+
+def _along(op: Any, rule: Contraction, index: int, grid: np.ndarray) -> np.ndarray:
+    """A grid of one operand (size 1 along what is summed) with the axes of the result."""
+    if grid.size == 1:
+        return grid.reshape(())
+    axes = rule.result_axes(op, index)
+    sizes = [1] * len(shape_of(op.operation.results[0]))
+    order = sorted(axes, key=lambda a: axes[a])
+    for a in order:
+        sizes[axes[a]] = grid.shape[a]
+    rest = [a for a in range(grid.ndim) if a not in axes]
+    return grid.transpose([*order, *rest]).reshape(sizes)
+
+
+def _bound(
+    program: Program, op: Any, rule: Contraction, index: int, side: Codes
+) -> tuple[float, np.ndarray | None] | None:
+    """Largest |code - zero point| of an operand; for a weight also sum |code| per channel."""
+    zero = 0
+    if side.zero_point is not None:
+        point = evaluate(program, side.zero_point)
+        if point is None or point.size != 1:
+            return None
+        zero = int(point.reshape(()))
+    codes = evaluate(program, side.codes)
+    if codes is None:
+        return float(max(127 - zero, zero + 128)), None
+    contracted = tuple(sorted(rule.roles(op)[index].contracted))
+    size = np.abs(codes.astype(np.int64) - zero)
+    total = size.sum(axis=contracted, keepdims=True).astype(np.float64)
+    return float(size.max(initial=0)), _along(op, rule, index, total)
+
+
+def _accumulated(terms: int, bounds: Sequence[tuple[float, np.ndarray | None]]) -> np.ndarray:
+    """The largest sum of products: from the weight's own codes where there is a weight."""
+    (left, left_sum), (right, right_sum) = bounds
+    if right_sum is not None:
+        return left * right_sum
+    if left_sum is not None:
+        return right * left_sum
+    return np.array(terms * left * right)

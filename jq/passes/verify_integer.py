@@ -1,0 +1,90 @@
+"""Proves that no float op lies between codes: nothing is rewritten.
+
+An op offends when it computes floats from codes and codes are computed from it. In front of
+the first quantize and behind the last dequantize floats are the user's own tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jq.errors import UserError
+from jq.ir import Program, dtype_of, ir, walk
+from jq.ir.build import NAME, string_attr
+from jq.ir.cone import kind_of
+from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, match
+from jq.passes.base import Pass, PassContext
+
+
+@dataclass(frozen=True)
+class VerifyInteger(Pass):
+    name = "verify-integer"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        found = offenders(program)
+        if found:
+            name, kind = found[0]
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            raise UserError(
+                f"{kind} has no integer form here{more}: its float result is quantized again",
+                op=name,
+                hint="use pipeline int8-static, or write it with ops that docs/integer-only.md has",
+            )
+        return False
+
+
+def offenders(program: Program) -> list[tuple[str, str]]:
+    """Name and kind of every float op between codes, in program order."""
+    after = _from_codes(program)
+    needed = _to_codes(program)
+    return [
+        (string_attr(op, NAME) or kind_of(op), kind_of(op).removeprefix("stablehlo."))
+        for op in program.body.operations
+        if op.operation in after
+        and op.operation in needed
+        and match(op) is None
+        and _computes_floats(op)
+    ]
+
+
+def _from_codes(program: Program) -> set[Any]:
+    """Ops that depend on the codes of an activation."""
+    found: set[Any] = set()
+    for op in program.body.operations:
+        starts = match(op, DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC) is not None
+        own = starts and not _of_weights(program, op)
+        if own or any(_owner(v) in found for v in _operands(op)):
+            found.add(op.operation)
+    return found
+
+
+def _of_weights(program: Program, op: Any) -> bool:
+    return all(program.weight_name(v) is not None or _constant(v) for v in op.operation.operands)
+
+
+def _constant(value: ir.Value) -> bool:
+    return not isinstance(value.owner, ir.Block) and kind_of(value.owner) == "stablehlo.constant"
+
+
+def _to_codes(program: Program) -> set[Any]:
+    """Ops whose results a quantize is computed from."""
+    found: set[Any] = set()
+    for op in reversed(list(program.body.operations)):
+        if match(op, QUANTIZE, QUANTIZE_DYNAMIC) or op.operation in found:
+            found |= {owner for v in _operands(op) if (owner := _owner(v)) is not None}
+    return found
+
+
+def _operands(op: Any) -> list[ir.Value]:
+    """Operands of an op and of everything in its regions."""
+    inner = [o for region in op.regions for block in region.blocks for o in walk(block)]
+    return [v for o in (op, *inner) for v in o.operation.operands]
+
+
+def _owner(value: ir.Value) -> Any:
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def _computes_floats(op: Any) -> bool:
+    return any(dtype_of(v).kind in "fV" for v in op.operation.results)
