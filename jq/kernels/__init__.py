@@ -23,6 +23,7 @@ from jq.kernels.link import link
 from jq.kernels.normalize import Normalize
 from jq.kernels.quantization import RowQuantization
 from jq.kernels.quantize_rows import QuantizeRows
+from jq.kernels.softmax import Softmax
 from jq.kernels.tensor import TensorType
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "RowQuantization",
     "RowScale",
     "Silu",
+    "Softmax",
     "Step",
     "TensorType",
     "available",

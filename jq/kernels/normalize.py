@@ -90,9 +90,13 @@ class Normalize(Kernel):
         inputs = list(zip(operands, self.operands, strict=True))
 
         def body(
-            b: Builder, tensors: Sequence[ir.Value], tiles: Sequence[Tile], row: Index, local: Index
+            b: Builder,
+            tensors: Sequence[ir.Value],
+            tiles: Sequence[Tile],
+            rows: Sequence[Index],
+            local: Sequence[Index],
         ) -> None:
-            _Row(self, b, tensors, row).emit(tiles, local)
+            _Row(self, b, tensors, rows[0]).emit(tiles, local[0])
 
         return row_dispatch(inputs, self.results, body, row_block(self.m, self.k))
 

@@ -71,9 +71,10 @@ class QuantizeRows(Kernel):
         b: Builder,
         tensors: Sequence[ir.Value],
         tiles: Sequence[Tile],
-        row: Index,
-        local: Index,
+        rows: Sequence[Index],
+        locals_: Sequence[Index],
     ) -> None:
+        (row,), (local,) = rows, locals_
         lanes = self.target.lanes
         quantizer = RowQuantizer(b, self.scheme, lanes)
         source, *rest = tensors

@@ -23,14 +23,17 @@ def row_block(rows: int, columns: int) -> int:
 def row_dispatch(
     operands: Sequence[tuple[ir.Value, TensorType]],
     results: Sequence[TensorType],
-    body: Callable[[Builder, Sequence[ir.Value], Sequence[Tile], Index, Index], None],
+    body: Callable[
+        [Builder, Sequence[ir.Value], Sequence[Tile], Sequence[Index], Sequence[Index]], None
+    ],
     block: int,
+    together: int = 1,
 ) -> list[ir.Value]:
     """A dispatch whose results have the rows as first axis.
 
-    `body(builder, tensors, tiles, row, local)` emits the work of one row: `row` counts from the
-    start of the operands, `local` from that of the tiles. The last block ends at the last row:
-    rows that two blocks share are computed twice, with the same bits.
+    `body(builder, tensors, tiles, rows, local)` emits the work of `together` rows: `rows` count
+    from the start of the operands, `local` from that of the tiles. The last block ends at the last
+    row: rows that two blocks share are computed twice, with the same bits.
     """
     rows = results[0].shape[0]
 
@@ -45,8 +48,10 @@ def row_dispatch(
         b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
     ) -> None:
         start = first(b, ids)
-        with b.loop(0, block, writes=tiles) as loop:
-            body(b, tensors, tiles, b.offset(start, loop.index), loop.index)
+        with b.loop(0, block, together, writes=tiles) as loop:
+            base = b.at_most(loop.index, block - together)
+            local = [b.offset(base, i) for i in range(together)]
+            body(b, tensors, tiles, [b.offset(start, row) for row in local], local)
 
     return dispatch(
         operands, [output(kind) for kind in results], [math.ceil(rows / block)], workgroup
