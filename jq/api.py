@@ -209,7 +209,7 @@ def explain(
     rules: Rules = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """The plan as the document of `jaxq explain`: also the kernel of each op, or why it has none."""
+    """The plan as `jaxq explain` shows it: also the kernel of each op, or why it has none."""
     stages = Stages(progress)
     job = prepare_job(model, pipeline, target, settings, rules, calibration)
     quant_plan = _plan(job, ranges, stages)
