@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from jq.calibrate.ranges import Ranges, site
-from jq.errors import FormatError, UserError
+from jq.errors import FormatError
 from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine
 from jq.formats.ggml import GgmlFormat
@@ -206,7 +206,7 @@ def plan(
     ops = tuple(planner.decide(op, rule) for op, rule in contractions(program))
     ops, weights = _agree_on_weights(ops)
     unused = tuple(r.pattern for r in rules if r.pattern not in planner.used)
-    edges = {name: planner.edge(op) for op in program.walk() if (name := edge_name(op))}
+    edges = {n: p for op in program.walk() if (n := edge_name(op)) and (p := planner.edge(op, n))}
     return QuantPlan(ops, weights, unused, tuple(planner.unranged), edges)
 
 
@@ -324,13 +324,12 @@ class _Planner:
         block = tuple(0 if a in role.contracted or not token else 1 for a in range(len(shape)))
         return TensorPlan("dynamic", _encoding(s, shape, block))
 
-    def edge(self, op: Any) -> TensorPlan:
-        """Parameters of a tensor between regions."""
-        name, shape = edge_name(op) or "", shape_of(op.operands[0])
+    def edge(self, op: Any, name: str) -> TensorPlan | None:
+        """Parameters of a tensor between regions; None without a range."""
         try:
-            return self._static(site(name, 0), self.settings.activations, shape)
-        except Declined as reason:
-            raise UserError(f"cannot be quantized: {reason}", op=name) from None
+            return self._static(site(name, 0), self.settings.activations, shape_of(op.operands[0]))
+        except Declined:
+            return None
 
     def _static(self, where: str, s: TensorSettings, shape: tuple[int, ...]) -> TensorPlan:
         if not self.target.device.static:

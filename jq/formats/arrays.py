@@ -44,11 +44,16 @@ class ArrayOps(Protocol):
     def bit_or(self, a: Array, b: Array) -> Array: ...
     def shift_left(self, a: Array, b: Array) -> Array: ...
     def shift_right(self, a: Array, b: Array) -> Array: ...  # logical: zeros come in
-    def shift_right_signed(self, a: Array, b: Array) -> Array: ...  # the sign comes in
-    def quotient(self, a: Array, b: Array) -> Array: ...  # of integers a >= 0, b > 0: floor
-    def leading_zeros(self, a: Array) -> Array: ...  # zero bits in front of an integer's first one
     def equal(self, a: Array, b: Array) -> Array: ...
     def select(self, pred: Array, a: Array, b: Array) -> Array: ...
     def reduce_max(self, x: Array, axes: Sequence[int]) -> Array: ...  # axes kept, size 1
     def reduce_min(self, x: Array, axes: Sequence[int]) -> Array: ...
+
+
+class IntegerOps(ArrayOps, Protocol):
+    """What integer-only arithmetic needs besides."""
+
+    def shift_right_signed(self, a: Array, b: Array) -> Array: ...  # the sign comes in
+    def quotient(self, a: Array, b: Array) -> Array: ...  # of integers a >= 0, b > 0: floor
+    def leading_zeros(self, a: Array) -> Array: ...  # zero bits in front of an integer's first one
     def reduce_sum(self, x: Array, axes: Sequence[int]) -> Array: ...  # of integers; axes kept

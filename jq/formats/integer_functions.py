@@ -1,6 +1,6 @@
 """Softmax and normalizations from codes to codes in integer arithmetic alone.
 
-Written against `ArrayOps`: NumPy is the specification. Bounds are in steps of the result.
+Written against `IntegerOps`: NumPy is the specification. Bounds are in steps of the result.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.formats.arrays import Array, ArrayOps
+from jq.formats.arrays import Array, IntegerOps
 from jq.formats.requantize import clip, rescale_by, rounding_right_shift, splat
 
 I64 = np.int64
@@ -42,7 +42,7 @@ def _exponential_bits(terms: int) -> int:
     return 30 - math.ceil(math.log2(max(terms, 2)))
 
 
-def softmax(ops: ArrayOps, x: Array, step: float, axis: int, out: Output) -> Array:
+def softmax(ops: IntegerOps, x: Array, step: float, axis: int, out: Output) -> Array:
     """Softmax along `axis` of real values `step * x`, as int8 codes of `out`.
 
     A quotient has 30 fractional bits and an entry of the table an error of half of 2^-k (see
@@ -64,12 +64,12 @@ def softmax(ops: ArrayOps, x: Array, step: float, axis: int, out: Output) -> Arr
     return _codes(ops, rescale_by(ops, share, 2.0**-30 / out.scale), out)
 
 
-def _codes(ops: ArrayOps, steps: Array, out: Output) -> Array:
+def _codes(ops: IntegerOps, steps: Array, out: Output) -> Array:
     code = ops.add(steps, splat(ops, out.zero_point, steps))
     return ops.convert(clip(ops, code, out.low, out.high), np.int8)
 
 
-def root(ops: ArrayOps, x: Array) -> Array:
+def root(ops: IntegerOps, x: Array) -> Array:
     """`floor(sqrt(x))` of int64 x in [1, 2^62), by Newton's method from above.
 
     The start 2^ceil(bits/2) is at most twice the root (or 2 too large); the relative error e
@@ -84,7 +84,7 @@ def root(ops: ArrayOps, x: Array) -> Array:
 
 
 def unit_rows(
-    ops: ArrayOps, x: Array, step: float, epsilon: float, *, center: bool, axis: int
+    ops: IntegerOps, x: Array, step: float, epsilon: float, *, center: bool, axis: int
 ) -> Array:
     """Rows divided by their length, in units of 2^-30: int64, at most 2^30 in size.
 

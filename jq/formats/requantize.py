@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from jq.errors import FormatError
-from jq.formats.arrays import Array, ArrayOps
+from jq.formats.arrays import Array, IntegerOps
 
 INT32 = np.iinfo(np.int32)
 I64 = np.int64
@@ -39,17 +39,17 @@ def multiplier(factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mantissa.astype(np.int32), exponent.astype(np.int32)
 
 
-def splat(ops: ArrayOps, value: int, like: Array) -> Array:
+def splat(ops: IntegerOps, value: int, like: Array) -> Array:
     """A constant of the shape and type of `like`."""
     return ops.broadcast(ops.constant(np.array(value, ops.dtype(like))), ops.shape(like), ())
 
 
-def clip(ops: ArrayOps, x: Array, low: int, high: int) -> Array:
+def clip(ops: IntegerOps, x: Array, low: int, high: int) -> Array:
     return ops.minimum(ops.maximum(x, splat(ops, low, x)), splat(ops, high, x))
 
 
 def rescale(
-    ops: ArrayOps, x: Array, mantissa: Array, left: Array | None, right: Array | None
+    ops: IntegerOps, x: Array, mantissa: Array, left: Array | None, right: Array | None
 ) -> Array:
     """The module's `rescale` of int64 `x` that holds int32 values; int64, unsaturated.
 
@@ -64,7 +64,7 @@ def rescale(
     return y if right is None else rounding_right_shift(ops, y, right)
 
 
-def rounding_right_shift(ops: ArrayOps, x: Array, by: Array) -> Array:
+def rounding_right_shift(ops: IntegerOps, x: Array, by: Array) -> Array:
     """`x / 2^by` rounded to nearest, ties away from zero; int64, `by` of x's shape."""
     one, top = splat(ops, 1, x), splat(ops, 63, x)
     mask = ops.sub(ops.shift_left(one, by), one)
@@ -74,7 +74,7 @@ def rounding_right_shift(ops: ArrayOps, x: Array, by: Array) -> Array:
     return ops.sub(ops.shift_right_signed(x, by), ops.shift_right_signed(above, top))
 
 
-def rescale_by(ops: ArrayOps, x: Array, factor: float) -> Array:
+def rescale_by(ops: IntegerOps, x: Array, factor: float) -> Array:
     """`rescale` of int64 `x` by one factor for all elements."""
     mantissa, exponent = multiplier(np.asarray(factor))
     e = int(exponent)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from jq.errors import UserError
 from jq.ir import Program, at, dtype_of, ir
 from jq.ir.build import constant, replace
 from jq.ir.markers import dequantize, edge_name, quantize
@@ -27,6 +28,12 @@ class PlaceEdges(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         edges = [(op, name) for op in program.walk() if (name := edge_name(op))]
         for op, name in edges:
+            if name not in cx.plan.edges:
+                raise UserError(
+                    "no calibrated range: the calibration data did not reach this tensor",
+                    op=name,
+                    hint="give data that does, or use pipeline int8-dynamic",
+                )
             with at(op):
                 value = quantized(program, op.operands[0], cx.plan.edges[name], name)
             replace(op, [value])
