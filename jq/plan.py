@@ -268,7 +268,7 @@ class _Planner:
         if rest and settings.activations.format != FLOAT:
             for r in rest:
                 plans[r.index] = self._activation(op, r, settings)
-        if len(plans) == len(roles):
+        if len(plans) == len(roles) > 1:
             self._check_products(op, rule, plans, weights)
         elif rest and weights and not self.target.device.float_products:
             raise Declined(f"target {self.target.name} has no product with a float operand")
@@ -444,15 +444,21 @@ def _with_encodings(op: OpPlan, weights: dict[str, Encoding]) -> OpPlan:
         i: p if (e := weights.get(p.weight or "")) is None else replace(p, encoding=e)
         for i, p in op.operands.items()
     }
-    blocked = any(
-        max(p.encoding.block, default=0) > 1 and p.encoding != op.operands[i].encoding
-        for i, p in agreed.items()
-    )
-    if op.decision == "integer" and blocked:
-        kept = {i: p for i, p in agreed.items() if p.kind == "weight"}
-        reason = "another op reads the same weight in blocks along another axis"
-        return replace(op, decision="weight-only", operands=kept, reason=reason)
+    for i, p in agreed.items():
+        reason = _unfit(op.operands[i].encoding, p.encoding)
+        if op.decision == "integer" and reason:
+            kept = {k: q for k, q in agreed.items() if q.kind == "weight"}
+            return replace(op, decision="weight-only", operands=kept, reason=reason)
     return replace(op, operands=agreed)
+
+
+def _unfit(planned: Encoding, agreed: Encoding) -> str:
+    """Why integers that were planned for one encoding cannot be had with another; or empty."""
+    if agreed.format != planned.format:
+        return f"another op stores the same weight as {agreed.format}"
+    if agreed != planned and max(agreed.block, default=0) > 1:
+        return "another op reads the same weight in blocks along another axis"
+    return ""
 
 
 def _common(a: Encoding, b: Encoding) -> Encoding:
