@@ -68,6 +68,8 @@ class Convolution(Kernel):
     epilogue: tuple[Step, ...] = ()
 
     row_zero: ClassVar[bool] = False
+    column_zero: ClassVar[bool] = False
+    weight_offset: ClassVar[int] = 0
     lead: ClassVar[tuple[int, ...]] = ()
 
     def __post_init__(self) -> None:

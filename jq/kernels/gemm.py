@@ -24,10 +24,10 @@ import numpy as np
 from iree.compiler import ir
 
 from jq.errors import InternalError
-from jq.kernels import dot, tiled_gemm
-from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
+from jq.kernels import gemm_body, tiled_gemm
+from jq.kernels.builder import Builder, Index
 from jq.kernels.epilogue import Step, check
-from jq.kernels.finish import Epilogue, operand_types
+from jq.kernels.finish import operand_types
 from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
 from jq.kernels.tiled_gemm import TiledCut, pack_weight
@@ -39,12 +39,13 @@ TILED_ROWS, TILED_DEPTH = 5, 48
 
 @dataclass(frozen=True, kw_only=True)
 class Gemm(Kernel):
-    """`epilogue(sum_k (codes[m, k] - row_zero[m]) * weight[k, n] + bias[n])`.
+    """`epilogue(sum_k (codes[m, k] - row_zero[m]) * (weight[k, n] - column_zero[n]) + bias[n])`.
 
     Operands, in order:
         codes: i8 [M, K]; with `unsigned` their unsigned view (`q + 128`).
         weights, init: what `pack` made.
         row_zero: i32 [M], and colsum i32 [N'], if `row_zero`.
+        column_zero: i32 [N'] (`pack`), if `column_zero`.
         what the epilogue's steps name, step by step; [N] operands have N' elements.
     N' is N, or the lanes of a vector when N is smaller (`pad_columns` fills up). With `batch` above
     one every operand and result has a leading axis of that size, scalars and N' vectors too.
@@ -53,6 +54,7 @@ class Gemm(Kernel):
         m, k, n, batch: the shape.
         unsigned: the codes are stored in their unsigned view.
         row_zero: activations have a zero point per row, known at run time.
+        column_zero: weights have zero points; the codes must be signed.
         epilogue: steps from i32; none stores the accumulator.
     """
 
@@ -64,11 +66,14 @@ class Gemm(Kernel):
     batch: int = 1
     unsigned: bool = False
     row_zero: bool = False
+    column_zero: bool = False
     epilogue: tuple[Step, ...] = ()
 
     def __post_init__(self) -> None:
         if min(self.m, self.k, self.n, self.batch) < 1:
             raise InternalError(f"empty product {self.label}")
+        if self.column_zero and self.unsigned:
+            raise InternalError("weights with zero points take signed codes")
         check(self.epilogue)
 
     @property
@@ -107,11 +112,16 @@ class Gemm(Kernel):
         return self.target.dot.lhs_unsigned and not (self.unsigned or self.on_tiles)
 
     @property
-    def reads_unsigned(self) -> bool:
-        """Whether the product takes codes as u8; tiles take them as they are stored."""
+    def code_offset(self) -> int:
+        """What the product reads is code + offset; tiles take codes as they are stored."""
         if self.on_tiles or self.swapped:
-            return self.unsigned
-        return self.target.dot.lhs_unsigned
+            return 128 if self.unsigned else 0
+        return 128 if self.target.dot.lhs_unsigned else 0
+
+    @property
+    def weight_offset(self) -> int:
+        """What the product reads is weight + offset."""
+        return 128 if self.swapped else 0
 
     @cached_property
     def tiling(self) -> Tiling:
@@ -144,6 +154,8 @@ class Gemm(Kernel):
                 self._typed((self.m,), "i32"),
                 self._typed((self.columns,), "i32"),
             ]
+        if self.column_zero:
+            kinds.append(self._typed((self.columns,), "i32"))
         steps = operand_types(self.epilogue, (self.m, self.n), self.columns)
         return (*kinds, *(self._typed(shape, what) for shape, what in steps))
 
@@ -157,30 +169,44 @@ class Gemm(Kernel):
     # Weights
 
     def pack(
-        self, weight: Array, bias: Array | None = None, zero_point: int = 0
+        self,
+        weight: Array,
+        bias: Array | None = None,
+        zero_point: int = 0,
+        column_zero: Array | None = None,
     ) -> dict[str, Array]:
-        """The constant operands (`weights`, `init`, `colsum` if needed) of a [K, N] int8 weight.
+        """The constant operands (`weights`, `init`, and if needed `colsum`, `column_zero`) of a
+        [K, N] int8 weight.
 
-        `bias` is i32 [N], `zero_point` that of static activations (signed). With `batch`, both
-        have the leading axis.
+        `bias` and `column_zero` are i32 [N], `zero_point` is that of static activations (signed).
+        With `batch`, arrays have the leading axis.
         """
-        if self.batch > 1:
-            biases = [None] * self.batch if bias is None else list(bias)
-            one = [self._pack(w, b, zero_point) for w, b in zip(weight, biases, strict=True)]
-            return {name: np.stack([p[name] for p in one]) for name in one[0]}
-        return self._pack(weight, bias, zero_point)
+        if self.batch == 1:
+            return self._pack(weight, bias, zero_point, column_zero)
+        none = [None] * self.batch
+        biases = none if bias is None else list(bias)
+        zeros = none if column_zero is None else list(column_zero)
+        one = [
+            self._pack(w, b, zero_point, z) for w, b, z in zip(weight, biases, zeros, strict=True)
+        ]
+        return {name: np.stack([p[name] for p in one]) for name in one[0]}
 
-    def _pack(self, weight: Array, bias: Array | None, zero_point: int) -> dict[str, Array]:
+    def _pack(
+        self, weight: Array, bias: Array | None, zero_point: int, column_zero: Array | None
+    ) -> dict[str, Array]:
         if weight.shape != (self.k, self.n) or weight.dtype != np.int8:
             raise InternalError(f"{weight.dtype}{weight.shape} is not the weight of {self.label}")
         colsum = weight.sum(0, dtype=np.int32)
-        shift = zero_point + (128 if self.reads_unsigned else 0)
-        init = -np.int32(shift) * colsum
+        zeros = np.zeros(self.n, np.int32) if column_zero is None else column_zero
+        real = colsum - np.int32(self.k) * zeros
+        init = -np.int32(zero_point) * real - np.int32(self.code_offset) * colsum
         if bias is not None:
             init = init + bias.astype(np.int32)
         parts = {"weights": self._panels(weight), "init": self.pad_columns(init)}
         if self.row_zero:
-            parts["colsum"] = self.pad_columns(colsum)
+            parts["colsum"] = self.pad_columns(real)
+        if self.column_zero:
+            parts["column_zero"] = self.pad_columns(zeros + np.int32(self.weight_offset))
         return parts
 
     def _panels(self, weight: Array) -> Array:
@@ -211,35 +237,8 @@ class Gemm(Kernel):
     # Body
 
     def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
-        if self.on_tiles:
-            return tiled_gemm.emit(self, list(zip(operands, self.operands, strict=True)))
-        cut, lanes = self.tiling, self.target.lanes
-        width = min(self.n, cut.vectors * lanes)
-        batched = self.batch > 1
-
-        def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
-            row = b.at_most(b.scaled(ids[0], cut.block), self.m - cut.block)
-            column = b.at_most(b.scaled(ids[1], width), self.n - width)
-            return [*([ids[2]] if batched else []), row, column]
-
-        tile = (*((1,) if batched else ()), cut.block, width)
-
-        def body(
-            b: Builder,
-            ids: Sequence[Index],
-            tensors: Sequence[ir.Value],
-            tiles: Sequence[Tile],
-        ) -> None:
-            prefix = [ids[2]] if batched else []
-            *_, row, column = offsets(b, ids)
-            _Panel(self, b, tensors, tiles[0], prefix, row, column, ids[1]).emit()
-
-        return dispatch(
-            list(zip(operands, self.operands, strict=True)),
-            [Output(self.results[0], tile, offsets)],
-            [cut.blocks, cut.panels, *([self.batch] if batched else [])],
-            body,
-        )
+        body = tiled_gemm.emit if self.on_tiles else gemm_body.emit
+        return body(self, list(zip(operands, self.operands, strict=True)))
 
     # Reference
 
@@ -250,132 +249,15 @@ class Gemm(Kernel):
         bias: Array | None = None,
         zero: Array | int = 0,
         operands: Sequence[Sequence[Array]] = (),
+        column_zero: Array | int = 0,
     ) -> Array:
-        """The same in NumPy: signed codes [M, K], weight [K, N], zero point per row or one.
+        """The same in NumPy: signed codes [M, K], weight [K, N], zero points per row or one.
 
         `operands` holds each step's arrays in broadcastable form.
         """
         q = codes.astype(np.int64) - np.asarray(zero, np.int64).reshape(-1, 1)
-        acc = q @ weight.astype(np.int64)
+        acc = q @ (weight.astype(np.int64) - column_zero)
         y: Array = (acc + (0 if bias is None else bias)).astype(np.int32)
         for step, arrays in zip(self.epilogue, operands, strict=True):
             y = step.reference(y, arrays)
         return y
-
-
-class _Panel:
-    """The body of one workgroup: `block` rows from `row`, one panel of columns from `column`."""
-
-    def __init__(
-        self,
-        gemm: Gemm,
-        b: Builder,
-        tensors: Sequence[ir.Value],
-        tile: Tile,
-        prefix: Sequence[Index],
-        row: Index,
-        column: Index,
-        panel: Index,
-    ) -> None:
-        self.gemm, self.b, self.isa, self.tile = gemm, b, gemm.target, tile
-        self.prefix, self.row, self.panel = list(prefix), row, panel
-        self.codes, self.weights, init, *rest = tensors
-        zeros, steps = (rest[:2], rest[2:]) if gemm.row_zero else ([], rest)
-        self.vectors = range(gemm.tiling.vectors)
-        self.epilogue = Epilogue(
-            b,
-            gemm.epilogue,
-            steps,
-            lanes=self.isa.lanes,
-            vectors=len(self.vectors),
-            column=column,
-            n=gemm.n,
-            prefix=prefix,
-        )
-        self.init = self.epilogue.by_column(init, "i32")
-        if zeros:
-            self.row_zero = zeros[0]
-            self.colsum = self.epilogue.by_column(zeros[1], "i32")
-
-    def emit(self) -> None:
-        cut = self.gemm.tiling
-        full, rest = divmod(cut.block, cut.rows)
-        if full:
-            with self.b.loop(0, full * cut.rows, cut.rows, writes=[self.tile]) as loop:
-                self._rows(loop.index, cut.rows)
-        if rest:
-            self._rows(full * cut.rows, rest)
-
-    def _rows(self, first: Index, count: int) -> None:
-        """One register tile: `count` rows from `first` (within the block)."""
-        b = self.b
-        rows = [b.offset(self.row, b.offset(first, i)) for i in range(count)]
-        acc = self._start(rows)
-        whole, tail = divmod(self.gemm.k, self.isa.dot.group)
-        if whole:
-            with b.loop(0, whole, carry=acc) as loop:
-                loop.carried = self._step(loop.carried, rows, loop.index, None)
-            acc = loop.carried
-        if tail:
-            acc = self._step(acc, rows, whole, tail)
-        zero = [0] if self.prefix else []
-        for i, row in enumerate(rows):
-            ready = self.epilogue.row([row])
-            for j in self.vectors:
-                value = self.epilogue.apply(acc[i * len(self.vectors) + j], [row], j, ready)
-                at = [*zero, b.offset(first, i), j * self.isa.lanes]
-                b.store(value, self.tile, at, self.gemm.n)
-
-    def _start(self, rows: Sequence[Index]) -> list[ir.Value]:
-        """Where the accumulators of a register tile start from."""
-        b, gemm, acc = self.b, self.gemm, []
-        offsets = self._row_sums(rows) if gemm.swapped else []
-        for i, row in enumerate(rows):
-            init = list(self.init)
-            if gemm.row_zero:
-                zero = self.epilogue.scalar(self.row_zero, [row], "i32")
-                init = [b.sub(v, b.mul(zero, c)) for v, c in zip(init, self.colsum, strict=True)]
-            acc += [b.sub(v, offsets[i]) for v in init] if offsets else init
-        return acc
-
-    def _row_sums(self, rows: Sequence[Index]) -> list[ir.Value]:
-        """128 times the sum of every row's codes, in every lane."""
-        b, isa, k = self.b, self.isa, self.gemm.k
-        width = isa.lanes * isa.dot.group
-        ones = dot.splat(b, isa, 1)
-
-        def add(sums: Sequence[ir.Value], at: Index, valid: int | None) -> list[ir.Value]:
-            kind = vec(width, "i8")
-            codes = [b.load(self.codes, [*self.prefix, row, at], kind, valid) for row in rows]
-            return [dot.dot(b, isa, s, ones, c) for s, c in zip(sums, codes, strict=True)]
-
-        sums = [b.i32(0, isa.lanes)] * len(rows)
-        whole, tail = divmod(k, width)
-        if whole:
-            with b.loop(0, whole * width, width, carry=sums) as loop:
-                loop.carried = add(loop.carried, loop.index, None)
-            sums = loop.carried
-        if tail:
-            sums = add(sums, whole * width, tail)
-        return [b.shift_left(b.reduce(s, b.add), 7) for s in sums]
-
-    def _step(
-        self, acc: Sequence[ir.Value], rows: Sequence[Index], k: Index, valid: int | None
-    ) -> list[ir.Value]:
-        """All products of one group along K."""
-        b, isa = self.b, self.isa
-        size = isa.lanes * isa.dot.group
-        weights = [
-            dot.weights(b, isa, self.weights, [*self.prefix, self.panel, k, j * size])
-            for j in self.vectors
-        ]
-        flip = self.gemm.unsigned and not isa.dot.lhs_unsigned
-        column = b.scaled(k, isa.dot.group)
-        out = list(acc)
-        for i, row in enumerate(rows):
-            lhs = dot.codes(b, isa, self.codes, [*self.prefix, row, column], flip, valid)
-            for j, weight in enumerate(weights):
-                at = i * len(weights) + j
-                pair = (weight, lhs) if self.gemm.swapped else (lhs, weight)
-                out[at] = dot.dot(b, isa, out[at], *pair)
-        return out

@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from iree.compiler import ir
 
-from jq.kernels import tiles
+from jq.kernels import dot, tiles
 from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
 from jq.kernels.epilogue import Step
 from jq.kernels.finish import Epilogue
+from jq.kernels.gemm_body import Start, split_corrections
+from jq.kernels.isa import ISAS
 from jq.kernels.tensor import TensorType
 from jq.kernels.tiles import ROWS, WORDS
 
@@ -124,6 +126,10 @@ class Tiled(Protocol):
     def tiles(self) -> TiledCut: ...
     @property
     def row_zero(self) -> bool: ...
+    @property
+    def column_zero(self) -> bool: ...
+    @property
+    def weight_offset(self) -> int: ...
     @property
     def unsigned(self) -> bool: ...
     @property
@@ -245,8 +251,7 @@ class _Workgroup:
         self.gemm, self.b, self.cut, self.out, self.column = gemm, b, gemm.tiles, out, column
         self.range_id, self.block_id, *self.prefix = ids[: 2 + len(gemm.lead)]
         self.rows, self.weights, self.init, *rest = tensors
-        count = 2 if gemm.row_zero else 0
-        self.zeros, self.steps = rest[:count], rest[count:]
+        self.corrections, self.steps = split_corrections(gemm, rest)
         self.scratch = b.scratch([2 * self.cut.vectors * WORDS], "i32")
 
     def emit(self) -> None:
@@ -266,8 +271,7 @@ class _Workgroup:
             n=gemm.n,
             prefix=self.prefix,
         )
-        init = epilogue.by_column(self.init, "i32")
-        colsum = epilogue.by_column(self.zeros[1], "i32") if self.zeros else []
+        start = Start(gemm, epilogue, self.init, self.corrections)
         first = b.offset(b.scaled(self.range_id, cut.panels), panel)
         columns = [b.offset(b.scaled(first, cut.vectors), j) for j in range(cut.vectors)]
         tall = min(2, cut.row_tiles)
@@ -276,7 +280,7 @@ class _Workgroup:
             rows = [b.offset(pair, i) for i in range(tall)]
             self._products(rows, columns)
             for i, row in enumerate(rows):
-                self._finish(row, i, epilogue, init, colsum, local)
+                self._finish(row, i, epilogue, start, local)
 
     def _products(self, rows: Sequence[Index], columns: Sequence[Index]) -> None:
         """All of K for tiles of rows (of the block) by tiles of columns, into the scratch."""
@@ -302,8 +306,7 @@ class _Workgroup:
         tile: Index,
         i: int,
         epilogue: Epilogue,
-        init: Sequence[ir.Value],
-        colsum: Sequence[ir.Value],
+        start: Start,
         column: Index,
     ) -> None:
         """The epilogue of the rows of one tile."""
@@ -313,12 +316,21 @@ class _Workgroup:
         with b.loop(0, min(ROWS, cut.block), writes=[self.out]) as loop:
             row, local = b.offset(first, loop.index), b.offset(inside, loop.index)
             ready = epilogue.row([self.gemm.sample(b, row)])
-            start = list(init)
-            if colsum:
-                zero = epilogue.scalar(self.zeros[0], [row], "i32")
-                start = [b.sub(s, b.mul(zero, c)) for s, c in zip(init, colsum, strict=True)]
+            total = self._row_sum(tile, loop.index) if start.needs_sums else None
+            starts = start.of(row, total)
             for j in range(cut.vectors):
                 word = b.offset(b.scaled(loop.index, ROWS), (i * cut.vectors + j) * WORDS)
                 acc = b.get(self.scratch, [word], vec(ROWS, "i32"))
-                value = epilogue.apply(b.add(acc, start[j]), [row], j, ready)
+                value = epilogue.apply(b.add(acc, starts[j]), [row], j, ready)
                 b.store(value, self.out, [*lead, local, b.offset(column, j * ROWS)], self.gemm.n)
+
+    def _row_sum(self, tile: Index, row: Index) -> ir.Value:
+        """The sum of the (signed) codes of a row of a tile, in every lane."""
+        b, isa = self.b, ISAS["avx512_vnni"]
+        at = b.offset(b.scaled(self.block_id, self.cut.row_tiles), tile)
+        with b.loop(0, self.cut.chunks, carry=[b.i32(0, ROWS)]) as loop:
+            where = [*self.prefix, at, loop.index, b.scaled(row, ROWS)]
+            codes = b.bitcast(b.load(self.rows, where, vec(ROWS, "i32")), vec(DEPTH, "i8"))
+            ones = dot.splat(b, isa, 1)
+            loop.carried = [dot.dot(b, isa, loop.carried[0], ones, codes)]
+        return b.reduce(loop.carried[0], b.add)

@@ -53,7 +53,10 @@ def epilogues() -> st.SearchStrategy[tuple[Any, ...]]:
 
 def gemms() -> st.SearchStrategy[Gemm]:
     return st.builds(
-        Gemm,
+        lambda column_zero, unsigned, **rest: Gemm(
+            column_zero=column_zero, unsigned=unsigned and not column_zero, **rest
+        ),
+        column_zero=st.booleans(),
         isa=st.sampled_from(HERE),
         m=sizes,
         k=sizes,

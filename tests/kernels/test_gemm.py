@@ -35,17 +35,21 @@ def run_and_compare(runner: Runner, index: int, kernel: Gemm, seed: int) -> tupl
     zero = rng.integers(-128, 128, (batch, m), dtype=np.int32)
     if not kernel.row_zero:
         zero[:] = zero[0, 0]
+    columns = rng.integers(-128, 128, (batch, n), dtype=np.int32) * kernel.column_zero
     steps = step_operands(rng, kernel, 100.0 * np.sqrt(k))
     batched = batch > 1
     parts = kernel.pack(
         weight if batched else weight[0],
         bias if batched else bias[0],
         0 if kernel.row_zero else int(zero[0, 0]),
+        columns if batched else columns[0],
     )
     stored = lhs ^ FLIP if kernel.unsigned else lhs
     operands = [stored, parts["weights"], parts["init"]]
     if kernel.row_zero:
         operands += [zero, parts["colsum"]]
+    if kernel.column_zero:
+        operands.append(parts["column_zero"])
     for step, arrays in zip(kernel.epilogue, steps, strict=True):
         for (how, _), array in zip(step.operands, arrays, strict=True):
             operands.append(kernel.pad_columns(array) if how == "column" else array)
@@ -54,7 +58,12 @@ def run_and_compare(runner: Runner, index: int, kernel: Gemm, seed: int) -> tupl
     expected = np.stack(
         [
             kernel.reference(
-                lhs[i], weight[i], bias[i], zero[i], [[a[i] for a in s] for s in steps]
+                lhs[i],
+                weight[i],
+                bias[i],
+                zero[i],
+                [[a[i] for a in s] for s in steps],
+                columns[i],
             )
             for i in range(batch)
         ]

@@ -1,0 +1,208 @@
+"""The body of `Gemm` in vectors, and where its accumulators start from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from iree.compiler import ir
+
+from jq.kernels import dot
+from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
+from jq.kernels.finish import Epilogue
+from jq.kernels.tensor import TensorType
+
+if TYPE_CHECKING:
+    from jq.kernels.gemm import Gemm
+
+
+class Corrected(Protocol):
+    """Which corrections a product has."""
+
+    @property
+    def row_zero(self) -> bool: ...
+    @property
+    def column_zero(self) -> bool: ...
+    @property
+    def weight_offset(self) -> int: ...
+
+
+def split_corrections(
+    gemm: Corrected, tensors: Sequence[ir.Value]
+) -> tuple[Sequence[ir.Value], Sequence[ir.Value]]:
+    """The operands behind `init`: of the corrections, and of the epilogue."""
+    count = 2 * gemm.row_zero + gemm.column_zero
+    return tensors[:count], tensors[count:]
+
+
+class Start:
+    """What accumulators start from (or end with): everything but the products.
+
+        init[n] - row_zero[m] * colsum[n] - sum_k codes[m, k] * column_zero[n]
+
+    The last term also takes out an offset of the weights, which is the same for every column.
+    """
+
+    def __init__(
+        self,
+        gemm: Corrected,
+        epilogue: Epilogue,
+        init: ir.Value,
+        corrections: Sequence[ir.Value],
+    ) -> None:
+        self.gemm, self.epilogue, self.b = gemm, epilogue, epilogue.b
+        self.init = epilogue.by_column(init, "i32")
+        rest = list(corrections)
+        if gemm.row_zero:
+            self.row_zero = rest.pop(0)
+            self.colsum = epilogue.by_column(rest.pop(0), "i32")
+        if gemm.column_zero:
+            self.column_zero = epilogue.by_column(rest.pop(0), "i32")
+        elif gemm.weight_offset:
+            offset = self.b.i32(gemm.weight_offset, epilogue.lanes)
+            self.column_zero = [offset] * len(self.init)
+
+    @property
+    def needs_sums(self) -> bool:
+        return self.gemm.column_zero or bool(self.gemm.weight_offset)
+
+    def of(self, row: Index, total: ir.Value | None) -> list[ir.Value]:
+        """The panel's vectors for a row whose codes sum to `total`."""
+        b, start = self.b, self.init
+        if self.gemm.row_zero:
+            zero = self.epilogue.scalar(self.row_zero, [row], "i32")
+            start = [b.sub(v, b.mul(zero, c)) for v, c in zip(start, self.colsum, strict=True)]
+        if total is not None:
+            start = [
+                b.sub(v, b.mul(total, c)) for v, c in zip(start, self.column_zero, strict=True)
+            ]
+        return start
+
+
+def emit(gemm: Gemm, operands: Sequence[tuple[ir.Value, TensorType]]) -> list[ir.Value]:
+    """The dispatch; its result."""
+    cut, depth = gemm.tiling, len(gemm.lead)
+    width = min(gemm.n, cut.vectors * gemm.target.lanes)
+
+    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+        row = b.at_most(b.scaled(ids[0], cut.block), gemm.m - cut.block)
+        column = b.at_most(b.scaled(ids[1], width), gemm.n - width)
+        return [*ids[2 : 2 + depth], row, column]
+
+    def body(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+    ) -> None:
+        *prefix, row, column = offsets(b, ids)
+        _Panel(gemm, b, tensors, tiles[0], prefix, row, column, ids[1]).emit()
+
+    output = Output(gemm.results[0], (*((1,) * depth), cut.block, width), offsets)
+    return dispatch(operands, [output], [cut.blocks, cut.panels, *gemm.lead], body)
+
+
+class _Panel:
+    """The body of one workgroup: `block` rows from `row`, one panel of columns from `column`."""
+
+    def __init__(
+        self,
+        gemm: Gemm,
+        b: Builder,
+        tensors: Sequence[ir.Value],
+        tile: Tile,
+        prefix: Sequence[Index],
+        row: Index,
+        column: Index,
+        panel: Index,
+    ) -> None:
+        self.gemm, self.b, self.isa, self.tile = gemm, b, gemm.target, tile
+        self.prefix, self.row, self.panel = list(prefix), row, panel
+        self.codes, self.weights, init, *rest = tensors
+        corrections, steps = split_corrections(gemm, rest)
+        self.vectors = range(gemm.tiling.vectors)
+        self.epilogue = Epilogue(
+            b,
+            gemm.epilogue,
+            steps,
+            lanes=self.isa.lanes,
+            vectors=len(self.vectors),
+            column=column,
+            n=gemm.n,
+            prefix=prefix,
+        )
+        self.start = Start(gemm, self.epilogue, init, corrections)
+
+    def emit(self) -> None:
+        cut = self.gemm.tiling
+        full, rest = divmod(cut.block, cut.rows)
+        if full:
+            with self.b.loop(0, full * cut.rows, cut.rows, writes=[self.tile]) as loop:
+                self._rows(loop.index, cut.rows)
+        if rest:
+            self._rows(full * cut.rows, rest)
+
+    def _rows(self, first: Index, count: int) -> None:
+        """One register tile: `count` rows from `first` (within the block)."""
+        b = self.b
+        rows = [b.offset(self.row, b.offset(first, i)) for i in range(count)]
+        acc = self._start(rows)
+        whole, tail = divmod(self.gemm.k, self.isa.dot.group)
+        if whole:
+            with b.loop(0, whole, carry=acc) as loop:
+                loop.carried = self._step(loop.carried, rows, loop.index, None)
+            acc = loop.carried
+        if tail:
+            acc = self._step(acc, rows, whole, tail)
+        zero = [0] if self.prefix else []
+        for i, row in enumerate(rows):
+            ready = self.epilogue.row([row])
+            for j in self.vectors:
+                value = self.epilogue.apply(acc[i * len(self.vectors) + j], [row], j, ready)
+                at = [*zero, b.offset(first, i), j * self.isa.lanes]
+                b.store(value, self.tile, at, self.gemm.n)
+
+    def _start(self, rows: Sequence[Index]) -> list[ir.Value]:
+        """Where the accumulators of a register tile start from."""
+        sums = self._row_sums(rows) if self.start.needs_sums else [None] * len(rows)
+        return [v for row, total in zip(rows, sums, strict=True) for v in self.start.of(row, total)]
+
+    def _row_sums(self, rows: Sequence[Index]) -> list[ir.Value]:
+        """The sum of every row's codes, in every lane."""
+        b, isa, k = self.b, self.isa, self.gemm.k
+        width = isa.lanes * isa.dot.group
+        ones = dot.splat(b, isa, 1)
+
+        def add(sums: Sequence[ir.Value], at: Index, valid: int | None) -> list[ir.Value]:
+            kind = vec(width, "i8")
+            codes = [b.load(self.codes, [*self.prefix, row, at], kind, valid) for row in rows]
+            wide = [c if isa.dot.element == "i8" else b.extend(c, isa.dot.element) for c in codes]
+            return [dot.dot(b, isa, s, ones, c) for s, c in zip(sums, wide, strict=True)]
+
+        sums = [b.i32(0, isa.lanes)] * len(rows)
+        whole, tail = divmod(k, width)
+        if whole:
+            with b.loop(0, whole * width, width, carry=sums) as loop:
+                loop.carried = add(loop.carried, loop.index, None)
+            sums = loop.carried
+        if tail:
+            sums = add(sums, whole * width, tail)
+        return [b.reduce(s, b.add) for s in sums]
+
+    def _step(
+        self, acc: Sequence[ir.Value], rows: Sequence[Index], k: Index, valid: int | None
+    ) -> list[ir.Value]:
+        """All products of one group along K."""
+        b, isa = self.b, self.isa
+        size = isa.lanes * isa.dot.group
+        weights = [
+            dot.weights(b, isa, self.weights, [*self.prefix, self.panel, k, j * size])
+            for j in self.vectors
+        ]
+        flip = self.gemm.unsigned and not isa.dot.lhs_unsigned
+        column = b.scaled(k, isa.dot.group)
+        out = list(acc)
+        for i, row in enumerate(rows):
+            lhs = dot.codes(b, isa, self.codes, [*self.prefix, row, column], flip, valid)
+            for j, weight in enumerate(weights):
+                at = i * len(weights) + j
+                pair = (weight, lhs) if self.gemm.swapped else (lhs, weight)
+                out[at] = dot.dot(b, isa, out[at], *pair)
+        return out
