@@ -105,8 +105,6 @@ def _lower(program: Program, c: Contract, isa: str) -> str:
     zero = evaluate(program, x["zero_point"]) if "zero_point" in x else np.zeros(1, np.int32)
     if zero is None or zero.size != 1:
         raise NoKernel("zero points that are found at run time")
-    if dtype_of(c.op.results[0]) != np.float32:
-        raise NoKernel("the result is not float32")
     d, point = _layout(c), int(zero.reshape(-1)[0])
     rank = len(d.input_spatial)
     if rank not in (1, 2):
@@ -114,7 +112,12 @@ def _lower(program: Program, c: Contract, isa: str) -> str:
     window = Window.of(c, rank)
     weight, scale = _filter(w_enc, {k: np.asarray(a) for k, a in arrays.items()}, d, window)
     groups = ir.IntegerAttr(c.attributes["feature_group_count"]).value
-    plain = d.output_feature == len(shape_of(c.op.results[0])) - 1 and d.output_batch == 0
+    dtype = dtype_of(c.op.results[0])
+    plain = (
+        dtype == np.float32
+        and d.output_feature == len(shape_of(c.op.results[0])) - 1
+        and d.output_batch == 0
+    )
     tail = Tail.behind(program, c.op, weight.shape[3]) if plain else Tail((), (), (c.op,))
     row_scale = evaluate(program, x["scale"])
     static = row_scale is not None and row_scale.size == 1
@@ -135,7 +138,8 @@ def _lower(program: Program, c: Contract, isa: str) -> str:
             operands.append(OPS.broadcast(per_sample, [shape_of(codes)[0]], [0]))
         operands += tail.values(program, c.name, kernel.pad_columns)
         (result,) = call_kernel(program, kernel, operands, c.name)
-        tail.replace(_output(result, kernel, d, tail.shape))
+        value = _output(result, kernel, d, tail.shape)
+        tail.replace(value if tail.steps else OPS.convert(value, dtype))
     return kernel.name
 
 

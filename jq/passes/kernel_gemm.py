@@ -128,10 +128,10 @@ def _lower(program: Program, p: Product, isa: str) -> str:
     k, n = p.weight.shape
     if math.prod(c.shapes[0]) == 0 or n == 0:
         raise NoKernel("an empty product")
-    if dtype_of(c.op.results[0]) != np.float32:
-        raise NoKernel("the result is not float32")
     dynamic, by_row = isinstance(p.row_scale, ir.Value), isinstance(p.row_zero, ir.Value)
-    tail = Tail.behind(program, c.op, n)
+    dtype = dtype_of(c.op.results[0])
+    # A narrower result is the float32 one, converted.
+    tail = Tail.behind(program, c.op, n) if dtype == np.float32 else Tail((), (), (c.op,))
     steps = (Dequantize(per_row=dynamic), *tail.steps)
     kernel = Gemm(isa=isa, m=p.m, k=k, n=n, row_zero=by_row, epilogue=steps)
     packed = kernel.pack(p.weight, zero_point=p.row_zero if isinstance(p.row_zero, int) else 0)
@@ -148,7 +148,8 @@ def _lower(program: Program, p: Product, isa: str) -> str:
             operands.append(_by_row(p, p.row_scale))
         operands += tail.values(program, c.name, kernel.pad_columns)
         (result,) = call_kernel(program, kernel, operands, c.name)
-        tail.replace(OPS.reshape(result, tail.shape))
+        value = OPS.reshape(result, tail.shape)
+        tail.replace(value if tail.steps else OPS.convert(value, dtype))
     return kernel.name
 
 

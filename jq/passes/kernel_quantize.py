@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Program, at, ir, shape_of
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
@@ -42,7 +42,7 @@ def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:
     """The kernel's name for an encoding of rows; None when it has none."""
     enc = marker.encoding
     narrow = enc.option("divisor", "absmax/127") == "absmax/127"
-    if enc.format != "int8" or not enc.shape or dtype_of(marker.op.operands[0]) != np.float32:
+    if enc.format != "int8" or not enc.shape or 0 in enc.shape:
         return None
     if marker.kind == QUANTIZE:
         zero = marker.parts.get("zero_point")
@@ -61,7 +61,7 @@ def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:
 def _quantize(
     program: Program, marker: Marker, scheme: RowQuantization, isa: str
 ) -> list[ir.Value]:
-    x = marker.op.operands[0]
+    x = OPS.convert(marker.op.operands[0], np.float32)  # formats compute in float32
     m, k = rows_and_columns(shape_of(x))
     kernel = QuantizeRows(isa=isa, m=m, k=k, scheme=scheme)
     operands = [x] if scheme.dynamic else [x, marker.parts["scale"]]

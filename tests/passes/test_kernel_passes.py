@@ -158,3 +158,10 @@ def test_a_function_that_is_not_gelu_stays():
     )
     text = both.levels["target"].text()
     assert "silu" not in text and "gelu" not in text
+
+
+def test_bfloat16_models_have_kernels():
+    params = {"w": jnp.asarray(array(40, 24), jnp.bfloat16)}
+    both = Both(lambda p, x: x @ p["w"], params, (jnp.asarray(array(5, 40), jnp.bfloat16),))
+    assert both.families == {"gemm"}
+    np.testing.assert_array_equal(both.found[0], both.expected[0])
