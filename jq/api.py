@@ -364,6 +364,11 @@ def compare(
     if not inputs:
         raise UserError("nothing to compare on", hint="give --inputs FILE.npz (data=...)")
     labelled = data is None and owner is not None and owner.evaluation is not None
+    if compiled.inputs != source.program.inputs:
+        raise UserError(
+            "the compiled model takes other inputs than the model: its KV cache is quantized",
+            hint="compare it compiled with kv_cache.format=float",
+        )
     reference = XlaExecutable(source.program)
 
     def tracked() -> Iterator[list[np.ndarray]]:

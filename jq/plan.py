@@ -262,7 +262,8 @@ class _Planner:
             raise Declined("both operands are constant")
         plans = {i: self._weight(u, settings) for i, u in weights.items()}
         plans |= self._given(op, rule, weights)
-        if not plans and settings.activation_products == FLOAT:
+        own = len(plans) == len(roles)
+        if not weights and not own and settings.activation_products == FLOAT:
             raise Declined("a product of two activations stays float (activation_products=float)")
         rest = [r for r in roles if r.index not in plans]
         if rest and settings.activations.format != FLOAT:

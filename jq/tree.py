@@ -6,7 +6,8 @@ A structure is `{"leaf": i}`, `{"none": true}`, `{"tuple": [...]}`, `{"list": [.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 Structure = Mapping[str, Any]
@@ -25,6 +26,33 @@ def describe(value: Any) -> Structure:
     if isinstance(value, tuple):
         return {"tuple": [describe(child) for child in value]}
     raise TypeError(type(value).__name__)
+
+
+@dataclass(frozen=True)
+class WithParts:
+    """A tree definition some of whose leaves became dicts of `parts`.
+
+    Attributes:
+        tree: the definition it was, of `count` leaves; None for a flat tuple.
+        held: which leaves.
+    """
+
+    tree: Any
+    count: int
+    held: tuple[int, ...]
+    parts: tuple[str, ...]
+
+    @property
+    def num_leaves(self) -> int:
+        return self.count + len(self.held) * (len(self.parts) - 1)
+
+    def unflatten(self, leaves: Sequence[Any]) -> Any:
+        rest: Iterator[Any] = iter(leaves)
+        whole = [
+            {part: next(rest) for part in self.parts} if i in self.held else next(rest)
+            for i in range(self.count)
+        ]
+        return tuple(whole) if self.tree is None else self.tree.unflatten(whole)
 
 
 def structure_of(treedef: Any, count: int = 0) -> Structure:

@@ -110,7 +110,7 @@ def describe_build(
     notes: Sequence[str] = (),
 ) -> Manifest:
     """The manifest of `program` (the `target` level) that was made from `source` (`float`)."""
-    inputs, outputs = _tensors(source.inputs), _tensors(source.outputs)
+    inputs, outputs = _tensors(program.inputs), _tensors(program.outputs)
     weights = float_weights(source)
     return Manifest(
         tool_version=_version(TOOL),
@@ -121,8 +121,8 @@ def describe_build(
         flags=target.flags,
         inputs=inputs,
         outputs=outputs,
-        in_structure=_structure(source.in_tree, len(inputs)),
-        out_structure=_structure(source.out_tree, len(outputs)),
+        in_structure=_structure(program.in_tree, len(inputs)),
+        out_structure=_structure(program.out_tree, len(outputs)),
         weights=weights,
         encodings=program.encodings,
         ops=tuple(dict(op) for op in ops),
