@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -12,3 +15,11 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 # reproducible here.
 settings.register_profile("jq", deadline=None, print_blob=True)
 settings.load_profile("jq")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache() -> Iterator[None]:
+    """What earlier runs left in the user's cache decides nothing here."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", folder)
+        yield

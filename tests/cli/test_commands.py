@@ -257,7 +257,10 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "own_model.py").write_text(SOURCE)
     before = set(tmp_path.iterdir())
     done = subprocess.run(
-        [sys.executable, slow, "compile", f"{tmp_path}/own_model.py:model", "-o", tmp_path / "out"],
+        [
+            *(sys.executable, slow, "compile", f"{tmp_path}/own_model.py:model"),
+            *("-o", tmp_path / "out", "--no-cache"),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -282,6 +285,7 @@ def test_a_full_disk_leaves_nothing(
         return put(path, data)
 
     monkeypatch.setattr(Path, "write_bytes", write)
-    line = refused(capsys, "compile", f"{source}:model", "-o", str(tmp_path / "out"))
+    arguments = ("compile", f"{source}:model", "-o", str(tmp_path / "out"), "--no-cache")
+    line = refused(capsys, *arguments)
     assert "No space left on device" in line
     assert list(tmp_path.iterdir()) == []
