@@ -6,8 +6,8 @@
 
 - A reversed window is ignored when each group has one input channel: the kernel is reversed.
 - Negative padding and a dilated input: the input is padded (or cut) and dilated beforehand.
-- A grouped convolution is refused where its strides do not end on the input's last element:
-  the elements that are never read are cut off.
+- A grouped convolution whose result has one row is refused where its strides do not end on the
+  last element: elements that are never read are cut off.
 """
 
 from __future__ import annotations

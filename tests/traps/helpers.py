@@ -1,0 +1,34 @@
+"""Programs compiled by IREE as they are, and after the pass that we run on them.
+
+A test of a defect is an expected failure (strict): when it passes, IREE has been mended, and the
+pass that its reason names can go.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jq.passes.base import PassContext, make_pass, run_all
+from jq.plan import QuantPlan
+from jq.settings import Settings
+from jq.target import load_target
+from tests.texts import load, run_iree
+
+
+def raw(text: str, *inputs: np.ndarray, **weights: np.ndarray) -> list[np.ndarray]:
+    return run_iree(load(text, weights), *inputs)
+
+
+def mended(name: str, text: str, *inputs: np.ndarray, **weights: np.ndarray) -> list[np.ndarray]:
+    program = load(text, weights)
+    cx = PassContext(QuantPlan((), {}), Settings(), load_target("llvm-cpu"))
+    assert run_all([make_pass(name, {})], program, cx) == [name], "the pass changed nothing"
+    return run_iree(program, *inputs)
+
+
+def defect(workaround: str) -> pytest.MarkDecorator:
+    """Marks the test of something that IREE 3.13 does wrong."""
+    return pytest.mark.xfail(
+        reason=f"IREE is right when this passes, and {workaround} can go", strict=True
+    )

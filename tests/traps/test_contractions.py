@@ -1,0 +1,108 @@
+"""What IREE 3.13 computes wrongly, or refuses, of products and convolutions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.ops.test_convolution import Window, convolve
+from tests.traps.helpers import defect, mended, raw
+
+RNG = np.random.default_rng(0)
+
+# Unsigned operands of a contraction are taken for signed ones.
+UNSIGNED = {
+    "direct": """(%x: tensor<4x8xui8>, %w: tensor<8x3xui8>) -> tensor<4x3xi32> {
+      %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+           : (tensor<4x8xui8>, tensor<8x3xui8>) -> tensor<4x3xi32>
+      return %y : tensor<4x3xi32> }""",
+    "converted": """(%x: tensor<4x8xui8>, %w: tensor<8x3xui8>) -> tensor<4x3xi32> {
+      %a = stablehlo.convert %x : (tensor<4x8xui8>) -> tensor<4x8xi32>
+      %b = stablehlo.convert %w : (tensor<8x3xui8>) -> tensor<8x3xi32>
+      %y = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+           : (tensor<4x8xi32>, tensor<8x3xi32>) -> tensor<4x3xi32>
+      return %y : tensor<4x3xi32> }""",
+}
+BYTES = [RNG.integers(128, 256, shape).astype(np.uint8) for shape in ((4, 8), (8, 3))]
+PRODUCT = BYTES[0].astype(np.int32) @ BYTES[1].astype(np.int32)
+
+
+@defect("shield-unsigned")
+@pytest.mark.parametrize("form", UNSIGNED)
+def test_unsigned_operands(form):
+    np.testing.assert_array_equal(raw(UNSIGNED[form], *BYTES)[0], PRODUCT)
+
+
+@pytest.mark.parametrize("form", UNSIGNED)
+def test_unsigned_operands_are_shielded(form):
+    np.testing.assert_array_equal(mended("shield-unsigned", UNSIGNED[form], *BYTES)[0], PRODUCT)
+
+
+# A depthwise convolution whose filter is narrower than its result gives garbage, or is refused.
+DEPTHWISE = """(%x: tensor<1x6x6x4xi8>, %w: tensor<3x3x1x4xi8> {jq.weight = "w"})
+    -> tensor<1x4x4x4xi32> {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+    window = {} {batch_group_count = 1 : i64, feature_group_count = 4 : i64}
+    : (tensor<1x6x6x4xi8>, tensor<3x3x1x4xi8>) -> tensor<1x4x4x4xi32>
+  return %y : tensor<1x4x4x4xi32> }"""
+IMAGE = RNG.integers(-128, 128, (1, 6, 6, 4)).astype(np.int8)
+FILTER = RNG.integers(-128, 128, (3, 3, 1, 4)).astype(np.int8)
+PLAIN = Window((1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1), (False, False))
+
+
+def grouped(x: np.ndarray, w: np.ndarray, window: Window, groups: int) -> np.ndarray:
+    """NHWC with HWIO."""
+    y = convolve(x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1), window, groups)
+    return y.transpose(0, 2, 3, 1)
+
+
+@defect("widen-depthwise")
+def test_narrow_depthwise():
+    want = grouped(IMAGE, FILTER, PLAIN, 4)
+    np.testing.assert_array_equal(raw(DEPTHWISE, IMAGE, w=FILTER)[0], want)
+
+
+def test_narrow_depthwise_is_widened():
+    want = grouped(IMAGE, FILTER, PLAIN, 4)
+    np.testing.assert_array_equal(mended("widen-depthwise", DEPTHWISE, IMAGE, w=FILTER)[0], want)
+
+
+# A reversed window is ignored where each group has one channel.
+REVERSED = DEPTHWISE.replace("window = {}", "window = {reverse = [true, false]}").replace(
+    "xi8>", "xi32>"
+)
+WIDE = IMAGE.astype(np.int32), FILTER.astype(np.int32)
+FLIPPED = Window((1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1), (True, False))
+
+
+@defect("plain-windows")
+def test_reversed_window():
+    want = grouped(*WIDE, FLIPPED, 4)
+    np.testing.assert_array_equal(raw(REVERSED, WIDE[0], w=WIDE[1])[0], want)
+
+
+def test_reversed_window_is_written_out():
+    want = grouped(*WIDE, FLIPPED, 4)
+    np.testing.assert_array_equal(mended("plain-windows", REVERSED, WIDE[0], w=WIDE[1])[0], want)
+
+
+# A grouped convolution is refused where its strides end early and its result has one row.
+STRIDED = """(%x: tensor<1x6x6x4xi8>, %w: tensor<5x5x2x4xi8> {jq.weight = "w"})
+    -> tensor<1x1x1x4xi32> {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+    window = {stride = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 2 : i64}
+    : (tensor<1x6x6x4xi8>, tensor<5x5x2x4xi8>) -> tensor<1x1x1x4xi32>
+  return %y : tensor<1x1x1x4xi32> }"""
+PAIRS = RNG.integers(-128, 128, (5, 5, 2, 4)).astype(np.int8)
+STRIDES = Window((2, 2), ((0, 0), (0, 0)), (1, 1), (1, 1), (False, False))
+
+
+@defect("plain-windows")
+def test_strides_that_end_early():
+    want = grouped(IMAGE, PAIRS, STRIDES, 2)
+    np.testing.assert_array_equal(raw(STRIDED, IMAGE, w=PAIRS)[0], want)
+
+
+def test_strides_that_end_early_are_cut():
+    want = grouped(IMAGE, PAIRS, STRIDES, 2)
+    np.testing.assert_array_equal(mended("plain-windows", STRIDED, IMAGE, w=PAIRS)[0], want)

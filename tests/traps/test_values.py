@@ -1,0 +1,93 @@
+"""Indices, conversions and broadcasts that IREE 3.13 compiles otherwise than StableHLO says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jq.errors import CompilerError
+from tests.traps.helpers import defect, mended, raw
+
+# Indices of a gather are not clamped: memory out of bounds is read, and with constant ones the
+# compiler itself crashes. (The first cannot be shown without reading that memory.)
+TABLE = np.arange(8, dtype=np.float32).reshape(4, 2)
+LOOKUP = """{
+  ROWS
+  %y = "stablehlo.gather"(%t, %i) <{dimension_numbers = #stablehlo.gather<offset_dims = [1],
+    collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>,
+    slice_sizes = array<i64: 1, 2>}> : (tensor<4x2xf32>, tensor<3x1xi32>) -> tensor<3x2xf32>
+  return %y : tensor<3x2xf32> }"""
+WEIGHT = '%t: tensor<4x2xf32> {jq.weight = "t"}'
+FIXED = f"({WEIGHT}) -> tensor<3x2xf32> " + LOOKUP.replace(
+    "ROWS", "%i = stablehlo.constant dense<[[-5], [2], [1000000000]]> : tensor<3x1xi32>"
+)
+GIVEN = f"(%i: tensor<3x1xi32>, {WEIGHT}) -> tensor<3x2xf32> " + LOOKUP.replace("ROWS", "")
+ROWS = np.array([[-5], [2], [10**9]], np.int32)
+
+
+@defect("clamp-indices")
+def test_constant_indices_out_of_range():
+    try:
+        (got,) = raw(FIXED, t=TABLE)
+    except CompilerError as error:
+        pytest.fail(str(error))
+    np.testing.assert_array_equal(got, TABLE[[0, 2, 3]])
+
+
+def test_indices_are_clamped():
+    np.testing.assert_array_equal(mended("clamp-indices", FIXED, t=TABLE)[0], TABLE[[0, 2, 3]])
+    np.testing.assert_array_equal(
+        mended("clamp-indices", GIVEN, ROWS, t=TABLE)[0], TABLE[[0, 2, 3]]
+    )
+
+
+# A conversion from float to integer wraps.
+FLOATS = np.array([300, -300, 1e30, -1e30, np.inf, -np.inf, np.nan, 2.7, -2.7, 127], np.float32)
+INTEGERS = ("i8", "i16", "i32")
+
+
+def conversion(element: str) -> str:
+    kind = f"tensor<10x{element}>"
+    return f"""(%x: tensor<10xf32>) -> {kind} {{
+      %y = stablehlo.convert %x : (tensor<10xf32>) -> {kind}
+      return %y : {kind} }}"""
+
+
+def saturated(element: str) -> np.ndarray:
+    """As XLA: towards zero, within the type, and NaN is 0."""
+    info = np.iinfo(element.replace("i", "int"))
+    exact = np.trunc(np.nan_to_num(FLOATS.astype(np.float64), nan=0, posinf=1e30, neginf=-1e30))
+    return np.clip(exact, info.min, info.max).astype(info.dtype)
+
+
+@defect("saturate-converts")
+@pytest.mark.parametrize("element", INTEGERS)
+def test_conversions_out_of_range(element):
+    np.testing.assert_array_equal(raw(conversion(element), FLOATS)[0], saturated(element))
+
+
+@pytest.mark.parametrize("element", INTEGERS)
+def test_conversions_saturate(element):
+    (got,) = mended("saturate-converts", conversion(element), FLOATS)
+    want = saturated(element)
+    if element == "i32":  # 2^31 - 1 is no float32: the largest float below it takes its place
+        np.testing.assert_allclose(got, want, rtol=2.0**-24)
+    else:
+        np.testing.assert_array_equal(got, want)
+
+
+# A broadcast that permutes and adds no elements becomes the inverse transpose.
+CUBE = np.arange(27, dtype=np.int32).reshape(3, 3, 3)
+PERMUTING = """(%x: tensor<3x3x3xi32>) -> tensor<3x3x3xi32> {
+  %y = stablehlo.broadcast_in_dim %x, dims = [1, 2, 0] : (tensor<3x3x3xi32>) -> tensor<3x3x3xi32>
+  return %y : tensor<3x3x3xi32> }"""
+
+
+@defect("order-broadcasts")
+def test_permuting_broadcast():
+    np.testing.assert_array_equal(raw(PERMUTING, CUBE)[0], CUBE.transpose(2, 0, 1))
+
+
+def test_permuting_broadcast_is_ordered():
+    (got,) = mended("order-broadcasts", PERMUTING, CUBE)
+    np.testing.assert_array_equal(got, CUBE.transpose(2, 0, 1))
