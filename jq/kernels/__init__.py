@@ -21,6 +21,7 @@ from jq.kernels.isa import ISAS, Isa, available, detect, get_isa
 from jq.kernels.kernel import ATTRIBUTE, Kernel
 from jq.kernels.link import link
 from jq.kernels.normalize import Normalize
+from jq.kernels.pack_operand import PackOperand
 from jq.kernels.quantization import RowQuantization
 from jq.kernels.quantize_rows import QuantizeRows
 from jq.kernels.softmax import Softmax
@@ -41,6 +42,7 @@ __all__ = [
     "Isa",
     "Kernel",
     "Normalize",
+    "PackOperand",
     "Quantize",
     "QuantizeRows",
     "QuantizedResidual",

@@ -359,7 +359,17 @@ class Builder:
         return a if a.type == kind else arith.extf(kind, a)
 
     def extend(self, a: ir.Value, name: str) -> ir.Value:
-        return arith.extsi(vec(lanes_of(a), name), a)
+        """Sign extension.
+
+        IREE 3.13 turns `extsi` of a `vector.bitcast` into masks and logical shifts, which loses the
+        sign: there the sign is brought in by shifts.
+        """
+        kind = vec(lanes_of(a), name)
+        if not isinstance(a.owner, ir.Operation | ir.OpView) or a.owner.name != "vector.bitcast":
+            return arith.extsi(kind, a)
+        by = kind.element_type.width - ir.VectorType(a.type).element_type.width
+        shifted = self.shift_left(arith.extui(kind, a), by)
+        return arith.shrsi(shifted, self.constant(kind, by))
 
     def extend_unsigned(self, a: ir.Value, name: str) -> ir.Value:
         return arith.extui(vec(lanes_of(a), name), a)

@@ -318,4 +318,5 @@ class _Rows:
             where = [self.sample, b.offset(top, tap * kernel.dilations[0]), column, channel]
             row = b.load(self.codes, where, vec(isa.lanes, "i8"), kernel.channels)
             rows.append(row)
-        return dot.interleave(b, isa, rows, kernel.unsigned != isa.dot.lhs_unsigned)
+        flip = kernel.unsigned != isa.dot.lhs_unsigned
+        return dot.operand(b, isa, dot.interleave(b, rows), flip)

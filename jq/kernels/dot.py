@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from iree.compiler import ir
 
-from jq.kernels.builder import Builder, Index, vec
+from jq.kernels.builder import Builder, Index, lanes_of, vec
 from jq.kernels.isa import Isa
 
 SIGN_BITS = 0x80808080 - (1 << 32)
@@ -70,14 +70,18 @@ def splat(b: Builder, isa: Isa, value: int) -> ir.Value:
     return b.constant(vec(isa.dot.group * isa.lanes, isa.dot.element), wrapped)
 
 
-def interleave(b: Builder, isa: Isa, rows: Sequence[ir.Value], flip: bool) -> ir.Value:
-    """`group` vectors of i8 codes as one left operand: lane c holds lane c of every row."""
-    n, count = isa.lanes, len(rows)
+def interleave(b: Builder, rows: Sequence[ir.Value]) -> ir.Value:
+    """Vectors of i8 codes as one: lane c, then row."""
+    n, count = lanes_of(rows[0]), len(rows)
     joined = list(rows)
     while len(joined) > 1:
         joined = [b.concat(x, y) for x, y in zip(joined[::2], joined[1::2], strict=True)]
     order = [row * n + lane for lane in range(n) for row in range(count)]
-    codes = joined[0] if count == 1 else b.shuffle(joined[0], joined[0], order)
+    return joined[0] if count == 1 else b.shuffle(joined[0], joined[0], order)
+
+
+def operand(b: Builder, isa: Isa, codes: ir.Value, flip: bool = False) -> ir.Value:
+    """Codes by lane and group as the product takes them; `flip` turns them into the other view."""
     if flip:
         codes = b.xor(codes, b.constant(codes.type, -128))
     return codes if isa.dot.element == "i8" else b.extend(codes, isa.dot.element)

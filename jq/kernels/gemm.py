@@ -213,13 +213,13 @@ class Gemm(Kernel):
         """[K, N] -> [panels, K/group, vectors * lanes * group]; K and a narrow N end in zeros."""
         if self.on_tiles:
             return pack_weight(self.tiles, weight)
-        if self.swapped:
-            weight = weight ^ np.int8(-128)
         lanes, group, cut = self.target.lanes, self.target.dot.group, self.tiling
         width = cut.vectors * lanes
         padded = np.pad(
             weight, ((0, self.groups * group - self.k), (0, max(0, width - self.n)))
         ).reshape(self.groups, group, -1)
+        if self.swapped:
+            padded = padded ^ np.int8(-128)
         starts = [self._column(panel) for panel in range(cut.panels)]
         panels = [padded[:, :, start : start + width] for start in starts]
         stacked = np.stack(panels).transpose(0, 1, 3, 2)
