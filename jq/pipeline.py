@@ -49,13 +49,14 @@ class PipelineFile(Strict):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline ready to run."""
+    """A pipeline ready to run. `explicit` are the settings that the user gave by name."""
 
     name: str
     description: str
     settings: Settings
     rules: tuple[Rule, ...]
     passes: dict[Level, tuple[Pass, ...]]
+    explicit: frozenset[str] = frozenset()
 
 
 def load_pipeline(
@@ -74,7 +75,8 @@ def load_pipeline(
     for rule in (*rules, *file.rules):
         check_rule(rule)
     passes = {level: tuple(step.make() for step in file.passes.get(level, ())) for level in LEVELS}
-    return Pipeline(stem, file.description, settings, (*rules, *file.rules), passes)
+    explicit = frozenset(overrides or {})
+    return Pipeline(stem, file.description, settings, (*rules, *file.rules), passes, explicit)
 
 
 def flat_settings(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -104,7 +106,7 @@ def make_plan(
     program: Program, pipeline: Pipeline, target: Target, ranges: Ranges | None = None
 ) -> QuantPlan:
     """The plan for a prepared program."""
-    return plan(program, pipeline.settings, target, pipeline.rules, ranges)
+    return plan(program, pipeline.settings, target, pipeline.rules, ranges, pipeline.explicit)
 
 
 def rewrite(program: Program, pipeline: Pipeline, cx: PassContext) -> dict[Level, Program]:

@@ -15,7 +15,7 @@ import numpy as np
 from jq.calibrate.ranges import Ranges, site
 from jq.errors import FormatError
 from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats.affine import Affine, unpacked
 from jq.formats.ggml import GgmlFormat
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.build import NAME, SCOPE, string_attr
@@ -64,6 +64,7 @@ class OpPlan:
     decision: Literal["integer", "weight-only", "float"]
     operands: dict[int, TensorPlan] = field(default_factory=dict)
     reason: str = ""
+    note: str = ""  # what was chosen for the target, of an op that is quantized
 
     def to_dict(self) -> dict[str, Any]:
         def of(weights: bool) -> str | None:
@@ -78,7 +79,7 @@ class OpPlan:
             "decision": self.decision,
             "weights": of(True),
             "activations": of(False),
-            "reason": self.reason,
+            "reason": self.reason or self.note,
         }
 
 
@@ -195,14 +196,17 @@ def plan(
     target: Target,
     rules: tuple[Rule, ...] = (),
     ranges: Ranges | None = None,
+    explicit: Collection[str] = (),
 ) -> QuantPlan:
     """Decides on every contraction of a float program.
 
     Args:
         rules: the first whose pattern matches an op's name, scope or type overrides `settings`.
         ranges: observed ranges, needed by static activations.
+        explicit: settings that were asked for: what the target lacks of them is declined, of
+            all others replaced by the nearest that it has.
     """
-    planner = _Planner(program, settings, target, rules, ranges or Ranges())
+    planner = _Planner(program, settings, target, rules, ranges or Ranges(), frozenset(explicit))
     ops = tuple(planner.decide(op, rule) for op, rule in contractions(program))
     ops, weights = _agree_on_weights(ops)
     unused = tuple(r.pattern for r in rules if r.pattern not in planner.used)
@@ -217,18 +221,20 @@ class _Planner:
     target: Target
     rules: tuple[Rule, ...]
     ranges: Ranges
+    explicit: frozenset[str] = frozenset()
     used: set[str] = field(default_factory=set)
     unranged: list[str] = field(default_factory=list)
 
     def decide(self, op: Any, rule: Contraction) -> OpPlan:
         name, kind = op_name(op), rule.op
-        settings = self._settings_for(op, rule)
+        settings, note = self._settings_for(op, rule)
         try:
             operands = self._operands(op, rule, settings)
         except (Declined, FormatError) as reason:
             return self._declined(op, rule, str(reason))
         integer = len(operands) == len(rule.roles(op)) > 1
-        return OpPlan(name, kind, "integer" if integer else "weight-only", operands)
+        decision: Literal["integer", "weight-only"] = "integer" if integer else "weight-only"
+        return OpPlan(name, kind, decision, operands, note=note)
 
     def _declined(self, op: Any, rule: Contraction, reason: str) -> OpPlan:
         """Float, but for weights that came quantized: they stay so whatever is said of the op."""
@@ -236,15 +242,18 @@ class _Planner:
         kept = {i: stored_plan(u) for i, u in uses.items() if u is not None and u.stored}
         return OpPlan(op_name(op), rule.op, "weight-only" if kept else "float", kept, reason)
 
-    def _settings_for(self, op: Any, rule: Contraction) -> Settings:
+    def _settings_for(self, op: Any, rule: Contraction) -> tuple[Settings, str]:
+        """Settings of one op as its target can carry them out, and what was changed for that."""
         uses = [find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)]
         paths = [u.name for u in uses if u is not None]
         names = (op_name(op), string_attr(op, SCOPE) or "", rule.op, *paths)
         for r in self.rules:
             if r.matches(names):
                 self.used.add(r.pattern)
-                return apply_overrides(self.settings, r.override, where=f"rule {r.pattern!r}")
-        return self.settings
+                where = f"rule {r.pattern!r}"
+                settings = apply_overrides(self.settings, r.override, where=where)
+                return self.target.adapt(settings, self.explicit | r.override.keys())
+        return self.target.adapt(self.settings, self.explicit)
 
     def _operands(self, op: Any, rule: Contraction, settings: Settings) -> dict[int, TensorPlan]:
         if rule.op not in settings.op_types:
@@ -290,6 +299,12 @@ class _Planner:
                 found[role.index] = TensorPlan("given", enc)
         return found
 
+    def _has(self, wanted: str, offered: Collection[str], key: str) -> None:
+        """Declines what the device lacks, and says what can be asked for instead."""
+        if wanted not in offered:
+            others = f"; set {key}={' or '.join(offered)}" if offered else ""
+            raise Declined(f"target {self.target.name} has no {wanted} {key.split('.')[0]}{others}")
+
     def _weight(self, use: WeightUse, settings: Settings) -> TensorPlan:
         if use.stored:
             return stored_plan(use)
@@ -301,10 +316,8 @@ class _Planner:
         if self.program.weights[use.name].dtype.kind not in "fV":
             raise Declined("the weight is already integer")
         device = self.target.device
-        if s.scheme not in device.weight_schemes:
-            raise Declined(f"target {self.target.name} has no {s.scheme} weights")
-        if s.granularity not in device.weight_granularities:
-            raise Declined(f"target {self.target.name} has no {s.granularity} weights")
+        self._has(s.scheme, device.weight_schemes, "weights.scheme")
+        self._has(s.granularity, device.weight_granularities, "weights.granularity")
         block = weight_block(use, s)
         enc = _encoding(s, use.shape, block)
         get_format(s.format).check(enc)
@@ -313,17 +326,22 @@ class _Planner:
     def _activation(self, op: Any, role: Role, settings: Settings) -> TensorPlan:
         s, device = settings.activations, self.target.device
         shape = shape_of(op.operands[role.index])
-        if s.scheme not in device.activation_schemes:
-            raise Declined(f"target {self.target.name} has no {s.scheme} activations")
+        self._has(s.scheme, device.activation_schemes, "activations.scheme")
+        if s.granularity not in ("per-tensor", "per-token"):
+            raise Declined(f"activations cannot be {s.granularity}; they can be per-token")
         if not isinstance(get_format(s.format), Affine):
             raise Declined(f"activations cannot be {s.format}")
         if s.mode == "static":
             return self._static(site(op_name(op), role.index), s, shape)
         if not device.dynamic:
-            raise Declined(f"target {self.target.name} has no dynamic quantization")
-        token = s.granularity == "per-token" and "per-token" in device.activation_granularities
+            raise Declined(
+                f"target {self.target.name} has no dynamic quantization;"
+                " set activations.mode=static"
+            )
+        self._has(s.granularity, device.activation_granularities, "activations.granularity")
+        token = s.granularity == "per-token"
         block = tuple(0 if a in role.contracted or not token else 1 for a in range(len(shape)))
-        return TensorPlan("dynamic", _encoding(s, shape, block))
+        return TensorPlan("dynamic", unpacked(_encoding(s, shape, block)))
 
     def edge(self, op: Any, name: str) -> TensorPlan | None:
         """Parameters of a tensor between regions; None without a range."""
@@ -334,14 +352,20 @@ class _Planner:
 
     def _static(self, where: str, s: TensorSettings, shape: tuple[int, ...]) -> TensorPlan:
         if not self.target.device.static:
-            raise Declined(f"target {self.target.name} has no static quantization")
+            raise Declined(
+                f"target {self.target.name} has no static quantization;"
+                " set activations.mode=dynamic"
+            )
+        self._has(
+            "per-tensor", self.target.device.activation_granularities, "activations.granularity"
+        )
         fmt = get_format(s.format)
         assert isinstance(fmt, Affine)
         seen = self.ranges.get(where, fmt.bits, s.scheme)
         if seen is None:
             self.unranged.append(where)
             raise Declined("no calibrated range; this op was not reached by the calibration data")
-        enc = _encoding(s, shape, (0,) * len(shape))
+        enc = unpacked(_encoding(s, shape, (0,) * len(shape)))
         low, high = (np.full(enc.grid, v, np.float32) for v in (seen.low, seen.high))
         scale, zero = fmt.parameters(low, high, enc)
         point = None if zero is None else int(zero.reshape(-1)[0])
@@ -355,7 +379,13 @@ class _Planner:
         bits = [code_bits(p.encoding) for p in sides]
         pair = " x ".join(f"int{n}" for n in bits)
         if len(bits) > 1 and pair not in self.target.device.products:
-            raise Declined(f"target {self.target.name} has no product {pair}")
+            others = ", ".join(self.target.device.products) or "none"
+            raise Declined(f"target {self.target.name} has no product {pair}; it has: {others}")
+        for p in sides:
+            if p.stored:
+                device, enc = self.target.device, p.encoding
+                self._has(enc.granularity, device.weight_granularities, "weights.granularity")
+                self._has(enc.scheme, device.weight_schemes, "weights.scheme")
         terms = rule.terms(op)
         for i, use in uses.items():
             terms = min(terms, _summed(rule, use, plans[i].encoding, rule.terms(op)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from jq.data import data_file
 from jq.errors import UserError
-from jq.settings import Granularity, Strict, validate
+from jq.settings import FLOAT, Granularity, Settings, Strict, validate
 
 
 class Device(Strict):
@@ -29,6 +30,12 @@ class Device(Strict):
     ops: tuple[str, ...] = ("dot_general", "convolution", "gather")
 
 
+# From fine to coarse: the nearest that a device has is the next coarser one, else a finer one.
+WEIGHTS: tuple[Granularity, ...] = ("per-block", "per-channel", "per-tensor")
+ACTIVATIONS: tuple[Granularity, ...] = ("per-token", "per-tensor")
+SCHEMES = ("asymmetric", "symmetric")
+
+
 class Target(Strict):
     """Where a program runs."""
 
@@ -38,6 +45,42 @@ class Target(Strict):
     flags: tuple[str, ...] = ()
     kernels: str = "none"  # instruction set of our kernels: none, host, or a name
     device: Device = Device()
+
+    def adapt(self, settings: Settings, explicit: Collection[str]) -> tuple[Settings, str]:
+        """Settings with what the device lacks replaced by the nearest that it has, and what was.
+
+        Only where nobody asked for it: keys in `explicit` are left to be declined. Nothing is
+        replaced where the device has nothing to offer.
+        """
+        device, notes = self.device, []
+        weights, activations = settings.weights, settings.activations
+        lists = {
+            "weights.granularity": (device.weight_granularities, WEIGHTS),
+            "activations.granularity": (device.activation_granularities, ACTIVATIONS),
+            "weights.scheme": (device.weight_schemes, SCHEMES),
+            "activations.scheme": (device.activation_schemes, SCHEMES),
+        }
+        for key, (offered, order) in lists.items():
+            kind, _, what = key.partition(".")
+            tensor = weights if kind == "weights" else activations
+            wanted = getattr(tensor, what)
+            if tensor.format == FLOAT or key in explicit or wanted in offered:
+                continue
+            if wanted not in order or not (found := _nearest(wanted, offered, order)):
+                continue
+            notes.append(f"{found} {kind}: target {self.name} has no {wanted} ones")
+            if kind == "weights":
+                weights = weights.model_copy(update={what: found})
+            else:
+                activations = activations.model_copy(update={what: found})
+        changed = settings.model_copy(update={"weights": weights, "activations": activations})
+        return changed, "; ".join(notes)
+
+
+def _nearest(wanted: str, offered: Collection[str], order: Sequence[str]) -> str | None:
+    at = order.index(wanted)
+    candidates = [*order[at + 1 :], *reversed(order[:at])]
+    return next((c for c in candidates if c in offered), None)
 
 
 def load_toml(kind: str, name: str) -> tuple[str, dict[str, Any]]:
