@@ -36,6 +36,7 @@ class Contract:
         attributes: the attributes of the contraction that it replaces (dimension numbers, ...).
         shapes: shapes of the operands that are contracted.
         sides: per operand its encoding and parts by name, or the float value itself.
+        tensors: per operand the name of the tensor that was quantized; empty for a float value.
     """
 
     op: Any
@@ -44,6 +45,7 @@ class Contract:
     attributes: dict[str, ir.Attribute]
     shapes: tuple[tuple[int, ...], ...]
     sides: tuple[Side, ...]
+    tensors: tuple[str, ...]
 
 
 def contract(
@@ -123,11 +125,14 @@ def match_contract(op: Any) -> Contract | None:
     attrs = ir.DictAttr(op.operation.attributes["composite_attributes"])
     rest = list(op.operation.operands)
     sides: list[Side] = []
+    tensors: list[str] = []
     for side in ir.ArrayAttr(attrs["sides"]):
         if isinstance(side, ir.UnitAttr):
             sides.append(rest.pop(0))
+            tensors.append("")
             continue
         given = ir.DictAttr(side)
+        tensors.append(ir.StringAttr(given["tensor"]).value)
         names = [ir.StringAttr(n).value for n in ir.ArrayAttr(given["parts"])]
         sides.append((encoding_of(given), {n: rest.pop(0) for n in names}))
     return Contract(
@@ -137,4 +142,5 @@ def match_contract(op: Any) -> Contract | None:
         attributes={a.name: a.attr for a in ir.DictAttr(attrs["attributes"])},
         shapes=tuple(tuple(ir.DenseI64ArrayAttr(s)) for s in ir.ArrayAttr(attrs["shapes"])),
         sides=tuple(sides),
+        tensors=tuple(tensors),
     )

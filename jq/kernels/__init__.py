@@ -2,6 +2,7 @@
 
 from jq.kernels.attention import Attention
 from jq.kernels.convolution import Convolution
+from jq.kernels.decode_dot import DecodeDot
 from jq.kernels.depthwise import Depthwise
 from jq.kernels.epilogue import (
     Bias,
@@ -34,6 +35,7 @@ __all__ = [
     "Bias",
     "Clamp",
     "Convolution",
+    "DecodeDot",
     "Depthwise",
     "Dequantize",
     "Gelu",

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 from iree.compiler import ir
 
-_DTYPES = {"i8": np.int8, "i32": np.int32, "f16": np.float16, "f32": np.float32}
+_DTYPES: dict[str, Any] = {
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f32": np.float32,
+}
 
 
 @dataclass(frozen=True)
 class TensorType:
-    """`shape` and MLIR element name (`i8`, `i32`, `f16`, `f32`)."""
+    """`shape` and MLIR element name (`i8`, `i16`, `i32`, `f16`, `bf16`, `f32`)."""
 
     shape: tuple[int, ...]
     element: str

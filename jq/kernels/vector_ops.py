@@ -1,0 +1,207 @@
+"""`ArrayOps` in vector registers: a format's own decode, unrolled inside a kernel.
+
+An array of any rank is one flat vector with a shape beside it. What moves elements is a
+shuffle with constant indices, of which LLVM makes the target's unpack and permute instructions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from iree.compiler import ir
+from iree.compiler.dialects import arith
+
+from jq.errors import InternalError
+from jq.kernels.builder import Builder, vec
+
+_NAMES = {"bool": "i1", "float16": "f16", "float32": "f32", "bfloat16": "bf16"}
+_NAMES |= {f"int{n}": f"i{n}" for n in (8, 16, 32)}
+
+
+def element_name(dtype: Any) -> str:
+    """MLIR's name of a NumPy type that may be in a vector."""
+    name = np.dtype(dtype).name
+    if name not in _NAMES:
+        raise InternalError(f"no vectors of {name}")
+    return _NAMES[name]
+
+
+@dataclass(frozen=True)
+class Array:
+    """A flat vector and the shape and NumPy type that it stands for."""
+
+    value: ir.Value
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def _binary(integer: Callable[..., Any], real: Callable[..., Any] | None = None) -> Any:
+    def apply(self: VectorOps, a: Array, b: Array) -> Array:
+        op = real if a.dtype.kind in "fV" and real is not None else integer
+        return Array(op(a.value, b.value), a.shape, a.dtype)
+
+    return apply
+
+
+class VectorOps:
+    """Emits at the current insertion point of one kernel body."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.b = builder
+
+    def array(self, value: ir.Value, shape: Sequence[int], dtype: Any) -> Array:
+        return Array(value, tuple(shape), np.dtype(dtype))
+
+    def constant(self, value: np.ndarray) -> Array:
+        value = np.asarray(value)
+        kind = vec(max(value.size, 1), element_name(value.dtype))
+        flat = value.reshape(-1)
+        if (flat == flat[0]).all() and value.dtype.kind != "b":
+            return Array(self.b.constant(kind, flat[0].item()), value.shape, value.dtype)
+        numbers = flat.astype(np.int32) if value.dtype.kind in "ib" else flat.astype(np.float64)
+        items = [
+            ir.FloatAttr.get(kind.element_type, float(n))
+            if value.dtype.kind in "fV"
+            else ir.IntegerAttr.get(kind.element_type, int(n))
+            for n in numbers
+        ]
+        attr = ir.DenseElementsAttr.get(items, kind)
+        return Array(arith.ConstantOp(kind, attr).result, value.shape, value.dtype)
+
+    def shape(self, x: Array) -> tuple[int, ...]:
+        return x.shape
+
+    def dtype(self, x: Array) -> np.dtype[Any]:
+        return x.dtype
+
+    def convert(self, x: Array, dtype: Any) -> Array:
+        old, new = x.dtype, np.dtype(dtype)
+        if old == new:
+            return x
+        kind = vec(math.prod(x.shape), element_name(new))
+        floats = (_is_float(old), _is_float(new))
+        if floats == (False, True):
+            value = (arith.uitofp if old.kind == "b" else arith.sitofp)(kind, x.value)
+        elif floats == (True, True):
+            widen = new.itemsize > old.itemsize
+            value = arith.extf(kind, x.value) if widen else arith.truncf(kind, x.value)
+        elif floats == (False, False):
+            widen = new.itemsize > old.itemsize or old.kind == "b"
+            extend = arith.extui if old.kind == "b" else arith.extsi
+            value = extend(kind, x.value) if widen else arith.trunci(kind, x.value)
+        else:
+            raise InternalError(f"no conversion from {old} to {new} in a decode")
+        return Array(value, x.shape, new)
+
+    def bitcast(self, x: Array, dtype: Any) -> Array:
+        kind = vec(math.prod(x.shape), element_name(dtype))
+        return Array(arith.bitcast(kind, x.value), x.shape, np.dtype(dtype))
+
+    # Movement
+
+    def _pick(self, x: Array, index: np.ndarray) -> Array:
+        """The elements at flat positions `index`, in its shape."""
+        flat = [int(i) for i in index.reshape(-1)]
+        if flat == list(range(math.prod(x.shape))):
+            return Array(x.value, index.shape, x.dtype)
+        return Array(self.b.shuffle(x.value, x.value, flat), index.shape, x.dtype)
+
+    def _positions(self, x: Array) -> np.ndarray:
+        return np.arange(math.prod(x.shape)).reshape(x.shape)
+
+    def reshape(self, x: Array, shape: Sequence[int]) -> Array:
+        return Array(x.value, tuple(shape), x.dtype)
+
+    def transpose(self, x: Array, perm: Sequence[int]) -> Array:
+        return self._pick(x, self._positions(x).transpose(perm))
+
+    def broadcast(self, x: Array, shape: Sequence[int], dims: Sequence[int]) -> Array:
+        aligned = [1] * len(shape)
+        for axis, n in zip(dims, x.shape, strict=True):
+            aligned[axis] = n
+        order = [int(i) for i in np.argsort(np.asarray(dims, np.int64))]
+        index = self._positions(x).transpose(order).reshape(aligned)
+        return self._pick(x, np.broadcast_to(index, tuple(shape)))
+
+    def slice(self, x: Array, start: Sequence[int], limit: Sequence[int]) -> Array:
+        cut = tuple(slice(a, b) for a, b in zip(start, limit, strict=True))
+        return self._pick(x, self._positions(x)[cut])
+
+    def pad(self, x: Array, value: Array, low: Sequence[int], high: Sequence[int]) -> Array:
+        raise InternalError("a decode does not pad")
+
+    def concatenate(self, xs: Sequence[Array], axis: int) -> Array:
+        first, *rest = xs
+        for other in rest:
+            offset = math.prod(first.shape)
+            index = np.concatenate([self._positions(first), self._positions(other) + offset], axis)
+            value = self._joined(first, other, [int(i) for i in index.reshape(-1)])
+            first = Array(value, index.shape, first.dtype)
+        return first
+
+    def _joined(self, a: Array, b: Array, index: Sequence[int]) -> ir.Value:
+        """Picks from two vectors, whose lengths may differ, as from one."""
+        return self.b.shuffle(a.value, b.value, index)
+
+    def take(self, table: np.ndarray, index: Array) -> Array:
+        """Halves the candidates by one bit of the index at a time."""
+        if len(table) > 16:
+            raise InternalError("tables in registers have at most 16 entries")
+        level = [self._full(np.asarray(v), index.shape) for v in table]
+        bit = 1
+        while len(level) > 1:
+            mask = self._full(np.array(bit, index.dtype), index.shape)
+            odd = self.equal(self.bit_and(index, mask), mask)
+            pairs = zip(level[::2], [*level[1::2], level[-1]], strict=False)
+            level = [self.select(odd, b, a) for a, b in pairs]
+            bit *= 2
+        return level[0]
+
+    def _full(self, value: np.ndarray, shape: Sequence[int]) -> Array:
+        return self.broadcast(self.constant(value), shape, ())
+
+    # Arithmetic
+
+    add = _binary(arith.addi, arith.addf)
+    sub = _binary(arith.subi, arith.subf)
+    mul = _binary(arith.muli, arith.mulf)
+    bit_and = _binary(arith.andi)
+    bit_or = _binary(arith.ori)
+    shift_left = _binary(arith.shli)
+    shift_right = _binary(arith.shrui)
+
+    def div(self, a: Array, b: Array) -> Array:
+        return Array(arith.divf(a.value, b.value), a.shape, a.dtype)
+
+    maximum = _binary(arith.maxsi, arith.maximumf)
+    minimum = _binary(arith.minsi, arith.minimumf)
+
+    def abs(self, x: Array) -> Array:
+        return Array(self.b.abs(x.value), x.shape, x.dtype)
+
+    def round_even(self, x: Array) -> Array:
+        raise InternalError("a decode does not round")
+
+    def equal(self, a: Array, b: Array) -> Array:
+        if _is_float(a.dtype):
+            value = arith.cmpf(arith.CmpFPredicate.OEQ, a.value, b.value)
+        else:
+            value = arith.cmpi(arith.CmpIPredicate.eq, a.value, b.value)
+        return Array(value, a.shape, np.dtype(bool))
+
+    def select(self, pred: Array, a: Array, b: Array) -> Array:
+        return Array(arith.select(pred.value, a.value, b.value), a.shape, a.dtype)
+
+    def reduce_max(self, x: Array, axes: Sequence[int]) -> Array:
+        raise InternalError("a decode does not reduce")
+
+    reduce_min = reduce_max
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "f" or dtype == ml_dtypes.bfloat16
