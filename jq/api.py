@@ -317,7 +317,7 @@ def build(
         source=job.source.program,
         pipeline=job.pipeline.name,
         target=job.target,
-        ops=op_table(cx.plan, levels["integer"], cx.kernels, cx.without_kernel),
+        ops=op_table(cx, levels["integer"]),
         unused_rules=cx.plan.unused_rules,
         settings=job.pipeline.settings.model_dump(),
         rules=[rule.model_dump() for rule in job.pipeline.rules],

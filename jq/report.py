@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from jq.ir import Program, dtype_name, dtype_of
 from jq.ir.build import NAME, string_attr
-from jq.plan import QuantPlan
+from jq.passes.base import PassContext
 
 
-def op_table(
-    plan: QuantPlan,
-    integer: Program,
-    kernels: Mapping[str, str],
-    without_kernel: Mapping[str, str],
-) -> list[dict[str, Any]]:
-    """One row an op of the plan: the decision, the element types at the `integer` level, and the
-    kernel that computes it, or why there is none."""
+def op_table(cx: PassContext, integer: Program) -> list[dict[str, Any]]:
+    """One row an op of the plan: the decision, the element types at the `integer` level (or in its
+    kernel), and the kernel that computes it, or why there is none."""
     types = {
         name: (op.operation.name.removeprefix("stablehlo."), *_types(op))
         for op in integer.walk()
         if (name := string_attr(op, NAME)) is not None
         and op.operation.name in ("stablehlo.dot_general", "stablehlo.convolution")
     }
+    types |= {name: ("", *kinds) for name, kinds in cx.kernel_types.items()}
     rows = []
-    for op in plan.ops:
+    for op in cx.plan.ops:
         row = op.to_dict()
         weight = next((p.weight for p in op.operands.values() if p.weight), None)
         _, lhs, rhs, acc = types.get(op.name, ("", None, None, None))
         row |= {"weight": weight, "lhs": lhs, "rhs": rhs, "acc": acc}
-        row |= {"kernel": kernels.get(op.name), "no_kernel": without_kernel.get(op.name, "")}
+        row |= {"kernel": cx.kernels.get(op.name), "no_kernel": cx.without_kernel.get(op.name, "")}
         rows.append(row)
     return rows
 

@@ -30,7 +30,8 @@ class PassContext:
 
     `encoded` is where a recovery pass leaves the parts it chose for a weight; `place-weights`
     takes them instead of plain rounding. `kernels` says which kernel computes an op, and
-    `without_kernel` why there is none.
+    `without_kernel` why there is none; `kernel_types` has the element types (lhs, rhs, acc) of
+    kernels that multiply in other types than the `integer` level.
     """
 
     plan: QuantPlan
@@ -40,6 +41,7 @@ class PassContext:
     encoded: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     kernels: dict[str, str] = field(default_factory=dict)
     without_kernel: dict[str, str] = field(default_factory=dict)
+    kernel_types: dict[str, tuple[str, str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -29,13 +29,14 @@ from jq.ir.constants import evaluate
 from jq.ir.contract import match_contract
 from jq.ir.encodings import write_encodings
 from jq.ir.layout import moved_parts
-from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.markers import DEQUANTIZE, dequantize, match
 from jq.kernels import DecodeDot
 from jq.ops.dot_general import Dims
 from jq.passes._kernel import OPS, NoKernel, call_kernel, isa_of
 from jq.passes.base import Pass, PassContext
 
-Layout = tuple[str, tuple[int, ...]]  # a stored weight, and the order its axes are brought to
+# A stored weight and the order that its axes were brought to -> what it became.
+Moved = dict[tuple[str, tuple[int, ...]], tuple[Encoding, dict[str, ir.Value]]]
 
 
 @dataclass(frozen=True)
@@ -44,17 +45,19 @@ class KernelDecode(Pass):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, changed = isa_of(cx.target), False
-        moved: dict[Layout, dict[str, ir.Value]] = {}
+        moved: Moved = {}
         for op in list(program.walk()) if isa else []:
             product = Product.of(op)
             if product is None or isa is None:
                 continue
             try:
                 cx.kernels[product.name] = _lower(program, product, isa, moved)
+                cx.kernel_types[product.name] = ("f32", "f32", "f32")
                 changed = True
             except NoKernel as reason:
                 cx.without_kernel[product.name] = str(reason)
         if moved:
+            _share(program, moved)
             program.drop_dead()
             write_encodings(program)
         return changed
@@ -97,7 +100,7 @@ class Product:
         return Product(op, c.name, dims, sides[0], x, enc, dict(parts), c.tensors[sides[0]])
 
 
-def _lower(program: Program, p: Product, isa: str, moved: dict[Layout, dict[str, ir.Value]]) -> str:
+def _lower(program: Program, p: Product, isa: str, moved: Moved) -> str:
     """Replaces the product by a call; the kernel's name."""
     if p.dims.batch or len(p.dims.contract) != 1:
         raise NoKernel("the weight is not contracted along a single axis")
@@ -139,7 +142,7 @@ def _kernel(isa: str, p: Product, enc: Encoding) -> DecodeDot:
 
 
 def _contracted_last(
-    program: Program, p: Product, order: tuple[int, ...], moved: dict[Layout, dict[str, ir.Value]]
+    program: Program, p: Product, order: tuple[int, ...], moved: Moved
 ) -> tuple[Encoding, dict[str, ir.Value]]:
     """The weight with its axes in `order`; the data are written anew when that moves any."""
     wanted = {k: v for k, v in p.parts.items() if k != "sum"}
@@ -156,12 +159,28 @@ def _contracted_last(
     enc, new = moved_parts(p.encoding, known, order)
     key = (p.tensor, order)
     if key not in moved:
-        moved[key] = {k: program.add_weight(f"{p.tensor}:{k}", v) for k, v in new.items()}
+        moved[key] = enc, {k: program.add_weight(f"{p.tensor}:{k}", v) for k, v in new.items()}
         described = program.encodings.get(p.tensor)
         if described is not None:
             parts = {k: {"dtype": v.dtype.name, "shape": list(v.shape)} for k, v in new.items()}
             program.encodings[p.tensor] = {**described, "parts": parts}
-    return enc, moved[key]
+    return moved[key]
+
+
+def _share(program: Program, moved: Moved) -> None:
+    """Whatever else reads a weight that was moved reads its new parts: one copy is stored."""
+    for (tensor, order), (enc, parts) in moved.items():
+        back = [int(i) for i in np.argsort(order)]
+        for op in program.walk():
+            marker = match(op, DEQUANTIZE)
+            if marker is None or marker.tensor != tensor:
+                continue
+            if any(program.weight_name(v) is None for v in marker.parts.values()):
+                continue  # cut from it
+            with at(op):
+                dtype = dtype_of(op.operation.results[0])
+                value = dequantize(program, enc, parts, dtype, tensor=tensor)
+                replace_op(op, [OPS.transpose(value, back)])
 
 
 def _rows(p: Product) -> ir.Value:

@@ -1,0 +1,71 @@
+"""The kernel that decodes: every family of formats, few rows and many, odd shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jq.formats import NUMPY, Encoding, get_format
+from jq.kernels import DecodeDot, detect
+from tests.kernels.harness import Runner
+
+CASES = [  # format, block, scheme, scale type, M, K, N
+    ("int8", (1, 0), "symmetric", "float32", 5, 70, 9),
+    ("int8", (0, 0), "asymmetric", "float32", 2, 64, 5),
+    ("int4", (1, 32), "symmetric", "float16", 1, 100, 33),
+    ("int4", (1, 32), "asymmetric", "float16", 7, 130, 12),
+    ("int4", (1, 16), "asymmetric", "float32", 4, 40, 3),
+    ("uint4", (1, 0), "asymmetric", "float32", 6, 33, 4),
+    ("int2", (1, 8), "symmetric", "bfloat16", 3, 37, 6),
+    ("int16", (1, 0), "symmetric", "float32", 5, 48, 4),
+    ("float8_e4m3fn", (1, 0), "symmetric", "float32", 9, 65, 5),
+    ("float8_e5m2", (1, 48), "symmetric", "float8_e8m0fnu", 2, 96, 5),
+    ("mxint8", (1, 32), "symmetric", "float32", 1, 31, 2),
+    ("mxfp8_e5m2", (1, 32), "symmetric", "float32", 4, 257, 7),
+    ("mxfp6_e3m2", (1, 32), "symmetric", "float32", 5, 64, 1),
+    ("mxfp4", (1, 32), "symmetric", "float32", 5, 75, 17),
+    ("nvfp4", (1, 16), "symmetric", "float32", 3, 47, 8),
+    ("nf4", (1, 64), "symmetric", "float32", 8, 128, 4),
+    ("q8_0", (1, 32), "symmetric", "float32", 1, 64, 9),
+    ("q5_1", (1, 32), "symmetric", "float32", 6, 96, 5),
+    ("q2_k", (1, 256), "symmetric", "float32", 2, 256, 3),
+    ("q3_k", (1, 256), "symmetric", "float32", 5, 512, 2),
+    ("q4_k", (1, 256), "symmetric", "float32", 5, 512, 9),
+    ("q6_k", (1, 256), "symmetric", "float32", 1, 256, 4),
+    ("ggml_mxfp4", (1, 32), "symmetric", "float32", 6, 64, 6),
+]
+
+
+def made(case):
+    fmt, block, scheme, scale_type, m, k, n = case
+    rng = np.random.default_rng(k * n)
+    x = rng.standard_normal((m, k)).astype(np.float32)
+    encoding = Encoding(fmt, (n, k), block, scheme, scale_type)
+    parts = get_format(fmt).encode(rng.standard_normal((n, k)).astype(np.float32), encoding)
+    weight = np.asarray(get_format(fmt).decode(NUMPY, parts, encoding))
+    kernel = DecodeDot(
+        isa=detect().name,
+        m=m,
+        k=k,
+        n=n,
+        format=fmt,
+        block=block,
+        scheme=scheme,
+        scale_type=scale_type,
+    )
+    return kernel, x, parts, weight
+
+
+@pytest.fixture(scope="module")
+def runner():
+    return Runner([made(case)[0] for case in CASES])
+
+
+@pytest.mark.parametrize("index", range(len(CASES)), ids=[f"{c[0]}-{c[4]}x{c[5]}" for c in CASES])
+def test_equals_the_decoded_weight(runner, index):
+    kernel, x, parts, weight = made(CASES[index])
+    (got,) = runner.run(index, x, *[parts[name] for name in kernel.storage])
+    want = kernel.reference(x, weight)
+    size = np.abs(x).astype(np.float64) @ np.abs(weight).astype(np.float64).T
+    # Rounding of a sum of K terms, and of an asymmetric decode fused into it.
+    assert (np.abs(got - want) <= (kernel.k / 16 + 8) * 2.0**-24 * size + 1e-30).all()

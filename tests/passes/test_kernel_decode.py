@@ -1,0 +1,124 @@
+"""Stored weights in models: kernels where they fit, one copy of the data, the same numbers."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jq
+from jq.backend.xla import XlaExecutable
+
+RNG = np.random.default_rng(0)
+
+
+def array(*shape, dtype=np.float32):
+    return jnp.asarray(RNG.standard_normal(shape).astype(np.float32), dtype)
+
+
+def heads(p, x):  # [B, D] with [D, H, F], then back with [H, F, D]
+    return jnp.einsum("bhf,hfd->bd", jnp.einsum("bd,dhf->bhf", x, p["in"]), p["out"])
+
+
+def tied(p, ids):
+    return jnp.tanh(p["table"][ids]) @ p["table"].T
+
+
+def scan(p, x):
+    return jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, p["layers"])[0]
+
+
+def convolution(p, x):
+    dims = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(x, p["w"], (1, 1), "SAME", dimension_numbers=dims)
+
+
+def twice(p, x):  # the same weight, contracted along either axis
+    return (x @ p["w"]) @ p["w"].T
+
+
+MODELS = {
+    "dense": (lambda p, x: x @ p["w"], {"w": array(96, 64)}, (array(3, 96),)),
+    "transposed": (lambda p, x: x @ p["w"].T, {"w": array(64, 96)}, (array(5, 96),)),
+    "odd": (lambda p, x: x @ p["w"], {"w": array(70, 33)}, (array(3, 70),)),
+    "vector": (lambda p, x: x @ p["w"], {"w": array(96, 64)}, (array(96),)),
+    "left": (lambda p, x: p["w"] @ x, {"w": array(64, 96)}, (array(96, 5),)),
+    "left_first": (lambda p, x: p["w"].T @ x, {"w": array(96, 64)}, (array(96, 5),)),
+    "heads": (heads, {"in": array(64, 4, 16), "out": array(4, 16, 64)}, (array(6, 64),)),
+    "tied": (tied, {"table": array(80, 64)}, (np.array([[1, 79, 3]], np.int32),)),
+    "scan": (scan, {"layers": array(3, 64, 64) * 0.1}, (array(2, 64),)),
+    "conv": (convolution, {"w": array(3, 3, 64, 32)}, (array(1, 5, 5, 64),)),
+    "twice": (twice, {"w": array(64, 96)}, (array(2, 64),)),
+    "bf16": (
+        lambda p, x: x @ p["w"],
+        {"w": array(96, 64, dtype=jnp.bfloat16)},
+        (array(3, 96, dtype=jnp.bfloat16),),
+    ),
+}
+PIPELINES = ["int8", "int4", "fp8", "mxint8", "mxfp8", "mxfp4"]
+
+
+def compiled(name, pipeline, **settings):
+    fn, params, inputs = MODELS[name]
+    model = jq.Model(fn, params, inputs)
+    chosen = {"min_elements": 1, **settings}
+    return model, jq.compile(model, pipeline, settings=chosen)
+
+
+def check(model, artifact, tolerance=2e-6):
+    """IREE's result against the `integer` level on XLA, and a clean audit."""
+    (want,) = XlaExecutable(artifact.levels["integer"])(*map(np.asarray, model.example_inputs))
+    (got,) = artifact.call_flat([np.asarray(x) for x in model.example_inputs])
+    want, got = want.astype(np.float64), got.astype(np.float64)
+    assert np.abs(got - want).max() <= tolerance * np.abs(want).max()
+    audit = artifact.audit()
+    assert audit.verified, audit.warnings
+    return audit
+
+
+@pytest.mark.parametrize("name", [n for n in MODELS if n != "bf16"])
+def test_int4(name):
+    model, artifact = compiled(name, "int4-weight-only")
+    audit = check(model, artifact)
+    for weight in audit.weights:
+        size = int(np.prod(weight.shape))
+        ragged = 1.25 if name == "odd" else 1
+        assert weight.stored_bytes <= (0.5 + 2 / 32) * size * ragged, weight
+    products = [op for op in artifact.manifest.ops if op["op"] == "dot_general"]
+    kernels = [op["kernel"] for op in products]
+    if name not in ("scan", "twice", "heads"):
+        assert all(kernels)
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_every_pipeline(pipeline):
+    model, artifact = compiled("dense", f"{pipeline}-weight-only")
+    check(model, artifact)
+    (op,) = artifact.manifest.ops
+    assert op["decision"] == "weight-only" and op["kernel"].startswith("decode_dot")
+
+
+def test_asymmetric_zero_points_are_packed():
+    model, artifact = compiled("dense", "int4-weight-only", **{"weights.scheme": "asymmetric"})
+    (weight,) = check(model, artifact).weights
+    assert weight.stored_bytes <= 0.585 * 96 * 64
+
+
+def test_bf16_models():
+    model, artifact = compiled("bf16", "int4-weight-only")
+    check(model, artifact, tolerance=2**-7)  # the weight is not rounded to bfloat16 on the way
+
+
+def test_without_kernels_the_result_is_the_same(tmp_path):
+    target = tmp_path / "plain.toml"
+    target.write_text(
+        'flags = ["--iree-hal-target-device=local", '
+        '"--iree-hal-local-target-device-backends=llvm-cpu", '
+        '"--iree-llvmcpu-target-cpu=host"]\n'
+    )
+    fn, params, inputs = MODELS["dense"]
+    model = jq.Model(fn, params, inputs)
+    artifact = jq.compile(model, "mxfp4-weight-only", str(target))
+    check(model, artifact)
+    assert artifact.manifest.ops[0]["kernel"] is None
