@@ -31,7 +31,7 @@ from jq.bench.session import worker_command
 from jq.bench.worker import peak_rss_bytes, serve
 from jq.compare import samples_of
 from jq.errors import JqError
-from jq.model import Model
+from jq.model import Batch, Model, batches
 
 FLOAT = "float"
 console = Console(stderr=True)
@@ -55,6 +55,7 @@ def benchmark(
     target: Annotated[list[str], typer.Option(help="May be repeated.")] = ["llvm-cpu"],  # noqa: B006
     threads: Annotated[list[int], typer.Option(help="May be repeated.")] = [1],  # noqa: B006
     seconds: Annotated[float, typer.Option(help="Measuring time of each program.")] = 3.0,
+    samples: Annotated[int, typer.Option(help="Batches for the error against float.")] = 16,
     output: Annotated[Path, typer.Option("-o", help="Directory.")] = Path("build/benchmark"),
 ) -> None:
     """Latency, throughput, memory, size, compile time and error of every combination."""
@@ -62,9 +63,9 @@ def benchmark(
     with tempfile.TemporaryDirectory(prefix="jaxq-") as work:
         for name in models:
             folder = Path(work) / f"model{len(rows)}"
-            built, samples = build_all(name, pipeline, target, folder)
+            built, size = build_all(name, pipeline, target, folder, samples)
             for n in threads:
-                rows += run_all(name, built, n, seconds, samples)
+                rows += run_all(name, built, n, seconds, size)
     output.mkdir(parents=True, exist_ok=True)
     machine = {"cpu": doctor.cpu(), "versions": doctor.versions()}
     document = {"machine": machine, "rows": rows}
@@ -74,17 +75,18 @@ def benchmark(
 
 
 def build_all(
-    name: str, pipelines: list[str], targets: list[str], folder: Path
+    name: str, pipelines: list[str], targets: list[str], folder: Path, count: int
 ) -> tuple[list[Built], int]:
     """Every program of a model, and the samples in one call."""
     source = api.trace(name)
     inputs = inputs_of(source)
+    data = (batches(source.model.evaluation) or [])[:count] if source.model else []
     built = []
     folder.mkdir()
     for target in targets:
         for pipeline in dict.fromkeys([FLOAT, *pipelines]):
             console.print(f"{name}: compiling {pipeline} for {target}")
-            built.append(build(source, pipeline, target, inputs, folder))
+            built.append(build(source, pipeline, target, inputs, data, folder))
     return built, samples_of(inputs)
 
 
@@ -105,14 +107,19 @@ def shapes_alone(model: Model) -> bool:
 
 
 def build(
-    source: api.Source, pipeline: str, target: str, inputs: list[np.ndarray], folder: Path
+    source: api.Source,
+    pipeline: str,
+    target: str,
+    inputs: list[np.ndarray],
+    data: list[Batch],
+    folder: Path,
 ) -> Built:
     start = time.perf_counter()
     compiled = api.compile(source, pipeline, target, cache=False)
     spent = time.perf_counter() - start
     path = compiled.save(folder / f"{len(list(folder.iterdir()))}")
     audit = compiled.audit()
-    worst = min(api.compare(source, compiled).outputs, key=lambda o: o.sqnr_db)
+    worst = min(api.compare(source, compiled, data or None).outputs, key=lambda o: o.sqnr_db)
     saved = api.load(path)
     return Built(
         pipeline=pipeline,

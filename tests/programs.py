@@ -93,7 +93,7 @@ def run_interpreter(program: Program, inputs: Arrays) -> Arrays:
 
 
 def run_xla(program: Program, inputs: Arrays) -> Arrays:
-    return XlaExecutable(program)(*inputs)
+    return XlaExecutable(program, strict=True)(*inputs)
 
 
 def run_iree(program: Program, inputs: Arrays) -> Arrays:

@@ -11,29 +11,32 @@ from jax.extend.backend import get_compile_options
 from jq.errors import CompilerError, UserError
 from jq.ir import Program, run_passes
 
-# An oracle computes what is written. By default XLA may keep bfloat16 intermediates in float32,
-# loses a NaN on the right of a maximum, and simplifies divisions (a / c to a * (1 / c), a / (b / c)
-# to (a * c) / b), which rounds otherwise.
-_OPTIONS = {
-    "xla_allow_excess_precision": "False",
-    "xla_cpu_enable_fast_min_max": "False",
-    "xla_disable_hlo_passes": "algsimp",
-}
+# By default XLA may keep bfloat16 intermediates in float32, and loses a NaN on the right of a
+# maximum.
+_OPTIONS = {"xla_allow_excess_precision": "False", "xla_cpu_enable_fast_min_max": "False"}
+# Its simplifier turns a / c into a * (1 / c) and a / (b / c) into (a * c) / b, which rounds
+# otherwise. Without it, though, XLA computes wrong sums behind the convolutions of some networks.
+_STRICT = {"xla_disable_hlo_passes": "algsimp"}
 
 
 class XlaExecutable:
     """A program compiled by XLA, called like `jq.backend.runtime.Executable`.
 
     Denormals are flushed to zero, and a multiply that feeds an add may be fused (XLA's defaults).
+
+    Args:
+        strict: divisions are computed as they are written, for programs whose bits are compared.
+            Not for whole networks: see `_STRICT`.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, strict: bool = False) -> None:
         copy = program.clone()
         run_passes(copy.module, "func.func(stablehlo-legalize-composite-to-call)")
         if "arg_attrs" in copy.main.attributes:
             del copy.main.attributes["arg_attrs"]  # donation and sharding are not for us
         device = jax.local_devices(backend="cpu")[0]
-        options = get_compile_options(1, 1, env_options_overrides=_OPTIONS)
+        chosen = {**_OPTIONS, **_STRICT} if strict else _OPTIONS
+        options = get_compile_options(1, 1, env_options_overrides=chosen)
         try:
             self._executable = device.client.compile_and_load(copy.bytecode(), [device], options)
         except jax.errors.JaxRuntimeError as error:

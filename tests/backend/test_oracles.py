@@ -19,7 +19,7 @@ RNG = np.random.default_rng(2)
 
 
 def on_xla(program: Program, *inputs: Any) -> list[np.ndarray]:
-    return XlaExecutable(program)(*inputs)
+    return XlaExecutable(program, strict=True)(*inputs)
 
 
 def on_iree(program: Program, *inputs: Any) -> list[np.ndarray]:

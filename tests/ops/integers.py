@@ -123,7 +123,7 @@ def check(cases: Sequence[Case], *, iree: bool) -> None:
     integer = rewrite(program, pipeline, cx)["integer"]
     exposed, where = expose(integer, len(cases))
     expected = [reference(case, plan[f"case{i}"], data[i]) for i, case in enumerate(cases)]
-    compare(cases, "XLA", XlaExecutable(exposed)(*inputs), expected, where)
+    compare(cases, "XLA", XlaExecutable(exposed, strict=True)(*inputs), expected, where)
     if iree:
         run_all(pipeline.passes["target"], exposed, cx)
         compare(cases, "IREE", run_iree(exposed, *inputs), expected, where)

@@ -61,7 +61,7 @@ def levels():
 def test_rows_of_the_decoded_table(levels, runner):
     plan, programs = levels
     if runner == "XLA":
-        got = XlaExecutable(programs["integer"])(INDICES)
+        got = XlaExecutable(programs["integer"], strict=True)(INDICES)
     else:
         got = run_iree(programs["target"], INDICES)
     rows = np.clip(INDICES, 0, ROWS - 1)

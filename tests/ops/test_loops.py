@@ -90,7 +90,7 @@ def test_weight_only_loops_compute_the_same(fn):
 def test_integer_loops_are_close_to_float_on_both_compilers(pipeline):
     programs = levels(scanned, pipeline)
     want = np.asarray(scanned(PARAMS, X))
-    xla = XlaExecutable(programs["integer"])(X)[0]
+    xla = XlaExecutable(programs["integer"], strict=True)(X)[0]
     iree = run_iree(programs["target"], X)[0]
     # Half a step of 8 bits in each factor of sums of 32 terms around 1, three layers deep.
     step = LAYERS * np.sqrt(WIDTH) / 255 / 2

@@ -39,7 +39,9 @@ class Both:
         # it; but its convolution multiplies in int8, and wraps.
         convolves = "stablehlo.convolution" in integer.text()
         self.expected = (
-            XlaExecutable(integer)(*inputs) if convolves else interpret(integer, *inputs)
+            XlaExecutable(integer, strict=True)(*inputs)
+            if convolves
+            else interpret(integer, *inputs)
         )
         handed = handover(self.levels["target"])
         compiled = compile_module(handed.bytecode, flags=job.target.flags)
