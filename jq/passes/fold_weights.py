@@ -31,18 +31,22 @@ class FoldWeights(Pass):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         constant = Constant(program)
-        found: dict[Any, list[str]] = {}
+        found: dict[Any, str] = {}
         for op, rule in contractions(program):
             for role in rule.roles(op):
                 value = _source(op.operands[role.index])
                 names = constant.weights(value)
                 if names and program.weight_name(value) is None and _pays(program, value, names):
-                    found[value] = sorted(names)
+                    # Named after the largest, the first of several.
+                    found[value] = max(
+                        (n for n in program.weights if n in names),
+                        key=lambda n: program.weights[n].size,
+                    )
         if not found:
             return False
         arrays = evaluate_all(program, list(found))
-        for (value, owners), array in zip(found.items(), arrays, strict=True):
-            value.replace_all_uses_with(program.add_weight(owners[0], array))
+        for (value, name), array in zip(found.items(), arrays, strict=True):
+            value.replace_all_uses_with(program.add_weight(name, array))
         program.drop_dead()
         return True
 
