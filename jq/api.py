@@ -216,7 +216,7 @@ def explain(
     cx = PassContext(quant_plan, job.pipeline.settings, job.target, job.data)
     with stages("rewrite"):
         levels = rewrite_levels(job.program, job.pipeline, cx)
-    rows = op_table(quant_plan, levels["integer"], cx.kernels, cx.without_kernel)
+    rows = op_table(cx, levels["integer"])
     return {"ops": rows, "unused_rules": list(quant_plan.unused_rules)}
 
 

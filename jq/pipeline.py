@@ -16,11 +16,12 @@ from pydantic import ConfigDict
 from jq.calibrate.ranges import Ranges
 from jq.errors import UserError
 from jq.ir import Program
+from jq.ir.quant_types import to_quant_types
 from jq.ops.base import contraction_names
 from jq.passes.base import Pass, PassContext, make_pass, run_all
 from jq.passes.lower_markers import LowerMarkers
 from jq.plan import QuantPlan, plan
-from jq.settings import Rule, Settings, Strict, apply_overrides, check_rule, validate
+from jq.settings import FLOAT, Rule, Settings, Strict, apply_overrides, check_rule, validate
 from jq.target import Target, load_toml
 
 Level = Literal["float", "qdq", "integer", "target"]
@@ -72,6 +73,11 @@ def load_pipeline(
         if op not in contraction_names():
             known = ", ".join(contraction_names())
             raise UserError(f"unknown op {op!r} in op_types", hint=f"known: {known}")
+    if settings.weights.emit == "dequantized" and settings.activations.format != FLOAT:
+        raise UserError(
+            "weights.emit=dequantized leaves no integers to multiply",
+            hint="use a weight-only pipeline, or weights.emit=integer",
+        )
     for rule in (*rules, *file.rules):
         check_rule(rule)
     passes = {level: tuple(step.make() for step in file.passes.get(level, ())) for level in LEVELS}
@@ -119,4 +125,8 @@ def rewrite(program: Program, pipeline: Pipeline, cx: PassContext) -> dict[Level
     # The target starts from markers, where kernels see whole chains; the integer level is plain.
     levels["integer"] = levels["integer"].clone()
     run_all([LowerMarkers()], levels["integer"], cx)
+    if cx.settings.weights.emit == "quant-type":
+        levels["qdq"] = levels["qdq"].clone()
+        to_quant_types(levels["qdq"])
+        levels["qdq"].verify()
     return levels

@@ -42,6 +42,10 @@ class TensorSettings(Strict):
 
 
 class WeightSettings(TensorSettings):
+    """`emit`: how weights are stored: codes and scales; `dequantized`, floats equal to what they
+    decode to; `quant-type`, as `integer`, and as `!quant.uniform` at the `qdq` level.
+    """
+
     emit: Literal["integer", "dequantized", "quant-type"] = "integer"
 
 

@@ -1,4 +1,4 @@
-"""Weights that come quantized: what plans, explain and inspect say of them, and what is computed."""
+"""Weights that come quantized: what plans and audits say of them, and what is computed."""
 
 from __future__ import annotations
 

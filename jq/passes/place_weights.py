@@ -16,7 +16,10 @@ from jq.errors import FormatError, UserError
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import Affine
 from jq.formats.blocks import reduce_blocks
-from jq.ir import Program
+from jq.ir import Program, dtype_of
+from jq.ir.build import replace
+from jq.ir.encodings import write_encodings
+from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.stored import store_weight
 from jq.passes.base import Pass, PassContext
 from jq.plan import QuantPlan
@@ -30,8 +33,25 @@ class PlaceWeights(Pass):
         need_sums = weights_with_zero_points_opposite(cx.plan)
         for name, enc in cx.plan.weights.items():
             place(program, name, enc, sums=name in need_sums, chosen=cx.encoded.get(name))
+        if cx.settings.weights.emit == "dequantized":
+            store_decoded(program)
         program.drop_unused_weights()
         return bool(cx.plan.weights)
+
+
+def store_decoded(program: Program) -> None:
+    """Every stored weight becomes a float weight of the same name, equal to what it decodes to."""
+    for op in list(program.walk()):
+        marker = match(op, DEQUANTIZE)
+        if marker is None or marker.tensor not in program.encodings:
+            continue
+        enc, dtype = marker.encoding, dtype_of(op.operation.results[0])
+        arrays = {k: program.weights[program.weight_name(v) or ""] for k, v in marker.parts.items()}
+        decoded = np.asarray(get_format(enc.format).decode(NUMPY, arrays, enc)).astype(dtype)
+        value = program.add_weight(f"{marker.tensor}:decoded", decoded)
+        replace(op, [value])
+        del program.encodings[marker.tensor]
+    write_encodings(program)
 
 
 def weights_with_zero_points_opposite(plan: QuantPlan) -> set[str]:
