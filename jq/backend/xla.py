@@ -44,7 +44,12 @@ class XlaExecutable:
             raise CompilerError(f"XLA cannot compile the program: {reason}") from error
         self._device = device
         self._inputs = program.inputs
+        self._names = {name: i for i, name in enumerate(program.weights)}
         self._weights = [self._put(array) for array in program.weights.values()]
+
+    def bind(self, name: str, array: np.ndarray) -> None:
+        """Gives a weight other values, for the calls that follow."""
+        self._weights[self._names[name]] = self._put(array)
 
     def __call__(self, *inputs: Any) -> list[np.ndarray]:
         """Results as fresh arrays. Shapes and types must be the program's: `UserError` if not."""

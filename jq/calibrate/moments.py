@@ -1,0 +1,148 @@
+"""Second moments of the inputs of contractions: what the recovery of weights is solved with.
+
+    gram = sum over rows r of  weight(r) * x_r x_r^T          [K, K]
+
+for a contraction y = x W. `weight(r)` says how much row r of y moves the program's output
+(`jq.backend.sensitivity`), so that padding does not count and what matters counts more. The sums
+are taken inside the program, batch after batch; memory does not grow with their number.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.backend.evaluate import Unsupported
+from jq.backend.sensitivity import Sensitivity
+from jq.backend.xla import XlaExecutable
+from jq.calibrate.stat_ops import PROGRAM_STATS as OPS
+from jq.errors import UserError
+from jq.ir import Program, at, ir, shape_of
+from jq.ir.build import NAME, string_attr
+from jq.ops.dot_general import Dims
+
+LOG = logging.getLogger("jq")
+ROUNDS = 2  # random directions of the output per batch
+F32 = np.float32
+
+
+@dataclass
+class Moments:
+    """Of the rows of one input of a contraction; channels in the order that was asked for.
+
+    Attributes:
+        gram: f64[K, K], as above.
+        total: sum of the rows' weights.
+        sum: f64[K], the weighted sum of rows.
+        low, high: f32[K], extremes over the rows of weight above zero.
+    """
+
+    gram: np.ndarray
+    total: float
+    sum: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def add(self, other: Moments) -> Moments:
+        return Moments(
+            self.gram + other.gram,
+            self.total + other.total,
+            self.sum + other.sum,
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+        )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The input of one dot_general: which operand, and its contracted axes in order."""
+
+    name: str
+    operand: int
+    contracted: tuple[int, ...]
+
+
+def collect(
+    program: Program,
+    data: Iterable[Sequence[np.ndarray]],
+    wanted: Sequence[Wanted],
+    *,
+    power: float = 0.5,
+) -> dict[str, Moments]:
+    """Moments by op name.
+
+    Args:
+        data: flat inputs, batch by batch.
+        power: of the mean squared gradient of a row, which is its weight; 0: all rows alike.
+    """
+    copy = program.clone()
+    ops = {string_attr(op, NAME): op for op in copy.walk() if op.operation.block == copy.body}
+    present = [w for w in wanted if w.name in ops]
+    gain = _sensitivity(program, ops, present) if power else None
+    statistics = [v for w in present for v in _measure(copy, ops[w.name], w)]
+    copy.return_values([*copy.returned, *statistics])
+    run, first = XlaExecutable(copy), len(copy.outputs)
+    total: dict[str, Moments] = {}
+    for i, inputs in enumerate(data):
+        for name, g in (gain(inputs, i, ROUNDS) if gain else {}).items():
+            run.bind(_weight_name(name), g.reshape(-1).astype(F32) ** F32(power))
+        results = run(*inputs)[first:]
+        for j, w in enumerate(present):
+            gram, sums, low, high, weight = results[5 * j : 5 * j + 5]
+            if not np.isfinite(gram).all():
+                raise UserError(f"NaN or infinity in sample {i} of the calibration data", op=w.name)
+            new = Moments(
+                gram.astype(np.float64), float(weight), sums.astype(np.float64), low, high
+            )
+            total[w.name] = total[w.name].add(new) if w.name in total else new
+    return total
+
+
+def _weight_name(name: str) -> str:
+    return f"{name}:importance"
+
+
+def _sensitivity(
+    program: Program, ops: Mapping[str | None, Any], wanted: Sequence[Wanted]
+) -> Sensitivity | None:
+    axes = {}
+    for w in wanted:
+        op, dims = ops[w.name], Dims.of(ops[w.name])
+        ranks = [len(shape_of(v)) for v in op.operands]
+        first = len(dims.free(0, ranks[0])) if w.operand == 0 else 0
+        axes[w.name] = tuple(
+            first + i for i in range(len(dims.free(1 - w.operand, ranks[1 - w.operand])))
+        )
+    try:
+        return Sensitivity(program, axes)
+    except Unsupported as reason:
+        LOG.warning("all rows of the calibration data count alike: %s", reason)
+        return None
+
+
+def _measure(program: Program, op: Any, w: Wanted) -> list[ir.Value]:
+    """gram, weighted sum, low, high and sum of weights of one operand, behind `op`."""
+    x = op.operands[w.operand]
+    shape, free = shape_of(x), Dims.of(op).free(w.operand, len(shape_of(x)))
+    rows, width = math.prod(shape[a] for a in free), math.prod(shape[a] for a in w.contracted)
+    weights = program.add_weight(_weight_name(w.name), np.ones(rows, F32))
+    with at(op, after=True):
+        x = OPS.transpose(OPS.convert(x, F32), [*free, *w.contracted])
+        x = OPS.reshape(x, [rows, width])
+        scaled = OPS.mul(x, OPS.broadcast(weights, [rows, width], [0]))
+        zero = OPS.broadcast(OPS.constant(np.zeros((), F32)), [rows], [])
+        counts = OPS.equal(OPS.maximum(weights, zero), zero)
+        extremes = []
+        for bound, reduce in ((np.inf, OPS.reduce_min), (-np.inf, OPS.reduce_max)):
+            fill = OPS.broadcast(OPS.constant(np.array(bound, F32)), [rows, width], [])
+            kept = OPS.select(OPS.broadcast(counts, [rows, width], [0]), fill, x)
+            extremes.append(OPS.reshape(reduce(kept, [0]), [width]))
+        return [OPS.gram(x, scaled), OPS.sum(scaled, [0]), *extremes, OPS.sum(weights, [0])]
+
+
+__all__ = ["Moments", "Wanted", "collect"]

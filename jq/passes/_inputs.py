@@ -1,0 +1,138 @@
+"""Weights of the plan as matrices, and the moments of what they are multiplied by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.calibrate.moments import Moments, Wanted, collect
+from jq.formats import Encoding
+from jq.ir import Program, ir
+from jq.ir.build import integers
+from jq.ops.base import rule_of
+from jq.ops.dot_general import Dims, DotGeneral
+from jq.passes.base import PassContext
+from jq.plan import contractions, op_name
+
+LARGEST = 8192  # inputs of a contraction: beyond, the moments take too much memory
+
+
+class NotApplicable(Exception):
+    """Why a weight is left to plain rounding; the message goes to the user."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A stored weight seen as [K, N]: its contracted axes first, in order."""
+
+    name: str
+    order: tuple[int, ...]  # permutation of the stored axes
+    contracted: int  # how many of them are K
+    shape: tuple[int, ...]
+
+    @property
+    def permuted(self) -> tuple[int, ...]:
+        return tuple(self.shape[a] for a in self.order)
+
+    def of(self, stored: np.ndarray) -> np.ndarray:
+        """[K, N] of an array of the weight's rank (the weight itself, or a grid of scales)."""
+        moved = np.transpose(stored, self.order)
+        rows = int(np.prod(moved.shape[: self.contracted]))
+        return np.ascontiguousarray(moved.reshape(rows, -1))
+
+    def back(self, matrix: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """The inverse of `of`, to an array of `shape` in stored order."""
+        moved = matrix.reshape([shape[a] for a in self.order])
+        return np.ascontiguousarray(np.transpose(moved, np.argsort(self.order)))
+
+
+@dataclass(frozen=True)
+class Use:
+    """One dot_general that reads a weight."""
+
+    matrix: Matrix
+    wanted: Wanted
+
+
+def find_use(program: Program, op: Any, operand: int) -> Use:
+    """How a contraction reads the weight behind an operand, through transposes alone.
+
+    Raises:
+        NotApplicable: with the reason.
+    """
+    if not isinstance(rule_of(op), DotGeneral):
+        raise NotApplicable(
+            f"{op.operation.name.removeprefix('stablehlo.')} is not a matrix product"
+        )
+    if op.operation.block != program.body:
+        raise NotApplicable("it is read inside a loop or a branch")
+    dims, value = Dims.of(op), op.operands[operand]
+    if dims.batch:
+        raise NotApplicable("a product for each index of a batch axis")
+    pairs = [(pair[operand], pair[1 - operand]) for pair in dims.contract]
+    while (name := program.weight_name(value)) is None:
+        if isinstance(value.owner, ir.Block) or value.owner.operation.name != "stablehlo.transpose":
+            raise NotApplicable("it is read through more than a transpose")
+        permutation = integers(value.owner, "permutation")
+        pairs = [(permutation[a], b) for a, b in pairs]
+        value = value.owner.operation.operands[0]
+    shape = program.weights[name].shape
+    pairs.sort()
+    inner = [a for a, _ in pairs]
+    free = [a for a in range(len(shape)) if a not in inner]
+    matrix = Matrix(name, (*inner, *free), len(inner), shape)
+    return Use(matrix, Wanted(op_name(op), 1 - operand, tuple(b for _, b in pairs)))
+
+
+def matrix_encoding(matrix: Matrix, enc: Encoding) -> Encoding:
+    """The weight's encoding as one of [K, N]."""
+    inner, free = matrix.order[: matrix.contracted], matrix.order[matrix.contracted :]
+    if any(enc.grid[a] != enc.shape[a] for a in free):
+        raise NotApplicable("several outputs share a scale")
+    blocked = [a for a in inner if enc.grid[a] > 1]
+    outer = [a for a in inner[:-1] if enc.shape[a] > 1]
+    if blocked and (outer or blocked != [inner[-1]]):
+        raise NotApplicable("blocks along one of several axes")
+    rows = int(np.prod([enc.shape[a] for a in inner]))
+    columns = int(np.prod([enc.shape[a] for a in free]))
+    size = enc.block[inner[-1]] if blocked else 0
+    if rows > LARGEST:
+        raise NotApplicable(f"{rows} inputs, more than {LARGEST}")
+    return enc.with_shape((rows, columns), (size, 1))
+
+
+def uses_of_weights(program: Program, cx: PassContext) -> dict[str, list[Use] | str]:
+    """By weight of the plan: the products that read it, or why it cannot be solved for."""
+    found: dict[str, list[Use] | str] = {}
+    plans = {op.name: op for op in cx.plan.ops}
+    for op, _ in contractions(program):
+        for index, p in plans[op_name(op)].operands.items() if op_name(op) in plans else ():
+            if p.weight is None:
+                continue
+            before = found.get(p.weight, [])
+            try:
+                use = find_use(program, op, index)
+                if isinstance(before, list):
+                    if before and before[0].matrix != use.matrix:
+                        raise NotApplicable("it is used in two ways")
+                    found[p.weight] = [*before, use]
+            except NotApplicable as reason:
+                found[p.weight] = str(reason)
+    return found
+
+
+def moments_of_weights(
+    program: Program, cx: PassContext, uses: Mapping[str, list[Use] | str], power: float
+) -> dict[str, Moments]:
+    """Moments by weight, summed over the products that read it."""
+    wanted = [u.wanted for found in uses.values() if not isinstance(found, str) for u in found]
+    seen = collect(program, cx.data or (), wanted, power=power)
+    out: dict[str, Moments] = {}
+    for name, found in uses.items():
+        for use in found if not isinstance(found, str) else ():
+            m = seen[use.wanted.name]
+            out[name] = out[name].add(m) if name in out else m
+    return out

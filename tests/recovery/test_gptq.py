@@ -1,0 +1,128 @@
+"""GPTQ as a pass: which weights it takes, in every orientation, and what it gains."""
+
+import logging
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jq.backend.xla import XlaExecutable
+from jq.formats import NUMPY, get_format
+from jq.model import Model
+from jq.passes.base import PassContext
+from jq.passes.gptq import Gptq
+from jq.passes.place_weights import PlaceWeights
+from tests.recovery.models import context, mlp, normal
+
+RNG = np.random.default_rng(5)
+INT4 = {"weights.format": "int4"}
+ODD = RNG.standard_normal((4, 8, 32)).astype(np.float32)
+
+
+def outputs(program, data):
+    run = XlaExecutable(program)
+    return np.concatenate([run(*x)[0] for x in data])
+
+
+def after(program, cx):
+    copy = program.clone()
+    PlaceWeights().run(copy, cx)
+    return copy
+
+
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+@pytest.mark.parametrize("granularity", ["per-channel", "per-block"])
+def test_the_output_is_closer(scheme, granularity):
+    model, data = mlp()
+    settings = INT4 | {"weights.scheme": scheme, "weights.granularity": granularity}
+    program, cx = context(model, "int8-weight-only", data, settings)
+    reference = outputs(program, data)
+    plain = outputs(after(program, cx), data)
+    assert Gptq().run(program, cx)
+    assert sorted(cx.encoded) == ["down", "side", "up"]
+    ours = outputs(after(program, cx), data)
+    assert ((ours - reference) ** 2).sum() < 0.7 * ((plain - reference) ** 2).sum()
+
+
+def test_masked_rows_do_not_count():
+    """The same codes whatever stands in rows that the mask removes."""
+    model, data = mlp()
+    found = []
+    for noise in (0, 50):
+        noisy = [[np.where(m[..., None] == 0, x + noise * ODD, x), m] for x, m in data]
+        program, cx = context(model, "int8-weight-only", noisy, INT4)
+        Gptq().run(program, cx)
+        found.append(cx.encoded["up"]["codes"])
+    assert (found[0] == found[1]).mean() > 0.999
+
+
+def test_every_orientation():
+    """Weights on either side, transposed, and with several free or contracted axes."""
+
+    def f(p, x):
+        return {
+            "plain": x @ p["plain"],
+            "transposed": x @ p["transposed"].T,
+            "left": jnp.einsum("oi,bi->ob", p["left"], x),
+            "heads": jnp.einsum("bi,ind->bnd", x, p["heads"]),
+            "two": jnp.einsum("bij,oji->bo", x.reshape(-1, 4, 8), p["two"]),
+        }
+
+    params = {
+        "plain": normal(32, 20),
+        "transposed": normal(20, 32),
+        "left": normal(20, 32),
+        "heads": normal(32, 4, 5),
+        "two": normal(20, 8, 4),
+    }
+    mixing = normal(32, 32)
+    data = [[(RNG.standard_normal((64, 32)) @ mixing).astype(np.float32)] for _ in range(2)]
+    model = Model(f, params, tuple(data[0]))
+    program, cx = context(model, "int8-weight-only", data, INT4)
+    assert Gptq(damping=0.01).run(program, cx)
+    assert sorted(cx.encoded) == sorted(params)
+    plain = after(program, PassContext(cx.plan, cx.settings, cx.target))
+    runs = [XlaExecutable(p) for p in (program, plain, after(program, cx))]
+    reference, rounded, ours = (
+        [np.concatenate(parts) for parts in zip(*(run(*x) for x in data), strict=True)]
+        for run in runs
+    )
+    for i, output in enumerate(program.outputs):
+        a, b = (((y[i] - reference[i]) ** 2).sum() for y in (ours, rounded))
+        assert a < 0.8 * b, output.name
+
+
+def test_parts_decode_in_stored_order():
+    model, data = mlp()
+    program, cx = context(model, "int8-weight-only", data)
+    Gptq().run(program, cx)
+    for name, parts in cx.encoded.items():
+        enc = cx.plan.weights[name]
+        decoded = get_format(enc.format).decode(NUMPY, parts, enc)
+        weight = program.weights[name]
+        assert np.abs(decoded - weight).max() < 3 * np.abs(weight).max() / 127, name
+
+
+def test_without_data_it_is_skipped_with_a_warning(caplog):
+    model, _ = mlp()
+    program, cx = context(model, "int8-weight-only", None, INT4)
+    with caplog.at_level(logging.WARNING, "jq"):
+        assert not Gptq().run(program, cx)
+    assert "gptq skipped" in caplog.text and not cx.encoded
+
+
+def test_what_it_cannot_take_is_named(caplog):
+    import jax
+
+    def f(p, x, i):
+        h = x @ p["reshaped"].reshape(32, 8) + p["table"][i]
+        return jax.lax.scan(lambda c, w: (c @ w, None), h, p["stack"])[0]
+
+    params = {"reshaped": normal(8, 32), "table": normal(5, 8), "stack": normal(3, 8, 8)}
+    data = [[RNG.standard_normal((4, 32)).astype(np.float32), np.arange(4, dtype=np.int32)]]
+    program, cx = context(Model(f, params, tuple(data[0])), "int8-weight-only", data, INT4)
+    with caplog.at_level(logging.INFO, "jq"):
+        Gptq().run(program, cx)
+    assert "reshaped is rounded plainly: it is read through more than a transpose" in caplog.text
+    assert "table is rounded plainly: gather is not a matrix product" in caplog.text
+    assert "stack is rounded plainly: it is read inside a loop" in caplog.text
