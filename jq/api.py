@@ -309,7 +309,7 @@ def build(
     """Hands the `target` level to IREE and puts the artifact together."""
     program = levels["target"]
     with stages("compile"):
-        handed = handover(program)
+        handed = handover(program, inline_limit=job.pipeline.settings.storage.inline_limit)
         run = compile_cached if cache else compile_module
         compiled = run(handed.bytecode, flags=job.target.flags)
     manifest = describe_build(

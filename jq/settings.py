@@ -63,6 +63,15 @@ class CacheSettings(Strict):
     format: FormatName = FLOAT
 
 
+class StorageSettings(Strict):
+    """Where weights lie: from `inline_limit` bytes on (of all weights together) in a file beside
+    the module, of the kind `archive`.
+    """
+
+    inline_limit: int = Field(32 << 20, ge=0)
+    archive: Literal["irpa", "safetensors"] = "irpa"
+
+
 class Settings(Strict):
     """Everything `--set` and a pipeline file can say.
 
@@ -76,6 +85,7 @@ class Settings(Strict):
     activations: ActivationSettings = ActivationSettings()
     calibration: CalibrationSettings = CalibrationSettings()
     kv_cache: CacheSettings = CacheSettings()
+    storage: StorageSettings = StorageSettings()
     activation_products: Literal["int8", "float"] = "float"
     attention_precision: Literal["float32", "bfloat16"] = "float32"
     op_types: tuple[str, ...] = ("dot_general", "convolution", "gather")

@@ -39,7 +39,8 @@ from jq.errors import UserError
 from jq.files import check_parent
 from jq.ir import Program
 
-MANIFEST, MODULE, WEIGHTS, DUMP = "manifest.json", "model.vmfb", "weights.irpa", "program.mlir"
+MANIFEST, MODULE, DUMP = "manifest.json", "model.vmfb", "program.mlir"
+ARCHIVES = ("weights.irpa", "weights.safetensors")
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,10 @@ def _write(work: Path, artifact: _ArtifactLike) -> None:
     parameters = artifact.parameters
     stored = artifact.manifest.parameters
     if isinstance(parameters, Path):
-        _put(work / WEIGHTS, parameters)
+        _put(work / f"weights{parameters.suffix}", parameters)
     elif parameters:
-        write_parameters(work / WEIGHTS, parameters)
+        kind = artifact.manifest.settings.get("storage", {}).get("archive", "irpa")
+        write_parameters(work / f"weights.{kind}", parameters)
         stored = {k: StoredTensor(shape=a.shape, dtype=a.dtype.name) for k, a in parameters.items()}
     (work / DUMP).write_text(artifact.dump, encoding="utf-8")
     for level in artifact.emit:
@@ -203,7 +205,7 @@ def load_artifact(directory: Path) -> Artifact:
     _check_files(directory, manifest)
     needed = manifest.cpu
     cpu.check_host(cpu.Cpu(needed.architecture, frozenset(needed.features), needed.name))
-    weights = directory / WEIGHTS if WEIGHTS in manifest.files else None
+    weights = next((directory / name for name in ARCHIVES if name in manifest.files), None)
     if weights is not None:
         expected = {k: Parameter(p.dtype, p.shape) for k, p in manifest.parameters.items()}
         check_parameters(weights, expected)
