@@ -16,7 +16,14 @@ FILES = sorted((ROOT / "jq").rglob("*.py"))
 OUTSIDE = {
     "jaxlib": ("ir",),
     "iree": ("backend", "kernels"),
-    "jax": ("trace", "models", "backend.xla", "backend.evaluate", "backend.sensitivity", "ir.context"),
+    "jax": (
+        "trace",
+        "models",
+        "backend.xla",
+        "backend.evaluate",
+        "backend.sensitivity",
+        "ir.context",
+    ),
 }
 
 
