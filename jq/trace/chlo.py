@@ -21,6 +21,18 @@ OWN = (DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, FAKE_QUANT)  # what passes take a
 _ANNOTATIONS = ("Sharding", "annotate_device_placement", "LayoutConstraint")
 
 
+def open_quantized_types(module: ir.Module) -> None:
+    """Ops on `!quant.uniform` become float ops between explicit quantize and dequantize.
+
+    In two steps, for StableHLO's own arithmetic on quantized operands truncates and wraps. The
+    codes are those that StableHLO defines: the zero point is added before rounding.
+    """
+    values = (v for op in _all_ops(module) for v in (*op.operation.operands, *op.operation.results))
+    if any("!quant.uniform" in str(v.type) for v in values):
+        run_passes(module, "func.func(stablehlo-legalize-quantized-op-to-qdq,canonicalize)")
+        run_passes(module, "func.func(stablehlo-legalize-quant-to-math)")
+
+
 def legalize(module: ir.Module) -> None:
     """Leaves StableHLO and the `KEPT` composites; run before calls are inlined."""
     _wrap_kept(module)

@@ -25,7 +25,7 @@ from jq.ir import (
 from jq.ir.encodings import read_encodings
 from jq.ir.stored import store_weight
 from jq.model import Model
-from jq.trace.chlo import drop_annotations, legalize
+from jq.trace.chlo import drop_annotations, legalize, open_quantized_types
 from jq.trace.constants import lift_constants
 from jq.trace.dynamic import require_static
 from jq.trace.exported import read_exported
@@ -97,6 +97,7 @@ def flatten(module: ir.Module, taken: Collection[str] = ()) -> dict[str, np.ndar
     Large constants become arguments behind the others; gives their names, none of them
     `taken`, and their data.
     """
+    open_quantized_types(module)
     legalize(module)
     inline_calls(module)
     block = main_of(module).entry_block

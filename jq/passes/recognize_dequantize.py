@@ -1,0 +1,117 @@
+"""A dequantize written out by hand becomes the marker that it is.
+
+    multiply (convert (subtract (convert %codes), %zero_point)), %scale
+    ->
+    jq.dequantize %codes, %scale, %zero_point
+
+Fires for int8 and int16 codes with scales and zero points that are known, one for the tensor or
+one for each index of some axes. How the codes were made is the model's own business and stays as
+it is, so that nothing changes its value; codes of a weight are stored as that weight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.formats import Encoding
+from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.build import NAME, constant, replace, string_attr
+from jq.ir.constants import evaluate
+from jq.ir.markers import dequantize
+from jq.ir.stored import store
+from jq.passes.base import Pass, PassContext
+
+CODES = {"int8": "int8", "int16": "int16"}  # NumPy type -> format
+
+
+@dataclass(frozen=True)
+class RecognizeDequantize(Pass):
+    name = "recognize-dequantize"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        changed = False
+        for op in list(program.walk()):
+            if op.operation.name != "stablehlo.multiply" or dtype_of(op.results[0]) != np.float32:
+                continue
+            value = _recognized(program, op)
+            if value is not None:
+                replace(op, [value])
+                changed = True
+        if changed:
+            program.drop_dead()
+        return changed
+
+
+def _recognized(program: Program, op: Any) -> ir.Value | None:
+    for steps, factor in (list(op.operands), list(op.operands)[::-1]):
+        found = _codes(program, steps)
+        scale = None if found is None else evaluate(program, factor)
+        if found is None or scale is None:
+            continue
+        codes, zero = found
+        axes = [a for a in range(scale.ndim) if _varies(scale, a) or _varies(zero, a)]
+        block = tuple(int(a in axes) for a in range(scale.ndim))
+        scheme = "asymmetric" if zero.any() else "symmetric"
+        options = () if zero.any() else (("divisor", "absmax/127.5"),)  # every code may occur
+        name = CODES[dtype_of(codes).name]
+        enc = Encoding(name, shape_of(codes), block, scheme, options=options)
+        return _marker(program, op, enc, codes, _grid(scale, axes), _grid(zero, axes))
+    return None
+
+
+def _marker(
+    program: Program,
+    op: Any,
+    enc: Encoding,
+    codes: ir.Value,
+    scale: np.ndarray,
+    zero: np.ndarray,
+) -> ir.Value:
+    parts = {"scale": np.asarray(scale, np.float32)}
+    if enc.scheme == "asymmetric":
+        parts["zero_point"] = zero.astype(np.int32)
+    weight = program.weight_name(codes)
+    data = evaluate(program, codes)
+    if data is not None:
+        if "zero_point" in parts:
+            parts["zero_point"] = zero.astype(data.dtype)
+        name = weight or string_attr(op, NAME) or "constant"
+        return store(program, name, enc, {"codes": data, **parts}, np.dtype(np.float32))
+    with at(op):
+        values = {"codes": codes} | {k: constant(np.ascontiguousarray(v)) for k, v in parts.items()}
+        name = string_attr(op, NAME) or ""
+        return dequantize(program, enc, values, np.dtype(np.float32), tensor=name)
+
+
+def _codes(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray] | None:
+    """Codes and their zero points, behind conversions and at most one subtraction."""
+    zero = np.zeros(shape_of(value), np.int64)
+    subtracted = False
+    while dtype_of(value).name not in CODES:
+        owner: Any = value.owner
+        if isinstance(owner, ir.Block):
+            return None
+        name, operands = owner.operation.name, owner.operation.operands
+        if name == "stablehlo.subtract" and not subtracted:
+            offset = evaluate(program, operands[1])
+            if offset is None or not np.array_equal(offset, np.rint(offset)):
+                return None
+            zero, subtracted = offset.astype(np.int64), True
+        elif name != "stablehlo.convert" or dtype_of(value).name not in ("float32", "int32"):
+            return None
+        value = operands[0]
+    limits = np.iinfo(dtype_of(value))
+    inside = limits.min <= zero.min(initial=0) and zero.max(initial=0) <= limits.max
+    return (value, zero) if inside else None
+
+
+def _varies(x: np.ndarray, axis: int) -> bool:
+    return bool((x != np.take(x, [0], axis=axis)).any())
+
+
+def _grid(x: np.ndarray, axes: list[int]) -> np.ndarray:
+    """One number an index of `axes`, the others of size 1."""
+    return x[tuple(slice(None) if a in axes else slice(0, 1) for a in range(x.ndim))]

@@ -1,0 +1,89 @@
+"""Models that arrive with codes of their own: written by hand in JAX, or in StableHLO's types."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jq
+from jq import api
+from jq.backend.xla import XlaExecutable
+
+RNG = np.random.default_rng(0)
+W = RNG.integers(-127, 128, (8, 3)).astype(np.int8)
+S = np.array([[0.1, 0.2, 0.3]], np.float32)
+X = np.concatenate([RNG.standard_normal((4, 8)), np.arange(-4, 4)[None] * 0.05 + 0.025])
+X = X.astype(np.float32)
+
+
+def by_hand(p, x):
+    codes = jnp.clip(jnp.round(x / 0.05) + 3, -128, 127).astype(jnp.int8)
+    return ((codes.astype(jnp.float32) - 3) * 0.05) @ (p["w"].astype(jnp.float32) * p["s"])
+
+
+TYPES = """
+func.func @main(%x: tensor<5x8xf32>) -> tensor<5x3xf32> {
+  %q = stablehlo.uniform_quantize %x : (tensor<5x8xf32>) -> tensor<5x8x!quant.uniform<i8:f32, 0.05:3>>
+  %w = stablehlo.constant() {value = dense<WEIGHT> : tensor<8x3xi8>} : () -> tensor<8x3x!quant.uniform<i8:f32:1, {0.1,0.2,0.3}>>
+  %y = stablehlo.dot_general %q, %w, contracting_dims = [1] x [0] : (tensor<5x8x!quant.uniform<i8:f32, 0.05:3>>, tensor<8x3x!quant.uniform<i8:f32:1, {0.1,0.2,0.3}>>) -> tensor<5x3x!quant.uniform<i32:f32:1, {0.005,0.01,0.015}>>
+  %r = stablehlo.uniform_dequantize %y : (tensor<5x3x!quant.uniform<i32:f32:1, {0.005,0.01,0.015}>>) -> tensor<5x3xf32>
+  return %r : tensor<5x3xf32>
+}"""  # noqa: E501
+
+
+def expected(before: bool) -> np.ndarray:
+    """With the zero point added before rounding, as StableHLO does, or after it."""
+    steps = X / np.float32(0.05)
+    codes = np.clip(np.rint(steps + 3) if before else np.rint(steps) + 3, -128, 127)
+    return ((codes - 3) @ W.astype(np.float64)) * 0.05 * S
+
+
+@pytest.mark.parametrize("pipeline", ["int8-dynamic", "int8-static", "int8-weight-only"])
+def test_by_hand_in_jax(pipeline):
+    model = jq.Model(by_hand, {"w": W, "s": S}, (X,))
+    (op,) = jq.plan(model, pipeline=pipeline).ops
+    assert op.decision == "integer"
+    assert [p.describe() for p in op.operands.values()] == [
+        "int8 per-channel symmetric (stored)",
+        "int8 per-tensor asymmetric (given)",
+    ]
+    program = jq.rewrite(model, pipeline=pipeline)["integer"]
+    assert np.allclose(XlaExecutable(program)(X)[0], expected(before=False), rtol=1e-5)
+
+
+def test_quantized_types_of_stablehlo(tmp_path):
+    path = tmp_path / "typed.mlir"
+    path.write_text(TYPES.replace("WEIGHT", str(W.tolist())))
+    program = jq.rewrite(str(path), pipeline="int8-dynamic")["integer"]
+    (line,) = [s for s in program.text().splitlines() if "dot_general" in s]
+    assert line.count("xi8>") == 2 and "xi32>" in line
+    want = expected(before=True)
+    assert not np.allclose(want, expected(before=False))  # ties with an odd zero point
+    half_a_step = np.array([0.005, 0.01, 0.015]) / 2  # the result is quantized, too
+    assert (np.abs(XlaExecutable(program)(X)[0] - want) <= half_a_step * 1.001).all()
+
+
+def test_an_integer_contraction_is_left_alone():
+    def fn(p, x):
+        return x.astype(jnp.int8).astype(jnp.int32) @ p["w"].astype(jnp.int32)
+
+    model = jq.Model(fn, {"w": W}, (X,))
+    (op,) = jq.plan(model).ops
+    assert (op.decision, op.reason) == ("float", "already integer")
+    before = api.trace(model).program
+    same = XlaExecutable(jq.rewrite(model)["integer"])(X)[0]
+    assert np.array_equal(same, XlaExecutable(before)(X)[0])
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda p, x: (x.astype(jnp.int8).astype(jnp.float32) - 0.5) * 0.1 @ jnp.ones((8, 2)),
+        lambda p, x: (x.astype(jnp.int8).astype(jnp.float32) * x) @ jnp.ones((8, 2)),
+        lambda p, x: (x.astype(jnp.uint8).astype(jnp.float32) * 0.1) @ jnp.ones((8, 2)),
+    ],
+)
+def test_what_is_no_dequantize(fn):
+    model = jq.Model(fn, {}, (X,))
+    assert "jq.dequantize" not in jq.rewrite(model, pipeline="float")["float"].text()
