@@ -28,12 +28,14 @@ from iree.compiler import ir
 from jq.errors import InternalError
 from jq.kernels.attention_body import Head, Operand, pack
 from jq.kernels.attention_tiles import TiledHead
-from jq.kernels.builder import Builder, Index, Output, Tile, dispatch
+from jq.kernels.builder import Builder, Tile
+from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.epilogue import SCALAR, Step, check
 from jq.kernels.finish import operand_types
 from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
 from jq.kernels.tiles import ROWS, WORDS
+from jq.kernels.values import Index
 
 Array = np.ndarray[Any, np.dtype[Any]]
 STACK = 192 << 10  # bytes of scores and probabilities of a row tile

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from iree.compiler import ir
 
-from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
+from jq.kernels.builder import Builder, Tile
+from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.finish import Epilogue
 from jq.kernels.functions import exp2
 from jq.kernels.lanes import transpose
 from jq.kernels.tensor import TensorType
+from jq.kernels.values import Index, vec
 
 if TYPE_CHECKING:
     from jq.kernels.attention import Attention

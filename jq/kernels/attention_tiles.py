@@ -13,8 +13,8 @@ import math
 
 from jq.kernels import tiles
 from jq.kernels.attention_body import Head
-from jq.kernels.builder import Index, vec
 from jq.kernels.tiles import ROWS, WORDS
+from jq.kernels.values import Index, vec
 
 TOGETHER = 4  # tiles of results
 

@@ -23,14 +23,17 @@ import numpy as np
 from iree.compiler import ir
 
 from jq.errors import InternalError
-from jq.kernels import dot, tiled_gemm, tiles
-from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
+from jq.kernels import tiled_gemm, tiles
+from jq.kernels.builder import Builder, Tile
+from jq.kernels.convolution_body import PixelPanel
+from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.epilogue import Step, check
-from jq.kernels.finish import Epilogue, operand_types
+from jq.kernels.finish import operand_types
 from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
 from jq.kernels.tiled_gemm import DEPTH, TiledCut, pack_weight
 from jq.kernels.tiling import Tiling, choose
+from jq.kernels.values import Index, vec
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TILED_PIXELS = 8
@@ -260,7 +263,7 @@ class Convolution(Kernel):
         def body(
             b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
         ) -> None:
-            _Panel(self, b, tensors, tiles[0], offsets(b, ids), ids).emit()
+            PixelPanel(self, b, tensors, tiles[0], offsets(b, ids), ids).emit()
 
         output = Output(self.results[0], (cut.block, width), offsets)
         return dispatch(inputs, [output], [cut.blocks, cut.panels, self.groups], body)
@@ -322,102 +325,3 @@ class Convolution(Kernel):
         for step, arrays in zip(self.epilogue, operands, strict=True):
             y = step.reference(y, arrays)
         return y
-
-
-class _Panel:
-    """The body of one workgroup: a block of pixels, one panel of the filters of one group."""
-
-    def __init__(
-        self,
-        conv: Convolution,
-        b: Builder,
-        tensors: Sequence[ir.Value],
-        tile: Tile,
-        start: Sequence[Index],
-        ids: Sequence[Index],
-    ) -> None:
-        self.conv, self.b, self.isa, self.tile = conv, b, conv.target, tile
-        (self.pixel, column), self.group = start, ids[2]
-        self.panel = b.offset(b.scaled(ids[2], conv.tiling.panels), ids[1])
-        self.codes, self.weights, init, *steps = tensors
-        self.vectors = range(conv.tiling.vectors)
-        self.epilogue = Epilogue(
-            b,
-            conv.epilogue,
-            steps,
-            lanes=self.isa.lanes,
-            vectors=len(self.vectors),
-            column=column,
-            n=conv.n,
-        )
-        self.init = self.epilogue.by_column(init, "i32")
-
-    def emit(self) -> None:
-        cut = self.conv.tiling
-        full, rest = divmod(cut.block, cut.rows)
-        if full:
-            with self.b.loop(0, full * cut.rows, cut.rows, writes=[self.tile]) as loop:
-                self._pixels(loop.index, cut.rows)
-        if rest:
-            self._pixels(full * cut.rows, rest)
-
-    def _pixels(self, first: Index, count: int) -> None:
-        """One register tile: `count` pixels from `first` (within the block)."""
-        b, conv = self.b, self.conv
-        pixels = [b.offset(self.pixel, b.offset(first, i)) for i in range(count)]
-        corners = [conv.corner(b, p) for p in pixels]
-        high, wide = conv.runs
-        acc = [init for _ in pixels for init in self.init]
-        with b.loop(0, high, carry=acc) as rows:
-            with b.loop(0, wide, carry=rows.carried) as columns:
-                columns.carried = self._run(columns.carried, corners, rows.index, columns.index)
-            rows.carried = columns.carried
-        for i, pixel in enumerate(pixels):
-            ready = self.epilogue.row([conv.sample(b, pixel)])
-            for j in self.vectors:
-                value = rows.carried[i * len(self.vectors) + j]
-                value = self.epilogue.apply(value, [pixel], j, ready)
-                b.store(value, self.tile, [b.offset(first, i), j * self.isa.lanes], conv.n)
-
-    def _run(
-        self, acc: Sequence[ir.Value], corners: Sequence[Sequence[Index]], h: Index, w: Index
-    ) -> list[ir.Value]:
-        b, conv = self.b, self.conv
-        channel = b.scaled(self.group, conv.channels // conv.groups)
-        starts = []
-        for corner in corners:
-            sample, row, column = conv.tap(b, corner, h, w)
-            starts.append([sample, row, b.offset(column, channel)])
-        run = b.offset(b.scaled(h, conv.runs[1]), w)
-        base = b.scaled(run, conv.run_groups)
-        whole, tail = divmod(conv.run, self.isa.dot.group)
-        out = list(acc)
-        if whole:
-            with b.loop(0, whole, carry=out) as loop:
-                loop.carried = self._step(loop.carried, starts, base, loop.index, None)
-            out = loop.carried
-        return self._step(out, starts, base, whole, tail) if tail else out
-
-    def _step(
-        self,
-        acc: Sequence[ir.Value],
-        starts: Sequence[Sequence[Index]],
-        base: Index,
-        k: Index,
-        valid: int | None,
-    ) -> list[ir.Value]:
-        """All products of one group of codes."""
-        b, isa = self.b, self.isa
-        size = isa.lanes * isa.dot.group
-        at = [self.panel, b.offset(base, k)]
-        weights = [dot.weights(b, isa, self.weights, [*at, j * size]) for j in self.vectors]
-        flip = self.conv.unsigned != isa.dot.lhs_unsigned
-        step = b.scaled(k, isa.dot.group)
-        out = list(acc)
-        for i, (sample, row, column) in enumerate(starts):
-            where = [sample, row, b.offset(column, step)]
-            codes = dot.codes(b, isa, self.codes, where, flip, valid)
-            for j, weight in enumerate(weights):
-                to = i * len(weights) + j
-                out[to] = dot.dot(b, isa, out[to], codes, weight)
-        return out

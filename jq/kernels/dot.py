@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 from iree.compiler import ir
 
-from jq.kernels.builder import Builder, Index, lanes_of, vec
+from jq.kernels.builder import Builder
 from jq.kernels.isa import Isa
+from jq.kernels.values import Index, lanes_of, vec
 
 SIGN_BITS = 0x80808080 - (1 << 32)
 

@@ -17,7 +17,7 @@ import numpy as np
 from iree.compiler import ir
 
 from jq.errors import InternalError
-from jq.kernels.builder import Builder, lanes_of
+from jq.kernels.builder import Builder
 from jq.kernels.functions import (
     gelu,
     gelu_reference,
@@ -26,6 +26,7 @@ from jq.kernels.functions import (
     silu,
     silu_reference,
 )
+from jq.kernels.values import lanes_of
 
 COLUMN, ROW, ELEMENT, SCALAR = "column", "row", "element", "scalar"
 Array = np.ndarray[Any, np.dtype[Any]]

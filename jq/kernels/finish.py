@@ -7,8 +7,9 @@ from typing import Any
 
 from iree.compiler import ir
 
-from jq.kernels.builder import Builder, Index, vec
+from jq.kernels.builder import Builder
 from jq.kernels.epilogue import COLUMN, ELEMENT, ROW, SCALAR, Step
+from jq.kernels.values import Index, vec
 
 
 def operand_types(

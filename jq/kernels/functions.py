@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from iree.compiler import ir
 
-from jq.kernels.builder import Builder, lanes_of
+from jq.kernels.builder import Builder
+from jq.kernels.values import lanes_of
 
 # Adding 1.5 * 2^23 rounds a float below 2^22 to an integer, half to even, into its low bits.
 MAGIC = 12582912.0

@@ -25,13 +25,14 @@ from iree.compiler import ir
 
 from jq.errors import InternalError
 from jq.kernels import gemm_body, tiled_gemm
-from jq.kernels.builder import Builder, Index
+from jq.kernels.builder import Builder
 from jq.kernels.epilogue import Step, check
 from jq.kernels.finish import operand_types
 from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
 from jq.kernels.tiled_gemm import TiledCut, pack_weight
 from jq.kernels.tiling import Tiling, choose
+from jq.kernels.values import Index
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TILED_ROWS, TILED_DEPTH = 5, 48

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 from iree.compiler import ir
 
 from jq.kernels import dot
-from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
+from jq.kernels.builder import Builder, Tile
+from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.finish import Epilogue
 from jq.kernels.tensor import TensorType
+from jq.kernels.values import Index, vec
 
 if TYPE_CHECKING:
     from jq.kernels.gemm import Gemm

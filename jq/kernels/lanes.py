@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from iree.compiler import ir
 
-from jq.kernels.builder import Builder, lanes_of
+from jq.kernels.builder import Builder
+from jq.kernels.values import lanes_of
 
 
 def transpose(b: Builder, rows: Sequence[ir.Value]) -> list[ir.Value]:

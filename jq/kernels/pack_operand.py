@@ -18,11 +18,13 @@ from iree.compiler import ir
 
 from jq.errors import InternalError
 from jq.kernels import dot
-from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
+from jq.kernels.builder import Builder, Tile
+from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.gemm import Gemm
 from jq.kernels.kernel import Kernel
 from jq.kernels.lanes import transpose
 from jq.kernels.tensor import TensorType
+from jq.kernels.values import Index, vec
 
 
 @dataclass(frozen=True, kw_only=True)

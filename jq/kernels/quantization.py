@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from jq.errors import InternalError
-from jq.kernels.builder import Builder, Index, Tile
+from jq.kernels.builder import Builder, Tile
 from jq.kernels.functions import MAGIC_BITS, quotient, rounded_bits
+from jq.kernels.values import Index
 
 SMALLEST_NORMAL = 2.0**-126
 STATIC, SYMMETRIC, ASYMMETRIC = "static", "symmetric", "asymmetric"

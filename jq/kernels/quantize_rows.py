@@ -18,11 +18,12 @@ from typing import ClassVar
 from iree.compiler import ir
 
 from jq.errors import InternalError
-from jq.kernels.builder import Builder, Index, Tile, vec
+from jq.kernels.builder import Builder, Tile
 from jq.kernels.kernel import Kernel
 from jq.kernels.quantization import RowQuantization, RowQuantizer
 from jq.kernels.rows import over_row, row_block, row_dispatch
 from jq.kernels.tensor import TensorType
+from jq.kernels.values import Index, vec
 
 UNROLL = 4
 

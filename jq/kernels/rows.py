@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 
 from iree.compiler import ir
 
-from jq.kernels.builder import Builder, Index, Output, Tile, dispatch
+from jq.kernels.builder import Builder, Tile
+from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.tensor import TensorType
+from jq.kernels.values import Index
 
 BLOCKS = 16  # workgroups at most
 MIN_ELEMENTS = 1 << 14  # less is not worth a workgroup of its own

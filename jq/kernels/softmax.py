@@ -20,12 +20,13 @@ import numpy as np
 from iree.compiler import ir
 
 from jq.errors import InternalError
-from jq.kernels.builder import Builder, Index, Tile, vec
+from jq.kernels.builder import Builder, Tile
 from jq.kernels.functions import exp2
 from jq.kernels.kernel import Kernel
 from jq.kernels.quantization import RowParameters, RowQuantization, RowQuantizer
 from jq.kernels.rows import row_block, row_dispatch
 from jq.kernels.tensor import TensorType
+from jq.kernels.values import Index, vec
 
 Array = np.ndarray[Any, np.dtype[Any]]
 LOG2_E = math.log2(math.e)

@@ -24,13 +24,15 @@ import numpy as np
 from iree.compiler import ir
 
 from jq.kernels import dot, tiles
-from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
+from jq.kernels.builder import Builder, Tile
+from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.epilogue import Step
 from jq.kernels.finish import Epilogue
 from jq.kernels.gemm_body import Start, split_corrections
 from jq.kernels.isa import ISAS
 from jq.kernels.tensor import TensorType
 from jq.kernels.tiles import ROWS, WORDS
+from jq.kernels.values import Index, vec
 
 if TYPE_CHECKING:
     from jq.kernels.gemm import Gemm

@@ -12,7 +12,8 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, llvm, memref
 
 from jq.errors import InternalError
-from jq.kernels.builder import Builder, Index, high, vec
+from jq.kernels.builder import Builder
+from jq.kernels.values import Index, high, vec
 
 ROWS, WORDS = 16, 256  # rows of a tile, 32-bit words of a tile
 

@@ -67,7 +67,7 @@ def bound(kernel: Attention, operands: list[np.ndarray]) -> float:
     return float((2 * score + 2 * rounding + 2 * sums + 1e-6) * v * 1.1)
 
 
-@given(st.lists(kernels(), min_size=10, max_size=10), st.integers(0, 2**32))
+@given(st.lists(kernels(), min_size=7, max_size=7), st.integers(0, 2**32))
 @settings(
     max_examples=2,
     deadline=None,
@@ -85,12 +85,12 @@ def test_every_shape(drawn: list[Attention], seed: int) -> None:
         assert error <= bound(kernel, operands), (kernel.to_json(), error)
 
 
-@pytest.mark.parametrize("isa", HERE)
-@pytest.mark.parametrize("precision", ["f32", "bf16"])
-def test_error_of_usual_data(precision: str, isa: str) -> None:
+PRECISIONS = [(isa, p) for isa in HERE for p in ("f32", "bf16") if p == "f32" or has_bf16(isa)]
+
+
+@pytest.mark.parametrize(("isa", "precision"), PRECISIONS)
+def test_error_of_usual_data(isa: str, precision: str) -> None:
     """Standard normal q, k, v: the root mean square error is that of the operands' rounding."""
-    if precision == "bf16" and not has_bf16(isa):
-        pytest.skip(f"{isa} has no bf16 products")
     kernel = Attention(
         isa=isa,
         batch=1,

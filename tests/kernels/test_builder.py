@@ -10,8 +10,10 @@ from iree.compiler import ir
 
 from jq.errors import InternalError
 from jq.kernels import ISAS, Gemm, TensorType, get_isa
-from jq.kernels.builder import Builder, Output, dispatch, vec
+from jq.kernels.builder import Builder
+from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.tiling import choose
+from jq.kernels.values import vec
 from tests.kernels.harness import compile_text, linked
 
 

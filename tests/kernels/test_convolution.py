@@ -100,7 +100,7 @@ def run_and_compare(runner: Runner, index: int, kernel: Convolution | Depthwise,
 
 
 @given(
-    st.lists(st.one_of(convolutions(), depthwises()), min_size=14, max_size=14),
+    st.lists(st.one_of(convolutions(), depthwises()), min_size=10, max_size=10),
     st.integers(0, 2**32),
 )
 @settings(

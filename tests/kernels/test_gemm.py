@@ -71,7 +71,7 @@ def run_and_compare(runner: Runner, index: int, kernel: Gemm, seed: int) -> tupl
     return result, expected.reshape(result.shape)
 
 
-@given(st.lists(gemms(), min_size=16, max_size=16), st.integers(0, 2**32))
+@given(st.lists(gemms(), min_size=12, max_size=12), st.integers(0, 2**32))
 @settings(
     max_examples=2,
     deadline=None,

@@ -69,7 +69,7 @@ def run(runner: Runner, i: int, kernel: Gemv, rng: np.random.Generator, exact: b
     return y, want, size
 
 
-@given(st.lists(kernels, min_size=14, max_size=14), st.integers(0, 2**32))
+@given(st.lists(kernels, min_size=8, max_size=8), st.integers(0, 2**32))
 @settings(
     max_examples=2,
     deadline=None,

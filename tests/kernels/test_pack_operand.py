@@ -34,7 +34,7 @@ def kernels(draw: st.DrawFn) -> PackOperand:
     )
 
 
-@given(st.lists(kernels(), min_size=12, max_size=12), st.integers(0, 2**32))
+@given(st.lists(kernels(), min_size=8, max_size=8), st.integers(0, 2**32))
 @settings(
     max_examples=2,
     deadline=None,

@@ -35,7 +35,9 @@ kernels = st.builds(QuantizeRows, isa=st.sampled_from(HERE), m=sizes, k=sizes, s
 
 
 def rows(rng: np.random.Generator, m: int, k: int) -> np.ndarray:
-    """Rows of many magnitudes: ties, zeros, tiny, huge, one-sided."""
+    """Rows of many magnitudes: ties, zeros, tiny, huge, one-sided. IREE's runtime takes subnormal
+    numbers for zero, so there are none.
+    """
     x = rng.standard_normal((m, k)).astype(np.float32) * np.exp2(rng.integers(-40, 40, (m, 1)))
     kind = rng.integers(0, 8, (m, 1))
     x = np.where(kind == 0, rng.integers(-255, 256, (m, k)) / 2, x)
@@ -43,7 +45,7 @@ def rows(rng: np.random.Generator, m: int, k: int) -> np.ndarray:
     x = np.where(kind == 2, -np.abs(x), x)
     x = np.where(kind == 3, 0.0, x)
     x = np.where(kind == 4, x * np.float32(1e-38), x)
-    return x.astype(np.float32)
+    return np.where(np.abs(x) < 2.0**-126, 0, x).astype(np.float32)
 
 
 def expected(x: np.ndarray, scheme: RowQuantization, scale: np.ndarray) -> list[np.ndarray]:
@@ -76,7 +78,7 @@ def check(runner: Runner, index: int, kernel: QuantizeRows, x: np.ndarray, scale
         np.testing.assert_array_equal(got, part.reshape(got.shape), err_msg=kernel.to_json())
 
 
-@given(st.lists(kernels, min_size=20, max_size=20), st.integers(0, 2**32))
+@given(st.lists(kernels, min_size=12, max_size=12), st.integers(0, 2**32))
 @settings(
     max_examples=2,
     deadline=None,
