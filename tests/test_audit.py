@@ -214,3 +214,25 @@ def test_small_parts_that_lost_their_name_are_found_by_type_and_size() -> None:
 
 def test_codes_without_a_name_count_too() -> None:
     assert run([StoredConstant("", (64, 32), "i8", 2048), STORED[1]]).verified
+
+
+def test_what_kernels_carry_for_others_is_not_the_weights() -> None:
+    carried = [const("l1/w:column_scale", (32,), "f32"), const("l1/w:column_bias", (32,), "f32")]
+    sums = const("l1/w:init", (32,), "i32")
+    bias = {"l1/b": {"shape": [32], "dtype": "float32"}}
+    audit = run([STORED[0], *carried, sums], weights=bias)
+    assert [(w.name, w.stored_bytes) for w in audit.weights] == [
+        ("l1/w", 64 * 32 + 32 * 4 + 32 * 4),
+        ("l1/b", 32 * 4),
+    ]
+    assert audit.other_constant_bytes == 0
+
+
+def test_a_weight_that_went_into_another_is_folded() -> None:
+    audit = run(weights={"mean": {"shape": [7], "dtype": "float32"}})
+    assert (audit.weights[1].format, audit.weights[1].stored_bytes) == ("folded", 0)
+
+
+def test_parts_that_a_kernel_pads_are_still_the_weights() -> None:
+    padded = const("l1/w:column_scale", (48,), "f32")
+    assert run([STORED[0], padded]).weights[0].stored_bytes == 64 * 32 + 48 * 4

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jq.audit.owners import Owners, mlir_name
 from jq.audit.report import AuditedContraction, FloatUse, StoredWeight
 from jq.backend.dump import Contraction, Dump
 from jq.backend.stored import StoredConstant, bit_width
 
 FOLDED = "folded"  # a weight that went into another constant
 UNSEEN = "?"  # the type of a contraction that the dump does not show
-_MLIR = {
-    "bool": "i1",
-    "bfloat16": "bf16",
-    "complex64": "complex<f32>",
-    "complex128": "complex<f64>",
-    **{f"float{n}": f"f{n}" for n in (16, 32, 64)},
-    **{f"int{n}": f"i{n}" for n in (8, 16, 32, 64)},
-    **{f"uint{n}": f"i{n}" for n in (8, 16, 32, 64)},
-}
 
 
 @dataclass
@@ -46,12 +37,12 @@ class Claims:
         for name in names:
             if name in encodings:
                 claim = encodings[name]
-                found = stored.parts(name, claim["parts"])
+                found = stored.encoded(name, claim["parts"], math.prod(claim["shape"]))
                 row = self._encoded(name, claim, found, derived[name])
             else:
-                row = _plain(name, plain[name], stored.parts(name, {"": plain[name]}))
+                row = _plain(name, plain[name], stored.plain(name, plain[name]))
             rows.append(row)
-        self.other_bytes = sum(c.bytes for c in stored.nameless)
+        self.other_bytes = sum(c.bytes for c in stored.rest)
         return tuple(rows)
 
     def _encoded(
@@ -137,61 +128,10 @@ class Claims:
         return largest.lhs, largest.rhs, largest.acc
 
 
-@dataclass
-class Owners:
-    """The constants of each weight: `path`, `path:part`, and either with a `#2` behind it.
-
-    IREE forgets the name of a small constant when it folds a reshape into it. Such a constant
-    counts for a weight that misses a part of that type and number of elements.
-    """
-
-    known: frozenset[str]
-    named: dict[str, list[StoredConstant]] = field(default_factory=lambda: defaultdict(list))
-    nameless: list[StoredConstant] = field(default_factory=list)
-
-    @staticmethod
-    def of(constants: Sequence[StoredConstant], known: Sequence[str]) -> Owners:
-        owners = Owners(frozenset(known))
-        for constant in constants:
-            owner = next(filter(None, map(owners._owner, (*constant.names, constant.name))), None)
-            (owners.named[owner] if owner else owners.nameless).append(constant)
-        return owners
-
-    def _owner(self, name: str) -> str | None:
-        plain = name.rpartition("#")[0] or name
-        options = (name, name.rpartition(":")[0], plain, plain.rpartition(":")[0])
-        return next((o for o in options if o in self.known), None)
-
-    def parts(self, name: str, parts: Mapping[str, Mapping[str, Any]]) -> list[StoredConstant]:
-        """What is stored of a weight that should have `parts`."""
-        found = list(self.named[name])
-        held = [_signature(c.dtype, c.shape) for c in found]
-        for part in parts.values():
-            wanted = _signature(mlir_name(part["dtype"]), part["shape"])
-            if wanted in held:
-                held.remove(wanted)
-                continue
-            for constant in self.nameless:
-                if _signature(constant.dtype, constant.shape) == wanted:
-                    self.nameless.remove(constant)
-                    found.append(constant)
-                    break
-        return found
-
-
-def _signature(dtype: str, shape: Sequence[int]) -> tuple[str, int]:
-    return dtype, math.prod(shape)
-
-
 def _plain(name: str, spec: Mapping[str, Any], found: Sequence[StoredConstant]) -> StoredWeight:
     kind, shape = mlir_name(spec["dtype"]), tuple(spec["shape"])
     total, floats = sum(c.bytes for c in found), math.prod(shape) * bit_width(kind) // 8
     return StoredWeight(name, shape, kind if total else FOLDED, "none", total, floats)
-
-
-def mlir_name(dtype: str) -> str:
-    """`float32` -> `f32`; MLIR's own names pass."""
-    return _MLIR.get(dtype, dtype)
 
 
 def _code_bits(claim: Mapping[str, Any], size: int) -> float:

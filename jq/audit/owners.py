@@ -1,0 +1,97 @@
+"""Which stored constant belongs to which weight."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jq.backend.stored import StoredConstant
+
+_MLIR = {
+    "bool": "i1",
+    "bfloat16": "bf16",
+    "complex64": "complex<f32>",
+    "complex128": "complex<f64>",
+    **{f"float{n}": f"f{n}" for n in (16, 32, 64)},
+    **{f"int{n}": f"i{n}" for n in (8, 16, 32, 64)},
+    **{f"uint{n}": f"i{n}" for n in (8, 16, 32, 64)},
+}
+
+
+def mlir_name(dtype: str) -> str:
+    """`float32` -> `f32`; MLIR's own names pass."""
+    return _MLIR.get(dtype, dtype)
+
+
+@dataclass
+class Owners:
+    """The constants of each weight: `path`, `path:part`, and either with a `#2` behind it.
+
+    `rest` belongs to no weight yet. IREE forgets the name of a small constant when it folds a
+    reshape into it, and a kernel takes a bias or a norm's scale under the name of its product:
+    such constants count for a weight that misses data of that type and size.
+    """
+
+    known: frozenset[str]
+    named: dict[str, list[StoredConstant]] = field(default_factory=lambda: defaultdict(list))
+    rest: list[StoredConstant] = field(default_factory=list)
+
+    @staticmethod
+    def of(constants: Sequence[StoredConstant], known: Sequence[str]) -> Owners:
+        owners = Owners(frozenset(known))
+        for constant in constants:
+            owner = next(filter(None, map(owners._owner, (*constant.names, constant.name))), None)
+            (owners.named[owner] if owner else owners.rest).append(constant)
+        return owners
+
+    def _owner(self, name: str) -> str | None:
+        plain = name.rpartition("#")[0] or name
+        options = (name, name.rpartition(":")[0], plain, plain.rpartition(":")[0])
+        return next((o for o in options if o in self.known), None)
+
+    def encoded(
+        self, name: str, parts: Mapping[str, Mapping[str, Any]], size: int
+    ) -> list[StoredConstant]:
+        """What is stored of a weight of `size` elements that should have `parts`.
+
+        That is: its parts (kernels pad some), what else was made of its codes, and any copy of
+        the whole. Smaller float data under its name is somebody else's.
+        """
+        own, found = self.named[name], []
+        for part in parts.values():
+            dtype, count = mlir_name(part["dtype"]), math.prod(part["shape"])
+            match = _closest(own, dtype, count, 2 * count)
+            if match is not None:
+                own.remove(match)
+                found.append(match)
+                continue
+            nameless = [c for c in self.rest if not c.names]
+            if (match := _closest(nameless, dtype, count, count)) is not None:
+                self.rest.remove(match)
+                found.append(match)
+        for constant in own:
+            whole = math.prod(constant.shape) >= size
+            (found if whole or constant.dtype.startswith("i") else self.rest).append(constant)
+        return found
+
+    def plain(self, name: str, spec: Mapping[str, Any]) -> list[StoredConstant]:
+        """What is stored of a weight that stays float; nothing when it was folded into another."""
+        if self.named[name]:
+            return self.named[name]
+        count = math.prod(spec["shape"])
+        match = _closest(self.rest, mlir_name(spec["dtype"]), count, count)
+        if match is None:
+            return []
+        self.rest.remove(match)
+        return [match]
+
+
+def _closest(
+    constants: Iterable[StoredConstant], dtype: str, least: int, most: int
+) -> StoredConstant | None:
+    """The smallest constant of a type with `least` to `most` elements."""
+    fitting = [c for c in constants if c.dtype == dtype and least <= math.prod(c.shape) <= most]
+    return min(fitting, key=lambda c: c.bytes, default=None)
