@@ -21,7 +21,7 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.build import attributes_of, replace
 from jq.ir.cone import kind_of
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
-from jq.passes._integer_ops import MOVES, reduction, splat_of
+from jq.passes._integer_ops import MOVES, find_softmax, reduction, splat_of
 from jq.passes._integer_values import Leaf, leaf_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.sink_dequantize import erase_dead
@@ -36,7 +36,7 @@ class MoveCodes(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         for op in list(program.body.operations):
-            if kind_of(op) not in MOVES and reduction(program, op) != "maximum":
+            if kind_of(op) not in MOVES and not _is_maximum(program, op):
                 continue
             marker = match(op.operation.operands[0], DEQUANTIZE)
             leaf = leaf_of(program, op.operation.operands[0])
@@ -49,6 +49,12 @@ class MoveCodes(Pass):
                 changed = True
         erase_dead(program)
         return changed
+
+
+def _is_maximum(program: Program, op: Any) -> bool:
+    """A largest element, unless it is the first step of a softmax."""
+    x = op.operation.operands[0] if op.operation.operands else None
+    return reduction(program, op) == "maximum" and (x is None or not find_softmax(program, x))
 
 
 def _moved(program: Program, op: Any, marker: Marker, leaf: Leaf) -> ir.Value | None:

@@ -1,0 +1,221 @@
+"""Integer-only programs: no float between codes, equal bits on all runners, close to float."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import jq
+from jq import api
+from jq.backend.xla import XlaExecutable
+from jq.errors import UserError
+from jq.ir.build import NAME, string_attr
+from jq.passes.verify_integer import offenders
+from tests import stablehlo_numpy
+from tests.programs import assert_same_bits, run_iree
+
+PIPELINE, TARGET = "int8-static-integer-only", "npu-int8"
+ROWS, COLUMNS = 4, 8
+RNG = np.random.default_rng(0)
+PARAMS = {
+    f"w{i}": (RNG.standard_normal((COLUMNS, COLUMNS)) / np.sqrt(COLUMNS)).astype(np.float32)
+    for i in range(4)
+} | {f"b{i}": RNG.standard_normal(COLUMNS).astype(np.float32) for i in range(4)}
+
+
+def layer_norm(p, i, x):
+    c = x - x.mean(-1, keepdims=True)
+    return c * jax.lax.rsqrt((c * c).mean(-1, keepdims=True) + 1e-5) * p[f"b{i}"] + p[f"b{3 - i}"]
+
+
+def rms_norm(p, i, x):
+    return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * p[f"b{i}"]
+
+
+ONE = {
+    "dense": lambda p, i, x: x @ p[f"w{i}"] + p[f"b{i}"],
+    "dense_relu": lambda p, i, x: jax.nn.relu(x @ p[f"w{i}"] + p[f"b{i}"]),
+    "dense_relu6": lambda p, i, x: jnp.clip(x @ p[f"w{i}"], 0, 6),
+    "gelu": lambda p, i, x: jax.nn.gelu(x, approximate=i % 2 == 0),
+    "silu": lambda p, i, x: jax.nn.silu(x),
+    "tanh": lambda p, i, x: jnp.tanh(x),
+    "exp": lambda p, i, x: jnp.exp(-jnp.abs(x)),
+    "softmax": lambda p, i, x: jax.nn.softmax(x, axis=-1 - i % 2),
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "channels": lambda p, i, x: x * p[f"b{i}"] + p[f"b{3 - i}"],
+    "mean": lambda p, i, x: jnp.broadcast_to(x.mean(0, keepdims=True), x.shape),
+    "max": lambda p, i, x: jnp.broadcast_to(x.max(1, keepdims=True), x.shape),
+    "shift": lambda p, i, x: jnp.pad(x[:, 1:], ((0, 0), (0, 1))),
+    "turn": lambda p, i, x: x.reshape(COLUMNS, ROWS).T,
+}
+TWO = {
+    "add": lambda p, i, x, y: x + y,
+    "add_relu": lambda p, i, x, y: jax.nn.relu(x - y),
+    "multiply": lambda p, i, x, y: x * y,
+    "join": lambda p, i, x, y: jnp.concatenate([x[:, :3], y[:, 3:]], 1),
+    "join_strided": lambda p, i, x, y: jnp.concatenate([x[:, ::2], y[:, :4]], 1),
+}
+STEPS = [(name, 1) for name in ONE] + [(name, 2) for name in TWO]
+
+
+@st.composite
+def graphs(draw):
+    """Steps: name, number, and which earlier values it reads; the last value is the result."""
+    count = draw(st.integers(2, 12))
+    steps = []
+    for n in range(count):
+        name, arity = draw(st.sampled_from(STEPS))
+        reads = [draw(st.integers(max(0, n - 3), n)) for _ in range(arity)]
+        steps.append((name, draw(st.integers(0, 3)), tuple(reads)))
+    return tuple(steps)
+
+
+def model_of(steps):
+    def fn(p, x):
+        values, read = [x], set()
+        for name, i, reads in steps:
+            f = ONE.get(name) or TWO[name]
+            values.append(f(p, i, *(values[r] for r in reads)))
+            read.update(reads)
+        return tuple(v for n, v in enumerate(values) if n not in read)
+
+    batches = [(s * RNG.standard_normal((ROWS, COLUMNS)).astype(np.float32),) for s in (1, 2)]
+    return jq.Model(fn, PARAMS, batches[0], calibration=batches), batches
+
+
+def lowered(model):
+    return api.rewrite(model, pipeline=PIPELINE, target=TARGET)
+
+
+def check(steps, *, iree):
+    model, batches = model_of(steps)
+    levels = lowered(model)
+    for x in batches:
+        want = stablehlo_numpy.run(levels["integer"], list(x))
+        results = {"xla": XlaExecutable(levels["integer"])(*x)}
+        if iree:
+            results["iree"] = run_iree(levels["target"], list(x))
+        for runner, got in results.items():
+            for a, b in zip(got, want, strict=True):
+                assert_same_bits(a, b, f"{runner}: {steps}")
+
+
+QUICK = settings(max_examples=6, deadline=None, phases=(Phase.explicit, Phase.generate))
+
+
+@QUICK
+@given(graphs())
+def test_graphs_have_the_bits_of_numpy(steps):
+    check(steps, iree=False)
+
+
+def test_chains_have_the_same_bits_in_iree():
+    """All kinds of op in one program, most of them on the result of another."""
+    steps = tuple(
+        (name, n % 4, (max(0, n - 2),) if name in ONE else (n, n // 2))
+        for n, name in enumerate([*ONE, *TWO])
+    )
+    check(steps, iree=True)
+
+
+def test_each_step_is_close_to_float():
+    """Against the same quantization in floats: at most one step of the result."""
+    steps = tuple((name, 1, (0,) if name in ONE else (0, 0)) for name in (*ONE, *TWO))
+    model, batches = model_of(steps)
+    levels = lowered(model)
+    for x in batches:
+        qdq, integer = (XlaExecutable(levels[k])(*x) for k in ("qdq", "integer"))
+        for (name, _, _), a, b in zip(steps, qdq, integer, strict=True):
+            values = np.unique(np.concatenate([a.ravel(), b.ravel()]))
+            step = np.diff(values).min() if len(values) > 1 else 0
+            assert np.abs(a - b).max() <= 1.01 * step, name
+
+
+MODELS = {
+    "digits_cnn": {"width": 4, "epochs": 1},
+    "resnet": {"depth": 14, "width": 8, "image": 32, "classes": 10},
+    "mobilenet": {"width": 0.25, "image": 32, "classes": 10},
+}
+
+
+def contraction_types(program):
+    ops = [op for op in program.walk() if string_attr(op, NAME) is not None]
+    return [
+        tuple(str(jq.ir.dtype_of(v)) for v in (*op.operation.operands, op.operation.results[0]))
+        for op in ops
+        if op.operation.name in ("stablehlo.convolution", "stablehlo.dot_general")
+    ]
+
+
+@pytest.mark.parametrize("name", ["digits_cnn", "resnet"])
+def test_models_are_integer_from_end_to_end(name):
+    model = import_module(f"jq.models.{name}").build(**MODELS[name])
+    levels = lowered(model)
+    types = contraction_types(levels["integer"])
+    assert types and set(types) == {("int8", "int8", "int32")}
+    floats = [
+        op.operation.name.removeprefix("stablehlo.")
+        for op in levels["integer"].walk()
+        if op.operation.results and jq.ir.dtype_of(op.operation.results[0]).kind == "f"
+    ]
+    # What quantizes the input (with its clamp) and scales the output; nothing else.
+    assert len(floats) < 24 and floats[-1] == "multiply"
+    assert not {"convolution", "dot_general", "reduce", "reduce_window"} & set(floats)
+
+
+def test_encoder_is_integer_between_embedding_and_pooling():
+    model = import_module("jq.models.minilm").build_random(layers=1)
+    levels = lowered(model)
+    types = contraction_types(levels["integer"])
+    assert len(types) == 8 and set(types) == {("int8", "int8", "int32")}
+    x = api.trace(model).calls(model.evaluation)[0]
+    a, b = (XlaExecutable(levels[k])(*x)[0].ravel() for k in ("float", "integer"))
+    assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) > 0.99
+
+
+def test_masked_scores_keep_their_steps():
+    """A mask of -10000 in front of softmax does not widen the steps of the scores."""
+    bias = np.where(np.tri(COLUMNS), 0, -10000.0).astype(np.float32)
+
+    def fn(p, x, mask):
+        return jax.nn.softmax(x @ x.T + mask) @ x
+
+    x = RNG.standard_normal((COLUMNS, COLUMNS)).astype(np.float32)
+    levels = lowered(jq.Model(fn, {}, (x, bias), calibration=[(x, bias)]))
+    a, b = (XlaExecutable(levels[k])(x, bias)[0] for k in ("float", "integer"))
+    assert np.abs(a - b).max() < 0.05 * np.abs(a).max()
+
+
+def test_verifier_names_the_offender():
+    def fn(p, x):
+        return jnp.sort(x @ p["w0"]) @ p["w1"]
+
+    x = RNG.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    with pytest.raises(UserError, match="sort has no integer form"):
+        lowered(jq.Model(fn, PARAMS, (x,), calibration=[(x,)]))
+
+
+def test_floats_behind_the_last_contraction_are_the_users():
+    def fn(p, x):
+        return jnp.sort(x @ p["w0"])
+
+    x = RNG.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    levels = lowered(jq.Model(fn, PARAMS, (x,), calibration=[(x,)]))
+    assert offenders(levels["integer"]) == []
+
+
+def test_accumulators_that_can_overflow_are_refused():
+    """70,000 codes of 127 against 8-bit activations reach 2.2e9, more than int32 holds."""
+    params = {"w": np.ones((70_000, 1), np.float32)}
+    x = np.linspace(0, 1, 70_000, dtype=np.float32)[None]
+    model = jq.Model(lambda p, x: x @ p["w"], params, (x,), calibration=[(x,)])
+    with pytest.raises(UserError, match="int32") as caught:
+        lowered(model)
+    assert "w" in str(caught.value)
