@@ -143,6 +143,7 @@ OPS: dict[str, Any] = {
         "shift_left": lambda a, op: a[0] << a[1],
         "shift_right_arithmetic": lambda a, op: a[0] >> a[1],
         "round_nearest_even": lambda a, op: np.rint(a[0]),
+        "negate": lambda a, op: -a[0],
         "abs": lambda a, op: np.abs(a[0]),
     }.items()
 }

@@ -50,8 +50,8 @@ def kind_of(op: Any) -> str:
     return str(op.operation.name)
 
 
-def cuts(program: Program, source: ir.Value, *, shared: bool = False) -> Iterator[Cut]:
-    """Every function of `source`, from the smallest; `shared`: others may read `source` too."""
+def cuts(program: Program, source: ir.Value) -> Iterator[Cut]:
+    """Every function of `source`, from the smallest."""
     constants: dict[Any, Array] = {}
     inside: dict[Any, None] = {source: None}
     ops: list[Any] = []
@@ -63,8 +63,7 @@ def cuts(program: Program, source: ir.Value, *, shared: bool = False) -> Iterato
         if len(ops) > LIMIT:
             return
         members = {o.operation for o in ops}
-        within = [v for v in inside if not (shared and v == source)]
-        live = [v for v in within if any(use.owner.operation not in members for use in v.uses)]
+        live = [v for v in inside if any(use.owner.operation not in members for use in v.uses)]
         if len(live) == 1 and live[0] == op.operation.results[0]:
             yield Cut(source, live[0], tuple(ops), dict(constants))
 
@@ -85,6 +84,54 @@ def compute(program: Program, value: ir.Value) -> Array | None:
         arrays.append(array)
     with np.errstate(all="ignore"):
         return _RULES[kind_of(op)](arrays, op.operation)
+
+
+def between(program: Program, source: ir.Value, result: ir.Value) -> Cut | None:
+    """`result` as a function of `source` and constants alone; None when it is not one."""
+    inside: dict[Any, Any] = {}  # op -> the op, found backwards from the result
+    constants: dict[Any, Array] = {}
+    todo = [result]
+    while todo:
+        v = todo.pop()
+        if v == source or v in constants:
+            continue
+        array = evaluate(program, v)
+        if array is not None:
+            constants[v] = array
+            continue
+        op: Any = v.owner
+        if isinstance(op, ir.Block) or kind_of(op) not in _RULES:
+            return None
+        if op.operation not in inside:
+            inside[op.operation] = op
+            todo.extend(op.operation.operands)
+        if len(inside) > LIMIT:
+            return None
+    ops = [o for o in _after(source) if o.operation in inside]
+    return Cut(source, result, tuple(ops), constants) if len(ops) == len(inside) > 0 else None
+
+
+def functions(program: Program, source: ir.Value, first: Any) -> Iterator[Cut]:
+    """Functions of `source` that the op `first` takes part in and whose inner values nobody else
+    reads, from the smallest; other ops may read `source`."""
+    reached: dict[Any, None] = {first.operation.results[0]: None}
+    started = False
+    for op in _after(source):
+        started = started or op.operation == first.operation
+        if not started or len(op.operation.results) != 1:
+            continue
+        if op.operation != first.operation and not any(v in reached for v in op.operation.operands):
+            continue
+        cut = between(program, source, op.operation.results[0])
+        if cut is None:
+            continue
+        reached[cut.result] = None
+        if len(reached) > LIMIT:
+            return
+        members = {o.operation for o in cut.ops}
+        inner = [o.operation.results[0] for o in cut.ops if o.operation.results[0] != cut.result]
+        if all(use.owner.operation in members for v in inner for use in v.uses):
+            yield cut
 
 
 def _after(source: ir.Value) -> Iterator[Any]:

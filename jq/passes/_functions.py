@@ -95,11 +95,12 @@ def find_normalization(program: Program, source: ir.Value) -> Normalization | No
     found = None
     for cut in cuts(program, source):
         if shape_of(cut.result) == shape and kind_of(cut.ops[0]) != "stablehlo.reshape":
-            found = _normalization(cut, shape) or found
+            found = as_normalization(cut, shape) or found
     return found
 
 
-def _normalization(cut: Cut, shape: tuple[int, ...]) -> Normalization | None:
+def as_normalization(cut: Cut, shape: tuple[int, ...]) -> Normalization | None:
+    """What a cut computes, when it is a normalization of rows of `shape`."""
     kinds = {kind_of(op) for op in cut.ops}
     if "stablehlo.reduce" not in kinds or not kinds & {"stablehlo.rsqrt", "stablehlo.sqrt"}:
         return None

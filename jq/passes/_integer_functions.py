@@ -11,9 +11,9 @@ from jq.formats.integer_functions import softmax as integer_softmax
 from jq.formats.requantize import clip, rescale_by, rounding_right_shift, splat
 from jq.ir import Program, ir, shape_of
 from jq.ir.arrays import StableHloOps
-from jq.ir.cone import kind_of
-from jq.passes._functions import find_normalization
-from jq.passes._integer_ops import behind, find_softmax
+from jq.ir.cone import between, kind_of
+from jq.passes._functions import as_normalization
+from jq.passes._integer_ops import as_softmax, behind
 from jq.passes._integer_values import I64, Leaf, centered, leaf_of, scaled, spread
 
 OPS = StableHloOps()
@@ -28,8 +28,9 @@ def softmax(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
         terms = _terms(program, source)
         if not terms:
             continue
-        found = find_softmax(program, source)
-        if found is None or found.cut.result != value:
+        cut = between(program, source, value)
+        found = as_softmax(cut) if cut else None
+        if found is None:
             continue
         step = min(leaf.scale for leaf in terms)
         x = None
@@ -58,10 +59,10 @@ def normalization(program: Program, value: ir.Value, out: Output, name: str) -> 
         leaf = leaf_of(program, source)
         if leaf is None:
             continue
-        found = find_normalization(program, source)
-        if found is None or found.cut.result != value:
+        cut, shape = between(program, source, value), shape_of(value)
+        found = as_normalization(cut, shape) if cut and shape_of(source) == shape else None
+        if found is None:
             continue
-        shape = shape_of(value)
         axis, n = len(shape) - 1, shape[-1]
         unit = unit_rows(
             OPS, centered(leaf, I64), leaf.scale, found.epsilon, center=found.center, axis=axis

@@ -11,7 +11,7 @@ import numpy as np
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.build import integers
-from jq.ir.cone import Cut, cuts, kind_of
+from jq.ir.cone import Cut, kind_of
 from jq.ir.markers import marker_kind
 
 # Ops of one tensor that only move elements (other operands are indices or a filling).
@@ -78,24 +78,14 @@ def reduction(program: Program, op: Any) -> str | None:
     return inner[0].removeprefix("stablehlo.")
 
 
-def table_cut(
-    program: Program, source: ir.Value, *, first: Any = None, until: ir.Value | None = None
-) -> Cut | None:
-    """The largest function of single elements of `source` (that begins with the op `first`, or
-    the one that ends in `until`)."""
-    found = None
-    for cut in cuts(program, source, shared=True):
-        if any(kind_of(op) not in ELEMENTWISE for op in cut.ops):
-            break
-        if first is not None and cut.ops[0].operation != first.operation:
-            break
-        if any(not _uniform(a) for a in cut.constants.values()):
-            break
-        if is_float(cut.result) and shape_of(cut.result) == shape_of(source):
-            found = cut
-        if until is not None and cut.result == until:
-            return found
-    return None if until is not None else found
+def is_table(cut: Cut) -> bool:
+    """Whether a cut is a function of single elements, the same one for all."""
+    return (
+        is_float(cut.result)
+        and shape_of(cut.result) == shape_of(cut.source)
+        and all(kind_of(op) in ELEMENTWISE for op in cut.ops)
+        and all(_uniform(a) for a in cut.constants.values())
+    )
 
 
 def behind(value: ir.Value, limit: int = 40) -> list[ir.Value]:
@@ -130,22 +120,16 @@ class Softmax:
     axis: int
 
 
-def find_softmax(program: Program, source: ir.Value) -> Softmax | None:
-    """Softmax of `source`, recognised by what it computes."""
-    shape = shape_of(source)
-    if not is_float(source) or math.prod(shape) < 2:
+def as_softmax(cut: Cut) -> Softmax | None:
+    """What a cut computes, when it is softmax of its source."""
+    shape, kinds = shape_of(cut.source), [kind_of(op) for op in cut.ops]
+    if shape_of(cut.result) != shape or not is_float(cut.source) or math.prod(shape) < 2:
         return None
-    for cut in cuts(program, source, shared=True):
-        kinds = [kind_of(op) for op in cut.ops]
-        if shape_of(cut.result) != shape or kinds.count("stablehlo.exponential") != 1:
-            continue
-        if kinds.count("stablehlo.reduce") < 1 or kinds[-1] != "stablehlo.divide":
-            continue
-        reduce = next(op for op in cut.ops if kind_of(op) == "stablehlo.reduce")
-        axes = integers(reduce, "dimensions")
-        if len(axes) == 1 and _is_softmax(cut, shape, axes[0]):
-            return Softmax(cut, axes[0])
-    return None
+    if kinds.count("stablehlo.exponential") != 1 or kinds[-1] != "stablehlo.divide":
+        return None
+    reduce = next((op for op in cut.ops if kind_of(op) == "stablehlo.reduce"), None)
+    axes = integers(reduce, "dimensions") if reduce else ()
+    return Softmax(cut, axes[0]) if len(axes) == 1 and _is_softmax(cut, shape, axes[0]) else None
 
 
 def _is_softmax(cut: Cut, shape: tuple[int, ...], axis: int) -> bool:

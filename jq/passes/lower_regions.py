@@ -26,11 +26,11 @@ from jq.ir import Program, at, ir, shape_of
 from jq.ir.affine import backwards
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
-from jq.ir.cone import kind_of
+from jq.ir.cone import between, kind_of
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.passes._integer_functions import normalization, softmax
-from jq.passes._integer_ops import apply_to_codes, clamp_of, table_cut
+from jq.passes._integer_ops import apply_to_codes, clamp_of, is_table
 from jq.passes._integer_sums import sum_of
 from jq.passes._integer_values import (
     I64,
@@ -44,7 +44,6 @@ from jq.passes._integer_values import (
     spread,
 )
 from jq.passes.base import Pass, PassContext
-from jq.passes.sink_dequantize import erase_dead
 
 OPS = StableHloOps()
 
@@ -65,10 +64,17 @@ class LowerRegions(Pass):
             if codes is not None:
                 replace(op, [codes])
                 changed = True
-        program.drop_dead()
-        erase_dead(program)
+        _erase_unread(program)
         program.drop_dead()
         return changed
+
+
+def _erase_unread(program: Program) -> None:
+    """Erases what the regions were; composites have to be erased by hand."""
+    for op in reversed(list(program.body.operations)):
+        read = any(True for r in op.operation.results for _ in r.uses)
+        if op.operation.results and not read and op.operation.name != "stablehlo.custom_call":
+            op.operation.erase()
 
 
 def _lower(program: Program, marker: Marker, value: ir.Value, out: Output) -> ir.Value | None:
@@ -94,8 +100,8 @@ def _table(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
         return None
     x = leaf.scale * (np.arange(-128, 128) - leaf.zero_point)
     if source != value:
-        cut = table_cut(program, source, until=value)
-        if cut is None:
+        cut = between(program, source, value)
+        if cut is None or not is_table(cut):
             return None
         x = apply_to_codes(cut, x)
     with np.errstate(invalid="ignore"):

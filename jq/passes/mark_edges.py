@@ -17,21 +17,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from jq.ir import Program, at, context, ir, walk
+from jq.ir import Program, at, context, ir, shape_of, walk
 from jq.ir.affine import is_constant, step, user_of
 from jq.ir.build import NAME, string_attr
-from jq.ir.cone import Cut, kind_of
+from jq.ir.cone import Cut, functions, kind_of
 from jq.ir.markers import edge
 from jq.ops.base import Contraction, rule_of
-from jq.passes._functions import find_normalization
+from jq.passes._functions import as_normalization
 from jq.passes._integer_ops import (
     MOVES,
     PRODUCTS_AND_SUMS,
+    as_softmax,
     clamp_of,
-    find_softmax,
     is_float,
+    is_table,
     reduction,
-    table_cut,
 )
 from jq.passes.base import Pass, PassContext
 
@@ -56,7 +56,6 @@ class _Marking:
     state: dict[Any, State] = field(default_factory=dict)
     claimed: set[Any] = field(default_factory=set)  # ops inside a recognised function
     names: set[str] = field(default_factory=set)
-    tried: set[Any] = field(default_factory=set)
 
     def run(self) -> None:
         body = self.program.body
@@ -104,20 +103,21 @@ class _Marking:
     def function(self, op: Any) -> bool:
         """Softmax or a normalization of an operand begins here."""
         for x in op.operation.operands:
-            if x in self.tried or self.state.get(x) in (None, "float") or not _summed(x):
+            if self.state.get(x) in (None, "float") or not _summed(op, x):
                 continue
-            self.tried.add(x)
-            softmax = find_softmax(self.program, x)
-            found = softmax or find_normalization(self.program, x)
-            if found is None:
-                continue
-            cut: Cut = found.cut
-            if softmax is None or not self._bare_sum(x):
-                self.need(x)
-            self.claimed |= {o.operation for o in cut.ops}
-            self.state[cut.result] = "closed"
-            return True
+            for cut in functions(self.program, x, op):
+                softmax = as_softmax(cut)
+                if softmax is None and not _is_normalization(cut):
+                    continue
+                if softmax is None or not self._bare_sum(x):
+                    self.need(x)
+                self.claim(_largest(self.program, cut, op) if softmax is None else cut)
+                return True
         return False
+
+    def claim(self, cut: Cut) -> None:
+        self.claimed |= {o.operation for o in cut.ops}
+        self.state[cut.result] = "closed"
 
     def _bare_sum(self, x: ir.Value) -> bool:
         """A sum of two edges that softmax takes as it is: a mask must not widen its range."""
@@ -165,12 +165,11 @@ class _Marking:
         if len(set(sources)) != 1:
             return False
         x = sources[0]
-        cut = table_cut(self.program, x, first=op)
-        if cut is None:
+        found = [c for c in functions(self.program, x, op) if is_table(c)]
+        if not found:
             return False
         self.need(x)
-        self.claimed |= {o.operation for o in cut.ops}
-        self.state[cut.result] = "closed"
+        self.claim(found[-1])
         return True
 
     def affine(self, op: Any) -> bool:
@@ -239,13 +238,23 @@ class _Marking:
         return name
 
 
-def _summed(x: ir.Value) -> bool:
-    """Whether softmax or a normalization can begin at `x`: it is reduced, as it is or squared."""
-    for use in x.uses:
-        kind, operands = use.owner.operation.name, list(use.owner.operation.operands)
-        if kind == "stablehlo.reduce" or (kind == "stablehlo.multiply" and operands == [x, x]):
-            return True
-    return False
+def _summed(op: Any, x: ir.Value) -> bool:
+    """Whether softmax or a normalization can begin with `op`: it reduces `x` or squares it."""
+    kind, operands = op.operation.name, list(op.operation.operands)
+    return kind == "stablehlo.reduce" or (kind == "stablehlo.multiply" and operands == [x, x])
+
+
+def _is_normalization(cut: Cut) -> bool:
+    shape = shape_of(cut.source)
+    if shape_of(cut.result) != shape or len(shape) < 1 or shape[-1] < 2:
+        return False
+    return as_normalization(cut, shape) is not None
+
+
+def _largest(program: Program, cut: Cut, first: Any) -> Cut:
+    """With the factor and the offset of the columns, when they follow."""
+    larger = [c for c in functions(program, cut.source, first) if len(c.ops) > len(cut.ops)]
+    return next((c for c in reversed(larger) if _is_normalization(c)), cut)
 
 
 def _reads(op: Any, state: dict[Any, State]) -> bool:

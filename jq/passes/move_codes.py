@@ -19,9 +19,9 @@ from jq.formats.affine import Affine
 from jq.ir import Program, at, dtype_of, ir, shape_of, tensor_type
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import attributes_of, replace
-from jq.ir.cone import kind_of
+from jq.ir.cone import functions, kind_of
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
-from jq.passes._integer_ops import MOVES, find_softmax, reduction, splat_of
+from jq.passes._integer_ops import MOVES, as_softmax, reduction, splat_of
 from jq.passes._integer_values import Leaf, leaf_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.sink_dequantize import erase_dead
@@ -53,8 +53,9 @@ class MoveCodes(Pass):
 
 def _is_maximum(program: Program, op: Any) -> bool:
     """A largest element, unless it is the first step of a softmax."""
-    x = op.operation.operands[0] if op.operation.operands else None
-    return reduction(program, op) == "maximum" and (x is None or not find_softmax(program, x))
+    if reduction(program, op) != "maximum":
+        return False
+    return not any(as_softmax(cut) for cut in functions(program, op.operation.operands[0], op))
 
 
 def _moved(program: Program, op: Any, marker: Marker, leaf: Leaf) -> ir.Value | None:

@@ -25,9 +25,11 @@ class VerifyInteger(Pass):
         found = offenders(program)
         if found:
             name, kind = found[0]
+            reason = next((op.reason for op in cx.plan.ops if op.name == name and op.reason), "")
+            why = reason or "it has no integer form here"
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             raise UserError(
-                f"{kind} has no integer form here{more}: its float result is quantized again",
+                f"{kind} stays float{more}, and its result is quantized again: {why}",
                 op=name,
                 hint="use pipeline int8-static, or write it with ops that docs/integer-only.md has",
             )
