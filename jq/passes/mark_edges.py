@@ -109,9 +109,10 @@ class _Marking:
                 softmax = as_softmax(cut)
                 if softmax is None and not _is_normalization(cut):
                     continue
+                whole = cut if softmax else _largest(self.program, cut, op)  # before edges move it
                 if softmax is None or not self._bare_sum(x):
                     self.need(x)
-                self.claim(_largest(self.program, cut, op) if softmax is None else cut)
+                self.claim(whole)
                 return True
         return False
 
