@@ -27,9 +27,11 @@ from iree.compiler import ir
 
 from jq.errors import InternalError
 from jq.formats import Encoding, get_format
-from jq.kernels.builder import Builder, Index, Output, Tile, dispatch, vec
+from jq.kernels.builder import Builder, Tile
+from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
+from jq.kernels.values import Index, vec
 from jq.kernels.vector_ops import Array, VectorOps, element_name
 
 DIRECT_ROWS = 4  # up to here weights are decoded and used at once

@@ -17,7 +17,8 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith
 
 from jq.errors import InternalError
-from jq.kernels.builder import Builder, vec
+from jq.kernels.builder import Builder
+from jq.kernels.values import vec
 
 _NAMES = {"bool": "i1", "float16": "f16", "float32": "f32", "bfloat16": "bf16"}
 _NAMES |= {f"int{n}": f"i{n}" for n in (8, 16, 32)}
