@@ -65,6 +65,7 @@ class OpPlan:
     operands: dict[int, TensorPlan] = field(default_factory=dict)
     reason: str = ""
     note: str = ""  # what was chosen for the target, of an op that is quantized
+    float_type: str = ""  # in which an op that stays float computes, where that is not its own
 
     def to_dict(self) -> dict[str, Any]:
         def of(weights: bool) -> str | None:
@@ -231,7 +232,9 @@ class _Planner:
         try:
             operands = self._operands(op, rule, settings)
         except (Declined, FormatError) as reason:
-            return self._declined(op, rule, str(reason))
+            declined = self._declined(op, rule, str(reason))
+            own = settings.float_type == "own" or declined.decision != "float"
+            return declined if own else replace(declined, float_type=settings.float_type)
         integer = len(operands) == len(rule.roles(op)) > 1
         decision: Literal["integer", "weight-only"] = "integer" if integer else "weight-only"
         return OpPlan(name, kind, decision, operands, note=note)

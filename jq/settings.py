@@ -14,6 +14,7 @@ from jq.formats import get_format
 
 Granularity = Literal["per-tensor", "per-channel", "per-block", "per-token"]
 Model = TypeVar("Model", bound=BaseModel)
+FLOAT_TYPES = ("float32", "bfloat16", "float16")
 FLOAT = "float"  # the format name that means: leave it in floating point
 
 
@@ -78,7 +79,8 @@ class Settings(Strict):
     `op_types` names the StableHLO ops to quantize; `min_elements` is the smallest weight
     worth the trouble; `activation_products` says how products of two activations
     (attention) are computed; `attention_precision` is that of a float attention kernel's operands,
-    where the processor has such products (sums stay float32).
+    where the processor has such products (sums stay float32). `float_type` is the type in which
+    an op that stays float computes its products, the model's own by default.
     """
 
     weights: WeightSettings = WeightSettings()
@@ -90,6 +92,7 @@ class Settings(Strict):
     attention_precision: Literal["float32", "bfloat16"] = "float32"
     op_types: tuple[str, ...] = ("dot_general", "convolution", "gather")
     min_elements: int = Field(1, ge=0)
+    float_type: Literal["own", "float32", "bfloat16", "float16"] = "own"
 
 
 class Rule(Strict):
@@ -97,7 +100,7 @@ class Rule(Strict):
 
     `pattern` is a glob (`encoder/*/query*`) or, after `re:`, a regular expression that must
     match the whole name. `override` maps settings keys to values; the key `format` sets the
-    format of weights and activations both.
+    format of weights and activations both; a float type there keeps the op float, in that type.
     """
 
     pattern: str
@@ -160,6 +163,8 @@ def apply_overrides(settings: Settings, overrides: dict[str, Any], *, where: str
         if key == "op_types" and isinstance(value, str):
             value = [value]
         if key == "format":
+            if value in FLOAT_TYPES:
+                data["float_type"], value = value, FLOAT
             data["weights"]["format"] = data["activations"]["format"] = value
             continue
         parts = key.split(".")
