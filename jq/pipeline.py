@@ -18,6 +18,7 @@ from jq.errors import UserError
 from jq.ir import Program
 from jq.ir.quant_types import to_quant_types
 from jq.ops.base import contraction_names
+from jq.passes._levels import check_level
 from jq.passes.base import Pass, PassContext, make_pass, run_all
 from jq.passes.lower_markers import LowerMarkers
 from jq.plan import QuantPlan, plan
@@ -125,6 +126,8 @@ def rewrite(program: Program, pipeline: Pipeline, cx: PassContext) -> dict[Level
     # The target starts from markers, where kernels see whole chains; the integer level is plain.
     levels["integer"] = levels["integer"].clone()
     run_all([LowerMarkers()], levels["integer"], cx)
+    for level, reached in levels.items():
+        check_level(reached, level)
     if cx.settings.weights.emit == "quant-type":
         levels["qdq"] = levels["qdq"].clone()
         to_quant_types(levels["qdq"])

@@ -10,6 +10,7 @@ IREE 3.13 turns one that adds no elements into the inverse transpose.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,14 +30,18 @@ class OrderBroadcasts(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         for op in program.walk():
-            if op.operation.name != "stablehlo.broadcast_in_dim":
+            if not permutes(op):
                 continue
             dims = integers(op, DIMS)
             order = [int(i) for i in np.argsort(dims)]
-            if order == sorted(order):
-                continue
             with at(op):
                 op.operation.operands[0] = OPS.transpose(op.operands[0], order)
                 op.operation.attributes[DIMS] = i64_array(sorted(dims))
             changed = True
         return changed
+
+
+def permutes(op: Any) -> bool:
+    """Whether an op is a broadcast that puts axes into another order."""
+    dims = integers(op, DIMS)
+    return op.operation.name == "stablehlo.broadcast_in_dim" and list(dims) != sorted(dims)

@@ -20,7 +20,7 @@ import numpy as np
 
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import i64_array, integers
+from jq.ir.build import attributes_of, i64_array, integers
 from jq.ops.convolution import Layout, pad, padding_of
 from jq.passes.base import Pass, PassContext
 
@@ -40,12 +40,17 @@ class PlainWindows(Pass):
         return changed
 
 
+def reversed_axes(op: Any) -> list[int]:
+    """The kernel's axes along which a convolution's window is reversed."""
+    attrs = attributes_of(op)
+    if op.operation.name != "stablehlo.convolution" or "window_reversal" not in attrs:
+        return []
+    flags = list(ir.DenseBoolArrayAttr(attrs["window_reversal"]))
+    return [a for a, flag in zip(Layout.of(op).kernel_spatial, flags, strict=True) if flag]
+
+
 def _reverse(op: Any) -> bool:
-    if "window_reversal" not in op.operation.attributes:
-        return False
-    flags = list(ir.DenseBoolArrayAttr(op.operation.attributes["window_reversal"]))
-    axes = [a for a, flag in zip(Layout.of(op).kernel_spatial, flags, strict=True) if flag]
-    del op.operation.attributes["window_reversal"]
+    axes = reversed_axes(op)
     if axes:
         kernel = op.operands[1]
         op.operation.operands[1] = ir.Operation.create(
@@ -54,6 +59,7 @@ def _reverse(op: Any) -> bool:
             operands=[kernel],
             attributes={"dimensions": i64_array(axes)},
         ).result
+        del op.operation.attributes["window_reversal"]
     return bool(axes)
 
 

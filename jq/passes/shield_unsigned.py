@@ -8,6 +8,7 @@ IREE 3.13 takes an unsigned operand for a signed one, also through a `convert`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +28,7 @@ class ShieldUnsigned(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         for op in program.walk():
-            if op.operation.name not in CONTRACTIONS:
-                continue
-            if not any(_unsigned(v) for v in op.operands):
+            if not is_unsigned(op):
                 continue
             result = dtype_of(op.results[0])
             with at(op):
@@ -38,6 +37,11 @@ class ShieldUnsigned(Pass):
                     op.operation.operands[i] = barrier(OPS.convert(value, wide))
             changed = True
         return changed
+
+
+def is_unsigned(op: Any) -> bool:
+    """Whether an op is a contraction with an operand that IREE takes for a signed one."""
+    return op.operation.name in CONTRACTIONS and any(_unsigned(v) for v in op.operands)
 
 
 def _unsigned(value: ir.Value) -> bool:

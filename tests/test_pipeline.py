@@ -1,0 +1,177 @@
+"""Pipeline files, what is wrong with them in one line, and what each level may hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jq.backend.xla import XlaExecutable
+from jq.data import data_dir
+from jq.errors import UserError
+from jq.ir import Program
+from jq.ir.markers import marker_kind
+from jq.passes._levels import LEVELS as BANS
+from jq.passes._levels import check_level
+from jq.passes.base import PassContext
+from jq.pipeline import LEVELS, load_pipeline, make_plan, prepare, rewrite
+from jq.settings import Rule
+from jq.target import load_target
+from tests.texts import inputs_of, load
+
+PIPELINES = sorted(path.stem for path in data_dir("pipelines").glob("*.toml"))
+DENSE = """(%x: tensor<4x8xf32>, %w: tensor<8x16xf32> {jq.weight = "w"}) -> tensor<4x16xf32> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+       : (tensor<4x8xf32>, tensor<8x16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}"""
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_file_loads_and_says_why(name):
+    pipeline = load_pipeline(name)
+    assert pipeline.name == name and pipeline.description.endswith(".")
+    assert pipeline.passes["qdq"] and pipeline.passes["integer"] and pipeline.passes["target"]
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_pipeline_mends_what_the_compiler_gets_wrong(name):
+    """See `tests/traps`."""
+    pipeline = load_pipeline(name)
+    names = {p.name for level in LEVELS for p in pipeline.passes[level]}
+    cures = {ban.cure for bans in BANS.values() for ban in bans} - {"lower-markers"}
+    assert cures | {"clamp-indices", "saturate-converts"} <= names
+
+
+def test_a_file_of_ones_own(tmp_path):
+    path = write(
+        tmp_path,
+        """description = "Mine."
+        [settings]
+        weights.format = "int4"
+        weights.granularity = "per-block"
+        [[rules]]
+        pattern = "head"
+        override = { format = "float" }
+        [[passes.qdq]]
+        name = "place-weights"
+        why = "first"
+        """,
+    )
+    pipeline = load_pipeline(path)
+    assert (pipeline.name, pipeline.settings.weights.format) == ("mine", "int4")
+    assert [p.name for p in pipeline.passes["qdq"]] == ["place-weights"]
+    assert pipeline.rules == (Rule(pattern="head", override={"format": "float"}),)
+
+
+def test_the_users_rules_come_first(tmp_path):
+    own = Rule(pattern="a", override={"format": "int8"})
+    path = write(tmp_path, '[[rules]]\npattern = "b"\noverride = {}')
+    assert [r.pattern for r in load_pipeline(path, rules=(own,)).rules] == ["a", "b"]
+
+
+def test_overrides_win_over_the_file():
+    pipeline = load_pipeline("int8-dynamic", {"weights.format": "int4", "min_elements": 9})
+    assert pipeline.settings.weights.format == "int4" and pipeline.settings.min_elements == 9
+    assert pipeline.settings.activations == load_pipeline("int8-dynamic").settings.activations
+    assert pipeline.explicit == {"weights.format", "min_elements"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[settings", "cannot read mine.toml"),
+        ("setings = {}", "unknown key 'setings' in pipeline mine; known: .*settings"),
+        ("[settings]\nweights.fromat = 'int8'", "unknown setting 'weights.fromat' in pipeline"),
+        ("[[passes.qdq]]\nname = 'place-wieghts'\nwhy = 'x'", "unknown pass .*known: .*place-wei"),
+        ("[[passes.qdq]]\nname = 'place-weights'", "why: Field required"),
+        (
+            "[[passes.qdq]]\nname = 'place-weights'\nwhy = 'x'\nsped = 1",
+            "pass 'place-weights' has no option 'sped'",
+        ),
+        ("[[passes.inetger]]\nname = 'x'\nwhy = 'x'", "passes.inetger"),
+        (
+            "[[rules]]\npattern = 'a'\noverride = {wights = 1}",
+            "unknown setting 'wights' in rule 'a'",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, text, message):
+    with pytest.raises(UserError, match=message) as info:
+        load_pipeline(write(tmp_path, text))
+    assert "\n" not in str(info.value)
+
+
+def test_an_unknown_pipeline_lists_the_known():
+    with pytest.raises(UserError, match="int8-dinamic.*int8-dynamic"):
+        load_pipeline("int8-dinamic")
+
+
+# Levels
+
+
+def levels(text: str, name: str = "int8-dynamic") -> dict[str, Program]:
+    pipeline, target = load_pipeline(name), load_target("llvm-cpu")
+    program = prepare(load(text), pipeline, target)
+    plan = make_plan(program, pipeline, target)
+    return rewrite(program, pipeline, PassContext(plan, pipeline.settings, target))
+
+
+def test_each_level_is_a_program_of_its_own_with_the_same_function():
+    programs = levels(DENSE)
+    assert tuple(programs) == LEVELS
+    assert len({id(p.module) for p in programs.values()}) == len(LEVELS)
+    x = inputs_of(programs["float"])
+    qdq, integer = (XlaExecutable(programs[level])(*x)[0] for level in ("qdq", "integer"))
+    # Sums of eight products, rounded in another order.
+    np.testing.assert_allclose(integer, qdq, rtol=0, atol=8 * 2.0**-23 * np.abs(qdq).max() * 8)
+    assert any(marker_kind(op) for op in programs["qdq"].walk())
+
+
+def test_markers_are_not_of_the_integer_level():
+    with pytest.raises(UserError, match="a marker is left at level integer .*lower-markers"):
+        check_level(levels(DENSE)["qdq"], "integer")
+
+
+UNFIT = {
+    "shield-unsigned": """(%x: tensor<4x8xui8>, %w: tensor<8x3xui8>) -> tensor<4x3xi32> {
+      %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+           : (tensor<4x8xui8>, tensor<8x3xui8>) -> tensor<4x3xi32>
+      return %0 : tensor<4x3xi32> }""",
+    "widen-depthwise": """(%x: tensor<1x5x3xi8>, %w: tensor<3x1x3xi8>) -> tensor<1x3x3xi32> {
+      %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
+        window = {} {batch_group_count = 1 : i64, feature_group_count = 3 : i64}
+        : (tensor<1x5x3xi8>, tensor<3x1x3xi8>) -> tensor<1x3x3xi32>
+      return %0 : tensor<1x3x3xi32> }""",
+    "order-broadcasts": """(%x: tensor<2x3xf32>) -> tensor<3x2xf32> {
+      %0 = stablehlo.broadcast_in_dim %x, dims = [1, 0] : (tensor<2x3xf32>) -> tensor<3x2xf32>
+      return %0 : tensor<3x2xf32> }""",
+    "plain-windows": """(%x: tensor<1x5x3xf32>, %w: tensor<3x3x4xf32>) -> tensor<1x3x4xf32> {
+      %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
+        window = {reverse = [true]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+        : (tensor<1x5x3xf32>, tensor<3x3x4xf32>) -> tensor<1x3x4xf32>
+      return %0 : tensor<1x3x4xf32> }""",
+}
+
+
+@pytest.mark.parametrize("cure", UNFIT)
+def test_what_the_compiler_gets_wrong_is_not_of_the_target_level(cure):
+    program = load(UNFIT[cure])
+    check_level(program, "integer")
+    with pytest.raises(UserError, match=f"at level target .*the pipeline needs the pass {cure}"):
+        check_level(program, "target")
+    check_level(levels(UNFIT[cure], "float")["target"], "target")
+
+
+def test_a_pipeline_without_a_cure_is_refused(tmp_path):
+    path = write(tmp_path, "[settings]\nop_types = []")
+    with pytest.raises(UserError, match="the pipeline needs the pass order-broadcasts"):
+        levels(UNFIT["order-broadcasts"], path)
+
