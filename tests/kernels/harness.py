@@ -49,10 +49,13 @@ def compile_text(text: str, flags: Sequence[str] = HOST_FLAGS) -> bytes:
 class Runner:
     """The compiled kernels; `run(i, *operands)` calls the i-th."""
 
-    def __init__(self, kernels: Sequence[Kernel], flags: Sequence[str] = HOST_FLAGS) -> None:
-        data = compile_text(linked(kernels), flags)
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        self.load(compile_text(linked(kernels)), "local-sync")
+
+    def load(self, data: bytes, driver: str) -> None:
+        self.data = data
         permit_tiles()
-        config = rt.Config("local-sync")
+        config = rt.Config(driver)
         context = rt.SystemContext(config=config)
         context.add_vm_module(rt.VmModule.copy_buffer(config.vm_instance, data))
         self.module = context.modules.module
