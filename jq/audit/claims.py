@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jq.audit.owners import Owners, mlir_name
+from jq.audit.owners import Owners, mlir_name, weight_of
 from jq.audit.report import AuditedContraction, FloatUse, StoredWeight
 from jq.backend.dump import Contraction, Dump
 from jq.backend.stored import StoredConstant, bit_width
@@ -61,6 +61,10 @@ class Claims:
             kind, granularity = wide[0].dtype, "none"
         elif 8 * sum(c.bytes for c in found) < bits * size:
             self.false.append(f"{name} is claimed {kind} but the program stores no such constant")
+        for e in self.dump.expanded:
+            mine = any(weight_of(n, {name}) for n in e.names)
+            if mine and math.prod(e.shape) >= size > 1:
+                self.notes.append(f"{name} is decoded to {e.dtype} in memory at every call")
         for c in derived:
             if _holds(c, size) and bit_width(c.dtype) > bits:
                 self.notes.append(f"{name} is expanded to {c.dtype} in memory when loaded")

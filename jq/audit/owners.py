@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,13 @@ _MLIR = {
 def mlir_name(dtype: str) -> str:
     """`float32` -> `f32`; MLIR's own names pass."""
     return _MLIR.get(dtype, dtype)
+
+
+def weight_of(name: str, known: Collection[str]) -> str | None:
+    """The weight among `known` that a constant of this name is, or is a part of."""
+    plain = name.rpartition("#")[0] or name
+    options = (name, name.rpartition(":")[0], plain, plain.rpartition(":")[0])
+    return next((o for o in options if o in known), None)
 
 
 @dataclass
@@ -48,9 +55,7 @@ class Owners:
         return owners
 
     def _owner(self, name: str) -> str | None:
-        plain = name.rpartition("#")[0] or name
-        options = (name, name.rpartition(":")[0], plain, plain.rpartition(":")[0])
-        return next((o for o in options if o in self.known), None)
+        return weight_of(name, self.known)
 
     def encoded(
         self, name: str, parts: Mapping[str, Mapping[str, Any]], size: int

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from iree.compiler.tools.binaries import find_tool
 
-from jq.backend.dump import dump_flags, dump_path
+from jq.backend.dump import dump_flags, read_phases
 from jq.errors import CompilerError
 
 # What every module of ours is compiled with; a target adds the rest.
@@ -83,7 +83,7 @@ def compile_module(
             raise _failure(code, log, command, source, timeout)
         program = None
         if keep_dump:
-            program = dump_path(work / "dump").read_text()
+            program = read_phases(work / "dump")
         return Compilation((work / "module.vmfb").read_bytes(), program, seconds)
 
 

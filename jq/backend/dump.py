@@ -9,12 +9,14 @@ it, but their types remain.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from iree.compiler import ir
 
+from jq.backend import expanded
+from jq.backend.expanded import Expanded
 from jq.backend.instructions import kernel_products
 from jq.backend.products import Product, contraction_of, float_math
 from jq.backend.stored import (
@@ -39,9 +41,13 @@ def dump_flags(directory: Path) -> list[str]:
     ]
 
 
-def dump_path(directory: Path) -> Path:
-    """The file of `DUMP_PHASE` among those that `dump_flags` produced."""
-    return next(directory.glob(f"*.{DUMP_PHASE}.mlir"))
+def read_phases(directory: Path) -> str:
+    """The text of `DUMP_PHASE` among the files that `dump_flags` produced, and what a later phase
+    shows of constants that are decoded to memory, as comments behind it."""
+    program = next(directory.glob(f"*.{DUMP_PHASE}.mlir")).read_text()
+    later = next(directory.glob(f"*.{expanded.PHASE}.mlir")).read_text()
+    end = "" if program.endswith("\n") else "\n"
+    return program + end + expanded.as_comments(expanded.find_expanded(later))
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,7 @@ class Dump:
     """All that an audit needs from the compiler's IR.
 
     `derived` are tensors computed when the module is loaded: they cost memory, not file size.
+    `expanded` are floats computed from constants alone at every call.
     """
 
     constants: tuple[StoredConstant, ...]
@@ -89,6 +96,7 @@ class Dump:
     kernels: tuple[Kernel, ...]
     float_ops: tuple[FloatOp, ...]
     derived: tuple[StoredConstant, ...]
+    expanded: tuple[Expanded, ...] = ()
 
 
 def read_dump(text: str) -> Dump:
@@ -99,7 +107,7 @@ def read_dump(text: str) -> Dump:
         except ir.MLIRError as error:
             first = str(error).splitlines()[0]
             raise UserError(f"program.mlir cannot be read: {first}") from None
-        return _read(module)
+        return replace(_read(module), expanded=expanded.from_comments(text))
 
 
 def _read(module: Any) -> Dump:

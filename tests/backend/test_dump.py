@@ -10,7 +10,7 @@ import pytest
 from iree.compiler.tools.binaries import find_tool
 
 from jq.backend.compiler import linker_flags
-from jq.backend.dump import Dump, dump_flags, dump_path, read_dump
+from jq.backend.dump import Dump, dump_flags, read_dump, read_phases
 from jq.backend.products import Product
 from jq.backend.stored import bit_width, stored_bytes
 from jq.errors import UserError
@@ -46,7 +46,7 @@ def compiled_dump(body: str, directory: Path, resources: list[str] | None = None
         command, cwd=directory, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    return read_dump(dump_path(phases).read_text())
+    return read_dump(read_phases(phases))
 
 
 def types(dump: Dump, name: str) -> list[tuple[str, str, str]]:

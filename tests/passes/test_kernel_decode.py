@@ -9,6 +9,7 @@ import pytest
 
 import jq
 from jq.backend.xla import XlaExecutable
+from jq.data import data_file
 
 RNG = np.random.default_rng(0)
 
@@ -122,3 +123,15 @@ def test_without_kernels_the_result_is_the_same(tmp_path):
     artifact = jq.compile(model, "mxfp4-weight-only", str(target))
     check(model, artifact)
     assert artifact.manifest.ops[0]["kernel"] is None
+
+
+def test_the_audit_sees_a_weight_that_is_decoded_to_memory(tmp_path):
+    """Without kernels IREE writes the floats of the weight to memory; with them it does not."""
+    target = tmp_path / "plain.toml"
+    text = data_file("targets", "llvm-cpu").read_text().replace('kernels = "host"', "")
+    target.write_text(text)
+    fn, params, inputs = MODELS["dense"]
+    model = jq.Model(fn, params, inputs)
+    decoded = "w is decoded to f32 in memory at every call"
+    assert decoded in jq.compile(model, "mxfp4-weight-only", str(target)).audit().warnings
+    assert decoded not in jq.compile(model, "mxfp4-weight-only").audit().warnings
