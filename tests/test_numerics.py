@@ -30,8 +30,8 @@ from jq.models.resnet import build as resnet
 CREST, GAIN = 8, 4
 MODELS = {
     "digits_cnn": lambda: digits_cnn(width=4, epochs=1),
-    "gpt": lambda: gpt(layers=2, hidden=32, heads=2, vocabulary=64, context=16),
-    "minilm": minilm,
+    "gpt": lambda: gpt(layers=1, hidden=32, heads=2, vocabulary=64, context=16),
+    "minilm": lambda: minilm(layers=1),
     "mobilenet": lambda: mobilenet(depth=0.2, width=0.25, image=32, classes=10),
     "resnet": lambda: resnet(depth=14, width=8, image=32, classes=10),
 }
@@ -102,8 +102,16 @@ def check(name: str, got: list[np.ndarray], levels: dict[str, Program]) -> None:
         assert error(a, b) <= bound
 
 
-@pytest.mark.parametrize("pipeline", PIPELINES)
-@pytest.mark.parametrize("model", MODELS)
+# Formats of weights alone take one way through the compiler: one network of convolutions does.
+CASES = [
+    (model, pipeline)
+    for model in MODELS
+    for pipeline in PIPELINES
+    if model != "mobilenet" or pipeline.startswith(("float", "int8"))
+]
+
+
+@pytest.mark.parametrize(("model", "pipeline"), CASES)
 def test_close_to_float(model, pipeline):
     source, calibration, _ = floats(model)
     levels = api.rewrite(source, pipeline=pipeline, calibration=calibration)
