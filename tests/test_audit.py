@@ -236,3 +236,9 @@ def test_a_weight_that_went_into_another_is_folded() -> None:
 def test_parts_that_a_kernel_pads_are_still_the_weights() -> None:
     padded = const("l1/w:column_scale", (48,), "f32")
     assert run([STORED[0], padded]).weights[0].stored_bytes == 64 * 32 + 48 * 4
+
+
+def test_packing_that_costs_more_than_float_is_a_warning() -> None:
+    audit = run([const("l1/w:packed", (64 * 32, 64), "i8"), STORED[1]])
+    assert audit.verified
+    assert "in float it has 8192" in audit.warnings[0]

@@ -70,6 +70,8 @@ class Claims:
                 self.notes.append(f"{name} is expanded to {c.dtype} in memory when loaded")
         floats = size * bit_width(mlir_name(claim.get("float_dtype", "float32"))) // 8
         total = sum(c.bytes for c in found)
+        if total > floats and not wide:
+            self.notes.append(f"{name} takes {total} bytes, in float it has {floats}")
         return StoredWeight(name, shape, kind, granularity, total, floats)
 
     def contractions(self) -> tuple[AuditedContraction, ...]:
