@@ -174,4 +174,3 @@ def test_a_pipeline_without_a_cure_is_refused(tmp_path):
     path = write(tmp_path, "[settings]\nop_types = []")
     with pytest.raises(UserError, match="the pipeline needs the pass order-broadcasts"):
         levels(UNFIT["order-broadcasts"], path)
-

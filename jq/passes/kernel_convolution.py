@@ -30,6 +30,10 @@ from jq.passes._tail import Tail
 from jq.passes.base import Pass, PassContext
 
 
+MOST_PACKED = 2  # a filter that packing makes larger than this is not stored that way
+SMALL = 1024  # bytes that nobody will miss
+
+
 @dataclass(frozen=True)
 class KernelConvolution(Pass):
     name = "kernel-convolution"
@@ -126,6 +130,8 @@ def _lower(program: Program, c: Contract, isa: str) -> str:
         steps = (Dequantize(per_row=not static), *tail.steps)
         kernel = _kernel(isa, codes, weight, window, groups, steps)
         packed = kernel.pack(weight, zero_point=point)
+        if packed["weights"].nbytes > MOST_PACKED * max(weight.nbytes, SMALL):
+            raise NoKernel("its packed filter would take several times the room")
         if static:
             assert row_scale is not None
             scale = (row_scale.reshape(-1)[0] * scale).astype(np.float32)
