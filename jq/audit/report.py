@@ -98,10 +98,12 @@ class Audit:
 
     def summary(self) -> str:
         integer = sum(c.lhs == c.rhs == "i8" and c.acc == "i32" for c in self.contractions)
+        stored = f"module {size(self.module_bytes)} + parameters {size(self.parameter_bytes)}"
+        if self.float_parameter_bytes:
+            stored += f" = {self.ratio:.3f} of {size(self.float_parameter_bytes)} in float"
         return "\n".join(
             [
-                f"module {size(self.module_bytes)} + parameters {size(self.parameter_bytes)}"
-                f" = {self.ratio:.3f} of {size(self.float_parameter_bytes)} in float",
+                stored,
                 f"{integer} of {len(self.contractions)} contractions are i8 x i8 -> i32",
                 "verified against the compiler's program" if self.verified else "NOT VERIFIED",
                 *(f"warning: {w}" for w in self.warnings),
