@@ -29,7 +29,6 @@ from jq.passes._kernel import OPS, NoKernel, call_kernel, isa_of
 from jq.passes._tail import Tail
 from jq.passes.base import Pass, PassContext
 
-
 MOST_PACKED = 2  # a filter that packing makes larger than this is not stored that way
 SMALL = 1024  # bytes that nobody will miss
 
