@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 import jq
@@ -62,6 +62,9 @@ TWO = {
     "join": lambda p, i, x, y: jnp.concatenate([x[:, :3], y[:, 3:]], 1),
     "join_strided": lambda p, i, x, y: jnp.concatenate([x[:, ::2], y[:, :4]], 1),
 }
+FLOAT_FUNCTIONS = {
+    f"stablehlo.{name}" for name in ("tanh", "exponential", "logistic", "rsqrt", "composite")
+}
 STEPS = [(name, 1) for name in ONE] + [(name, 2) for name in TWO]
 
 
@@ -97,6 +100,10 @@ def lowered(model):
 def check(steps, *, iree):
     model, batches = model_of(steps)
     levels = lowered(model)
+    if not iree:
+        # What stands behind the last dequantize may stay float: no claim on the bits of functions.
+        left = {op.operation.name for op in levels["integer"].walk()} & FLOAT_FUNCTIONS
+        assume(not left)
     for x in batches:
         want = stablehlo_numpy.run(levels["integer"], list(x))
         results = {"xla": XlaExecutable(levels["integer"])(*x)}
