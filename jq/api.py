@@ -175,10 +175,14 @@ def _calibrate(job: Job, stages: Stages) -> Ranges:
             "static activations need calibration data and there is none",
             hint="give --calibration FILE.npz (calibration=...), or use int8-dynamic",
         )
-    total, method = len(job.data), job.pipeline.settings.calibration.method
+    total, chosen = len(job.data), job.pipeline.settings.calibration
     with stages("calibrate") as report:
         return calibration_run.calibrate(
-            job.program, job.data, method, lambda done: report(done / total)
+            job.program,
+            job.data,
+            chosen.method,
+            lambda done: report(done / total),
+            relevant=chosen.relevant,
         )
 
 

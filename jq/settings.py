@@ -57,7 +57,10 @@ class ActivationSettings(TensorSettings):
 
 
 class CalibrationSettings(Strict):
+    """`relevant`: rows that a mask removes later (padding) do not count in the ranges."""
+
     method: str = "minmax"
+    relevant: bool = False
 
 
 class CacheSettings(Strict):

@@ -10,27 +10,32 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.backend.evaluate import run
-from jq.ir import Program
-from jq.ir.build import NAME, string_attr
+from jq.ir import Program, ir
 
 
 class Sensitivity:
-    """How much each row of some ops' results moves the program's output.
+    """How much each row of some values moves the program's output.
 
-    For a random direction v of the output (signs), g = d<v, output> / d(result); the mean of
+    For a random direction v of the output (signs), g = d<v, output> / d(value); the mean of
     g^2 over v is the squared gain from that element to the output. Averaged over the axes
     given, which leaves one number a row: rows that never reach the output (padding) get 0.
     """
 
-    def __init__(self, program: Program, ops: Mapping[str, Sequence[int]]) -> None:
+    def __init__(
+        self, program: Program, values: Mapping[str, tuple[ir.Value, Sequence[int]]]
+    ) -> None:
         """
         Args:
-            ops: name of an op -> axes of its result to average over.
+            values: results of ops of the outermost block by a name, with the axes to average over.
 
         Raises:
             Unsupported: the program holds an op that has no gradient here.
         """
-        self.program, self.axes = program, dict(ops)
+        self.program = program
+        self._names: dict[Any, list[str]] = {}
+        for name, (value, _) in values.items():
+            self._names.setdefault(value, []).append(name)
+        self.axes = {name: tuple(axes) for name, (_, axes) in values.items()}
         self._weights = [jnp.asarray(w) for w in program.weights.values()]
         self._shapes: dict[str, Any] = {}
         self._step = jax.jit(jax.grad(self._projected))
@@ -47,17 +52,19 @@ class Sensitivity:
         for r in range(rounds):
             key = jax.random.key(seed * rounds + r)
             gradients = self._step(self._zeros, given, self._weights, key)
-            for k, g in gradients.items():
-                total[k] = total.get(k, 0.0) + jnp.square(g).mean(self.axes[k]) / rounds
+            for names in self._names.values():
+                square = jnp.square(gradients[names[0]])
+                for k in names:
+                    total[k] = total.get(k, 0.0) + square.mean(self.axes[k]) / rounds
         return {k: np.asarray(v) for k, v in total.items()}
 
     def _forward(self, taps: Mapping[str, Any], inputs: Any, weights: Any) -> list[Any]:
         def edit(op: Any, value: Any) -> Any:
-            name = string_attr(op, NAME)
-            if name not in self.axes:
+            names = self._names.get(op.operation.results[0])
+            if not names:
                 return value
-            self._shapes[name] = value
-            return value + taps[name] if name in taps else value
+            self._shapes[names[0]] = value
+            return value + taps[names[0]] if names[0] in taps else value
 
         return run(self.program, inputs, weights, edit)
 

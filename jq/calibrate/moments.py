@@ -36,7 +36,7 @@ class Moments:
     """Of the rows of one input of a contraction; channels in the order that was asked for.
 
     Attributes:
-        gram: f64[K, K], as above.
+        gram: f64[K, K], as above; f64[K], its diagonal, where that is enough.
         total: sum of the rows' weights.
         sum: f64[K], the weighted sum of rows.
         low, high: f32[K], extremes over the rows of weight above zero.
@@ -73,18 +73,20 @@ def collect(
     wanted: Sequence[Wanted],
     *,
     power: float = 0.5,
+    full: bool = True,
 ) -> dict[str, Moments]:
     """Moments by op name.
 
     Args:
         data: flat inputs, batch by batch.
+        full: the whole gram; else its diagonal.
         power: of the mean squared gradient of a row, which is its weight; 0: all rows alike.
     """
     copy = program.clone()
-    ops = {string_attr(op, NAME): op for op in copy.walk() if op.operation.block == copy.body}
+    ops = _outermost(copy)
     present = [w for w in wanted if w.name in ops]
-    gain = _sensitivity(program, ops, present) if power else None
-    statistics = [v for w in present for v in _measure(copy, ops[w.name], w)]
+    gain = _sensitivity(program, _outermost(program), present) if power else None
+    statistics = [v for w in present for v in _measure(copy, ops[w.name], w, full)]
     copy.return_values([*copy.returned, *statistics])
     run, first = XlaExecutable(copy), len(copy.outputs)
     total: dict[str, Moments] = {}
@@ -103,6 +105,10 @@ def collect(
     return total
 
 
+def _outermost(program: Program) -> dict[str | None, Any]:
+    return {string_attr(op, NAME): op for op in program.body.operations}
+
+
 def _weight_name(name: str) -> str:
     return f"{name}:importance"
 
@@ -110,22 +116,21 @@ def _weight_name(name: str) -> str:
 def _sensitivity(
     program: Program, ops: Mapping[str | None, Any], wanted: Sequence[Wanted]
 ) -> Sensitivity | None:
-    axes = {}
+    values: dict[str, tuple[ir.Value, Sequence[int]]] = {}
     for w in wanted:
         op, dims = ops[w.name], Dims.of(ops[w.name])
         ranks = [len(shape_of(v)) for v in op.operands]
         first = len(dims.free(0, ranks[0])) if w.operand == 0 else 0
-        axes[w.name] = tuple(
-            first + i for i in range(len(dims.free(1 - w.operand, ranks[1 - w.operand])))
-        )
+        other = dims.free(1 - w.operand, ranks[1 - w.operand])
+        values[w.name] = op.operation.results[0], range(first, first + len(other))
     try:
-        return Sensitivity(program, axes)
+        return Sensitivity(program, values)
     except Unsupported as reason:
         LOG.warning("all rows of the calibration data count alike: %s", reason)
         return None
 
 
-def _measure(program: Program, op: Any, w: Wanted) -> list[ir.Value]:
+def _measure(program: Program, op: Any, w: Wanted, full: bool) -> list[ir.Value]:
     """gram, weighted sum, low, high and sum of weights of one operand, behind `op`."""
     x = op.operands[w.operand]
     shape, free = shape_of(x), Dims.of(op).free(w.operand, len(shape_of(x)))
@@ -142,7 +147,8 @@ def _measure(program: Program, op: Any, w: Wanted) -> list[ir.Value]:
             fill = OPS.broadcast(OPS.constant(np.array(bound, F32)), [rows, width], [])
             kept = OPS.select(OPS.broadcast(counts, [rows, width], [0]), fill, x)
             extremes.append(OPS.reshape(reduce(kept, [0]), [width]))
-        return [OPS.gram(x, scaled), OPS.sum(scaled, [0]), *extremes, OPS.sum(weights, [0])]
+        gram = OPS.gram(x, scaled) if full else OPS.sum(OPS.mul(x, scaled), [0])
+        return [gram, OPS.sum(scaled, [0]), *extremes, OPS.sum(weights, [0])]
 
 
 __all__ = ["Moments", "Wanted", "collect"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,33 +11,65 @@ import numpy as np
 from jq.backend.xla import XlaExecutable
 from jq.calibrate.observer import Observer, Stats, get_observer
 from jq.calibrate.ranges import Range, Ranges, site
+from jq.calibrate.relevance import Relevance
 from jq.calibrate.stat_ops import NUMPY_STATS, PROGRAM_STATS
 from jq.errors import UserError
-from jq.ir import Program, at, ir
+from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.lift import lift
 from jq.ir.markers import EDGE, edge_name, marker_kind
 from jq.ops.base import Contraction, rule_of
 
 
-def instrument(program: Program, observer: Observer) -> tuple[Program, list[str]]:
-    """A copy whose further results are the statistics of every activation, site after site."""
-    copy = program.clone()
+def instrument(
+    program: Program, observer: Observer, masks: Mapping[str, Sequence[int]] | None = None
+) -> tuple[Program, list[str]]:
+    """A copy whose further results are the statistics of every activation, site after site.
+
+    Args:
+        masks: shape of the rows of some sites; the copy has a weight `<site>:rows` of that shape,
+            and a row for which it is 0 counts as zeros.
+    """
+    copy, masks = program.clone(), masks or {}
     sites: list[str] = []
     measured: dict[ir.Value, list[ir.Value]] = {}
     order: list[list[ir.Value]] = []
     for op, index in _activations(copy):
         x = op.operands[index]
+        name = site(edge_name(op) or string_attr(op, NAME) or "", index)
         if x not in measured:
             with at(op):
-                measured[x] = list(observer.measure(PROGRAM_STATS, x))
-        sites.append(site(edge_name(op) or string_attr(op, NAME) or "", index))
+                kept = _masked(copy, op, index, name, masks[name]) if name in masks else x
+                measured[x] = list(observer.measure(PROGRAM_STATS, kept))
+        sites.append(name)
         order.append(measured[x])
     # Only now: lifting rebuilds loops, and values that were results of a loop change identity.
     lifted = {id(stats): _lift(copy, stats, observer) for stats in measured.values()}
     statistics = [value for stats in order for value in lifted[id(stats)]]
     copy.return_values([*copy.returned, *statistics])
     return copy, sites
+
+
+def _masked(program: Program, op: Any, index: int, name: str, rows: Sequence[int]) -> ir.Value:
+    """The operand with zeros in the rows that do not count."""
+    x, ops = op.operands[index], PROGRAM_STATS
+    shape, axes = shape_of(x), row_axes(op, index)
+    mask = ops.broadcast(
+        program.add_weight(f"{name}:rows", np.ones(rows, np.float32)),
+        shape,
+        [a for a in range(len(shape)) if a not in axes],
+    )
+    zero = ops.broadcast(ops.constant(np.zeros((), np.float32)), shape, [])
+    blank = ops.broadcast(ops.constant(np.zeros((), dtype_of(x))), shape, [])
+    return ops.select(ops.equal(mask, zero), blank, x)
+
+
+def row_axes(op: Any, index: int) -> frozenset[int]:
+    """The axes of an operand that one row of it has: those that are summed over."""
+    rule = rule_of(op)
+    if not isinstance(rule, Contraction):
+        return frozenset()
+    return next(r.contracted for r in rule.roles(op) if r.index == index)
 
 
 def _activations(program: Program) -> Iterator[tuple[Any, int]]:
@@ -50,6 +82,18 @@ def _activations(program: Program) -> Iterator[tuple[Any, int]]:
                     yield op, role.index
         elif marker_kind(op) == EDGE:
             yield op, 0
+
+
+def _rows(program: Program) -> dict[str, tuple[ir.Value, Sequence[int]]]:
+    """Every value that is observed, under the name of its first site."""
+    found: dict[ir.Value, str] = {}
+    rows: dict[str, tuple[ir.Value, Sequence[int]]] = {}
+    for op, index in _activations(program):
+        x, axes = op.operands[index], row_axes(op, index)
+        if x not in found and axes and dtype_of(x).kind == "f":
+            found[x] = site(string_attr(op, NAME) or "", index)
+            rows[found[x]] = x, sorted(axes)
+    return rows
 
 
 def _lift(program: Program, stats: list[ir.Value], observer: Observer) -> list[ir.Value]:
@@ -70,19 +114,27 @@ def calibrate(
     batches: Iterable[Sequence[np.ndarray]],
     method: str = "minmax",
     progress: Callable[[int], None] | None = None,
+    *,
+    relevant: bool = False,
 ) -> Ranges:
     """Runs `batches` (flat lists of inputs) through the program and gives every range seen.
+
+    Args:
+        relevant: leave out rows that never reach the output (see `jq.calibrate.relevance`).
 
     Raises:
         UserError: there is no batch, or an activation is NaN or infinite; it is named.
     """
     observer = get_observer(method)
-    instrumented, sites = instrument(program, observer)
+    rows = Relevance(program, _rows(program)) if relevant else None
+    instrumented, sites = instrument(program, observer, rows.shapes if rows else {})
     run, first = XlaExecutable(instrumented), len(program.outputs)
     width = len(observer.neutral())
     total = [_wide(observer.neutral()) for _ in sites]
     count = 0
     for inputs in batches:
+        for name, kept in (rows(inputs, count) if rows else {}).items():
+            run.bind(f"{name}:rows", kept)
         results = run(*inputs)[first:]
         for i, name in enumerate(sites):
             stats = tuple(results[i * width : (i + 1) * width])

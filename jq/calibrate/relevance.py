@@ -1,0 +1,52 @@
+"""Which rows of the activations reach the output: padding that a mask removes does not.
+
+A range need not hold what is thrown away later, and one that does is coarser for the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jq.backend.evaluate import Unsupported
+from jq.backend.sensitivity import Sensitivity
+from jq.ir import Program, ir, shape_of
+
+LOG = logging.getLogger("jq")
+Rows = Mapping[str, tuple[ir.Value, Sequence[int]]]  # site -> value, the axes of one row
+
+
+class Relevance:
+    """For a batch of inputs: by site, 1 for rows that move the output and 0 for others.
+
+    Exact zeros of a gradient decide (never a NaN), in one random direction of the output. Sites
+    that cannot be followed are missing; a batch in which nothing moves the output counts whole.
+    """
+
+    def __init__(self, program: Program, rows: Rows) -> None:
+        inside = {
+            name: (value, axes)
+            for name, (value, axes) in rows.items()
+            if not isinstance(value.owner, ir.Block) and value.owner.operation.block == program.body
+        }
+        self.shapes = {
+            name: [n for a, n in enumerate(shape_of(value)) if a not in axes]
+            for name, (value, axes) in inside.items()
+        }
+        self._gain: Sensitivity | None = None
+        try:
+            self._gain = Sensitivity(program, inside) if inside else None
+        except Unsupported as reason:
+            LOG.warning("ranges hold all rows of the calibration data: %s", reason)
+            self.shapes = {}
+
+    def __call__(self, inputs: Sequence[np.ndarray], seed: int) -> dict[str, Any]:
+        if self._gain is None:
+            return {}
+        found = {k: (~(g == 0)).astype(np.float32) for k, g in self._gain(inputs, seed, 1).items()}
+        if not any(g.any() for g in found.values()):
+            return {k: np.ones_like(g) for k, g in found.items()}
+        return found

@@ -1,0 +1,138 @@
+"""Smoothing: the float program stays what it is, to the bit; the quantized one gets better."""
+
+import logging
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jq.backend.xla import XlaExecutable
+from jq.calibrate.moments import Moments
+from jq.calibrate.run import calibrate
+from jq.model import Model
+from jq.passes.base import PassContext
+from jq.passes.smooth import Smooth, factors, find_groups
+from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
+from jq.trace.trace import trace
+from tests.recovery.models import TARGET, context, mlp, normal
+
+RNG = np.random.default_rng(7)
+STATIC = load_pipeline("int8-static", {"calibration.relevant": True})
+
+
+def outputs(program, data):
+    run = XlaExecutable(program)
+    return np.concatenate([run(*x)[0] for x in data])
+
+
+def prepared(model):
+    """Without the pipeline's own recovery: there is no data."""
+    return prepare(trace(model), STATIC, TARGET)
+
+
+def smoothed(program, data, **options):
+    copy = program.clone()
+    cx = PassContext(None, STATIC.settings, TARGET, data)
+    changed = Smooth(**options).run(copy, cx)
+    copy.verify()
+    return copy, changed
+
+
+@pytest.mark.parametrize("insert", [False, True])
+def test_the_float_program_is_unchanged(insert):
+    model, data = mlp()
+    program = prepared(model)
+    copy, changed = smoothed(program, data, insert=insert)
+    assert changed
+    before, after = outputs(program, data), outputs(copy, data)
+    np.testing.assert_allclose(after, before, rtol=0, atol=2e-6 * np.abs(before).max())
+    ratio = copy.weights["up"] / program.weights["up"]
+    np.testing.assert_array_equal(np.exp2(np.rint(np.log2(ratio))), ratio)
+    assert (ratio[[3, 7]] > ratio[0]).all()  # the loud channels
+
+
+def test_the_quantized_program_is_closer():
+    model, data = mlp()
+    error = []
+    for program in (prepared(model), smoothed(prepared(model), data)[0]):
+        plan = make_plan(program, STATIC, TARGET, calibrate(program, data, relevant=True))
+        levels = rewrite(program, STATIC, PassContext(plan, STATIC.settings, TARGET))
+        error.append(((outputs(levels["integer"], data) - outputs(program, data)) ** 2).sum())
+    assert error[1] < 0.5 * error[0]
+
+
+def test_branches_that_read_one_value_share_factors():
+    model, data = mlp()
+    program = prepared(model)
+    sizes = sorted(len(g.uses) for g in find_groups(program))
+    assert sizes == [1, 2]
+    copy, _ = smoothed(program, data)
+    up, side = (copy.weights[k] / program.weights[k] for k in ("up", "side"))
+    np.testing.assert_array_equal(up[:, 0], side[:, 0])
+
+
+def test_other_readers_get_the_value_as_it_was():
+    def f(p, x):
+        n = x * p["gamma"]
+        return n @ p["w"] + n
+
+    gamma = np.ones(16, np.float32)
+    gamma[2] = 100
+    model = Model(f, {"gamma": gamma, "w": normal(16, 16)}, (np.zeros((8, 16), np.float32),))
+    data = [[RNG.standard_normal((8, 16)).astype(np.float32)] for _ in range(3)]
+    program = prepared(model)
+    copy, changed = smoothed(program, data)
+    assert changed and any(name.endswith(":factors") for name in copy.weights)
+    np.testing.assert_allclose(outputs(copy, data), outputs(program, data), rtol=1e-5, atol=1e-5)
+
+
+def test_transposed_weights_and_shared_ones():
+    def f(p, x):
+        y = (x * p["gamma"]) @ p["t"].T
+        return jnp.tanh(y) @ p["shared"] + y @ p["shared"]
+
+    gamma = np.ones(16, np.float32)
+    gamma[5] = 64
+    params = {"gamma": gamma, "t": normal(16, 16), "shared": normal(16, 16)}
+    model = Model(f, params, (np.zeros((8, 16), np.float32),))
+    data = [[RNG.standard_normal((8, 16)).astype(np.float32)] for _ in range(3)]
+    program = prepared(model)
+    copy, _ = smoothed(program, data)
+    np.testing.assert_array_equal(copy.weights["shared"], program.weights["shared"])
+    assert (copy.weights["t"] != program.weights["t"]).any()
+    np.testing.assert_allclose(outputs(copy, data), outputs(program, data), rtol=1e-5, atol=1e-5)
+
+
+def test_factors_by_hand():
+    """Two channels, equal weights, one 16 times louder: it is made quieter by up to that."""
+    m = Moments(
+        np.array([1.0, 256.0]) * 100,
+        100.0,
+        np.zeros(2),
+        np.array([-3, -48], np.float32),
+        np.array([3, 48], np.float32),
+    )
+    s, gain = factors([m], [np.ones((2, 4), np.float32)], static=True)
+    assert 4 <= s[1] / s[0] <= 16 and gain > 1.5
+    assert (np.exp2(np.rint(np.log2(s))) == s).all()
+
+
+def test_quiet_channels_are_left_alone():
+    model, data = mlp()
+    model.params["gamma"][:] = 1
+    program = prepared(model)
+    copy, _ = smoothed(program, data, gain=3.0)
+    np.testing.assert_array_equal(copy.weights["up"], program.weights["up"])
+
+
+def test_without_data_it_is_skipped_with_a_warning(caplog):
+    model, _ = mlp()
+    with caplog.at_level(logging.WARNING, "jq"):
+        assert not smoothed(prepared(model), None)[1]
+    assert "smooth skipped" in caplog.text
+
+
+def test_nothing_to_do_where_activations_stay_float():
+    model, data = mlp()
+    program, cx = context(model, "int8-weight-only", data)
+    assert not Smooth().run(program, cx)
