@@ -17,20 +17,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jq.api import (
-        CompiledModel,
-        Source,
-        calibrate,
-        compare,
-        compile,
-        load,
-        plan,
-        rewrite,
-        trace,
-    )
+    from jq.api import calibrate, compile, plan, rewrite
     from jq.calibrate.ranges import Ranges
+    from jq.compiled import CompiledModel, load
     from jq.errors import CompilerError, JqError, UserError
     from jq.gguf import load_gguf
+    from jq.job import Source, trace
+    from jq.measure import compare
     from jq.model import Model
     from jq.quantize_weights import quantize_weights
     from jq.trace.fake_quant import fake_quant, mx_fake_quant
@@ -41,19 +34,19 @@ _HOMES = {
     "JqError": "jq.errors",
     "Model": "jq.model",
     "Ranges": "jq.calibrate.ranges",
-    "Source": "jq.api",
+    "Source": "jq.job",
     "UserError": "jq.errors",
     "calibrate": "jq.api",
-    "compare": "jq.api",
+    "compare": "jq.measure",
     "compile": "jq.api",
     "fake_quant": "jq.trace.fake_quant",
-    "load": "jq.api",
+    "load": "jq.compiled",
     "load_gguf": "jq.gguf",
     "mx_fake_quant": "jq.trace.fake_quant",
     "plan": "jq.api",
     "quantize_weights": "jq.quantize_weights",
     "rewrite": "jq.api",
-    "trace": "jq.api",
+    "trace": "jq.job",
 }
 __version__ = "0.1.0"
 __all__ = sorted(_HOMES)

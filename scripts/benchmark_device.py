@@ -31,6 +31,7 @@ from jq.bench.session import worker_command
 from jq.bench.worker import peak_rss_bytes, serve
 from jq.compare import samples_of
 from jq.errors import JqError
+from jq.measure import compare
 from jq.model import Batch, Model, batches
 
 FLOAT = "float"
@@ -119,7 +120,7 @@ def build(
     spent = time.perf_counter() - start
     path = compiled.save(folder / f"{len(list(folder.iterdir()))}")
     audit = compiled.audit()
-    worst = min(api.compare(source, compiled, data or None).outputs, key=lambda o: o.sqnr_db)
+    worst = min(compare(source, compiled, data or None).outputs, key=lambda o: o.sqnr_db)
     saved = api.load(path)
     return Built(
         pipeline=pipeline,

@@ -28,10 +28,10 @@ OUTSIDE = {
 
 
 def module_name(path: Path) -> str:
-    """`ir.context` for jq/ir/context.py; the package itself is `api`, `__main__` is `cli`."""
+    """`ir.context` for jq/ir/context.py; the package itself is `jq`, `__main__` is `cli`."""
     parts = path.relative_to(ROOT / "jq").with_suffix("").parts
     name = ".".join(part for part in parts if part != "__init__")
-    return {"": "api", "__main__": "cli"}.get(name, name)
+    return {"": "jq", "__main__": "cli"}.get(name, name)
 
 
 def layers() -> dict[str, int]:
@@ -66,10 +66,10 @@ def violations(path: Path, ranks: dict[str, int]) -> Iterator[str]:
         allowed = OUTSIDE.get(top)
         if allowed and not any(f"{module}.".startswith(f"{a}.") for a in allowed):
             yield f"{path.relative_to(ROOT)}:{line} imports {name}; only {allowed} may"
-        target = rest[0] if rest else "api"
+        target = rest[0] if rest else "jq"
         if top == "jq" and target != layer:
             if target not in ranks and target not in {module_name(f).split(".")[0] for f in FILES}:
-                target = "api"  # a name of the package itself: `from jq import Model`
+                target = "jq"  # a name of the package itself: `from jq import Model`
             assert target in ranks, f"docs/architecture.md gives {target!r} no layer"
             if ranks[target] >= ranks[layer]:
                 yield f"{path.relative_to(ROOT)}:{line}: {layer} imports {target}"

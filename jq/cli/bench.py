@@ -32,10 +32,10 @@ def bench_artifact(
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to measure in all.")] = 5.0,
 ) -> dict[str, Any]:
     """Measures latency (median, p90), throughput and peak memory in processes of their own."""
-    from jq import api
+    from jq.measure import bench
 
     with out.progress() as progress:
-        document = api.bench(
+        document = bench(
             artifact,
             against=against,
             inputs=inputs,

@@ -37,12 +37,13 @@ def compare(
     rules: options.Rules = None,
 ) -> dict[str, Any]:
     """Compares outputs (and layers) with the float model: SQNR, cosine, largest error, metrics."""
-    from jq import api
+    from jq.compiled import load
+    from jq.measure import compare as measure_error
 
     with out.progress() as progress:
-        comparison = api.compare(
+        comparison = measure_error(
             model,
-            None if artifact is None else api.load(artifact),
+            None if artifact is None else load(artifact),
             inputs,
             pipeline=pipeline,
             target=target,

@@ -46,8 +46,9 @@ def compile_model(
 ) -> dict[str, Any]:
     """Compiles a model into a quantized program, and says what was quantized and what was not."""
     from jq import api
+    from jq.backend.artifact import check_output
 
-    api.check_output(output, force=force)
+    check_output(output, force=force)
     with out.progress() as progress:
         compiled = api.compile(
             model,

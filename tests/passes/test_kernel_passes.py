@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import jq
-from jq.api import prepare_job
 from jq.backend.compiler import compile_module
 from jq.backend.handover import handover
 from jq.backend.interpreter import interpret
 from jq.backend.runtime import Executable
 from jq.backend.xla import XlaExecutable
+from jq.job import prepare_job
 from jq.passes.base import PassContext
 from jq.pipeline import make_plan, rewrite
 

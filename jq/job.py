@@ -1,0 +1,133 @@
+"""What the stages share: the traced model, and the job of compiling it for a target."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq import npz
+from jq.ir import Program
+from jq.model import Batch, Model, batches
+from jq.pipeline import Pipeline, load_pipeline, make_plan, prepare
+from jq.settings import Rule, parse_assignments, parse_rule
+from jq.target import Target, load_target
+from jq.trace.inputs import flat_inputs
+from jq.trace.source import load_model
+from jq.trace.trace import trace as trace_model
+from jq.tree import structure_of
+
+Progress = Callable[[str, float | None], None]
+Settings = Mapping[str, Any] | Sequence[str] | None
+Rules = Sequence[str | Rule] | None
+# Batches (tuples of inputs), a function that returns them, or an `.npz` file of samples.
+Data = Iterable[Batch] | Callable[[], Iterable[Batch]] | str | Path | None
+Calls = list[list[np.ndarray]]  # flat inputs, call by call
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is compiled: the float program, and the model it came from when there is one."""
+
+    program: Program
+    model: Model | None = None
+
+    @property
+    def in_structure(self) -> Mapping[str, Any]:
+        return structure_of(self.program.in_tree, len(self.program.inputs))
+
+    def calls(self, data: Data) -> Calls | None:
+        """Batches as flat arrays, shapes and types checked; None stays None."""
+        if isinstance(data, str | Path):
+            return npz.read_samples(Path(data), self.program.inputs)
+        given, structure = batches(data), self.in_structure
+        if given is None:
+            return None
+        return [flat_inputs(self.program.inputs, structure, batch) for batch in given]
+
+
+AnyModel = Source | Model | Program | str | Path
+
+
+@dataclass
+class Stages:
+    """Tells the user which stage runs, and keeps how long each took."""
+
+    progress: Progress | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[Callable[[float | None], None]]:
+        def report(share: float | None) -> None:
+            if self.progress:
+                self.progress(name, share)
+
+        report(None)
+        start = time.perf_counter()
+        yield report
+        self.seconds[name] = time.perf_counter() - start
+
+
+def trace(model: AnyModel, *, sizes: Mapping[str, int] | None = None) -> Source:
+    """The float program of a model, however it is given.
+
+    Args:
+        model: a `jq.Model`; `"package.module:name"` or `"file.py:name"`; a StableHLO or
+            `jax.export` file; a `Program`.
+        sizes: values of symbolic dimensions, by name.
+    """
+    if isinstance(model, Source):
+        return model
+    if isinstance(model, str | Path):
+        model = load_model(str(model))
+    owner = model if isinstance(model, Model) else None
+    return Source(trace_model(model, sizes=sizes), owner)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A traced model with its pipeline and target: what every stage after tracing needs."""
+
+    source: Source
+    program: Program  # prepared: the float passes have run
+    pipeline: Pipeline
+    target: Target
+    data: Calls | None  # for calibration
+
+    @property
+    def needs_ranges(self) -> bool:
+        """Whether calibration is needed; a model may bring all its ranges itself."""
+        s = self.pipeline.settings.activations
+        if s.mode != "static" or s.format == "float":
+            return False
+        return bool(make_plan(self.program, self.pipeline, self.target).unranged)
+
+
+def as_rule(rule: str | Rule) -> Rule:
+    return rule if isinstance(rule, Rule) else parse_rule(rule)
+
+
+def prepare_job(
+    model: AnyModel,
+    pipeline: str,
+    target: str,
+    settings: Settings = None,
+    rules: Rules = None,
+    calibration: Data = None,
+) -> Job:
+    """Checks every name and setting before any slow work, then traces and cleans up."""
+    overrides = (
+        settings if isinstance(settings, Mapping) else parse_assignments(list(settings or ()))
+    )
+    first = tuple(map(as_rule, rules or ()))
+    chosen, where = load_pipeline(pipeline, dict(overrides), first), load_target(target)
+    source = trace(model)
+    own = source.model.calibration if source.model else None
+    data = source.calls(calibration if calibration is not None else own)
+    program = prepare(source.program, chosen, where, data)
+    return Job(source, program, chosen, where, data)

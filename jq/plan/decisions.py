@@ -1,0 +1,92 @@
+"""What a plan says: per op and per tensor a format, or the reason for declining."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from jq.formats import Encoding
+
+Kind = Literal["weight", "dynamic", "static", "given"]
+
+
+@dataclass(frozen=True)
+class TensorPlan:
+    """How one operand is quantized.
+
+    A weight is known by `weight` (its name) and its encoding is that of the whole stored
+    tensor; an activation's encoding is that of the operand. `parameters` (scale, zero point)
+    belong to static activations. `stored`: the weight came quantized and stays as it is; an
+    activation that the model quantizes itself is `given`.
+    """
+
+    kind: Kind
+    encoding: Encoding
+    weight: str | None = None
+    parameters: tuple[float, int | None] | None = None
+    stored: bool = False
+
+    def describe(self) -> str:
+        enc = self.encoding
+        tokens = (
+            enc.granularity
+            if self.kind not in ("dynamic", "given") or max(enc.block) == 0
+            else "per-token"
+        )
+        came = " (stored)" if self.stored else " (given)" if self.kind == "given" else ""
+        return f"{enc.format} {tokens} {enc.scheme}{came}"
+
+
+@dataclass(frozen=True)
+class OpPlan:
+    """The decision on one op. `operands` has an entry for each operand that is quantized."""
+
+    name: str
+    op: str
+    decision: Literal["integer", "weight-only", "float"]
+    operands: dict[int, TensorPlan] = field(default_factory=dict)
+    reason: str = ""
+    note: str = ""  # what was chosen for the target, of an op that is quantized
+    float_type: str = ""  # in which an op that stays float computes, where that is not its own
+
+    def to_dict(self) -> dict[str, Any]:
+        def of(weights: bool) -> str | None:
+            kinds = [
+                t.describe() for t in self.operands.values() if (t.kind == "weight") == weights
+            ]
+            return " x ".join(kinds) or None
+
+        return {
+            "name": self.name,
+            "op": self.op,
+            "decision": self.decision,
+            "weights": of(True),
+            "activations": of(False),
+            "reason": self.reason or self.note,
+        }
+
+
+@dataclass(frozen=True)
+class QuantPlan:
+    """All decisions, in program order, and the encoding of every weight to be quantized.
+
+    Weights that came quantized are not among `weights`: nothing is left to do for them.
+    `edges`: tensors between regions, by the name that `jq.edge` gives them.
+    """
+
+    ops: tuple[OpPlan, ...]
+    weights: dict[str, Encoding]
+    unused_rules: tuple[str, ...] = ()
+    unranged: tuple[str, ...] = ()  # sites whose range was needed and is not known
+    edges: dict[str, TensorPlan] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> OpPlan:
+        return next(op for op in self.ops if op.name == name)
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [op.to_dict() for op in self.ops]
+        return {"ops": rows, "unused_rules": list(self.unused_rules)}
+
+
+class Declined(Exception):
+    """Raised inside planning with the reason; never leaves this module."""

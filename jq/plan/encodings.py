@@ -1,0 +1,72 @@
+"""Which encoding an operand gets, and what its integers imply for a product."""
+
+from __future__ import annotations
+
+from jq.formats import Encoding, get_format
+from jq.formats.affine import Affine
+from jq.formats.ggml import GgmlFormat
+from jq.ops.base import Contraction
+from jq.plan.decisions import Declined, TensorPlan
+from jq.plan.operands import WeightUse
+from jq.settings import TensorSettings
+
+
+def stored_plan(use: WeightUse) -> TensorPlan:
+    """A weight that came quantized, as it is."""
+    assert use.stored is not None
+    return TensorPlan("weight", use.stored, weight=use.name, stored=True)
+
+
+def code_bits(enc: Encoding) -> int:
+    """Bits of the integers that a tensor is computed with."""
+    fmt = get_format(enc.format)
+    if isinstance(fmt, Affine):
+        return fmt.bits
+    if isinstance(fmt, GgmlFormat):
+        return 8
+    raise Declined(f"{enc.format} has no integer product")
+
+
+def summed_terms(rule: Contraction, use: WeightUse, enc: Encoding, terms: int) -> int:
+    """How many products the integers of one block sum; the blocks are summed in float."""
+    shared = [a for a, n in enumerate(enc.shape) if a not in use.contracted and 1 < enc.grid[a] < n]
+    blocked = [a for a in use.contracted if enc.grid[a] > 1]
+    if shared or len(blocked) > 1:
+        raise Declined(f"blocks {enc.block} of the weight do not lie along one contracted axis")
+    if not blocked:
+        return terms
+    if not rule.splits_blocks:
+        raise Declined(f"{rule.op} has no integer form with blocks along a contracted axis")
+    (axis,) = blocked
+    length, size = enc.shape[axis], enc.block[axis]
+    if length % size:
+        raise Declined(f"blocks of {size} do not divide the contracted axis of {length}")
+    return terms // length * size
+
+
+def weight_block(use: WeightUse, s: TensorSettings) -> tuple[int, ...]:
+    """Block sizes of a weight: one scale along contracted axes, blocks along one of them."""
+    rank = len(use.shape)
+    if use.block_axis is not None:
+        own = get_format(s.format).default_block(use.shape, use.block_axis)
+        if own is not None:
+            return own
+    if s.granularity == "per-tensor":
+        return (0,) * rank
+    if s.granularity == "per-block" and use.block_axis is not None:
+        return tuple(
+            s.block_size if a == use.block_axis else int(a not in use.contracted)
+            for a in range(rank)
+        )
+    return tuple(int(a not in use.contracted) for a in range(rank))
+
+
+def encoding(s: TensorSettings, shape: tuple[int, ...], block: tuple[int, ...]) -> Encoding:
+    options = tuple(sorted(s.options.items()))
+    return Encoding(s.format, shape, block, s.scheme, s.scale_type, options)
+
+
+def largest_code(p: TensorPlan) -> int:
+    """Bound on |code - zero point|."""
+    bits = code_bits(p.encoding)
+    return 2**bits - 1 if p.encoding.scheme == "asymmetric" else 2 ** (bits - 1)

@@ -1,0 +1,95 @@
+"""What stands behind an operand: a weight, codes that the model makes itself, or a computation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from jq.formats import Encoding, get_format
+from jq.formats.affine import Affine
+from jq.ir import Program, ir, shape_of
+from jq.ir.build import NAME, string_attr
+from jq.ir.markers import DEQUANTIZE, Marker, match
+from jq.ops.base import Axes, Contraction, Movement, Role, rule_of
+
+
+@dataclass(frozen=True)
+class WeightUse:
+    """A weight found behind an operand: which of its axes the contraction sums over.
+
+    `stored` is its encoding when it came quantized.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    contracted: Axes
+    block_axis: int | None
+    stored: Encoding | None = None
+
+
+def contractions(program: Program) -> Iterator[tuple[Any, Contraction]]:
+    """Every op that could be quantized, with its rule."""
+    for op in program.walk():
+        rule = rule_of(op)
+        if isinstance(rule, Contraction):
+            yield op, rule
+
+
+def op_name(op: Any) -> str:
+    return string_attr(op, NAME) or op.operation.name
+
+
+def find_weight(program: Program, value: ir.Value, role: Role) -> WeightUse | None:
+    """Follows an operand back through movements to a weight, or None when it is computed."""
+    contracted = role.contracted
+    block = frozenset() if role.block_axis is None else frozenset({role.block_axis})
+    while True:
+        name, marker = program.weight_name(value), match(value, DEQUANTIZE)
+        if marker is not None and not is_stored(program, marker):
+            return None
+        if name is not None or marker is not None:
+            shape = shape_of(value)
+            axis = max((a for a in block if shape[a] > 1), default=None)
+            if marker is not None:
+                return WeightUse(marker.tensor, shape, contracted, axis, marker.encoding)
+            return WeightUse(name or "", shape, contracted, axis)
+        if isinstance(value.owner, ir.Block):
+            return None
+        op: Any = value.owner
+        rule = rule_of(op)
+        if not isinstance(rule, Movement):
+            return None
+        contracted, block = rule.back(op, contracted), rule.back(op, block)
+        value = op.operation.operands[0]
+
+
+def is_stored(program: Program, marker: Marker) -> bool:
+    """Whether a dequantize reads weights of the program, not codes that it computes."""
+    return all(program.weight_name(part) is not None for part in marker.parts.values())
+
+
+def given_activation(program: Program, value: ir.Value, role: Role) -> Encoding | None:
+    """Encoding of an operand that the model itself quantizes, with one scale where `role` sums.
+
+    None for an operand that is not quantized, or not in a way that this contraction can use.
+    """
+    contracted, shape = role.contracted, shape_of(value)
+    moved = False
+    while True:
+        marker = match(value, DEQUANTIZE)
+        if marker is not None:
+            break
+        op: Any = value.owner
+        if isinstance(op, ir.Block) or not isinstance(rule := rule_of(op), Movement):
+            return None
+        contracted, value, moved = rule.back(op, contracted), op.operation.operands[0], True
+    enc = marker.encoding
+    fits = all(enc.grid[a] == 1 for a in contracted) and max(enc.block, default=0) <= 1
+    if not fits or not isinstance(get_format(enc.format), Affine) or is_stored(program, marker):
+        return None
+    if not moved:
+        return enc
+    if max(enc.block, default=0) == 0:
+        return enc.with_shape(shape, (0,) * len(shape))
+    return enc.with_shape(shape, tuple(int(a not in role.contracted) for a in range(len(shape))))
