@@ -7,7 +7,6 @@ import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from jq.backend.compiler import compile_module
 from jq.backend.runtime import Executable, drivers
 from jq.data import data_names
 from jq.errors import JqError
+from jq.processor import Processor, this_processor
 from jq.target import Target, load_target
 
 PACKAGES = (
@@ -57,7 +57,7 @@ def examine(
             checks.append(check(target))
     return {
         "versions": versions(),
-        "cpu": cpu(),
+        "cpu": describe(this_processor()),
         "drivers": drivers(),
         "self_test": [asdict(each) for each in checks],
         "ok": all(each.passed for each in checks),
@@ -76,18 +76,12 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: of(name) for name in PACKAGES}}
 
 
-def cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
-    """Model, features and the number of threads this process may use."""
-    fields: dict[str, str] = {}
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text().splitlines():
-            key, _, value = line.partition(":")
-            fields.setdefault(key.strip(), value.strip())
-    flags = (fields.get("flags") or fields.get("Features") or "").split()
+def describe(processor: Processor) -> dict[str, Any]:
+    """Model, the features that decide speed, and the number of threads this process may use."""
     return {
-        "model": fields.get("model name") or platform.processor() or "unknown",
-        "architecture": platform.machine(),
-        "features": sorted(FEATURES & set(flags)),
+        "model": processor.model or platform.processor() or "unknown",
+        "architecture": processor.machine,
+        "features": sorted(FEATURES & processor.flags),
         "threads": len(os.sched_getaffinity(0)),
     }
 
@@ -95,7 +89,8 @@ def cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
 def runs_here(target: Target) -> bool:
     """Whether what is compiled for a target can be run on this machine."""
     triples = [flag.partition("=")[2] for flag in target.flags if "target-triple=" in flag]
-    native = all(triple.startswith(f"{platform.machine()}-") for triple in triples)
+    here = this_processor().machine
+    native = all(triple.startswith(f"{here}-") for triple in triples)
     return native and target.driver in drivers()
 
 

@@ -39,7 +39,7 @@ from jq.kernels import (
     available,
     detect,
 )
-from jq.processor import cpu_model, permit_tiles
+from jq.processor import permit_tiles, this_processor
 from tests.kernels.harness import compile_text, linked
 
 SECONDS = 0.3  # for each kernel
@@ -174,7 +174,7 @@ def main() -> None:
     options = parser.parse_args()
     names = options.isa or [detect().name]
     kernels = [k for f in options.family or FAMILIES for name in names for k in FAMILIES[f](name)]
-    cpu = cpu_model() or platform.processor()
+    cpu = this_processor().model or platform.processor()
     timings = list(measure(kernels))
     if options.json:
         table = [

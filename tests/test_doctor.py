@@ -11,6 +11,7 @@ import pytest
 from jq import doctor
 from jq.backend.runtime import Executable
 from jq.cli.app import main
+from jq.processor import this_processor
 from jq.target import load_target
 
 
@@ -56,9 +57,9 @@ def test_a_foreign_target_is_not_run() -> None:
 def test_cpu_as_the_kernel_describes_it(tmp_path: Path) -> None:
     info = tmp_path / "cpuinfo"
     info.write_text("model name : A\nflags : fpu avx2 avx512_vnni\n\nmodel name : B\nflags : x\n")
-    described = doctor.cpu(info)
+    described = doctor.describe(this_processor(info))
     assert described["model"] == "A"
     assert described["features"] == ["avx2", "avx512_vnni"]
     info.write_text("Features : fp asimddp i8mm\n")
-    assert doctor.cpu(info)["features"] == ["asimddp", "i8mm"]
-    assert doctor.cpu(tmp_path / "none")["features"] == []
+    assert doctor.describe(this_processor(info))["features"] == ["asimddp", "i8mm"]
+    assert doctor.describe(this_processor(tmp_path / "none"))["features"] == []

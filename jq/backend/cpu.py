@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from jq.errors import UserError
+from jq.processor import Processor, machine_name, this_processor
 
 # LLVM's name -> the flag in /proc/cpuinfo, where the two differ. These are the features whose
 # instructions a compiler puts into loops; others (caches, system calls) decide nothing.
@@ -53,7 +52,6 @@ _AARCH64 = {
     "sve2": "sve2",
 }
 _FLAGS = {"x86_64": _X86, "aarch64": _AARCH64}
-_ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 @dataclass(frozen=True)
@@ -77,20 +75,15 @@ class Cpu:
         return tuple(sorted(needed.features - self.features))
 
 
-def host(cpuinfo: Path = Path("/proc/cpuinfo"), machine: str | None = None) -> Cpu | None:
+def host() -> Cpu | None:
     """This machine's processor; None where the system does not list its features."""
-    if not cpuinfo.is_file():
-        return None
-    fields: dict[str, str] = {}
-    for line in cpuinfo.read_text().splitlines():
-        key, _, value = line.partition(":")
-        fields.setdefault(key.strip(), value.strip())
-    architecture = (machine or platform.machine()).lower()
-    architecture = _ALIASES.get(architecture, architecture)
-    flags = set((fields.get("flags") or fields.get("Features") or "").split())
-    known = _FLAGS.get(architecture, {})
-    features = frozenset(name for name, flag in known.items() if flag in flags)
-    return Cpu(architecture, features, fields.get("model name", ""))
+    return named_by_llvm(this_processor())
+
+
+def named_by_llvm(processor: Processor) -> Cpu | None:
+    known = _FLAGS.get(processor.machine, {})
+    features = frozenset(name for name, flag in known.items() if flag in processor.flags)
+    return Cpu(processor.machine, features, processor.model) if processor.flags else None
 
 
 def needed_by(program: str) -> Cpu:
@@ -98,7 +91,7 @@ def needed_by(program: str) -> Cpu:
     names = re.findall(r'\bcpu = "([^"]*)"', program)
     triples = re.findall(r'\btarget_triple = "([^"-]*)', program)
     listed = ",".join(re.findall(r'\bcpu_features = "([^"]*)"', program)).split(",")
-    architecture = _ALIASES.get(triples[0], triples[0]) if triples else ""
+    architecture = machine_name(triples[0]) if triples else ""
     known = _FLAGS.get(architecture, {})
     features = frozenset(f[1:] for f in listed if f.startswith("+") and f[1:] in known)
     return Cpu(architecture, features, names[0] if names else "")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from jq import processor
 from jq.errors import UserError
+from jq.processor import permit_tiles, this_processor
 
 
 @dataclass(frozen=True)
@@ -185,9 +185,10 @@ def available(flags: frozenset[str] | None = None, machine: str | None = None) -
     """The instruction sets of a machine, best first. Default: of this one, and of this process,
     which asks for matrix tiles here.
     """
-    usable = flags is not None or processor.permit_tiles()
-    flags = processor.flags() if flags is None else flags
-    machine = machine or processor.machine()
+    usable = flags is not None or permit_tiles()
+    here = this_processor()
+    flags = here.flags if flags is None else flags
+    machine = machine or here.machine
     return [
         isa
         for isa in ISAS.values()
@@ -199,5 +200,5 @@ def available(flags: frozenset[str] | None = None, machine: str | None = None) -
 
 def detect() -> Isa:
     """The fastest instruction set of this machine."""
-    vendor = processor.vendor()
+    vendor = this_processor().vendor
     return next(isa for isa in available() if isa.vendor in ("", vendor))

@@ -8,6 +8,7 @@ from jq.backend import cpu
 from jq.backend.compiler import HOST_FLAGS, compile_module
 from jq.backend.cpu import Cpu
 from jq.errors import UserError
+from jq.processor import this_processor
 
 ADD = b"""func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
   %0 = stablehlo.add %a, %a : tensor<4xf32>
@@ -31,7 +32,7 @@ def needs(*flags: str) -> Cpu:
 def test_host_flags_are_translated(tmp_path: Path) -> None:
     file = tmp_path / "cpuinfo"
     file.write_text(INFO)
-    found = cpu.host(file, "AMD64")
+    found = cpu.named_by_llvm(this_processor(file, "AMD64"))
     assert found is not None
     assert found.name == "Some Xeon"
     assert found.architecture == "x86_64"
@@ -39,10 +40,10 @@ def test_host_flags_are_translated(tmp_path: Path) -> None:
         *("sse3", "ssse3", "sse4.1", "avx", "avx2", "fma", "avx512f", "avx512vnni", "lzcnt")
     }
     file.write_text("Features\t: fp asimd asimddp i8mm")
-    arm = cpu.host(file, "aarch64")
+    arm = cpu.named_by_llvm(this_processor(file, "arm64"))
     assert arm is not None
     assert arm.features == {"neon", "dotprod", "i8mm"}
-    assert cpu.host(tmp_path / "missing") is None
+    assert cpu.named_by_llvm(this_processor(tmp_path / "missing")) is None
 
 
 def test_compiled_for_this_machine() -> None:

@@ -15,9 +15,7 @@ from jq.errors import FormatError
 from jq.formats import NUMPY, Encoding, get_format
 from tests.formats.encodings import AFFINE, NAMES, encodings, values
 
-QUICK = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 EVERY = pytest.mark.parametrize("name", NAMES)
 FREE = [name for name in NAMES if get_format(name).default_block((2, 2), 0) is None]
 

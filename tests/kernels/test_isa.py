@@ -23,7 +23,7 @@ from jq.kernels import (
     get_isa,
     link,
 )
-from jq.processor import flags
+from jq.processor import this_processor
 from tests.kernels.harness import compile_text, linked
 from tests.kernels.strategies import HERE
 
@@ -91,7 +91,7 @@ def test_detection_takes_the_best() -> None:
 
 def test_this_machine() -> None:
     assert detect() in available()
-    assert flags().issuperset(detect().cpu_flags)
+    assert this_processor().flags.issuperset(detect().cpu_flags)
 
 
 def test_unknown_names_are_errors_that_help() -> None:
