@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Times kernels by themselves on one core, best of many runs.
 
-    python scripts/benchmark_kernels.py [--isa NAME ...] [--family gemm ...] [--json]
+    python scripts/benchmark_kernels.py [--isa NAME ...] [--family gemm ...] [--only TEXT] [--json]
 
 Prints for every kernel its time, arithmetic and memory rates. Operands stay on the device; an
 empty call of the runtime (about 2 microseconds) is part of every time.
@@ -23,10 +23,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from jq.formats import Format, get_format
 from jq.kernels import (
     Attention,
     Bias,
     Convolution,
+    DecodeDot,
     Depthwise,
     Dequantize,
     Gemm,
@@ -80,6 +82,20 @@ def gemvs(isa: str) -> Iterator[Kernel]:
     for m in (1, 4):
         for bits in (4, 8):
             yield Gemv(isa=isa, m=m, k=4096, n=4096, bits=bits, scale="f16")
+
+
+def decodes(isa: str) -> Iterator[Kernel]:
+    """Stored weights of every kind with float activations: one token, and a prompt."""
+    channel = {"int8": (1, 0), "float8_e4m3fn": (1, 0), "float8_e5m2": (1, 0), "nvfp4": (1, 16)}
+    for m in (1, 128):
+        for name in sorted(Format.registry):
+            own = get_format(name).default_block((4096, 4096), 1)
+            block = channel.get(name) or own or (1, 32)
+            float_scales = name.startswith(("int", "uint")) and block[1]
+            scale = "float16" if float_scales else "float32"
+            yield DecodeDot(
+                isa=isa, m=m, k=4096, n=4096, format=name, block=block, scale_type=scale
+            )
 
 
 def convolutions(isa: str) -> Iterator[Kernel]:
@@ -140,6 +156,7 @@ FAMILIES = {
     "gemm": gemms,
     "rows": rows,
     "gemv": gemvs,
+    "decode": decodes,
     "convolution": convolutions,
     "attention": attentions,
 }
@@ -170,10 +187,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--isa", action="append", choices=[i.name for i in available()])
     parser.add_argument("--family", action="append", choices=list(FAMILIES))
+    parser.add_argument("--only", default="", help="kernels with this text in their name")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     names = options.isa or [detect().name]
     kernels = [k for f in options.family or FAMILIES for name in names for k in FAMILIES[f](name)]
+    kernels = [k for k in kernels if options.only in f"{k.family} {k.label}"]
     cpu = this_processor().model or platform.processor()
     timings = list(measure(kernels))
     if options.json:

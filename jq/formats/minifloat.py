@@ -12,8 +12,9 @@ import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.blocks import full
+from jq.formats.numpy_ops import NUMPY
 
-F32, I32 = np.float32, np.int32
+F32, I16, I32 = np.float32, np.int16, np.int32
 EXPONENT = I32(0x7F800000)  # field of a float32
 MAGNITUDE = I32(0x7FFFFFFF)
 QUIET_NAN = 0x7FC00000
@@ -25,15 +26,13 @@ class Minifloat:
 
     Attributes:
         exponent, mantissa: bits of the two fields.
-        largest_code: code of the largest finite number, without the sign.
-        infinity: code of infinity, without the sign, if there is one; above it, or above
-            `largest_code` where there is none, codes are NaN.
+        largest_code: code of the largest finite number, without the sign. Above it are infinity
+            and NaN as in IEEE's formats where the exponent has 5 bits, else NaN alone.
     """
 
     exponent: int
     mantissa: int
     largest_code: int
-    infinity: int | None = None
 
     @property
     def bits(self) -> int:
@@ -94,34 +93,34 @@ class Minifloat:
 
     def decode(self, ops: ArrayOps, codes: Array) -> Array:
         """Float32 values of int8 codes; every code is decoded, NaN and infinities included."""
-        m, shape = self.mantissa, ops.shape(codes)
+        if self.bits > 4:
+            return self._through_half(ops, codes)
+        return ops.take(self._through_half(NUMPY, np.arange(1 << self.bits, dtype=np.int8)), codes)
+
+    def _through_half(self, ops: ArrayOps, codes: Array) -> Array:
+        """As a float16 of another bias: the fields go to their places there, and a power of two
+        sets the bias right. What is subnormal here is subnormal there, and a processor's
+        conversion to float32 knows it.
+        """
+        shape, fields = ops.shape(codes), (1 << (self.bits - 1)) - 1
+        up = 10 - self.mantissa
 
         def const(value: int) -> Array:
-            return full(ops, value, shape, I32)
+            return full(ops, int(np.uint16(value).view(I16)), shape, I16)
 
-        wide = ops.convert(codes, I32)
-        code = ops.bit_and(wide, const((1 << (self.bits - 1)) - 1))
-        sign = ops.bit_and(wide, const(1 << (self.bits - 1)))
-        normal = ops.shift_left(code, const(23 - m))
-        normal = ops.add(normal, const((127 - self.bias) << 23))
-        unit = full(ops, 2.0 ** (1 - self.bias - m), shape, F32)
-        subnormal = ops.bitcast(ops.mul(ops.convert(code, F32), unit), I32)
-        is_subnormal = ops.equal(ops.shift_right(code, const(m)), const(0))
-        value = ops.select(is_subnormal, subnormal, normal)
-        last = (1 << (self.bits - 1)) - 1
-        if self.largest_code < last:
-            first_nan = self.largest_code + (1 if self.infinity is None else 2)
-            is_nan = ops.equal(ops.maximum(code, const(first_nan)), code)
-            value = ops.select(is_nan, const(QUIET_NAN), value)
-        if self.infinity is not None:
-            is_inf = ops.equal(code, const(self.infinity))
-            value = ops.select(is_inf, const(int(EXPONENT)), value)
-        sign = ops.shift_left(sign, const(32 - self.bits))
-        return ops.bitcast(ops.bit_or(value, sign), F32)
+        wide = ops.convert(codes, I16)
+        half = ops.bit_and(ops.shift_left(wide, const(up)), const(fields << up))
+        if self.largest_code < fields and self.exponent < 5:
+            last = ops.add(half, const(1 << up))  # carries into the exponent's highest bit
+            half = ops.bit_or(half, ops.bit_and(last, const(1 << 14)))
+        sign = ops.bit_and(ops.shift_left(wide, const(16 - self.bits)), const(1 << 15))
+        half = ops.bitcast(ops.bit_or(half, sign), np.float16)
+        bias = full(ops, 2.0 ** (15 - self.bias), shape, F32)
+        return ops.mul(ops.convert(half, F32), bias)
 
 
 E4M3FN = Minifloat(4, 3, largest_code=0x7E)
-E5M2 = Minifloat(5, 2, largest_code=0x7B, infinity=0x7C)
+E5M2 = Minifloat(5, 2, largest_code=0x7B)
 E3M2 = Minifloat(3, 2, largest_code=0x1F)
 E2M3 = Minifloat(2, 3, largest_code=0x1F)
 E2M1 = Minifloat(2, 1, largest_code=0x07)

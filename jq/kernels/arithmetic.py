@@ -15,13 +15,13 @@ class Arithmetic:
 
     def __init__(self, entry: ir.Block) -> None:
         self._entry = entry
-        self._constants: dict[tuple[str, object], ir.Value] = {}
+        self._constants: dict[tuple[str, str], ir.Value] = {}
 
     # Constants: one op for each type and value, at the start of the body
 
     def constant(self, kind: ir.Type, value: float) -> ir.Value:
         """A scalar, or every lane of a vector."""
-        key = (str(kind), value)
+        key = (str(kind), repr(value))  # -0.0 equals 0.0
         if key not in self._constants:
             scalar = kind.element_type if isinstance(kind, ir.VectorType) else kind
             is_float = isinstance(scalar, ir.FloatType)

@@ -186,7 +186,8 @@ class _Group:
 
     def _decode(self, column: Index, step: Index, length: int) -> list[ir.Value]:
         """Values of one column from `step` on, as vectors of `lanes`; zeros fill the last."""
-        ops, kernel = VectorOps(self.b), self.kernel
+        kernel = self.kernel
+        ops = VectorOps(self.b, kernel.target)
         piece = kernel.piece(length)
         fmt = get_format(kernel.format)
         whole, full = kernel.storage, fmt.storage(kernel.piece(kernel.step))

@@ -41,6 +41,7 @@ class Isa:
     dot: the int8 product.
     bf16_dot: intrinsic `f32[lane] += sum of two bf16 products`, or empty.
     bf16_convert: intrinsic (high f32 lanes, low f32 lanes) -> bf16 lanes.
+    permute: intrinsic (f32 lanes, i32 lanes) -> the first by the low bits of the second, or empty.
     tiles: it has matrix tiles (`jq.kernels.tiles`) for int8 and bf16.
     vendor: whose processors run it fast; others have it, but `detect` passes over it.
     dot_rate, load_rate: products and loads a cycle, for the tile choice.
@@ -56,6 +57,7 @@ class Isa:
     dot: Dot
     bf16_dot: str = ""
     bf16_convert: str = ""
+    permute: str = ""
     vendor: str = ""
     tiles: bool = False
     dot_rate: float = 2.0
@@ -72,6 +74,8 @@ def _pmaddwd(intrinsic: str) -> Dot:
     return Dot(intrinsic, 2, "i16", False, False)
 
 
+_PERMUTE_512 = "llvm.x86.avx512.permvar.sf.512"
+_PERMUTE_256 = "llvm.x86.avx2.permps"
 _BF16_CONVERT = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
 
 _VNNI = Isa(
@@ -81,6 +85,7 @@ _VNNI = Isa(
     lanes=16,
     registers=32,
     dot=_vpdpbusd(512),
+    permute=_PERMUTE_512,
     compile_cpu="icelake-server",
 )
 _NEON = Isa(
@@ -123,6 +128,7 @@ ISAS: dict[str, Isa] = {
             lanes=8,
             registers=16,
             dot=_vpdpbusd(256),
+            permute=_PERMUTE_256,
             compile_cpu="alderlake",
         ),
         Isa(
@@ -132,6 +138,7 @@ ISAS: dict[str, Isa] = {
             lanes=16,
             registers=32,
             dot=_pmaddwd("llvm.x86.avx512.pmaddw.d.512"),
+            permute=_PERMUTE_512,
             compile_cpu="skylake-avx512",
         ),
         Isa(
@@ -141,6 +148,7 @@ ISAS: dict[str, Isa] = {
             lanes=8,
             registers=16,
             dot=_pmaddwd("llvm.x86.avx2.pmadd.wd"),
+            permute=_PERMUTE_256,
             compile_cpu="haswell",
         ),
         Isa(

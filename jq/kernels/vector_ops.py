@@ -18,6 +18,7 @@ from iree.compiler.dialects import arith
 
 from jq.errors import InternalError
 from jq.kernels.builder import Builder
+from jq.kernels.isa import Isa
 from jq.kernels.values import vec
 
 _NAMES = {"bool": "i1", "float16": "f16", "float32": "f32", "bfloat16": "bf16"}
@@ -52,8 +53,8 @@ def _binary(integer: Callable[..., Any], real: Callable[..., Any] | None = None)
 class VectorOps:
     """Emits at the current insertion point of one kernel body."""
 
-    def __init__(self, builder: Builder) -> None:
-        self.b = builder
+    def __init__(self, builder: Builder, isa: Isa) -> None:
+        self.b, self.isa = builder, isa
 
     def array(self, value: ir.Value, shape: Sequence[int], dtype: Any) -> Array:
         return Array(value, tuple(shape), np.dtype(dtype))
@@ -150,11 +151,32 @@ class VectorOps:
         return self.b.shuffle(a.value, b.value, index)
 
     def take(self, table: np.ndarray, index: Array) -> Array:
-        """Halves the candidates by one bit of the index at a time."""
+        """Permutes registers that hold the table, or halves the candidates bit by bit."""
         if len(table) > 16:
             raise InternalError("tables in registers have at most 16 entries")
-        level = [self._full(np.asarray(v), index.shape) for v in table]
-        bit = 1
+        lanes, count = self.isa.lanes, math.prod(index.shape)
+        if not self.isa.permute or count % lanes:
+            return self._halved([self._full(np.asarray(v), index.shape) for v in table], index, 1)
+        pieces = [
+            self._permuted(table, self._pick(index, np.arange(i, i + lanes)))
+            for i in range(0, count, lanes)
+        ]
+        return self.reshape(self.concatenate(pieces, 0), index.shape)
+
+    def _permuted(self, table: np.ndarray, index: Array) -> Array:
+        """For one register of indices. The instruction ignores bits beyond its lanes."""
+        lanes, wide = self.isa.lanes, self.convert(index, np.int32)
+        words = table if table.dtype == np.float32 else table.astype(np.int32)
+        kind, found = vec(lanes, "f32"), []
+        for first in range(0, len(table), lanes):
+            entries = self.constant(np.resize(words[first : first + lanes], lanes))
+            operands = [self.bitcast(entries, np.float32).value, wide.value]
+            value = self.b.intrinsic(self.isa.permute, kind, operands)
+            found.append(self.bitcast(self.array(value, (lanes,), np.float32), words.dtype))
+        return self.convert(self._halved(found, wide, lanes), table.dtype)
+
+    def _halved(self, level: list[Array], index: Array, bit: int) -> Array:
+        """One of the candidates, by the bits of the index from `bit` on."""
         while len(level) > 1:
             mask = self._full(np.array(bit, index.dtype), index.shape)
             odd = self.equal(self.bit_and(index, mask), mask)

@@ -8,6 +8,7 @@ import pytest
 from jq.formats import NUMPY, Encoding, get_format
 from jq.kernels import DecodeDot, detect
 from tests.kernels.harness import Runner
+from tests.kernels.strategies import HERE
 
 CASES = [  # format, block, scheme, scale type, M, K, N
     ("int8", (1, 0), "symmetric", "float32", 5, 70, 9),
@@ -36,7 +37,15 @@ CASES = [  # format, block, scheme, scale type, M, K, N
 ]
 
 
-def made(case):
+# Formats that are read through a table or as halves, on registers of other widths.
+ELSEWHERE = [
+    (("nf4", (1, 64), "symmetric", "float32", 3, 130, 5), isa)
+    for isa in ("avx2", "sse2")
+    if isa in HERE
+] + [(("float8_e4m3fn", (1, 0), "symmetric", "float32", 2, 70, 4), "portable")]
+
+
+def made(case, isa=None):
     fmt, block, scheme, scale_type, m, k, n = case
     rng = np.random.default_rng(k * n)
     x = rng.standard_normal((m, k)).astype(np.float32)
@@ -44,7 +53,7 @@ def made(case):
     parts = get_format(fmt).encode(rng.standard_normal((n, k)).astype(np.float32), encoding)
     weight = np.asarray(get_format(fmt).decode(NUMPY, parts, encoding))
     kernel = DecodeDot(
-        isa=detect().name,
+        isa=isa or detect().name,
         m=m,
         k=k,
         n=n,
@@ -63,7 +72,16 @@ def runner():
 
 @pytest.mark.parametrize("index", range(len(CASES)), ids=[f"{c[0]}-{c[4]}x{c[5]}" for c in CASES])
 def test_equals_the_decoded_weight(runner, index):
-    kernel, x, parts, weight = made(CASES[index])
+    check(runner, index, *made(CASES[index]))
+
+
+def test_other_instruction_sets():
+    runner = Runner([made(*case)[0] for case in ELSEWHERE])
+    for index, case in enumerate(ELSEWHERE):
+        check(runner, index, *made(*case))
+
+
+def check(runner, index, kernel, x, parts, weight):
     (got,) = runner.run(index, x, *[parts[name] for name in kernel.storage])
     want = kernel.reference(x, weight)
     size = np.abs(x).astype(np.float64) @ np.abs(weight).astype(np.float64).T

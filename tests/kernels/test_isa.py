@@ -9,6 +9,7 @@ from jq.kernels import (
     ISAS,
     Attention,
     Convolution,
+    DecodeDot,
     Depthwise,
     Dequantize,
     Gemm,
@@ -34,6 +35,8 @@ def every_family(isa: str) -> list[Kernel]:
     return [
         Gemm(isa=isa, m=17, k=70, n=49, unsigned=True, epilogue=steps),
         Gemv(isa=isa, m=1, k=64, n=40),
+        DecodeDot(isa=isa, m=1, k=64, n=5, format="nf4", block=(1, 32)),
+        DecodeDot(isa=isa, m=6, k=70, n=5, format="float8_e4m3fn", block=(1, 0)),
         QuantizeRows(isa=isa, m=3, k=37),
         Normalize(isa=isa, m=3, k=37, scheme=RowQuantization("asymmetric")),
         Convolution(isa=isa, filters=20, channels=8, **image),
