@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jq.backend.artifact import describe_build
 from jq.backend.cache import compile_cached
 from jq.backend.compiler import compile_module
 from jq.backend.handover import handover
+from jq.backend.manifest import describe_build
 from jq.calibrate import run as calibration_run
 from jq.calibrate.ranges import Ranges
 from jq.compiled import CompiledModel, load
@@ -23,7 +23,6 @@ from jq.job import (
     AnyModel,
     Data,
     Job,
-    Progress,
     Rules,
     Settings,
     Source,
@@ -36,6 +35,7 @@ from jq.passes.base import PassContext
 from jq.pipeline import LEVELS, make_plan
 from jq.pipeline import rewrite as rewrite_levels
 from jq.plan import QuantPlan
+from jq.progress import Progress
 from jq.report import op_table
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from jq.audit import Audit, audit_program
-from jq.backend.artifact import Manifest, load_artifact, save_artifact
+from jq.backend.artifact import Manifest, load_artifact
 from jq.backend.dump import read_dump
 from jq.backend.runtime import Executable
+from jq.backend.save import save_artifact
 from jq.ir import Program, TensorSpec
 from jq.trace.inputs import flat_inputs
 from jq.tree import unflatten

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -16,6 +15,7 @@ from jq.backend.runtime import Executable, drivers
 from jq.data import data_names
 from jq.errors import JqError
 from jq.processor import Processor, this_processor
+from jq.progress import Progress, silent
 from jq.target import Target, load_target
 
 PACKAGES = (
@@ -46,7 +46,7 @@ class Check:
 
 
 def examine(
-    progress: Callable[[str, float | None], None] = lambda stage, share: None,
+    progress: Progress = silent,
 ) -> dict[str, Any]:
     """Versions, CPU, drivers and the results of the self-test, as a document."""
     checks = []

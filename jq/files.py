@@ -22,7 +22,7 @@ def written_whole(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        temporary.chmod(0o666 & ~_umask())
+        temporary.chmod(0o666 & ~umask())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -34,7 +34,8 @@ def check_parent(path: Path) -> None:
         raise UserError(f"no such folder: {path.parent}", hint="make it first")
 
 
-def _umask() -> int:
+def umask() -> int:
+    """Permissions that new files go without."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -15,6 +15,7 @@ from jq import npz
 from jq.ir import Program
 from jq.model import Batch, Model, batches
 from jq.pipeline import Pipeline, load_pipeline, make_plan, prepare
+from jq.progress import Progress
 from jq.settings import Rule, parse_assignments, parse_rule
 from jq.target import Target, load_target
 from jq.trace.inputs import flat_inputs
@@ -22,7 +23,6 @@ from jq.trace.source import load_model
 from jq.trace.trace import trace as trace_model
 from jq.tree import structure_of
 
-Progress = Callable[[str, float | None], None]
 Settings = Mapping[str, Any] | Sequence[str] | None
 Rules = Sequence[str | Rule] | None
 # Batches (tuples of inputs), a function that returns them, or an `.npz` file of samples.

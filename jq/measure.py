@@ -17,9 +17,10 @@ from jq.bench import random_inputs
 from jq.compare import Comparison, LayerError, compare_outputs, samples_of
 from jq.compiled import CompiledModel, load
 from jq.errors import UserError
-from jq.job import AnyModel, Calls, Data, Progress, Rules, Settings, Source, trace
+from jq.job import AnyModel, Calls, Data, Rules, Settings, Source, trace
 from jq.layers import compare_layers
 from jq.pipeline import flat_settings
+from jq.progress import Progress, silent
 from jq.settings import Rule
 from jq.tree import structure_of, unflatten
 
@@ -100,9 +101,7 @@ def _layers(
             settings=flat_settings(manifest.settings),
             rules=[Rule(**rule) for rule in manifest.rules],
         )
-    return compare_layers(
-        levels["float"], levels["qdq"], calls, progress or (lambda stage, share: None)
-    )
+    return compare_layers(levels["float"], levels["qdq"], calls, progress or silent)
 
 
 def bench(
@@ -128,7 +127,7 @@ def bench(
         jobs,
         threads=threads or 1,
         seconds=seconds / len(jobs),
-        progress=progress or (lambda stage, share: None),
+        progress=progress or silent,
     )
     document = figures[0].to_dict()
     if against is not None:

@@ -21,6 +21,7 @@ OUTSIDE = {
         "models",
         "backend.xla",
         "backend.evaluate",
+        "backend.jax_ops",
         "backend.sensitivity",
         "ir.context",
     ),

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 
 from jq.bench.worker import write_arrays
 from jq.errors import JqError, UserError
+from jq.progress import Progress, silent
 
 WARM_UP = 3  # calls at least, and a tenth of the measuring time
 LEAST, MOST = 10, 5000  # measured calls
@@ -143,7 +144,7 @@ class Session:
 def measure(
     sessions: Sequence[Session],
     seconds: float,
-    progress: Callable[[str, float | None], None] = lambda stage, share: None,
+    progress: Progress = silent,
 ) -> list[Latency]:
     """Alternates between the sessions until each has run for `seconds`."""
     blocks = []
@@ -172,7 +173,7 @@ def bench(
     *,
     threads: int = 1,
     seconds: float = 2.0,
-    progress: Callable[[str, float | None], None] = lambda stage, share: None,
+    progress: Progress = silent,
 ) -> list[Latency]:
     """Latency of each job, in fresh processes, all alive at once and run in turns.
 

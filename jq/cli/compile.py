@@ -46,7 +46,7 @@ def compile_model(
 ) -> dict[str, Any]:
     """Compiles a model into a quantized program, and says what was quantized and what was not."""
     from jq import api
-    from jq.backend.artifact import check_output
+    from jq.backend.save import check_output
 
     check_output(output, force=force)
     with out.progress() as progress:

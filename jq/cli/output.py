@@ -11,7 +11,7 @@ import logging
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any, TextIO
@@ -20,8 +20,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-Progress = Callable[[str, float | None], None]
-"""Told the name of what runs now and the share of it that is done (None: not known)."""
+from jq.progress import Progress, silent
 
 PIPE_WIDTH = 200  # columns of a table that goes to a file; nothing is cut off
 
@@ -101,7 +100,7 @@ class Output:
     def progress(self) -> Iterator[Progress]:
         """A bar while the block runs, as lines when standard error is not a terminal."""
         if self.quiet:
-            yield lambda stage, share: None
+            yield silent
         elif self.errors.is_terminal:
             with bar(self.errors) as update:
                 yield update
@@ -138,10 +137,11 @@ def console(stream: TextIO) -> Console:
 @contextmanager
 def bar(errors: Console) -> Iterator[Progress]:
     """A spinner, the stage, how far it is and how long it has taken."""
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich import progress as rich
 
-    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=errors, transient=True) as progress:
+    description = rich.TextColumn("{task.description}")
+    columns = rich.SpinnerColumn(), description, rich.BarColumn(), rich.TimeElapsedColumn()
+    with rich.Progress(*columns, console=errors, transient=True) as progress:
         task = progress.add_task("", total=None)
 
         def update(stage: str, share: float | None) -> None:

@@ -13,21 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jq.backend import artifact as artifact_module
-from jq.backend import cpu
-from jq.backend.artifact import (
-    Artifact,
-    check_output,
-    describe_build,
-    load_artifact,
-    read_manifest,
-    save_artifact,
-)
+from jq.backend import cpu, save
+from jq.backend.artifact import Artifact, load_artifact, read_manifest
 from jq.backend.compiler import HOST_FLAGS, compile_module
 from jq.backend.handover import handover
-from jq.backend.manifest import SCHEMA_VERSION
-from jq.backend.parameters import write_parameters
+from jq.backend.manifest import SCHEMA_VERSION, describe_build
+from jq.backend.parameters import sha256, write_parameters
 from jq.backend.runtime import Executable
+from jq.backend.save import check_output, save_artifact
 from jq.errors import JqError, UserError
 from jq.target import Target
 from tests.backend.helpers import make_program
@@ -165,7 +158,7 @@ def test_failed_write_leaves_what_was_there(
     def fail(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(artifact_module, step, fail)
+    monkeypatch.setattr(save, step, fail)
     expected = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else JqError
     for place, force in ((saved, True), (saved.parent / "new", False)):
         with pytest.raises(expected):
@@ -199,7 +192,7 @@ def test_full_disk_and_interrupt_in_a_process(saved: Path, tmp_path: Path) -> No
     script = textwrap.dedent("""
         import resource, signal, sys, time
         from pathlib import Path
-        from jq.backend import artifact
+        from jq.backend import artifact, save
         from jq.errors import JqError
         source, place, mode = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
         made = artifact.load_artifact(source)
@@ -210,9 +203,9 @@ def test_full_disk_and_interrupt_in_a_process(saved: Path, tmp_path: Path) -> No
             def slow(path):
                 print("writing", flush=True)
                 time.sleep(60)
-            artifact.sha256 = slow
+            save.sha256 = slow
         try:
-            artifact.save_artifact(place, made)
+            save.save_artifact(place, made)
         except JqError as error:
             print(error)
     """)
@@ -310,7 +303,7 @@ def test_parameters_are_checked(saved: Path) -> None:
     file = saved / "weights.irpa"
     write_parameters(file, {"dense/w": W.reshape(32, 64)})
     files = json.loads((saved / "manifest.json").read_text())["files"]
-    sums = {"bytes": file.stat().st_size, "sha256": artifact_module.sha256(file)}
+    sums = {"bytes": file.stat().st_size, "sha256": sha256(file)}
     edit(saved, files={**files, "weights.irpa": sums})
     one_line(saved, r"'dense/w' is float32\[32, 64\], not float32\[64, 32\]")
 
