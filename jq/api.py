@@ -83,7 +83,7 @@ def plan(
 ) -> QuantPlan:
     """What would be quantized and how, op by op, with the reason where it would not."""
     job = prepare_job(model, pipeline, target, settings, rules, calibration)
-    return _plan(job, ranges, Stages(progress))
+    return plan_job(job, ranges, Stages(progress))
 
 
 def explain(
@@ -100,7 +100,7 @@ def explain(
     """The plan as `jaxq explain` shows it: also the kernel of each op, or why it has none."""
     stages = Stages(progress)
     job = prepare_job(model, pipeline, target, settings, rules, calibration)
-    quant_plan = _plan(job, ranges, stages)
+    quant_plan = plan_job(job, ranges, stages)
     cx = PassContext(quant_plan, job.pipeline.settings, job.target, job.data)
     with stages("rewrite"):
         levels = rewrite_levels(job.program, job.pipeline, cx)
@@ -108,7 +108,8 @@ def explain(
     return {"ops": rows, "unused_rules": list(quant_plan.unused_rules)}
 
 
-def _plan(job: Job, ranges: Ranges | str | Path | None, stages: Stages) -> QuantPlan:
+def plan_job(job: Job, ranges: Ranges | str | Path | None, stages: Stages) -> QuantPlan:
+    """The plan of a job, after calibration where it needs ranges and none were given."""
     if isinstance(ranges, str | Path):
         ranges = Ranges.load(Path(ranges))
     if ranges is None and job.needs_ranges:
@@ -129,7 +130,11 @@ def rewrite(
 ) -> Mapping[str, Program]:
     """The program at every level: `float`, `qdq`, `integer`, `target`."""
     job = prepare_job(model, pipeline, target, settings, rules, calibration)
-    quant_plan = _plan(job, ranges, Stages())
+    return rewrite_job(job, plan_job(job, ranges, Stages()))
+
+
+def rewrite_job(job: Job, quant_plan: QuantPlan) -> Mapping[str, Program]:
+    """A job's program at every level."""
     cx = PassContext(quant_plan, job.pipeline.settings, job.target, job.data)
     levels = rewrite_levels(job.program, job.pipeline, cx)
     return {str(level): found for level, found in levels.items()}
@@ -173,7 +178,7 @@ def compile(
     stages = Stages(progress)
     with stages("trace"):
         job = prepare_job(model, pipeline, target, settings, rules, calibration)
-    quant_plan = _plan(job, ranges, stages)
+    quant_plan = plan_job(job, ranges, stages)
     for rule in map(as_rule, rules or ()):
         if rule.pattern in quant_plan.unused_rules:
             raise UserError(
@@ -209,6 +214,7 @@ def build(
         unused_rules=cx.plan.unused_rules,
         settings=job.pipeline.settings.model_dump(),
         rules=[rule.model_dump() for rule in job.pipeline.rules],
+        own_files=job.own_files,
     )
     return CompiledModel(
         manifest=manifest,
@@ -216,6 +222,7 @@ def build(
         parameters=handed.parameters or None,
         dump=compiled.program or "",
         levels=dict(levels),
+        plan=cx.plan,
         emit=tuple(emit),
         seconds=stages.seconds,
     )

@@ -14,7 +14,6 @@ makes the error infinite and its sample's cosine 0. Equal infinities (a mask) co
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -23,12 +22,12 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from jq.error_sum import ErrorSum, is_integer
 from jq.errors import UserError
-from jq.metrics import accuracy, top1_agreement
+from jq.metrics import ERRORS, Evaluated, Figures, Metric, evaluate, needs_outputs
 from jq.tables import to_text
 
 Outputs = Sequence[Any]  # arrays, in the order of the program's outputs
-Metric = Callable[[Any, Any], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -50,31 +49,76 @@ class OutputError:
 
 @dataclass(frozen=True)
 class LayerError:
-    """Error of one op's result inside the model."""
+    """Error of one op's result inside the model.
+
+    `sqnr_db`, `cosine` and `max_abs_error` are accumulated: of the quantized model against the
+    float model. `isolated_*`: this op alone is quantized, what it reads is float.
+    """
 
     name: str
     op: str
     sqnr_db: float
     cosine: float
+    max_abs_error: float
+    isolated_sqnr_db: float
+    isolated_cosine: float
+    isolated_max_abs_error: float
 
     def to_dict(self) -> dict[str, Any]:
         return dict(self.__dict__)
 
 
 @dataclass(frozen=True)
+class ActivationRange:
+    """What an op reads: the values seen in the float model, and how they are quantized.
+
+    Attributes:
+        name: `<op name>:<operand number>`.
+        kind: `static`, `dynamic`, `given` (by the model itself) or `float`.
+        low, high: smallest and largest value.
+        clip_low, clip_high: the ends of what static codes stand for; None for other kinds.
+        saturation: share of the elements beyond these ends (0 for other kinds).
+    """
+
+    name: str
+    kind: str
+    low: float
+    high: float
+    clip_low: float | None
+    clip_high: float | None
+    saturation: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What happens inside a model."""
+
+    layers: tuple[LayerError, ...] = ()
+    activations: tuple[ActivationRange, ...] = ()
+
+
+NOTHING_INSIDE = Inside()
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """Errors per output and per layer, and the user's metrics of both models."""
+    """Errors per output, layer and activation, and metrics of both models."""
 
     outputs: tuple[OutputError, ...]
     layers: tuple[LayerError, ...] = ()
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     samples: int = 0
+    activations: tuple[ActivationRange, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The document of `jaxq compare --json`."""
         return {
             "outputs": [o.to_dict() for o in self.outputs],
             "layers": [layer.to_dict() for layer in self.layers],
+            "activations": [a.to_dict() for a in self.activations],
             "metrics": {name: dict(both) for name, both in self.metrics.items()},
             "samples": self.samples,
         }
@@ -96,71 +140,6 @@ class Comparison:
 
     def __str__(self) -> str:
         return to_text(self.table())
-
-
-class ErrorSum:
-    """Running error of one tensor; `add` takes samples as rows: [n, ...] or, with one, [...]."""
-
-    def __init__(self) -> None:
-        self.signal = self.noise = self.max_error = 0.0
-        self.cosines: list[float] = []
-        self.equal = self.count = self.nonfinite = 0
-
-    def add(self, reference: np.ndarray, quantized: np.ndarray, samples: int = 1) -> None:
-        r = reference.astype(np.float64).reshape(samples, -1)
-        q = quantized.astype(np.float64).reshape(samples, -1)
-        same = (r == q) | (np.isnan(r) & np.isnan(q))
-        finite = np.isfinite(r) & np.isfinite(q)
-        broken = ~finite & ~same
-        self.equal += int(same.sum())
-        self.count += r.size
-        self.nonfinite += int(broken.sum())
-        r, q = np.where(finite, r, 0.0), np.where(finite, q, 0.0)
-        self.signal += float(np.sum(r * r))
-        self.noise += float(np.sum((r - q) ** 2))
-        self.max_error = max(self.max_error, float(np.max(np.abs(r - q), initial=0.0)))
-        self.cosines += np.where(broken.any(1), 0.0, _cosine(r, q)).tolist()
-
-    @property
-    def sqnr_db(self) -> float:
-        if self.nonfinite:
-            return -math.inf
-        if self.noise == 0:
-            return math.inf
-        return 10 * math.log10(self.signal / self.noise) if self.signal else -math.inf
-
-    @property
-    def cosine(self) -> float:
-        return float(np.mean(self.cosines)) if self.cosines else 1.0
-
-    def result(self, name: str, shape: tuple[int, ...], integer: bool) -> OutputError:
-        return OutputError(
-            name=name,
-            shape=shape,
-            sqnr_db=self.sqnr_db,
-            cosine=self.cosine,
-            cosine_min=min(self.cosines, default=1.0),
-            max_abs_error=math.inf if self.nonfinite else self.max_error,
-            match=self.equal / self.count if integer and self.count else None,
-            nonfinite=self.nonfinite,
-        )
-
-
-def _cosine(r: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Cosine of each pair of rows; scaled first, so that squares neither overflow nor vanish."""
-    rows = []
-    for x in (r, q):
-        largest = np.max(np.abs(x), axis=1, keepdims=True, initial=0.0)
-        rows.append(x / np.where(largest > 0, largest, 1.0))
-    a, b = rows
-    norms = np.sqrt(np.sum(a * a, axis=1) * np.sum(b * b, axis=1))  # exact where a equals b
-    both_zero = ~a.any(1) & ~b.any(1)
-    cosine = np.sum(a * b, axis=1) / np.where(norms > 0, norms, 1.0)
-    return np.where(both_zero, 1.0, np.clip(cosine, -1.0, 1.0))
-
-
-def is_integer(array: np.ndarray) -> bool:
-    return array.dtype.kind in "iub" or array.dtype.name.startswith(("int", "uint"))
 
 
 def samples_of(inputs: Sequence[Any]) -> int:
@@ -204,14 +183,43 @@ class Comparer:
 
     def result(
         self,
-        metrics: Mapping[str, Mapping[str, float]] | None = None,
-        layers: Iterable[LayerError] = (),
+        metrics: Sequence[Metric] = (),
+        labels: Any = None,
+        rebuild: Callable[[list[np.ndarray]], Any] | None = None,
+        inside: Inside = NOTHING_INSIDE,
     ) -> Comparison:
         outputs = tuple(
-            total.result(self.name(i), shape, integer)
+            _output_error(self.name(i), shape, total, integer)
             for i, (total, (shape, integer)) in enumerate(zip(self.sums, self.specs, strict=True))
         )
-        return Comparison(outputs, tuple(layers), metrics or {}, self.samples)
+        both = self.stacked() if self.keep else ([], [])
+        found = Evaluated(*both, worst(outputs), labels, rebuild)
+        figures: Figures = {}
+        for metric in metrics:
+            figures |= evaluate(metric, found)
+        return Comparison(outputs, inside.layers, figures, self.samples, inside.activations)
+
+
+def _output_error(name: str, shape: tuple[int, ...], total: ErrorSum, integer: bool) -> OutputError:
+    return OutputError(
+        name=name,
+        shape=shape,
+        sqnr_db=total.sqnr_db,
+        cosine=total.cosine,
+        cosine_min=min(total.cosines, default=1.0),
+        max_abs_error=total.max_abs_error,
+        match=total.equal / total.count if integer and total.count else None,
+        nonfinite=total.nonfinite,
+    )
+
+
+def worst(outputs: Sequence[OutputError]) -> dict[str, float]:
+    """The errors by name, of the float output where each is worst (of any without a float one)."""
+    judged = [o for o in outputs if o.match is None] or outputs
+    return {
+        name: (max if name == "max_abs_error" else min)(getattr(o, name) for o in judged)
+        for name in ERRORS
+    }
 
 
 def _join(calls: Sequence[np.ndarray]) -> np.ndarray:
@@ -226,9 +234,9 @@ def compare_outputs(
     names: Sequence[str] | None = None,
     samples: Iterable[int] | None = None,
     labels: Any = None,
-    metric: Metric | None = None,
+    metrics: Sequence[Metric] = (),
     rebuild: Callable[[list[np.ndarray]], Any] | None = None,
-    layers: Iterable[LayerError] = (),
+    inside: Inside = NOTHING_INSIDE,
 ) -> Comparison:
     """Compares two streams of results, one entry a call.
 
@@ -236,41 +244,16 @@ def compare_outputs(
         reference, quantized: the outputs of each call, as flat sequences of arrays.
         names: of the outputs; `output0`, ... by default.
         samples: samples in each call (`samples_of(inputs)`); one by default.
-        labels: one per sample, for `metric`, or for accuracy when there is no metric.
-        metric: `metric(outputs, labels) -> {name: value}`, called once for each model with
-            the outputs of all calls stacked, in the shape that `rebuild` gives them
-            (by default the one output, or the list).
-        layers: errors inside the model, passed through.
+        labels: one per sample, for metrics that want them.
+        metrics: see `jq.metrics`.
+        rebuild: gives the outputs the shape that a user's metric sees (by default the one
+            output, or the list).
+        inside: errors inside the model, passed through.
     """
-    comparer = Comparer(names, keep=metric is not None or labels is not None)
+    comparer = Comparer(names, keep=needs_outputs(metrics))
     counts = repeat(1) if samples is None else samples
     for (r, q), count in zip(zip(reference, quantized, strict=True), counts, strict=False):
         comparer.add(r, q, count)
     if not comparer.sums:
         raise UserError("nothing to compare", hint="give at least one batch of inputs")
-    metrics = _metrics(comparer, labels, metric, rebuild) if comparer.keep else {}
-    return comparer.result(metrics, layers)
-
-
-def _metrics(
-    comparer: Comparer,
-    labels: Any,
-    metric: Metric | None,
-    rebuild: Callable[[list[np.ndarray]], Any] | None,
-) -> dict[str, dict[str, float]]:
-    both = comparer.stacked()
-    if metric is not None:
-        shaped = [rebuild(o) if rebuild else o[0] if len(o) == 1 else o for o in both]
-        values = [metric(outputs, labels) for outputs in shaped]
-        return {
-            name: {"float": float(value), "quantized": float(values[1][name])}
-            for name, value in values[0].items()
-        }
-    reference, quantized = both[0][0], both[1][0]
-    return {
-        "accuracy": {
-            "float": accuracy(reference, labels),
-            "quantized": accuracy(quantized, labels),
-        },
-        "top1_agreement": {"float": 1.0, "quantized": top1_agreement(reference, quantized)},
-    }
+    return comparer.result(metrics, labels, rebuild, inside)

@@ -15,6 +15,7 @@ from jq.backend.dump import read_dump
 from jq.backend.runtime import Executable
 from jq.backend.save import save_artifact
 from jq.ir import Program, TensorSpec
+from jq.plan import QuantPlan
 from jq.trace.inputs import flat_inputs
 from jq.tree import unflatten
 
@@ -28,7 +29,8 @@ class CompiledModel:
         vmfb: the compiled module, or its file.
         parameters: out-of-line weights, or their file; None when they are inside the module.
         dump: the compiler's own program after its folding, the audit's evidence.
-        levels: the program at every level, when it was compiled in this process.
+        levels, plan: the program at every level, and how it was decided, when it was compiled in
+            this process.
         emit: which of them `save` writes too.
         seconds: time of each stage.
     """
@@ -38,6 +40,7 @@ class CompiledModel:
     parameters: Mapping[str, np.ndarray] | Path | None
     dump: str
     levels: Mapping[str, Program] = field(default_factory=dict)
+    plan: QuantPlan | None = None
     emit: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     threads: int | None = None

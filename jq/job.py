@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from jq import npz
+from jq.data import data_names
 from jq.ir import Program
 from jq.model import Batch, Model, batches
-from jq.pipeline import Pipeline, load_pipeline, make_plan, prepare
+from jq.pipeline import Pipeline, PipelineFile, load_pipeline, make_plan, prepare
 from jq.progress import Progress
 from jq.settings import Rule, parse_assignments, parse_rule
 from jq.target import Target, load_target
@@ -98,13 +99,11 @@ class Job:
     pipeline: Pipeline
     target: Target
     data: Calls | None  # for calibration
+    own_files: Mapping[str, Mapping[str, Any]]  # pipeline and target, where they are not ours
 
     @property
     def needs_ranges(self) -> bool:
         """Whether calibration is needed; a model may bring all its ranges itself."""
-        s = self.pipeline.settings.activations
-        if s.mode != "static" or s.format == "float":
-            return False
         return bool(make_plan(self.program, self.pipeline, self.target).unranged)
 
 
@@ -114,8 +113,8 @@ def as_rule(rule: str | Rule) -> Rule:
 
 def prepare_job(
     model: AnyModel,
-    pipeline: str,
-    target: str,
+    pipeline: str | PipelineFile,
+    target: str | Target,
     settings: Settings = None,
     rules: Rules = None,
     calibration: Data = None,
@@ -130,4 +129,9 @@ def prepare_job(
     own = source.model.calibration if source.model else None
     data = source.calls(calibration if calibration is not None else own)
     program = prepare(source.program, chosen, where, data)
-    return Job(source, program, chosen, where, data)
+    own_files: dict[str, Mapping[str, Any]] = {}
+    if pipeline not in data_names("pipelines"):
+        own_files["pipeline"] = chosen.file.model_dump() if chosen.file else {}
+    if target not in data_names("targets"):
+        own_files["target"] = where.model_dump()
+    return Job(source, program, chosen, where, data, own_files)

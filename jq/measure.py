@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jq import npz
-from jq.api import compile, rewrite
+from jq.api import compile, plan_job, rewrite_job
 from jq.backend.xla import XlaExecutable
 from jq.bench import Job as BenchJob
 from jq.bench import bench as measure_jobs
 from jq.bench import random_inputs
-from jq.compare import Comparison, LayerError, compare_outputs, samples_of
+from jq.compare import NOTHING_INSIDE, Comparison, Inside, compare_outputs, samples_of
 from jq.compiled import CompiledModel, load
 from jq.errors import UserError
-from jq.job import AnyModel, Calls, Data, Rules, Settings, Source, trace
+from jq.job import (
+    AnyModel,
+    Calls,
+    Data,
+    Job,
+    Rules,
+    Settings,
+    Source,
+    Stages,
+    prepare_job,
+    trace,
+)
 from jq.layers import compare_layers
-from jq.pipeline import flat_settings
+from jq.metrics import Metric, check
+from jq.pipeline import PipelineFile, flat_settings, load_pipeline
+from jq.plan import QuantPlan
 from jq.progress import Progress, silent
 from jq.settings import Rule
+from jq.target import Target
+from jq.trace.source import load_function
 from jq.tree import structure_of, unflatten
 
 
@@ -35,6 +51,8 @@ def compare(
     calibration: Data = None,
     settings: Settings = None,
     rules: Rules = None,
+    metric: Metric | Sequence[Metric] | None = None,
+    labels: Any = None,
     layers: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -42,6 +60,10 @@ def compare(
 
     Args:
         data: batches to compare on; by default the model's evaluation set, else its example.
+        metric: a name in `jq.metrics.NAMES`, a function `f(outputs, labels)` (see
+            `jq.metrics`), `"file.py:name"` of one, or several of these. By default the
+            model's own, or accuracy and agreement where there are labels.
+        labels: one a sample; by default those of the model's evaluation set.
         layers: also the error of every contraction's result (`jq.layers`). For an artifact that
             was loaded its plan is made again, with its settings, on the model's calibration data.
     """
@@ -50,12 +72,7 @@ def compare(
         compiled = compile(
             source, pipeline, target, calibration, settings=settings, rules=rules, progress=progress
         )
-    owner = source.model
-    own = (owner.evaluation or [owner.example_inputs]) if owner else None
-    inputs = source.calls(data if data is not None else own)
-    if not inputs:
-        raise UserError("nothing to compare on", hint="give --inputs FILE.npz (data=...)")
-    labelled = data is None and owner is not None and owner.evaluation is not None
+    given = evaluation_of(source, data, labels, metric)
     if compiled.inputs != source.program.inputs:
         raise UserError(
             "the compiled model takes other inputs than the model: its KV cache is quantized",
@@ -64,44 +81,83 @@ def compare(
     reference = XlaExecutable(source.program)
 
     def tracked() -> Iterator[list[np.ndarray]]:
-        for i, arrays in enumerate(inputs):
+        for i, arrays in enumerate(given.calls):
             if progress:
-                progress("compare", i / len(inputs))
+                progress("compare", i / len(given.calls))
             yield reference(*arrays)
 
-    labels = owner.labels if labelled and owner else None
-    metric = owner.metric if labelled and owner else None
     out_structure = structure_of(source.program.out_tree, len(source.program.outputs))
     return compare_outputs(
         tracked(),
-        (compiled.call_flat(arrays) for arrays in inputs),
+        (compiled.call_flat(arrays) for arrays in given.calls),
         names=[o.name for o in source.program.outputs],
-        samples=[samples_of(arrays) for arrays in inputs],
-        labels=labels() if callable(labels) else labels,
-        metric=metric,
+        samples=[samples_of(arrays) for arrays in given.calls],
+        labels=given.labels,
+        metrics=given.metrics,
         rebuild=lambda leaves: unflatten(out_structure, leaves),
-        layers=_layers(source, compiled, calibration, inputs, progress) if layers else (),
+        inside=_inside(source, compiled, calibration, given.calls, progress)
+        if layers
+        else NOTHING_INSIDE,
     )
 
 
-def _layers(
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model is judged on, and by which metrics."""
+
+    calls: Calls
+    labels: Any
+    metrics: tuple[Metric, ...]
+
+
+def evaluation_of(
+    source: Source, data: Data, labels: Any, metric: Metric | Sequence[Metric] | None
+) -> Evaluation:
+    """What was given, else what the model brings. Its own metric is for its own set."""
+    owner = source.model
+    own = (owner.evaluation or [owner.example_inputs]) if owner else None
+    calls = source.calls(data if data is not None else own)
+    if not calls:
+        raise UserError("nothing to compare on", hint="give --inputs FILE.npz (data=...)")
+    labelled = data is None and owner is not None and owner.evaluation is not None
+    if labels is None and labelled and owner:
+        labels = owner.labels() if callable(owner.labels) else owner.labels
+    if metric is None and labelled and owner:
+        metric = owner.metric
+    if metric is None:
+        metric = () if labels is None else ("accuracy", "top1_agreement")
+    several = (metric,) if isinstance(metric, str) or callable(metric) else tuple(metric)
+    loaded = (load_function(m) if isinstance(m, str) and ":" in m else m for m in several)
+    return Evaluation(calls, labels, tuple(check(m) for m in loaded))
+
+
+def _inside(
     source: Source,
     compiled: CompiledModel,
     calibration: Data,
     calls: Calls,
     progress: Progress | None,
-) -> tuple[LayerError, ...]:
-    levels, manifest = compiled.levels, compiled.manifest
-    if not levels:
-        levels = rewrite(
-            source,
-            pipeline=manifest.pipeline,
-            target=manifest.target,
-            calibration=calibration,
-            settings=flat_settings(manifest.settings),
-            rules=[Rule(**rule) for rule in manifest.rules],
-        )
-    return compare_layers(levels["float"], levels["qdq"], calls, progress or silent)
+) -> Inside:
+    levels, quant_plan = compiled.levels, compiled.plan
+    if not levels or quant_plan is None:
+        job, quant_plan = plan_again(source, compiled, calibration)
+        levels = rewrite_job(job, quant_plan)
+    return compare_layers(levels["float"], levels["qdq"], quant_plan, calls, progress or silent)
+
+
+def plan_again(
+    source: Source, compiled: CompiledModel, calibration: Data = None
+) -> tuple[Job, QuantPlan]:
+    """How an artifact that was loaded came about: its settings, on the model's calibration data."""
+    manifest, own = compiled.manifest, compiled.manifest.own_files
+    pipeline = PipelineFile(**own["pipeline"]) if "pipeline" in own else manifest.pipeline
+    target = Target(**own["target"]) if "target" in own else manifest.target
+    usual = flat_settings(load_pipeline(pipeline).settings.model_dump())
+    used = flat_settings(manifest.settings)
+    given = {key: value for key, value in used.items() if usual.get(key) != value}
+    rules = [Rule(**rule) for rule in manifest.rules]
+    job = prepare_job(source, pipeline, target, given, rules, calibration)
+    return job, plan_job(job, None, Stages())
 
 
 def bench(

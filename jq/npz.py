@@ -43,6 +43,19 @@ def read(path: Path) -> dict[str, np.ndarray]:
         ) from error
 
 
+def read_array(path: Path) -> np.ndarray:
+    """The one array of a `.npy` file."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise UserError(f"no such file: {path}") from None
+    except (ValueError, EOFError) as error:
+        raise UserError(f"cannot read an array: {error}", location=str(path)) from error
+    if not isinstance(array, np.ndarray):
+        raise UserError("this is no .npy file", location=str(path), hint="write it with np.save")
+    return array
+
+
 def read_exact(path: Path, specs: Sequence[Spec]) -> list[np.ndarray]:
     """The arrays of one call, in the order of `specs`; types and shapes are exact."""
     arrays = _matched(read(path), specs, path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -41,8 +42,15 @@ class Step(Strict):
 
 
 class PipelineFile(Strict):
-    """What a pipeline file holds. Settings are those of `jq.settings.Settings`."""
+    """What a pipeline file holds. Settings are those of `jq.settings.Settings`.
 
+    `base` is a pipeline that this one starts from: its rules stand behind the file's own, its
+    settings and, level by level, its passes hold where the file has none. A path is relative
+    to the file.
+    """
+
+    name: str = ""
+    base: str = ""
     description: str = ""
     settings: dict[str, Any] = {}
     rules: tuple[Rule, ...] = ()
@@ -51,7 +59,10 @@ class PipelineFile(Strict):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline ready to run. `explicit` are the settings that the user gave by name."""
+    """A pipeline ready to run.
+
+    `explicit` are the settings that the user gave by name; `file` is what it was made from.
+    """
 
     name: str
     description: str
@@ -59,15 +70,39 @@ class Pipeline:
     rules: tuple[Rule, ...]
     passes: dict[Level, tuple[Pass, ...]]
     explicit: frozenset[str] = frozenset()
+    file: PipelineFile | None = None
+
+
+def read_pipeline(name: str, readers: tuple[str, ...] = ()) -> PipelineFile:
+    """A pipeline file by name or path, with what it takes from its base."""
+    stem, data = load_toml("pipelines", name)
+    where = f"pipeline {stem}"
+    file = validate(PipelineFile, {"name": stem, **data}, where=where)
+    if not file.base:
+        return file.model_copy(update={"settings": flat_settings(file.settings)})
+    path = Path(file.base)
+    beside = path.suffix == ".toml" and not path.is_absolute()
+    found = str(Path(name).parent / path) if beside else file.base
+    if found in (*readers, name):
+        raise UserError(f"{where} is a base of itself")
+    base = read_pipeline(found, (*readers, name))
+    return PipelineFile(
+        name=file.name,
+        description=file.description or base.description,
+        settings=base.settings | flat_settings(file.settings),
+        rules=(*file.rules, *base.rules),
+        passes=base.passes | file.passes,
+    )
 
 
 def load_pipeline(
-    name: str, overrides: dict[str, Any] | None = None, rules: tuple[Rule, ...] = ()
+    source: str | PipelineFile,
+    overrides: dict[str, Any] | None = None,
+    rules: tuple[Rule, ...] = (),
 ) -> Pipeline:
     """A pipeline by name or path, with settings overridden and the user's rules in front."""
-    stem, data = load_toml("pipelines", name)
-    where = f"pipeline {stem}"
-    file = validate(PipelineFile, data, where=where)
+    file = source if isinstance(source, PipelineFile) else read_pipeline(source)
+    where = f"pipeline {file.name}"
     settings = apply_overrides(Settings(), flat_settings(file.settings), where=where)
     settings = apply_overrides(settings, overrides or {}, where="settings")
     for op in settings.op_types:
@@ -83,7 +118,9 @@ def load_pipeline(
         check_rule(rule)
     passes = {level: tuple(step.make() for step in file.passes.get(level, ())) for level in LEVELS}
     explicit = frozenset(overrides or {})
-    return Pipeline(stem, file.description, settings, (*rules, *file.rules), passes, explicit)
+    return Pipeline(
+        file.name, file.description, settings, (*rules, *file.rules), passes, explicit, file
+    )
 
 
 def flat_settings(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:

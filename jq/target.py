@@ -92,6 +92,9 @@ def load_toml(kind: str, name: str) -> tuple[str, dict[str, Any]]:
         raise UserError(f"cannot read {path.name}: {error}") from error
 
 
-def load_target(name: str) -> Target:
+def load_target(name: str | Target) -> Target:
+    """A target by name or path."""
+    if isinstance(name, Target):
+        return name
     stem, data = load_toml("targets", name)
     return validate(Target, {"name": stem, **data}, where=f"target {name}")

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jq.compare import Comparison, LayerError, compare_outputs, samples_of
+from jq.compare import Comparison, Inside, LayerError, compare_outputs, samples_of
 from jq.errors import UserError
-from jq.metrics import retrieval_agreement, top1_agreement
 
 KEYS = {"name", "shape", "sqnr_db", "cosine", "cosine_min", "max_abs_error", "match"}
 
@@ -95,50 +94,25 @@ def test_bfloat16_outputs() -> None:
 
 
 def test_the_document() -> None:
-    layers = [LayerError("layer1/w", "dot_general", 40.0, 0.999)]
+    inside = Inside((LayerError("layer1/w", "dot_general", 40.0, 0.99, 0.5, 45.0, 0.999, 0.25),))
     both = [[np.ones((2, 3)), np.ones(4, np.int8)]]
-    document = compare_outputs(both, both, names=["a", "b"], layers=layers).to_dict()
+    document = compare_outputs(both, both, names=["a", "b"], inside=inside).to_dict()
     assert {"outputs", "layers", "metrics"} <= set(document)
     assert [set(o) >= KEYS for o in document["outputs"]] == [True, True]
     assert [o["name"] for o in document["outputs"]] == ["a", "b"]
     assert document["layers"] == [
-        {"name": "layer1/w", "op": "dot_general", "sqnr_db": 40.0, "cosine": 0.999}
+        {
+            "name": "layer1/w",
+            "op": "dot_general",
+            "sqnr_db": 40.0,
+            "cosine": 0.99,
+            "max_abs_error": 0.5,
+            "isolated_sqnr_db": 45.0,
+            "isolated_cosine": 0.999,
+            "isolated_max_abs_error": 0.25,
+        }
     ]
     assert json.loads(json.dumps(document)) == document
-
-
-def test_accuracy_comes_with_labels() -> None:
-    reference = [[np.array([[3.0, 1.0], [0.0, 1.0]])], [np.array([[1.0, 2.0], [2.0, 1.0]])]]
-    quantized = [[np.array([[3.0, 1.0], [1.0, 0.0]])], [np.array([[1.0, 2.0], [2.0, 1.0]])]]
-    got = compare_outputs(reference, quantized, samples=[2, 2], labels=[0, 1, 0, 0])
-    assert got.metrics["accuracy"] == {"float": 0.75, "quantized": 0.5}
-    assert got.metrics["top1_agreement"] == {"float": 1.0, "quantized": 0.75}
-
-
-def test_a_users_metric_sees_all_outputs_of_each_model() -> None:
-    def metric(outputs: Any, labels: Any) -> dict[str, float]:
-        assert outputs["logits"].shape == (4, 2)
-        return {"error": float(np.abs(outputs["logits"][:, 0] - labels).sum())}
-
-    reference = [[np.full((2, 2), i)] for i in range(2)]
-    quantized = [[np.full((2, 2), i + 1)] for i in range(2)]
-    got = compare_outputs(
-        reference,
-        quantized,
-        samples=[2, 2],
-        labels=np.array([0, 0, 1, 1]),
-        metric=metric,
-        rebuild=lambda leaves: {"logits": leaves[0]},
-    )
-    assert got.metrics == {"error": {"float": 0.0, "quantized": 4.0}}
-
-
-def test_agreements() -> None:
-    scores = np.array([[0.0, 1.0], [1.0, 0.0]])
-    assert top1_agreement(scores, scores[::-1]) == 0.0
-    points = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
-    assert retrieval_agreement(points, points * 5) == 1.0
-    assert retrieval_agreement(points, points[[0, 2, 1, 3]]) == 0.0
 
 
 def test_mistakes_are_told() -> None:
@@ -147,4 +121,6 @@ def test_mistakes_are_told() -> None:
     with pytest.raises(UserError, match="nothing to compare"):
         compare_outputs([], [])
     with pytest.raises(UserError, match="labels"):
-        compare_outputs([[np.zeros((2, 2))]], [[np.zeros((2, 2))]], labels=[1])
+        compare_outputs(
+            [[np.zeros((2, 2))]], [[np.zeros((2, 2))]], labels=[1], metrics=["accuracy"]
+        )

@@ -71,6 +71,35 @@ def test_a_file_of_ones_own(tmp_path):
     assert pipeline.rules == (Rule(pattern="head", override={"format": "float"}),)
 
 
+def test_a_file_with_a_base(tmp_path):
+    path = write(
+        tmp_path,
+        """base = "int8-dynamic"
+        [settings]
+        weights.format = "int4"
+        [[rules]]
+        pattern = "head"
+        override = { format = "float" }
+        [[passes.integer]]
+        name = "lower-markers"
+        why = "instead of the base's"
+        """,
+    )
+    (tmp_path / "twice.toml").write_text('base = "mine.toml"\n[[rules]]\npattern="a"\noverride={}')
+    base, pipeline = load_pipeline("int8-dynamic"), load_pipeline(str(tmp_path / "twice.toml"))
+    assert (pipeline.name, pipeline.settings.weights.format) == ("twice", "int4")
+    assert pipeline.settings.activations == base.settings.activations
+    assert [r.pattern for r in pipeline.rules] == ["a", "head"]
+    assert pipeline.passes["target"] == base.passes["target"]
+    assert [p.name for p in pipeline.passes["integer"]] == ["lower-markers"]
+    assert load_pipeline(path).description == base.description
+
+
+def test_a_base_of_itself_is_refused(tmp_path):
+    with pytest.raises(UserError, match="base of itself"):
+        load_pipeline(write(tmp_path, 'base = "mine.toml"'))
+
+
 def test_the_users_rules_come_first(tmp_path):
     own = Rule(pattern="a", override={"format": "int8"})
     path = write(tmp_path, '[[rules]]\npattern = "b"\noverride = {}')

@@ -67,6 +67,7 @@ class Manifest(_Part):
     ops: one dict an op of the plan (name, op, decision, lhs, rhs, acc, kernel, reason, ...).
     unused_rules: rules of the user's that matched nothing.
     settings, rules: what the plan was made from, as the pipeline file and the user gave it.
+    own_files: content of a pipeline or target file of the user's, under `pipeline`, `target`.
     notes: what else was decided on the way (a skipped step, a default that was used).
     float_parameter_bytes: size of the float model's weights.
     cpu, files, parameters: known once the artifact is written.
@@ -90,6 +91,7 @@ class Manifest(_Part):
     unused_rules: tuple[str, ...] = ()
     settings: dict[str, Any] = Field(default_factory=dict)
     rules: tuple[dict[str, Any], ...] = ()
+    own_files: dict[str, dict[str, Any]] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     float_parameter_bytes: int = 0
     cpu: Processor = Processor()
@@ -107,6 +109,7 @@ def describe_build(
     unused_rules: Sequence[str] = (),
     settings: Mapping[str, Any] | None = None,
     rules: Sequence[Mapping[str, Any]] = (),
+    own_files: Mapping[str, Mapping[str, Any]] | None = None,
     notes: Sequence[str] = (),
 ) -> Manifest:
     """The manifest of `program` (the `target` level) that was made from `source` (`float`)."""
@@ -129,6 +132,7 @@ def describe_build(
         unused_rules=tuple(unused_rules),
         settings=dict(settings or {}),
         rules=tuple(dict(rule) for rule in rules),
+        own_files={kind: dict(content) for kind, content in (own_files or {}).items()},
         notes=tuple(notes),
         float_parameter_bytes=sum(_bytes(w) for w in weights.values()),
     )

@@ -11,6 +11,12 @@ from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
 
+LAYERS = (
+    *("name", "op", "sqnr_db", "cosine", "max_abs_error"),
+    *("isolated_sqnr_db", "isolated_cosine", "isolated_max_abs_error"),
+)
+ACTIVATIONS = ("name", "kind", "low", "high", "clip_low", "clip_high", "saturation")
+
 
 def register(app: typer.Typer) -> None:
     command(app, "compare", example="jaxq compare my.py:model out/ --inputs samples.npz")(compare)
@@ -31,7 +37,19 @@ def compare(
         Path | None,
         typer.Option(metavar="IN.npz", help="Samples; the model's own evaluation set by default."),
     ] = None,
-    layers: Annotated[bool, typer.Option("--layers", help="Also every layer.")] = False,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="accuracy, top1_agreement, retrieval_agreement, cosine, cosine_min, sqnr_db, "
+            "max_abs_error, or `file.py:name` of a function (outputs, labels). "
+            "May be given several times.",
+        ),
+    ] = None,
+    labels: options.Labels = None,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Also every layer and what it reads.")
+    ] = False,
     calibration: options.Calibration = None,
     settings: options.Settings = None,
     rules: options.Rules = None,
@@ -50,6 +68,8 @@ def compare(
             calibration=calibration,
             settings=settings,
             rules=rules,
+            metric=metric or None,
+            labels=options.read_labels(labels),
             layers=layers,
             progress=progress,
         )
@@ -57,5 +77,6 @@ def compare(
     document: dict[str, Any] = comparison.to_dict()
     if layers:
         worst_first = sorted(document["layers"], key=lambda layer: layer["sqnr_db"])
-        out.table("layers, worst first", ("name", "op", "sqnr_db", "cosine"), worst_first)
+        out.table("layers, worst first", LAYERS, worst_first)
+        out.table("what they read", ACTIVATIONS, document["activations"])
     return document

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -46,7 +46,18 @@ RangesFile = Annotated[
     Path | None,
     typer.Option("--ranges", metavar="FILE.json", help="Ranges that `jaxq calibrate` wrote."),
 ]
+Labels = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.npy", help="Labels of the samples; the model's own by default."),
+]
 Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Worker threads.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run wrote there.")]
 DEFAULT_PIPELINE = "int8-dynamic"
 DEFAULT_TARGET = "llvm-cpu"
+
+
+def read_labels(path: Path | None) -> Any:
+    """The array in a `.npy` file; None without one."""
+    from jq import npz
+
+    return None if path is None else npz.read_array(path)

@@ -25,19 +25,19 @@ Combine = Callable[[ir.Value, ir.Value], ir.Value]
 def lift(value: ir.Value, body: ir.Block, neutral: np.ndarray, combine: Combine) -> ir.Value:
     """`value` as a value of the outermost block `body`; it may be there already."""
     start = value
-    while (block := _block_of(value)) != body:
+    while (block := block_of(value)) != body:
         parent: Any = block.owner
         name = parent.operation.name
         if name == "stablehlo.while":
             value = _through_loop(parent.opview, block, value, neutral, combine)
         elif name in ("stablehlo.case", "stablehlo.if"):
-            value = _through_branch(parent.opview, block, value, neutral)
+            value = through_branch(parent.opview, block, value, lambda: constant(neutral))
         else:
             raise InternalError(f"a value cannot leave a {name}")
-    return value if value is start else _anchored(value)
+    return value if value is start else anchored(value)
 
 
-def _anchored(value: ir.Value) -> ir.Value:
+def anchored(value: ir.Value) -> ir.Value:
     """A copy in an op of its own, which survives when the loop is rebuilt for another value."""
     with at(value.owner, after=True):
         return ir.Operation.create(
@@ -45,7 +45,21 @@ def _anchored(value: ir.Value) -> ir.Value:
         ).result
 
 
-def _block_of(value: ir.Value) -> ir.Block:
+def can_leave(op: ir.OpView, body: ir.Block) -> bool:
+    """Whether the results of an op can be brought to `body`: not out of a loop's condition."""
+    block = op.operation.block
+    while block != body:
+        parent: Any = block.owner
+        kind = parent.operation.name
+        if kind == "stablehlo.while" and block == parent.operation.regions[0].blocks[0]:
+            return False
+        if kind not in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
+            return False
+        block = parent.operation.block
+    return True
+
+
+def block_of(value: ir.Value) -> ir.Block:
     owner = value.owner
     return owner if isinstance(owner, ir.Block) else owner.operation.block
 
@@ -55,7 +69,7 @@ def _move(block: ir.Block, region: ir.Region) -> ir.Block:
     return region.blocks[0]
 
 
-def _return_also(block: ir.Block, value: ir.Value) -> None:
+def return_also(block: ir.Block, value: ir.Value) -> None:
     """Adds an operand to the block's terminator."""
     old = block.operations[len(block.operations) - 1]
     with at(old):
@@ -63,7 +77,7 @@ def _return_also(block: ir.Block, value: ir.Value) -> None:
     old.operation.erase()
 
 
-def _rebuild(op: Any, operands: list[ir.Value], extra: ir.Type) -> ir.Operation:
+def with_result(op: Any, operands: list[ir.Value], extra: ir.Type) -> ir.Operation:
     """The same op with its regions taken over and one more result; the old one is erased."""
     old = op.operation
     with at(old):
@@ -82,6 +96,18 @@ def _rebuild(op: Any, operands: list[ir.Value], extra: ir.Type) -> ir.Operation:
     return new
 
 
+def carried(op: Any, start: ir.Value, update: Callable[[ir.Value], ir.Value]) -> ir.Operation:
+    """The loop `op` with one more value, its last result: `start`, then `update` of itself."""
+    with context():
+        for region in op.operation.regions:
+            argument = region.blocks[0].add_argument(start.type, op.location)
+    block = op.operation.regions[1].blocks[0]
+    with at(block.operations[len(block.operations) - 1]):
+        value = update(argument)
+    return_also(block, value)
+    return with_result(op, [*op.operation.operands, start], start.type)
+
+
 def _through_loop(
     op: Any, block: ir.Block, value: ir.Value, neutral: np.ndarray, combine: Combine
 ) -> ir.Value:
@@ -89,24 +115,20 @@ def _through_loop(
         raise InternalError("a value of a loop's condition cannot leave the loop")
     with at(op):
         start = constant(neutral)
-    with context():
-        for region in op.operation.regions:
-            carried = region.blocks[0].add_argument(value.type, op.location)
-    last = block.operations[len(block.operations) - 1]
-    with at(last):
-        total = combine(carried, value)
-    _return_also(block, total)
-    new = _rebuild(op, [*op.operation.operands, start], value.type)
+    new = carried(op, start, lambda total: combine(total, value))
     return new.results[len(new.results) - 1]
 
 
-def _through_branch(op: Any, block: ir.Block, value: ir.Value, neutral: np.ndarray) -> ir.Value:
+def through_branch(
+    op: Any, block: ir.Block, value: ir.Value, neutral: Callable[[], ir.Value]
+) -> ir.Value:
+    """`value` as a result of the branching op; the other branches give `neutral`."""
     for region in op.operation.regions:
         branch = region.blocks[0]
         result = value
         if branch != block:
             with at(branch.operations[len(branch.operations) - 1]):
-                result = constant(neutral)
-        _return_also(branch, result)
-    new = _rebuild(op, list(op.operation.operands), value.type)
+                result = neutral()
+        return_also(branch, result)
+    new = with_result(op, list(op.operation.operands), value.type)
     return new.results[len(new.results) - 1]

@@ -39,13 +39,14 @@ class PlaceActivations(Pass):
                 value = op.operands[index]
                 key = (value, p.encoding, p.parameters)
                 if key not in shared:
-                    shared[key] = _place(program, op, value, p, f"{op_name(op)}:{index}")
+                    shared[key] = through_codes(program, op, value, p, f"{op_name(op)}:{index}")
                 op.operation.operands[index] = shared[key]
                 changed = True
         return changed
 
 
-def _place(program: Program, op: Any, value: ir.Value, p: TensorPlan, name: str) -> ir.Value:
+def through_codes(program: Program, op: Any, value: ir.Value, p: TensorPlan, name: str) -> ir.Value:
+    """`value` through the codes of its plan, in front of `op`."""
     with at(op):
         if p.kind == "dynamic":
             parts = quantize_dynamic(program, value, p.encoding, tensor=name)

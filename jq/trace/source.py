@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -32,11 +33,23 @@ def load_model(spec: str) -> Model | Path:
         if not Path(spec).is_file():
             raise UserError("no such file", location=spec)
         return Path(spec)
+    return _model(_named(spec, "model"), spec)
+
+
+def load_function(spec: str) -> Callable[..., Any]:
+    """A function of the user's: `package.module:name` or `path/to/file.py:name`."""
+    value = _named(spec, "function")
+    if not callable(value):
+        raise UserError(f"{spec} is a {type(value).__name__}, not a function")
+    return value
+
+
+def _named(spec: str, what: str) -> Any:
     source, _, name = spec.rpartition(":")
     if not source or not name:
-        raise UserError(f"{spec!r} names no model", hint=_USAGE)
+        raise UserError(f"{spec!r} names no {what}", hint=_USAGE)
     module = _from_file(Path(source)) if source.endswith(".py") else _from_package(source)
-    return _model(_attribute(module, name, source), spec)
+    return _attribute(module, name, source)
 
 
 def _from_file(path: Path) -> ModuleType:

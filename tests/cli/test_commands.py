@@ -169,6 +169,36 @@ def test_compare_layers(artifact: Path, source: Path, capsys: Captured) -> None:
     assert compiled_now["layers"] == of_artifact["layers"]
 
 
+def test_compare_layers_of_an_artifact_from_files_of_ones_own(
+    source: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        'base = "int8-dynamic"\n[[rules]]\npattern = "first*"\noverride = { format = "float" }\n'
+    )
+    out = ("compile", f"{source}:model", "-o", str(tmp_path / "out"), "--pipeline", str(mine))
+    assert document(capsys, *out)["counts"] == {"float": 1, "integer": 1}
+    mine.unlink()
+    arguments = ("compare", f"{source}:model", str(tmp_path / "out"), "--layers")
+    first, second = document(capsys, *arguments)["layers"]
+    assert first["isolated_max_abs_error"] == 0 < second["isolated_max_abs_error"]
+
+
+def test_compare_by_a_metric(
+    artifact: Path, source: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    arguments = ("compare", f"{source}:model", str(artifact), "--metric", "top1_agreement")
+    own = tmp_path / "own.py"
+    own.write_text("def peak(outputs):\n    return abs(outputs['y']).max()\n")
+    metrics = document(capsys, *arguments, "--metric", f"{own}:peak")["metrics"]
+    assert list(metrics) == ["top1_agreement", "peak"]
+    assert metrics["peak"]["quantized"] == pytest.approx(metrics["peak"]["float"], rel=0.05)
+    assert "known: " in refused(capsys, *arguments[:-1], "acuracy")
+    np.save(tmp_path / "labels.npy", np.zeros(3, np.int32))
+    told = refused(capsys, *arguments[:-1], "accuracy", "--labels", str(tmp_path / "labels.npy"))
+    assert "labels for" in told
+
+
 def test_compare_compiles_and_takes_samples(source: Path, tmp_path: Path, capsys: Captured) -> None:
     x = np.random.default_rng(1).standard_normal((5, 4, 32)).astype(np.float32)
     np.savez(tmp_path / "in.npz", arg0=x, arg1=np.ones((5, 1), np.float32))
