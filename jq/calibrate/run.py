@@ -14,7 +14,7 @@ from jq.calibrate.ranges import Range, Ranges, site
 from jq.calibrate.relevance import Relevance
 from jq.calibrate.stat_ops import NUMPY_STATS, PROGRAM_STATS
 from jq.errors import UserError
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Program, at, dtype_of, enclosing, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.lift import lift
 from jq.ir.markers import EDGE, edge_name, marker_kind
@@ -32,17 +32,20 @@ def instrument(
     """
     copy, masks = program.clone(), masks or {}
     sites: list[str] = []
-    measured: dict[ir.Value, list[ir.Value]] = {}
+    measured: dict[tuple[ir.Block, ir.Value], list[ir.Value]] = {}
     order: list[list[ir.Value]] = []
     for op, index in _activations(copy):
         x = op.operands[index]
         name = site(edge_name(op) or string_attr(op, NAME) or "", index)
-        if x not in measured:
+        # Not shared across the branches of a conditional: only one of them runs.
+        stats = next((m for b in enclosing(op) if (m := measured.get((b, x)))), None)
+        if stats is None:
             with at(op):
                 kept = _masked(copy, op, index, name, masks[name]) if name in masks else x
-                measured[x] = list(observer.measure(PROGRAM_STATS, kept))
+                stats = list(observer.measure(PROGRAM_STATS, kept))
+            measured[op.operation.block, x] = stats
         sites.append(name)
-        order.append(measured[x])
+        order.append(stats)
     # Only now: lifting rebuilds loops, and values that were results of a loop change identity.
     lifted = {id(stats): _lift(copy, stats, observer) for stats in measured.values()}
     statistics = [value for stats in order for value in lifted[id(stats)]]

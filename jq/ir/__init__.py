@@ -4,7 +4,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func, stablehlo
 
 from jq.ir.context import at, context, editing, parse_module, run_passes
-from jq.ir.program import Program, TensorSpec, constant_resource, walk
+from jq.ir.program import Program, TensorSpec, constant_resource, enclosing, walk
 from jq.ir.types import dtype_name, dtype_of, shape_of, tensor_type, to_dtype
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "dtype_name",
     "dtype_of",
     "editing",
+    "enclosing",
     "func",
     "ir",
     "parse_module",

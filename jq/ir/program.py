@@ -218,6 +218,13 @@ def walk(block: ir.Block) -> Iterator[ir.OpView]:
             yield from walk(b)
 
 
+def enclosing(op: Any) -> Iterator[ir.Block]:
+    """The blocks that an op lies in, the innermost first, up to the body of its function."""
+    while not isinstance(op.operation.opview, func.FuncOp):
+        yield op.operation.block
+        op = op.operation.block.owner
+
+
 def constant_resource(name: str, array: np.ndarray) -> ir.Value:
     """`stablehlo.constant` over `array`'s own bytes, at the current insertion point.
 

@@ -91,9 +91,9 @@ def run_all(passes: Iterable[Pass], program: Program, cx: PassContext) -> list[s
             if p.run(program, cx):
                 changed.append(p.name)
             program.verify()
-        except JqError:
-            raise
         except Exception as error:
+            if isinstance(error, JqError) and not isinstance(error, InternalError):
+                raise
             before = ", ".join(done) or "none"
             raise InternalError(
                 f"pass {p.name} failed: {type(error).__name__}: {error}"

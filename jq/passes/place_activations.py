@@ -6,7 +6,8 @@
     %d = composite "jq.dequantize" %q#0, %q#1, %q#2
     %y = dot_general %d, %w
 
-Ops that read the same value with the same encoding share one quantize.
+Ops that read the same value with the same encoding share one quantize, but not across the branches
+of a conditional.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir
+from jq.ir import Program, at, dtype_of, enclosing, ir
 from jq.ir.build import constant
 from jq.ir.markers import dequantize, quantize, quantize_dynamic
 from jq.passes.base import Pass, PassContext
@@ -38,9 +39,11 @@ class PlaceActivations(Pass):
                     continue
                 value = op.operands[index]
                 key = (value, p.encoding, p.parameters)
-                if key not in shared:
-                    shared[key] = through_codes(program, op, value, p, f"{op_name(op)}:{index}")
-                op.operation.operands[index] = shared[key]
+                found = next((v for b in enclosing(op) if (v := shared.get((b, *key)))), None)
+                if found is None:
+                    found = through_codes(program, op, value, p, f"{op_name(op)}:{index}")
+                    shared[op.operation.block, *key] = found
+                op.operation.operands[index] = found
                 changed = True
         return changed
 

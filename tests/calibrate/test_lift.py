@@ -85,6 +85,14 @@ def test_branches_are_observed_when_they_are_taken():
     np.testing.assert_allclose(sorted(found.values()), want, rtol=1e-6)
 
 
+def test_branches_that_read_one_value_are_observed_each():
+    def fn(p, x):
+        return jax.lax.cond(x[0, 0] > 0, lambda v: v @ p["w"], lambda v: v @ p["w"].T, x)
+
+    assert len(ranges(fn, np.abs(X))) == len(ranges(fn, -np.abs(X))) == 1
+    assert len(ranges(fn, np.abs(X), -np.abs(X))) == 2
+
+
 def test_a_branch_that_is_never_taken_has_no_range():
     found = ranges(branches, np.abs(X))
     assert list(found.values()) == [pytest.approx(extremes([np.abs(X) * 3]))]
