@@ -113,6 +113,7 @@ def read_dump(text: str) -> Dump:
 def _read(module: Any) -> Dump:
     stored: dict[str, StoredConstant] = {}
     contractions, kernels, floats, derived = [], [], [], []
+    bodies = _executables(module)
     for op in walk(module.operation):
         kind, names = op.name, location_names(op.location)
         name = names[0] if names else ""
@@ -124,6 +125,8 @@ def _read(module: Any) -> Dump:
                 stored.setdefault(resource_key(op) or f"#{len(stored)}", constant)
         elif kind == "flow.dispatch.workgroups":
             kernels.append(Kernel(names, kernel_products(walk(op))))
+        elif kind == "flow.dispatch":
+            kernels.append(Kernel(names, bodies[_callee(op)]))
         elif found := contraction_of(op):
             product, work = found
             contractions.append(
@@ -144,6 +147,21 @@ def _read(module: Any) -> Dump:
     )
 
 
+def _executables(module: Any) -> dict[str, tuple[Product, ...]]:
+    """The products of every ready-made body that dispatches refer to by name."""
+    return {
+        op.attributes["sym_name"].value: kernel_products(walk(op.operation))
+        for op in module.body.operations
+        if op.operation.name == "flow.executable"
+    }
+
+
+def _callee(op: Any) -> str:
+    """The executable that a `flow.dispatch` runs."""
+    (entry,) = ir.ArrayAttr(op.attributes["entry_points"])
+    return ir.SymbolRefAttr(entry).value[0]
+
+
 def walk(op: Any) -> Iterator[Any]:
     """Ops inside `op`, parents first. Bodies of contractions and ready-made kernels stay closed."""
     for region in op.regions:
@@ -155,4 +173,4 @@ def walk(op: Any) -> Iterator[Any]:
                     yield from walk(inner)
 
 
-_CLOSED = ("linalg.", "iree_codegen.inner_tiled", "flow.dispatch.workgroups")
+_CLOSED = ("linalg.", "iree_codegen.inner_tiled", "flow.dispatch.workgroups", "flow.executable")

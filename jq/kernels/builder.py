@@ -1,6 +1,6 @@
 """A small typed builder of kernel bodies over IREE's MLIR bindings.
 
-A kernel body is a `flow.dispatch.workgroups` region: `vector`, `arith`, `scf` and target intrinsics
+A kernel body is the function of a `flow.executable`: `vector`, `arith`, `scf` and target intrinsics
 on tensors. Every value is an `ir.Value` and carries its type; no IR passes through text.
 Output tiles are value-semantics tensors underneath: a `Tile` holds the current one, and a loop that
 writes a tile threads it, so that a body reads like a loop nest over buffers.

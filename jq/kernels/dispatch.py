@@ -1,4 +1,4 @@
-"""Wraps the body of one workgroup in a dispatch: `flow.dispatch.workgroups`."""
+"""Puts the body of one workgroup in an executable of the module, and dispatches it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
-from iree.compiler.dialects import arith, flow, iree_tensor_ext, tensor
+from iree.compiler.dialects import arith, builtin, flow, func, iree_tensor_ext, tensor
 
 from jq.errors import InternalError
 from jq.kernels.builder import Builder, Tile
@@ -32,13 +32,10 @@ def dispatch(
     """A dispatch over `workgroups` (x fastest) at the current insertion point; its results.
 
     `body(builder, workgroup_ids, input_tensors, output_tiles)` emits the work of one workgroup.
+    It stands in an executable of the module from the start: calls are copied into their callers,
+    and IREE would take a body through every pass once a call.
     """
-    results = [o.whole.mlir() for o in outputs]
-    op = flow.DispatchWorkgroupsOp(results, [], [value for value, _ in inputs], [], [])
-    _count(op.workgroup_count, workgroups)
-    arguments = [_placeholder("readonly", t) for _, t in inputs]
-    arguments += [_placeholder("writeonly", o.whole) for o in outputs]
-    block = ir.Block.create_at_start(op.workgroup_body, arguments)
+    symbol, block = _executable(inputs, outputs, workgroups)
     builder = Builder(block)
     with ir.InsertionPoint(block):
         ids = [
@@ -53,8 +50,37 @@ def dispatch(
         targets = list(block.arguments)[len(inputs) :]
         for tile, output, target in zip(tiles, outputs, targets, strict=True):
             _store_tile(tile.value, target, output, output.offsets(builder, ids))
-        flow.ReturnOp([])
-    return list(op.results)
+        func.ReturnOp([])
+    entry = ir.SymbolRefAttr.get([symbol, symbol])
+    results = [o.whole.mlir() for o in outputs]
+    values = [value for value, _ in inputs]
+    return list(flow.DispatchOp(results, [], ir.ArrayAttr.get([entry]), values, [], []).results)
+
+
+def _executable(
+    inputs: Sequence[tuple[ir.Value, TensorType]],
+    outputs: Sequence[Output],
+    workgroups: Sequence[int],
+) -> tuple[str, ir.Block]:
+    """A new executable in front of the function that is being built: its symbol, its entry."""
+    caller = ir.InsertionPoint.current.block.owner
+    module = caller.parent
+    symbols = [op.attributes["sym_name"] for op in module.regions[0].blocks[0]]
+    taken = {ir.StringAttr(symbol).value for symbol in symbols}
+    base = f"{ir.StringAttr(caller.attributes['sym_name']).value}_part"
+    symbol = next(name for i in range(len(taken) + 1) if (name := f"{base}{i}") not in taken)
+    kinds = [_placeholder("readonly", t) for _, t in inputs]
+    kinds += [_placeholder("writeonly", o.whole) for o in outputs]
+    with ir.InsertionPoint(caller):
+        executable = flow.ExecutableOp(symbol, sym_visibility="private")
+    with ir.InsertionPoint(executable.body.blocks.append()):
+        export = flow.ExecutableExportOp(symbol, symbol)
+        _count(export.workgroup_count, workgroups)
+        inner = builtin.ModuleOp()
+        flow.ExecutableEndOp()
+    with ir.InsertionPoint(inner.body):
+        function = func.FuncOp(symbol, (kinds, []))
+    return symbol, function.add_entry_block()
 
 
 def _count(region: ir.Region, workgroups: Sequence[int]) -> None:

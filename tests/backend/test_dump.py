@@ -14,6 +14,8 @@ from jq.backend.dump import Dump, dump_flags, read_dump, read_phases
 from jq.backend.products import Product
 from jq.backend.stored import bit_width, stored_bytes
 from jq.errors import UserError
+from jq.kernels import Gemm, QuantizeRows
+from tests.kernels.harness import linked
 
 I8 = ("i8", "i8", "i32")
 F32 = ("f32", "f32", "f32")
@@ -230,6 +232,14 @@ def test_dot_instructions_are_known() -> None:
       return
     }}"""
     assert read_dump(text).kernels[0].products == (Product(*I8),)
+
+
+def test_bodies_apart_are_found_by_name(tmp_path: Path) -> None:
+    """Kernels of ours stand in executables from the start; a call shows the body's products."""
+    kernels = [Gemm(isa="portable", m=4, k=64, n=16), QuantizeRows(isa="portable", m=4, k=8)]
+    body = linked(kernels).partition("{")[2].rpartition("}")[0]
+    dump = compiled_dump(body, tmp_path)
+    assert [k.products for k in dump.kernels] == [(Product(*I8),), ()]
 
 
 def rows(body: str) -> Dump:
