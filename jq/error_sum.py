@@ -20,8 +20,7 @@ class ErrorSum:
         self.equal = self.count = self.nonfinite = 0
 
     def add(self, reference: np.ndarray, quantized: np.ndarray, samples: int = 1) -> None:
-        r = reference.astype(np.float64).reshape(samples, -1)
-        q = quantized.astype(np.float64).reshape(samples, -1)
+        r, q = _rows(reference, samples), _rows(quantized, samples)
         same = (r == q) | (np.isnan(r) & np.isnan(q))
         finite = np.isfinite(r) & np.isfinite(q)
         broken = ~finite & ~same
@@ -49,6 +48,13 @@ class ErrorSum:
     @property
     def cosine(self) -> float:
         return float(np.mean(self.cosines)) if self.cosines else 1.0
+
+
+def _rows(array: np.ndarray, samples: int) -> np.ndarray:
+    """f64[samples, n]; a complex number is two numbers."""
+    if array.dtype.kind == "c":
+        array = np.stack([array.real, array.imag], axis=-1)
+    return array.astype(np.float64).reshape(samples, array.size // max(samples, 1))
 
 
 def cosine_of_rows(r: np.ndarray, q: np.ndarray) -> np.ndarray:

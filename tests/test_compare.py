@@ -124,3 +124,13 @@ def test_mistakes_are_told() -> None:
         compare_outputs(
             [[np.zeros((2, 2))]], [[np.zeros((2, 2))]], labels=[1], metrics=["accuracy"]
         )
+
+
+def test_outputs_without_elements_and_complex_ones() -> None:
+    empty = np.zeros((0, 8), np.float32)
+    (nothing,) = compare_outputs([[empty]], [[empty]], samples=[0]).outputs
+    assert (nothing.sqnr_db, nothing.cosine, nothing.max_abs_error) == (math.inf, 1.0, 0.0)
+    r = np.array([[3 + 4j, 1j]], np.complex64)
+    (found,) = compare_outputs([[r]], [[r + 0.5j]]).outputs
+    assert found.sqnr_db == pytest.approx(10 * math.log10(26 / 0.5))
+    assert found.max_abs_error == 0.5
