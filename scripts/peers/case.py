@@ -1,0 +1,144 @@
+"""What is measured: a model with its inputs, and who runs it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+import jq
+from jq.model import Batch, Model, batches
+
+Arrays = list[np.ndarray]
+FLOAT, BFLOAT16 = "float", "bfloat16"  # kinds: what is quantized
+DYNAMIC, STATIC, WEIGHTS8, WEIGHTS4 = "dynamic", "static", "weights8", "weights4"
+SAMPLES = 32  # calls that an error is measured on
+
+
+HERE = Path(__file__).parent
+EXPORT = tuple(HERE / name for name in ("cases.py", "export.py", "onnx_graph.py", "onnx_rules.py"))
+MODELS = tuple(sorted((Path(jq.__file__).parent / "models").glob("*.py")))
+
+
+def digest_of(*groups: Sequence[Path]) -> str:
+    """Of the contents of files."""
+    digest = hashlib.sha256()
+    for path in (path for group in groups for path in group):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class Skipped(Exception):
+    """Why a contender cannot run; shown, and the others go on."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, and the pipelines of ours that are measured on it.
+
+    Attributes:
+        family: `transformer`, `convolution`, `decode` or `product`: what quantizers are told.
+        kinds: which kinds of quantization make sense for it.
+        repeats: a call runs so many copies of the product; times are given for one.
+    """
+
+    name: str
+    build: Callable[[], Model]
+    pipelines: tuple[str, ...]
+    family: str
+    kinds: frozenset[str]
+    repeats: int = 1
+
+
+@dataclass
+class Source:
+    """A case's model and its data, made when first needed; files go to `folder`."""
+
+    case: Case
+    folder: Path
+
+    @cached_property
+    def model(self) -> Model:
+        return self.case.build()
+
+    @cached_property
+    def calibration(self) -> list[Arrays]:
+        return _flat(batches(self.model.calibration) or [])
+
+    @cached_property
+    def evaluation(self) -> list[Arrays]:
+        """At least `SAMPLES` inputs, a batch of them counting as many."""
+        found = _flat(batches(self.model.evaluation) or [self.model.example_inputs])
+        rows = len(found[0][0]) if found[0][0].ndim > 1 else 1
+        return found[: -(-SAMPLES // rows)]
+
+    @cached_property
+    def reference(self) -> list[Arrays]:
+        """The float model's results: JAX on the CPU, float32."""
+        params = jax.tree.map(jax.numpy.asarray, self.model.params)
+        function = jax.jit(lambda *inputs: self.model.fn(params, *inputs))
+        return [[np.asarray(y) for y in jax.tree.leaves(function(*x))] for x in self.evaluation]
+
+    @cached_property
+    def onnx(self) -> Path:
+        """The float model in ONNX; which of its inputs are NCHW is kept beside it."""
+        from peers.export import export_onnx
+
+        path = self.folder / "float.onnx"
+        facts, digest = path.with_suffix(".json"), digest_of(EXPORT, MODELS)
+        if not facts.exists() or json.loads(facts.read_text())["digest"] != digest:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            found = {"digest": digest, "images": export_onnx(self.model, path)}
+            facts.write_text(json.dumps(found))
+        self.images = json.loads(facts.read_text())["images"]
+        return path
+
+    def onnx_inputs(self, calls: Sequence[Arrays]) -> list[Arrays]:
+        from peers.export import as_inputs
+
+        assert self.onnx
+        return [as_inputs(arrays, self.images) for arrays in calls]
+
+
+def _flat(calls: Sequence[Batch]) -> list[Arrays]:
+    return [[np.asarray(x) for x in jax.tree.leaves(call)] for call in calls]
+
+
+class Program(Protocol):
+    """A built program, loaded."""
+
+    def __call__(self, inputs: Arrays) -> Arrays: ...
+
+    def bind(self, inputs: Arrays) -> Callable[[], Any]:
+        """A call with these inputs that neither copies them in nor the results out."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to run a case.
+
+    Attributes:
+        name: as in the tables.
+        runtime: what runs it (`programs.RUNTIMES`).
+        kind: what is quantized; `float` is not.
+        program: what it runs; contenders that differ in `options` alone share one.
+        build: writes the program to a folder; returns its file.
+        versions: what the result depends on besides the model.
+        options: the runtime's own.
+    """
+
+    name: str
+    runtime: str
+    kind: str
+    program: str
+    build: Callable[[Source, Path], str]
+    versions: Mapping[str, str]
+    options: Mapping[str, str] = field(default_factory=dict)
+    ours: bool = False
