@@ -27,7 +27,7 @@ from jq.job import (
     Settings,
     Source,
     Stages,
-    as_rule,
+    as_rules,
     prepare_job,
     trace,
 )
@@ -149,7 +149,7 @@ def compile(
     ranges: Ranges | str | Path | None = None,
     settings: Settings = None,
     rules: Rules = None,
-    emit: Sequence[str] | None = None,
+    emit: Sequence[str] | str | None = None,
     cache: bool = True,
     progress: Progress | None = None,
 ) -> CompiledModel:
@@ -172,14 +172,15 @@ def compile(
         UserError: something that was given is wrong; nothing has been written.
         CompilerError: IREE's compiler failed; the message says where its input is kept.
     """
-    for level in emit or ():
+    emit = (emit,) if isinstance(emit, str) else tuple(emit or ())
+    for level in emit:
         if level not in LEVELS:
             raise UserError(f"unknown level {level!r}", hint=f"known: {', '.join(LEVELS)}")
     stages = Stages(progress)
     with stages("trace"):
         job = prepare_job(model, pipeline, target, settings, rules, calibration)
     quant_plan = plan_job(job, ranges, stages)
-    for rule in map(as_rule, rules or ()):
+    for rule in as_rules(rules):
         if rule.pattern in quant_plan.unused_rules:
             raise UserError(
                 f"rule {rule.pattern!r} matches no op", hint="`jaxq explain` lists their names"
@@ -187,7 +188,7 @@ def compile(
     with stages("rewrite"):
         cx = PassContext(quant_plan, job.pipeline.settings, job.target, job.data)
         levels = rewrite_levels(job.program, job.pipeline, cx)
-    return build(job, cx, levels, emit or (), stages, cache=cache)
+    return build(job, cx, levels, emit, stages, cache=cache)
 
 
 def build(

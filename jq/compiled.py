@@ -15,7 +15,9 @@ from jq.backend.dump import read_dump
 from jq.backend.runtime import Executable
 from jq.backend.save import save_artifact
 from jq.ir import Program, TensorSpec
+from jq.ir.program import signature
 from jq.plan import QuantPlan
+from jq.tables import size
 from jq.trace.inputs import flat_inputs
 from jq.tree import unflatten
 
@@ -47,6 +49,10 @@ class CompiledModel:
 
     def __post_init__(self) -> None:
         self._executable: Executable | None = None
+
+    def __repr__(self) -> str:
+        what = f"{self.manifest.pipeline} for {self.manifest.target}, {size(sum(self._sizes()))}"
+        return f"<CompiledModel {what}: {signature(self.inputs, self.outputs)}>"
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

@@ -15,7 +15,7 @@ from jq import npz
 from jq.data import data_names
 from jq.ir import Program
 from jq.model import Batch, Model, batches
-from jq.pipeline import Pipeline, PipelineFile, load_pipeline, make_plan, prepare
+from jq.pipeline import Pipeline, PipelineFile, flat_settings, load_pipeline, make_plan, prepare
 from jq.progress import Progress
 from jq.settings import Rule, parse_assignments, parse_rule
 from jq.target import Target, load_target
@@ -24,8 +24,8 @@ from jq.trace.source import load_model
 from jq.trace.trace import trace as trace_model
 from jq.tree import structure_of
 
-Settings = Mapping[str, Any] | Sequence[str] | None
-Rules = Sequence[str | Rule] | None
+Settings = Mapping[str, Any] | Sequence[str] | str | None
+Rules = Sequence[str | Rule] | str | None
 # Batches (tuples of inputs), a function that returns them, or an `.npz` file of samples.
 Data = Iterable[Batch] | Callable[[], Iterable[Batch]] | str | Path | None
 Calls = list[list[np.ndarray]]  # flat inputs, call by call
@@ -107,8 +107,16 @@ class Job:
         return bool(make_plan(self.program, self.pipeline, self.target).unranged)
 
 
-def as_rule(rule: str | Rule) -> Rule:
-    return rule if isinstance(rule, Rule) else parse_rule(rule)
+def as_rules(rules: Rules) -> list[Rule]:
+    given = [rules] if isinstance(rules, str) else rules or ()
+    return [rule if isinstance(rule, Rule) else parse_rule(rule) for rule in given]
+
+
+def as_overrides(settings: Settings) -> dict[str, Any]:
+    """Settings by dotted key: `{"weights.format": "int4"}`."""
+    if isinstance(settings, Mapping):
+        return flat_settings(dict(settings))
+    return parse_assignments([settings] if isinstance(settings, str) else list(settings or ()))
 
 
 def prepare_job(
@@ -120,11 +128,8 @@ def prepare_job(
     calibration: Data = None,
 ) -> Job:
     """Checks every name and setting before any slow work, then traces and cleans up."""
-    overrides = (
-        settings if isinstance(settings, Mapping) else parse_assignments(list(settings or ()))
-    )
-    first = tuple(map(as_rule, rules or ()))
-    chosen, where = load_pipeline(pipeline, dict(overrides), first), load_target(target)
+    first = tuple(as_rules(rules))
+    chosen, where = load_pipeline(pipeline, as_overrides(settings), first), load_target(target)
     source = trace(model)
     own = source.model.calibration if source.model else None
     data = source.calls(calibration if calibration is not None else own)

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jq.errors import UserError
+
 Batch = tuple[Any, ...]  # one tuple of inputs, in the order of the function's arguments
+Batches = Iterable[Batch] | Callable[[], Iterable[Batch]] | None
 
 
 @dataclass(frozen=True)
@@ -28,17 +31,26 @@ class Model:
     """
 
     fn: Callable[..., Any]
-    params: Any
-    example_inputs: Batch
-    calibration: Iterable[Batch] | Callable[[], Iterable[Batch]] | None = None
-    evaluation: Iterable[Batch] | Callable[[], Iterable[Batch]] | None = None
-    labels: Any = None
+    params: Any = field(repr=False)
+    example_inputs: Batch = field(repr=False)
+    calibration: Batches = field(default=None, repr=False)
+    evaluation: Batches = field(default=None, repr=False)
+    labels: Any = field(default=None, repr=False)
     metric: Callable[[Any, Any], Mapping[str, float]] | None = None
     name: str = "model"
     input_names: Sequence[str] | None = field(default=None)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.example_inputs, tuple | list):
+            raise UserError(
+                f"example_inputs is a {type(self.example_inputs).__name__}, not a tuple",
+                hint="one input is (x,), none are ()",
+            )
+        if not callable(self.fn):
+            raise UserError(f"fn is a {type(self.fn).__name__}, not a function")
 
-def batches(source: Iterable[Batch] | Callable[[], Iterable[Batch]] | None) -> list[Batch] | None:
+
+def batches(source: Batches) -> list[Batch] | None:
     """The batches of a source given either way; None stays None."""
     if source is None:
         return None

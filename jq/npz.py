@@ -6,7 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import ml_dtypes
 import numpy as np
@@ -96,12 +96,12 @@ def read_samples(path: Path, specs: Sequence[Spec]) -> list[list[np.ndarray]]:
 
 def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes outputs by name; types that NumPy cannot store (bf16, fp8) become float32."""
-    portable: dict[str, Any] = {
-        name: array.astype(np.float32) if array.dtype.kind == "V" else array
-        for name, array in arrays.items()
-    }
-    with written_whole(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, **portable)
+    # Not `np.savez`: the names are its keyword arguments, where `file` is taken.
+    with written_whole(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, array in arrays.items():
+            portable = array.astype(np.float32) if array.dtype.kind == "V" else array
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(portable), allow_pickle=False)
 
 
 def _matched(

@@ -174,7 +174,8 @@ def apply_overrides(settings: Settings, overrides: dict[str, Any], *, where: str
         node: Any = data
         for part in parts[:-1]:
             node = node.get(part) if isinstance(node.get(part), dict) else {}
-        if parts[-1] not in node and parts[-2:-1] != ["options"]:
+        group = isinstance(node.get(parts[-1]), dict) and parts[-1] != "options"
+        if group or (parts[-1] not in node and parts[-2:-1] != ["options"]):
             known = ", ".join(sorted(_keys(Settings().model_dump())))
             raise UserError(f"unknown setting {key!r} in {where}", hint=f"known: {known}")
         node[parts[-1]] = value

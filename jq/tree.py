@@ -1,7 +1,8 @@
 """Pytree structures as plain JSON, so that a saved program gives back what the function gave.
 
 A structure is `{"leaf": i}`, `{"none": true}`, `{"tuple": [...]}`, `{"list": [...]}` or
-`{"dict": [[key, structure], ...]}`. Other containers become tuples of their leaves.
+`{"dict": [[key, structure], ...]}`. Other containers (and dicts whose keys are no strings or
+numbers) become tuples of their leaves.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def describe(value: Any) -> Structure:
         return {"leaf": value}
     if value is None:
         return {"none": True}
-    if isinstance(value, dict):
+    if isinstance(value, dict) and all(isinstance(key, str | int | float) for key in value):
         return {"dict": [[key, describe(child)] for key, child in value.items()]}
     if isinstance(value, list):
         return {"list": [describe(child) for child in value]}

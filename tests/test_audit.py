@@ -107,6 +107,15 @@ def test_a_weight_that_is_not_there_is_not_verified() -> None:
     assert audit.weights[0].stored_bytes == 128
 
 
+def test_a_weight_of_which_nothing_is_left_is_folded() -> None:
+    """An equal one has its data; nothing in the program could hold it."""
+    audit = run([], contractions=(), ops=({**OP, "weight": "l1/w"},))
+    assert audit.verified
+    assert (audit.weights[0].format, audit.contractions) == ("folded", ())
+    nameless = StoredConstant("c0", (64, 32), "f32", 64 * 32 * 4)
+    assert not run([nameless], contractions=()).verified
+
+
 def test_packed_and_padded_codes_with_column_sums_are_fine() -> None:
     packed = [const("l1/w:packed", (2, 16, 128), "i8"), const("l1/w:sums", (32,), "i32")]
     audit = run([*packed, STORED[1]])

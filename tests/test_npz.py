@@ -115,3 +115,10 @@ def test_bf16_goes_in_and_comes_out_as_float32(tmp_path: Path) -> None:
     back = npz.read(tmp_path / "out.npz")["x"]
     assert back.dtype == np.float32
     np.testing.assert_array_equal(back, [1.5, -2.0])
+
+
+def test_outputs_may_have_any_name(tmp_path: Path) -> None:
+    names = ("file", "allow_pickle", "out put/1", "arg0/\u00fc:0", "self")
+    npz.write(tmp_path / "out.npz", {n: np.full(2, i) for i, n in enumerate(names)})
+    with np.load(tmp_path / "out.npz") as found:
+        assert {n: found[n][0] for n in found.files} == {n: i for i, n in enumerate(names)}

@@ -12,7 +12,7 @@ from jq.audit.report import AuditedContraction, FloatUse, StoredWeight
 from jq.backend.dump import Contraction, Dump
 from jq.backend.stored import StoredConstant, bit_width
 
-FOLDED = "folded"  # a weight that went into another constant
+FOLDED = "folded"  # a weight that went into another constant, or has an equal one
 UNSEEN = "?"  # the type of a contraction that the dump does not show
 
 
@@ -25,6 +25,7 @@ class Claims:
     false: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     float_ops: list[FloatUse] = field(default_factory=list)
+    folded: set[str] = field(default_factory=set)  # weights of which nothing is stored
     other_bytes: int = 0
 
     def weights(self) -> tuple[StoredWeight, ...]:
@@ -38,7 +39,7 @@ class Claims:
             if name in encodings:
                 claim = encodings[name]
                 found = stored.encoded(name, claim["parts"], math.prod(claim["shape"]))
-                row = self._encoded(name, claim, found, derived[name])
+                row = self._encoded(name, claim, found, derived[name], stored.rest)
             else:
                 row = _plain(name, plain[name], stored.plain(name, plain[name]))
             rows.append(row)
@@ -51,6 +52,7 @@ class Claims:
         claim: Mapping[str, Any],
         found: Sequence[StoredConstant],
         derived: Sequence[StoredConstant],
+        nameless: Sequence[StoredConstant],
     ) -> StoredWeight:
         shape = tuple(claim["shape"])
         kind, granularity = claim["format"], claim["granularity"]
@@ -59,6 +61,9 @@ class Claims:
         if wide := [c for c in found if _holds(c, size) and bit_width(c.dtype) > bits]:
             self.false.append(f"{name} is claimed {kind} but stored as {wide[0].dtype}")
             kind, granularity = wide[0].dtype, "none"
+        elif not found and not any(_holds(c, size) for c in nameless):
+            self.folded.add(name)
+            kind, granularity = FOLDED, "none"
         elif 8 * sum(c.bytes for c in found) < bits * size:
             self.false.append(f"{name} is claimed {kind} but the program stores no such constant")
         for e in self.dump.expanded:
@@ -99,7 +104,9 @@ class Claims:
     ) -> list[AuditedContraction]:
         meant = (claim["lhs"], claim["rhs"], claim["acc"])
         shown = self._shown(claim, found, names)
-        if shown is None and claim.get("decision") == "float":
+        if shown is None and (
+            claim.get("decision") == "float" or claim.get("weight") in self.folded
+        ):
             return []  # folded away, or an element-wise product in the end
         if shown is None:
             self.false.append(f"{claim['name']}: the program shows no contraction of that name")

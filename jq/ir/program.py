@@ -32,6 +32,14 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: str
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+def signature(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
+    """What goes in and what comes out, for people."""
+    return f"({', '.join(map(str, inputs))}) -> ({', '.join(map(str, outputs))})"
+
 
 @dataclass
 class Program:
@@ -56,6 +64,9 @@ class Program:
     decompositions: dict[str, str] = field(
         default_factory=dict
     )  # key -> function, so equal ones are shared
+
+    def __repr__(self) -> str:
+        return f"<Program of {len(self.weights)} weights: {signature(self.inputs, self.outputs)}>"
 
     @property
     def main(self) -> func.FuncOp:

@@ -38,8 +38,11 @@ class TensorPlanner:
             raise Declined("a rule or setting keeps it float")
         if count < settings.min_elements:
             raise Declined(f"{count} elements, fewer than min_elements={settings.min_elements}")
-        if self.program.weights[use.name].dtype.kind not in "fV":
+        dtype = self.program.weights[use.name].dtype
+        if dtype.kind not in "fV":
             raise Declined("the weight is already integer")
+        if dtype.itemsize == 1:
+            raise Declined(f"the weight is already {dtype}")
         self.has_weight(s)
         block = weight_block(use, s)
         enc = encoding(s, use.shape, block)

@@ -12,7 +12,7 @@ from jax import export
 from jq.errors import UserError
 from jq.ir import editing, func, ir, stablehlo, tensor_type
 from jq.trace.dynamic import concrete_shape, specialise
-from jq.trace.leaves import leaf_name, leaf_names
+from jq.trace.leaves import leaf_name, leaf_names, unique
 from jq.trace.modules import Imported, entry, parse_stablehlo
 
 
@@ -23,7 +23,8 @@ def read_exported(data: bytes, where: str, sizes: Mapping[str, int] | None) -> I
     args, kwargs = jax.tree_util.tree_unflatten(exported.in_tree, exported.in_avals)
     leaves = jax.tree_util.tree_leaves_with_path(args)
     named = jax.tree_util.tree_leaves_with_path(kwargs)
-    names = leaf_names([path for path, _ in leaves], "arg") + [leaf_name(p) for p, _ in named]
+    positional = leaf_names([path for path, _ in leaves], "arg")
+    names = unique([*positional, *(leaf_name(path) for path, _ in named)])
     shapes = [
         concrete_shape(aval.shape, name, sizes)
         for name, (_, aval) in zip(names, [*leaves, *named], strict=True)

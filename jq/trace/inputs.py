@@ -19,6 +19,11 @@ def flat_inputs(
 
     A Python number or list takes the input's type; an array must have it.
     """
+    if not isinstance(inputs, Sequence) or isinstance(inputs, str):
+        raise UserError(
+            f"inputs come as a tuple, one entry an input, not as {type(inputs).__name__}",
+            hint="a batch of one array is (x,)",
+        )
     children = structure.get("tuple", structure.get("list"))
     if children is not None and len(inputs) != len(children):
         raise UserError(f"{len(inputs)} inputs given, the model takes {len(children)}")
@@ -31,7 +36,10 @@ def flat_inputs(
 
 def check_array(spec: TensorSpec, value: Any) -> np.ndarray:
     """`value` as the array that `spec` asks for, or a `UserError` that says what differs."""
-    array = np.asarray(value) if hasattr(value, "dtype") else np.asarray(value, spec.dtype)
+    try:
+        array = np.asarray(value) if hasattr(value, "dtype") else np.asarray(value, spec.dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise UserError(f"input {spec.name!r} is no array of {spec.dtype}: {error}") from error
     if array.dtype.name != spec.dtype:
         raise UserError(
             f"input {spec.name!r} has type {array.dtype.name}, the model takes {spec.dtype}",

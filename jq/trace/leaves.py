@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain, count
 from typing import Any
 
 import jax
@@ -20,6 +21,8 @@ def leaf_names(paths: Sequence[Sequence[Any]], kind: str) -> list[str]:
     """The names of all leaves; what would start with a position gets `kind` in front: `arg0/x`.
 
     A box around one array, such as a Flax variable, adds `value` to its path: that is left out.
+    Names are unique: where keys with slashes or colons make two of them equal (or one look like
+    a stored part of another, `kernel:scale`), the later gets `#2`.
     """
     inside = Counter(tuple(path[:n]) for path in paths for n in range(len(path)))
     names = []
@@ -28,4 +31,14 @@ def leaf_names(paths: Sequence[Sequence[Any]], kind: str) -> list[str]:
         name = leaf_name(path[:-1] if boxed else path) or f"{kind}0"
         named = not path or not isinstance(path[0], jax.tree_util.SequenceKey)
         names.append(name if named else f"{kind}{name}")
-    return names
+    return unique(names)
+
+
+def unique(names: Sequence[str]) -> list[str]:
+    """The names, made different from one another as `leaf_names` says."""
+    natural, taken = set(names), dict[str, None]()
+    for name in names:
+        own = [] if name.rpartition(":")[0] in natural else [name]
+        numbered = (n for i in count(2) if (n := f"{name}#{i}") not in natural)
+        taken[next(n for n in chain(own, numbered) if n not in taken)] = None
+    return list(taken)

@@ -16,7 +16,7 @@ from jq.errors import UserError
 from jq.ir import ir, parse_module
 from jq.model import Model
 from jq.trace.dynamic import concrete_shape
-from jq.trace.leaves import leaf_name, leaf_names
+from jq.trace.leaves import leaf_name, leaf_names, unique
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,11 @@ def _input_names(paths: list[Any], model: Model) -> list[str]:
     default, given = leaf_names(paths, "arg"), model.input_names
     if given is None:
         return default
+    if len(set(given)) < len(given):
+        raise UserError(f"two inputs have one name: {', '.join(given)}")
     if len(given) == len(model.example_inputs):
-        return ["/".join(filter(None, (given[path[0].idx], leaf_name(path[1:])))) for path in paths]
+        both = [(given[path[0].idx], leaf_name(path[1:])) for path in paths]
+        return unique(["/".join(filter(None, pair)) for pair in both])
     if len(given) == len(paths):
         return list(given)
     raise UserError(

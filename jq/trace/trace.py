@@ -28,6 +28,7 @@ from jq.model import Model
 from jq.trace.chlo import drop_annotations, legalize, open_quantized_types
 from jq.trace.constants import lift_constants
 from jq.trace.dynamic import require_static
+from jq.trace.empty import drop_empty_sums
 from jq.trace.exported import read_exported
 from jq.trace.inline import inline_calls
 from jq.trace.loops import hoist_invariants
@@ -60,7 +61,11 @@ def trace(
         buffer = io.BytesIO()
         model.operation.write_bytecode(buffer)
         return _from_module(import_module(parse_module(buffer.getvalue()), None, sizes))
-    return _from_module(_read(Path(model), sizes))
+    if isinstance(model, Path):
+        return _from_module(_read(model, sizes))
+    raise UserError(
+        f"a {type(model).__name__} is no model", hint="give jq.Model(fn, params, example_inputs)"
+    )
 
 
 def _read(path: Path, sizes: Mapping[str, int] | None) -> Imported:
@@ -103,6 +108,7 @@ def flatten(module: ir.Module, taken: Collection[str] = ()) -> dict[str, np.ndar
     block = main_of(module).entry_block
     drop_annotations(module, block)
     require_static(block)
+    drop_empty_sums(block)
     hoist_invariants(block)
     constants = lift_constants(block, taken)
     update_signature(main_of(module))

@@ -1,0 +1,95 @@
+"""What users hand in from Python, and what they are told when it does not fit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jq
+from jq.errors import UserError
+from jq.job import as_overrides, as_rules
+from jq.tree import describe, flatten, unflatten
+
+X = np.ones((2, 8), np.float32)
+W = np.eye(8, dtype=np.float32)
+
+
+def model(fn: Any = lambda p, x: x @ p["w"]) -> jq.Model:
+    return jq.Model(fn, {"w": W}, (X,))
+
+
+@pytest.mark.parametrize(
+    ("thing", "message"),
+    [
+        (None, "a NoneType is no model; give jq.Model"),
+        (lambda x: x, "a function is no model"),
+    ],
+)
+def test_what_is_no_model(thing: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        jq.compile(thing)
+
+
+def test_a_model_of_the_wrong_parts() -> None:
+    with pytest.raises(UserError, match=r"example_inputs is a ndarray, not a tuple; one .* \(x,\)"):
+        jq.Model(lambda p, x: x, {}, X)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="fn is a int, not a function"):
+        jq.Model(3, {}, (X,))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([[1.0] * 8, [1.0]], "input 'arg0' is no array of float32"),
+        ("abc", "input 'arg0' is no array of float32"),
+        (np.ones((2, 8)), "has type float64, the model takes float32"),
+        (X[:1], r"has shape \(1, 8\)"),
+    ],
+)
+def test_inputs_that_do_not_fit(value: Any, message: str) -> None:
+    source = jq.trace(model())
+    with pytest.raises(UserError, match=message):
+        source.calls([(value,)])
+    with pytest.raises(UserError, match=r"come as a tuple, one entry an input, not as ndarray"):
+        source.calls([X])
+
+
+def test_one_setting_and_one_rule_need_no_list() -> None:
+    assert as_overrides("weights.format=int4") == {"weights.format": "int4"}
+    assert as_overrides({"weights": {"format": "int4"}}) == {"weights.format": "int4"}
+    assert as_rules("w: float") == as_rules(["w: float"])
+    (op,) = jq.plan(model(), rules="w: float").ops
+    assert op.decision == "float"
+
+
+def test_dicts_with_keys_that_json_has_not_are_flat() -> None:
+    with pytest.raises(TypeError):
+        describe({(1, 2): 0})
+    structure = describe({"b": 0, 3: [1]})
+    assert unflatten(structure, "xy") == {"b": "x", 3: ["y"]}
+    assert flatten(structure, {"b": 1, 3: [2]}) == [1, 2]
+
+
+def test_what_stands_in_a_prompt_is_short() -> None:
+    compiled = jq.compile(model(), "float")
+    assert repr(compiled).startswith("<CompiledModel float for llvm-cpu, ")
+    assert repr(compiled).endswith(": (arg0 float32[2,8]) -> (out0 float32[2,8])>")
+    assert "Program of 1 weights" in repr(jq.trace(model()))
+    assert "[1., " not in repr(jq.trace(model()))
+
+
+def test_sums_of_nothing_are_zero() -> None:
+    empty = jq.Model(lambda p, x: x @ p["w"] + 1, {"w": np.zeros((0, 8), np.float32)}, (X[:, :0],))
+    np.testing.assert_array_equal(jq.compile(empty)(X[:, :0]), np.ones((2, 8)))
+    rows = X[:0]
+    compiled = jq.compile(jq.Model(lambda p, x: x @ p["w"], {"w": W}, (rows,)))
+    assert compiled(rows).shape == (0, 8)
+    assert (
+        jq.compare(jq.Model(lambda p, x: x @ p["w"], {"w": W}, (rows,)), compiled)
+        .outputs[0]
+        .sqnr_db
+        == math.inf
+    )
