@@ -210,6 +210,7 @@ class Silu(Step):
 class Quantize(Step):
     """`saturate(round_half_even(v) + zero_point)` with v = `y / scale`, or `y` itself; NaN is 0.
 
+    The scale (if it divides) and the zero point are operands, so that layers share a kernel.
     `divide=False` is for an integer rescale: the step before multiplied by
     `scale_in * scale_weight / scale_out` already. `low` and `high` bound the code (a relu is a
     bound at the zero point). `unsigned` stores `code + 128`.
@@ -218,7 +219,6 @@ class Quantize(Step):
     kind: ClassVar[str] = "quantize"
     result: ClassVar[str] = "i8"
     divide: bool = True
-    zero_point: int = 0
     low: int = -128
     high: int = 127
     unsigned: bool = False
@@ -229,16 +229,17 @@ class Quantize(Step):
 
     @property
     def operands(self) -> tuple[tuple[str, str], ...]:
-        return ((SCALAR, "f32"),) if self.divide else ()
+        zero_point = (SCALAR, "i32")
+        return ((SCALAR, "f32"), zero_point) if self.divide else (zero_point,)
 
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
         value = quotient(b, y, operands[0]) if self.divide else b.zero_if_nan(y)
         shift = 128 if self.unsigned else 0
-        return round_to_i8(b, value, self.zero_point, self.low, self.high, shift)
+        return round_to_i8(b, value, operands[-1], self.low, self.high, shift)
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         value = y / operands[0] if self.divide else y
-        rounded = np.rint(np.where(np.isnan(value), np.float32(0), value)) + self.zero_point
+        rounded = np.rint(np.where(np.isnan(value), np.float32(0), value)) + operands[-1]
         codes = np.clip(rounded, self.low, self.high).astype(np.int8)
         return codes ^ np.int8(-128) if self.unsigned else codes
 

@@ -28,17 +28,17 @@ def rounded_bits(b: Builder, y: ir.Value, low: ir.Value, high: ir.Value) -> ir.V
 
 
 def round_to_i8(
-    b: Builder, y: ir.Value, zero_point: int, low: int, high: int, shift: int = 0
+    b: Builder, y: ir.Value, zero_point: ir.Value, low: int, high: int, shift: int = 0
 ) -> ir.Value:
     """`saturate(round_half_even(y) + zero_point) + shift` as i8 bits; y is not NaN.
 
-    The zero point is added in integers; the low byte of `MAGIC_BITS` is 0.
+    The zero point (i32, the same in every lane) is added in integers; the low byte of `MAGIC_BITS`
+    is 0. What depends on it alone leaves every loop.
     """
-    lanes = lanes_of(y)
-    bounds = (b.f32(bound - zero_point, lanes) for bound in (low, high))
-    bits = rounded_bits(b, y, *bounds)
-    offset = zero_point + shift
-    return b.truncate(b.add(bits, b.i32(offset, lanes)) if offset else bits, "i8")
+    lanes, as_float = lanes_of(y), b.to_f32(zero_point)
+    bits = rounded_bits(b, y, *(b.sub(b.f32(bound, lanes), as_float) for bound in (low, high)))
+    offset = b.add(zero_point, b.i32(shift, lanes)) if shift else zero_point
+    return b.truncate(b.add(bits, offset), "i8")
 
 
 def quotient(b: Builder, y: ir.Value, divisor: ir.Value) -> ir.Value:

@@ -33,7 +33,7 @@ UNROLL = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Normalize(Kernel):
-    """f32 [M, K] (, gamma [K]) (, beta [K]) (, scale [1]) -> f32 [M, K] and / or codes of it.
+    """f32 [M, K] (, gamma [K]) (, beta [K]) (, scale, zero point) -> f32, codes, or both.
 
     Attributes:
         epsilon: added to the variance.
@@ -71,12 +71,12 @@ class Normalize(Kernel):
     @property
     def operands(self) -> tuple[TensorType, ...]:
         vector = TensorType((self.k,), "f32")
-        static = self.scheme is not None and not self.scheme.dynamic
+        given = self.scheme.operands if self.scheme is not None else []
         return (
             TensorType((self.m, self.k), "f32"),
             *([vector] if self.gamma else []),
             *([vector] if self.beta else []),
-            *([TensorType((1,), "f32")] if static else []),
+            *(TensorType(shape, kind) for shape, kind in given),
         )
 
     @property
@@ -113,7 +113,7 @@ class _Row:
         self.source, *rest = tensors
         self.gamma = rest.pop(0) if kernel.gamma else None
         self.beta = rest.pop(0) if kernel.beta else None
-        self.scale = rest.pop(0) if rest else None
+        self.given = rest
 
     def emit(self, tiles: Sequence[Tile], local: Index) -> None:
         b, kernel, lanes = self.b, self.kernel, self.lanes
@@ -175,9 +175,8 @@ class _Row:
             return None
         b = self.b
         self.quantizer = quantizer = RowQuantizer(b, scheme, self.lanes)
-        if self.scale is not None:
-            scale = b.load(self.scale, [0], vec(1, "f32"))
-            return quantizer.given(b.broadcast(scale, self.lanes))
+        if self.given:
+            return quantizer.given(self.given)
         states = over_row(
             b,
             self.kernel.k,

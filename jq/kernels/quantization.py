@@ -18,7 +18,7 @@ from iree.compiler import ir
 from jq.errors import InternalError
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.functions import MAGIC_BITS, quotient, rounded_bits
-from jq.kernels.values import Index
+from jq.kernels.values import Index, vec
 
 SMALLEST_NORMAL = 2.0**-126
 STATIC, SYMMETRIC, ASYMMETRIC = "static", "symmetric", "asymmetric"
@@ -27,8 +27,8 @@ STATIC, SYMMETRIC, ASYMMETRIC = "static", "symmetric", "asymmetric"
 @dataclass(frozen=True)
 class RowQuantization:
     """Attributes:
-    scheme: `static` (a scale [1] is an operand), `symmetric` or `asymmetric` (per row).
-    zero_point: of the static scheme.
+    scheme: `static` (scale f32 [1] and zero point i32 [1] are operands), `symmetric` or
+        `asymmetric` (per row).
     narrow: codes in [-127, 127]; the symmetric divisor is then 127, else 127.5.
     unsigned_zero: the zero point is computed for 0..255 and shifted (`uint8`), which rounds
         differently from computing it for -128..127 (`int8`).
@@ -36,7 +36,6 @@ class RowQuantization:
     """
 
     scheme: str = SYMMETRIC
-    zero_point: int = 0
     narrow: bool = True
     unsigned_zero: bool = False
     unsigned: bool = False
@@ -57,6 +56,11 @@ class RowQuantization:
     def steps(self) -> float:
         """Codes between the ends of the range that makes the scale."""
         return 255.0 if self.scheme == ASYMMETRIC else (127.0 if self.narrow else 127.5)
+
+    @property
+    def operands(self) -> list[tuple[tuple[int, ...], str]]:
+        """What the static scheme is given, last of a kernel's operands: scale, zero point."""
+        return [] if self.dynamic else [((1,), "f32"), ((1,), "i32")]
 
     def results(self, rows: int) -> list[tuple[tuple[int, ...], str]]:
         """What is stored behind the codes: f32 scales and i32 zero points, [rows]."""
@@ -118,27 +122,26 @@ class RowQuantizer:
         extent = b.select_equal(bounded, tiny, one, extent)
         scale, inverse = b.div(extent, divisor), b.div(divisor, extent)
         if not smallest:
-            return self._fixed(inverse, 0, scale)
+            low, high = (b.f32(bound, lanes) for bound in (self.scheme.low, 127))
+            offset = b.i32(self.shift, lanes) if self.shift else None
+            return RowParameters(inverse, low, high, offset, scale)
         zero = self._zero_point(smallest[0], scale)
-        as_float = b.to_f32(zero)
-        return RowParameters(
-            inverse,
-            b.sub(b.f32(-128, lanes), as_float),
-            b.sub(b.f32(127, lanes), as_float),
-            b.add(zero, b.i32(self.shift, lanes)) if self.shift else zero,
-            scale,
-            zero,
+        return RowParameters(inverse, *self._around(zero), scale, zero)
+
+    def given(self, operands: Sequence[ir.Value]) -> RowParameters:
+        """Of every row, in the static scheme: from its operands (`RowQuantization.operands`)."""
+        b = self.b
+        scale, zero = (
+            b.broadcast(b.load(x, [0], vec(1, kind)), self.lanes)
+            for x, (_, kind) in zip(operands, self.scheme.operands, strict=True)
         )
+        return RowParameters(scale, *self._around(zero))
 
-    def given(self, scale: ir.Value) -> RowParameters:
-        """Of every row, in the static scheme."""
-        return self._fixed(scale, self.scheme.zero_point, None)
-
-    def _fixed(self, factor: ir.Value, zero_point: int, scale: ir.Value | None) -> RowParameters:
-        b, lanes = self.b, self.lanes
-        low, high = (b.f32(v - zero_point, lanes) for v in (self.scheme.low, 127))
-        offset = zero_point + self.shift
-        return RowParameters(factor, low, high, b.i32(offset, lanes) if offset else None, scale)
+    def _around(self, zero: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """The bounds before the zero point is added, and what is added."""
+        b, lanes, as_float = self.b, self.lanes, self.b.to_f32(zero)
+        low, high = (b.sub(b.f32(bound, lanes), as_float) for bound in (self.scheme.low, 127))
+        return low, high, b.add(zero, b.i32(self.shift, lanes)) if self.shift else zero
 
     def _zero_point(self, smallest: ir.Value, scale: ir.Value) -> ir.Value:
         """`round(saturate(qmin - smallest / scale))`, signed i32."""

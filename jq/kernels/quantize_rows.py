@@ -32,7 +32,8 @@ UNROLL = 4
 class QuantizeRows(Kernel):
     """f32 [M, K] -> i8 [M, K] (, f32 scale [M]) (, i32 zero point [M]).
 
-    The static scheme has one more operand, its scale f32 [1], a positive normal number.
+    The static scheme has two more operands, its scale f32 [1], a positive normal number, and its
+    zero point i32 [1].
     """
 
     family: ClassVar[str] = "quantize_rows"
@@ -55,8 +56,8 @@ class QuantizeRows(Kernel):
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
-        scale = [] if self.scheme.dynamic else [TensorType((1,), "f32")]
-        return (TensorType((self.m, self.k), "f32"), *scale)
+        given = [TensorType(shape, kind) for shape, kind in self.scheme.operands]
+        return (TensorType((self.m, self.k), "f32"), *given)
 
     @property
     def results(self) -> tuple[TensorType, ...]:
@@ -97,8 +98,7 @@ class QuantizeRows(Kernel):
             )
             parameters = quantizer.parameters(quantizer.join(states))
         else:
-            scale = b.broadcast(b.load(rest[0], [0], vec(1, "f32")), lanes)
-            parameters = quantizer.given(scale)
+            parameters = quantizer.given(rest)
 
         def write(
             columns: list[Index], valid: int | None, states: list[list[ir.Value]]

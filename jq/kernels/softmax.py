@@ -36,13 +36,13 @@ STACK = 192 << 10  # bytes of the rows in scratch
 
 @dataclass(frozen=True, kw_only=True)
 class Softmax(Kernel):
-    """f32 [batch * heads * queries, K] (, mask) (, scale [1]) -> f32 and / or codes of that shape.
+    """f32 [batch * heads * queries, K] (, mask) (, scale, zero point) -> f32, its codes, or both.
 
     Attributes:
         mask: added to the scores: `none`, `keys` f32 [batch, K], or `full` f32
             [batch * queries, K].
         factor: what scores are multiplied with before.
-        keep, scheme: as `Normalize` has them; a static scheme takes its scale as last operand.
+        keep, scheme: as `Normalize` has them; a static scheme takes its operands last.
     """
 
     family: ClassVar[str] = "softmax"
@@ -90,11 +90,11 @@ class Softmax(Kernel):
     @property
     def operands(self) -> tuple[TensorType, ...]:
         rows = {"none": 0, "keys": self.batch, "full": self.batch * self.queries}[self.mask]
-        static = self.scheme is not None and not self.scheme.dynamic
+        given = self.scheme.operands if self.scheme is not None else []
         return (
             TensorType((self.m, self.k), "f32"),
             *([TensorType((rows, self.k), "f32")] if rows else []),
-            *([TensorType((1,), "f32")] if static else []),
+            *(TensorType(shape, kind) for shape, kind in given),
         )
 
     @property
@@ -148,7 +148,7 @@ class _Rows:
         self.lanes, self.kind = kernel.target.lanes, vec(kernel.target.lanes, "f32")
         self.source, *rest = tensors
         self.mask = rest.pop(0) if kernel.mask != "none" else None
-        self.given = rest.pop(0) if rest else None
+        self.given = rest
         self.scratch = b.scratch([len(rows), kernel._padded], "f32")
         self.padded = kernel._padded
 
@@ -217,9 +217,8 @@ class _Rows:
             return []
         b, lanes = self.b, self.lanes
         self.quantizer = quantizer = RowQuantizer(b, scheme, lanes)
-        if self.given is not None:
-            one = b.broadcast(b.load(self.given, [0], vec(1, "f32")), lanes)
-            return [quantizer.given(one)] * len(self.rows)
+        if self.given:
+            return [quantizer.given(self.given)] * len(self.rows)
         size = len(quantizer.start())
         with b.loop(0, self.padded, lanes, carry=quantizer.start() * len(self.rows)) as loop:
             out: list[ir.Value] = []

@@ -14,7 +14,7 @@ from jq.ir.markers import QUANTIZE, match
 from jq.kernels import Bias, Quantize, Residual, Step
 from jq.passes._functions import find_activation
 from jq.passes._kernel import OPS, only_user
-from jq.passes.kernel_quantize import row_scheme
+from jq.passes.kernel_quantize import row_scheme, static_parameters
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,7 @@ def _quantize(program: Program, tail: Tail, n: int) -> Tail:
     reader = only_user(tail.last.operation.results[0])
     marker = None if reader is None else match(reader, QUANTIZE)
     scheme = None if marker is None else row_scheme(program, marker)
-    scale = None if marker is None else evaluate(program, marker.parts["scale"])
-    if marker is None or scheme is None or scale is None:
+    given = None if marker is None else static_parameters(program, marker)
+    if marker is None or scheme is None or given is None:
         return tail
-    step = Quantize(zero_point=scheme.zero_point, low=scheme.low)
-    return tail.then(step, [np.asarray(scale, np.float32).reshape(1)], [marker.op])
+    return tail.then(Quantize(low=scheme.low), given, [marker.op])

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from jq.ir import Program, at, ir, shape_of
-from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.kernels import Normalize, RowQuantization
 from jq.passes._functions import Normalization, find_normalization
 from jq.passes._kernel import OPS, call_kernel, isa_of, rows_and_columns
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernel_quantize import row_scheme
+from jq.passes.kernel_quantize import row_scheme, static_parameters
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ def _lower(program: Program, n: Normalization, isa: str) -> None:
             if vector is not None:
                 operands.append(program.add_weight(f"{name}:{part}", np.ascontiguousarray(vector)))
         if marker and scheme and not scheme.dynamic:
-            operands.append(OPS.constant(np.asarray(_scale(program, marker))))
+            operands += map(OPS.constant, static_parameters(program, marker) or ())
         results = call_kernel(program, kernel, operands, f"{name}/normalize")
         kept = [OPS.reshape(results.pop(0), shape_of(result))] if keep else []
         codes = [
@@ -105,11 +104,6 @@ def _quantizer(program: Program, value: ir.Value) -> tuple[Marker | None, RowQua
     for use in value.uses:
         marker = match(use.owner, QUANTIZE, QUANTIZE_DYNAMIC)
         scheme = row_scheme(program, marker) if marker else None
-        if marker and scheme and (scheme.dynamic or _scale(program, marker) is not None):
-            return marker, scheme
+        if marker and scheme and (scheme.dynamic or static_parameters(program, marker)):
+            return marker, scheme  # static ones as numbers: theirs may stand further down
     return None, None
-
-
-def _scale(program: Program, marker: Marker) -> np.ndarray | None:
-    """A static scale as a number: it may stand further down than the normalization ends."""
-    return evaluate(program, marker.parts["scale"])

@@ -45,17 +45,22 @@ def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:
     if enc.format != "int8" or not enc.shape or 0 in enc.shape:
         return None
     if marker.kind == QUANTIZE:
-        zero = marker.parts.get("zero_point")
-        point = 0 if zero is None else evaluate(program, zero)
-        if point is None or any(enc.block):
+        if any(enc.block):
             return None
-        return RowQuantization(
-            STATIC, int(np.asarray(point).reshape(-1)[0]), narrow and zero is None
-        )
+        return RowQuantization(STATIC, narrow and "zero_point" not in marker.parts)
     rows = all(b == 1 or n == 1 for b, n in zip(enc.block[:-1], enc.shape[:-1], strict=True))
     if not rows or (enc.block[-1] and enc.shape[-1] > 1):
         return None
     return RowQuantization(ASYMMETRIC if enc.scheme == "asymmetric" else SYMMETRIC, narrow=narrow)
+
+
+def static_parameters(program: Program, marker: Marker) -> list[np.ndarray] | None:
+    """Scale f32 [1] and zero point i32 [1] of a `jq.quantize`; None when they are not constant."""
+    arrays = [evaluate(program, v) for k, v in marker.parts.items() if k in ("scale", "zero_point")]
+    if any(a is None or a.size != 1 for a in arrays):
+        return None
+    scale, *zero = (np.asarray(a).reshape(1) for a in arrays)
+    return [scale.astype(np.float32), zero[0].astype(np.int32) if zero else np.zeros(1, np.int32)]
 
 
 def _quantize(
@@ -64,7 +69,11 @@ def _quantize(
     x = OPS.convert(marker.op.operands[0], np.float32)  # formats compute in float32
     m, k = rows_and_columns(shape_of(x))
     kernel = QuantizeRows(isa=isa, m=m, k=k, scheme=scheme)
-    operands = [x] if scheme.dynamic else [x, marker.parts["scale"]]
+    operands = [x]
+    if not scheme.dynamic:
+        zero = marker.parts.get("zero_point")
+        none = OPS.constant(np.zeros(1, np.int32))
+        operands += [marker.parts["scale"], none if zero is None else OPS.convert(zero, np.int32)]
     results = call_kernel(program, kernel, operands, f"{marker.tensor}/quantize")
     wanted = [shape_of(r) for r in marker.op.operation.results]
     return [OPS.reshape(v, shape) for v, shape in zip(results, wanted, strict=True)]

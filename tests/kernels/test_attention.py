@@ -126,14 +126,14 @@ def test_static_codes_and_hidden_rows() -> None:
         starts=(0, 0, 0),
         scale=0.5,
         mask="full",
-        epilogue=(Quantize(zero_point=7),),
+        epilogue=(Quantize(),),
     )
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((1, n, 4)).astype(np.float32) for n in (3, 5, 5))
     mask = np.zeros((1, 3, 5), np.float32)
     mask[0, 1] = -np.inf
     scale = np.array([0.01], np.float32)
-    (y,) = Runner([kernel]).run(0, q, k, v, mask, scale)
+    (y,) = Runner([kernel]).run(0, q, k, v, mask, scale, np.array([7], np.int32))
     with np.errstate(invalid="ignore"):
         exact = kernel.reference(q, k, v, mask) / scale
     exact[0, 1] = 0

@@ -82,6 +82,8 @@ def run_and_compare(runner: Runner, index: int, kernel: Convolution | Depthwise,
             array = rng.standard_normal(shapes[how]).astype(np.float32)
             if kind == "i8":
                 array = codes(rng, shapes[how])
+            elif kind == "i32":
+                array = np.full((1, 1), rng.choice([0, 3, -128, 127]), np.int32)
             elif how == "scalar":
                 array = np.full((1, 1), 0.25, np.float32)
             elif isinstance(step, Dequantize):

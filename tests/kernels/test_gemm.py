@@ -143,9 +143,7 @@ def test_float_functions_stay_in_their_bound(step: Step, bound: float | None) ->
 
 def test_not_a_number_is_zero() -> None:
     """NaN quantizes to the code of 0, as the formats say."""
-    kernel = Gemm(
-        isa=HERE[0], m=1, k=1, n=16, epilogue=(Dequantize(), Bias(), Quantize(zero_point=9))
-    )
+    kernel = Gemm(isa=HERE[0], m=1, k=1, n=16, epilogue=(Dequantize(), Bias(), Quantize()))
     parts = kernel.pack(np.zeros((1, 16), np.int8))
     bias = np.array([np.nan, np.inf, -np.inf, 0] * 4, np.float32)
     one = np.ones(1, np.float32)
@@ -157,6 +155,7 @@ def test_not_a_number_is_zero() -> None:
         np.ones(16, np.float32),
         bias,
         one,
+        np.array([9], np.int32),
     )
     np.testing.assert_array_equal(y[0], np.array([9, 127, -128, 9] * 4, np.int8))
 
@@ -168,7 +167,7 @@ def test_description_round_trips() -> None:
         k=5,
         n=7,
         row_zero=True,
-        epilogue=(Dequantize(True), Bias(), Residual(), Clamp(0, None), Quantize(zero_point=3)),
+        epilogue=(Dequantize(True), Bias(), Residual(), Clamp(0, None), Quantize()),
     )
     again = Kernel.from_json(kernel.to_json())
     assert again == kernel

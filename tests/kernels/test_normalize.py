@@ -56,9 +56,14 @@ def test_every_shape(drawn: list[Normalize], seed: int) -> None:
     for i, kernel in enumerate(drawn):
         x = (rng.standard_normal((kernel.m, kernel.k)) + rng.standard_normal()).astype(np.float32)
         gamma, beta = rng.standard_normal((2, kernel.k)).astype(np.float32)
-        scale = np.array([0.013], np.float32)
+        scale, point = np.array([0.013], np.float32), np.array([-7], np.int32)
         static = kernel.scheme is not None and not kernel.scheme.dynamic
-        operands = [x, *([gamma] * kernel.gamma), *([beta] * kernel.beta), *([scale] * static)]
+        operands = [
+            x,
+            *([gamma] * kernel.gamma),
+            *([beta] * kernel.beta),
+            *([scale, point] * static),
+        ]
         y, *parts = runner.run(i, *operands)
         one, zero = np.ones_like(gamma), np.zeros_like(beta)
         exact, bound = reference(
@@ -67,7 +72,7 @@ def test_every_shape(drawn: list[Normalize], seed: int) -> None:
         assert (np.abs(y - exact) <= bound).all(), kernel.to_json()
         if kernel.scheme is None:
             continue
-        want = expected(y, kernel.scheme, scale)
+        want = expected(y, kernel.scheme, scale, -7)
         again = runner.run(
             len(drawn) + codes_only.index(dataclasses.replace(kernel, keep=False)), *operands
         )

@@ -25,7 +25,6 @@ schemes = st.one_of(
     st.builds(
         RowQuantization,
         scheme=st.just("static"),
-        zero_point=st.sampled_from([0, 1, -128, 127, 3]),
         narrow=st.booleans(),
         unsigned=st.booleans(),
     ),
@@ -47,13 +46,15 @@ def rows(rng: np.random.Generator, m: int, k: int) -> np.ndarray:
     return np.where(np.abs(x) < 2.0**-126, 0, x).astype(np.float32)
 
 
-def expected(x: np.ndarray, scheme: RowQuantization, scale: np.ndarray) -> list[np.ndarray]:
+def expected(
+    x: np.ndarray, scheme: RowQuantization, scale: np.ndarray, zero: int = 0
+) -> list[np.ndarray]:
     """Codes, and per row scale and zero point, by the formats."""
     m, k = x.shape
     if scheme.scheme == "static":
         steps = NUMPY.div(x, np.broadcast_to(scale, x.shape))
         steps = np.rint(np.where(np.isnan(steps), np.float32(0), steps))
-        codes = np.clip(steps.astype(np.float64) + scheme.zero_point, scheme.low, 127)
+        codes = np.clip(steps.astype(np.float64) + zero, scheme.low, 127)
         return [codes.astype(np.int8)]
     options = () if scheme.narrow else (("divisor", "absmax/127.5"),)
     if scheme.scheme == "asymmetric":
@@ -64,11 +65,13 @@ def expected(x: np.ndarray, scheme: RowQuantization, scale: np.ndarray) -> list[
     return [np.asarray(values[part]) for part in ("codes", "scale", "zero_point") if part in values]
 
 
-def check(runner: Runner, index: int, kernel: QuantizeRows, x: np.ndarray, scale: float) -> None:
+def check(
+    runner: Runner, index: int, kernel: QuantizeRows, x: np.ndarray, scale: float, zero: int = 0
+) -> None:
     given_scale = np.array([scale], np.float32)
-    operands = [x] if kernel.scheme.dynamic else [x, given_scale]
+    operands = [x] if kernel.scheme.dynamic else [x, given_scale, np.array([zero], np.int32)]
     codes, *rest = runner.run(index, *operands)
-    want, *want_rest = expected(x, kernel.scheme, given_scale)
+    want, *want_rest = expected(x, kernel.scheme, given_scale, zero)
     if kernel.scheme.unsigned:
         codes = codes ^ FLIP
     np.testing.assert_array_equal(codes, want, err_msg=kernel.to_json())
@@ -88,8 +91,8 @@ def test_every_shape_is_exact(drawn: list[QuantizeRows], seed: int) -> None:
     runner = Runner(drawn)
     rng = np.random.default_rng(seed)
     for i, kernel in enumerate(drawn):
-        for scale in (0.5, 0.0371, 1e-30, 3e30):
-            check(runner, i, kernel, rows(rng, kernel.m, kernel.k), scale)
+        for scale, zero in ((0.5, 0), (0.0371, 127), (1e-30, -128), (3e30, 3)):
+            check(runner, i, kernel, rows(rng, kernel.m, kernel.k), scale, zero)
 
 
 def test_special_values() -> None:

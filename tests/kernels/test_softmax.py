@@ -45,7 +45,7 @@ def test_every_shape(drawn: list[Softmax], seed: int) -> None:
             operands.append(mask)
         scale = np.array([1 / 255], np.float32)
         if kernel.scheme is not None and not kernel.scheme.dynamic:
-            operands.append(scale)
+            operands += [scale, np.array([-100], np.int32)]
         y, *parts = runner.run(i, *operands)
         want = kernel.reference(x, mask)
         # s moves by a rounding or two of its size, which moves e^s by as much, relatively.
@@ -56,7 +56,7 @@ def test_every_shape(drawn: list[Softmax], seed: int) -> None:
             continue
         if kernel.scheme.unsigned:
             parts[0] = parts[0] ^ FLIP
-        for a, b in zip(parts, expected(y, kernel.scheme, scale), strict=True):
+        for a, b in zip(parts, expected(y, kernel.scheme, scale, -100), strict=True):
             np.testing.assert_array_equal(a, b.reshape(a.shape), err_msg=kernel.to_json())
 
 
