@@ -6,13 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from jq.ir import Program, ir, shape_of
+import numpy as np
+
+from jq.ir import Program, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.ir.calls import call
 from jq.kernels import ATTRIBUTE, Kernel, detect, get_isa
 from jq.target import Target
 
 OPS = StableHloOps()
+FLIP = np.int8(-128)
 
 
 class NoKernel(Exception):
@@ -37,6 +40,15 @@ def call_kernel(
     results = [(t.shape, t.dtype) for t in kernel.results]
     symbol = f"jq_{kernel.name}"
     return call(program, symbol, {ATTRIBUTE: kernel.to_json()}, shaped, results, name=name)
+
+
+def unsigned_view(codes: ir.Value) -> ir.Value:
+    """Codes as a kernel reads them that takes u8: `q + 128`, in the bits of i8 (`q ^ 0x80`).
+
+    The pass `kernel-views` brings this to where the codes are made.
+    """
+    mask = OPS.broadcast(OPS.constant(np.asarray(FLIP)), shape_of(codes), ())
+    return stablehlo.xor(codes, mask)
 
 
 def rows_and_columns(shape: Sequence[int]) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
 from jq.kernels import Dequantize, Gemm
 from jq.ops.dot_general import Dims
-from jq.passes._kernel import OPS, NoKernel, call_kernel, isa_of
+from jq.passes._kernel import OPS, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes._tail import Tail
 from jq.passes.base import Pass, PassContext
 
@@ -134,10 +134,12 @@ def _lower(program: Program, p: Product, isa: str) -> str:
     tail = Tail.behind(program, c.op, n) if dtype == np.float32 else Tail((), (), (c.op,))
     steps = (Dequantize(per_row=dynamic), *tail.steps)
     kernel = Gemm(isa=isa, m=p.m, k=k, n=n, row_zero=by_row, epilogue=steps)
+    kernel = replace(kernel, unsigned=kernel.swapped)
     packed = kernel.pack(p.weight, zero_point=p.row_zero if isinstance(p.row_zero, int) else 0)
     scale = p.scale if dynamic else (p.row_scale * p.scale).astype(np.float32)
     with at(tail.last):
-        codes = OPS.transpose(p.codes, p.order) if _moves(p.order) else p.codes
+        codes = unsigned_view(p.codes) if kernel.unsigned else p.codes
+        codes = OPS.transpose(codes, p.order) if _moves(p.order) else codes
         operands = [codes, _add(program, c, "packed", packed["weights"])]
         operands.append(_add(program, c, "init", packed["init"]))
         if isinstance(p.row_zero, ir.Value):

@@ -4,6 +4,7 @@
     // SETTINGS: weights.format=int8 activations.mode=static      a plan is made with these
     // RULE: head: float                                           any number of rules
     // RANGES: head:0=-1,1                                         calibrated ranges
+    // KERNELS: avx512_vnni                                        their instruction set: else none
     // ERROR: what a pass that refuses says
     // CHECK: ...
 
@@ -32,7 +33,7 @@ from tests.texts import load
 
 FOLDER = Path(__file__).parent
 FILES = sorted(FOLDER.glob("*.mlir"))
-TARGET = load_target("llvm-cpu")
+TARGET = load_target("llvm-cpu").model_copy(update={"kernels": "none"})
 
 
 def lines(text: str, key: str) -> list[str]:
@@ -63,7 +64,8 @@ def context_of(text: str, program: Program) -> PassContext:
         rules = tuple(parse_rule(r) for r in lines(text, "RULE"))
         ranges = Ranges({k: r for line in lines(text, "RANGES") for k, r in [_range(line)]})
         decided = plan(program, settings, TARGET, rules, ranges)
-    return PassContext(decided, settings, TARGET)
+    kernels = lines(text, "KERNELS") or ["none"]
+    return PassContext(decided, settings, TARGET.model_copy(update={"kernels": kernels[0]}))
 
 
 def _range(line: str) -> tuple[str, Range]:
