@@ -124,10 +124,10 @@ def _stored(array: np.ndarray) -> np.ndarray:
     """The array as IREE can hold it: types it has no storage for as integers of the same width."""
     name = dtype_name(array.dtype)
     if name in _PLAIN:
-        return array
+        return array  # a deferred one is made when it is written
     if name in ("i4", "ui4"):
         raise UserError("IREE compiles 4-bit arrays wrongly", hint="pack two values in an int8")
-    return array.view(f"i{array.dtype.itemsize}")
+    return np.asarray(array).view(f"i{array.dtype.itemsize}")
 
 
 def _element(array: np.ndarray) -> ir.Type:

@@ -18,7 +18,9 @@ def interpret(program: Program, *inputs: Any) -> list[np.ndarray]:
     copy = program.clone()
     _check(copy)
     dtypes = _bits_instead(copy)
-    arrays = [np.asarray(value) for value in inputs] + list(program.weights.values())
+    arrays = [np.asarray(value) for value in inputs] + [
+        np.asarray(w) for w in program.weights.values()
+    ]
     with editing():
         results = stablehlo.eval_module(copy.module, [_attribute(array) for array in arrays])
     return [_array(attr, dtype) for attr, dtype in zip(results, dtypes, strict=True)]

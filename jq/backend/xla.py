@@ -71,4 +71,4 @@ class XlaExecutable:
 
     def _put(self, array: np.ndarray) -> Any:
         with jax.enable_x64(True):  # JAX would narrow 64-bit arrays
-            return jax.device_put(array, self._device)
+            return jax.device_put(np.asarray(array), self._device)

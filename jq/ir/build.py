@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,26 @@ def string_attr(op: Any, key: str) -> str | None:
     return ir.StringAttr(attrs[key]).value if key in attrs else None
 
 
+@dataclass(frozen=True)
+class Attributes:
+    """Attributes in the place where readers of an op's attributes look for them."""
+
+    attributes: Mapping[str, ir.Attribute]
+
+    @property
+    def operation(self) -> Attributes:
+        return self
+
+
 def integers(op: Any, key: str) -> tuple[int, ...]:
     """A dense i64 array attribute of an op; an absent one is empty."""
     attrs = op.operation.attributes
     return tuple(ir.DenseI64ArrayAttr(attrs[key])) if key in attrs else ()
+
+
+def integer(op: Any, key: str) -> int:
+    """An integer attribute of an op."""
+    return int(ir.IntegerAttr(op.operation.attributes[key]).value)
 
 
 def like(
@@ -50,8 +67,26 @@ def like(
 def attributes_of(op: Any) -> dict[str, ir.Attribute]:
     """All attributes of an op by name, ready for `Operation.create`."""
     attrs = op.operation.attributes
+    if isinstance(attrs, Mapping):
+        return dict(attrs)
     named = [attrs[i] for i in range(len(attrs))]
     return {a.name: a.attr for a in named}
+
+
+def strided_slice(
+    x: ir.Value, start: Sequence[int], limit: Sequence[int], strides: Sequence[int]
+) -> ir.Value:
+    """`x[start:limit:strides]` along every axis; `x` itself where that is all of it."""
+    shape = [-(-(b - a) // by) for a, b, by in zip(start, limit, strides, strict=True)]
+    if tuple(shape) == shape_of(x):
+        return x
+    names = {"start_indices": start, "limit_indices": limit, "strides": strides}
+    return ir.Operation.create(
+        "stablehlo.slice",
+        results=[tensor_type(shape, dtype_of(x))],
+        operands=[x],
+        attributes={k: i64_array(v) for k, v in names.items()},
+    ).result
 
 
 def i64_array(values: Sequence[int]) -> ir.Attribute:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
-from jq.ir.build import integers
+from jq.ir.build import integer, integers
 from jq.ir.program import Program
 from jq.ir.types import dtype_of, shape_of
 
@@ -16,12 +16,17 @@ def evaluate(program: Program, value: ir.Value) -> np.ndarray | None:
     """The array behind weights, constants and the ops that move them; None for anything else."""
     name = program.weight_name(value)
     if name is not None:
-        return program.weights[name]
+        return np.asarray(program.weights[name])
     owner: Any = value.owner
     if isinstance(owner, ir.Block):
         return None
     if owner.operation.name == "stablehlo.constant":
         return _constant(owner.operation.attributes["value"], value)
+    if owner.operation.name == "stablehlo.concatenate":
+        pieces = [evaluate(program, v) for v in owner.operation.operands]
+        known = [p for p in pieces if p is not None]
+        axis = integer(owner, "dimension")
+        return np.concatenate(known, axis) if len(known) == len(pieces) else None
     handler = _MOVES.get(owner.operation.name)
     if handler is None:
         return None

@@ -1,43 +1,169 @@
-"""Stored tensors with their axes in another order: the same values in the same format."""
+"""Stored tensors as matrices [..., N, K]: the same values in the same format, K last.
+
+Codes and scales are kept; of codes that are packed along another axis the bytes are new. Scales
+that several indices of an axis share are repeated where K could not have them otherwise: an axis
+in front of the blocked one, or a block that the end of the blocked axis cuts.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from jq.errors import InternalError
-from jq.formats import NUMPY, Encoding, get_format
+from jq.errors import FormatError
+from jq.formats import NUMPY, Encoding, Format, get_format
 from jq.formats.affine import Affine
-from jq.formats.packing import pack, unpack
+from jq.formats.ggml import GgmlFormat, blocked_axis
+from jq.formats.packing import pack, packed_shape, unpack
 from jq.formats.scaled import Scaled
 
 _STRIP = 128
+_SHORTEST = 8  # block that is worth a scale of its own
 
 
-def moved_parts(
-    enc: Encoding, parts: Mapping[str, np.ndarray], order: Sequence[int]
-) -> tuple[Encoding, dict[str, np.ndarray]]:
-    """The encoding and the parts of `transpose(tensor, order)`; codes and scales are kept."""
-    fmt = get_format(enc.format)
-    if isinstance(fmt, Affine):
-        bits = fmt.stored_bits(enc)
-    elif isinstance(fmt, Scaled):
-        bits = fmt.element.bits
-    else:
-        raise InternalError(f"{enc.format} has no parts to transpose")
-    new = enc.with_shape(tuple(enc.shape[a] for a in order), tuple(enc.block[a] for a in order))
-    packed = {"codes": enc.shape, "zero_point": enc.grid}
-    out = {}
-    for name in fmt.storage(enc):
-        array = parts[name]
-        if name in packed:
-            fields = np.asarray(unpack(NUMPY, array, packed[name], bits))
-            array = pack(_in_order(fields, order), bits)
-        else:
-            array = _in_order(array, order)
-        out[name] = array
-    return new, out
+@dataclass(frozen=True)
+class MatrixForm:
+    """How a stored tensor of `source` is brought to [lead..., N, K].
+
+    Attributes:
+        lead: how many leading axes stay in front, each index with scales of its own.
+        free, contracted: the axes that become N and K, in order; blocks lie along the last of K.
+    """
+
+    source: Encoding
+    lead: int
+    free: tuple[int, ...]
+    contracted: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if any(self.source.grid[a] != self.source.shape[a] for a in range(self.lead)):
+            raise FormatError("layers of a stack share scales")
+        if any(self._cut(a) for a in (*self.free, *self.contracted[:-1])):
+            raise FormatError(f"blocks {self.source.block} do not lie along the contracted axis")
+        last = self.contracted[-1]
+        block = self.source.block[last]
+        if self._cut(last) and self._k_block < min(block, _SHORTEST):
+            raise FormatError(f"blocks of {block} would be cut into blocks of {self._k_block}")
+        if isinstance(self._format, GgmlFormat) and self._k_block < self._format.block:
+            raise FormatError("blocks do not lie along the contracted axis")
+
+    @property
+    def _format(self) -> Format:
+        return get_format(self.source.format)
+
+    def _shared(self, axis: int) -> bool:
+        return self.source.grid[axis] == 1
+
+    def _cut(self, axis: int) -> bool:
+        """Whether an axis is cut into several blocks of more than one index."""
+        return not self._shared(axis) and self.source.block[axis] > 1
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        return (*range(self.lead), *self.free, *self.contracted)
+
+    @cached_property
+    def _k_block(self) -> int:
+        """Values of K that share a scale; 0 when all do."""
+        shape, last = self.source.shape, self.contracted[-1]
+        block = self.source.block[last]
+        if all(shape[a] == 1 for a in self.contracted[:-1]):
+            return block
+        if all(self._shared(a) for a in self.contracted):
+            return 0
+        return shape[last] if self._shared(last) else math.gcd(block, shape[last])
+
+    @cached_property
+    def encoding(self) -> Encoding:
+        shape = self.source.shape
+        n, k = (math.prod(shape[a] for a in axes) for axes in (self.free, self.contracted))
+        own = int(not all(self._shared(a) for a in self.free))
+        lead = shape[: self.lead]
+        return self.source.with_shape((*lead, n, k), ((1,) * len(lead)) + (own, self._k_block))
+
+    @property
+    def is_reshape(self) -> bool:
+        """Whether every part has its bytes already in the order of the matrix."""
+        fmt, source = self._format, self.source
+        if isinstance(fmt, GgmlFormat):
+            axis = blocked_axis(source)
+            return [a for a in self.order if a != axis] == sorted(set(self.order) - {axis})
+        if list(self.order) != sorted(self.order) or self._repeats != (1,) * len(source.shape):
+            return False
+        rows = (
+            [source.shape, source.grid] if "zero_point" in fmt.storage(source) else [source.shape]
+        )
+        return all(self._joins(shape) for shape in rows)
+
+    def _joins(self, shape: tuple[int, ...]) -> bool:
+        """Whether packed rows of the last axis of K follow each other without a gap."""
+        last = shape[self.contracted[-1]]
+        (one,), (many,) = packed_shape((last,), self._bits), packed_shape((8 * last,), self._bits)
+        return many == 8 * one or all(shape[a] == 1 for a in self.contracted[:-1])
+
+    @property
+    def _bits(self) -> int:
+        fmt = self._format
+        if isinstance(fmt, Affine):
+            return fmt.stored_bits(self.source)
+        return fmt.element.bits if isinstance(fmt, Scaled) else 8
+
+    @property
+    def _repeats(self) -> tuple[int, ...]:
+        """How many times each scale is stored along each axis of the source."""
+        source, last = self.source, self.contracted[-1]
+        times = [1] * len(source.shape)
+        for axes, own in ((self.free, self.encoding.block[-2]), (self.contracted, self._k_block)):
+            for a in axes:
+                times[a] = source.shape[a] if own and self._shared(a) else 1
+        if self._k_block:
+            times[last] = 1 if self._shared(last) else source.block[last] // self._k_block
+        return tuple(times)
+
+    def part(self, name: str, array: np.ndarray) -> np.ndarray:
+        """A part of the matrix, of the shape that the format's `storage` says."""
+        if self.lead and name in ("codes", "blocks"):  # one layer at a time
+            shape, dtype = self._format.storage(self.encoding)[name]
+            out = np.empty(shape, dtype)
+            layer = self._layer
+            for i in range(shape[0]):
+                out[i] = layer.part(name, array[i])
+            return out
+        return self._part(name, array)
+
+    @cached_property
+    def _layer(self) -> MatrixForm:
+        inner = self.source.with_shape(self.source.shape[1:], self.source.block[1:])
+        free, contracted = (tuple(a - 1 for a in x) for x in (self.free, self.contracted))
+        return MatrixForm(inner, self.lead - 1, free, contracted)
+
+    def _part(self, name: str, array: np.ndarray) -> np.ndarray:
+        new = self.encoding
+        if name == "blocks":
+            rows = sorted(set(self.order) - {self.contracted[-1]})
+            moved = [rows.index(a) for a in self.order[:-1]]
+            whole = array.transpose(*moved, len(rows), len(rows) + 1)
+            return np.ascontiguousarray(whole).reshape(self._format.storage(new)[name][0])
+        if name == "codes":
+            fields = np.asarray(unpack(NUMPY, array, self.source.shape, self._bits))
+            return pack(_in_order(fields, self.order).reshape(new.shape), self._bits)
+        if name == "tensor_scale":
+            return array.reshape((1,) * len(new.shape))
+        bits = self._bits if name == "zero_point" else 8
+        grid = np.asarray(unpack(NUMPY, array, self.source.grid, bits))
+        for axis, times in enumerate(self._repeats):
+            grid = np.repeat(grid, times, axis) if times > 1 else grid
+        if self._k_block:  # the last block may have been a short one
+            last = self.contracted[-1]
+            grid = grid.take(range(-(-self.source.shape[last] // self._k_block)), last)
+        return pack(_in_order(grid, self.order).reshape(new.grid), bits)
+
+    def parts(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: self.part(name, arrays[name]) for name in self._format.storage(self.source)}
 
 
 def _in_order(array: np.ndarray, order: Sequence[int]) -> np.ndarray:

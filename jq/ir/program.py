@@ -19,6 +19,7 @@ from jaxlib.mlir.dialects import func
 
 from jq.errors import InternalError
 from jq.ir.context import at, context, editing, parse_module, run_passes
+from jq.ir.deferred import Deferred
 from jq.ir.types import dtype_of, shape_of, tensor_type
 
 WEIGHT = "jq.weight"  # argument attribute: the weight's name
@@ -47,7 +48,7 @@ class Program:
 
     Attributes:
         module: the IR. Every function but `@main` is the decomposition of a composite.
-        weights: name -> contiguous array, in the order of the trailing arguments.
+        weights: name -> contiguous array (or `Deferred`), in the order of the trailing arguments.
         inputs, outputs: what the user passes and gets, in order.
         encodings: the float tensor's name -> description of how it is stored now.
         in_tree, out_tree: JAX's structure of the tuple of inputs and of the result; None when
@@ -55,7 +56,7 @@ class Program:
     """
 
     module: ir.Module
-    weights: dict[str, np.ndarray]
+    weights: dict[str, Any]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     encodings: dict[str, Any] = field(default_factory=dict)
@@ -107,8 +108,8 @@ class Program:
         index = list(self.weights).index(name)
         return self.body.arguments[len(self.inputs) + index]
 
-    def add_weight(self, name: str, array: np.ndarray) -> ir.Value:
-        """Appends a weight; a name in use by other data gets `#2`, `#3`, ..."""
+    def add_weight(self, name: str, array: np.ndarray | Deferred) -> ir.Value:
+        """Appends a weight, which may be `Deferred`; a name in use gets `#2`, `#3`, ..."""
         if self.weights.get(name) is array:
             return self.weight(name)
         unique, n = name, 1
@@ -119,7 +120,9 @@ class Program:
             value = self.body.add_argument(
                 tensor_type(array.shape, array.dtype), ir.Location.name(unique)
             )
-        self.weights[unique] = np.ascontiguousarray(array).reshape(array.shape)
+        if not isinstance(array, Deferred):
+            array = np.ascontiguousarray(array).reshape(array.shape)
+        self.weights[unique] = array
         self.refresh()
         return value
 

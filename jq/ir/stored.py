@@ -46,6 +46,14 @@ def store(
     return value
 
 
+def drop_unused_encodings(program: Program) -> None:
+    """Forgets how tensors were stored of which no part is a weight any more."""
+    held = {name.rpartition(":")[0] for name in program.weights}
+    for name in [n for n in program.encodings if n not in held]:
+        del program.encodings[name]
+    write_encodings(program)
+
+
 def describe(enc: Encoding, arrays: Mapping[str, np.ndarray], dtype: Any) -> dict[str, Any]:
     """An entry of `Program.encodings`: how a weight of float type `dtype` is stored."""
     return {

@@ -111,16 +111,23 @@ class Contraction(OpRule):
         return None
 
 
-class Movement(OpRule):
-    """An op that moves elements without changing them."""
+class Sinking(OpRule):
+    """An op that a dequantize in front of it can be moved behind."""
+
+    @abstractmethod
+    def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
+        """The op applied to the parts, then the dequantize; None where that cannot be.
+
+        `marker` is that of the first operand.
+        """
+
+
+class Movement(Sinking):
+    """An op that moves the elements of one tensor without changing them."""
 
     @abstractmethod
     def back(self, op: Any, axes: Axes) -> Axes:
         """The operand's axes that these axes of the result come from."""
-
-    @abstractmethod
-    def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
-        """The op applied to the parts, then the dequantize; None where that cannot be."""
 
 
 @cache

@@ -8,24 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from jq.formats.cuts import cut_axes, cut_range
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.build import i64_array, integers, like
 from jq.ir.markers import Marker
 from jq.ops.base import Axes, Movement
 from jq.ops.integer import OPS
-from jq.ops.movement import leading, plain, rebuilt
-
-
-def sliceable(marker: Marker, sliced: Sequence[int]) -> bool:
-    """Whether cutting these axes is the same cut in every part (or none, where one scale rules)."""
-    shared, enc = leading(marker), marker.encoding
-    return all(a < shared or (plain(marker) and enc.block[a] in (0, 1)) for a in sliced)
-
-
-def movable(marker: Marker, sliced: Sequence[int]) -> dict[str, ir.Value]:
-    """The parts that a cut leaves true: the sum of a block is not that of a piece of it."""
-    cut_blocks = any(marker.encoding.block[a] != 1 for a in sliced)
-    return {k: v for k, v in marker.parts.items() if k != "sum" or not cut_blocks}
+from jq.ops.movement import rebuilt
 
 
 class Slice(Movement):
@@ -38,30 +29,35 @@ class Slice(Movement):
         start, limit, stride = (
             integers(op, key) for key in ("start_indices", "limit_indices", "strides")
         )
-        before, after = marker.encoding.shape, shape_of(op.results[0])
-        sliced = [a for a, n in enumerate(before) if after[a] != n]
-        if not sliceable(marker, sliced):
-            return None
+        enc, after = marker.encoding, shape_of(op.results[0])
+        bounds = {k: [(0, n, 1) for n in shape_of(v)] for k, v in marker.parts.items()}
+        for axis in (a for a, n in enumerate(enc.shape) if after[a] != n):
+            cut = cut_range(enc, axis, start[axis], limit[axis])
+            if cut is None or (stride[axis] > 1 and cut_axes(enc, axis, 1) is None):
+                return None
+            for name, (a, low, high) in with_sum(cut, bounds).items():
+                bounds[name][a] = (low, high, stride[axis])
+        parts = {k: _slice(op, marker.parts[k], b) for k, b in bounds.items()}
+        return rebuilt(program, marker, after, enc.block, parts)
 
-        def cut(part: ir.Value) -> ir.Value:
-            shape = shape_of(part)
-            own = [a in sliced and shape[a] == before[a] for a in range(len(shape))]
-            lo = [start[a] if own[a] else 0 for a in range(len(shape))]
-            hi = [limit[a] if own[a] else n for a, n in enumerate(shape)]
-            by = [stride[a] if own[a] else 1 for a in range(len(shape))]
-            size = [-(-(h - low) // s) for low, h, s in zip(lo, hi, by, strict=True)]
-            return like(
-                op,
-                [part],
-                size,
-                dtype_of(part),
-                start_indices=i64_array(lo),
-                limit_indices=i64_array(hi),
-                strides=i64_array(by),
-            )
 
-        parts = {k: cut(v) for k, v in movable(marker, sliced).items()}
-        return rebuilt(program, marker, after, marker.encoding.block, parts)
+def with_sum(cut: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """The cut of the sums of blocks, too: that of the scales. One of a whole axis is dropped."""
+    if "sum" not in parts:
+        return cut
+    if "scale" in cut:
+        return cut | {"sum": cut["scale"]}
+    del parts["sum"]
+    return cut
+
+
+def _slice(op: Any, part: ir.Value, bounds: Sequence[tuple[int, int, int]]) -> ir.Value:
+    if list(bounds) == [(0, n, 1) for n in shape_of(part)]:
+        return part
+    low, high, by = zip(*bounds, strict=True)
+    size = [-(-(b - a) // s) for a, b, s in bounds]
+    names = {"start_indices": low, "limit_indices": high, "strides": by}
+    return like(op, [part], size, dtype_of(part), **{k: i64_array(v) for k, v in names.items()})
 
 
 class DynamicSlice(Movement):
@@ -71,25 +67,22 @@ class DynamicSlice(Movement):
         return axes
 
     def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
-        before, after = marker.encoding.shape, shape_of(op.results[0])
-        sliced = [a for a, n in enumerate(before) if after[a] != n]
-        if not sliceable(marker, sliced):
-            return None
+        enc, after = marker.encoding, shape_of(op.results[0])
         starts = list(op.operands)[1:]
-        zero = OPS.constant(_zero(starts))
+        zero = OPS.constant(np.zeros((), dtype_of(starts[0]) if starts else np.int32))
+        at = {k: [(zero, n) for n in shape_of(v)] for k, v in marker.parts.items()}
+        for axis in (a for a, n in enumerate(enc.shape) if after[a] != n):
+            cut = cut_axes(enc, axis, 1)  # from any index on
+            if cut is None:
+                return None
+            for name, a in with_sum({k: a for k, a in cut.items() if a is not None}, at).items():
+                at[name][a] = (starts[axis], after[axis])
+        parts = {k: _dynamic(op, marker.parts[k], where) for k, where in at.items()}
+        return rebuilt(program, marker, after, enc.block, parts)
 
-        def cut(part: ir.Value) -> ir.Value:
-            shape = shape_of(part)
-            own = [a in sliced and shape[a] == before[a] for a in range(len(shape))]
-            at = [starts[a] if own[a] else zero for a in range(len(shape))]
-            size = [after[a] if own[a] else n for a, n in enumerate(shape)]
-            return like(op, [part, *at], size, dtype_of(part), slice_sizes=i64_array(size))
 
-        parts = {k: cut(v) for k, v in movable(marker, sliced).items()}
-        return rebuilt(program, marker, after, marker.encoding.block, parts)
-
-
-def _zero(starts: Sequence[ir.Value]) -> Any:
-    import numpy as np
-
-    return np.zeros((), dtype_of(starts[0]) if starts else np.int32)
+def _dynamic(op: Any, part: ir.Value, at: Sequence[tuple[ir.Value, int]]) -> ir.Value:
+    starts, sizes = zip(*at, strict=True)
+    if sizes == shape_of(part):
+        return part
+    return like(op, [part, *starts], sizes, dtype_of(part), slice_sizes=i64_array(sizes))

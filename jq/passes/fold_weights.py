@@ -4,7 +4,8 @@
 
 Fires when what stands behind an operand, beyond ops that only move elements, is computed
 from weights and constants; a weight is then found there and can be quantized. It does not
-fire on anything that grows: a broadcast of a vector stays what it is.
+fire on anything that grows: a broadcast of a vector stays what it is. Weights that came quantized
+are not computed with, but joined (`_join_stored`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from jq.backend.xla import XlaExecutable
 from jq.ir import Program, at, func, ir, shape_of
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ops.base import Movement, rule_of
+from jq.passes._join_stored import join_stored
 from jq.passes.base import Pass, PassContext
 from jq.plan import contractions
 
@@ -30,7 +32,7 @@ class FoldWeights(Pass):
     name = "fold-weights"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        constant = Constant(program)
+        joined, constant = join_stored(program), Constant(program)
         found: dict[Any, str] = {}
         for op, rule in contractions(program):
             for role in rule.roles(op):
@@ -43,7 +45,7 @@ class FoldWeights(Pass):
                         key=lambda n: program.weights[n].size,
                     )
         if not found:
-            return False
+            return joined
         arrays = evaluate_all(program, list(found))
         for (value, name), array in zip(found.items(), arrays, strict=True):
             value.replace_all_uses_with(program.add_weight(name, array))

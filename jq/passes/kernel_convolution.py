@@ -19,7 +19,7 @@ import numpy as np
 from jq.formats import NUMPY, get_format
 from jq.formats.affine import Affine
 from jq.ir import Program, at, dtype_of, ir, shape_of
-from jq.ir.build import integers
+from jq.ir.build import Attributes, integers
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
 from jq.kernels import Convolution as ConvolutionKernel
@@ -65,7 +65,7 @@ class Window:
     @staticmethod
     def of(c: Contract, rank: int) -> Window:
         missing = 2 - rank
-        holder = _Attributes(c.attributes)
+        holder = Attributes(c.attributes)
         pairs = np.zeros((rank, 2), np.int64)
         if "padding" in c.attributes:
             pairs = np.array(c.attributes["padding"]).reshape(rank, 2)
@@ -83,17 +83,6 @@ class Window:
             two(integers(holder, "rhs_dilation"), 1),
             two(tuple(reversal), 0),
         )
-
-
-@dataclass(frozen=True)
-class _Attributes:
-    """Attributes in the place where `integers` looks for them."""
-
-    attributes: dict[str, ir.Attribute]
-
-    @property
-    def operation(self) -> _Attributes:
-        return self
 
 
 def _lower(program: Program, c: Contract, isa: str) -> str:
@@ -149,7 +138,7 @@ def _lower(program: Program, c: Contract, isa: str) -> str:
 
 
 def _layout(c: Contract) -> Layout:
-    return Layout.of(_Attributes(c.attributes))
+    return Layout.of(Attributes(c.attributes))
 
 
 def _filter(

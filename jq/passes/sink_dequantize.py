@@ -2,7 +2,7 @@
 
     transpose(dequantize(codes, scale)) -> dequantize(transpose(codes), transpose(scale))
 
-Fires for every op with a `Movement` rule, inside loop bodies too; not where a format's
+Fires for every op with a `Sinking` rule, inside loop bodies too; not where a format's
 stored blocks would be cut.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from jq.ir import Program, at
 from jq.ir.build import replace
 from jq.ir.markers import DEQUANTIZE, marker_kind, match
-from jq.ops.base import Movement, rule_of
+from jq.ops.base import Sinking, rule_of
 from jq.passes.base import Pass, PassContext
 
 
@@ -25,7 +25,7 @@ class SinkDequantize(Pass):
         changed = False
         for op in program.walk():  # program order: a chain sinks in one sweep
             rule = rule_of(op)
-            if not isinstance(rule, Movement):
+            if not isinstance(rule, Sinking):
                 continue
             marker = match(op.operands[0], DEQUANTIZE)
             if marker is None:

@@ -41,6 +41,17 @@ def _dynamic(sizes: str, *starts: str) -> str:
     return f"stablehlo.dynamic_slice %w, {', '.join(starts)}, sizes = {sizes}"
 
 
+def _joined(axis: int, shape: tuple[int, ...]) -> str:
+    return (
+        f'"stablehlo.concatenate"(%w, %w) {{dimension = {axis} : i64}}'
+        f" : ({tensor(SHAPE)}, {tensor(SHAPE)}) -> {tensor(shape)} //"
+    )
+
+
+def _twice(axis: int) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda x: np.concatenate([x, x], axis)
+
+
 MOVES = {
     "transpose the last two": Move(
         "stablehlo.transpose %w, dims = [0, 2, 1]", (3, 256, 8), lambda x: x.transpose(0, 2, 1)
@@ -60,7 +71,9 @@ MOVES = {
     "a layer": Move(_slice("[1:2, 0:8, 0:256]"), (1, 8, 256), lambda x: x[1:2]),
     "rows with a stride": Move(_slice("[0:3, 1:8:2, 0:256]"), (3, 4, 256), lambda x: x[:, 1:8:2]),
     "columns": Move(_slice("[0:3, 0:8, 3:131]"), (3, 8, 128), lambda x: x[..., 3:131]),
-    "whole blocks": Move(_slice("[0:3, 0:8, 0:64]"), (3, 8, 64), lambda x: x[..., :64]),
+    "whole blocks": Move(_slice("[0:3, 0:8, 64:256]"), (3, 8, 192), lambda x: x[..., 64:]),
+    "a joined axis": Move(_joined(1, (3, 16, 256)), (3, 16, 256), _twice(1)),
+    "joined blocks": Move(_joined(2, (3, 8, 512)), (3, 8, 512), _twice(2)),
     "a dynamic layer": Move(
         _dynamic("[1, 8, 256]", "%i", "%z", "%z"), (1, 8, 256), lambda x: x[1:2]
     ),
@@ -142,8 +155,9 @@ STAYS = {
     "flatten": {(1, 0, 0), (1, 0, 1), (1, 1, 0), (0, 0, 1), (1, 1, 32), (1, 4, 1)},
     "rows with a stride": {(1, 4, 1)},
     "columns": {(1, 1, 32)},
-    "whole blocks": {(1, 1, 32)},
     "dynamic columns": {(1, 1, 32)},
+    "a joined axis": {(0, 0, 0), (1, 0, 0), (1, 0, 1), (0, 0, 1)},
+    "joined blocks": {(0, 0, 0), (1, 0, 0), (1, 1, 0)},
 }
 
 

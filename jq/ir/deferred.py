@@ -1,0 +1,38 @@
+"""Arrays that are made when needed: a weight in another order, written straight to a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Deferred:
+    """An array of known shape and type; `np.asarray` makes it, anew each time."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    make: Callable[[], np.ndarray]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("the array has to be made: none without a copy")
+        array = np.ascontiguousarray(self.make())
+        assert (array.shape, array.dtype) == (self.shape, self.dtype)
+        return array.astype(dtype or self.dtype, copy=False)
