@@ -97,7 +97,8 @@ def explain(
     rules: Rules = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """The plan as `jaxq explain` shows it: also the kernel of each op, or why it has none."""
+    """The plan as `jaxq explain` shows it: also the kernel of each op, or why it has none, and
+    where integers become floats again."""
     stages = Stages(progress)
     job = prepare_job(model, pipeline, target, settings, rules, calibration)
     quant_plan = plan_job(job, ranges, stages)
@@ -105,7 +106,8 @@ def explain(
     with stages("rewrite"):
         levels = rewrite_levels(job.program, job.pipeline, cx)
     rows = op_table(cx, levels["integer"])
-    return {"ops": rows, "unused_rules": list(quant_plan.unused_rules)}
+    unused = list(quant_plan.unused_rules)
+    return {"ops": rows, "dequantized": cx.dequantized, "unused_rules": unused}
 
 
 def plan_job(job: Job, ranges: Ranges | str | Path | None, stages: Stages) -> QuantPlan:

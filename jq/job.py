@@ -15,7 +15,15 @@ from jq import npz
 from jq.data import data_names
 from jq.ir import Program
 from jq.model import Batch, Model, batches
-from jq.pipeline import Pipeline, PipelineFile, flat_settings, load_pipeline, make_plan, prepare
+from jq.pipeline import (
+    Pipeline,
+    PipelineFile,
+    flat_settings,
+    for_target,
+    load_pipeline,
+    make_plan,
+    prepare,
+)
 from jq.progress import Progress
 from jq.settings import Rule, parse_assignments, parse_rule
 from jq.target import Target, load_target
@@ -128,8 +136,8 @@ def prepare_job(
     calibration: Data = None,
 ) -> Job:
     """Checks every name and setting before any slow work, then traces and cleans up."""
-    first = tuple(as_rules(rules))
-    chosen, where = load_pipeline(pipeline, as_overrides(settings), first), load_target(target)
+    first, where = tuple(as_rules(rules)), load_target(target)
+    chosen = for_target(load_pipeline(pipeline, as_overrides(settings), first), where)
     source = trace(model)
     own = source.model.calibration if source.model else None
     data = source.calls(calibration if calibration is not None else own)

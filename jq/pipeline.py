@@ -7,7 +7,7 @@ where it stands.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from jq.errors import UserError
 from jq.ir import Program
 from jq.ir.quant_types import to_quant_types
 from jq.ops.base import contraction_names
+from jq.passes._dequantized import dequantized
 from jq.passes._levels import check_level
 from jq.passes.base import Pass, PassContext, make_pass, run_all
 from jq.passes.lower_markers import LowerMarkers
@@ -118,9 +119,67 @@ def load_pipeline(
         check_rule(rule)
     passes = {level: tuple(step.make() for step in file.passes.get(level, ())) for level in LEVELS}
     explicit = frozenset(overrides or {})
-    return Pipeline(
+    loaded = Pipeline(
         file.name, file.description, settings, (*rules, *file.rules), passes, explicit, file
     )
+    _check_placement(loaded)
+    return loaded
+
+
+def _check_placement(pipeline: Pipeline) -> None:
+    """Refuses a placement that the pipeline cannot carry out."""
+    activations, placement = pipeline.settings.activations, pipeline.settings.placement
+    names = {p.name for passes in pipeline.passes.values() for p in passes}
+    if activations.format == FLOAT and placement != "hybrid":
+        raise UserError(
+            f"placement={placement} in pipeline {pipeline.name}, whose activations stay float",
+            hint="use int8-static or int8-dynamic",
+        )
+    if placement == "early" and activations.mode == "dynamic":
+        raise UserError(
+            "placement=early needs ranges before the program runs, and activations.mode=dynamic"
+            " finds them while it does",
+            hint="use int8-static, or placement=late",
+        )
+    if placement == "early" and "mark-edges" not in names:
+        raise UserError(f"placement=early in pipeline {pipeline.name} without pass mark-edges")
+    if placement != "early" and "verify-integer" in names:
+        raise UserError(
+            f"placement={placement} leaves floats between products, and pipeline {pipeline.name}"
+            " is integer-only",
+            hint="use int8-static",
+        )
+
+
+def for_target(pipeline: Pipeline, target: Target) -> Pipeline:
+    """The pipeline as a target can carry it out.
+
+    A device without floats gets its codes early; where it has no tensors of the format
+    `activations.residual`, they have that of other activations.
+
+    Raises:
+        UserError: the device lacks what was asked for by name.
+    """
+    settings, asked, device = pipeline.settings, pipeline.explicit, target.device
+    static = settings.activations.mode == "static" and settings.activations.format != FLOAT
+    if device.integer_only and static and settings.placement != "early":
+        if "placement" in asked:
+            raise UserError(
+                f"target {target.name} has no floats for placement={settings.placement}",
+                hint="leave placement=early",
+            )
+        settings = settings.model_copy(update={"placement": "early"})
+    wide = settings.activations.residual
+    if wide is not None and wide not in device.tensors:
+        if "activations.residual" in asked:
+            offered = " or ".join(device.tensors) or "none"
+            raise UserError(
+                f"target {target.name} has no {wide} tensors",
+                hint=f"activations.residual={offered}",
+            )
+        own = settings.activations.model_copy(update={"residual": None})
+        settings = settings.model_copy(update={"activations": own})
+    return replace(pipeline, settings=settings)
 
 
 def flat_settings(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -161,6 +220,7 @@ def rewrite(program: Program, pipeline: Pipeline, cx: PassContext) -> dict[Level
         run_all(pipeline.passes[level], program, cx)
         levels[level] = program
     # The target starts from markers, where kernels see whole chains; the integer level is plain.
+    cx.dequantized[:] = dequantized(levels["integer"], cx)
     levels["integer"] = levels["integer"].clone()
     run_all([LowerMarkers()], levels["integer"], cx)
     for level, reached in levels.items():

@@ -51,9 +51,14 @@ class WeightSettings(TensorSettings):
 
 
 class ActivationSettings(TensorSettings):
+    """`residual`: the format of tensors that no contraction reads (residual sums, what is
+    normalized, what goes through softmax) where all are integers; None for `format`.
+    """
+
     granularity: Granularity = "per-token"
     scheme: Literal["symmetric", "asymmetric"] = "asymmetric"
     mode: Literal["dynamic", "static"] = "dynamic"
+    residual: FormatName | None = None
 
 
 class CalibrationSettings(Strict):
@@ -84,6 +89,10 @@ class Settings(Strict):
     (attention) are computed; `attention_precision` is that of a float attention kernel's operands,
     where the processor has such products (sums stay float32). `float_type` is the type in which
     an op that stays float computes its products, the model's own by default.
+
+    `placement` says where activations are quantized: `late`, in front of contractions; `hybrid`,
+    from where that costs least, with the same codes; `early`, from the input on for as long as
+    ops have an integer form, with calibrated ranges.
     """
 
     weights: WeightSettings = WeightSettings()
@@ -96,6 +105,7 @@ class Settings(Strict):
     op_types: tuple[str, ...] = ("dot_general", "convolution", "gather")
     min_elements: int = Field(1, ge=0)
     float_type: Literal["own", "float32", "bfloat16", "float16"] = "own"
+    placement: Literal["early", "hybrid", "late"] = "hybrid"
 
 
 class Rule(Strict):

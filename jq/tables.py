@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console, RenderableType
 
@@ -23,3 +25,13 @@ def size(count: float) -> str:
             return f"{count:.4g} {unit}"
         count /= 1024
     return f"{count:.4g} GiB"
+
+
+def groups(
+    records: Sequence[Mapping[str, Any]], *keys: str
+) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
+    """Records that agree in `keys`, together, in the order of their first."""
+    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for record in records:
+        found.setdefault(tuple(record[key] for key in keys), []).append(record)
+    return found

@@ -15,11 +15,13 @@ class Device(Strict):
     """What the device computes. Planning never emits what is not listed here.
 
     `products` are pairs of integer formats, activations first (`int8 x int8`); weight-only
-    products (`float x int4`) need no entry when `float_products` is true.
+    products (`float x int4`) need no entry when `float_products` is true. `tensors` are the
+    formats of what is added, normalized or put through softmax in integers.
     """
 
     products: tuple[str, ...] = ("int8 x int8",)
     float_products: bool = True
+    tensors: tuple[str, ...] = ("int8", "int16")
     weight_granularities: tuple[Granularity, ...] = ("per-tensor", "per-channel", "per-block")
     activation_granularities: tuple[Granularity, ...] = ("per-tensor", "per-token")
     weight_schemes: tuple[str, ...] = ("symmetric", "asymmetric")

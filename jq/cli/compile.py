@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ from rich.console import Group
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
-from jq.tables import size
+from jq.tables import groups, size
 
 
 def register(app: typer.Typer) -> None:
@@ -109,13 +109,3 @@ def summarize(out: Output, audit: Mapping[str, Any]) -> None:
     ]
     if rows:
         out.table("stays float", ("op", "count", "first", "reason"), rows)
-
-
-def groups(
-    records: Sequence[Mapping[str, Any]], *keys: str
-) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
-    """Records that agree in `keys`, together, in the order of their first."""
-    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for record in records:
-        found.setdefault(tuple(record[key] for key in keys), []).append(record)
-    return found

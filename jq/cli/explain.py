@@ -9,6 +9,7 @@ import typer
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
+from jq.tables import groups
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +27,7 @@ def explain(
     rules: options.Rules = None,
 ) -> dict[str, Any]:
     """Shows one row an op: what is quantized and how, or the reason why it is not; the kernel that
-    computes it, or why there is none."""
+    computes it, or why there is none. Then where integers become floats again, and why."""
     from jq import api
 
     with out.progress() as progress:
@@ -43,6 +44,12 @@ def explain(
     columns = ("name", "op", "decision", "weights", "activations", "reason", "kernel", "no_kernel")
     shown = tuple(c for c in columns if any(row[c] for row in document["ops"]))
     out.table("plan", shown, document["ops"])
+    floats = [
+        {"read by": op, "count": len(those), "first": those[0]["tensor"], "reason": reason}
+        for (op, reason), those in groups(document["dequantized"], "op", "reason").items()
+    ]
+    if floats:
+        out.table("dequantized", ("read by", "count", "first", "reason"), floats)
     for rule in document["unused_rules"]:
         out.note(f"rule {rule!r} matches nothing")
     return document

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,11 @@ class Output:
     low: int
     high: int
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the codes."""
+        return np.dtype(np.int8 if self.low >= -128 and self.high <= 127 else np.int16)
+
 
 def exponentials(step: float, terms: int) -> np.ndarray:
     """`round(2^k * exp(-step * d))` for d = 0, 1, ... until it is 0, int32.
@@ -43,7 +49,7 @@ def _exponential_bits(terms: int) -> int:
 
 
 def softmax(ops: IntegerOps, x: Array, step: float, axis: int, out: Output) -> Array:
-    """Softmax along `axis` of real values `step * x`, as int8 codes of `out`.
+    """Softmax along `axis` of real values `step * x`, as codes of `out`.
 
     A quotient has 30 fractional bits and an entry of the table an error of half of 2^-k (see
     `exponentials`): with n terms the result is within `1/2 + (n + 3) * 2^-(k+1) / out.scale` of
@@ -61,12 +67,13 @@ def softmax(ops: IntegerOps, x: Array, step: float, axis: int, out: Output) -> A
     inverse = ops.quotient(splat(ops, 1 << (k + 31), total), total)  # <= 2^31
     inverse = ops.broadcast(inverse, ops.shape(x), range(len(ops.shape(x))))
     share = rounding_right_shift(ops, ops.mul(e, inverse), splat(ops, k + 1, e))  # 2^-30 units
-    return _codes(ops, rescale_by(ops, share, 2.0**-30 / out.scale), out)
+    return saturated(ops, rescale_by(ops, share, 2.0**-30 / out.scale), out)
 
 
-def _codes(ops: IntegerOps, steps: Array, out: Output) -> Array:
+def saturated(ops: IntegerOps, steps: Array, out: Output) -> Array:
+    """Codes of whole steps: the zero point is added, then the limits apply."""
     code = ops.add(steps, splat(ops, out.zero_point, steps))
-    return ops.convert(clip(ops, code, out.low, out.high), np.int8)
+    return ops.convert(clip(ops, code, out.low, out.high), out.dtype)
 
 
 def root(ops: IntegerOps, x: Array) -> Array:

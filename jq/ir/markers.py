@@ -99,18 +99,29 @@ def quantize_dynamic(
     return dict(zip(names, results, strict=True))
 
 
-def edge(program: Program, x: ir.Value, name: str) -> ir.Value:
-    """`x` itself, as the result of an op that says: a tensor between regions, called `name`."""
-    attrs = ir.DictAttr.get({"tensor": ir.StringAttr.get(name)})
-    return composite(program, EDGE, "", attrs, [x], lambda ops, args: list(args))[0]
+def edge(program: Program, x: ir.Value, name: str, *, wide: bool = False) -> ir.Value:
+    """`x` itself, as the result of an op that says: a tensor between regions, called `name`.
+
+    `wide`: no contraction reads it, so that it may have more bits than contractions take.
+    """
+    attrs = {"tensor": ir.StringAttr.get(name)} | ({"wide": ir.UnitAttr.get()} if wide else {})
+    return composite(program, EDGE, "", ir.DictAttr.get(attrs), [x], lambda ops, args: [*args])[0]
 
 
 def edge_name(op: Any) -> str | None:
     """The name that `edge` gave, or None for any other op."""
-    if marker_kind(op) != EDGE:
+    if isinstance(op, ir.Block) or marker_kind(op) != EDGE:
         return None
-    attrs = ir.DictAttr(op.operation.attributes["composite_attributes"])
-    return ir.StringAttr(attrs["tensor"]).value
+    return ir.StringAttr(_edge_attributes(op)["tensor"]).value
+
+
+def is_wide(op: Any) -> bool:
+    """Whether an edge may have more bits than contractions take."""
+    return "wide" in _edge_attributes(op)
+
+
+def _edge_attributes(op: Any) -> ir.DictAttr:
+    return ir.DictAttr(op.operation.attributes["composite_attributes"])
 
 
 def marker_kind(op: Any) -> str | None:

@@ -14,7 +14,7 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.cone import between, kind_of
 from jq.passes._functions import as_normalization
 from jq.passes._integer_ops import as_softmax, behind
-from jq.passes._integer_values import I64, Leaf, centered, leaf_of, scaled, spread
+from jq.passes._integer_values import I64, Leaf, centered, leaf_of, saturated, scaled, spread
 
 OPS = StableHloOps()
 WIDE = 1 << 30  # a sum in front of softmax saturates here: no difference leaves int32
@@ -75,6 +75,5 @@ def normalization(program: Program, value: ir.Value, out: Output, name: str) -> 
             beta = np.rint(found.beta.astype(np.float64) / out.scale * (1 << FRACTION))
             y = OPS.add(y, spread(program, beta.reshape(row), shape, f"{name}:beta"))
         y = rounding_right_shift(OPS, y, splat(OPS, FRACTION, y))
-        code = OPS.add(y, splat(OPS, out.zero_point, y))
-        return OPS.convert(clip(OPS, code, out.low, out.high), np.int8)
+        return saturated(y, out)
     return None

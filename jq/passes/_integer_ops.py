@@ -9,25 +9,11 @@ from typing import Any
 import numpy as np
 
 from jq.ir import Program, dtype_of, ir, shape_of
-from jq.ir.affine import constant_of
 from jq.ir.build import integers
 from jq.ir.cone import Cut, kind_of
 from jq.ir.markers import marker_kind
+from jq.ops.selection import splat_of
 
-# Ops of one tensor that only move elements (other operands are indices or a filling).
-MOVES = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "broadcast_in_dim",
-        "reshape",
-        "transpose",
-        "slice",
-        "dynamic_slice",
-        "reverse",
-        "gather",
-        "pad",
-    )
-)
 PRODUCTS_AND_SUMS = ("stablehlo.add", "stablehlo.subtract", "stablehlo.multiply")
 _ELEMENTWISE = """
     abs add and ceil clamp compare convert cosine divide exponential exponential_minus_one floor
@@ -44,12 +30,6 @@ def is_float(value: ir.Value) -> bool:
     return dtype_of(value) == np.float32
 
 
-def splat_of(program: Program, value: ir.Value) -> float | None:
-    """The number that every element of a constant is, or None."""
-    array = constant_of(program, value)
-    return float(array.reshape(())) if array is not None and array.size == 1 else None
-
-
 def clamp_of(program: Program, op: Any, value: ir.Value) -> tuple[float, float] | None:
     """Bounds when `op` is `min(max(value, low), high)` with numbers for bounds."""
     kind, operands = kind_of(op), list(op.operation.operands)
@@ -62,20 +42,6 @@ def clamp_of(program: Program, op: Any, value: ir.Value) -> tuple[float, float] 
     if bound is None or math.isnan(bound):
         return None
     return (bound, math.inf) if kind.endswith("maximum") else (-math.inf, bound)
-
-
-def reduction(program: Program, op: Any) -> str | None:
-    """`add` or `maximum` for a plain reduce or reduce_window of one tensor, else None."""
-    if kind_of(op) not in ("stablehlo.reduce", "stablehlo.reduce_window"):
-        return None
-    if len(op.operation.operands) != 2:
-        return None
-    inner = [o.operation.name for o in op.operation.regions[0].blocks[0].operations]
-    start = splat_of(program, op.operation.operands[1])
-    known = {"stablehlo.add": 0.0, "stablehlo.maximum": -math.inf}
-    if len(inner) != 2 or inner[0] not in known or start != known[inner[0]]:
-        return None
-    return inner[0].removeprefix("stablehlo.")
 
 
 def is_table(cut: Cut) -> bool:

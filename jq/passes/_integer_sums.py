@@ -8,22 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats.requantize import rescale_by, splat
-from jq.ir import Program, ir, shape_of
+from jq.formats.requantize import rescale_by, rounding_right_shift, splat
+from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
 from jq.ir.cone import kind_of
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ops.base import Codes, Contraction, codes_of, rule_of
-from jq.passes._integer_ops import reduction
+from jq.ops.selection import reduce_like, reduction
 from jq.passes._integer_values import I64, Leaf, Sum, centered, leaf_of, require_int32
-from jq.passes.move_codes import reduce_like
 
 OPS = StableHloOps()
-SUM_BITS = 20  # a sum of two tensors keeps its terms with so many fractional bits
-LEAF_BITS = 16  # likewise one tensor alone
-PRODUCT_BITS = 8
+# So many fractional bits a sum of two tensors keeps, one tensor alone, and a product; fewer where
+# wide codes would leave int32.
+SUM_BITS, LEAF_BITS, PRODUCT_BITS = 20, 16, 8
+WIDTH = 30  # bits of a value that is rescaled, without its sign
 
 
 def sum_of(program: Program, value: ir.Value) -> Sum | None:
@@ -48,36 +48,46 @@ def sum_of(program: Program, value: ir.Value) -> Sum | None:
     return None
 
 
-def _shifted(leaf: Leaf, bits: int) -> ir.Value:
-    x = centered(leaf, I64)
-    return OPS.shift_left(x, splat(OPS, bits, x))
+def _shifted(x: ir.Value, bits: int) -> ir.Value:
+    """int64 `x * 2^bits`, rounded where bits is negative."""
+    if bits >= 0:
+        return OPS.shift_left(x, splat(OPS, bits, x))
+    return rounding_right_shift(OPS, x, splat(OPS, -bits, x))
+
+
+def _bits(wanted: int, largest: int) -> int:
+    """How far integers up to `largest` can be shifted left."""
+    return min(wanted, WIDTH - largest.bit_length())
 
 
 def _fraction(leaf: Leaf) -> Sum:
-    value = OPS.convert(_shifted(leaf, LEAF_BITS), np.int32)
-    bound = np.array(float(leaf.largest << LEAF_BITS))
-    return Sum(value, np.array(leaf.scale / (1 << LEAF_BITS)), bound, "rescale")
+    bits = _bits(LEAF_BITS, leaf.largest)
+    value = OPS.convert(_shifted(centered(leaf, I64), bits), np.int32)
+    bound = np.array(float(leaf.largest << bits))
+    return Sum(value, np.array(leaf.scale / (1 << bits)), bound, "rescale")
 
 
 def _sum(leaves: Sequence[Leaf], signs: tuple[int, int], name: str) -> Sum:
-    """Both terms in units of twice the larger scale, with 20 fractional bits."""
+    """Both terms in units of twice the larger scale, with fractional bits."""
     unit = 2 * max(leaf.scale for leaf in leaves)
+    bits = _bits(SUM_BITS, max(leaf.largest for leaf in leaves))
     first, second = (
-        rescale_by(OPS, _shifted(leaf, SUM_BITS), sign * leaf.scale / unit)
+        rescale_by(OPS, _shifted(centered(leaf, I64), bits), sign * leaf.scale / unit)
         for leaf, sign in zip(leaves, signs, strict=True)
     )
     value = OPS.convert(OPS.add(first, second), np.int32)
     largest = sum(leaf.largest * leaf.scale / unit for leaf in leaves)
-    bound = np.array(math.ceil(largest * (1 << SUM_BITS)) + 2.0)
+    bound = np.array(math.ceil(largest * (1 << bits)) + 2.0)
     require_int32(bound, name)
-    return Sum(value, np.array(unit / (1 << SUM_BITS)), bound, name)
+    return Sum(value, np.array(unit / (1 << bits)), bound, name)
 
 
 def _product(a: Leaf, b: Leaf, *, name: str) -> Sum:
-    product = OPS.mul(centered(a), centered(b))
-    value = OPS.shift_left(product, splat(OPS, PRODUCT_BITS, product))
-    bound = np.array(float(a.largest * b.largest << PRODUCT_BITS))
-    return Sum(value, np.array(a.scale * b.scale / (1 << PRODUCT_BITS)), bound, name)
+    largest = a.largest * b.largest
+    bits = _bits(PRODUCT_BITS, largest)
+    value = _shifted(OPS.mul(centered(a, I64), centered(b, I64)), bits)
+    bound = np.array(largest * 2.0**bits + 1)
+    return Sum(OPS.convert(value, np.int32), np.array(a.scale * b.scale / 2.0**bits), bound, name)
 
 
 def _reduced(op: Any, leaf: Leaf, name: str) -> Sum:
@@ -87,7 +97,9 @@ def _reduced(op: Any, leaf: Leaf, name: str) -> Sum:
         terms = math.prod(ir.DenseI64ArrayAttr(op.operation.attributes["window_dimensions"]))
     bound = np.array(float(terms * leaf.largest))
     require_int32(bound, name)
-    return Sum(reduce_like(op, centered(leaf), "add", 0), np.array(leaf.scale), bound, name)
+    return Sum(
+        reduce_like(op, centered(leaf), "stablehlo.add", 0), np.array(leaf.scale), bound, name
+    )
 
 
 def _contraction(program: Program, op: Any, rule: Contraction, name: str) -> Sum | None:
@@ -103,9 +115,19 @@ def _contraction(program: Program, op: Any, rule: Contraction, name: str) -> Sum
     value = rule.accumulate(op, sides[0], sides[1])
     if value is None or shape_of(value) != shape:
         return None
+    factor = factors[0] * factors[1]  # type: ignore[operator]
     bound = _accumulated(rule.terms(op), bounds)  # type: ignore[arg-type]
+    if dtype_of(value) == np.int64:
+        return _narrowed(value, factor, bound, name)
     require_int32(bound, name)
-    return Sum(value, factors[0] * factors[1], bound, name)  # type: ignore[operator]
+    return Sum(value, factor, bound, name)
+
+
+def _narrowed(value: ir.Value, factor: np.ndarray, bound: np.ndarray, name: str) -> Sum:
+    """A sum of wide codes in int64, in units that leave 30 bits."""
+    bits = max(0, math.ceil(math.log2(max(1.0, float(bound.max())))) - WIDTH)
+    small = OPS.convert(_shifted(value, -bits), np.int32)
+    return Sum(small, factor * 2.0**bits, bound / 2.0**bits + 1, name)
 
 
 def _factor(
@@ -141,7 +163,8 @@ def _bound(
         zero = int(point.reshape(()))
     codes = evaluate(program, side.codes)
     if codes is None:
-        return float(max(127 - zero, zero + 128)), None
+        limits = np.iinfo(dtype_of(side.codes))
+        return float(max(limits.max - zero, zero - limits.min)), None
     contracted = tuple(sorted(rule.roles(op)[index].contracted))
     size = np.abs(codes.astype(np.int64) - zero)
     total = size.sum(axis=contracted, keepdims=True).astype(np.float64)

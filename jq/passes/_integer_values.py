@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from jq.errors import UserError
-from jq.formats import Encoding, get_format
+from jq.formats import Encoding, get_format, integer_functions
 from jq.formats.affine import Affine
 from jq.formats.integer_functions import Output
 from jq.formats.requantize import INT32, multiplier, rescale, splat
-from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir import Program, ir, shape_of
 from jq.ir.arrays import StableHloOps
+from jq.ir.build import constant
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, Marker, match
 
@@ -52,12 +53,12 @@ class Sum:
 
 
 def leaf_of(program: Program, value: ir.Value) -> Leaf | None:
-    """The leaf behind a value, when it is a dequantize of 8-bit codes with one scale."""
+    """The leaf behind a value, when it is a dequantize of plain codes with one scale."""
     marker = match(value, DEQUANTIZE)
     if marker is None or math.prod(marker.encoding.grid) != 1:
         return None
     known = parameters(program, marker)
-    if known is None or dtype_of(marker.parts["codes"]) != np.int8:
+    if known is None:
         return None
     if shape_of(marker.parts["codes"]) != marker.encoding.shape:
         return None
@@ -81,12 +82,25 @@ def parameters(program: Program, marker: Marker) -> tuple[float, int] | None:
     return None if zero is None else (float(scale.reshape(())), int(zero.reshape(())))
 
 
+def static_parameters(enc: Encoding, scale: float, zero: int | None) -> dict[str, ir.Value]:
+    """The parts of a quantize with one scale and zero point, as constants."""
+    given = {"scale": constant(np.full(enc.grid, scale, np.float32))}
+    if zero is not None:
+        given["zero_point"] = constant(np.full(enc.grid, zero, np.int32))
+    return given
+
+
 def output_of(program: Program, marker: Marker) -> Output | None:
     """What a per-tensor quantize wants to have."""
     if math.prod(marker.encoding.grid) != 1:
         return None
     known = parameters(program, marker)
     return None if known is None else Output(*known, *limits(marker.encoding))
+
+
+def saturated(steps: ir.Value, out: Output) -> ir.Value:
+    """Codes of whole steps of `out`."""
+    return integer_functions.saturated(OPS, steps, out)
 
 
 def centered(leaf: Leaf, dtype: Any = np.int32) -> ir.Value:

@@ -31,7 +31,8 @@ class PassContext:
     `encoded` is where a recovery pass leaves the parts it chose for a weight; `place-weights`
     takes them instead of plain rounding. `kernels` says which kernel computes an op, and
     `without_kernel` why there is none; `kernel_types` has the element types (lhs, rhs, acc) of
-    kernels that multiply in other types than the `integer` level.
+    kernels that multiply in other types than the `integer` level. `dequantized` says where
+    integers become floats again, and why.
     """
 
     plan: QuantPlan
@@ -42,6 +43,7 @@ class PassContext:
     kernels: dict[str, str] = field(default_factory=dict)
     without_kernel: dict[str, str] = field(default_factory=dict)
     kernel_types: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    dequantized: list[dict[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

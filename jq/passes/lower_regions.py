@@ -9,7 +9,8 @@
 
 The chain of affine steps becomes the factor of the rescale and a constant in the accumulator,
 clamps become the clamp of the result. A function of one tensor is a table of 256 codes. What
-has no such form is left as it is; `verify-integer` names it.
+has no such form is left as it is; `verify-integer` names it. Only for `placement=early`: elsewhere
+floats between products cost nothing, and kernels compute them.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats.integer_functions import Output
-from jq.formats.requantize import clip, splat
-from jq.ir import Program, at, ir, shape_of
+from jq.formats.integer_functions import FRACTION, Output
+from jq.formats.requantize import INT32, rounding_right_shift, splat
+from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import backwards
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
-from jq.ir.cone import between, kind_of
+from jq.ir.cone import between
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.passes._integer_functions import normalization, softmax
@@ -34,12 +35,11 @@ from jq.passes._integer_ops import apply_to_codes, clamp_of, is_table
 from jq.passes._integer_sums import sum_of
 from jq.passes._integer_values import (
     I64,
-    Leaf,
     Sum,
-    centered,
     leaf_of,
     output_of,
     require_int32,
+    saturated,
     scaled,
     spread,
 )
@@ -53,6 +53,8 @@ class LowerRegions(Pass):
     name = "lower-regions"
 
     def run(self, program: Program, cx: PassContext) -> bool:
+        if cx.settings.placement != "early":
+            return False
         changed = False
         for op in list(program.walk()):
             marker = match(op, QUANTIZE)
@@ -79,36 +81,28 @@ def _erase_unread(program: Program) -> None:
 
 def _lower(program: Program, marker: Marker, value: ir.Value, out: Output) -> ir.Value | None:
     """The codes of `value`, or None when it has no integer form."""
-    leaf = leaf_of(program, value)
-    if leaf is not None and (leaf.scale, leaf.zero_point) == (out.scale, out.zero_point):
-        return leaf.codes
     return (
         _table(program, value, out)
         or softmax(program, value, out)
         or normalization(program, value, out, marker.tensor)
-        or _concatenate(program, value, out, marker.tensor)
         or _chain(program, value, out, marker.tensor)
     )
 
 
 def _table(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
     """An elementwise function of one tensor, for every code that it can have."""
-    leaf = leaf_of(program, value)
-    source = value if leaf else _only_leaf(program, value)
-    leaf = leaf or (leaf_of(program, source) if source is not None else None)
-    if source is None or leaf is None:
+    source = _only_leaf(program, value)
+    leaf = leaf_of(program, source) if source is not None else None
+    cut = between(program, source, value) if source is not None and source != value else None
+    if leaf is None or cut is None or not is_table(cut):
         return None
-    x = leaf.scale * (np.arange(-128, 128) - leaf.zero_point)
-    if source != value:
-        cut = between(program, source, value)
-        if cut is None or not is_table(cut):
-            return None
-        x = apply_to_codes(cut, x)
+    low, high = np.iinfo(dtype_of(leaf.codes)).min, np.iinfo(dtype_of(leaf.codes)).max
+    y = apply_to_codes(cut, leaf.scale * (np.arange(low, high + 1) - leaf.zero_point))
     with np.errstate(invalid="ignore"):
-        steps = np.rint(np.nan_to_num(np.asarray(x, np.float32) / np.float32(out.scale)))
-    table = np.clip(steps + out.zero_point, out.low, out.high).astype(np.int8)
+        steps = np.rint(np.nan_to_num(np.asarray(y, np.float32) / np.float32(out.scale)))
+    table = np.clip(steps + out.zero_point, out.low, out.high).astype(out.dtype)
     index = OPS.convert(leaf.codes, np.int32)
-    return OPS.take(table, OPS.add(index, splat(OPS, 128, index)))
+    return OPS.take(table, OPS.sub(index, splat(OPS, int(low), index)))
 
 
 def _only_leaf(program: Program, value: ir.Value) -> ir.Value | None:
@@ -130,30 +124,6 @@ def _only_leaf(program: Program, value: ir.Value) -> ir.Value | None:
     return leaves.pop() if len(leaves) == 1 else None
 
 
-def _concatenate(program: Program, value: ir.Value, out: Output, name: str) -> ir.Value | None:
-    if isinstance(value.owner, ir.Block) or kind_of(value.owner) != "stablehlo.concatenate":
-        return None
-    leaves = [leaf_of(program, v) for v in value.owner.operation.operands]
-    if any(leaf is None for leaf in leaves):
-        return None
-    parts = [_requantized(program, leaf, out, name) for leaf in leaves if leaf]
-    axis = ir.IntegerAttr(value.owner.operation.attributes["dimension"]).value
-    return OPS.concatenate(parts, axis)
-
-
-def _requantized(program: Program, leaf: Leaf, out: Output, name: str) -> ir.Value:
-    """Codes with other parameters: one rescale."""
-    if (leaf.scale, leaf.zero_point) == (out.scale, out.zero_point):
-        return leaf.codes
-    x = scaled(program, centered(leaf, I64), np.array(leaf.scale / out.scale), name)
-    return _saturated(x, out)
-
-
-def _saturated(x: ir.Value, out: Output) -> ir.Value:
-    code = OPS.add(x, splat(OPS, out.zero_point, x))
-    return OPS.convert(clip(OPS, code, out.low, out.high), np.int8)
-
-
 def _chain(program: Program, value: ir.Value, out: Output, name: str) -> ir.Value | None:
     """clamp(c * sum + b), as one integer chain."""
     low, high, value = _clamps(program, value)
@@ -164,19 +134,33 @@ def _chain(program: Program, value: ir.Value, out: Output, name: str) -> ir.Valu
     real = affine.c * total.factor  # of one step of the sum
     if not np.isfinite(real).all() or (real == 0).any():
         return None
+    require_int32(total.bound, total.name)
     bias = np.rint(affine.b / real)
-    require_int32(total.bound + np.abs(bias), total.name)
-    shape, acc = shape_of(total.value), OPS.convert(total.value, I64)
-    if bias.any():
-        acc = _add_bias(program, total, bias, shape)
-    steps = scaled(program, acc, real / out.scale, name)
-    return _saturated(steps, _clamped(out, low, high))
+    if np.max(total.bound + np.abs(bias)) <= INT32.max:
+        steps = scaled(program, _with_bias(program, total, bias), real / out.scale, name)
+    else:
+        steps = _bias_behind(program, total, real / out.scale, affine.b / out.scale)
+    return saturated(steps, _clamped(out, low, high))
 
 
-def _add_bias(program: Program, total: Sum, bias: np.ndarray, shape: tuple[int, ...]) -> ir.Value:
-    """The bias joins the accumulator in int32."""
-    vector = spread(program, bias, shape, f"{total.name}:bias")
+def _with_bias(program: Program, total: Sum, bias: np.ndarray) -> ir.Value:
+    """int64 of the sum and its bias, which joins the accumulator in int32."""
+    if not bias.any():
+        return OPS.convert(total.value, I64)
+    vector = spread(program, bias, shape_of(total.value), f"{total.name}:bias")
     return OPS.convert(OPS.add(total.value, OPS.convert(vector, np.int32)), I64)
+
+
+def _bias_behind(program: Program, total: Sum, factor: np.ndarray, bias: np.ndarray) -> ir.Value:
+    """`factor * sum + bias` in whole steps, where the bias is too large for the accumulator.
+
+    Both terms have some fractional bits. A sum that would leave int32 is refused.
+    """
+    wide, added = factor * (1 << FRACTION), np.rint(bias * (1 << FRACTION))
+    require_int32(total.bound * np.maximum(np.abs(wide), 1) + np.abs(added), total.name)
+    x = scaled(program, OPS.convert(total.value, I64), wide, total.name)
+    x = OPS.add(x, spread(program, added, shape_of(x), f"{total.name}:bias"))
+    return rounding_right_shift(OPS, x, splat(OPS, FRACTION, x))
 
 
 def _clamps(program: Program, value: ir.Value) -> tuple[float, float, ir.Value]:

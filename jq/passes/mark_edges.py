@@ -8,8 +8,12 @@
 
 A region is what becomes one chain of integer ops: a contraction with all that is added and
 multiplied by constants and the clamp behind it; a sum of two tensors; a function of one
-tensor (a table); softmax; a normalization. Calibration observes every edge. What is computed
-from no float input of the program stays float: it lies in front of the first quantize.
+tensor (a table); softmax; a normalization. Ops that only move or choose elements have no edge
+of their own: `hoist-quantize` moves the one behind them up. Calibration observes every edge. What
+is computed from no float input of the program stays float: it lies in front of the first quantize.
+
+Only for `placement=early`. An edge is *wide* where what reads it is no contraction and no table:
+sums, normalizations and softmax may take more bits (`activations.residual`).
 """
 
 from __future__ import annotations
@@ -21,23 +25,22 @@ from jq.ir import Program, at, context, ir, shape_of, walk
 from jq.ir.affine import is_constant, step, user_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.cone import Cut, functions, kind_of
-from jq.ir.markers import edge
+from jq.ir.markers import edge, edge_name
 from jq.ops.base import Contraction, rule_of
+from jq.ops.selection import elements, reduction
 from jq.passes._functions import as_normalization
 from jq.passes._integer_ops import (
-    MOVES,
     PRODUCTS_AND_SUMS,
     as_softmax,
     clamp_of,
     is_float,
     is_table,
-    reduction,
 )
 from jq.passes.base import Pass, PassContext
 
-# edge: codes exist. open: affine steps and clamps may follow. clamped: clamps may.
-# closed: nothing may. float: an op without an integer form came before.
-State = Literal["edge", "open", "clamped", "closed", "float"]
+# open: affine steps and clamps may follow. clamped: clamps may. closed: nothing may; a quantize
+# comes next. float: an op without an integer form came before.
+State = Literal["open", "clamped", "closed", "float"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class MarkEdges(Pass):
     name = "mark-edges"
 
     def run(self, program: Program, cx: PassContext) -> bool:
+        if cx.settings.placement != "early":
+            return False
         marking = _Marking(program)
         marking.run()
         return bool(marking.names)
@@ -55,6 +60,7 @@ class _Marking:
     program: Program
     state: dict[Any, State] = field(default_factory=dict)
     claimed: set[Any] = field(default_factory=set)  # ops inside a recognised function
+    edges: dict[tuple[ir.Value, bool], ir.Value] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
     def run(self) -> None:
@@ -66,7 +72,7 @@ class _Marking:
             if op.operation in self.claimed:
                 continue
             if op.operation.name == "func.return":
-                self.need_all(op)
+                self.need_all(op, wide=True)
             elif any(v in self.state for v in op.operation.operands) or _reads(op, self.state):
                 self.visit(op)
             elif isinstance(rule_of(op), Contraction) and len(op.operation.results) == 1:
@@ -83,7 +89,7 @@ class _Marking:
                 or (
                     not any(self.state.get(v) == "float" for v in op.operation.operands)
                     and (
-                        self.movement(op)
+                        self.selection(op)
                         or self.continued(op)
                         or self.table(op)
                         or self.affine(op)
@@ -94,7 +100,7 @@ class _Marking:
             )
         )
         if not known:
-            self.need_all(op)
+            self.need_all(op, wide=True)
             for result in op.operation.results:
                 self.state[result] = "float"
 
@@ -109,9 +115,9 @@ class _Marking:
                 softmax = as_softmax(cut)
                 if softmax is None and not _is_normalization(cut):
                     continue
-                whole = cut if softmax else _largest(self.program, cut, op)  # before edges move it
+                whole = cut if softmax else _largest(self.program, cut, op)
                 if softmax is None or not self._bare_sum(x):
-                    self.need(x)
+                    self.need_source(whole, wide=True)
                 self.claim(whole)
                 return True
         return False
@@ -124,27 +130,27 @@ class _Marking:
         """A sum of two edges that softmax takes as it is: a mask must not widen its range."""
         if self.state[x] != "open" or kind_of(x.owner) != "stablehlo.add":
             return False
-        return all(self.state.get(v) == "edge" for v in x.owner.operation.operands)
+        return all(edge_name(v.owner) for v in x.owner.operation.operands)
 
     def contraction(self, op: Any) -> bool:
         rule = rule_of(op)
         if not isinstance(rule, Contraction) or len(rule.roles(op)) < 2:
             return False
-        sides = [op.operands[r.index] for r in rule.roles(op)]
-        free = [v for v in sides if not is_constant(self.program, v)]
-        if not free or not all(is_float(v) for v in sides):
+        sides = [r.index for r in rule.roles(op)]
+        free = [i for i in sides if not is_constant(self.program, op.operands[i])]
+        if not free or not all(is_float(op.operands[i]) for i in sides):
             return False
-        for v in free:
-            self.need(v)
+        for i in free:
+            self.need(op, i)
         self.state[op.operation.results[0]] = "open"
         return True
 
-    def movement(self, op: Any) -> bool:
-        moves = kind_of(op) in MOVES and op.operation.operands[0] in self.state
-        if not moves and reduction(self.program, op) != "maximum":
+    def selection(self, op: Any) -> bool:
+        """An op that quantization goes through: the edge is put behind it."""
+        places = elements(self.program, op)
+        if not any(op.operation.operands[i] in self.state for i in places):
             return False
-        self.need(op.operation.operands[0])
-        self.state[op.operation.results[0]] = "edge"
+        self.state[op.operation.results[0]] = "closed"
         return True
 
     def continued(self, op: Any) -> bool:
@@ -169,14 +175,14 @@ class _Marking:
         found = [c for c in functions(self.program, x, op) if is_table(c)]
         if not found:
             return False
-        self.need(x)
+        self.need_source(found[-1])
         self.claim(found[-1])
         return True
 
     def affine(self, op: Any) -> bool:
-        for x in op.operation.operands:
+        for i, x in enumerate(op.operation.operands):
             if x in self.state and step(self.program, op, x) is not None:
-                self.need(x)
+                self.need(op, i, wide=True)
                 self.state[op.operation.results[0]] = "open"
                 return True
         return False
@@ -186,39 +192,39 @@ class _Marking:
             return False
         if any(is_constant(self.program, v) for v in op.operation.operands):
             return False
-        self.need_all(op, prefix=True)
+        self.need_all(op, prefix=True, wide=True)
         self.state[op.operation.results[0]] = "open"
         return True
 
     def reduced(self, op: Any) -> bool:
-        if kind_of(op) == "stablehlo.concatenate":
-            self.need_all(op, prefix=True)
-            self.state[op.operation.results[0]] = "closed"
-            return True
         if reduction(self.program, op) != "add":
             return False
-        self.need(op.operation.operands[0])
+        self.need(op, 0, wide=True)
         self.state[op.operation.results[0]] = "open"
         return True
 
     # Edges
 
-    def need_all(self, op: Any, *, prefix: bool = False) -> None:
-        for v in list(op.operation.operands):
+    def need_all(self, op: Any, *, prefix: bool = False, wide: bool = False) -> None:
+        for i, v in enumerate(op.operation.operands):
             wanted = v in self.state or prefix
             if wanted and is_float(v) and self.state.get(v) != "float":
-                self.need(v)
+                self.need(op, i, wide=wide)
 
-    def need(self, value: ir.Value) -> None:
-        """Puts an edge behind a value, once; every reader reads the edge."""
-        if self.state.get(value) == "edge":
-            return
-        name = self._name(value)
-        with context(), self._behind(value):
-            marked = edge(self.program, value, name)
-        value.replace_all_uses_except(marked, marked.owner.operation)
-        self.state[value] = "closed"
-        self.state[marked] = "edge"
+    def need_source(self, cut: Cut, *, wide: bool = False) -> None:
+        """The ops of a recognised function read an edge in the place of its source."""
+        for op in cut.ops:
+            for i, v in enumerate(op.operation.operands):
+                if v == cut.source:
+                    self.need(op, i, wide=wide)
+
+    def need(self, op: Any, index: int, *, wide: bool = False) -> None:
+        """The op reads an edge behind its operand, one for all that want the same width."""
+        value = op.operation.operands[index]
+        if (value, wide) not in self.edges:
+            with context(), self._behind(value):
+                self.edges[value, wide] = edge(self.program, value, self._name(value), wide=wide)
+        op.operation.operands[index] = self.edges[value, wide]
 
     def _behind(self, value: ir.Value) -> Any:
         if isinstance(value.owner, ir.Block):

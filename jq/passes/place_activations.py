@@ -7,7 +7,7 @@
     %y = dot_general %d, %w
 
 Ops that read the same value with the same encoding share one quantize, but not across the branches
-of a conditional.
+of a conditional. An operand that is quantized in this way already is left as it is.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from jq.ir import Program, at, dtype_of, enclosing, ir
-from jq.ir.build import constant
-from jq.ir.markers import dequantize, quantize, quantize_dynamic
+from jq.ir.markers import DEQUANTIZE, dequantize, match, quantize, quantize_dynamic
+from jq.passes._integer_values import static_parameters
 from jq.passes.base import Pass, PassContext
 from jq.plan import TensorPlan, contractions, op_name
 
@@ -38,6 +36,8 @@ class PlaceActivations(Pass):
                 if p.kind in ("weight", "given"):
                     continue
                 value = op.operands[index]
+                if (edge := match(value, DEQUANTIZE)) and edge.encoding == p.encoding:
+                    continue
                 key = (value, p.encoding, p.parameters)
                 found = next((v for b in enclosing(op) if (v := shared.get((b, *key)))), None)
                 if found is None:
@@ -55,10 +55,6 @@ def through_codes(program: Program, op: Any, value: ir.Value, p: TensorPlan, nam
             parts = quantize_dynamic(program, value, p.encoding, tensor=name)
         else:
             assert p.parameters is not None
-            scale, zero = p.parameters
-            grid = p.encoding.grid
-            given = {"scale": constant(np.full(grid, scale, np.float32))}
-            if zero is not None:
-                given["zero_point"] = constant(np.full(grid, zero, np.int32))
+            given = static_parameters(p.encoding, *p.parameters)
             parts = quantize(program, value, p.encoding, given, tensor=name)
         return dequantize(program, p.encoding, parts, dtype_of(value), tensor=name)

@@ -1,7 +1,8 @@
 """Proves that no float op lies between codes: nothing is rewritten.
 
 An op offends when it computes floats from codes and codes are computed from it. In front of
-the first quantize and behind the last dequantize floats are the user's own tensors.
+the first quantize and behind the last dequantize floats are the user's own tensors; but a float
+product of an input offends in any place.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from jq.errors import UserError
 from jq.ir import Program, dtype_of, ir, walk
 from jq.ir.build import NAME, string_attr
 from jq.ir.cone import kind_of
-from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, match
+from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, match
+from jq.ops.base import Contraction, rule_of
 from jq.passes.base import Pass, PassContext
 
 
@@ -29,7 +31,7 @@ class VerifyInteger(Pass):
             why = reason or "it has no integer form here"
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             raise UserError(
-                f"{kind} stays float{more}, and its result is quantized again: {why}",
+                f"{kind} stays float{more}: {why}",
                 op=name,
                 hint="use pipeline int8-static, or write it with ops that docs/integer-only.md has",
             )
@@ -38,25 +40,40 @@ class VerifyInteger(Pass):
 
 def offenders(program: Program) -> list[tuple[str, str]]:
     """Name and kind of every float op between codes, in program order."""
-    after = _from_codes(program)
+    after, behind_inputs = _from_codes(program), _behind(program, _float_inputs(program))
     needed = _to_codes(program)
+
+    def offends(op: Any) -> bool:
+        rule = rule_of(op)
+        product = isinstance(rule, Contraction) and len(rule.roles(op)) > 1
+        return (op.operation in after and op.operation in needed) or (
+            product and op.operation in after | behind_inputs
+        )
+
     return [
         (string_attr(op, NAME) or kind_of(op), kind_of(op).removeprefix("stablehlo."))
         for op in program.body.operations
-        if op.operation in after
-        and op.operation in needed
-        and match(op) is None
-        and _computes_floats(op)
+        if _computes_floats(op) and match(op) is None and offends(op)
     ]
 
 
 def _from_codes(program: Program) -> set[Any]:
     """Ops that depend on the codes of an activation."""
-    found: set[Any] = set()
+    markers = [op for op in program.body.operations if match(op)]
+    return _behind(program, {op.operation for op in markers if not _of_weights(program, op)})
+
+
+def _float_inputs(program: Program) -> set[Any]:
+    """The first readers of the inputs that are float."""
+    given = list(program.body.arguments)[: len(program.inputs)]
+    return {use.owner.operation for v in given if dtype_of(v).kind in "fV" for use in v.uses}
+
+
+def _behind(program: Program, first: set[Any]) -> set[Any]:
+    """These ops and all that depend on them."""
+    found = set(first)
     for op in program.body.operations:
-        starts = match(op, DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC) is not None
-        own = starts and not _of_weights(program, op)
-        if own or any(_owner(v) in found for v in _operands(op)):
+        if any(_owner(v) in found for v in _operands(op)):
             found.add(op.operation)
     return found
 

@@ -11,10 +11,10 @@ from jq.calibrate.ranges import Ranges
 from jq.errors import FormatError
 from jq.ir import Program, dtype_of
 from jq.ir.build import SCOPE, string_attr
-from jq.ir.markers import edge_name
 from jq.ops.base import Contraction
 from jq.plan.agree import agree_on_weights
 from jq.plan.decisions import Declined, OpPlan, QuantPlan, TensorPlan
+from jq.plan.edges import plan_edges
 from jq.plan.encodings import code_bits, largest_code, stored_plan, summed_terms
 from jq.plan.operands import WeightUse, contractions, find_weight, op_name
 from jq.plan.tensors import TensorPlanner
@@ -45,11 +45,8 @@ def plan(
     ops = tuple(planner.decide(op, rule) for op, rule in contractions(program))
     ops, weights = agree_on_weights(ops)
     unused = tuple(r.pattern for r in rules if r.pattern not in planner.used)
-    edges = {
-        name: found
-        for op in program.walk()
-        if (name := edge_name(op)) and (found := tensors.edge(op, name, settings.activations))
-    }
+    activations = target.adapt(settings, explicit)[0].activations
+    edges = plan_edges(program, tensors, activations, ops)
     return QuantPlan(ops, weights, unused, tuple(tensors.unranged), edges)
 
 

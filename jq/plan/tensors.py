@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.calibrate.ranges import Ranges, site
+from jq.calibrate.ranges import Range, Ranges, site
 from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine, unpacked
 from jq.ir import Program, shape_of
@@ -79,14 +79,11 @@ class TensorPlanner:
         block = tuple(0 if a in role.contracted or not token else 1 for a in range(len(shape)))
         return TensorPlan("dynamic", unpacked(encoding(s, shape, block)))
 
-    def edge(self, op: Any, name: str, s: TensorSettings) -> TensorPlan | None:
-        """Parameters of a tensor between regions; None without a range."""
-        try:
-            return self.static(site(name, 0), s, shape_of(op.operands[0]))
-        except Declined:
-            return None
-
     def static(self, where: str, s: TensorSettings, shape: tuple[int, ...]) -> TensorPlan:
+        return self.fixed(self.seen(where, s), s, shape)
+
+    def seen(self, where: str, s: TensorSettings) -> Range:
+        """The calibrated range of a site."""
         if not self.target.device.static:
             raise Declined(
                 f"target {self.target.name} has no static quantization;"
@@ -101,6 +98,12 @@ class TensorPlanner:
         if seen is None:
             self.unranged.append(where)
             raise Declined("no calibrated range; this op was not reached by the calibration data")
+        return seen
+
+    def fixed(self, seen: Range, s: TensorSettings, shape: tuple[int, ...]) -> TensorPlan:
+        """A tensor with one scale and zero point, those of a range."""
+        fmt = get_format(s.format)
+        assert isinstance(fmt, Affine)
         enc = unpacked(encoding(s, shape, (0,) * len(shape)))
         low, high = (np.full(enc.grid, v, np.float32) for v in (seen.low, seen.high))
         scale, zero = fmt.parameters(low, high, enc)

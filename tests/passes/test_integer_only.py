@@ -228,10 +228,24 @@ def test_accumulators_that_can_overflow_are_refused():
         lowered(model)
 
 
-def test_a_bias_that_fills_the_accumulator_is_refused():
+def test_a_bias_that_fills_the_accumulator_is_added_behind():
     """Weights of 1e-6 against a bias of 1e3: 1e3 / (1e-6 / 127 * 2 / 255) steps."""
-    params = {"w": np.full((8, 1), 1e-6, np.float32), "b": np.full(1, 1e3, np.float32)}
-    x = np.linspace(-1, 1, 8, dtype=np.float32)[None]
+    params = {"w": np.full((8, 2), 1e-6, np.float32), "b": np.array([1e3, -500], np.float32)}
+    params["w"][:, 1] = 1
+    x = np.linspace(-1, 1, 8, dtype=np.float32)[None] + 0.5
     model = jq.Model(lambda p, x: x @ p["w"] + p["b"], params, (x,), calibration=[(x,)])
+    levels = lowered(model)
+    (got,), (want,) = (XlaExecutable(levels[k])(x) for k in ("integer", "float"))
+    assert np.abs(got - want).max() < 1500 / 65535  # a step of the int16 output
+
+
+def test_a_bias_that_is_too_large_altogether_is_refused():
+    params = {"w": np.ones((8, 1), np.float32), "b": np.full(1, 1e9, np.float32)}
+    x = np.linspace(-1, 1, 8, dtype=np.float32)[None]
+
+    def fn(p, x):
+        y = x @ p["w"] + p["b"]
+        return jnp.clip(y, -1, 1)
+
     with pytest.raises(UserError, match=r"a sum can reach .*\[w\]"):
-        lowered(model)
+        lowered(jq.Model(fn, params, (x,), calibration=[(x,)]))

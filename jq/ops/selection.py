@@ -1,0 +1,115 @@
+"""Ops that move or choose elements: of quantized operands they give the quantized result.
+
+    quantize(f(x, y)) = f(quantize(x), quantize(y))        with the same scale and zero point
+
+exactly, since each element of the result is one of the operands' elements, and quantization
+keeps the order that a maximum goes by. (NaN, which has the code of 0, is the exception.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, dtype_of, ir, shape_of, tensor_type
+from jq.ir.affine import constant_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import attributes_of, like
+from jq.ir.cone import kind_of
+
+OPS = StableHloOps()
+LOWEST = float(np.finfo(np.float32).min)
+
+# Operands that hold elements; the others are indices or conditions.
+_ELEMENTS: dict[str, tuple[int, ...]] = {
+    "stablehlo.broadcast_in_dim": (0,),
+    "stablehlo.reshape": (0,),
+    "stablehlo.transpose": (0,),
+    "stablehlo.slice": (0,),
+    "stablehlo.dynamic_slice": (0,),
+    "stablehlo.reverse": (0,),
+    "stablehlo.gather": (0,),
+    "stablehlo.pad": (0, 1),
+    "stablehlo.select": (1, 2),
+    "stablehlo.dynamic_update_slice": (0, 1),
+    "stablehlo.maximum": (0, 1),
+    "stablehlo.minimum": (0, 1),
+}
+
+
+def elements(program: Program, op: Any) -> tuple[int, ...]:
+    """Numbers of the operands whose elements `op` moves or chooses from; none for other ops."""
+    kind = kind_of(op)
+    if kind == "stablehlo.concatenate":
+        return tuple(range(len(op.operation.operands)))
+    if kind in ("stablehlo.maximum", "stablehlo.minimum") and any(
+        splat_of(program, v) is not None for v in op.operation.operands
+    ):
+        return ()  # a clamp: it costs nothing where the range of codes ends
+    if reduction(program, op) in ("maximum", "minimum"):
+        return (0,)
+    return _ELEMENTS.get(kind, ())
+
+
+def splat_of(program: Program, value: ir.Value) -> float | None:
+    """The number that every element of a constant is, or None."""
+    array = constant_of(program, value)
+    return float(array.reshape(())) if array is not None and array.size == 1 else None
+
+
+def reduction(program: Program, op: Any) -> str | None:
+    """`add`, `maximum` or `minimum` for a plain reduce or reduce_window of one tensor."""
+    if kind_of(op) not in ("stablehlo.reduce", "stablehlo.reduce_window"):
+        return None
+    if len(op.operation.operands) != 2:
+        return None
+    inner = [o.operation.name for o in op.operation.regions[0].blocks[0].operations]
+    start = splat_of(program, op.operation.operands[1])
+    if len(inner) != 2 or start is None:
+        return None
+    neutral = {
+        "stablehlo.add": start == 0,
+        "stablehlo.maximum": start <= LOWEST,
+        "stablehlo.minimum": start >= -LOWEST,
+    }
+    return inner[0].removeprefix("stablehlo.") if neutral.get(inner[0]) else None
+
+
+def select_codes(op: Any, codes: Sequence[ir.Value]) -> ir.Value:
+    """`op` on codes in the place of its elements, at the current insertion point."""
+    kind = kind_of(op)
+    if kind in ("stablehlo.reduce", "stablehlo.reduce_window"):
+        return _extreme(op, codes[0])
+    dtype, shape = dtype_of(codes[0]), shape_of(op.operation.results[0])
+    operands = list(op.operation.operands)
+    places = _ELEMENTS.get(kind, range(len(operands)))
+    for index, value in zip(places, codes, strict=True):
+        operands[index] = value
+    return like(op, operands, shape, dtype)
+
+
+def _extreme(op: Any, codes: ir.Value) -> ir.Value:
+    inner = next(iter(op.operation.regions[0].blocks[0].operations)).operation.name
+    info = np.iinfo(dtype_of(codes))
+    largest = inner == "stablehlo.minimum"
+    return reduce_like(op, codes, inner, info.max if largest else info.min)
+
+
+def reduce_like(op: Any, x: ir.Value, combine: str, start: int) -> ir.Value:
+    """The reduce or reduce_window `op` on integers `x`, combined by the op `combine`."""
+    dtype = dtype_of(x)
+    scalar = tensor_type((), dtype)
+    new = ir.Operation.create(
+        op.operation.name,
+        results=[tensor_type(shape_of(op.operation.results[0]), dtype)],
+        operands=[x, OPS.constant(np.array(start, dtype))],
+        attributes=attributes_of(op),
+        regions=1,
+    )
+    block = new.regions[0].blocks.append(scalar, scalar)
+    with ir.InsertionPoint(block):
+        inner = ir.Operation.create(combine, results=[scalar], operands=list(block.arguments))
+        ir.Operation.create("stablehlo.return", operands=[inner.result])
+    return new.result
