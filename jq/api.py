@@ -6,18 +6,19 @@ Model --trace--> Program --calibrate--> Ranges --plan--> QuantPlan
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from jq.backend.cache import compile_cached
-from jq.backend.compiler import compile_module
+from jq.backend.compiler import Compilation, compile_module
 from jq.backend.handover import handover
 from jq.backend.manifest import describe_build
 from jq.calibrate import run as calibration_run
 from jq.calibrate.ranges import Ranges
 from jq.compiled import CompiledModel, load
-from jq.errors import UserError
+from jq.errors import CompilerError, UserError
 from jq.ir import Program
 from jq.job import (
     AnyModel,
@@ -31,12 +32,16 @@ from jq.job import (
     prepare_job,
     trace,
 )
+from jq.ops.work import work_of
 from jq.passes.base import PassContext
 from jq.pipeline import LEVELS, make_plan
 from jq.pipeline import rewrite as rewrite_levels
 from jq.plan import QuantPlan
 from jq.progress import Progress
 from jq.report import op_table
+from jq.target import Target
+
+MANY_OPERATIONS = 10_000_000  # of float products: from here on their layout matters
 
 
 def calibrate(
@@ -207,7 +212,7 @@ def build(
     with stages("compile"):
         handed = handover(program, inline_limit=job.pipeline.settings.storage.inline_limit)
         run = compile_cached if cache else compile_module
-        compiled = run(handed.bytecode, flags=job.target.flags)
+        compiled = _compile(program, handed.bytecode, job.target, run)
     manifest = describe_build(
         program=program,
         source=job.source.program,
@@ -229,6 +234,17 @@ def build(
         emit=tuple(emit),
         seconds=stages.seconds,
     )
+
+
+def _compile(
+    program: Program, bytecode: bytes, target: Target, run: Callable[..., Compilation]
+) -> Compilation:
+    """IREE's result, with the target's flags for float products where they pay."""
+    work, float_only = work_of(program), not program.encodings
+    if float_only and work.products >= max(work.convolutions, MANY_OPERATIONS):
+        with suppress(CompilerError):  # not everything can be packed
+            return run(bytecode, flags=(*target.flags, *target.product_flags))
+    return run(bytecode, flags=target.flags)
 
 
 __all__ = [

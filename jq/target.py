@@ -39,12 +39,17 @@ SCHEMES = ("asymmetric", "symmetric")
 
 
 class Target(Strict):
-    """Where a program runs."""
+    """Where a program runs.
+
+    `product_flags` are added for a program in which nothing is quantized and that is products
+    for the most part.
+    """
 
     name: str
     description: str = ""
     driver: str = "local-task"
     flags: tuple[str, ...] = ()
+    product_flags: tuple[str, ...] = ()
     kernels: str = "none"  # instruction set of our kernels: none, host, or a name
     device: Device = Device()
 

@@ -32,7 +32,7 @@ from peers.measure import measure
 
 from jq import doctor
 from jq.kernels import detect
-from jq.processor import cpu_model
+from jq.processor import this_processor
 
 FIELDS = {"jaxq": ours.contenders, "onnxruntime": ort.contenders, "openvino": ovino.contenders}
 PACKAGES = ("onnxruntime", "openvino", "nncf", "onnx", "jax2onnx", "jax", "iree-base-compiler")
@@ -56,12 +56,12 @@ def benchmark(
     rows: list[dict[str, Any]] = []
     skipped: dict[str, dict[str, str]] = {}
     peaks = roofline.programs(output / "work" / "peaks") if limits else []
-    work: dict[str, roofline.Work] = {}
+    needs: dict[str, roofline.Need] = {}
     for case in chosen(models, quick):
         source = Source(case, output / "work" / case.name)
         built, failed = build(source, dict.fromkeys(fields), only)
         if limits and not build_only:
-            work[case.name] = roofline.work_of(source.model)
+            needs[case.name] = roofline.need_of(source.model)
         for n in map(int, threads.split(",") if not build_only else ()):
             console.print(f"{case.name}: {len(built)} contenders on {n} thread(s)")
             runners, late = measure([*built, *peaks], n, 5 if quick else rounds)
@@ -70,7 +70,7 @@ def benchmark(
         if failed:
             skipped[case.name] = failed
     report.compare(rows)
-    roofline.add_limits(rows, work)
+    roofline.add_limits(rows, needs)
     document = {"machine": machine(), "rounds": rounds, "rows": rows, "skipped": skipped}
     if not build_only:
         write(document, output)
@@ -123,9 +123,8 @@ def machine() -> dict[str, Any]:
         with contextlib.suppress(Skipped):
             versions |= versions_of(package)
     return {
-        "cpu": cpu_model(),
+        "cpu": doctor.describe(this_processor()),
         "instructions": detect().name,
-        "facts": doctor.cpu(),
         "versions": versions,
     }
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from jq.compare import compare_outputs, samples_of
-from jq.processor import cpu_model
+from jq.processor import this_processor
 from peers.case import EXPORT, MODELS, Arrays, Contender, Skipped, Source, digest_of
 from peers.programs import RUNTIMES
 
@@ -130,7 +130,7 @@ def _fingerprint(contender: Contender) -> str:
         build, given = build.func, dict(build.keywords)
     else:
         given = {}
-    facts = [contender.program, given, dict(contender.versions), cpu_model()]
+    facts = [contender.program, given, dict(contender.versions), this_processor().model]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     digest.update(inspect.getsource(build).encode())
     if contender.runtime in NCHW:

@@ -56,7 +56,7 @@ def markdown(document: dict[str, Any]) -> str:
     """One table for each model and number of threads; products in one of their own."""
     machine = document["machine"]
     versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
-    lines = [f"{machine['cpu']}, {machine['instructions']}; {versions}", ""]
+    lines = [f"{machine['cpu']['model']}, {machine['instructions']}; {versions}", ""]
     rows = [r for r in document["rows"] if r["family"] != "product"]
     for case, threads in dict.fromkeys((r["case"], r["threads"]) for r in rows):
         own = [r for r in rows if (r["case"], r["threads"]) == (case, threads)]

@@ -9,16 +9,14 @@ cache. Peaks are measured in the same run (`peaks.py`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jq import api
-from jq.ir import shape_of, stablehlo
 from jq.model import Model
-from jq.ops.dot_general import Dims
+from jq.ops.work import CONVOLUTION, DOT, work_of
 from jq.trace.naming import weight_of
 from peers import peaks
 from peers.build import Built
@@ -30,31 +28,21 @@ CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 @dataclass(frozen=True)
-class Work:
+class Need:
     """Operations of one call, and how many weights take part in them."""
 
     operations: int
     weights: int
 
 
-def work_of(model: Model) -> Work:
+def need_of(model: Model) -> Need:
     program = api.trace(model).program
-    operations, weights = 0, {}
-    for op in program.walk():
-        kind = op.operation.name
-        if kind not in ("stablehlo.dot_general", "stablehlo.convolution"):
-            continue
-        lhs, rhs = (shape_of(v) for v in list(op.operands)[:2])
-        if kind == "stablehlo.dot_general":
-            depth = math.prod(lhs[a] for a, _ in Dims.of(op).contract)
-        else:
-            dims = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-            depth = math.prod(rhs) // rhs[dims.kernel_output_feature_dimension]
-        operations += 2 * math.prod(shape_of(op.operation.results[0])) * depth
-        name = weight_of(program, op)
-        if name is not None:
-            weights[name] = program.weights[name].size
-    return Work(operations, sum(weights.values()))
+    weights = {
+        name: program.weights[name].size
+        for op in program.walk()
+        if op.operation.name in (DOT, CONVOLUTION) and (name := weight_of(program, op))
+    }
+    return Need(work_of(program).total, sum(weights.values()))
 
 
 def programs(folder: Path) -> list[Built]:
@@ -70,7 +58,7 @@ def _program(peak: peaks.Peak, path: Path) -> Built:
     return Built(contender, path, peaks.inputs(peak), 1, {}, 0.0, 0, peak.operations)
 
 
-def add_limits(rows: Sequence[dict[str, Any]], work: Mapping[str, Work]) -> None:
+def add_limits(rows: Sequence[dict[str, Any]], work: Mapping[str, Need]) -> None:
     """Adds `limit_ms`, `times_limit` and, where memory decides, `memory_share` to every row."""
     rates = {
         (r["case"], r["threads"], r["contender"]): r["operations"] / r["best_ms"]

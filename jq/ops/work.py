@@ -1,0 +1,42 @@
+"""How much arithmetic a program's contractions are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from jq.ir import Program, shape_of, stablehlo
+from jq.ops.dot_general import Dims
+
+DOT, CONVOLUTION = "stablehlo.dot_general", "stablehlo.convolution"
+
+
+@dataclass(frozen=True)
+class Work:
+    """Operations of one call, two for a multiply-add; a loop's body counts once."""
+
+    products: int
+    convolutions: int
+
+    @property
+    def total(self) -> int:
+        return self.products + self.convolutions
+
+
+def work_of(program: Program) -> Work:
+    totals = {DOT: 0, CONVOLUTION: 0}
+    for op in program.walk():
+        if op.operation.name in totals:
+            totals[op.operation.name] += _operations(op)
+    return Work(totals[DOT], totals[CONVOLUTION])
+
+
+def _operations(op: Any) -> int:
+    lhs, rhs = (shape_of(v) for v in list(op.operands)[:2])
+    if op.operation.name == DOT:
+        depth = math.prod(lhs[a] for a, _ in Dims.of(op).contract)
+    else:
+        numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+        depth = math.prod(rhs) // max(1, rhs[numbers.kernel_output_feature_dimension])
+    return 2 * math.prod(shape_of(op.operation.results[0])) * depth
