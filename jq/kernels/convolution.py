@@ -155,17 +155,21 @@ class Convolution(Kernel):
         return TiledCut(self.pixels, math.prod(self.runs) * self.run_chunks * DEPTH, self.n)
 
     @property
+    def panel(self) -> int:
+        """Filters of a panel; fewer than a vector's lanes are not filled up in memory."""
+        return min(self.n, self.tiling.vectors * self.target.lanes)
+
+    @property
     def columns(self) -> int:
         """F': the last group may be narrower than a vector."""
         return self.filters + max(0, self.target.lanes - self.n)
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
-        cut, lanes, group = self.tiling, self.target.lanes, self.target.dot.group
         shape = (
-            self.groups * cut.panels,
+            self.groups * self.tiling.panels,
             math.prod(self.runs) * self.run_groups,
-            cut.vectors * lanes * group,
+            self.panel * self.target.dot.group,
         )
         weights = (
             TensorType(self.tiles.weights_type, "i32") if self.on_tiles else TensorType(shape, "i8")
@@ -213,14 +217,12 @@ class Convolution(Kernel):
         return pack_weight(self.tiles, padded.reshape(-1, self.filters))
 
     def _panels(self, runs: Array) -> Array:
-        """[runs, run, F] -> [groups * panels, runs * run / group, vectors * lanes * group]."""
-        lanes, group, cut = self.target.lanes, self.target.dot.group, self.tiling
-        width = cut.vectors * lanes
+        """[runs, run, F] -> [groups * panels, runs * run / group, panel * group]."""
+        group, cut, width = self.target.dot.group, self.tiling, self.panel
         padded = np.pad(runs, ((0, 0), (0, self.run_groups * group - self.run), (0, 0)))
         grouped = padded.reshape(-1, group, self.groups, self.n)
-        wide = np.pad(grouped, ((0, 0), (0, 0), (0, 0), (0, max(0, width - self.n))))
-        starts = [min(p * width, max(0, self.n - width)) for p in range(cut.panels)]
-        panels = np.stack([wide[..., s : s + width] for s in starts])
+        starts = [min(p * width, self.n - width) for p in range(cut.panels)]
+        panels = np.stack([grouped[..., s : s + width] for s in starts])
         ordered = np.ascontiguousarray(panels.transpose(3, 0, 1, 4, 2))
         return ordered.reshape(self.groups * cut.panels, -1, width * group)
 
@@ -252,8 +254,7 @@ class Convolution(Kernel):
         if self.on_tiles:
             rows = tiled_gemm.pack_tiles(inputs[0], self.tiles, (), self._gather)
             return tiled_gemm.multiply(self, [rows, *inputs[1:]])
-        cut = self.tiling
-        width = min(self.n, cut.vectors * self.target.lanes)
+        cut, width = self.tiling, self.panel
 
         def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
             row = b.at_most(b.scaled(ids[0], cut.block), self.pixels - cut.block)

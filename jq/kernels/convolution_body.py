@@ -102,7 +102,8 @@ class PixelPanel:
         b, isa = self.b, self.isa
         size = isa.lanes * isa.dot.group
         at = [self.panel, b.offset(base, k)]
-        weights = [dot.weights(b, isa, self.weights, [*at, j * size]) for j in self.vectors]
+        stored = self.conv.panel * isa.dot.group
+        weights = [dot.weights(b, isa, self.weights, [*at, j * size], stored) for j in self.vectors]
         flip = self.conv.unsigned != isa.dot.lhs_unsigned
         step = b.scaled(k, isa.dot.group)
         out = list(acc)

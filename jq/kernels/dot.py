@@ -48,9 +48,11 @@ def codes(
     return b.bitcast(word, vec(dot.group * isa.lanes, dot.element))
 
 
-def weights(b: Builder, isa: Isa, source: ir.Value, at: Sequence[Index]) -> ir.Value:
-    """`lanes x group` packed i8 weights, widened where the product needs it."""
-    value = b.load(source, at, vec(isa.dot.group * isa.lanes, "i8"))
+def weights(
+    b: Builder, isa: Isa, source: ir.Value, at: Sequence[Index], valid: int | None = None
+) -> ir.Value:
+    """`lanes x group` packed i8 weights, widened where the product needs it; zeros past `valid`."""
+    value = b.load(source, at, vec(isa.dot.group * isa.lanes, "i8"), valid)
     return value if isa.dot.element == "i8" else b.extend(value, isa.dot.element)
 
 

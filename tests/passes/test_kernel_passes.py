@@ -167,3 +167,44 @@ def test_bfloat16_models_have_kernels():
     both = Both(lambda p, x: x @ p["w"], params, (jnp.asarray(array(5, 40), jnp.bfloat16),))
     assert both.families == {"gemm"}
     np.testing.assert_array_equal(both.found[0], both.expected[0])
+
+
+def test_a_chain_of_convolutions_keeps_its_codes_in_one_view():
+    def fn(p, x):
+        y = jax.nn.relu(convolved(x, p["a"]) + p["b"])
+        y = jax.nn.relu6(convolved(y, p["d"], groups=20, strides=(2, 1)) + p["e"])
+        return convolved(y, p["c"])
+
+    params = {"a": array(3, 3, 5, 20) / 5, "b": array(20), "c": array(1, 1, 20, 7)}
+    params |= {"d": array(3, 3, 1, 20), "e": array(20)}
+    both = Both(fn, params, (array(2, 9, 8, 5),), "int8-static")
+    assert both.families == {"convolution", "depthwise"}
+    assert "stablehlo.xor" not in both.levels["target"].text()
+    np.testing.assert_array_equal(both.found[0], both.expected[0])
+
+
+def convolved(x, w, groups=1, strides=(1, 1)):
+    return jax.lax.conv_general_dilated(
+        x,
+        w,
+        strides,
+        "SAME",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=groups,
+    )
+
+
+@pytest.mark.parametrize("width", [1, 3, 5])
+def test_narrow_groups_take_no_more_room(width):
+    """A filter that is stored for a kernel has no lanes filled up."""
+    params = {"w": array(3, 3, 2 * width, 24 * width)}
+    both = Both(
+        lambda p, x: convolved(x, p["w"], groups=24),
+        params,
+        (array(1, 6, 5, 48 * width),),
+        "int8-static",
+    )
+    assert both.families == {"convolution"}
+    stored = both.levels["target"].weights["w:packed"]
+    assert stored.nbytes <= 2 * params["w"].size
+    np.testing.assert_array_equal(both.found[0], both.expected[0])
