@@ -119,10 +119,17 @@ def plan_job(job: Job, ranges: Ranges | str | Path | None, stages: Stages) -> Qu
     """The plan of a job, after calibration where it needs ranges and none were given."""
     if isinstance(ranges, str | Path):
         ranges = Ranges.load(Path(ranges))
+    given = ranges is not None
     if ranges is None and job.needs_ranges:
         ranges = _calibrate(job, stages)
     with stages("plan"):
-        return make_plan(job.program, job.pipeline, job.target, ranges)
+        found = make_plan(job.program, job.pipeline, job.target, ranges)
+    if given and found.unranged and not found.has_static:
+        raise UserError(
+            f"the ranges are of another model: none is of an op here ({found.unranged[0]}, ...)",
+            hint="make them with `jaxq calibrate` on this model",
+        )
+    return found
 
 
 def rewrite(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jq.audit import Audit, audit_program
+from jq.backend import cpu
 from jq.backend.artifact import Manifest, load_artifact
 from jq.backend.dump import read_dump
 from jq.backend.runtime import Executable
@@ -64,7 +65,9 @@ class CompiledModel:
 
     @property
     def executable(self) -> Executable:
+        """The module, loaded. It must be compiled for this processor: `UserError` if not."""
         if self._executable is None:
+            self.check_processor()
             self._executable = Executable.load(
                 self.vmfb,
                 self.parameters or None,
@@ -81,6 +84,12 @@ class CompiledModel:
     def call_flat(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The program's own calling convention: flat arrays in, flat arrays out."""
         return self.executable(*inputs)
+
+    def check_processor(self) -> None:
+        """Raises `UserError` when this processor lacks what the compiled code may use."""
+        known = self.manifest.cpu
+        written = cpu.Cpu(known.architecture, frozenset(known.features), known.name)
+        cpu.check_host(written if known.architecture else cpu.needed_by(self.dump))
 
     def audit(self) -> Audit:
         """Stored bytes, contraction types, float ops, as the compiler's own program shows them."""

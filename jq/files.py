@@ -14,9 +14,7 @@ from jq.errors import UserError
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block succeeds."""
-    check_parent(path)
-    if path.is_dir():
-        raise UserError(f"{path} is a directory", hint="name a file")
+    check_file(path)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     temporary = Path(name)
@@ -29,9 +27,19 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def check_parent(path: Path) -> None:
-    """Refuses an output whose folder does not exist, before any work is done for it."""
-    if not path.absolute().parent.is_dir():
+    """Refuses an output whose folder does not exist or is read-only."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
         raise UserError(f"no such folder: {path.parent}", hint="make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"no permission to write into {path.parent}", hint="choose another folder")
+
+
+def check_file(path: Path) -> None:
+    """Refuses an output file that cannot be written there, before any work is done for it."""
+    check_parent(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a directory", hint="name a file")
 
 
 def umask() -> int:

@@ -18,6 +18,7 @@ from jq.bench import random_inputs
 from jq.compare import NOTHING_INSIDE, Comparison, Inside, compare_outputs, samples_of
 from jq.compiled import CompiledModel, load
 from jq.errors import UserError
+from jq.ir.program import signature
 from jq.job import (
     AnyModel,
     Calls,
@@ -35,7 +36,7 @@ from jq.metrics import Metric, check
 from jq.pipeline import PipelineFile, flat_settings, load_pipeline
 from jq.plan import QuantPlan
 from jq.progress import Progress, silent
-from jq.settings import Rule
+from jq.settings import FLOAT, Rule
 from jq.target import Target
 from jq.trace.source import load_function
 from jq.tree import structure_of, unflatten
@@ -73,11 +74,7 @@ def compare(
             source, pipeline, target, calibration, settings=settings, rules=rules, progress=progress
         )
     given = evaluation_of(source, data, labels, metric)
-    if compiled.inputs != source.program.inputs:
-        raise UserError(
-            "the compiled model takes other inputs than the model: its KV cache is quantized",
-            hint="compare it compiled with kv_cache.format=float",
-        )
+    check_same_model(source, compiled)
     reference = XlaExecutable(source.program)
 
     def tracked() -> Iterator[list[np.ndarray]]:
@@ -99,6 +96,20 @@ def compare(
         if layers
         else NOTHING_INSIDE,
     )
+
+
+def check_same_model(source: Source, compiled: CompiledModel) -> None:
+    """Refuses to compare what takes or gives other tensors than the float model."""
+    model, made = source.program, compiled
+    if (made.inputs, made.outputs) == (model.inputs, model.outputs):
+        return
+    if made.manifest.settings.get("kv_cache", {}).get("format", FLOAT) != FLOAT:
+        raise UserError(
+            "the compiled model takes other inputs than the model: its KV cache is quantized",
+            hint="compare it compiled with kv_cache.format=float",
+        )
+    theirs, ours = (signature(m.inputs, m.outputs) for m in (made, model))
+    raise UserError(f"it was compiled from another model: {theirs}; the model is {ours}")
 
 
 @dataclass(frozen=True)
@@ -194,6 +205,7 @@ def bench(
 
 def _bench_job(path: str | Path, inputs: Path | None) -> BenchJob:
     compiled = load(path)
+    compiled.check_processor()
     assert isinstance(compiled.vmfb, Path)
     given = npz.read_exact(inputs, compiled.inputs) if inputs else random_inputs(compiled.inputs)
     parameters = compiled.parameters if isinstance(compiled.parameters, Path) else None

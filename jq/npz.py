@@ -112,8 +112,9 @@ def _matched(
     for index, spec in enumerate(specs):
         name = spec.name if spec.name in left else f"arg{index}"
         if name not in left:
+            other = "" if name == spec.name else f" (or {name})"
             raise UserError(
-                f"no array {spec.name!r} (or arg{index})",
+                f"no array {spec.name!r}{other}",
                 location=str(path),
                 hint=f"the file holds {', '.join(arrays) or 'nothing'}",
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -55,6 +56,13 @@ def test_inputs_that_do_not_fit(value: Any, message: str) -> None:
         source.calls([(value,)])
     with pytest.raises(UserError, match=r"come as a tuple, one entry an input, not as ndarray"):
         source.calls([X])
+
+
+def test_ranges_of_another_model() -> None:
+    other = jq.Model(lambda p, x: jnp.tanh(x) @ p["other"], {"other": W}, (X,), calibration=[(X,)])
+    with pytest.raises(UserError, match=r"of another model: none is of an op here \(w:0, ...\)"):
+        jq.plan(model(), pipeline="int8-static", ranges=jq.calibrate(other))
+    assert jq.plan(model(), pipeline="int8-static", ranges=jq.calibrate(model(), [(X,)])).has_static
 
 
 def test_one_setting_and_one_rule_need_no_list() -> None:

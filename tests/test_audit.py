@@ -144,6 +144,11 @@ def test_a_float_contraction_is_never_reported_as_integer() -> None:
     assert audit.float_ops[0].name == "l1/w"
 
 
+def test_complex_products_are_computed_from_their_parts() -> None:
+    claim = {**OP, "decision": "float"} | dict.fromkeys(("lhs", "rhs", "acc"), "complex<f32>")
+    assert run(contractions=(dot("l1/w", F32),), ops=(claim,)).verified
+
+
 def test_the_largest_contraction_of_a_name_counts() -> None:
     assert run(contractions=(dot("l1/w", I8, 100), dot("l1/w", F32, 5))).verified
     assert not run(contractions=(dot("l1/w", I8, 5), dot("l1/w", F32, 100))).verified

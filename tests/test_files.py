@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from jq.errors import UserError
-from jq.files import written_whole
+from jq.files import check_file, written_whole
 
 
 def test_takes_its_place_when_done(tmp_path: Path) -> None:
@@ -40,3 +41,9 @@ def test_no_folder_and_a_folder(tmp_path: Path) -> None:
         pass
     with pytest.raises(UserError, match="is a directory"), written_whole(tmp_path):
         pass
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(UserError, match="no permission to write into"):
+        check_file(tmp_path / "out.json")

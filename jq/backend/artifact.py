@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
-from jq.backend import cpu
 from jq.backend.manifest import (
     SCHEMA_VERSION,
     TOOL,
@@ -54,16 +53,13 @@ class Artifact:
 
 
 def load_artifact(directory: Path) -> Artifact:
-    """Reads an artifact and checks it: version, checksums, parameters, and this processor.
+    """Reads an artifact and checks it: version, checksums, parameters.
 
     Raises:
-        UserError: it is damaged, incomplete, from a newer version, not an artifact, or compiled
-            for a processor with more instructions than this one has.
+        UserError: it is damaged, incomplete, from a newer version, or not an artifact.
     """
     manifest = read_manifest(directory)
     _check_files(directory, manifest)
-    needed = manifest.cpu
-    cpu.check_host(cpu.Cpu(needed.architecture, frozenset(needed.features), needed.name))
     weights = next((directory / name for name in ARCHIVES if name in manifest.files), None)
     if weights is not None:
         expected = {k: Parameter(p.dtype, p.shape) for k, p in manifest.parameters.items()}

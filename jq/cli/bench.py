@@ -26,7 +26,7 @@ def bench_artifact(
     ] = None,
     inputs: Annotated[
         Path | None,
-        typer.Option(metavar="IN.npz", help="Inputs; the recorded example by default."),
+        typer.Option(metavar="IN.npz", help="Inputs; random values by default."),
     ] = None,
     threads: options.Threads = 1,
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to measure in all.")] = 5.0,

@@ -31,9 +31,9 @@ def calibrate(
 ) -> dict[str, Any]:
     """Observes the activations of the float model on samples and saves their ranges."""
     from jq import api
-    from jq.files import check_parent
+    from jq.files import check_file
 
-    check_parent(output)
+    check_file(output)
     with out.progress() as progress:
         ranges = api.calibrate(model, data, settings=settings, progress=progress)
     ranges.save(output)

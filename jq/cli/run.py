@@ -25,9 +25,9 @@ def run(
 ) -> dict[str, Any]:
     """Runs an artifact on the arrays of a file."""
     from jq import api, npz
-    from jq.files import check_parent
+    from jq.files import check_file
 
-    check_parent(outputs)
+    check_file(outputs)
     with out.progress() as progress:
         progress("load", None)
         compiled = api.load(artifact, threads=threads)

@@ -80,6 +80,12 @@ class QuantPlan:
     unranged: tuple[str, ...] = ()  # sites whose range was needed and is not known
     edges: dict[str, TensorPlan] = field(default_factory=dict)
 
+    @property
+    def has_static(self) -> bool:
+        """Whether any activation is quantized with a calibrated range."""
+        operands = (p for op in self.ops for p in op.operands.values())
+        return bool(self.edges) or any(p.kind == "static" for p in operands)
+
     def __getitem__(self, name: str) -> OpPlan:
         return next(op for op in self.ops if op.name == name)
 

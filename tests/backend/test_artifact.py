@@ -21,6 +21,7 @@ from jq.backend.manifest import SCHEMA_VERSION, describe_build
 from jq.backend.parameters import sha256, write_parameters
 from jq.backend.runtime import Executable
 from jq.backend.save import check_output, save_artifact
+from jq.compiled import load
 from jq.errors import JqError, UserError
 from jq.target import Target
 from tests.backend.helpers import make_program
@@ -312,4 +313,7 @@ def test_other_processor(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = read_manifest(saved).cpu
     poor = cpu.Cpu(needed.architecture, frozenset(needed.features[1:]))
     monkeypatch.setattr(cpu, "host", lambda: poor)
-    one_line(saved, f"this one has no {needed.features[0]}")
+    compiled = load(saved)  # it can be read, not run
+    assert compiled.audit().weights
+    with pytest.raises(UserError, match=f"this one has no {needed.features[0]}"):
+        compiled(X)
