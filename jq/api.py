@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,9 @@ def calibrate(
     progress: Progress | None = None,
 ) -> Ranges:
     """The range of every activation over `data` (default: the model's own calibration set)."""
-    job = prepare_job(model, pipeline, target, settings, None, data)
-    return _calibrate(job, Stages(progress))
+    stages = Stages(progress)
+    job = prepare_job(model, pipeline, target, settings, None, data, stages=stages)
+    return _calibrate(job, stages)
 
 
 def _calibrate(job: Job, stages: Stages) -> Ranges:
@@ -66,13 +68,14 @@ def _calibrate(job: Job, stages: Stages) -> Ranges:
         )
     total, chosen = len(job.data), job.pipeline.settings.calibration
     with stages("calibrate") as report:
-        return calibration_run.calibrate(
+        ranges = calibration_run.calibrate(
             job.program,
             job.data,
             chosen.method,
             lambda done: report(done / total),
             relevant=chosen.relevant,
         )
+    return replace(ranges, smoothing=job.prepared.smoothing)
 
 
 def plan(
@@ -87,8 +90,9 @@ def plan(
     progress: Progress | None = None,
 ) -> QuantPlan:
     """What would be quantized and how, op by op, with the reason where it would not."""
-    job = prepare_job(model, pipeline, target, settings, rules, calibration)
-    return plan_job(job, ranges, Stages(progress))
+    stages = Stages(progress)
+    job = prepare_job(model, pipeline, target, settings, rules, calibration, ranges, stages=stages)
+    return plan_job(job, stages)
 
 
 def explain(
@@ -103,23 +107,34 @@ def explain(
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """The plan as `jaxq explain` shows it: also the kernel of each op, or why it has none, and
-    where integers become floats again."""
+    where integers become floats again.
+
+    Recovery passes are left out: they take time, and change values alone.
+    """
     stages = Stages(progress)
-    job = prepare_job(model, pipeline, target, settings, rules, calibration)
-    quant_plan = plan_job(job, ranges, stages)
-    cx = PassContext(quant_plan, job.pipeline.settings, job.target, job.data)
-    with stages("rewrite"):
+    job = prepare_job(
+        model,
+        pipeline,
+        target,
+        settings,
+        rules,
+        calibration,
+        ranges,
+        stages=stages,
+        recover=False,
+    )
+    quant_plan = plan_job(job, stages)
+    with stages("rewrite") as report:
+        cx = job.context(quant_plan, report)
         levels = rewrite_levels(job.program, job.pipeline, cx)
     rows = op_table(cx, levels["integer"])
     unused = list(quant_plan.unused_rules)
     return {"ops": rows, "dequantized": cx.dequantized, "unused_rules": unused}
 
 
-def plan_job(job: Job, ranges: Ranges | str | Path | None, stages: Stages) -> QuantPlan:
+def plan_job(job: Job, stages: Stages) -> QuantPlan:
     """The plan of a job, after calibration where it needs ranges and none were given."""
-    if isinstance(ranges, str | Path):
-        ranges = Ranges.load(Path(ranges))
-    given = ranges is not None
+    ranges, given = job.ranges, job.ranges is not None
     if ranges is None and job.needs_ranges:
         ranges = _calibrate(job, stages)
     with stages("plan"):
@@ -143,14 +158,13 @@ def rewrite(
     rules: Rules = None,
 ) -> Mapping[str, Program]:
     """The program at every level: `float`, `qdq`, `integer`, `target`."""
-    job = prepare_job(model, pipeline, target, settings, rules, calibration)
-    return rewrite_job(job, plan_job(job, ranges, Stages()))
+    job = prepare_job(model, pipeline, target, settings, rules, calibration, ranges)
+    return rewrite_job(job, plan_job(job, Stages()))
 
 
 def rewrite_job(job: Job, quant_plan: QuantPlan) -> Mapping[str, Program]:
     """A job's program at every level."""
-    cx = PassContext(quant_plan, job.pipeline.settings, job.target, job.data)
-    levels = rewrite_levels(job.program, job.pipeline, cx)
+    levels = rewrite_levels(job.program, job.pipeline, job.context(quant_plan))
     return {str(level): found for level, found in levels.items()}
 
 
@@ -173,7 +187,7 @@ def compile(
         model: see `trace`.
         pipeline, target: a name, or a path to a TOML file.
         calibration: iterable of tuples of inputs, or an `.npz` file of samples, for static
-            ranges; default the model's own.
+            ranges and the recovery of accuracy; default the model's own.
         ranges: ranges observed earlier, instead of calibration.
         settings: `{"weights.format": "int4"}` or `["weights.format=int4"]`.
         rules: `"PATTERN: key=value, ..."`; the first that matches an op decides. One
@@ -191,16 +205,15 @@ def compile(
         if level not in LEVELS:
             raise UserError(f"unknown level {level!r}", hint=f"known: {', '.join(LEVELS)}")
     stages = Stages(progress)
-    with stages("trace"):
-        job = prepare_job(model, pipeline, target, settings, rules, calibration)
-    quant_plan = plan_job(job, ranges, stages)
+    job = prepare_job(model, pipeline, target, settings, rules, calibration, ranges, stages=stages)
+    quant_plan = plan_job(job, stages)
     for rule in as_rules(rules):
         if rule.pattern in quant_plan.unused_rules:
             raise UserError(
                 f"rule {rule.pattern!r} matches no op", hint="`jaxq explain` lists their names"
             )
-    with stages("rewrite"):
-        cx = PassContext(quant_plan, job.pipeline.settings, job.target, job.data)
+    with stages("rewrite") as report:
+        cx = job.context(quant_plan, report)
         levels = rewrite_levels(job.program, job.pipeline, cx)
     return build(job, cx, levels, emit, stages, cache=cache)
 
@@ -229,6 +242,7 @@ def build(
         unused_rules=cx.plan.unused_rules,
         settings=job.pipeline.settings.model_dump(),
         rules=[rule.model_dump() for rule in job.pipeline.rules],
+        notes=cx.notes,
         own_files=job.own_files,
     )
     return CompiledModel(

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from jq import npz
+from jq.calibrate.ranges import Ranges
 from jq.data import data_names
 from jq.ir import Program
 from jq.model import Batch, Model, batches
+from jq.passes.base import PassContext
 from jq.pipeline import (
     Pipeline,
     PipelineFile,
@@ -24,6 +26,7 @@ from jq.pipeline import (
     make_plan,
     prepare,
 )
+from jq.plan import QuantPlan
 from jq.progress import Progress
 from jq.settings import Rule, parse_assignments, parse_rule
 from jq.target import Target, load_target
@@ -100,19 +103,45 @@ def trace(model: AnyModel, *, sizes: Mapping[str, int] | None = None) -> Source:
 
 @dataclass(frozen=True)
 class Job:
-    """A traced model with its pipeline and target: what every stage after tracing needs."""
+    """A traced model with its pipeline and target: what every stage after tracing needs.
+
+    Attributes:
+        program: prepared: the float passes have run.
+        data: for calibration.
+        own_files: pipeline and target, where they are not ours.
+        prepared: the context that the float passes ran in.
+        ranges: given by the user, instead of calibration.
+    """
 
     source: Source
-    program: Program  # prepared: the float passes have run
+    program: Program
     pipeline: Pipeline
     target: Target
-    data: Calls | None  # for calibration
-    own_files: Mapping[str, Mapping[str, Any]]  # pipeline and target, where they are not ours
+    data: Calls | None
+    own_files: Mapping[str, Mapping[str, Any]]
+    prepared: PassContext
+    ranges: Ranges | None = None
 
     @property
     def needs_ranges(self) -> bool:
         """Whether calibration is needed; a model may bring all its ranges itself."""
         return bool(make_plan(self.program, self.pipeline, self.target).unranged)
+
+    def context(
+        self, plan: QuantPlan, report: Callable[[float | None], None] = lambda share: None
+    ) -> PassContext:
+        """What the passes behind planning may read."""
+        before = self.prepared
+        return PassContext(
+            plan,
+            self.pipeline.settings,
+            self.target,
+            self.data,
+            smoothing=before.smoothing,
+            recover=before.recover,
+            report=report,
+            notes=list(before.notes),
+        )
 
 
 def as_rules(rules: Rules) -> list[Rule]:
@@ -134,17 +163,38 @@ def prepare_job(
     settings: Settings = None,
     rules: Rules = None,
     calibration: Data = None,
+    ranges: Ranges | str | Path | None = None,
+    *,
+    stages: Stages | None = None,
+    recover: bool = True,
 ) -> Job:
-    """Checks every name and setting before any slow work, then traces and cleans up."""
+    """Checks every name and setting before any slow work, then traces and cleans up.
+
+    `recover=False` leaves out what takes time and changes values alone (see `PassContext`).
+    """
+    stages = stages or Stages()
     first, where = tuple(as_rules(rules)), load_target(target)
     chosen = for_target(load_pipeline(pipeline, as_overrides(settings), first), where)
-    source = trace(model)
-    own = source.model.calibration if source.model else None
-    data = source.calls(calibration if calibration is not None else own)
-    program = prepare(source.program, chosen, where, data)
+    if isinstance(ranges, str | Path):
+        ranges = Ranges.load(Path(ranges))
+    with stages("trace"):
+        source = trace(model)
+        own = source.model.calibration if source.model else None
+        data = source.calls(calibration if calibration is not None else own)
+    with stages("prepare") as report:
+        cx = PassContext(
+            QuantPlan((), {}),
+            chosen.settings,
+            where,
+            data,
+            known_smoothing=ranges.smoothing if ranges else None,
+            recover=recover,
+            report=report,
+        )
+        program = prepare(source.program, chosen, where, cx=cx)
     own_files: dict[str, Mapping[str, Any]] = {}
     if pipeline not in data_names("pipelines"):
         own_files["pipeline"] = chosen.file.model_dump() if chosen.file else {}
     if target not in data_names("targets"):
         own_files["target"] = where.model_dump()
-    return Job(source, program, chosen, where, data, own_files)
+    return Job(source, program, chosen, where, data, own_files, cx, ranges)

@@ -168,7 +168,7 @@ def plan_again(
     given = {key: value for key, value in used.items() if usual.get(key) != value}
     rules = [Rule(**rule) for rule in manifest.rules]
     job = prepare_job(source, pipeline, target, given, rules, calibration)
-    return job, plan_job(job, None, Stages())
+    return job, plan_job(job, Stages())
 
 
 def bench(

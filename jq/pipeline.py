@@ -197,11 +197,17 @@ def flat_settings(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 Data = Sequence[Sequence[np.ndarray]] | None  # calibration: flat inputs, batch by batch
 
 
-def prepare(program: Program, pipeline: Pipeline, target: Target, data: Data = None) -> Program:
+def prepare(
+    program: Program,
+    pipeline: Pipeline,
+    target: Target,
+    data: Data = None,
+    cx: PassContext | None = None,
+) -> Program:
     """The float program as planning and calibration see it: a copy, with float passes run."""
     prepared = program.clone()
-    empty = PassContext(QuantPlan((), {}), pipeline.settings, target, data)
-    run_all(pipeline.passes["float"], prepared, empty)
+    cx = cx or PassContext(QuantPlan((), {}), pipeline.settings, target, data)
+    run_all(pipeline.passes["float"], prepared, cx)
     return prepared
 
 

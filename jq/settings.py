@@ -88,7 +88,8 @@ class Settings(Strict):
     worth the trouble; `activation_products` says how products of two activations
     (attention) are computed; `attention_precision` is that of a float attention kernel's operands,
     where the processor has such products (sums stay float32). `float_type` is the type in which
-    an op that stays float computes its products, the model's own by default.
+    an op that stays float computes its products, the model's own by default. `recovery` lets the
+    passes run that keep accuracy with the help of calibration data.
 
     `placement` says where activations are quantized: `late`, in front of contractions; `hybrid`,
     from where that costs least, with the same codes; `early`, from the input on for as long as
@@ -104,6 +105,7 @@ class Settings(Strict):
     attention_precision: Literal["float32", "bfloat16"] = "float32"
     op_types: tuple[str, ...] = ("dot_general", "convolution", "gather")
     min_elements: int = Field(1, ge=0)
+    recovery: bool = True
     float_type: Literal["own", "float32", "bfloat16", "float16"] = "own"
     placement: Literal["early", "hybrid", "late"] = "hybrid"
 

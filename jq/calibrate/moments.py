@@ -4,14 +4,15 @@
 
 for a contraction y = x W. `weight(r)` says how much row r of y moves the program's output
 (`jq.backend.sensitivity`), so that padding does not count and what matters counts more. The sums
-are taken inside the program, batch after batch; memory does not grow with their number.
+are taken inside the program, batch after batch; memory does not grow with their number. A few
+rows are kept as they are, drawn with probability weight(r).
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +28,9 @@ from jq.ir.build import NAME, string_attr
 from jq.ops.dot_general import Dims
 
 LOG = logging.getLogger("jq")
-ROUNDS = 2  # random directions of the output per batch
-F32 = np.float32
+ROUNDS = 1  # random directions of the output per batch
+F32, I32 = np.float32, np.int32
+Weights = np.ndarray  # f32[rows]: how much each counts
 
 
 @dataclass
@@ -40,6 +42,8 @@ class Moments:
         total: sum of the rows' weights.
         sum: f64[K], the weighted sum of rows.
         low, high: f32[K], extremes over the rows of weight above zero.
+        rows: f32[n, K], some of the rows, equal ones among them.
+        share: f64[n], the weight that each of them stands for; their sum is `total`.
     """
 
     gram: np.ndarray
@@ -47,6 +51,8 @@ class Moments:
     sum: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    rows: np.ndarray
+    share: np.ndarray
 
     def add(self, other: Moments) -> Moments:
         return Moments(
@@ -55,6 +61,8 @@ class Moments:
             self.sum + other.sum,
             np.minimum(self.low, other.low),
             np.maximum(self.high, other.high),
+            np.concatenate([self.rows, other.rows]),
+            np.concatenate([self.share, other.share]),
         )
 
 
@@ -69,11 +77,13 @@ class Wanted:
 
 def collect(
     program: Program,
-    data: Iterable[Sequence[np.ndarray]],
+    data: Sequence[Sequence[np.ndarray]],
     wanted: Sequence[Wanted],
     *,
     power: float = 0.5,
     full: bool = True,
+    rows: int = 0,
+    report: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Moments]:
     """Moments by op name.
 
@@ -81,28 +91,50 @@ def collect(
         data: flat inputs, batch by batch.
         full: the whole gram; else its diagonal.
         power: of the mean squared gradient of a row, which is its weight; 0: all rows alike.
+        rows: how many rows to keep, about.
+        report: told the share of the data that is done.
     """
     copy = program.clone()
     ops = _outermost(copy)
     present = [w for w in wanted if w.name in ops]
+    if not present:
+        return {}
     gain = _sensitivity(program, _outermost(program), present) if power else None
-    statistics = [v for w in present for v in _measure(copy, ops[w.name], w, full)]
-    copy.return_values([*copy.returned, *statistics])
-    run, first = XlaExecutable(copy), len(copy.outputs)
+    kept = -(-rows // len(data))
+    statistics = [v for w in present for v in _measure(copy, ops[w.name], w, full, kept)]
+    copy.return_values(statistics)
+    run, draw = XlaExecutable(copy), np.random.default_rng(0)
     total: dict[str, Moments] = {}
     for i, inputs in enumerate(data):
+        weights = {w.name: copy.weights[_weight_name(w.name)] for w in present}
         for name, g in (gain(inputs, i, ROUNDS) if gain else {}).items():
-            run.bind(_weight_name(name), g.reshape(-1).astype(F32) ** F32(power))
-        results = run(*inputs)[first:]
+            weights[name] = g.reshape(-1).astype(F32) ** F32(power)
+        for name, found in weights.items():
+            run.bind(_weight_name(name), found)
+            run.bind(_rows_name(name), _draw(draw, found, kept))
+        results = run(*inputs)
         for j, w in enumerate(present):
-            gram, sums, low, high, weight = results[5 * j : 5 * j + 5]
-            if not np.isfinite(gram).all():
+            new = _moments(results[5 * j : 5 * j + 5], weights[w.name])
+            if not np.isfinite(new.gram).all():
                 raise UserError(f"NaN or infinity in sample {i} of the calibration data", op=w.name)
-            new = Moments(
-                gram.astype(np.float64), float(weight), sums.astype(np.float64), low, high
-            )
             total[w.name] = total[w.name].add(new) if w.name in total else new
+        report((i + 1) / len(data))
     return total
+
+
+def _moments(results: Sequence[np.ndarray], weights: Weights) -> Moments:
+    gram, sums, low, high, rows = results
+    total = float(weights.sum(dtype=np.float64))
+    share = np.full(len(rows), total / max(len(rows), 1))
+    return Moments(gram.astype(np.float64), total, sums.astype(np.float64), low, high, rows, share)
+
+
+def _draw(random: np.random.Generator, weights: Weights, count: int) -> np.ndarray:
+    """Numbers of `count` rows, each with probability of its weight, one from each of as many
+    stretches of equal weight."""
+    total = np.cumsum(weights, dtype=np.float64)
+    at = (np.arange(count) + random.random(count)) / max(count, 1) * total[-1]
+    return np.minimum(np.searchsorted(total, at, side="right"), len(weights) - 1).astype(I32)
 
 
 def _outermost(program: Program) -> dict[str | None, Any]:
@@ -111,6 +143,10 @@ def _outermost(program: Program) -> dict[str | None, Any]:
 
 def _weight_name(name: str) -> str:
     return f"{name}:importance"
+
+
+def _rows_name(name: str) -> str:
+    return f"{name}:kept"
 
 
 def _sensitivity(
@@ -130,12 +166,13 @@ def _sensitivity(
         return None
 
 
-def _measure(program: Program, op: Any, w: Wanted, full: bool) -> list[ir.Value]:
-    """gram, weighted sum, low, high and sum of weights of one operand, behind `op`."""
+def _measure(program: Program, op: Any, w: Wanted, full: bool, kept: int) -> list[ir.Value]:
+    """gram, weighted sum, low, high and some rows of one operand, behind `op`."""
     x = op.operands[w.operand]
     shape, free = shape_of(x), Dims.of(op).free(w.operand, len(shape_of(x)))
     rows, width = math.prod(shape[a] for a in free), math.prod(shape[a] for a in w.contracted)
     weights = program.add_weight(_weight_name(w.name), np.ones(rows, F32))
+    index = program.add_weight(_rows_name(w.name), np.zeros(kept, I32))
     with at(op, after=True):
         x = OPS.transpose(OPS.convert(x, F32), [*free, *w.contracted])
         x = OPS.reshape(x, [rows, width])
@@ -145,10 +182,10 @@ def _measure(program: Program, op: Any, w: Wanted, full: bool) -> list[ir.Value]
         extremes = []
         for bound, reduce in ((np.inf, OPS.reduce_min), (-np.inf, OPS.reduce_max)):
             fill = OPS.broadcast(OPS.constant(np.array(bound, F32)), [rows, width], [])
-            kept = OPS.select(OPS.broadcast(counts, [rows, width], [0]), fill, x)
-            extremes.append(OPS.reshape(reduce(kept, [0]), [width]))
+            counted = OPS.select(OPS.broadcast(counts, [rows, width], [0]), fill, x)
+            extremes.append(OPS.reshape(reduce(counted, [0]), [width]))
         gram = OPS.gram(x, scaled) if full else OPS.sum(OPS.mul(x, scaled), [0])
-        return [gram, OPS.sum(scaled, [0]), *extremes, OPS.sum(weights, [0])]
+        return [gram, OPS.sum(scaled, [0]), *extremes, OPS.rows(x, index)]
 
 
 __all__ = ["Moments", "Wanted", "collect"]

@@ -34,12 +34,15 @@ class Ranges:
     Attributes:
         sites: smallest and largest value.
         statistics: the method's statistics, which a merge needs; empty for `minmax`.
+        smoothing: powers of two by weight, that activations were divided by channel by channel
+            before they were observed (see `jq.passes.smooth`).
     """
 
     sites: Mapping[str, Range] = field(default_factory=dict)
     samples: int = 0
     method: str = "minmax"
     statistics: Mapping[str, Statistics] = field(default_factory=dict)
+    smoothing: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def get(self, name: str, bits: int = 8, scheme: str = "asymmetric") -> Range | None:
         """The range that the method chooses for a site; None when no sample reached it."""
@@ -53,13 +56,18 @@ class Ranges:
         """As if both had been observed in one run.
 
         Raises:
-            UserError: the methods differ.
+            UserError: the methods differ, or the programs that were observed.
         """
         from jq.calibrate.observer import get_observer
         from jq.calibrate.stat_ops import NUMPY_STATS
 
         if self.method != other.method:
             raise UserError(f"ranges of {self.method} and of {other.method} cannot be merged")
+        if not _equal(self.smoothing, other.smoothing):
+            raise UserError(
+                "these ranges were observed after different smoothing",
+                hint="calibrate the second time with ranges=... of the first, or all data at once",
+            )
         sites, statistics = dict(self.sites), dict(self.statistics)
         for name, r in other.sites.items():
             sites[name] = sites[name].merge(r) if name in sites else r
@@ -67,7 +75,7 @@ class Ranges:
             if name in statistics:
                 s = get_observer(self.method).combine(NUMPY_STATS, statistics[name], s)
             statistics[name] = s
-        return Ranges(sites, self.samples + other.samples, self.method, statistics)
+        return Ranges(sites, self.samples + other.samples, self.method, statistics, self.smoothing)
 
     def save(self, path: Path) -> None:
         data = {
@@ -79,6 +87,10 @@ class Ranges:
                 k: [_to_json(a) for a in arrays] for k, arrays in sorted(self.statistics.items())
             },
         }
+        if self.smoothing:
+            data["smoothing"] = {
+                k: np.log2(v).astype(int).tolist() for k, v in sorted(self.smoothing.items())
+            }
         temporary = path.with_name(path.name + ".part")
         try:
             temporary.write_text(json.dumps(data, indent=1) + "\n")
@@ -98,11 +110,19 @@ class Ranges:
                 str(k): tuple(_from_json(a) for a in arrays)
                 for k, arrays in data.get("statistics", {}).items()
             }
-            return Ranges(sites, int(data["samples"]), str(data["method"]), statistics)
+            smoothing = {
+                str(k): np.exp2(np.array(v, np.float32))
+                for k, v in data.get("smoothing", {}).items()
+            }
+            return Ranges(sites, int(data["samples"]), str(data["method"]), statistics, smoothing)
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} is not a file of ranges: {error}") from error
+
+
+def _equal(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
+    return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a)
 
 
 def _to_json(array: np.ndarray) -> dict[str, Any]:

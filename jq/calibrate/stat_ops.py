@@ -25,6 +25,7 @@ class StatOps(ArrayOps, Protocol):
     def accumulate(self, index: Array, values: Array, size: int) -> Array: ...
     def sum(self, x: Array, axes: Sequence[int]) -> Array: ...  # axes dropped
     def gram(self, x: Array, y: Array) -> Array: ...  # [n, a], [n, b] -> x^T y of [a, b]
+    def rows(self, x: Array, index: Array) -> Array: ...  # [n, a], i32[m] -> [m, a]
 
 
 class NumpyStats(NumpyOps):
@@ -45,6 +46,9 @@ class NumpyStats(NumpyOps):
 
     def gram(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.asarray(x.T @ y)
+
+    def rows(self, x: np.ndarray, index: np.ndarray) -> np.ndarray:
+        return np.asarray(x[index])
 
 
 class ProgramStats(StableHloOps):
@@ -72,6 +76,10 @@ class ProgramStats(StableHloOps):
         numbers = stablehlo.DotDimensionNumbers.get([], [], [0], [0])
         kind: Any = tensor_type((shape_of(x)[1], shape_of(y)[1]), dtype_of(x))
         return stablehlo.dot_general(kind, x, y, numbers)
+
+    def rows(self, x: ir.Value, index: ir.Value) -> ir.Value:
+        numbers = stablehlo.GatherDimensionNumbers.get([1], [0], [], [], [0], 1)
+        return stablehlo.gather(x, index, numbers, [1, shape_of(x)[1]])
 
 
 NUMPY_STATS = NumpyStats()

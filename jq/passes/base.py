@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import logging
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
@@ -23,11 +24,17 @@ from jq.plan import QuantPlan
 from jq.settings import Settings
 from jq.target import Target
 
+LOG = logging.getLogger("jq")
+
 
 @dataclass(frozen=True)
 class PassContext:
     """What passes may read besides the program.
 
+    `recover` is off where the structure of the program is all that is wanted: recovery passes then
+    do nothing. `report` is told the share of a long pass that is done; `notes` go to the manifest.
+    `smoothing` takes the factors that `smooth` divides activations by; `known_smoothing` are those
+    that given ranges were observed with.
     `encoded` is where a recovery pass leaves the parts it chose for a weight; `place-weights`
     takes them instead of plain rounding. `kernels` says which kernel computes an op, and
     `without_kernel` why there is none; `kernel_types` has the element types (lhs, rhs, acc) of
@@ -40,6 +47,11 @@ class PassContext:
     target: Target
     data: Sequence[Sequence[np.ndarray]] | None = None  # calibration: flat inputs, batch by batch
     encoded: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    known_smoothing: Mapping[str, np.ndarray] | None = None
+    smoothing: dict[str, np.ndarray] = field(default_factory=dict)
+    recover: bool = True
+    report: Callable[[float | None], None] = lambda share: None
+    notes: list[str] = field(default_factory=list)
     kernels: dict[str, str] = field(default_factory=dict)
     without_kernel: dict[str, str] = field(default_factory=dict)
     kernel_types: dict[str, tuple[str, str, str]] = field(default_factory=dict)
@@ -55,6 +67,8 @@ class Pass(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if not cls.name:
+            return
         if cls.name in Pass.registry:
             raise InternalError(f"two passes are called {cls.name!r}")
         Pass.registry[cls.name] = cls
@@ -62,6 +76,33 @@ class Pass(ABC):
     @abstractmethod
     def run(self, program: Program, cx: PassContext) -> bool:
         """Rewrites `program` in place; True when it changed anything."""
+
+
+@dataclass(frozen=True)
+class Recovery(Pass):
+    """A pass that keeps accuracy with the help of calibration data; without any, it is skipped."""
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        if not (cx.recover and cx.settings.recovery and self.wanted(cx)):
+            return False
+        if not cx.data and not self.known(cx):
+            note = f"{self.name} was skipped: it needs calibration data"
+            LOG.warning("%s", note)
+            cx.notes.append(note)
+            return False
+        return self.recover(program, cx)
+
+    def wanted(self, cx: PassContext) -> bool:
+        """Whether there is anything to do under these settings."""
+        return True
+
+    def known(self, cx: PassContext) -> bool:
+        """Whether what the data would say is known already."""
+        return False
+
+    @abstractmethod
+    def recover(self, program: Program, cx: PassContext) -> bool:
+        """As `run`, with data."""
 
 
 @cache

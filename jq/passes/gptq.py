@@ -24,13 +24,13 @@ from jq.passes._inputs import (
     uses_of_weights,
 )
 from jq.passes._solve import Solution, solve
-from jq.passes.base import Pass, PassContext
+from jq.passes.base import PassContext, Recovery
 
 LOG = logging.getLogger("jq")
 
 
 @dataclass(frozen=True)
-class Gptq(Pass):
+class Gptq(Recovery):
     """Options: see `jq.passes._solve.solve`, and `power` in `jq.calibrate.moments.collect`."""
 
     name = "gptq"
@@ -39,10 +39,10 @@ class Gptq(Pass):
     order: bool = True
     passes: int = 3
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        if not cx.data:
-            LOG.warning("gptq skipped: it needs calibration data; weights are rounded plainly")
-            return False
+    def wanted(self, cx: PassContext) -> bool:
+        return any(isinstance(get_format(e.format), Affine) for e in cx.plan.weights.values())
+
+    def recover(self, program: Program, cx: PassContext) -> bool:
         uses = uses_of_weights(program, cx)
         solvable: dict[str, tuple[Matrix, Encoding]] = {}
         for name, found in uses.items():

@@ -14,25 +14,28 @@ factors of all products that read the same x are found together, see `factors`.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from jq.calibrate.moments import Moments, collect
+from jq.errors import UserError
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.constants import evaluate
 from jq.ops.dot_general import DotGeneral
 from jq.passes._inputs import NotApplicable, Use, find_use
-from jq.passes.base import Pass, PassContext
+from jq.passes.base import PassContext, Recovery
 from jq.plan import contractions, find_weight
+from jq.settings import FLOAT
 
 LOG = logging.getLogger("jq")
 OPS = StableHloOps()
-STRENGTHS = np.arange(0, 1.01, 0.1)
+STRENGTHS = np.arange(0, 1.01, 0.05)
 SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)  # of the channels that keep their size
-ROUNDING = 0.2  # of plain rounding's error of the weights is what GPTQ leaves, about
+ROWS = 512  # of each activation that are looked at
 
 
 @dataclass
@@ -43,41 +46,74 @@ class Group:
     axis: int
     uses: list[tuple[Any, Use]] = field(default_factory=list)
 
+    @property
+    def name(self) -> str:
+        """The first weight's."""
+        return self.uses[0][1].matrix.name
+
+    @property
+    def width(self) -> int:
+        return shape_of(self.value)[self.axis]
+
 
 @dataclass(frozen=True)
-class Smooth(Pass):
+class Smooth(Recovery):
     """Options:
 
     gain: how many times smaller the estimated error must be, else a group is left alone.
     insert: also divide where there are no vectors to divide, at the price of an op.
-    power: see `jq.calibrate.moments.collect`.
+    rounding: see `factors`.
     """
 
     name = "smooth"
     gain: float = 1.2
     insert: bool = True
-    power: float = 0.5
+    rounding: float = 0.3
 
-    def run(self, program: Program, cx: PassContext) -> bool:
-        if cx.settings.activations.format == "float":
-            return False
-        if not cx.data:
-            LOG.warning("smooth skipped: it needs calibration data")
-            return False
-        groups = find_groups(program)
-        wanted = [use.wanted for g in groups for _, use in g.uses]
-        seen = collect(program, cx.data, wanted, power=self.power, full=False)
-        changed = False
-        for group in groups:
-            moments = [seen[use.wanted.name] for _, use in group.uses]
-            weights = [use.matrix.of(program.weights[use.matrix.name]) for _, use in group.uses]
-            s, gain = factors(moments, weights, static=cx.settings.activations.mode == "static")
-            if gain < self.gain:
-                continue
-            changed |= _apply(program, group, s, self.insert)
-        if changed:
+    def wanted(self, cx: PassContext) -> bool:
+        return cx.settings.activations.format != FLOAT
+
+    def known(self, cx: PassContext) -> bool:
+        return cx.known_smoothing is not None
+
+    def recover(self, program: Program, cx: PassContext) -> bool:
+        groups = {group.name: group for group in find_groups(program)}
+        if not self.insert:
+            groups = {k: g for k, g in groups.items() if _vectors(program, g)}
+        if cx.known_smoothing is None:
+            cx.smoothing.update(self._search(program, cx, groups))
+        else:
+            cx.smoothing.update(cx.known_smoothing)
+        for name, s in cx.smoothing.items():
+            if name not in groups or groups[name].width != len(s):
+                raise UserError(f"the ranges are of another program: it smooths {name!r}")
+            _apply(program, groups[name], s)
+        if cx.smoothing:
             program.drop_dead()
-        return changed
+        return bool(cx.smoothing)
+
+    def _search(
+        self, program: Program, cx: PassContext, groups: Mapping[str, Group]
+    ) -> dict[str, np.ndarray]:
+        """The factors of those groups where they are worth it."""
+        assert cx.data
+        wanted = [use.wanted for g in groups.values() for _, use in g.uses]
+        seen = collect(program, cx.data, wanted, power=1, full=False, rows=ROWS, report=cx.report)
+        found: dict[str, np.ndarray] = {}
+        for name, group in groups.items():
+            products = [
+                Product(
+                    seen[use.wanted.name],
+                    use.matrix.of(program.weights[use.matrix.name].astype(np.float64)),
+                )
+                for _, use in group.uses
+            ]
+            static = cx.settings.activations.mode == "static"
+            s, gain = factors(products, static=static, rounding=self.rounding)
+            LOG.info("smooth: %s: error / %.2f", name, gain)
+            if gain >= self.gain:
+                found[name] = s
+        return found
 
 
 def find_groups(program: Program) -> list[Group]:
@@ -103,39 +139,57 @@ def find_groups(program: Program) -> list[Group]:
     return list(groups.values())
 
 
+@dataclass(frozen=True)
+class Product:
+    """What x is multiplied by, f64[K, N], and the moments of x as this product weights them."""
+
+    moments: Moments
+    weight: np.ndarray
+
+
 def factors(
-    moments: list[Moments], weights: list[np.ndarray], *, static: bool
+    products: Sequence[Product], *, static: bool, rounding: float
 ) -> tuple[np.ndarray, float]:
-    """Powers of two s[K] for one activation, and how many times they make the error smaller.
+    """Powers of two s[K] for one activation x, and how many times they make the error smaller.
 
-    The error of the products, for steps d_x of x / s and d_o of column o of diag(s) W, is
+    The error of the products is estimated from rows r of x with steps d_r of x_r / s (all equal
+    when static), and steps d_o of column o of diag(s) W:
 
-        d_x^2 / 12 * sum_c s_c^2 |W_c|^2  +  ROUNDING * sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2
+        mean_r d_r^2 / 12 * sum_c s_c^2 |W_c|^2
+        + rounding * sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2
 
-    Candidates: s = r^a / w^(1-a) for a strength a (SmoothQuant's), and s = max(1, r / t), which
-    only holds the loudest channels back; r and w are the extents of activations and weights.
+    Candidates: s = a^t / w^(1-t) for a strength t (SmoothQuant's), and s = max(1, a / limit), which
+    only holds the loudest channels back; a and w are the extents of activations and weights.
+
+    Args:
+        rounding: what is left of the weights' rounding error behind this pass (GPTQ takes the
+            larger part of it away).
     """
-    low = np.min([m.low for m in moments], axis=0).astype(np.float64)
-    high = np.max([m.high for m in moments], axis=0).astype(np.float64)
-    total = sum(m.total for m in moments)
-    mean = np.sum([m.sum for m in moments], axis=0) / total
-    square = np.sum([m.gram for m in moments], axis=0) / total
-    spread = 3 * np.sqrt(np.maximum(square - mean**2, 0))
-    if not static:  # the range of a row, not of all rows
-        low, high = np.maximum(low, mean - spread), np.minimum(high, mean + spread)
-    w = np.concatenate(weights, axis=1).astype(np.float64)
-    norm, largest = (w**2).sum(1), np.abs(w).max(1)
+    low = np.min([p.moments.low for p in products], axis=0).astype(np.float64)
+    high = np.max([p.moments.high for p in products], axis=0).astype(np.float64)
+    largest = np.max([np.abs(p.weight).max(1) for p in products], axis=0)
+    if not np.isfinite(low).all() or not largest.any():
+        return np.ones(len(low), np.float32), 1.0  # no row counts, or no weight
     extent = np.maximum(np.maximum(np.abs(low), np.abs(high)), 1e-12)
-    largest = np.maximum(largest, 1e-12)
+    largest = np.maximum(largest, 1e-12 * largest.max())
 
     def error(s: np.ndarray) -> float:
-        step = (max(0.0, (high / s).max()) - min(0.0, (low / s).min())) / 255
-        columns = np.abs(w * s[:, None]).max(0) / 127
-        rounded = (columns**2).sum() * (square / s**2).sum()
-        return float(step**2 * (s**2 * norm).sum() + ROUNDING * rounded)
+        total = 0.0
+        for p in products:
+            if static:
+                range_ = max(0.0, (high / s).max()) - min(0.0, (low / s).min())
+                noise = range_**2 * p.moments.total
+            else:
+                rows = p.moments.rows / s
+                extents = np.maximum(rows.max(1), 0) - np.minimum(rows.min(1), 0)
+                noise = float(extents**2 @ p.moments.share)
+            steps = np.abs(p.weight * s[:, None]).max(0) / 127
+            total += noise / 255**2 * (s**2 @ (p.weight**2).sum(1))
+            total += rounding * (steps**2).sum() * (p.moments.gram / s**2).sum()
+        return float(total)
 
-    candidates = [extent**a / largest ** (1 - a) for a in STRENGTHS]
-    candidates += [np.maximum(1.0, extent / t) for t in np.quantile(extent, SHARES)]
+    candidates = [extent**t / largest ** (1 - t) for t in STRENGTHS]
+    candidates += [np.maximum(1.0, extent / limit) for limit in np.quantile(extent, SHARES)]
     ones = np.ones_like(extent)
     rounded = [_power_of_two(s / np.exp(np.log(s).mean())) for s in candidates]
     best = min([ones, *rounded], key=error)
@@ -146,15 +200,11 @@ def _power_of_two(s: np.ndarray) -> np.ndarray:
     return np.asarray(2.0 ** np.clip(np.rint(np.log2(s)), -20, 20))
 
 
-def _apply(program: Program, group: Group, s: np.ndarray, insert: bool) -> bool:
+def _apply(program: Program, group: Group, s: np.ndarray) -> None:
     vectors = _vectors(program, group)
-    if vectors is None and not insert:
-        return False
     if vectors is None:
-        first = group.uses[0][0]
-        with at(first):
-            inverse = _along(program, group, 1 / s, f"{group.uses[0][1].matrix.name}:inverse")
-            value = OPS.mul(group.value, inverse)
+        with at(group.uses[0][0]):
+            value = OPS.mul(group.value, _along(program, group, 1 / s, f"{group.name}:inverse"))
     else:
         value = _divided(program, group, s, vectors)
     for op, use in group.uses:
@@ -164,7 +214,6 @@ def _apply(program: Program, group: Group, s: np.ndarray, insert: bool) -> bool:
         axis = use.matrix.order[0]
         shape = [-1 if a == axis else 1 for a in range(old.ndim)]
         program.weights[name] = (old * s.reshape(shape)).astype(old.dtype)
-    return True
 
 
 def _vectors(program: Program, group: Group) -> tuple[Any, np.ndarray, np.ndarray | None] | None:
@@ -205,7 +254,7 @@ def _divided(
 ) -> ir.Value:
     """x / s by other vectors; every reader that is not of the group gets it times s."""
     source, gamma, beta = vectors
-    old, name = group.value, group.uses[0][1].matrix.name
+    old, name = group.value, group.name
     readers = {op.operation for op, _ in group.uses}
     others = [use for use in old.uses if use.owner.operation not in readers]
     places = [(use.owner.operation, use.operand_number) for use in others]

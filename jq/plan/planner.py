@@ -11,7 +11,7 @@ from jq.calibrate.ranges import Ranges
 from jq.errors import FormatError
 from jq.ir import Program, dtype_of
 from jq.ir.build import SCOPE, string_attr
-from jq.ops.base import Contraction
+from jq.ops.base import Contraction, contraction_names
 from jq.plan.agree import agree_on_weights
 from jq.plan.decisions import Declined, OpPlan, QuantPlan, TensorPlan
 from jq.plan.edges import plan_edges
@@ -44,7 +44,8 @@ def plan(
     planner = _Planner(settings, rules, frozenset(explicit), tensors)
     ops = tuple(planner.decide(op, rule) for op, rule in contractions(program))
     ops, weights = agree_on_weights(ops)
-    unused = tuple(r.pattern for r in rules if r.pattern not in planner.used)
+    spent = planner.used | set(contraction_names())  # a type of op may well be missing
+    unused = tuple(r.pattern for r in rules if r.pattern not in spent)
     activations = target.adapt(settings, explicit)[0].activations
     edges = plan_edges(program, tensors, activations, ops)
     return QuantPlan(ops, weights, unused, tuple(tensors.unranged), edges)

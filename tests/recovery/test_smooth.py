@@ -11,7 +11,7 @@ from jq.calibrate.moments import Moments
 from jq.calibrate.run import calibrate
 from jq.model import Model
 from jq.passes.base import PassContext
-from jq.passes.smooth import Smooth, factors, find_groups
+from jq.passes.smooth import Product, Smooth, factors, find_groups
 from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
 from jq.trace.trace import trace
 from tests.recovery.models import TARGET, context, mlp, normal
@@ -104,17 +104,30 @@ def test_transposed_weights_and_shared_ones():
 
 
 def test_factors_by_hand():
-    """Two channels, equal weights, one 16 times louder: it is made quieter by up to that."""
-    m = Moments(
-        np.array([1.0, 256.0]) * 100,
-        100.0,
-        np.zeros(2),
-        np.array([-3, -48], np.float32),
-        np.array([3, 48], np.float32),
-    )
-    s, gain = factors([m], [np.ones((2, 4), np.float32)], static=True)
-    assert 4 <= s[1] / s[0] <= 16 and gain > 1.5
-    assert (np.exp2(np.rint(np.log2(s))) == s).all()
+    """Two channels, four columns of ones, the second channel 16 times louder; rounding = 0.2.
+
+    s = (1, 1):   mean range^2 1288.25 / 255^2 * 8  +  0.2 * 4 / 127^2 * 1285   = 0.2222
+    s = (1/2, 2): mean range^2 329    / 255^2 * 17  +  0.2 * 16 / 127^2 * 340   = 0.1535
+    s = (1/4, 4): 0.2181
+    """
+    rows = np.array([[3, 48], [-3, -48], [1, 16], [-1, 16]], np.float32)
+    share = np.full(4, 0.25)
+    m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
+    s, gain = factors([Product(m, np.ones((2, 4)))], static=False, rounding=0.2)
+    np.testing.assert_array_equal(s, [0.5, 2])
+    assert gain == pytest.approx(0.2222 / 0.1535, rel=1e-3)
+
+
+def test_a_static_range_is_of_all_rows():
+    """One row is loud in the first channel, all others in the second: static, both hold back."""
+    rows = np.ones((100, 2), np.float32)
+    rows[0] = 64, 1
+    share = np.full(100, 0.01)
+    m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
+    product = [Product(m, np.ones((2, 4)))]
+    static, _ = factors(product, static=True, rounding=0.2)
+    dynamic, _ = factors(product, static=False, rounding=0.2)
+    assert static[0] / static[1] > dynamic[0] / dynamic[1] >= 1
 
 
 def test_quiet_channels_are_left_alone():
@@ -129,7 +142,7 @@ def test_without_data_it_is_skipped_with_a_warning(caplog):
     model, _ = mlp()
     with caplog.at_level(logging.WARNING, "jq"):
         assert not smoothed(prepared(model), None)[1]
-    assert "smooth skipped" in caplog.text
+    assert "smooth was skipped" in caplog.text
 
 
 def test_nothing_to_do_where_activations_stay_float():
