@@ -18,6 +18,7 @@ from jq.kernels.epilogue import (
 )
 from jq.kernels.gemm import Gemm
 from jq.kernels.gemv import Gemv
+from jq.kernels.integer_attention import IntegerAttention
 from jq.kernels.isa import ISAS, Isa, available, detect, get_isa
 from jq.kernels.kernel import ATTRIBUTE, Kernel
 from jq.kernels.link import link
@@ -41,6 +42,7 @@ __all__ = [
     "Gelu",
     "Gemm",
     "Gemv",
+    "IntegerAttention",
     "Isa",
     "Kernel",
     "Normalize",

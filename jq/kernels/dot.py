@@ -32,8 +32,12 @@ def codes(
 
     `flip` turns codes into the other view (signed <-> unsigned).
     """
+    return spread(b, isa, b.load(source, at, vec(isa.dot.group, "i8"), valid), flip)
+
+
+def spread(b: Builder, isa: Isa, group: ir.Value, flip: bool = False) -> ir.Value:
+    """One group of i8 codes in every lane."""
     dot = isa.dot
-    group = b.load(source, at, vec(dot.group, "i8"), valid)
     if dot.element == "i8":
         word = b.broadcast(b.bitcast(group, vec(1, "i32")), isa.lanes)
         if flip:

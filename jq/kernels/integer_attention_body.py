@@ -1,0 +1,352 @@
+"""`IntegerAttention` in vectors: keys and values packed, and the body of a head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from iree.compiler import ir
+
+from jq.kernels import dot
+from jq.kernels.attention_body import Operand
+from jq.kernels.builder import Builder, Tile
+from jq.kernels.dispatch import Output, dispatch
+from jq.kernels.finish import Epilogue
+from jq.kernels.functions import MAGIC, MAGIC_BITS, exp2
+from jq.kernels.lanes import transpose
+from jq.kernels.values import Index, vec
+
+if TYPE_CHECKING:
+    from jq.kernels.integer_attention import IntegerAttention
+
+TOGETHER = 8  # rows of a softmax
+QUERY, VALUE, PROBABILITY = 0, 2, 3  # places of the zero points; that of k does not matter
+SCORE, SCALE = range(2)  # places of the factors
+
+
+class Codes:
+    """What both dispatches know: the kernel, and what its product reads as unsigned."""
+
+    def __init__(self, kernel: IntegerAttention, b: Builder, zeros: ir.Value) -> None:
+        self.kernel, self.b, self.isa = kernel, b, kernel.target
+        self.lanes, self.group = self.isa.lanes, kernel.group
+        self.offset = 128 if self.isa.dot.lhs_unsigned else 0
+        self.zeros = zeros
+
+    def zero(self, which: int) -> ir.Value:
+        """A zero point in every lane."""
+        return self.b.broadcast(self.b.load(self.zeros, [which], vec(1, "i32")), self.lanes)
+
+    def summed(self, total: ir.Value, codes: ir.Value) -> ir.Value:
+        """`total` with the sum of each lane's group."""
+        ones = dot.splat(self.b, self.isa, 1)
+        return dot.dot(self.b, self.isa, total, ones, dot.operand(self.b, self.isa, codes))
+
+    def start(self, zero: int, total: ir.Value) -> ir.Value:
+        """What a product starts from, with the sum of its right operand: the left one's offset."""
+        b = self.b
+        shift = b.add(self.zero(zero), b.i32(self.offset, self.lanes))
+        return b.sub(b.i32(0, self.lanes), b.mul(shift, total))
+
+
+def pack(kernel: IntegerAttention, operands: Sequence[Operand]) -> list[ir.Value]:
+    """k, v and what their products start from (`IntegerAttention.packed`); zeros at the ends."""
+
+    def body(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+    ) -> None:
+        head, batch = ids
+        codes = Codes(kernel, b, tensors[2])
+        _pack_keys(codes, tensors[0], tiles[:2], batch, head)
+        _pack_values(codes, tensors[1], tiles[2:], batch, head)
+
+    def place(rank: int) -> Output:
+        kind = kernel.packed[rank]
+        rest = kind.shape[2:]
+        return Output(kind, (1, 1, *rest), lambda b, ids: [ids[1], ids[0], *([0] * len(rest))])
+
+    outputs = [place(i) for i in range(len(kernel.packed))]
+    return dispatch(operands, outputs, [kernel.kv_heads, kernel.batch], body)
+
+
+def _pack_keys(
+    codes: Codes, source: ir.Value, tiles: Sequence[Tile], batch: Index, head: Index
+) -> None:
+    """Squares of `lanes` keys x `lanes` groups, transposed."""
+    kernel, b, n, group = codes.kernel, codes.b, codes.lanes, codes.group
+    begin = b.offset(b.scaled(head, kernel.dim), kernel.starts[1])
+    word, chunk = vec(n, f"i{8 * group}"), vec(kernel.chunk, "i8")
+
+    def keys(first: Index, count: int) -> None:
+        total = b.i32(0, n)
+        for d in range(0, kernel.dim, kernel.chunk):
+            rows = [
+                b.load(
+                    source,
+                    [batch, b.offset(first, r), b.offset(begin, d)],
+                    chunk,
+                    kernel.dim - d,
+                )
+                if r < count
+                else b.constant(chunk, 0)
+                for r in range(n)
+            ]
+            columns = transpose(b, [b.bitcast(row, word) for row in rows])
+            depth = math.ceil((kernel.dim - d) / group)
+            for i, column in enumerate(columns[:depth]):
+                square = b.bitcast(column, chunk)
+                b.store(square, tiles[0], [0, 0, d // group + i, b.scaled(first, group)])
+                total = codes.summed(total, square)
+        b.store(codes.start(QUERY, total), tiles[1], [0, 0, first])
+
+    whole, tail = divmod(kernel.keys, n)
+    if whole:
+        with b.loop(0, whole * n, n, writes=tiles) as loop:
+            keys(loop.index, n)
+    if tail:
+        keys(whole * n, tail)
+
+
+def _pack_values(
+    codes: Codes, source: ir.Value, tiles: Sequence[Tile], batch: Index, head: Index
+) -> None:
+    """Groups of rows, interleaved."""
+    kernel, b, n, group = codes.kernel, codes.b, codes.lanes, codes.group
+    begin = b.offset(b.scaled(head, kernel.dim), kernel.starts[2])
+    columns = range(0, kernel.padded_dim, n)
+
+    def step(at: Index, totals: Sequence[ir.Value], count: int) -> list[ir.Value]:
+        """One row of the result, from `count` rows of v."""
+        out = []
+        for column, total in zip(columns, totals, strict=True):
+            rows = [b.constant(vec(n, "i8"), 0)] * group
+            for r in range(count):
+                row = b.offset(b.scaled(at, group), r)
+                where = [batch, row, b.offset(begin, column)]
+                rows[r] = b.load(source, where, vec(n, "i8"), kernel.dim - column)
+            joined = dot.interleave(b, rows)
+            b.store(joined, tiles[0], [0, 0, at, column * group])
+            out.append(codes.summed(total, joined))
+        return out
+
+    totals = [b.i32(0, n)] * len(columns)
+    whole, tail = divmod(kernel.keys, group)
+    if whole:
+        with b.loop(0, whole, carry=totals, writes=tiles[:1]) as loop:
+            loop.carried = step(loop.index, loop.carried, group)
+        totals = loop.carried
+    if tail:
+        totals = step(whole, totals, tail)
+    for column, total in zip(columns, totals, strict=True):
+        b.store(codes.start(PROBABILITY, total), tiles[1], [0, 0, column])
+
+
+class CodesHead:
+    """The body of one workgroup: a block of rows of one head."""
+
+    def __init__(
+        self,
+        kernel: IntegerAttention,
+        b: Builder,
+        tensors: Sequence[ir.Value],
+        tile: Tile,
+        row: Index,
+        head: Index,
+        batch: Index,
+    ) -> None:
+        self.kernel, self.b, self.isa, self.tile = kernel, b, kernel.target, tile
+        self.row, self.head = row, head
+        self.lanes, self.group = self.isa.lanes, kernel.group
+        self.q, self.k, self.k_start, self.v, self.v_start, zeros, self.factors, *rest = tensors
+        self.codes = Codes(kernel, b, zeros)
+        self.shared = [batch, b.divided(head, kernel.heads // kernel.kv_heads)]
+        self.mask = rest.pop(0) if kernel.mask != "none" else None
+        self.epilogue = Epilogue(
+            b,
+            kernel.epilogue,
+            rest,
+            lanes=self.lanes,
+            vectors=kernel.padded_dim // self.lanes,
+            column=b.scaled(head, kernel.dim),
+            n=kernel.columns,
+        )
+        rows, lanes = kernel.tile, self.lanes
+        self.queries = b.scratch([rows, kernel.query_bytes], "i8")
+        self.scores = b.scratch([rows, kernel.padded_keys], "f32")
+        self.probabilities = b.scratch([rows, kernel.padded_keys], "i8")
+        self.largest = b.scratch([rows, lanes], "f32")
+        self.value_start = b.scratch([rows, lanes], "i32")  # the row's part of the accumulators
+
+    def emit(self) -> None:
+        kernel, b = self.kernel, self.b
+        full, rest = divmod(kernel.block, kernel.tile)
+        if full:
+            with b.loop(0, full * kernel.tile, kernel.tile, writes=[self.tile]) as loop:
+                self._rows(loop.index, kernel.tile)
+        if rest:
+            self._rows(full * kernel.tile, rest)
+
+    def _rows(self, first: Index, count: int) -> None:
+        b = self.b
+        with b.loop(0, count) as loop:
+            self._query(first, loop.index)
+        self._scores(first, count)
+        even = count // TOGETHER * TOGETHER
+        if even:
+            with b.loop(0, even, TOGETHER) as loop:
+                self._softmax([b.offset(loop.index, i) for i in range(TOGETHER)])
+        if even < count:
+            self._softmax(list(range(even, count)))
+        vectors = self.kernel.padded_dim // self.lanes
+        width = max(1, min(12, (self.isa.registers - 2) // (count + 1)))
+        for start in range(0, vectors, width):
+            self._values(first, count, start, min(width, vectors - start))
+
+    def _query(self, first: Index, i: Index) -> None:
+        """A row of q as the product reads it."""
+        b, kernel = self.b, self.kernel
+        row = b.offset(self.row, b.offset(first, i))
+        begin = b.offset(b.scaled(self.head, kernel.dim), kernel.starts[0])
+        kind = vec(kernel.chunk, "i8")
+        for d in range(0, kernel.dim, kernel.chunk):
+            at = [self.shared[0], row, b.offset(begin, d)]
+            x = b.load(self.q, at, kind, kernel.dim - d)
+            view = b.xor(x, b.constant(kind, -128)) if self.codes.offset else x
+            b.put(view, self.queries, [i, d])
+        b.put(b.f32(-math.inf, self.lanes), self.largest, [i, 0])
+
+    def _left(self, scratch: ir.Value, at: Sequence[Index]) -> ir.Value:
+        """One group of codes of a row, in every lane."""
+        word = self.b.get(scratch, at, vec(self.group, "i8"))
+        return dot.spread(self.b, self.isa, word)
+
+    # Scores
+
+    def _scores(self, first: Index, count: int) -> None:
+        kernel, lanes = self.kernel, self.lanes
+        width = max(1, (self.isa.registers - 2) // (count + 1))
+        whole, tail = divmod(kernel.keys, lanes)
+        step = min(width, 12, max(1, whole))
+        last = whole // step * step
+        if last:
+            with self.b.loop(0, last * lanes, step * lanes) as loop:
+                self._score_tile(first, count, loop.index, step, None)
+        if whole - last:
+            self._score_tile(first, count, last * lanes, whole - last, None)
+        if tail:
+            self._score_tile(first, count, whole * lanes, 1, tail)
+
+    def _score_tile(
+        self, first: Index, count: int, key: Index, vectors: int, valid: int | None
+    ) -> None:
+        """Scores of `count` rows and `vectors` vectors of keys from `key`.
+
+        The zero point of k adds the same to every score of a row, which no softmax sees.
+        """
+        b, lanes, isa = self.b, self.lanes, self.isa
+        columns = [b.offset(key, j * lanes) for j in range(vectors)]
+        starts = [b.load(self.k_start, [*self.shared, c], vec(lanes, "i32")) for c in columns]
+        with b.loop(0, self.kernel.packed[0].shape[2], carry=starts * count) as loop:
+            keys = [
+                dot.weights(b, isa, self.k, [*self.shared, loop.index, b.scaled(c, self.group)])
+                for c in columns
+            ]
+            out = []
+            for i in range(count):
+                q = self._left(self.queries, [i, b.scaled(loop.index, self.group)])
+                for j, k in enumerate(keys):
+                    out.append(dot.dot(b, isa, loop.carried[i * vectors + j], q, k))
+            loop.carried = out
+        factor = self._factor(SCORE)
+        for i in range(count):
+            largest = b.get(self.largest, [i, 0], vec(lanes, "f32"))
+            for j, c in enumerate(columns):
+                score = b.to_f32(loop.carried[i * vectors + j])
+                score = self._masked(b.mul(score, factor), b.offset(first, i), c, valid)
+                b.put(score, self.scores, [i, c])
+                largest = b.max(score, largest)
+            b.put(largest, self.largest, [i, 0])
+
+    def _factor(self, which: int) -> ir.Value:
+        return self.b.broadcast(self.b.load(self.factors, [which], vec(1, "f32")), self.lanes)
+
+    def _masked(self, score: ir.Value, row: Index, column: Index, valid: int | None) -> ir.Value:
+        b = self.b
+        if self.mask is not None:
+            at = [self.shared[0], column]
+            if self.kernel.mask == "full":
+                at.insert(1, b.offset(self.row, row))
+            score = b.add(score, b.load(self.mask, at, vec(self.lanes, "f32"), valid))
+        return b.keep(score, valid, -math.inf)
+
+    # Softmax
+
+    def _softmax(self, rows: Sequence[Index]) -> None:
+        """Codes of some rows, together so that their chains of dependent operations overlap."""
+        b, lanes, keys = self.b, self.lanes, self.kernel.padded_keys
+        kind = vec(lanes, "f32")
+        largest = [b.reduce(b.get(self.largest, [row, 0], kind), b.max) for row in rows]
+        with b.loop(0, keys, lanes, carry=[b.f32(0.0, lanes)] * len(rows)) as loop:
+            sums = []
+            for row, most, total in zip(rows, largest, loop.carried, strict=True):
+                e = exp2(b, b.sub(b.get(self.scores, [row, loop.index], kind), most))
+                b.put(e, self.scores, [row, loop.index])
+                sums.append(b.add(total, e))
+            loop.carried = sums
+        scale = self._factor(SCALE)
+        factors = []
+        for most, partial in zip(largest, loop.carried, strict=True):
+            # A row of -inf has no softmax: its probabilities get the code of 0.
+            total = b.add(b.reduce(partial, b.add), b.sub(most, most))
+            factors.append(b.zero_if_nan(b.div(b.f32(1.0, lanes), b.mul(total, scale))))
+        self._quantize(rows, factors)
+
+    def _quantize(self, rows: Sequence[Index], factors: Sequence[ir.Value]) -> None:
+        b, lanes, kernel = self.b, self.lanes, self.kernel
+        zero = self.codes.zero(PROBABILITY)
+        shifted = b.add(zero, b.i32(self.codes.offset, lanes))  # the code of 0 as it is read
+        most = b.sub(b.f32(kernel.high, lanes), b.to_f32(zero))
+        base = b.sub(b.i32(MAGIC_BITS, lanes), shifted)
+        keys = kernel.padded_keys
+        with b.loop(0, keys, lanes, carry=[b.i32(0, lanes)] * len(rows)) as loop:
+            sums = []
+            for row, factor, total in zip(rows, factors, loop.carried, strict=True):
+                e = b.get(self.scores, [row, loop.index], vec(lanes, "f32"))
+                bounded = b.min(b.mul(e, factor), most)
+                bits = b.reinterpret(b.add(bounded, b.f32(MAGIC, lanes)), "i32")
+                codes = b.sub(bits, base)
+                b.put(b.truncate(codes, "i8"), self.probabilities, [row, loop.index])
+                sums.append(b.add(total, codes))
+            loop.carried = sums
+        nothing = b.mul(b.i32(keys, lanes), shifted)
+        for row, total in zip(rows, loop.carried, strict=True):
+            real = b.sub(nothing, b.reduce(total, b.add))
+            b.put(b.mul(self.codes.zero(VALUE), real), self.value_start, [row, 0])
+
+    # Values
+
+    def _values(self, first: Index, count: int, start: int, vectors: int) -> None:
+        """Results of `count` rows, `vectors` vectors of the head from vector `start`."""
+        b, lanes, isa, kernel = self.b, self.lanes, self.isa, self.kernel
+        columns = [(start + j) * lanes for j in range(vectors)]
+        starts = [b.load(self.v_start, [*self.shared, c], vec(lanes, "i32")) for c in columns]
+        rows = [b.get(self.value_start, [i, 0], vec(lanes, "i32")) for i in range(count)]
+        acc = [b.add(row, begin) for row in rows for begin in starts]
+        with b.loop(0, kernel.packed[2].shape[2], carry=acc) as loop:
+            values = [
+                dot.weights(b, isa, self.v, [*self.shared, loop.index, c * self.group])
+                for c in columns
+            ]
+            out = []
+            for i in range(count):
+                p = self._left(self.probabilities, [i, b.scaled(loop.index, self.group)])
+                for j, v in enumerate(values):
+                    out.append(dot.dot(b, isa, loop.carried[i * vectors + j], p, v))
+            loop.carried = out
+        for i in range(count):
+            ready = self.epilogue.row([])
+            for j, column in enumerate(columns):
+                value = self.epilogue.apply(loop.carried[i * vectors + j], [], start + j, ready)
+                at = [0, b.offset(first, i), column]
+                b.store(value, self.tile, at, kernel.dim - column)

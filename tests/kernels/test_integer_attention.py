@@ -1,0 +1,134 @@
+"""Attention on codes: exact integers; probabilities have the codes of numbers within the bound."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from jq.errors import InternalError
+from jq.kernels import Dequantize, IntegerAttention, Kernel, Quantize
+from tests.kernels.harness import Runner
+from tests.kernels.strategies import HERE, codes
+
+
+@st.composite
+def kernels(draw: st.DrawFn) -> IntegerAttention:
+    dim = draw(st.sampled_from([1, 3, 4, 16, 20, 32, 64, 65]))
+    kv_heads, group = draw(st.sampled_from([(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)]))
+    heads = kv_heads * group
+    total = (heads + 2 * kv_heads) * dim
+    fused = draw(st.booleans())
+    sizes = st.one_of(st.sampled_from([1, 2, 15, 16, 17, 33]), st.integers(1, 70))
+    queries = draw(sizes)
+    return IntegerAttention(
+        isa=draw(st.sampled_from(HERE)),
+        batch=draw(st.integers(1, 2)),
+        queries=queries,
+        keys=queries if fused else draw(sizes),
+        heads=heads,
+        kv_heads=kv_heads,
+        dim=dim,
+        widths=(total,) * 3 if fused else (heads * dim, kv_heads * dim, kv_heads * dim + 5),
+        starts=(0, heads * dim, (heads + kv_heads) * dim) if fused else (0, 0, 0),
+        mask=draw(st.sampled_from(["none", "keys", "full"])),
+        low=draw(st.sampled_from([-128, -127])),
+    )
+
+
+def inputs(rng: np.random.Generator, kernel: IntegerAttention) -> list[np.ndarray]:
+    q, k, v = (codes(rng, t.shape) for t in kernel.operands[:3])
+    if kernel.starts[1]:
+        k = v = q
+    probability = kernel.low if kernel.low == -128 else 0
+    zeros = np.array([*rng.choice([-128, -5, 0, 127], 3), probability], np.int32)
+    size = 4 * 127 * 127 * np.sqrt(kernel.dim)
+    factors = np.array([rng.choice([3, 30]) / size, 1 / rng.choice([255, 300, 100])], np.float32)
+    operands = [q, k, v, zeros, factors]
+    if kernel.mask != "none":
+        hidden = rng.random(kernel.operands[5].shape) < 0.4
+        hidden[..., 0] = False
+        operands.append(np.where(hidden, rng.choice([-np.inf, -1e9]), 0).astype(np.float32))
+    return operands
+
+
+def check(runner: Runner, index: int, kernel: IntegerAttention, operands: list[np.ndarray]) -> None:
+    """Each integer lies between those that the bound on the probabilities allows."""
+    (y,) = runner.run(index, *operands)
+    q, k, v, zeros, factors, *mask = operands
+    factor, scale = factors.astype(np.float64)
+    p = kernel.probabilities(q, k, zeros, factor, mask[0] if mask else None)
+    largest = kernel.dim * 255 * 255 * factor
+    bound = ((kernel.keys / kernel.target.lanes + 42) + 6 * largest) * 2.0**-24 + 2e-7
+    low, high = (
+        np.clip(np.rint(p * (1 + side * bound) / scale) + zeros[3], kernel.low, kernel.high)
+        for side in (-1, 1)
+    )
+    assert (low != high).mean() < 0.01
+    sizes = np.abs(v.astype(np.int64) - zeros[2])
+    allowed = kernel.context(high - low + zeros[3], sizes, zeros * [1, 1, 0, 1])
+    error = np.abs(y.astype(np.int64) - kernel.context(low, v, zeros))
+    assert (error <= allowed).all(), kernel.to_json()
+
+
+@given(st.lists(kernels(), min_size=8, max_size=8), st.integers(0, 2**32))
+@settings(
+    max_examples=2,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_shape(drawn: list[IntegerAttention], seed: int) -> None:
+    runner = Runner(drawn)
+    rng = np.random.default_rng(seed)
+    for i, kernel in enumerate(drawn):
+        check(runner, i, kernel, inputs(rng, kernel))
+
+
+SMALL = IntegerAttention(
+    isa=HERE[0],
+    batch=1,
+    queries=3,
+    keys=5,
+    heads=2,
+    kv_heads=2,
+    dim=5,
+    widths=(10, 10, 10),
+    starts=(0, 0, 0),
+    mask="full",
+)
+
+
+def test_the_result_is_rescaled_and_quantized_exactly() -> None:
+    """The epilogue works on the exact integers; columns of the last head are padded."""
+    final = dataclasses.replace(SMALL, epilogue=(Dequantize(), Quantize()))
+    rng = np.random.default_rng(0)
+    operands = inputs(rng, SMALL)
+    scale = rng.uniform(0.5, 1, 10).astype(np.float32)
+    step, zero = np.array([37.0], np.float32), np.array([3], np.int32)
+    runner = Runner([SMALL, final])
+    (acc,) = runner.run(0, *operands)
+    (y,) = runner.run(1, *operands, final.pad_columns(scale), step, zero)
+    want = np.clip(np.rint(acc.astype(np.float32) * scale / step) + 3, -128, 127)
+    np.testing.assert_array_equal(y, want.astype(np.int8))
+
+
+def test_a_row_that_sees_no_key_is_zero() -> None:
+    """It is not a number, which has the code of 0."""
+    operands = inputs(np.random.default_rng(1), SMALL)
+    operands[5][:, 1] = -np.inf
+    (y,) = Runner([SMALL]).run(0, *operands)
+    assert (y[:, 1] == 0).all() and y[:, 0].any()
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(InternalError, match="leave 9 columns"):
+        dataclasses.replace(SMALL, widths=(10, 10, 9))
+    with pytest.raises(InternalError, match="more than a row tile can hold"):
+        dataclasses.replace(SMALL, keys=1 << 20)
+    with pytest.raises(InternalError, match="unknown mask"):
+        dataclasses.replace(SMALL, mask="causal")
+    assert Kernel.from_json(SMALL.to_json()) == SMALL
