@@ -16,7 +16,7 @@ from jq.formats.requantize import clip, rescale_by, rounding_right_shift, splat
 
 I64 = np.int64
 FRACTION = 8  # bits below the code that a sum of two rescaled terms keeps
-TABLE_LIMIT = 1 << 16
+TABLE_LIMIT = 1 << 10  # entries of a table of exponentials; from there on two share the bits
 
 
 @dataclass(frozen=True)
@@ -34,46 +34,62 @@ class Output:
         return np.dtype(np.int8 if self.low >= -128 and self.high <= 127 else np.int16)
 
 
-def exponentials(step: float, terms: int) -> np.ndarray:
-    """`round(2^k * exp(-step * d))` for d = 0, 1, ... until it is 0, int32.
+def saturated(ops: IntegerOps, steps: Array, out: Output) -> Array:
+    """Codes of whole steps: the zero point is added, then the limits apply."""
+    code = ops.add(steps, splat(ops, out.zero_point, steps))
+    return ops.convert(clip(ops, code, out.low, out.high), out.dtype)
 
-    k = 30 - ceil(log2(terms)), so that a sum of `terms` entries stays below 2^31.
+
+def exponentials(ops: IntegerOps, below: Array, step: float, terms: int) -> Array:
+    """`2^k * exp(-step * below)` of int64 `below >= 0`, int64, with k of `exponential_bits`.
+
+    From one table where that is small: right to half a unit. Else a product of two, of the high
+    and the low bits of `below`: right to 1.5 units.
     """
-    k = _exponential_bits(terms)
-    count = min(math.ceil((k + 1) * math.log(2) / step) + 2, TABLE_LIMIT)
-    return np.rint(2.0**k * np.exp(-step * np.arange(count))).astype(np.int32)
+    k = exponential_bits(terms)
+    count = math.ceil((k + 1) * math.log(2) / step) + 2  # from there on it is 0
+    low_bits = 0 if count <= TABLE_LIMIT else math.ceil(math.log2(count) / 2)
+    size = (count >> low_bits) + 2
+    high = np.rint(2.0**k * np.exp(-step * (np.arange(size) * 2.0**low_bits)))
+    index = clip(ops, ops.shift_right_signed(below, splat(ops, low_bits, below)), 0, size - 1)
+    e = _looked_up(ops, high, index)
+    if not low_bits:
+        return e
+    low = np.rint(2.0**30 * np.exp(-step * np.arange(1 << low_bits)))
+    rest = ops.bit_and(below, splat(ops, (1 << low_bits) - 1, below))
+    product = ops.mul(e, _looked_up(ops, low, rest))
+    return rounding_right_shift(ops, product, splat(ops, 30, product))
 
 
-def _exponential_bits(terms: int) -> int:
+def _looked_up(ops: IntegerOps, table: np.ndarray, index: Array) -> Array:
+    return ops.convert(ops.take(table.astype(np.int32), ops.convert(index, np.int32)), I64)
+
+
+def exponential_bits(terms: int) -> int:
+    """k = 30 - ceil(log2(terms)): a sum of `terms` numbers up to 2^k stays below 2^31."""
     return 30 - math.ceil(math.log2(max(terms, 2)))
 
 
 def softmax(ops: IntegerOps, x: Array, step: float, axis: int, out: Output) -> Array:
     """Softmax along `axis` of real values `step * x`, as codes of `out`.
 
-    A quotient has 30 fractional bits and an entry of the table an error of half of 2^-k (see
-    `exponentials`): with n terms the result is within `1/2 + (n + 3) * 2^-(k+1) / out.scale` of
-    the exact softmax of `step * x`, plus 2^-22 for the two roundings of a small quotient.
+    A quotient has 30 fractional bits and an exponential an error of u units of 2^-k (see
+    `exponentials`; u is 1/2 or 3/2): with n terms the result is within
+    `1/2 + (2 u (n + 1) + 2) * 2^-(k+1) / out.scale` of the exact softmax of `step * x`, plus 2^-22
+    for the two roundings of a small quotient.
 
     Args:
         x: int64; differences along `axis` must fit int32.
     """
     terms = ops.shape(x)[axis]
-    k, table = _exponential_bits(terms), exponentials(step, terms)
+    k = exponential_bits(terms)
     largest = ops.broadcast(ops.reduce_max(x, [axis]), ops.shape(x), range(len(ops.shape(x))))
-    below = clip(ops, ops.sub(largest, x), 0, len(table) - 1)
-    e = ops.convert(ops.take(table, ops.convert(below, np.int32)), I64)
+    e = exponentials(ops, ops.sub(largest, x), step, terms)
     total = ops.reduce_sum(e, [axis])
     inverse = ops.quotient(splat(ops, 1 << (k + 31), total), total)  # <= 2^31
     inverse = ops.broadcast(inverse, ops.shape(x), range(len(ops.shape(x))))
     share = rounding_right_shift(ops, ops.mul(e, inverse), splat(ops, k + 1, e))  # 2^-30 units
     return saturated(ops, rescale_by(ops, share, 2.0**-30 / out.scale), out)
-
-
-def saturated(ops: IntegerOps, steps: Array, out: Output) -> Array:
-    """Codes of whole steps: the zero point is added, then the limits apply."""
-    code = ops.add(steps, splat(ops, out.zero_point, steps))
-    return ops.convert(clip(ops, code, out.low, out.high), out.dtype)
 
 
 def root(ops: IntegerOps, x: Array) -> Array:
@@ -91,24 +107,30 @@ def root(ops: IntegerOps, x: Array) -> Array:
 
 
 def unit_rows(
-    ops: IntegerOps, x: Array, step: float, epsilon: float, *, center: bool, axis: int
+    ops: IntegerOps,
+    x: Array,
+    step: float,
+    epsilon: float,
+    *,
+    center: bool,
+    axis: int,
+    limits: tuple[int, int] = (-255, 255),
 ) -> Array:
     """Rows divided by their length, in units of 2^-30: int64, at most 2^30 in size.
 
     With u = step * (x - mean) or step * x, n values in a row:
     `u / sqrt(sum(u^2) + n * epsilon)`. The normal form of LayerNorm and RMSNorm is this times
     sqrt(n). Error at most 3 units: root and inverse are right to 2^-30 relative, then one rounding.
+    The mean is exact where squares leave room for it (n < 2^15 of 8-bit codes, n < 1291 of
+    16-bit ones), else right to 2^-(f+1) of a code, see `_centered`.
 
     Args:
-        x: int64 codes minus zero point, |x| < 2^9; n < 2^13.
+        x: int64 codes minus zero point, within `limits`.
     """
-    n = ops.shape(x)[axis]
-    assert n < 1 << 13, "rows of 8192 values and more overflow"
-    axes = range(len(ops.shape(x)))
-    shape = ops.shape(x)
+    n, axes, shape = ops.shape(x)[axis], range(len(ops.shape(x))), ops.shape(x)
     if center:
-        total = ops.broadcast(ops.reduce_sum(x, [axis]), shape, axes)
-        x, step = ops.sub(ops.mul(x, splat(ops, n, x)), total), step / n
+        x, unit = _centered(ops, x, axis, limits)
+        step /= unit
     squares = ops.reduce_sum(ops.mul(x, x), [axis])
     small = max(1, min(round(n * epsilon / step**2), 1 << 58))
     w = ops.add(squares, splat(ops, small, squares))
@@ -119,3 +141,50 @@ def unit_rows(
     by = ops.sub(splat(ops, 31, half), half)
     product = ops.mul(x, ops.broadcast(inverse, shape, axes))
     return rounding_right_shift(ops, product, ops.broadcast(by, shape, axes))
+
+
+def _centered(ops: IntegerOps, x: Array, axis: int, limits: tuple[int, int]) -> tuple[Array, int]:
+    """`unit * (x - mean)` and its unit: n, which is exact, or else 2^f, the mean rounded.
+
+    The sum of squares of the result is at most `n * (unit * (high - low) / 2)^2 < 2^61`.
+    """
+    n, (low, high) = ops.shape(x)[axis], limits
+    total = ops.reduce_sum(x, [axis])
+    room = (1 << 63) // (n * (high - low) ** 2)
+    if n * n <= room:
+        return ops.sub(ops.mul(x, splat(ops, n, x)), _like(ops, total, x)), n
+    f = (room.bit_length() - 1) // 2
+    positive = ops.sub(total, splat(ops, n * low, total))
+    shifted = ops.add(ops.shift_left(positive, splat(ops, f, total)), splat(ops, n // 2, total))
+    mean = ops.quotient(shifted, splat(ops, n, total))  # of x - low
+    from_low = ops.shift_left(ops.sub(x, splat(ops, low, x)), splat(ops, f, x))
+    return ops.sub(from_low, _like(ops, mean, x)), 1 << f
+
+
+def _like(ops: IntegerOps, rows: Array, x: Array) -> Array:
+    return ops.broadcast(rows, ops.shape(x), range(len(ops.shape(x))))
+
+
+def ratio(ops: IntegerOps, a: Array, b: Array, bits: int) -> Array:
+    """`round(2^bits * a / b)`, ties away from zero, within int32; int64.
+
+    `a / 0` is the end of int32 on a's side, and 0 for `0 / 0`.
+
+    Args:
+        a, b: int64, |a| * 2^bits < 2^62.
+    """
+    one, end = splat(ops, 1, a), splat(ops, (1 << 31) - 1, a)
+    a = ops.mul(a, _sign(ops, b))
+    size, by = ops.abs(a), ops.maximum(ops.abs(b), one)
+    half = ops.shift_right_signed(by, one)
+    q = ops.quotient(ops.add(ops.shift_left(size, splat(ops, bits, a)), half), by)
+    unbounded = ops.mul(ops.minimum(size, one), end)
+    q = ops.select(ops.equal(b, splat(ops, 0, b)), unbounded, ops.minimum(q, end))
+    return ops.mul(q, _sign(ops, a))
+
+
+def _sign(ops: IntegerOps, x: Array) -> Array:
+    """-1 or 1; 1 for 0."""
+    one = splat(ops, 1, x)
+    negative = ops.shift_right_signed(x, splat(ops, 63, x))
+    return ops.add(ops.add(negative, negative), one)

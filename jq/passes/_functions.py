@@ -99,8 +99,14 @@ def find_normalization(program: Program, source: ir.Value) -> Normalization | No
     return found
 
 
-def as_normalization(cut: Cut, shape: tuple[int, ...]) -> Normalization | None:
-    """What a cut computes, when it is a normalization of rows of `shape`."""
+def as_normalization(
+    cut: Cut, shape: tuple[int, ...], *, unit: bool = False
+) -> Normalization | None:
+    """What a cut computes, when it is a normalization of rows of `shape`.
+
+    `unit`: also rows divided by their length, `x * rsqrt(sum(x^2) + e)`, which is RMSNorm with a
+    factor of n^-1/2. Rows of zeros may then give NaN.
+    """
     kinds = {kind_of(op) for op in cut.ops}
     if "stablehlo.reduce" not in kinds or not kinds & {"stablehlo.rsqrt", "stablehlo.sqrt"}:
         return None
@@ -109,12 +115,16 @@ def as_normalization(cut: Cut, shape: tuple[int, ...]) -> Normalization | None:
     x = (rng.standard_normal(shape) * magnitude + 0.5 * magnitude).astype(np.float32)
     y = cut(x).astype(np.float64)
     beta = cut(np.zeros(shape, np.float32))
+    if unit and np.isnan(beta).all():
+        beta = np.zeros_like(beta)
     offset = beta.reshape(-1, shape[-1])[0]
     if not np.isfinite(y).all() or not np.array_equal(beta, np.broadcast_to(offset, shape)):
         return None
+    lengths = (1, shape[-1]) if unit else (1,)
     for center in (True, False):
-        for epsilon in _epsilons(cut):
-            gamma = _gamma(cut, x.astype(np.float64), y - offset, center, epsilon)
+        for epsilon in (e / n for n in lengths for e in _epsilons(cut)):
+            normal = _normal(x.astype(np.float64), center, epsilon)
+            gamma = _gamma(cut, normal, y - offset, lengths)
             if gamma is not None:
                 ones = np.array_equal(gamma, np.ones_like(gamma))
                 return Normalization(
@@ -133,18 +143,21 @@ def _epsilons(cut: Cut) -> list[float]:
     return sorted({0.0, *(e for e in found if 0 < e <= 1e-2)})
 
 
+def _normal(x: np.ndarray, center: bool, epsilon: float) -> np.ndarray:
+    u = x - x.mean(-1, keepdims=True) if center else x
+    return np.asarray(u / np.sqrt((u**2).mean(-1, keepdims=True) + epsilon))
+
+
 def _gamma(
-    cut: Cut, x: np.ndarray, y: np.ndarray, center: bool, epsilon: float
+    cut: Cut, normal: np.ndarray, y: np.ndarray, lengths: tuple[int, ...]
 ) -> np.ndarray | None:
-    """The factor of every column, when `y` is this normalization times one."""
-    mean = x.mean(-1, keepdims=True) if center else 0.0
-    normal = (x - mean) / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + epsilon)
-    columns = x.shape[-1]
+    """The factor of every column, when `y` is `normal` times one, or over a root of `lengths`."""
+    columns = normal.shape[-1]
     ones = np.ones(columns, np.float32)
     arrays = [a for a in cut.constants.values() if a.dtype == np.float32 and a.size >= columns]
     rows = [a.reshape(-1, columns)[0] for a in arrays if a.shape[-1] == columns]
-    for vector in (ones, *rows):
-        scale = np.abs(vector).max() + np.abs(y).max()
-        if (np.abs(y - normal * vector) <= 2e-5 * scale).all():
-            return vector
+    for factor in ((v / math.sqrt(n)).astype(np.float32) for n in lengths for v in (ones, *rows)):
+        scale = np.abs(factor).max() + np.abs(y).max()
+        if (np.abs(y - normal * factor) <= 2e-5 * scale).all():
+            return factor
     return None

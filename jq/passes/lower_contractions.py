@@ -13,14 +13,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from jq.errors import UserError
+from jq.formats import get_format
+from jq.formats.affine import Affine
 from jq.ir import Program, at, ir
 from jq.ir.build import replace
+from jq.ir.constants import evaluate
 from jq.ir.contract import contract
 from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ops.base import Contraction
 from jq.passes.base import Pass, PassContext
 from jq.passes.sink_dequantize import erase_dead
 from jq.plan import OpPlan, contractions, op_name
+from jq.plan.encodings import code_bits
+from jq.plan.overflow import LIMIT, largest_code, largest_sum, worst_case
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,8 @@ def _lower(program: Program, op: Any, rule: Contraction, plan: OpPlan | None) ->
     ]
     if not any(markers):
         return None
+    if plan is not None and plan.decision == "integer":
+        _prove(program, op, rule, plan)
     with at(op):
         if len(roles) < 2:  # a lookup: a dequantize of the rows that are read
             return rule.lower(program, op, markers)
@@ -57,3 +65,28 @@ def _lower(program: Program, op: Any, rule: Contraction, plan: OpPlan | None) ->
             return rule.lower(program, copy, inner)
 
         return contract(program, op, markers, body)
+
+
+def _prove(program: Program, op: Any, rule: Contraction, plan: OpPlan) -> None:
+    """Refuses weights whose codes, as they were chosen in the end, can overflow the accumulator.
+
+    Planning has looked at plain rounding.
+    """
+    sides = list(plan.operands.values())
+    bits = [code_bits(p.encoding) for p in sides]
+    if max(bits) > 8 or worst_case(rule.terms(op), sides) <= LIMIT:
+        return
+    for role in rule.roles(op):
+        marker = match(op.operands[role.index], DEQUANTIZE)
+        parts = {k: evaluate(program, v) for k, v in marker.parts.items()} if marker else {}
+        affine = marker and isinstance(get_format(marker.encoding.format), Affine)
+        if marker is None or not affine or any(a is None for a in parts.values()):
+            continue
+        other = next(p for i, p in plan.operands.items() if i != role.index)
+        bound = largest_sum(parts, marker.encoding, role.contracted) * largest_code(other)
+        if bound > LIMIT:
+            raise UserError(
+                f"a sum can reach {bound}, more than an int32 accumulator holds",
+                op=plan.name,
+                hint="keep it float by a rule",
+            )

@@ -30,7 +30,7 @@ from jq.ir.build import replace
 from jq.ir.cone import between
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, Marker, match
-from jq.passes._integer_functions import normalization, softmax
+from jq.passes._integer_functions import normalization, quotient, softmax
 from jq.passes._integer_ops import apply_to_codes, clamp_of, is_table
 from jq.passes._integer_sums import sum_of
 from jq.passes._integer_values import (
@@ -85,6 +85,7 @@ def _lower(program: Program, marker: Marker, value: ir.Value, out: Output) -> ir
         _table(program, value, out)
         or softmax(program, value, out)
         or normalization(program, value, out, marker.tensor)
+        or quotient(program, value, out)
         or _chain(program, value, out, marker.tensor)
     )
 

@@ -27,8 +27,9 @@ from jq.ir.build import NAME, string_attr
 from jq.ir.cone import Cut, functions, kind_of
 from jq.ir.markers import edge, edge_name
 from jq.ops.base import Contraction, rule_of
-from jq.ops.selection import elements, reduction
+from jq.ops.selection import elements, reduction, splat_of
 from jq.passes._functions import as_normalization
+from jq.passes._integer_functions import terms_of
 from jq.passes._integer_ops import (
     PRODUCTS_AND_SUMS,
     as_softmax,
@@ -116,7 +117,7 @@ class _Marking:
                 if softmax is None and not _is_normalization(cut):
                     continue
                 whole = cut if softmax else _largest(self.program, cut, op)
-                if softmax is None or not self._bare_sum(x):
+                if softmax is None or not self.need_terms(x, whole):
                     self.need_source(whole, wide=True)
                 self.claim(whole)
                 return True
@@ -126,11 +127,21 @@ class _Marking:
         self.claimed |= {o.operation for o in cut.ops}
         self.state[cut.result] = "closed"
 
-    def _bare_sum(self, x: ir.Value) -> bool:
-        """A sum of two edges that softmax takes as it is: a mask must not widen its range."""
-        if self.state[x] != "open" or kind_of(x.owner) != "stablehlo.add":
+    def need_terms(self, x: ir.Value, softmax: Cut) -> bool:
+        """Softmax takes the terms of a sum and the choices of a select as they are."""
+        terms = terms_of(self.program, x)
+        inside = {op.operation for op in softmax.ops}
+        if terms == [x] or any(use.owner.operation not in inside for use in x.uses):
             return False
-        return all(edge_name(v.owner) for v in x.owner.operation.operands)
+        todo = [x]
+        while todo:
+            op = todo.pop().owner
+            for i, v in enumerate(op.operation.operands):
+                if v in terms and is_float(v):
+                    self.need(op, i, wide=True)
+                elif is_float(v) and splat_of(self.program, v) is None:
+                    todo.append(v)
+        return True
 
     def contraction(self, op: Any) -> bool:
         rule = rule_of(op)
@@ -188,12 +199,13 @@ class _Marking:
         return False
 
     def binary(self, op: Any) -> bool:
-        if kind_of(op) not in PRODUCTS_AND_SUMS:
+        divides = kind_of(op) == "stablehlo.divide"
+        if kind_of(op) not in PRODUCTS_AND_SUMS and not divides:
             return False
         if any(is_constant(self.program, v) for v in op.operation.operands):
             return False
         self.need_all(op, prefix=True, wide=True)
-        self.state[op.operation.results[0]] = "open"
+        self.state[op.operation.results[0]] = "closed" if divides else "open"
         return True
 
     def reduced(self, op: Any) -> bool:
@@ -221,6 +233,8 @@ class _Marking:
     def need(self, op: Any, index: int, *, wide: bool = False) -> None:
         """The op reads an edge behind its operand, one for all that want the same width."""
         value = op.operation.operands[index]
+        if edge_name(value.owner):
+            return
         if (value, wide) not in self.edges:
             with context(), self._behind(value):
                 self.edges[value, wide] = edge(self.program, value, self._name(value), wide=wide)
@@ -255,7 +269,7 @@ def _is_normalization(cut: Cut) -> bool:
     shape = shape_of(cut.source)
     if shape_of(cut.result) != shape or len(shape) < 1 or shape[-1] < 2:
         return False
-    return as_normalization(cut, shape) is not None
+    return as_normalization(cut, shape, unit=True) is not None
 
 
 def _largest(program: Program, cut: Cut, first: Any) -> Cut:

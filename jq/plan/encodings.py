@@ -64,9 +64,3 @@ def weight_block(use: WeightUse, s: TensorSettings) -> tuple[int, ...]:
 def encoding(s: TensorSettings, shape: tuple[int, ...], block: tuple[int, ...]) -> Encoding:
     options = tuple(sorted(s.options.items()))
     return Encoding(s.format, shape, block, s.scheme, s.scale_type, options)
-
-
-def largest_code(p: TensorPlan) -> int:
-    """Bound on |code - zero point|."""
-    bits = code_bits(p.encoding)
-    return 2**bits - 1 if p.encoding.scheme == "asymmetric" else 2 ** (bits - 1)

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from jq.calibrate.ranges import Ranges
 from jq.errors import FormatError
+from jq.formats import get_format
+from jq.formats.affine import Affine
 from jq.ir import Program, dtype_of
 from jq.ir.build import SCOPE, string_attr
 from jq.ops.base import Contraction, contraction_names
 from jq.plan.agree import agree_on_weights
 from jq.plan.decisions import Declined, OpPlan, QuantPlan, TensorPlan
 from jq.plan.edges import plan_edges
-from jq.plan.encodings import code_bits, largest_code, stored_plan, summed_terms
+from jq.plan.encodings import code_bits, stored_plan, summed_terms
 from jq.plan.operands import WeightUse, contractions, find_weight, op_name
+from jq.plan.overflow import LIMIT, largest_code, largest_sum, worst_case
 from jq.plan.tensors import TensorPlanner
 from jq.settings import FLOAT, Rule, Settings, apply_overrides
 from jq.target import Target
-
-ACCUMULATOR_LIMIT = 2**31 - 1
 
 
 def plan(
@@ -147,6 +147,19 @@ class _Planner:
         terms = rule.terms(op)
         for i, use in uses.items():
             terms = min(terms, summed_terms(rule, use, plans[i].encoding, rule.terms(op)))
-        bound = terms * math.prod(largest_code(p) for p in sides)
-        if 16 not in bits and bound > ACCUMULATOR_LIMIT:
-            raise Declined(f"{terms} products can overflow an int32 accumulator")
+        if 16 not in bits and worst_case(terms, sides) > LIMIT:
+            bound = self._largest_accumulator(plans, uses)
+            if bound is None or bound > LIMIT:
+                raise Declined(f"{terms} products can overflow an int32 accumulator")
+
+    def _largest_accumulator(
+        self, plans: dict[int, TensorPlan], uses: dict[int, WeightUse]
+    ) -> int | None:
+        """The largest sum of products with these very weights; None where they are not known."""
+        for index, use in uses.items():
+            enc, other = plans[index].encoding, next(p for i, p in plans.items() if i != index)
+            fmt = get_format(enc.format)
+            if use.stored is None and isinstance(fmt, Affine):
+                parts = fmt.encode(self.program.weights[use.name], enc)
+                return largest_sum(parts, enc, use.contracted) * largest_code(other)
+        return None

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from jq.errors import FormatError
 from jq.formats import NUMPY
-from jq.formats.integer_functions import Output, root, softmax, unit_rows
+from jq.formats.integer_functions import (
+    Output,
+    exponential_bits,
+    exponentials,
+    ratio,
+    root,
+    softmax,
+    unit_rows,
+)
 from jq.formats.requantize import multiplier, rescale, rescale_by
 from tests.programs import RUNNERS, Case, check
 
@@ -66,6 +74,11 @@ def _normal(center):
     return lambda ops, x: unit_rows(ops, x, 0.03, 1e-5, center=center, axis=1)
 
 
+def _wide(ops, x):
+    """Rows of which the mean is rounded."""
+    return unit_rows(ops, x, 1e-4, 1e-5, center=True, axis=1, limits=(-(1 << 26), 1 << 26))
+
+
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_equal_bits_everywhere(runner):
     x = _edge_values()
@@ -84,6 +97,9 @@ def test_equal_bits_everywhere(runner):
         Case(_rescaled, [grid, *parts]),
         Case(lambda ops, v: root(ops, v), [squares.astype(np.int64)]),
         Case(lambda ops, v: softmax(ops, v, 0.07, 1, out), [codes]),
+        Case(lambda ops, v: softmax(ops, v, 0.0007, 1, out), [codes]),
+        Case(lambda ops, v, w: ratio(ops, v, w, 20), [codes, codes[::-1].copy()]),
+        Case(_wide, [codes << 8]),
         Case(_normal(True), [codes]),
         Case(_normal(False), [codes]),
     ]
@@ -97,42 +113,85 @@ def test_root_is_exact(x, r):
     assert got.tolist() == [math.isqrt(v) for v in values]
 
 
-@pytest.mark.parametrize("step", [0.002, 0.05, 0.7])
+@pytest.mark.parametrize(("step", "units"), [(2e-5, 1.5), (0.002, 1.5), (0.05, 0.5), (0.7, 0.5)])
 @pytest.mark.parametrize("n", [2, 12, 500])
-def test_softmax_within_its_bound(step, n):
-    """Every pair of codes (n = 2), and rows of random ones."""
-    if n == 2:
+@pytest.mark.parametrize("bits", [8, 16])
+def test_softmax_within_its_bound(step, units, n, bits):
+    """Every pair of codes (n = 2, 8 bits), else rows of random ones."""
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    if n == 2 and bits == 8:
         a, b = np.meshgrid(np.arange(256), np.arange(256))
         x = np.stack([a.ravel(), b.ravel()], 1).astype(np.int64)
     else:
-        x = np.random.default_rng(n).integers(-128, 128, (64, n)).astype(np.int64)
+        x = np.random.default_rng(n).integers(low, high + 1, (64, n)).astype(np.int64)
+        x[0, 0] = -(1 << 30)  # masked
     real = step * x
     e = np.exp(real - real.max(1, keepdims=True))
     exact = e / e.sum(1, keepdims=True)
-    out = Output(float(exact.max()) / 255, -128, -128, 127)
+    out = Output(float(exact.max()) / (high - low), low, low, high)
     k = 30 - math.ceil(math.log2(n))
-    bound = 0.5 + (n + 3) * 2.0 ** -(k + 1) / out.scale + 2.0**-22 / out.scale
-    steps = softmax(NUMPY, x, step, 1, out).astype(np.float64) + 128
+    bound = 0.5 + ((2 * units * (n + 1) + 2) * 2.0 ** -(k + 1) + 2.0**-22) / out.scale
+    steps = softmax(NUMPY, x, step, 1, out).astype(np.float64) - low
     assert np.abs(steps - exact / out.scale).max() <= bound
+
+
+@pytest.mark.parametrize("step", [1e-5, 0.003, 0.04])
+def test_exponentials_of_every_code(step):
+    """Half a unit from one table, 1.5 from two; 0 far away."""
+    d = np.concatenate([np.arange(1 << 16), [1 << 24, 1 << 31]]).astype(np.int64)
+    got = exponentials(NUMPY, d, step, 128)
+    want = 2.0 ** exponential_bits(128) * np.exp(-step * d)
+    two = 24 * math.log(2) / step > 1 << 10
+    assert np.abs(got - want).max() <= (1.5 if two else 0.5)
+    assert got[-1] == 0
+
+
+@given(st.integers(-(2**31), 2**31), st.integers(-(2**17), 2**17), st.integers(0, 29))
+def test_ratio(a, b, bits):
+    (got,) = ratio(NUMPY, np.array([a], np.int64), np.array([b], np.int64), bits)
+    end = 2**31 - 1
+    if b == 0:
+        assert got == (end if a > 0 else -end if a < 0 else 0)
+        return
+    exact = abs(a) * 2**bits
+    size = min((2 * exact + abs(b)) // (2 * abs(b)), end)  # ties away from zero
+    assert got == (size if (a < 0) == (b < 0) else -size)
 
 
 @pytest.mark.parametrize("center", [True, False])
 @pytest.mark.parametrize(("n", "epsilon"), [(2, 1e-12), (17, 1e-5), (768, 1e-6)])
 def test_rows_within_their_bound(center, n, epsilon):
     """Three units of 2^-30, and half a unit of the rounded epsilon."""
+    check_rows(center, n, epsilon, 255, 0.0)
+
+
+@pytest.mark.parametrize("center", [True, False])
+@pytest.mark.parametrize(("n", "bits"), [(2, 16), (768, 16), (4096, 16), (4096, 20)])
+def test_rows_of_wide_codes_within_their_bound(center, n, bits):
+    """With a mean that is rounded to 2^-(f+1) of a code."""
+    largest = (1 << bits) - 1
+    room = 2**63 // (n * (2 * largest) ** 2)
+    f = (room.bit_length() - 1) // 2
+    check_rows(center, n, 1e-6, largest, 0.0 if n * n <= room else 2.0 ** -(f + 1))
+
+
+def check_rows(center, n, epsilon, largest, rounded):
     rng = np.random.default_rng(n)
-    x = rng.integers(-255, 256, (200, n)) >> rng.integers(0, 8, (200, 1))
+    x = rng.integers(-largest, largest + 1, (200, n)) >> rng.integers(0, 8, (200, 1))
     x[0], x[1, 1:] = 7, 0
     step = 0.013
     u = step * (x - x.mean(1, keepdims=True) if center else x)
     square = (u**2).sum(1, keepdims=True) + n * epsilon
-    unit = step / n if center else step
+    off = step * rounded if center else 0.0  # of every u of a row, by the mean
+    unit = step * (2 * rounded or 1 / n) if center else step
     # epsilon in integers is right to half a unit, and at least one
     slack = np.maximum(0.5, np.maximum(0, 1 - n * epsilon / unit**2)) * unit**2
-    low, high = (np.abs(u) / np.sqrt(np.maximum(square + d, 1e-300)) for d in (slack, -slack))
-    got = unit_rows(NUMPY, x.astype(np.int64), step, epsilon, center=center, axis=1)
+    low = (np.abs(u) - off) / np.sqrt(square + slack + n * off**2)
+    high = (np.abs(u) + off) / np.sqrt(np.maximum(square - slack, 1e-300))
+    bounds = (-largest, largest)
+    got = unit_rows(NUMPY, x.astype(np.int64), step, epsilon, center=center, axis=1, limits=bounds)
     size = np.abs(got) / 2.0**30
-    assert (got * np.round(u, 9) >= 0).all()
+    assert (got * np.round(u, 9) >= 0)[np.abs(u) > off].all()
     assert (size >= low - 3 * 2.0**-30).all()
     safe = (square - slack > 0)[:, 0]
     assert (size[safe] <= high[safe] + 3 * 2.0**-30).all()

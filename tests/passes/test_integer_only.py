@@ -23,6 +23,7 @@ from tests.programs import assert_same_bits, run_iree
 PIPELINE, TARGET = "int8-static-integer-only", "npu-int8"
 ROWS, COLUMNS = 4, 8
 RNG = np.random.default_rng(0)
+MASK = np.tri(ROWS, COLUMNS, 3, bool)
 PARAMS = {
     f"w{i}": (RNG.standard_normal((COLUMNS, COLUMNS)) / np.sqrt(COLUMNS)).astype(np.float32)
     for i in range(4)
@@ -49,6 +50,8 @@ ONE = {
     "softmax": lambda p, i, x: jax.nn.softmax(x, axis=-1 - i % 2),
     "layer_norm": layer_norm,
     "rms_norm": rms_norm,
+    "unit": lambda p, i, x: x / jnp.maximum(jnp.linalg.norm(x, axis=-1, keepdims=True), 1e-12),
+    "masked": lambda p, i, x: jax.nn.softmax(jnp.where(MASK, x, -1e9)),
     "channels": lambda p, i, x: x * p[f"b{i}"] + p[f"b{3 - i}"],
     "mean": lambda p, i, x: jnp.broadcast_to(x.mean(0, keepdims=True), x.shape),
     "max": lambda p, i, x: jnp.broadcast_to(x.max(1, keepdims=True), x.shape),
@@ -59,6 +62,9 @@ TWO = {
     "add": lambda p, i, x, y: x + y,
     "add_relu": lambda p, i, x, y: jax.nn.relu(x - y),
     "multiply": lambda p, i, x, y: x * y,
+    "divide": lambda p, i, x, y: x / (jnp.abs(y) + 1),
+    "larger": lambda p, i, x, y: jnp.maximum(x, y) if i % 2 else jnp.minimum(x, y),
+    "choose": lambda p, i, x, y: jnp.where(MASK, x, y if i % 2 else 0.5),
     "join": lambda p, i, x, y: jnp.concatenate([x[:, :3], y[:, 3:]], 1),
     "join_strided": lambda p, i, x, y: jnp.concatenate([x[:, ::2], y[:, :4]], 1),
 }
@@ -199,6 +205,20 @@ def test_masked_scores_keep_their_steps():
     levels = lowered(jq.Model(fn, {}, (x, bias), calibration=[(x, bias)]))
     a, b = (XlaExecutable(levels[k])(x, bias)[0] for k in ("float", "integer"))
     assert np.abs(a - b).max() < 0.05 * np.abs(a).max()
+
+
+@pytest.mark.parametrize("fill", [-1e9, -np.inf, float(np.finfo(np.float32).min)])
+def test_scores_that_a_select_masks_keep_their_steps(fill):
+    def fn(p, x):
+        scores = jnp.where(np.tri(COLUMNS, dtype=bool), x @ x.T / 3, fill)
+        return jax.nn.softmax(scores) @ x
+
+    x = RNG.standard_normal((COLUMNS, COLUMNS)).astype(np.float32)
+    levels = lowered(jq.Model(fn, {}, (x,), calibration=[(x,)]))
+    a, b = (XlaExecutable(levels[k])(x)[0] for k in ("float", "integer"))
+    assert np.abs(a - b).max() < 0.02 * np.abs(a).max()
+    selects = [line for line in levels["integer"].text().splitlines() if ".select" in line]
+    assert any(line.endswith("xi64>") for line in selects)
 
 
 def test_verifier_names_the_offender():

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jq.calibrate.ranges import Range, Ranges
 from jq.errors import UserError
-from jq.pipeline import load_pipeline, make_plan
+from jq.formats import get_format
+from jq.passes.base import PassContext
+from jq.pipeline import load_pipeline, make_plan, rewrite
 from jq.plan import OpPlan, QuantPlan
 from jq.settings import parse_rule
 from jq.target import Device, Target
@@ -305,6 +308,41 @@ def test_sums_that_can_overflow_are_declined(scheme, largest):
         only(planned(dot(largest + 1), **settings)).reason
         == f"{largest + 1} products can overflow an int32 accumulator"
     )
+
+
+WIDE = """(%x: tensor<1x70000xf32>, %w: tensor<70000x2xf32> {jq.weight = "w"})
+    -> tensor<1x2xf32> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+       : (tensor<1x70000xf32>, tensor<70000x2xf32>) -> tensor<1x2xf32>
+  return %0 : tensor<1x2xf32> }"""
+
+
+def test_the_codes_of_a_weight_prove_that_sums_fit():
+    """70,000 codes of 127 reach 2.3e9; those of normal numbers about 7e8."""
+    rng = np.random.default_rng(0)
+    normal = rng.standard_normal((70_000, 2)).astype(np.float32)
+    loaded, target = load_pipeline("int8-dynamic"), Target(name="t")
+    (op,) = make_plan(load(WIDE, {"w": normal}), loaded, target).ops
+    assert op.decision == "integer"
+    normal[:, 1] = -1
+    (op,) = make_plan(load(WIDE, {"w": normal}), loaded, target).ops
+    assert op.reason == "70000 products can overflow an int32 accumulator"
+
+
+def test_codes_that_were_chosen_later_are_proved_too():
+    weight = np.random.default_rng(0).standard_normal((70_000, 2)).astype(np.float32)
+    program, loaded, target = (
+        load(WIDE, {"w": weight}),
+        load_pipeline("int8-dynamic"),
+        Target(name="t"),
+    )
+    decided = make_plan(program, loaded, target)
+    enc = decided.weights["w"]
+    chosen = get_format("int8").encode(weight, enc)
+    chosen["codes"] = np.full_like(chosen["codes"], 127)
+    cx = PassContext(decided, loaded.settings, target, encoded={"w": chosen})
+    with pytest.raises(UserError, match=r"a sum can reach 2266950000, .*\[w\]"):
+        rewrite(program, loaded, cx)
 
 
 def test_sixteen_bits_have_a_wide_accumulator():
