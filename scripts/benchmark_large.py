@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles a stack of MLP layers with a billion parameters: how long, and how much memory.
 
-    scripts/benchmark_large.py [--parameters 1e9] [--pipeline int8-weight-only] [-o FILE.json]
+    scripts/benchmark_large.py [--parameters 1e9] [--pipeline int8-weight-only] [--scan] [-o FILE]
 
 The compile runs in a child process whose peak memory, and that of iree-compile below it, is
 measured. The compiled model is run once and compared with NumPy, so that speed is not bought
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import tempfile
 import threading
 import time
@@ -36,28 +37,47 @@ def parameters(layers: int) -> dict[str, Any]:
     }
 
 
+def stacked(params: dict[str, Any]) -> dict[str, Any]:
+    """The same as one tensor for all layers of each kind."""
+    layers = list(params.values())
+    out = {k: np.empty((len(layers), *v.shape), v.dtype) for k, v in layers[0].items()}
+    for i, layer in enumerate(layers):
+        for k in out:
+            out[k][i] = layer.pop(k)
+    return out
+
+
 def float_result(params: dict[str, Any], x: np.ndarray) -> np.ndarray:
     for layer in params.values():
         x = np.maximum(x @ layer["kernel"] + layer["bias"], 0)
     return x
 
 
-def work(layers: int, pipeline: str, pipe: Any) -> None:
+def work(layers: int, pipeline: str, scan: bool, pipe: Any) -> None:
     """In the child: builds the model, compiles, saves, loads, runs."""
+    import jax
     import jax.numpy as jnp
 
     import jq
     from jq.bench.worker import peak_rss_bytes
 
+    def step(x: Any, layer: Any) -> Any:
+        return jnp.maximum(x @ layer["kernel"] + layer["bias"], 0)
+
     def fn(params: Any, x: Any) -> Any:
+        if scan:
+            return jax.lax.scan(lambda x, layer: (step(x, layer), None), x, params)[0]
         for layer in params.values():
-            x = jnp.maximum(x @ layer["kernel"] + layer["bias"], 0)
+            x = step(x, layer)
         return x
 
     params = parameters(layers)
     x = np.random.default_rng(1).standard_normal((1, WIDTH), np.float32)
-    count = sum(a.size for layer in params.values() for a in layer.values())
-    pipe.send({"parameters": count})
+    reference = float_result(params, x)
+    params = stacked(params) if scan else params
+    arrays = jax.tree.leaves(params)
+    count, size = sum(a.size for a in arrays), sum(a.nbytes for a in arrays)
+    pipe.send({"parameters": count, "parameter_bytes": size, "before_bytes": resident(os.getpid())})
     start = time.perf_counter()
     compiled = jq.compile(jq.Model(fn, params, (x,), name="large"), pipeline, cache=False)
     compiled_at = time.perf_counter()
@@ -76,7 +96,6 @@ def work(layers: int, pipeline: str, pipe: Any) -> None:
         pipe.recv()  # the peak so far is noted
         y = np.asarray(jq.load(Path(folder) / "large")(x))
         stored = sum(f.stat().st_size for f in (Path(folder) / "large").iterdir())
-    reference = float_result(params, x)
     cosine = float((y * reference).sum() / np.linalg.norm(y) / np.linalg.norm(reference))
     pipe.send({"artifact_bytes": stored, "cosine": cosine})
 
@@ -87,9 +106,12 @@ def resident(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         total += next(int(x.split()[1]) * 1024 for x in lines if x.startswith("Pss:"))
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in (task / "children").read_text().split():
-                total += resident(int(child))
+                # Between vfork and exec a child is its parent's memory once more.
+                if Path(f"/proc/{child}/cmdline").read_bytes() != command:
+                    total += resident(int(child))
     except (OSError, StopIteration):
         pass  # it has just ended
     return total
@@ -111,12 +133,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parameters", type=float, default=1e9)
     parser.add_argument("--pipeline", default="int8-weight-only")
+    parser.add_argument("--scan", action="store_true", help="all layers as one tensor, in a loop")
     parser.add_argument("-o", "--output", type=Path, help="write the figures there as JSON")
     args = parser.parse_args()
     layers = max(1, round(args.parameters / WIDTH**2))
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    child = context.Process(target=work, args=(layers, args.pipeline, theirs))
+    child = context.Process(target=work, args=(layers, args.pipeline, args.scan, theirs))
     start = time.perf_counter()
     child.start()
     theirs.close()
@@ -128,6 +151,7 @@ def main() -> None:
         figures |= ours.recv()
         figures |= ours.recv()
         figures["peak_bytes"] = max(watch.peak, figures["own_peak_bytes"])  # sampled, exact
+        figures["peak_over_parameters"] = figures["peak_bytes"] / figures["parameter_bytes"]
         ours.send("go on")
         figures |= ours.recv()
     except EOFError:

@@ -19,6 +19,7 @@ import numpy as np
 from iree import runtime as rt
 
 from jq.errors import UserError
+from jq.ir.deferred import Deferred
 
 _ALIGN = 64  # of the data; an aligned tensor of a mapped file is used in place
 _METADATA = "TENSORv0:"
@@ -26,6 +27,10 @@ _METADATA = "TENSORv0:"
 _HEADER = struct.Struct("<4sHHQQQQ6Q")
 _ENTRY = struct.Struct("<QIQ4QQ2Q")
 _DATA = 2
+# NumPy's names of types -> those of https://github.com/huggingface/safetensors
+_SAFETENSORS = {"bfloat16": "BF16", "complex64": "C64"}
+_SAFETENSORS |= {f"float{n}": f"F{n}" for n in (16, 32, 64)}
+_SAFETENSORS |= {f"int{n}": f"I{n}" for n in (8, 16, 32, 64)}
 
 
 @dataclass(frozen=True)
@@ -50,13 +55,10 @@ def write_parameters(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         OSError: the disk is full or not writable. (IREE's own writer maps the file instead, and
             a full disk then ends the process.)
     """
-    if path.suffix == ".safetensors":
-        _write_safetensors(path, arrays)
-    elif path.suffix == ".irpa":
-        with path.open("wb") as file:
-            _write_irpa(file, arrays)
-    else:
-        raise UserError(f"unknown kind of parameter file {path.name!r}", hint=".irpa, .safetensors")
+    if path.suffix not in _WRITERS:
+        raise UserError(f"unknown kind of parameter file {path.name!r}", hint=", ".join(_WRITERS))
+    with path.open("wb") as file:
+        _WRITERS[path.suffix](file, arrays)
 
 
 def _write_irpa(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
@@ -82,22 +84,32 @@ def _write_irpa(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
     header = _HEADER.pack(b"IRPA", 0, 0, _HEADER.size, 0, 0, len(arrays), *segments)
     file.write(_padded(_padded(header, 16) + entries + strings, _ALIGN))
     for array in arrays.values():
-        file.write(_bytes(array).data)
+        _write_data(file, array)
         file.write(bytes(_aligned(array.nbytes, _ALIGN) - array.nbytes))
 
 
-def _write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    try:
-        from safetensors import SafetensorError
-        from safetensors.numpy import save_file
-    except ImportError:
-        raise UserError(
-            "writing .safetensors needs the package safetensors", hint="pip install safetensors"
-        ) from None
-    try:
-        save_file({key: np.ascontiguousarray(a) for key, a in arrays.items()}, path)
-    except SafetensorError as error:
-        raise OSError(str(error)) from error
+def _write_safetensors(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
+    """The length of a JSON header (u64), the header, the data.
+
+    Not by the package, which would hold all data twice. The widest types come first, so that every
+    tensor begins at a multiple of its element.
+    """
+    arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize))
+    header, offset = {}, 0
+    for key, array in arrays.items():
+        if (kind := _SAFETENSORS.get(array.dtype.name)) is None:
+            raise UserError(f".safetensors holds no {array.dtype}", op=key, hint="use .irpa")
+        ends = [offset, offset + array.nbytes]
+        header[key] = {"dtype": kind, "shape": list(array.shape), "data_offsets": ends}
+        offset = ends[1]
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()  # as IREE reads
+    text += b" " * (-len(text) % 8)
+    file.write(struct.pack("<Q", len(text)) + text)
+    for array in arrays.values():
+        _write_data(file, array)
+
+
+_WRITERS = {".irpa": _write_irpa, ".safetensors": _write_safetensors}
 
 
 def check_parameters(path: Path, expected: Mapping[str, Parameter]) -> None:
@@ -158,8 +170,10 @@ def _size(parameter: Parameter) -> int:
     return int(np.prod(parameter.shape, dtype=np.int64)) * np.dtype(dtype).itemsize
 
 
-def _bytes(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+def _write_data(file: BinaryIO, array: Any) -> None:
+    """The bytes of an array; of a deferred one piece by piece."""
+    for piece in array.pieces() if isinstance(array, Deferred) else (array,):
+        file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
 
 
 def _aligned(n: int, to: int) -> int:

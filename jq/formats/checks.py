@@ -34,17 +34,23 @@ def check_not_empty(enc: Encoding) -> None:
         raise FormatError(f"{enc.format} cannot hold an empty tensor of shape {enc.shape}")
 
 
-def as_finite_float32(x: np.ndarray, enc: Encoding) -> np.ndarray:
-    """`x` in float32; a wrong shape, NaN, inf, or a value beyond float32 is refused."""
+def check_shape(x: np.ndarray, enc: Encoding) -> None:
     if x.shape != enc.shape:
         raise FormatError(f"array of shape {x.shape} for an encoding of shape {enc.shape}")
+
+
+def as_float32(x: np.ndarray) -> np.ndarray:
+    """A piece of a tensor in float32; what is beyond becomes infinity."""
     with np.errstate(over="ignore"):
-        values = np.asarray(x, np.float32)
-    if not np.isfinite(values).all():
+        return np.asarray(x, np.float32)
+
+
+def check_finite(x: np.ndarray, enc: Encoding) -> None:
+    """Refuses NaN and infinity, of values or of the extremes of their blocks."""
+    if not np.isfinite(x).all():
         raise FormatError(
             f"{enc.format} cannot hold NaN or infinity", hint="the weights are damaged or overflow"
         )
-    return values
 
 
 def as_scale(scale: np.ndarray, enc: Encoding) -> np.ndarray:

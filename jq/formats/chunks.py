@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from jq.formats import checks
 from jq.formats.base import Encoding, Parts
 from jq.formats.blocks import expand, reduce_blocks, sizes
 from jq.formats.numpy_ops import NUMPY
 
+F32 = np.float32
 CHUNK = 1 << 15  # values; a few float32 temporaries of this size fit a second-level cache
 
 Index = tuple[slice, ...]
@@ -54,20 +56,24 @@ def _inner(
 
 
 def block_range(x: np.ndarray, enc: Encoding) -> tuple[np.ndarray, np.ndarray]:
-    """Smallest and largest of every block and 0, of `enc.grid`."""
-    lo, hi = np.zeros(enc.grid, x.dtype), np.zeros(enc.grid, x.dtype)
+    """Smallest and largest of each block and 0, f32 of `enc.grid`; NaN and infinity are refused."""
+    lo, hi = np.zeros(enc.grid, F32), np.zeros(enc.grid, F32)
     for rows, grid, piece in chunks(enc):
-        lo[grid] = np.minimum(lo[grid], reduce_blocks(NUMPY, NUMPY.reduce_min, x[rows], piece))
-        hi[grid] = np.maximum(hi[grid], reduce_blocks(NUMPY, NUMPY.reduce_max, x[rows], piece))
+        values = checks.as_float32(x[rows])
+        lo[grid] = np.minimum(lo[grid], reduce_blocks(NUMPY, NUMPY.reduce_min, values, piece))
+        hi[grid] = np.maximum(hi[grid], reduce_blocks(NUMPY, NUMPY.reduce_max, values, piece))
+    checks.check_finite(lo, enc)
+    checks.check_finite(hi, enc)
     return lo, hi
 
 
 def block_absmax(x: np.ndarray, enc: Encoding) -> np.ndarray:
-    """Largest magnitude of every block, of `enc.grid`."""
-    out = np.zeros(enc.grid, x.dtype)
+    """Largest magnitude of every block, float32 of `enc.grid`; NaN and infinity are refused."""
+    out = np.zeros(enc.grid, F32)
     for rows, grid, piece in chunks(enc):
-        peak = reduce_blocks(NUMPY, NUMPY.reduce_max, np.abs(x[rows]), piece)
-        out[grid] = np.maximum(out[grid], peak)
+        values = np.abs(checks.as_float32(x[rows]))
+        out[grid] = np.maximum(out[grid], reduce_blocks(NUMPY, NUMPY.reduce_max, values, piece))
+    checks.check_finite(out, enc)
     return out
 
 

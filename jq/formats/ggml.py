@@ -19,7 +19,13 @@ import numpy as np
 from jq.errors import FormatError
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Format, Parts
-from jq.formats.checks import as_finite_float32, check_not_empty, check_options
+from jq.formats.checks import (
+    as_float32,
+    check_finite,
+    check_not_empty,
+    check_options,
+    check_shape,
+)
 
 _CHUNK = 1 << 16  # values encoded at a time: their float32 temporaries stay in the cache
 
@@ -71,13 +77,14 @@ class GgmlFormat(Format):
 
     def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
         self.check(enc)
-        rows = np.moveaxis(as_finite_float32(x, enc), blocked_axis(enc), -1)
+        check_shape(x, enc)
+        rows = np.moveaxis(x, blocked_axis(enc), -1)
         shape, dtype = self.storage(enc)["blocks"]
         out = np.empty(shape, np.uint8)
-        self._encode(rows.reshape(*shape[:-1], self.block), out)
+        self._encode(rows.reshape(*shape[:-1], self.block), out, enc)
         return {"blocks": out.view(dtype)}
 
-    def _encode(self, x: np.ndarray, out: np.ndarray) -> None:
+    def _encode(self, x: np.ndarray, out: np.ndarray, enc: Encoding) -> None:
         """[..., n, block] in any memory order -> [..., n, bytes], a cacheful at a time.
 
         A transposed weight is copied in strips: as they lie first, which uses each cache line
@@ -85,11 +92,12 @@ class GgmlFormat(Format):
         """
         if x.ndim > 2 and x[0].size > _CHUNK:
             for part, blocks in zip(x, out, strict=True):
-                self._encode(part, blocks)
+                self._encode(part, blocks, enc)
             return
         step = max(1, _CHUNK // x[0].size)
         for i in range(0, len(x), step):
-            strip = x[i : i + step]
+            strip = as_float32(x[i : i + step])
+            check_finite(strip, enc)
             if not strip.flags.c_contiguous:
                 strip = np.ascontiguousarray(strip.copy(order="K"))
             self.write(strip.reshape(-1, self.block), out[i : i + step].reshape(-1, self.bytes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,14 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Deferred:
-    """An array of known shape and type; `np.asarray` makes it, anew each time."""
+    """An array of known shape and type; `np.asarray` makes it, anew each time.
+
+    `pieces` gives it in parts, one behind the other in memory.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    make: Callable[[], np.ndarray]
+    pieces: Callable[[], Iterator[np.ndarray]]
 
     @property
     def ndim(self) -> int:
@@ -33,6 +36,9 @@ class Deferred:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("the array has to be made: none without a copy")
-        array = np.ascontiguousarray(self.make())
-        assert (array.shape, array.dtype) == (self.shape, self.dtype)
-        return array.astype(dtype or self.dtype, copy=False)
+        out, first = np.empty(self.size, self.dtype), 0
+        for piece in self.pieces():
+            out[first : first + piece.size] = piece.reshape(-1)
+            first += piece.size
+        assert first == self.size
+        return out.reshape(self.shape).astype(dtype or self.dtype, copy=False)

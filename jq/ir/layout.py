@@ -8,9 +8,9 @@ in front of the blocked one, or a block that the end of the blocked axis cuts.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from jq.formats.affine import Affine
 from jq.formats.ggml import GgmlFormat, blocked_axis
 from jq.formats.packing import pack, packed_shape, unpack
 from jq.formats.scaled import Scaled
+from jq.ir.deferred import Deferred
 
 _STRIP = 128
 _SHORTEST = 8  # block that is worth a scale of its own
@@ -124,16 +125,13 @@ class MatrixForm:
             times[last] = 1 if self._shared(last) else source.block[last] // self._k_block
         return tuple(times)
 
-    def part(self, name: str, array: np.ndarray) -> np.ndarray:
-        """A part of the matrix, of the shape that the format's `storage` says."""
-        if self.lead and name in ("codes", "blocks"):  # one layer at a time
-            shape, dtype = self._format.storage(self.encoding)[name]
-            out = np.empty(shape, dtype)
-            layer = self._layer
-            for i in range(shape[0]):
-                out[i] = layer.part(name, array[i])
-            return out
-        return self._part(name, array)
+    def pieces(self, name: str, array: np.ndarray) -> Iterator[np.ndarray]:
+        """A part of the matrix, of the shape that the format's `storage` says: layer by layer."""
+        if self.lead and name in ("codes", "blocks"):
+            for layer in array:
+                yield from self._layer.pieces(name, layer)
+        else:
+            yield self._part(name, array)
 
     @cached_property
     def _layer(self) -> MatrixForm:
@@ -162,8 +160,12 @@ class MatrixForm:
             grid = grid.take(range(-(-self.source.shape[last] // self._k_block)), last)
         return pack(_in_order(grid, self.order).reshape(new.grid), bits)
 
-    def parts(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {name: self.part(name, arrays[name]) for name in self._format.storage(self.source)}
+    def parts(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Deferred]:
+        """All parts, made when they are needed."""
+        return {
+            name: Deferred(shape, dtype, partial(self.pieces, name, arrays[name]))
+            for name, (shape, dtype) in self._format.storage(self.encoding).items()
+        }
 
 
 def _in_order(array: np.ndarray, order: Sequence[int]) -> np.ndarray:

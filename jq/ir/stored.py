@@ -64,6 +64,11 @@ def describe(enc: Encoding, arrays: Mapping[str, np.ndarray], dtype: Any) -> dic
         "scale_type": enc.scale_type,
         "options": dict(enc.options),
         "granularity": enc.granularity,
-        "parts": {k: {"dtype": v.dtype.name, "shape": list(v.shape)} for k, v in arrays.items()},
+        "parts": describe_parts(arrays),
         "float_dtype": np.dtype(dtype).name,
     }
+
+
+def describe_parts(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Types and shapes of the parts, for such an entry."""
+    return {k: {"dtype": v.dtype.name, "shape": list(v.shape)} for k, v in arrays.items()}

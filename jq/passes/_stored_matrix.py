@@ -13,19 +13,18 @@ from typing import Any
 import numpy as np
 
 from jq.errors import FormatError
-from jq.formats import Encoding, get_format
+from jq.formats import Encoding
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.build import i64_array, like
 from jq.ir.build import replace as replace_op
 from jq.ir.constants import evaluate
-from jq.ir.deferred import Deferred
 from jq.ir.layout import MatrixForm
 from jq.ir.markers import DEQUANTIZE, dequantize, match
+from jq.ir.stored import describe_parts
 from jq.passes._kernel import OPS, NoKernel
 
 Values = dict[str, ir.Value]
 Arrays = Mapping[str, np.ndarray]
-Kind = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 @dataclass(frozen=True)
@@ -96,16 +95,12 @@ class Matrices:
         data = [(a.__array_interface__["data"][0], a.strides) for a in arrays.values()]
         key = (form, *data)
         if key not in self.moved:
-            kinds = get_format(form.encoding.format).storage(form.encoding)
-            values = {
-                k: self.program.add_weight(f"{tensor}:{k}", _later(form, k, arrays[k], kinds[k]))
-                for k in kinds
-            }
+            made = form.parts(arrays)
+            values = {k: self.program.add_weight(f"{tensor}:{k}", v) for k, v in made.items()}
             self.moved[key] = _Moved(tensor, names, form, values)
             entry = self.program.encodings.get(tensor)
             if entry is not None and all(names.values()):
-                parts = {k: {"dtype": d.name, "shape": list(s)} for k, (s, d) in kinds.items()}
-                self.program.encodings[tensor] = {**entry, "parts": parts}
+                self.program.encodings[tensor] = {**entry, "parts": describe_parts(made)}
         return self.moved[key].values
 
     def share(self) -> None:
@@ -132,11 +127,6 @@ def _form(enc: Encoding, lead: int, free: Sequence[int], contracted: Sequence[in
         return MatrixForm(enc, lead, tuple(free), tuple(contracted))
     except FormatError as error:
         raise NoKernel(error.message) from error
-
-
-def _later(form: MatrixForm, name: str, array: np.ndarray, kind: Kind) -> Deferred:
-    shape, dtype = kind
-    return Deferred(shape, dtype, lambda: form.part(name, array))
 
 
 @dataclass(frozen=True)

@@ -117,5 +117,6 @@ def evaluate_all(program: Program, values: list[ir.Value]) -> list[Any]:
         func.ReturnOp([wanted[i] for i in range(len(values))])
     last.operation.erase()
     copy.refresh()
+    copy.drop_dead()  # the weights that matter, and no others
     blank = [np.zeros(i.shape, i.dtype) for i in copy.inputs]
     return XlaExecutable(copy)(*blank)

@@ -16,6 +16,7 @@ from jq.ir import dtype_of, ir
 
 log = logging.getLogger("jq")
 
+_PIECE = 1 << 20
 Leaf = np.ndarray | QuantizedTensor
 
 
@@ -69,17 +70,20 @@ def check_finite(array: np.ndarray, name: str) -> None:
     """Raises `UserError` that names the weight when it holds NaN or infinity."""
     if not jnp.issubdtype(array.dtype, np.floating):
         return
-    if array.dtype.itemsize == 2:
-        # Looking at the exponent bits is far faster than arithmetic in 16 bits.
-        exponent = 0x7C00 if array.dtype == np.float16 else 0x7F80
-        finite = not ((array.view(np.uint16) & exponent) == exponent).any()
-    else:
-        # A sum is finite unless an element is not, or it overflows: then every one is looked at.
-        with np.errstate(over="ignore", invalid="ignore"):
-            finite = bool(np.isfinite(array.astype(np.float32, copy=False).sum(dtype=np.float64)))
-            finite = finite or bool(np.isfinite(array).all())
-    if not finite:
+    flat = array.reshape(-1)  # a piece at a time: no temporaries of a large weight's size
+    if not all(_is_finite(flat[i : i + _PIECE]) for i in range(0, flat.size, _PIECE)):
         raise UserError("weight holds NaN or infinity", op=name, hint="check the checkpoint")
+
+
+def _is_finite(x: np.ndarray) -> bool:
+    if x.dtype.itemsize == 2:
+        # Looking at the exponent bits is far faster than arithmetic in 16 bits.
+        exponent = 0x7C00 if x.dtype == np.float16 else 0x7F80
+        return not ((x.view(np.uint16) & exponent) == exponent).any()
+    # A sum is finite unless an element is not, or it overflows: then every one is looked at.
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = bool(np.isfinite(x.astype(np.float32, copy=False).sum(dtype=np.float64)))
+        return finite or bool(np.isfinite(x).all())
 
 
 def _memory(leaf: Leaf) -> Any:

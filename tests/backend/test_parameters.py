@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import ml_dtypes
@@ -18,6 +19,7 @@ from jq.backend.parameters import (
     write_parameters,
 )
 from jq.errors import UserError
+from jq.ir.deferred import Deferred
 
 RNG = np.random.default_rng(4)
 ARRAYS = {
@@ -117,6 +119,51 @@ def test_full_disk_is_an_error(tmp_path: Path) -> None:
             timeout=60,
         )
         assert done.stdout == "OSError\n"
+
+
+def test_the_package_reads_what_we_write(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors")
+    file = tmp_path / "w.safetensors"
+    write_parameters(file, ARRAYS)
+    with safetensors.safe_open(file, "numpy") as opened:
+        assert set(opened.keys()) == set(ARRAYS)
+    for key, content in safetensors.deserialize(file.read_bytes()):
+        assert bytes(content["data"]) == ARRAYS[key].tobytes()
+        assert tuple(content["shape"]) == ARRAYS[key].shape
+
+
+def test_every_tensor_begins_at_a_multiple_of_its_element(tmp_path: Path) -> None:
+    file = tmp_path / "w.safetensors"
+    write_parameters(file, ARRAYS)
+    index = rt.ParameterIndex()
+    index.load(str(file))
+    for key, entry in index.items():
+        assert entry.file_storage[1] % ARRAYS[key].dtype.itemsize == 0, key
+
+
+def test_a_type_that_safetensors_lacks_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no complex128"):
+        write_parameters(tmp_path / "w.safetensors", {"c": np.zeros(3, np.complex128)})
+
+
+@pytest.mark.parametrize("suffix", [".irpa", ".safetensors"])
+def test_deferred_arrays_are_made_piece_by_piece(tmp_path: Path, suffix: str) -> None:
+    made: list[str] = []
+
+    def make(name: str) -> Deferred:
+        def pieces() -> Iterator[np.ndarray]:
+            for _ in range(3):
+                made.append(name)
+                yield np.full(5, ord(name), np.int8)
+
+        return Deferred((3, 5), np.dtype(np.int8), pieces)
+
+    file = tmp_path / f"w{suffix}"
+    write_parameters(file, {name: make(name) for name in "ab"})
+    assert made == [*"aaabbb"]
+    index = rt.ParameterIndex()
+    index.load(str(file))
+    assert {k: bytes(e.file_view) for k, e in index.items()} == {"a": b"a" * 15, "b": b"b" * 15}
 
 
 def test_unknown_suffix(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 def check(enc: Encoding, lead: int, free: tuple[int, ...], contracted: tuple[int, ...]):
     fmt, form = get_format(enc.format), MatrixForm(enc, lead, free, contracted)
     parts = fmt.encode(RNG.standard_normal(enc.shape).astype(np.float32), enc)
-    new = form.parts(parts)
+    new = {k: np.asarray(v) for k, v in form.parts(parts).items()}
     assert {k: (v.shape, v.dtype) for k, v in new.items()} == fmt.storage(form.encoding)
     shape = (
         *enc.shape[:lead],
