@@ -10,6 +10,7 @@ import pytest
 
 import jq
 from jq.backend.parameters import sha256, write_parameters
+from jq.ir.deferred import Deferred
 
 RNG = np.random.default_rng(0)
 PARAMS = {f"w{i}": RNG.standard_normal((64, 64)).astype(np.float32) for i in range(2)}
@@ -42,6 +43,12 @@ def test_both_archives_hold_the_same_model(compiled, artifact):
     assert loaded.audit().verified and weights.is_file()
     again = jq.load(loaded.save(path.parent / "again"))
     assert np.array_equal(again(X), inside(X))
+
+
+def test_weights_in_another_order_are_made_as_they_are_written(compiled, artifact):
+    """The kernel wants [out, in]: no copy is held for it."""
+    for key, array in compiled["irpa"].parameters.items():
+        assert isinstance(array, Deferred) or not key.endswith(":codes"), key
 
 
 def test_a_changed_byte_is_refused(artifact):
