@@ -11,7 +11,6 @@ rows are kept as they are, drawn with probability weight(r).
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,16 +20,16 @@ import numpy as np
 from jq.backend.evaluate import Unsupported
 from jq.backend.sensitivity import Sensitivity
 from jq.backend.xla import XlaExecutable
+from jq.calibrate.inputs import Wanted, extent, other_axes, rows_of
 from jq.calibrate.stat_ops import PROGRAM_STATS as OPS
 from jq.errors import UserError
-from jq.ir import Program, at, ir, shape_of
+from jq.ir import Program, at, ir
 from jq.ir.build import NAME, string_attr
-from jq.ops.dot_general import Dims
 
 LOG = logging.getLogger("jq")
 ROUNDS = 1  # random directions of the output per batch
 F32, I32 = np.float32, np.int32
-Weights = np.ndarray  # f32[rows]: how much each counts
+Weights = np.ndarray  # f32[groups, rows]: how much each counts
 
 
 @dataclass
@@ -38,7 +37,8 @@ class Moments:
     """Of the rows of one input of a contraction; channels in the order that was asked for.
 
     Attributes:
-        gram: f64[K, K], as above; f64[K], its diagonal, where that is enough.
+        gram: f64[K, K], as above; f64[K], its diagonal, where that is enough. With several groups
+            (a grouped convolution, a batched product), this and the next have them in front.
         total: sum of the rows' weights.
         sum: f64[K], the weighted sum of rows.
         low, high: f32[K], extremes over the rows of weight above zero.
@@ -64,15 +64,6 @@ class Moments:
             np.concatenate([self.rows, other.rows]),
             np.concatenate([self.share, other.share]),
         )
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The input of one dot_general: which operand, and its contracted axes in order."""
-
-    name: str
-    operand: int
-    contracted: tuple[int, ...]
 
 
 def collect(
@@ -108,7 +99,8 @@ def collect(
     for i, inputs in enumerate(data):
         weights = {w.name: copy.weights[_weight_name(w.name)] for w in present}
         for name, g in (gain(inputs, i, ROUNDS) if gain else {}).items():
-            weights[name] = g.reshape(-1).astype(F32) ** F32(power)
+            shape = weights[name].shape  # a convolution's groups read the same rows
+            weights[name] = np.broadcast_to(g.reshape(-1, shape[1]), shape) ** F32(power)
         for name, found in weights.items():
             run.bind(_weight_name(name), found)
             run.bind(_rows_name(name), _draw(draw, found, kept))
@@ -123,7 +115,8 @@ def collect(
 
 
 def _moments(results: Sequence[np.ndarray], weights: Weights) -> Moments:
-    gram, sums, low, high, rows = results
+    *per_channel, rows = results
+    gram, sums, low, high = (a[0] if len(weights) == 1 else a for a in per_channel)
     total = float(weights.sum(dtype=np.float64))
     share = np.full(len(rows), total / max(len(rows), 1))
     return Moments(gram.astype(np.float64), total, sums.astype(np.float64), low, high, rows, share)
@@ -132,9 +125,9 @@ def _moments(results: Sequence[np.ndarray], weights: Weights) -> Moments:
 def _draw(random: np.random.Generator, weights: Weights, count: int) -> np.ndarray:
     """Numbers of `count` rows, each with probability of its weight, one from each of as many
     stretches of equal weight."""
-    total = np.cumsum(weights, dtype=np.float64)
+    total = np.cumsum(weights.reshape(-1), dtype=np.float64)
     at = (np.arange(count) + random.random(count)) / max(count, 1) * total[-1]
-    return np.minimum(np.searchsorted(total, at, side="right"), len(weights) - 1).astype(I32)
+    return np.minimum(np.searchsorted(total, at, side="right"), weights.size - 1).astype(I32)
 
 
 def _outermost(program: Program) -> dict[str | None, Any]:
@@ -152,13 +145,9 @@ def _rows_name(name: str) -> str:
 def _sensitivity(
     program: Program, ops: Mapping[str | None, Any], wanted: Sequence[Wanted]
 ) -> Sensitivity | None:
-    values: dict[str, tuple[ir.Value, Sequence[int]]] = {}
-    for w in wanted:
-        op, dims = ops[w.name], Dims.of(ops[w.name])
-        ranks = [len(shape_of(v)) for v in op.operands]
-        first = len(dims.free(0, ranks[0])) if w.operand == 0 else 0
-        other = dims.free(1 - w.operand, ranks[1 - w.operand])
-        values[w.name] = op.operation.results[0], range(first, first + len(other))
+    values = {
+        w.name: (ops[w.name].operation.results[0], other_axes(ops[w.name], w)) for w in wanted
+    }
     try:
         return Sensitivity(program, values)
     except Unsupported as reason:
@@ -168,24 +157,23 @@ def _sensitivity(
 
 def _measure(program: Program, op: Any, w: Wanted, full: bool, kept: int) -> list[ir.Value]:
     """gram, weighted sum, low, high and some rows of one operand, behind `op`."""
-    x = op.operands[w.operand]
-    shape, free = shape_of(x), Dims.of(op).free(w.operand, len(shape_of(x)))
-    rows, width = math.prod(shape[a] for a in free), math.prod(shape[a] for a in w.contracted)
-    weights = program.add_weight(_weight_name(w.name), np.ones(rows, F32))
+    e = extent(op, w)
+    shape = [e.groups, e.rows, e.width]
+    weights = program.add_weight(_weight_name(w.name), np.ones([e.groups, e.rows], F32))
     index = program.add_weight(_rows_name(w.name), np.zeros(kept, I32))
     with at(op, after=True):
-        x = OPS.transpose(OPS.convert(x, F32), [*free, *w.contracted])
-        x = OPS.reshape(x, [rows, width])
-        scaled = OPS.mul(x, OPS.broadcast(weights, [rows, width], [0]))
-        zero = OPS.broadcast(OPS.constant(np.zeros((), F32)), [rows], [])
+        x = rows_of(program, op, w)
+        scaled = OPS.mul(x, OPS.broadcast(weights, shape, [0, 1]))
+        zero = OPS.broadcast(OPS.constant(np.zeros((), F32)), shape[:2], [])
         counts = OPS.equal(OPS.maximum(weights, zero), zero)
         extremes = []
         for bound, reduce in ((np.inf, OPS.reduce_min), (-np.inf, OPS.reduce_max)):
-            fill = OPS.broadcast(OPS.constant(np.array(bound, F32)), [rows, width], [])
-            counted = OPS.select(OPS.broadcast(counts, [rows, width], [0]), fill, x)
-            extremes.append(OPS.reshape(reduce(counted, [0]), [width]))
-        gram = OPS.gram(x, scaled) if full else OPS.sum(OPS.mul(x, scaled), [0])
-        return [gram, OPS.sum(scaled, [0]), *extremes, OPS.rows(x, index)]
+            fill = OPS.broadcast(OPS.constant(np.array(bound, F32)), shape, [])
+            counted = OPS.select(OPS.broadcast(counts, shape, [0, 1]), fill, x)
+            extremes.append(OPS.reshape(reduce(counted, [1]), [e.groups, e.width]))
+        gram = OPS.gram(x, scaled) if full else OPS.sum(OPS.mul(x, scaled), [1])
+        some = OPS.rows(OPS.reshape(x, [e.groups * e.rows, e.width]), index)
+        return [gram, OPS.sum(scaled, [1]), *extremes, some]
 
 
 __all__ = ["Moments", "Wanted", "collect"]

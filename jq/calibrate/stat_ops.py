@@ -24,7 +24,7 @@ class StatOps(ArrayOps, Protocol):
     def shift_down(self, a: Array, b: Array) -> Array: ...  # arithmetic: floor(a / 2^b)
     def accumulate(self, index: Array, values: Array, size: int) -> Array: ...
     def sum(self, x: Array, axes: Sequence[int]) -> Array: ...  # axes dropped
-    def gram(self, x: Array, y: Array) -> Array: ...  # [n, a], [n, b] -> x^T y of [a, b]
+    def gram(self, x: Array, y: Array) -> Array: ...  # [g, n, a], [g, n, b] -> x^T y, [g, a, b]
     def rows(self, x: Array, index: Array) -> Array: ...  # [n, a], i32[m] -> [m, a]
 
 
@@ -45,7 +45,7 @@ class NumpyStats(NumpyOps):
         return np.asarray(x.sum(axis=tuple(axes), dtype=x.dtype))
 
     def gram(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return np.asarray(x.T @ y)
+        return np.asarray(np.swapaxes(x, 1, 2) @ y)
 
     def rows(self, x: np.ndarray, index: np.ndarray) -> np.ndarray:
         return np.asarray(x[index])
@@ -73,8 +73,9 @@ class ProgramStats(StableHloOps):
         return reduce_sum(x, list(axes))
 
     def gram(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        numbers = stablehlo.DotDimensionNumbers.get([], [], [0], [0])
-        kind: Any = tensor_type((shape_of(x)[1], shape_of(y)[1]), dtype_of(x))
+        numbers = stablehlo.DotDimensionNumbers.get([0], [0], [1], [1])
+        groups, _, width = shape_of(x)
+        kind: Any = tensor_type((groups, width, shape_of(y)[2]), dtype_of(x))
         return stablehlo.dot_general(kind, x, y, numbers)
 
     def rows(self, x: ir.Value, index: ir.Value) -> ir.Value:

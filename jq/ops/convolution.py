@@ -52,7 +52,7 @@ class Layout:
         )
 
 
-def _groups(op: Any, key: str) -> int:
+def groups_of(op: Any, key: str = "feature_group_count") -> int:
     return ir.IntegerAttr(op.operation.attributes[key]).value
 
 
@@ -75,7 +75,7 @@ class Convolution(Contraction):
         return dict([own[index]])
 
     def decline(self, op: Any) -> str | None:
-        if _groups(op, "batch_group_count") != 1:
+        if groups_of(op, "batch_group_count") != 1:
             return "batch groups (the gradient of a convolution) have no integer form"
         return None
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from jq.calibrate.moments import Moments, Wanted, collect
+from jq.calibrate.inputs import Wanted
+from jq.calibrate.moments import Moments, collect
 from jq.formats import Encoding
-from jq.ir import Program, ir
+from jq.ir import Program, ir, shape_of
 from jq.ir.build import integers
 from jq.ops.base import rule_of
+from jq.ops.convolution import Convolution, groups_of
 from jq.ops.dot_general import Dims, DotGeneral
 from jq.passes.base import PassContext
 from jq.plan import contractions, op_name
 
-LARGEST = 8192  # inputs of a contraction: beyond, the moments take too much memory
+LARGEST = 16384  # inputs of a contraction: beyond, its moments take too much memory
+MOST_GROUPS = 512  # beyond, a group has next to nothing to choose from
 
 
 class NotApplicable(Exception):
@@ -26,12 +30,19 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True)
 class Matrix:
-    """A stored weight seen as [K, N]: its contracted axes first, in order."""
+    """A stored weight seen as [K, N]: its contracted axes first, in order.
+
+    Attributes:
+        order: permutation of the stored axes.
+        contracted: how many of them are K.
+        groups: equal parts of the columns, each multiplied by rows of its own.
+    """
 
     name: str
-    order: tuple[int, ...]  # permutation of the stored axes
-    contracted: int  # how many of them are K
+    order: tuple[int, ...]
+    contracted: int
     shape: tuple[int, ...]
+    groups: int = 1
 
     @property
     def permuted(self) -> tuple[int, ...]:
@@ -51,7 +62,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Use:
-    """One dot_general that reads a weight."""
+    """One product that reads a weight."""
 
     matrix: Matrix
     wanted: Wanted
@@ -63,28 +74,38 @@ def find_use(program: Program, op: Any, operand: int) -> Use:
     Raises:
         NotApplicable: with the reason.
     """
-    if not isinstance(rule_of(op), DotGeneral):
-        raise NotApplicable(
-            f"{op.operation.name.removeprefix('stablehlo.')} is not a matrix product"
-        )
     if op.operation.block != program.body:
         raise NotApplicable("it is read inside a loop or a branch")
-    dims, value = Dims.of(op), op.operands[operand]
-    if dims.batch:
-        raise NotApplicable("a product for each index of a batch axis")
-    pairs = [(pair[operand], pair[1 - operand]) for pair in dims.contract]
+    batch, pairs, groups = _axes(op, operand)
+    value = op.operands[operand]
     while (name := program.weight_name(value)) is None:
         if isinstance(value.owner, ir.Block) or value.owner.operation.name != "stablehlo.transpose":
             raise NotApplicable("it is read through more than a transpose")
         permutation = integers(value.owner, "permutation")
         pairs = [(permutation[a], b) for a, b in pairs]
+        batch = [permutation[a] for a in batch]
         value = value.owner.operation.operands[0]
     shape = program.weights[name].shape
     pairs.sort()
     inner = [a for a, _ in pairs]
-    free = [a for a in range(len(shape)) if a not in inner]
-    matrix = Matrix(name, (*inner, *free), len(inner), shape)
+    free = [a for a in range(len(shape)) if a not in (*inner, *batch)]
+    matrix = Matrix(name, (*inner, *batch, *free), len(inner), shape, groups)
     return Use(matrix, Wanted(op_name(op), 1 - operand, tuple(b for _, b in pairs)))
+
+
+def _axes(op: Any, operand: int) -> tuple[list[int], list[tuple[int, int]], int]:
+    """Batch axes of the weight, its contracted axes with what `Wanted` calls them, and groups."""
+    rule = rule_of(op)
+    if isinstance(rule, DotGeneral):
+        dims, shape = Dims.of(op), shape_of(op.operands[operand])
+        batch = [pair[operand] for pair in dims.batch]
+        pairs = [(pair[operand], pair[1 - operand]) for pair in dims.contract]
+        return batch, pairs, math.prod(shape[a] for a in batch)
+    if isinstance(rule, Convolution) and operand == 1 and not rule.decline(op):
+        contracted = sorted(rule.roles(op)[1].contracted)
+        return [], [(a, a) for a in contracted], groups_of(op)
+    kind = op.operation.name.removeprefix("stablehlo.")
+    raise NotApplicable(f"{kind} is not a matrix product")
 
 
 def matrix_encoding(matrix: Matrix, enc: Encoding) -> Encoding:
@@ -101,6 +122,8 @@ def matrix_encoding(matrix: Matrix, enc: Encoding) -> Encoding:
     size = enc.block[inner[-1]] if blocked else 0
     if rows > LARGEST:
         raise NotApplicable(f"{rows} inputs, more than {LARGEST}")
+    if matrix.groups > MOST_GROUPS:
+        raise NotApplicable(f"{matrix.groups} groups, more than {MOST_GROUPS}")
     return enc.with_shape((rows, columns), (size, 1))
 
 

@@ -72,6 +72,14 @@ def solve(
     return found
 
 
+def joined(parts: Sequence[Solution]) -> Solution:
+    """Columns of several solutions, side by side."""
+    codes, scale, zero = (
+        np.concatenate([getattr(p, k) for p in parts], axis=1) for k in ("codes", "scale", "zero")
+    )
+    return Solution(codes, scale, zero, parts[0].groups, parts[0].limits)
+
+
 def search_ranges(
     fmt: Affine, weight: np.ndarray, importance: np.ndarray, enc: Encoding
 ) -> tuple[np.ndarray, np.ndarray]:

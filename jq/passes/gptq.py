@@ -1,13 +1,14 @@
 """Weights are rounded so that the products with the calibration data change least.
 
 Fills `PassContext.encoded`; the program stays as it is. See `jq.passes._solve` for the method.
-A weight that is not read by plain matrix products, or not stored as integers, keeps plain
-rounding, and the reason is logged.
+A weight that is read by anything but matrix products and convolutions, or not stored as integers,
+keeps plain rounding, and the reason is logged.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,10 +24,11 @@ from jq.passes._inputs import (
     moments_of_weights,
     uses_of_weights,
 )
-from jq.passes._solve import Solution, solve
+from jq.passes._solve import Solution, joined, solve
 from jq.passes.base import PassContext, Recovery
 
 LOG = logging.getLogger("jq")
+MEMORY = 1 << 30  # bytes of moments that are held at once; beyond, the data are run again
 
 
 @dataclass(frozen=True)
@@ -55,33 +57,49 @@ class Gptq(Recovery):
                 solvable[name] = found[0].matrix, matrix_encoding(found[0].matrix, enc)
             except NotApplicable as reason:
                 LOG.info("gptq: %s is rounded plainly: %s", name, reason)
-        moments = moments_of_weights(
-            program, cx, {name: uses[name] for name in solvable}, self.power
-        )
-        for name, (matrix, enc) in solvable.items():
-            stored = cx.plan.weights[name]
-            cx.encoded[name] = self._encode(
-                program.weights[name], matrix, enc, stored, moments[name]
-            )
+        parts = _in_parts(solvable)
+        for i, names in enumerate(parts):
+            moments = moments_of_weights(program, cx, {n: uses[n] for n in names}, self.power)
+            for j, name in enumerate(names):
+                matrix, enc = solvable[name]
+                weight = matrix.of(program.weights[name].astype(np.float32))
+                solution = self._solve(weight, matrix.groups, enc, moments.pop(name))
+                cx.encoded[name] = parts_of(solution, matrix, cx.plan.weights[name])
+                cx.report((i + (j + 1) / len(names)) / len(parts))
         return bool(solvable)
 
-    def _encode(
-        self,
-        weight: np.ndarray,
-        matrix: Matrix,
-        enc: Encoding,
-        stored: Encoding,
-        moments: Moments,
-    ) -> dict[str, np.ndarray]:
-        solution = solve(
-            matrix.of(weight.astype(np.float32)),
-            moments.gram,
-            enc,
-            damping=self.damping,
-            order=self.order,
-            passes=self.passes,
+    def _solve(self, weight: np.ndarray, groups: int, enc: Encoding, moments: Moments) -> Solution:
+        """Each group of columns with the moments of its own rows."""
+        count = weight.shape[1] // groups
+        own = enc.with_shape((len(weight), count), enc.block)
+        grams = moments.gram.reshape(groups, len(weight), len(weight))
+        return joined(
+            [
+                solve(
+                    weight[:, g * count : (g + 1) * count],
+                    grams[g],
+                    own,
+                    damping=self.damping,
+                    order=self.order,
+                    passes=self.passes,
+                )
+                for g in range(groups)
+            ]
         )
-        return parts_of(solution, matrix, stored)
+
+
+def _in_parts(solvable: Mapping[str, tuple[Matrix, Encoding]]) -> list[list[str]]:
+    """The weights in as many parts as their moments need to fit in `MEMORY`, in order."""
+    parts: list[list[str]] = []
+    free = 0
+    for name, (matrix, enc) in solvable.items():
+        size = matrix.groups * enc.shape[0] ** 2 * np.dtype(np.float64).itemsize
+        if not parts or size > free:
+            parts.append([])
+            free = MEMORY
+        parts[-1].append(name)
+        free -= size
+    return parts
 
 
 def parts_of(solution: Solution, matrix: Matrix, enc: Encoding) -> dict[str, np.ndarray]:

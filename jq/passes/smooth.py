@@ -67,8 +67,8 @@ class Smooth(Recovery):
 
     name = "smooth"
     gain: float = 1.2
-    insert: bool = True
-    rounding: float = 0.3
+    insert: bool = False
+    rounding: float = 1.0
 
     def wanted(self, cx: PassContext) -> bool:
         return cx.settings.activations.format != FLOAT

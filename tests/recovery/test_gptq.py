@@ -2,6 +2,7 @@
 
 import logging
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from jq.backend.xla import XlaExecutable
 from jq.formats import NUMPY, get_format
 from jq.model import Model
+from jq.passes import gptq
 from jq.passes.base import PassContext
 from jq.passes.gptq import Gptq
 from jq.passes.place_weights import PlaceWeights
@@ -92,6 +94,63 @@ def test_every_orientation():
         assert a < 0.8 * b, output.name
 
 
+def test_convolutions_and_batched_products():
+    """Strided, grouped and depthwise convolutions, and a product a batch index."""
+
+    def conv(x, w, groups, strides=(1, 1)):
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(
+            x, w, strides, "SAME", dimension_numbers=numbers, feature_group_count=groups
+        )
+
+    def f(p, x):
+        y = conv(x, p["plain"], 1, (2, 1))
+        return {
+            "plain": y,
+            "grouped": conv(x, p["grouped"], 2),
+            "depthwise": conv(x, p["depthwise"], 8),
+            "batched": jnp.einsum("bhwc,hco->bhwo", x, p["batched"]),
+        }
+
+    params = {
+        "plain": normal(3, 3, 8, 12),
+        "grouped": normal(3, 3, 4, 12),
+        "depthwise": normal(3, 3, 1, 8),
+        "batched": normal(6, 8, 10),
+    }
+    mixing = np.ones((8, 8)) * 0.5 + np.eye(8)
+    data = []
+    for _ in range(3):
+        x = RNG.standard_normal((4, 6, 6, 8)) @ mixing
+        x = x + np.roll(x, 1, 1) + np.roll(x, 1, 2)  # neighbours are alike, as in images
+        data.append([x.astype(np.float32)])
+    program, cx = context(Model(f, params, tuple(data[0])), "int8-weight-only", data, INT4)
+    assert Gptq(damping=0.01).run(program, cx)
+    assert sorted(cx.encoded) == sorted(params)
+    plain = after(program, PassContext(cx.plan, cx.settings, cx.target))
+    runs = [XlaExecutable(p) for p in (program, plain, after(program, cx))]
+    reference, rounded, ours = (
+        [np.concatenate(parts) for parts in zip(*(run(*x) for x in data), strict=True)]
+        for run in runs
+    )
+    for i, output in enumerate(program.outputs):
+        a, b = (((y[i] - reference[i]) ** 2).sum() for y in (ours, rounded))
+        assert a < 0.7 * b, output.name
+
+
+def test_data_are_run_again_where_moments_take_too_much_memory(monkeypatch):
+    """In as many parts as it takes, with the same result."""
+    model, data = mlp()
+    found = []
+    for limit in (1 << 30, 1):
+        monkeypatch.setattr(gptq, "MEMORY", limit)
+        program, cx = context(model, "int8-weight-only", data, INT4)
+        Gptq().run(program, cx)
+        found.append(cx.encoded)
+    for name, parts in found[0].items():
+        np.testing.assert_array_equal(parts["codes"], found[1][name]["codes"])
+
+
 def test_parts_decode_in_stored_order():
     model, data = mlp()
     program, cx = context(model, "int8-weight-only", data)
@@ -112,8 +171,6 @@ def test_without_data_it_is_skipped_with_a_warning(caplog):
 
 
 def test_what_it_cannot_take_is_named(caplog):
-    import jax
-
     def f(p, x, i):
         h = x @ p["reshaped"].reshape(32, 8) + p["table"][i]
         return jax.lax.scan(lambda c, w: (c @ w, None), h, p["stack"])[0]

@@ -1,0 +1,104 @@
+"""The input of a contraction as rows: each is multiplied by the weight, seen as a matrix [K, N]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.calibrate.stat_ops import PROGRAM_STATS as OPS
+from jq.ir import Program, ir, shape_of
+from jq.ir.build import NAME, SCOPE, like
+from jq.ops.base import rule_of
+from jq.ops.convolution import Convolution, Layout, groups_of
+from jq.ops.dot_general import Dims
+
+F32 = np.float32
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The input of one contraction.
+
+    Attributes:
+        name: of the op.
+        operand: number of the operand that is not the weight.
+        contracted: what K consists of, in order: axes of that operand that are summed over; of a
+            convolution, axes of its kernel.
+    """
+
+    name: str
+    operand: int
+    contracted: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """groups x rows x K: each group of rows is multiplied by columns of its own."""
+
+    groups: int
+    rows: int
+    width: int
+
+
+def extent(op: Any, w: Wanted) -> Extent:
+    """Sizes of `rows_of`."""
+    if isinstance(rule_of(op), Convolution):
+        kernel, feature = shape_of(op.operands[1]), Layout.of(op).output_feature
+        result = shape_of(op.operation.results[0])
+        count = math.prod(n for a, n in enumerate(result) if a != feature)
+        return Extent(groups_of(op), count, math.prod(kernel[a] for a in w.contracted))
+    x, dims = shape_of(op.operands[w.operand]), Dims.of(op)
+    return Extent(
+        math.prod(x[pair[w.operand]] for pair in dims.batch),
+        math.prod(x[a] for a in dims.free(w.operand, len(x))),
+        math.prod(x[a] for a in w.contracted),
+    )
+
+
+def rows_of(program: Program, op: Any, w: Wanted) -> ir.Value:
+    """f32[groups, rows, K] at the current insertion point."""
+    e = extent(op, w)
+    if isinstance(rule_of(op), Convolution):
+        patches = OPS.reshape(_patches(program, op, w, e), [e.rows, e.groups, e.width])
+        return OPS.transpose(patches, [1, 0, 2])
+    dims, x = Dims.of(op), op.operands[w.operand]
+    batch = [pair[w.operand] for pair in dims.batch]
+    order = [*batch, *dims.free(w.operand, len(shape_of(x))), *w.contracted]
+    x = OPS.transpose(OPS.convert(x, F32), order)
+    return OPS.reshape(x, [e.groups, e.rows, e.width])
+
+
+def other_axes(op: Any, w: Wanted) -> Sequence[int]:
+    """The axes of the result that come from the weight; without them it has groups x rows
+    elements (a convolution: rows alone)."""
+    if isinstance(rule_of(op), Convolution):
+        return [Layout.of(op).output_feature]
+    dims = Dims.of(op)
+    ranks = [len(shape_of(v)) for v in op.operands]
+    first = len(dims.batch) + (len(dims.free(0, ranks[0])) if w.operand == 0 else 0)
+    return range(first, first + len(dims.free(1 - w.operand, ranks[1 - w.operand])))
+
+
+def _patches(program: Program, op: Any, w: Wanted, e: Extent) -> ir.Value:
+    """What each output position of a convolution sees: the convolution with the unit matrix.
+
+    f32[rows, groups * K].
+    """
+    d, kernel = Layout.of(op), shape_of(op.operands[1])
+    unit = np.eye(e.width, dtype=F32).reshape([kernel[a] for a in w.contracted] + [e.width])
+    unit = np.tile(unit, [1] * len(w.contracted) + [e.groups])
+    unit = np.transpose(unit, np.argsort([*w.contracted, d.kernel_out]))
+    x = OPS.convert(op.operands[0], F32)
+    shape = list(shape_of(op.operation.results[0]))
+    shape[d.output_feature] = e.groups * e.width
+    weight = program.add_weight(f"{w.name}:unit", np.ascontiguousarray(unit))
+    fresh = dict.fromkeys((NAME, SCOPE, "precision_config"))
+    found = like(op, [x, weight], shape, F32, **fresh)
+    order = [a for a in range(len(shape)) if a != d.output_feature]
+    return OPS.reshape(
+        OPS.transpose(found, [*order, d.output_feature]), [e.rows, e.groups * e.width]
+    )

@@ -1,0 +1,110 @@
+"""Moments of the inputs of products and convolutions, against NumPy on the rows themselves."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jq.calibrate.inputs import Wanted
+from jq.calibrate.moments import collect
+from jq.errors import UserError
+from jq.model import Model
+from jq.trace.trace import trace
+
+RNG = np.random.default_rng(3)
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def program_of(f, params, data):
+    return trace(Model(f, params, tuple(data[0])))
+
+
+def check(found, rows):
+    """Of rows that all count alike."""
+    rows = rows.astype(np.float64)
+    np.testing.assert_allclose(found.gram, rows.swapaxes(-1, -2) @ rows, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found.sum, rows.sum(-2), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(found.low, rows.min(-2))
+    np.testing.assert_array_equal(found.high, rows.max(-2))
+    assert found.total == rows[..., 0].size
+
+
+def patches(x, size, strides, padding, dilation):
+    """[n, h, w, c] -> rows of (kernel row, kernel column, channel), in NumPy."""
+    x = np.pad(x, [(0, 0), *padding, (0, 0)])
+    (kh, kw), (sh, sw), (dh, dw) = size, strides, dilation
+    height = (x.shape[1] - (kh - 1) * dh - 1) // sh + 1
+    width = (x.shape[2] - (kw - 1) * dw - 1) // sw + 1
+    taps = [
+        x[:, i * dh :][:, : (height - 1) * sh + 1 : sh, j * dw :][:, :, : (width - 1) * sw + 1 : sw]
+        for i in range(kh)
+        for j in range(kw)
+    ]
+    return np.stack(taps, -2).reshape(-1, kh * kw, x.shape[-1])
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_convolution(groups, layout):
+    data = [[normal(2, 8, 7, 4)] for _ in range(2)]
+    kernel = normal(3, 2, 4 // groups, 8)
+    strides, padding, dilation = (2, 1), ((1, 0), (2, 1)), (1, 2)
+
+    def f(p, x):
+        x = x if layout == "NHWC" else jnp.transpose(x, (0, 3, 1, 2))
+        return jax.lax.conv_general_dilated(
+            x,
+            p["w"],
+            strides,
+            padding,
+            rhs_dilation=dilation,
+            dimension_numbers=(layout, "HWIO", layout),
+            feature_group_count=groups,
+        )
+
+    program = program_of(f, {"w": kernel}, data)
+    found = collect(program, data, [Wanted("w", 0, (0, 1, 2))], power=0)["w"]
+    x = np.concatenate([d[0] for d in data])
+    rows = patches(x, (3, 2), strides, padding, dilation)
+    rows = np.stack([r.reshape(len(rows), -1) for r in np.split(rows, groups, axis=-1)])
+    check(found, rows[0] if groups == 1 else rows)
+
+
+def test_batched_product():
+    data = [[normal(3, 5, 6)] for _ in range(2)]
+    program = program_of(
+        lambda p, x: jnp.einsum("abk,ako->abo", x, p["w"]), {"w": normal(3, 6, 4)}, data
+    )
+    found = collect(program, data, [Wanted("w", 0, (2,))], power=0)["w"]
+    check(found, np.concatenate([d[0] for d in data], axis=1))
+
+
+def test_only_the_diagonal_and_some_rows():
+    """Rows are drawn by weight: those that a mask removes are never drawn."""
+    data = [[normal(16, 6), np.arange(16) % 3 == 0] for _ in range(3)]
+    program = program_of(lambda p, x, m: (x @ p["w"]) * m[:, None], {"w": normal(6, 4)}, data)
+    wanted = [Wanted("w", 0, (1,))]
+    whole = collect(program, data, wanted, power=1)["w"]
+    found = collect(program, data, wanted, power=1, full=False, rows=10)["w"]
+    np.testing.assert_allclose(found.gram, np.diag(whole.gram), rtol=1e-5)
+    assert found.rows.shape == (12, 6) and found.share.sum() == pytest.approx(found.total)
+    kept = np.concatenate([x[m] for x, m in data])
+    assert all((kept == row).all(1).any() for row in found.rows)
+    np.testing.assert_array_equal(found.high, kept.max(0))
+
+
+def test_a_product_outside_of_reach_is_left_out():
+    data = [[normal(4, 6)]]
+    program = program_of(lambda p, x: x @ p["w"], {"w": normal(6, 4)}, data)
+    assert collect(program, data, [Wanted("other", 0, (1,))]) == {}
+
+
+def test_nan_is_named():
+    data = [[normal(4, 6)], [normal(4, 6)]]
+    data[1][0][2, 3] = np.nan
+    program = program_of(lambda p, x: x @ p["w"], {"w": normal(6, 4)}, data)
+    with pytest.raises(UserError, match="NaN or infinity in sample 1"):
+        collect(program, data, [Wanted("w", 0, (1,))], power=0)
