@@ -41,7 +41,7 @@ def quantize_module(module: ir.Module, options: WeightOptions) -> None:
             rule = rule_of(op)
             if isinstance(rule, Contraction):
                 work.contraction(op, rule)
-    write_encodings(program)
+    write_encodings(program, work.parts)
 
 
 class _Skip(Exception):
@@ -53,8 +53,7 @@ class _Module:
     program: Program
     options: WeightOptions
     count: int = 0
-
-    names: set[str] = field(default_factory=set)
+    parts: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)  # by weight
 
     def contraction(self, op: Any, rule: Contraction) -> None:
         self.count += 1
@@ -76,7 +75,7 @@ class _Module:
         if len(weights) == len(found) > 1:
             raise _Skip("both operands are constant")
         for value, use in weights:
-            if use.stored and match(value, DEQUANTIZE).tensor in self.names:  # type: ignore[union-attr]
+            if use.stored and match(value, DEQUANTIZE).tensor in self.parts:  # type: ignore[union-attr]
                 continue  # a second use of what was quantized a moment ago
             self._store(value, use, label)
 
@@ -89,16 +88,16 @@ class _Module:
         with at(owner):
             values = {k: constant_resource(f"{name}:{k}", v) for k, v in parts.items()}
             new = dequantize(self.program, enc, values, dtype_of(value), tensor=name)
+        self.parts[name] = parts
         self.program.encodings[name] = describe(enc, parts, dtype_of(value))
         value.replace_all_uses_with(new)
         owner.operation.erase()
 
     def _name(self, base: str) -> str:
         name, n = base, 1
-        while name in self.names:
+        while name in self.parts:
             n += 1
             name = f"{base}#{n}"
-        self.names.add(name)
         return name
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -187,6 +189,34 @@ def test_a_listed_encoding_that_the_data_contradict_is_refused():
     wrong = low.replace("block = array<i64: 0, 1>", "block = array<i64: 0, 0>", 1)
     with pytest.raises(jq.UserError, match="does not list it as it is encoded"):
         jq.trace(parse_module(wrong))
+
+
+@pytest.mark.parametrize("part", ["codes", "scale"])
+def test_data_that_were_changed_are_refused(part):
+    low = str(quantize_weights(text()))
+    assert jq.trace(parse_module(low)).program.encodings
+    last = re.search(rf':{part}\w*": "0x[0-9A-F]+([0-9A-F])"', low).start(1)
+    changed = low[:last] + ("5" if low[last] != "5" else "4") + low[last + 1 :]
+    with pytest.raises(jq.UserError, match="not those that the module lists .*weight"):
+        jq.trace(parse_module(changed))
+
+
+def test_a_scale_that_is_no_number_is_refused():
+    """Also in a module without digests."""
+    low = re.sub(r', sha256 = "\w+"|sha256 = "\w+", ', "", str(quantize_weights(text())))
+    assert jq.trace(parse_module(low)).program.encodings
+    last = re.search(r':scale\w*": "0x[0-9A-F]+([0-9A-F]{8})"', low).start(1)
+    damaged = low[:last] + "0000C07F" + low[last + 8 :]
+    with pytest.raises(jq.UserError, match="decodes to NaN or infinity"):
+        jq.trace(parse_module(damaged))
+
+
+def test_a_weight_that_is_listed_and_not_there_is_refused():
+    low = str(quantize_weights(text()))
+    (entry,) = re.findall(r'"dot_general 1/weight" = ({.*?})}}? {$', low, re.MULTILINE)
+    more = low.replace("jq.encodings = {", f"jq.encodings = {{gone = {entry}, ", 1)
+    with pytest.raises(jq.UserError, match="lists it but does not hold it"):
+        jq.trace(parse_module(more))
 
 
 def test_compiles():

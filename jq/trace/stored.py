@@ -1,6 +1,7 @@
 """Stored weights of a module that this compiler wrote: found again, and checked.
 
-The module's attribute `jq.encodings` lists them; each is a `jq.dequantize` of constants.
+The module's attribute `jq.encodings` lists them; each is a `jq.dequantize` of constants. Encoding,
+types, shapes and data must be those that are listed, and no weight may decode to NaN or infinity.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from jq.errors import UserError
 from jq.formats import Encoding, get_format
 from jq.ir import Program, at, dtype_of, ir
 from jq.ir.build import replace
-from jq.ir.encodings import write_encodings
+from jq.ir.encodings import Arrays, Listed, digest_of, write_encodings
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
 from jq.ir.stored import describe
 from jq.trace.constants import constant_array
 
 
-def restore_stored(program: Program, listed: dict[str, Encoding]) -> None:
+def restore_stored(program: Program, listed: dict[str, Listed]) -> None:
     """Makes the parts of every stored weight weights of the program.
 
     Raises:
@@ -31,10 +32,11 @@ def restore_stored(program: Program, listed: dict[str, Encoding]) -> None:
         if marker is None:
             continue
         name = marker.tensor
-        if listed.get(name) != marker.encoding:
+        if name not in listed or listed[name].encoding != marker.encoding:
             raise _wrong(name, "the module does not list it as it is encoded")
         missing.pop(name, None)
         arrays = _checked_parts(program, marker)
+        _check_data(name, marker.encoding, arrays, listed[name].digest)
         with at(op):
             parts = {k: program.add_weight(f"{name}:{k}", v) for k, v in arrays.items()}
             dtype = dtype_of(op.results[0])
@@ -46,6 +48,13 @@ def restore_stored(program: Program, listed: dict[str, Encoding]) -> None:
     _drop_old(program)
     program.drop_unused_weights()
     write_encodings(program)
+
+
+def _check_data(name: str, enc: Encoding, arrays: Arrays, digest: str | None) -> None:
+    if digest is not None and digest_of(arrays) != digest:
+        raise _wrong(name, "its data are not those that the module lists (sha256 differs)")
+    if not np.isfinite(get_format(enc.format).to_numpy(arrays, enc)).all():
+        raise _wrong(name, "it decodes to NaN or infinity")
 
 
 def _checked_parts(program: Program, marker: Marker) -> dict[str, np.ndarray]:
