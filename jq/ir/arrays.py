@@ -136,7 +136,10 @@ class StableHloOps:
         return stablehlo.count_leading_zeros(a)
 
     def equal(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return stablehlo.compare(a, b, stablehlo.ComparisonDirectionAttr.get("EQ"))
+        return self.compare(a, b, "EQ")
+
+    def compare(self, a: ir.Value, b: ir.Value, direction: str) -> ir.Value:
+        return stablehlo.compare(a, b, stablehlo.ComparisonDirectionAttr.get(direction))
 
     def reduce_max(self, x: ir.Value, axes: Sequence[int]) -> ir.Value:
         return self._reduce(x, axes, "maximum")

@@ -107,8 +107,11 @@ def between(program: Program, source: ir.Value, result: ir.Value) -> Cut | None:
             todo.extend(op.operation.operands)
         if len(inside) > LIMIT:
             return None
-    ops = [o for o in _after(source) if o.operation in inside]
-    return Cut(source, result, tuple(ops), constants) if len(ops) == len(inside) > 0 else None
+    if not inside:
+        return None
+    block = result.owner.operation.block  # the source may be of an outer one
+    ops = [o for o in block.operations if o.operation in inside]
+    return Cut(source, result, tuple(ops), constants) if len(ops) == len(inside) else None
 
 
 def functions(program: Program, source: ir.Value, first: Any) -> Iterator[Cut]:
@@ -116,7 +119,7 @@ def functions(program: Program, source: ir.Value, first: Any) -> Iterator[Cut]:
     reads, from the smallest; other ops may read `source`."""
     reached: dict[Any, None] = {first.operation.results[0]: None}
     started = False
-    for op in _after(source):
+    for op in first.operation.block.operations:
         started = started or op.operation == first.operation
         if not started or len(op.operation.results) != 1:
             continue

@@ -99,12 +99,17 @@ def quantize_dynamic(
     return dict(zip(names, results, strict=True))
 
 
-def edge(program: Program, x: ir.Value, name: str, *, wide: bool = False) -> ir.Value:
+def edge(
+    program: Program, x: ir.Value, name: str, *, wide: bool = False, carried: bool = False
+) -> ir.Value:
     """`x` itself, as the result of an op that says: a tensor between regions, called `name`.
 
     `wide`: no contraction reads it, so that it may have more bits than contractions take.
+    `carried`: a loop or a branch hands it on, and it has the parameters of what it becomes there.
     """
-    attrs = {"tensor": ir.StringAttr.get(name)} | ({"wide": ir.UnitAttr.get()} if wide else {})
+    flags = {"wide": wide, "carried": carried}
+    attrs = {"tensor": ir.StringAttr.get(name)}
+    attrs |= {key: ir.UnitAttr.get() for key, said in flags.items() if said}
     return composite(program, EDGE, "", ir.DictAttr.get(attrs), [x], lambda ops, args: [*args])[0]
 
 
@@ -118,6 +123,11 @@ def edge_name(op: Any) -> str | None:
 def is_wide(op: Any) -> bool:
     """Whether an edge may have more bits than contractions take."""
     return "wide" in _edge_attributes(op)
+
+
+def is_carried(op: Any) -> bool:
+    """Whether a loop or a branch hands an edge on."""
+    return "carried" in _edge_attributes(op)
 
 
 def _edge_attributes(op: Any) -> ir.DictAttr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from jq.ir.cone import between, kind_of
 from jq.ops.selection import splat_of
 from jq.passes._functions import as_normalization
 from jq.passes._integer_ops import as_softmax, behind
-from jq.passes._integer_values import I64, centered, leaf_of, saturated, scaled, spread
+from jq.passes._integer_values import I64, Leaf, centered, leaf_of, saturated, scaled, spread
 
 OPS = StableHloOps()
 FINEST = 2.0**-17  # steps of what softmax takes: an error of 2^-18 of an exponential
@@ -86,6 +87,44 @@ def quotient(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
     bits = min(max(bits, 0), 61 - a.largest.bit_length())
     q = ratio(OPS, centered(a, I64), centered(b, I64), bits)
     return saturated(rescale_by(OPS, q, unit * 2.0**-bits / out.scale), out)
+
+
+_MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
+
+
+def comparison(program: Program, op: Any) -> ir.Value | None:
+    """A leaf compared with a number, exactly; with another leaf, scales right to 2^-31."""
+    a, b = op.operation.operands
+    direction = str(op.operation.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    left, right = leaf_of(program, a), leaf_of(program, b)
+    if left is None and right is not None and splat_of(program, a) is not None:
+        left, right, b, direction = right, None, a, _MIRRORED.get(direction, direction)
+    number = splat_of(program, b)
+    if left is not None and number is not None:
+        return _compared(left, direction, number)
+    if left is None or right is None:
+        return None
+    unit = max(left.scale, right.scale) / (1 << 30)
+    x, y = (
+        OPS.mul(v, splat(OPS, round(leaf.scale / unit), v))
+        for leaf in (left, right)
+        for v in [centered(leaf, I64)]
+    )
+    return OPS.compare(x, y, direction)
+
+
+def _compared(leaf: Leaf, direction: str, number: float) -> ir.Value:
+    """Codes compared with the last one for which the comparison of reals holds (or not)."""
+    codes = np.arange(leaf.low, leaf.high + 1)
+    reals = np.float32(leaf.scale) * (codes - leaf.zero_point).astype(np.float32)
+    below, equal = int((reals < number).sum()), bool((reals == number).any())
+    limit = leaf.low + below  # the first code that is not below the number
+    wide = OPS.convert(leaf.codes, np.int32)
+    after = limit + int(equal)
+    if direction in ("EQ", "NE"):
+        return OPS.compare(wide, splat(OPS, limit if equal else leaf.high + 1, wide), direction)
+    bound = {"LT": limit, "GE": limit, "LE": after, "GT": after}[direction]
+    return OPS.compare(wide, splat(OPS, bound, wide), "LT" if direction in ("LT", "LE") else "GE")
 
 
 def normalization(program: Program, value: ir.Value, out: Output, name: str) -> ir.Value | None:

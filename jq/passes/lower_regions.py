@@ -27,10 +27,10 @@ from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import backwards
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
-from jq.ir.cone import between
+from jq.ir.cone import between, kind_of
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, Marker, match
-from jq.passes._integer_functions import normalization, quotient, softmax
+from jq.passes._integer_functions import comparison, normalization, quotient, softmax
 from jq.passes._integer_ops import apply_to_codes, clamp_of, is_table
 from jq.passes._integer_sums import sum_of
 from jq.passes._integer_values import (
@@ -57,6 +57,13 @@ class LowerRegions(Pass):
             return False
         changed = False
         for op in list(program.walk()):
+            if kind_of(op) == "stablehlo.compare":
+                with at(op):
+                    value = comparison(program, op)
+                if value is not None:
+                    replace(op, [value])
+                    changed = True
+                continue
             marker = match(op, QUANTIZE)
             out = output_of(program, marker) if marker else None
             if marker is None or out is None:
@@ -73,7 +80,7 @@ class LowerRegions(Pass):
 
 def _erase_unread(program: Program) -> None:
     """Erases what the regions were; composites have to be erased by hand."""
-    for op in reversed(list(program.body.operations)):
+    for op in reversed(list(program.walk())):
         read = any(True for r in op.operation.results for _ in r.uses)
         if op.operation.results and not read and op.operation.name != "stablehlo.custom_call":
             op.operation.erase()

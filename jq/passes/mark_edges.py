@@ -18,6 +18,7 @@ sums, normalizations and softmax may take more bits (`activations.residual`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -41,6 +42,7 @@ from jq.passes.base import Pass, PassContext
 
 # open: affine steps and clamps may follow. clamped: clamps may. closed: nothing may; a quantize
 # comes next. float: an op without an integer form came before.
+LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
 State = Literal["open", "clamped", "closed", "float"]
 
 
@@ -61,16 +63,17 @@ class _Marking:
     program: Program
     state: dict[Any, State] = field(default_factory=dict)
     claimed: set[Any] = field(default_factory=set)  # ops inside a recognised function
-    edges: dict[tuple[ir.Value, bool], ir.Value] = field(default_factory=dict)
+    edges: dict[tuple[ir.Value, bool, bool], ir.Value] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
     def run(self) -> None:
         body = self.program.body
-        for i in range(len(self.program.inputs)):
-            if is_float(body.arguments[i]):
-                self.state[body.arguments[i]] = "closed"
-        for op in list(body.operations):
-            if op.operation in self.claimed:
+        self.closed(list(body.arguments)[: len(self.program.inputs)])
+        self.block(body)
+
+    def block(self, block: ir.Block) -> None:
+        for op in list(block.operations):
+            if op.operation in self.claimed or op.operation.name == "stablehlo.return":
                 continue
             if op.operation.name == "func.return":
                 self.need_all(op, wide=True)
@@ -81,7 +84,7 @@ class _Marking:
 
     def visit(self, op: Any) -> None:
         """Finds the state of the op's results."""
-        known = (
+        known = self.nested(op) or (
             len(op.operation.results) == 1
             and is_float(op.operation.results[0])
             and (
@@ -106,6 +109,27 @@ class _Marking:
                 self.state[result] = "float"
 
     # Each returns whether the op is of its kind; then the result has a state.
+
+    def nested(self, op: Any) -> bool:
+        """A loop or a branch: what it hands on passes through codes on every way."""
+        if op.operation.name not in (LOOP, *BRANCHES):
+            return False
+        self.hand_on(op)
+        if op.operation.name == LOOP:
+            self.closed(op.operation.regions[1].blocks[0].arguments)
+        for region in list(op.operation.regions)[int(op.operation.name == LOOP) :]:
+            self.block(region.blocks[0])
+            self.hand_on(region.blocks[0].operations[len(region.blocks[0].operations) - 1])
+        self.closed(op.operation.results)
+        return True
+
+    def closed(self, values: Iterable[ir.Value]) -> None:
+        self.state |= {v: "closed" for v in values if is_float(v)}
+
+    def hand_on(self, op: Any) -> None:
+        for i, v in enumerate(op.operation.operands):
+            if is_float(v):
+                self.need(op, i, wide=True, carried=True)
 
     def function(self, op: Any) -> bool:
         """Softmax or a normalization of an operand begins here."""
@@ -230,15 +254,17 @@ class _Marking:
                 if v == cut.source:
                     self.need(op, i, wide=wide)
 
-    def need(self, op: Any, index: int, *, wide: bool = False) -> None:
-        """The op reads an edge behind its operand, one for all that want the same width."""
+    def need(self, op: Any, index: int, *, wide: bool = False, carried: bool = False) -> None:
+        """The op reads an edge behind its operand, one for all that want the same."""
         value = op.operation.operands[index]
         if edge_name(value.owner):
             return
-        if (value, wide) not in self.edges:
+        key = value, wide, carried
+        if key not in self.edges:
             with context(), self._behind(value):
-                self.edges[value, wide] = edge(self.program, value, self._name(value), wide=wide)
-        op.operation.operands[index] = self.edges[value, wide]
+                name = self._name(value)
+                self.edges[key] = edge(self.program, value, name, wide=wide, carried=carried)
+        op.operation.operands[index] = self.edges[key]
 
     def _behind(self, value: ir.Value) -> Any:
         if isinstance(value.owner, ir.Block):
@@ -248,7 +274,10 @@ class _Marking:
     def _name(self, value: ir.Value) -> str:
         if isinstance(value.owner, ir.Block):
             number = ir.BlockArgument(value).arg_number
-            base = f"input {self.program.inputs[number].name}"
+            if value.owner == self.program.body:
+                base = f"input {self.program.inputs[number].name}"
+            else:
+                base = f"{string_attr(value.owner.owner, NAME) or 'loop'} carry {number}"
         else:
             base = f"{string_attr(value.owner, NAME) or kind_of(value.owner)} result"
         name, n = base, 1

@@ -7,16 +7,18 @@ product of an input offends in any place.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from jq.errors import UserError
-from jq.ir import Program, dtype_of, ir, walk
+from jq.ir import Program, dtype_of, ir
 from jq.ir.build import NAME, string_attr
 from jq.ir.cone import kind_of
 from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, match
 from jq.ops.base import Contraction, rule_of
 from jq.passes.base import Pass, PassContext
+from jq.passes.carry_codes import BRANCHES, LOOP
 
 
 @dataclass(frozen=True)
@@ -40,42 +42,34 @@ class VerifyInteger(Pass):
 
 def offenders(program: Program) -> list[tuple[str, str]]:
     """Name and kind of every float op between codes, in program order."""
-    after, behind_inputs = _from_codes(program), _behind(program, _float_inputs(program))
-    needed = _to_codes(program)
+    flow = _Flow(program)
+    from_codes = flow.forwards(_codes(program))
+    from_inputs = flow.forwards(list(program.body.arguments)[: len(program.inputs)])
+    to_codes = flow.backwards(
+        v for op in program.walk() if match(op, QUANTIZE, QUANTIZE_DYNAMIC) for v in op.operands
+    )
 
     def offends(op: Any) -> bool:
         rule = rule_of(op)
         product = isinstance(rule, Contraction) and len(rule.roles(op)) > 1
-        return (op.operation in after and op.operation in needed) or (
-            product and op.operation in after | behind_inputs
+        return any(
+            dtype_of(v).kind in "fV"
+            and ((v in from_codes and v in to_codes) or (product and v in from_codes | from_inputs))
+            for v in op.operation.results
         )
 
     return [
         (string_attr(op, NAME) or kind_of(op), kind_of(op).removeprefix("stablehlo."))
-        for op in program.body.operations
-        if _computes_floats(op) and match(op) is None and offends(op)
+        for op in flow.ops
+        if match(op) is None and offends(op)
     ]
 
 
-def _from_codes(program: Program) -> set[Any]:
-    """Ops that depend on the codes of an activation."""
-    markers = [op for op in program.body.operations if match(op)]
-    return _behind(program, {op.operation for op in markers if not _of_weights(program, op)})
-
-
-def _float_inputs(program: Program) -> set[Any]:
-    """The first readers of the inputs that are float."""
-    given = list(program.body.arguments)[: len(program.inputs)]
-    return {use.owner.operation for v in given if dtype_of(v).kind in "fV" for use in v.uses}
-
-
-def _behind(program: Program, first: set[Any]) -> set[Any]:
-    """These ops and all that depend on them."""
-    found = set(first)
-    for op in program.body.operations:
-        if any(_owner(v) in found for v in _operands(op)):
-            found.add(op.operation)
-    return found
+def _codes(program: Program) -> list[ir.Value]:
+    """The results of what makes or reads codes of activations."""
+    markers = [op for op in program.walk() if match(op)]
+    own = [op for op in markers if not _of_weights(program, op)]
+    return [v for op in own for v in op.operation.results]
 
 
 def _of_weights(program: Program, op: Any) -> bool:
@@ -86,24 +80,56 @@ def _constant(value: ir.Value) -> bool:
     return not isinstance(value.owner, ir.Block) and kind_of(value.owner) == "stablehlo.constant"
 
 
-def _to_codes(program: Program) -> set[Any]:
-    """Ops whose results a quantize is computed from."""
-    found: set[Any] = set()
-    for op in reversed(list(program.body.operations)):
-        if match(op, QUANTIZE, QUANTIZE_DYNAMIC) or op.operation in found:
-            found |= {owner for v in _operands(op) if (owner := _owner(v)) is not None}
+class _Flow:
+    """Which values depend on which; through loops and branches, but not into reductions."""
+
+    def __init__(self, program: Program) -> None:
+        self.ops: list[Any] = []
+        self.readers: dict[ir.Value, list[ir.Value]] = {}
+        self.sources: dict[ir.Value, list[ir.Value]] = {}
+        self._block(program.body)
+
+    def _block(self, block: ir.Block) -> None:
+        for op in block.operations:
+            self.ops.append(op)
+            results = list(op.operation.results)
+            if op.operation.name not in (LOOP, *BRANCHES):
+                for v in op.operation.operands:
+                    self._depend(results, v)
+                continue
+            for i, v in enumerate(op.operation.operands if op.operation.name == LOOP else ()):
+                self._depend([results[i]], v)
+            for region in op.operation.regions:
+                self._region(op, region.blocks[0], results)
+
+    def _region(self, op: Any, block: ir.Block, results: list[ir.Value]) -> None:
+        self._block(block)
+        yielded = list(block.operations[len(block.operations) - 1].operation.operands)
+        for i, argument in enumerate(block.arguments):
+            self._depend([argument], op.operation.operands[i])
+            if len(yielded) == len(results):
+                self._depend([argument], yielded[i])
+        if len(yielded) == len(results):
+            for result, v in zip(results, yielded, strict=True):
+                self._depend([result], v)
+
+    def _depend(self, results: list[ir.Value], on: ir.Value) -> None:
+        for result in results:
+            self.readers.setdefault(on, []).append(result)
+            self.sources.setdefault(result, []).append(on)
+
+    def forwards(self, values: Iterable[ir.Value]) -> set[ir.Value]:
+        return _closure(values, self.readers)
+
+    def backwards(self, values: Iterable[ir.Value]) -> set[ir.Value]:
+        return _closure(values, self.sources)
+
+
+def _closure(values: Iterable[ir.Value], follow: dict[ir.Value, list[ir.Value]]) -> set[ir.Value]:
+    found, todo = set[ir.Value](), list(values)
+    while todo:
+        v = todo.pop()
+        if v not in found:
+            found.add(v)
+            todo.extend(follow.get(v, ()))
     return found
-
-
-def _operands(op: Any) -> list[ir.Value]:
-    """Operands of an op and of everything in its regions."""
-    inner = [o for region in op.regions for block in region.blocks for o in walk(block)]
-    return [v for o in (op, *inner) for v in o.operation.operands]
-
-
-def _owner(value: ir.Value) -> Any:
-    return None if isinstance(value.owner, ir.Block) else value.owner.operation
-
-
-def _computes_floats(op: Any) -> bool:
-    return any(dtype_of(v).kind in "fV" for v in op.operation.results)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from jq.calibrate.ranges import Range, site
 from jq.formats import get_format
 from jq.formats.affine import Affine
 from jq.ir import Program, ir, shape_of
-from jq.ir.markers import edge_name, is_wide
+from jq.ir.markers import edge_name, is_carried, is_wide
 from jq.ops.base import Contraction, rule_of
 from jq.ops.selection import elements
 from jq.plan.decisions import Declined, OpPlan, TensorPlan
@@ -35,6 +36,7 @@ class Edge:
     name: str
     settings: ActivationSettings
     seen: Range
+    carried: bool = False
 
 
 def plan_edges(
@@ -52,7 +54,7 @@ def plan_edges(
             seen = tensors.seen(site(name, 0), wanted)
         except Declined:
             continue
-        found = Edge(op, name, wanted, seen)
+        found = Edge(op, name, wanted, seen, is_carried(op))
         key = groups.find(op.operation.operands[0]), wanted.format
         members.setdefault(key, []).append(found)
     return {
@@ -64,9 +66,14 @@ def plan_edges(
 
 
 def clusters(group: Sequence[Edge]) -> list[tuple[Range, list[Edge]]]:
-    """Edges with the range that they share: the widest first, then those that can live with it."""
-    found: list[tuple[Range, list[Edge]]] = []
-    for edge in sorted(group, key=lambda e: -_extent(e.seen, e.settings)):
+    """Edges with the range that they share: the widest first, then those that can live with it.
+
+    What loops and branches hand on has no choice.
+    """
+    tied = [edge for edge in group if edge.carried]
+    found = [(reduce(Range.merge, (e.seen for e in tied)), tied)] if tied else []
+    rest = [edge for edge in group if not edge.carried]
+    for edge in sorted(rest, key=lambda e: -_extent(e.seen, e.settings)):
         for i, (shared, those) in enumerate(found):
             merged = shared.merge(edge.seen)
             own = _extent(edge.seen, edge.settings)
@@ -114,12 +121,14 @@ def _bits(name: str) -> int:
 
 
 class Groups:
-    """Union-find of the values that ops on elements join."""
+    """Union-find of the values that ops on elements join, and loops and branches hand on."""
 
     def __init__(self, program: Program) -> None:
         self.parent: dict[ir.Value, ir.Value] = {}
         for op in program.walk():
-            if len(op.operation.results) == 1:
+            if op.operation.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
+                self._hand_on(op)
+            elif len(op.operation.results) == 1:
                 for i in elements(program, op):
                     self._join(op.operation.operands[i], op.operation.results[0])
 
@@ -128,7 +137,24 @@ class Groups:
             value = self.parent[value]
         return value
 
+    def _hand_on(self, op: Any) -> None:
+        loop = op.operation.name == "stablehlo.while"
+        for i, result in enumerate(op.operation.results):
+            for region in op.operation.regions:
+                block = region.blocks[0]
+                last = block.operations[len(block.operations) - 1].operation
+                if loop:
+                    self._join(block.arguments[i], result)
+                if not loop or len(last.operands) == len(op.operation.results):
+                    self._join(_behind_edge(last.operands[i]), result)
+            if loop:
+                self._join(_behind_edge(op.operation.operands[i]), result)
+
     def _join(self, a: ir.Value, b: ir.Value) -> None:
         a, b = self.find(a), self.find(b)
         if a != b:
             self.parent[b] = a
+
+
+def _behind_edge(value: ir.Value) -> ir.Value:
+    return value.owner.operation.operands[0] if edge_name(value.owner) else value
