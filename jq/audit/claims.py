@@ -58,7 +58,12 @@ class Claims:
         kind, granularity = claim["format"], claim["granularity"]
         size = math.prod(shape)
         bits = _code_bits(claim, size)
-        if wide := [c for c in found if _holds(c, size) and bit_width(c.dtype) > bits]:
+        wide = [c for c in found if _holds(c, size) and bit_width(c.dtype) > bits]
+        if wide and claim.get("float_copy"):
+            self.notes.append(
+                f"{name} is stored in {wide.pop().dtype} besides: a rule keeps it float"
+            )
+        if wide:
             self.false.append(f"{name} is claimed {kind} but stored as {wide[0].dtype}")
             kind, granularity = wide[0].dtype, "none"
         elif not found and not any(_holds(c, size) for c in nameless):
@@ -75,7 +80,7 @@ class Claims:
                 self.notes.append(f"{name} is expanded to {c.dtype} in memory when loaded")
         floats = size * bit_width(mlir_name(claim.get("float_dtype", "float32"))) // 8
         total = sum(c.bytes for c in found)
-        if total > floats and not wide:
+        if total > floats and not (wide or claim.get("float_copy")):
             self.notes.append(f"{name} takes {total} bytes, in float it has {floats}")
         return StoredWeight(name, shape, kind, granularity, total, floats)
 

@@ -63,7 +63,8 @@ class Manifest(_Part):
     inputs, outputs: in order, flat.
     in_structure, out_structure: see `jq.tree`.
     weights: the float model's weights, by name.
-    encodings: weight -> how it is stored (format, shape, granularity, parts, float_dtype, ...).
+    encodings: weight -> how it is stored (format, shape, granularity, parts, float_dtype, ...;
+        `float_copy`: also in float, for ops that a rule keeps float).
     ops: one dict an op of the plan (name, op, decision, lhs, rhs, acc, kernel, reason, ...).
     unused_rules: rules of the user's that matched nothing.
     settings, rules: what the plan was made from, as the pipeline file and the user gave it.

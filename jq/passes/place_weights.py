@@ -4,11 +4,16 @@
 ->
 %d = composite "jq.dequantize" %codes, %scale  // weights "dense/kernel:codes", ":scale"
 %y = dot_general %x, %d
+
+An op that a rule keeps float reads the float weight, which then is stored besides, as
+"dense/kernel:float".
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +21,16 @@ from jq.errors import FormatError, UserError
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import Affine
 from jq.formats.blocks import reduce_blocks
-from jq.ir import Program, dtype_of
+from jq.ir import Program, at, dtype_of, ir
 from jq.ir.build import replace
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.stored import store_weight
+from jq.ops.base import Movement, rule_of
 from jq.passes.base import Pass, PassContext
-from jq.plan import QuantPlan
+from jq.plan import QuantPlan, contractions, op_name
+
+FLOAT = ":float"  # behind the name of a weight that is stored as it is, besides its parts
 
 
 @dataclass(frozen=True)
@@ -30,13 +38,47 @@ class PlaceWeights(Pass):
     name = "place-weights"
 
     def run(self, program: Program, cx: PassContext) -> bool:
+        floats = keep_floats(program, cx.plan)
         need_sums = weights_with_zero_points_opposite(cx.plan)
         for name, enc in cx.plan.weights.items():
             place(program, name, enc, sums=name in need_sums, chosen=cx.encoded.get(name))
+        for name in floats:
+            program.encodings[name]["float_copy"] = True
         if cx.settings.weights.emit == "dequantized":
             store_decoded(program)
         program.drop_unused_weights()
         return bool(cx.plan.weights)
+
+
+def keep_floats(program: Program, plan: QuantPlan) -> set[str]:
+    """Ops that keep a weight float, which others quantize, read a weight of their own.
+
+    Gives the names of such weights.
+    """
+    kept = {op.name: plan.weights.keys() & set(op.float_weights) for op in plan.ops}
+    for op, rule in list(contractions(program)) if any(kept.values()) else ():
+        for role in rule.roles(op) if kept.get(op_name(op)) else ():
+            _read_own(program, op, role.index, kept[op_name(op)])
+    return set().union(*kept.values())
+
+
+def _read_own(program: Program, op: Any, index: int, names: Collection[str]) -> None:
+    """Operand `index`, where it is one of the weights, becomes the same moves of a copy of it."""
+    moves, value = [], op.operation.operands[index]
+    while (name := program.weight_name(value)) is None:
+        if isinstance(value.owner, ir.Block) or not isinstance(rule_of(value.owner), Movement):
+            return
+        moves.append(value.owner)
+        value = value.owner.operation.operands[0]
+    if name not in names:
+        return
+    own = program.add_weight(f"{name}{FLOAT}", program.weights[name])
+    with at(op):
+        for move in reversed(moves):
+            copy = move.operation.clone()
+            copy.operands[0] = own
+            own = copy.results[0]
+    op.operation.operands[index] = own
 
 
 def store_decoded(program: Program) -> None:

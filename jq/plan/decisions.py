@@ -39,7 +39,11 @@ class TensorPlan:
 
 @dataclass(frozen=True)
 class OpPlan:
-    """The decision on one op. `operands` has an entry for each operand that is quantized."""
+    """The decision on one op. `operands` has an entry for each operand that is quantized.
+
+    `float_weights` are those that a rule or setting keeps float for this op, whatever other ops
+    that read them do.
+    """
 
     name: str
     op: str
@@ -47,6 +51,7 @@ class OpPlan:
     operands: dict[int, TensorPlan] = field(default_factory=dict)
     reason: str = ""
     note: str = ""  # what was chosen for the target, of an op that is quantized
+    float_weights: tuple[str, ...] = ()
     float_type: str = ""  # in which an op that stays float computes, where that is not its own
 
     def to_dict(self) -> dict[str, Any]:

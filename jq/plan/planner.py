@@ -73,18 +73,21 @@ class _Planner:
         try:
             operands = self._operands(op, rule, settings)
         except (Declined, FormatError) as reason:
-            declined = self._declined(op, rule, str(reason))
+            declined = self._declined(op, rule, settings, str(reason))
             own = settings.float_type == "own" or declined.decision != "float"
             return declined if own else replace(declined, float_type=settings.float_type)
         integer = len(operands) == len(rule.roles(op)) > 1
         decision: Literal["integer", "weight-only"] = "integer" if integer else "weight-only"
         return OpPlan(name, kind, decision, operands, note=note)
 
-    def _declined(self, op: Any, rule: Contraction, reason: str) -> OpPlan:
+    def _declined(self, op: Any, rule: Contraction, settings: Settings, reason: str) -> OpPlan:
         """Float, but for weights that came quantized: they stay so whatever is said of the op."""
         uses = {r.index: find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)}
         kept = {i: stored_plan(u) for i, u in uses.items() if u is not None and u.stored}
-        return OpPlan(op_name(op), rule.op, "weight-only" if kept else "float", kept, reason)
+        asked = settings.weights.format == FLOAT
+        floats = tuple(u.name for u in uses.values() if asked and u is not None and not u.stored)
+        decision: Literal["weight-only", "float"] = "weight-only" if kept else "float"
+        return OpPlan(op_name(op), rule.op, decision, kept, reason, float_weights=floats)
 
     def _settings_for(self, op: Any, rule: Contraction) -> tuple[Settings, str]:
         """Settings of one op as its target can carry them out, and what was changed for that."""

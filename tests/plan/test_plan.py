@@ -258,11 +258,17 @@ def test_tied_weights_that_want_different_axes_share_one_scale():
     assert {op.decision for op in plan.ops} == {"integer"}
 
 
-def test_a_use_that_stays_float_keeps_the_stored_weight():
-    """A rule speaks of an op; the weight is in low bits as soon as another op wants it."""
+def test_a_use_that_a_rule_keeps_float_reads_the_float_weight():
+    """A rule speaks of an op: the others are quantized as ever."""
     plan = planned(TIED, rules=("lookup: float",))
     assert plan["lookup"].decision == "float" and plan["head"].decision == "integer"
     assert list(plan.weights) == ["embedding"]
+    assert plan["lookup"].float_weights == ("embedding",) and not plan["head"].float_weights
+
+
+def test_a_use_that_cannot_be_quantized_reads_the_stored_weight():
+    plan = planned(TIED, op_types=("dot_general",))
+    assert plan["lookup"].decision == "float" and not plan["lookup"].float_weights
 
 
 @pytest.mark.parametrize(
