@@ -48,6 +48,7 @@ def benchmark(
     quick: Annotated[bool, typer.Option("--quick", help="Few rounds, a coarse sweep.")] = False,
     build_only: Annotated[bool, typer.Option("--build-only", help="Measure nothing.")] = False,
     limits: Annotated[bool, typer.Option("--roofline", help="Time over the limit.")] = False,
+    add: Annotated[bool, typer.Option("--add", help="Keep other cases of peers.json.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The document on stdout.")] = False,
     output: Annotated[Path, typer.Option("-o", help="Directory.")] = Path("build/peers"),
 ) -> None:
@@ -71,7 +72,9 @@ def benchmark(
             skipped[case.name] = failed
     report.compare(rows)
     roofline.add_limits(rows, needs)
-    document = {"machine": machine(), "rounds": rounds, "rows": rows, "skipped": skipped}
+    document = {"machine": machine(), "rows": rows, "skipped": skipped}
+    if add:
+        document = joined(output / "peers.json", document)
     if not build_only:
         write(document, output)
     if as_json:
@@ -127,6 +130,16 @@ def machine() -> dict[str, Any]:
         "instructions": detect().name,
         "versions": versions,
     }
+
+
+def joined(path: Path, new: dict[str, Any]) -> dict[str, Any]:
+    """What an earlier run measured, and the new rows in place of the same case's."""
+    if not path.exists():
+        return new
+    old = json.loads(path.read_text())
+    known = {(r["case"], r["threads"]) for r in new["rows"]}
+    rows = [r for r in old["rows"] if (r["case"], r["threads"]) not in known] + new["rows"]
+    return {**new, "rows": rows, "skipped": old["skipped"] | new["skipped"]}
 
 
 def write(document: dict[str, Any], output: Path) -> None:

@@ -164,6 +164,9 @@ class Arithmetic:
     def bit_and(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return arith.andi(a, b)
 
+    def bit_or(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return arith.ori(a, b)
+
     def shift_left(self, a: ir.Value, by: int) -> ir.Value:
         return arith.shli(a, self.constant(a.type, by))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,14 +11,16 @@ from iree.compiler import ir
 from jq.kernels import dot
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.finish import Epilogue
+from jq.kernels.gemv_weights import PLANES
+from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index, vec
 
 if TYPE_CHECKING:
     from jq.kernels.gemv import Gemv
 
 
-class RowPanel:
-    """The body of one workgroup: all rows of one panel of columns."""
+class RowPanels:
+    """The body of one workgroup: all rows of `streams` panels of columns, side by side."""
 
     def __init__(
         self,
@@ -25,18 +28,19 @@ class RowPanel:
         b: Builder,
         tensors: Sequence[ir.Value],
         tile: Tile,
-        panel: Index,
+        group: Index,
         column: Index,
     ) -> None:
-        self.gemv, self.b, self.isa, self.tile, self.panel = gemv, b, gemv.target, tile, panel
-        self.codes, self.row_scale, self.weights, self.scale, *rest = tensors
-        self.minimum = rest.pop(0) if gemv.minimum else None
+        self.gemv, self.b, self.isa, self.tile, self.group = gemv, b, gemv.target, tile, group
+        self.codes, self.row_scale, self.weights, *rest = tensors
+        self.layout, self.planes = gemv.layout, PLANES[gemv.bits]
+        self.wide = gemv.streams * gemv.vectors
         self.epilogue = Epilogue(
             b,
             gemv.epilogue,
             rest,
             lanes=self.isa.lanes,
-            vectors=gemv.vectors,
+            vectors=self.wide,
             column=column,
             n=gemv.n,
         )
@@ -55,57 +59,121 @@ class RowPanel:
 
     def _rows(self, rows: Sequence[Index]) -> None:
         b, gemv, isa = self.b, self.gemv, self.isa
-        total = [b.f32(0.0, isa.lanes)] * (len(rows) * gemv.vectors)
-        whole, tail = divmod(gemv.k, gemv.block)
+        total = [b.f32(0.0, isa.lanes)] * (len(rows) * self.wide)
+        whole, rest = divmod(gemv.k, gemv.block * self.layout.blocks)
         if whole:
             with b.loop(0, whole, carry=total) as loop:
-                loop.carried = self._block(loop.carried, rows, loop.index, gemv.block)
+                loop.carried = self._chunk(loop.carried, rows, loop.index, self.layout.blocks, 0)
             total = loop.carried
-        if tail:
-            total = self._block(total, rows, whole, tail)
+        if rest:
+            blocks, tail = divmod(rest, gemv.block)
+            total = self._chunk(total, rows, whole, blocks, tail)
         for i, row in enumerate(rows):
             ready = self.epilogue.row([row])
-            for j in range(gemv.vectors):
-                value = total[i * gemv.vectors + j]
+            for j in range(self.wide):
+                value = total[i * self.wide + j]
                 if not gemv.per_block:
                     value = b.mul(value, self.epilogue.scalar(self.row_scale, [row], "f32"))
                 value = self.epilogue.apply(value, [row], j, ready)
                 b.store(value, self.tile, [row, j * isa.lanes], gemv.n)
 
+    def _chunk(
+        self, total: Sequence[ir.Value], rows: Sequence[Index], chunk: Index, blocks: int, tail: int
+    ) -> list[ir.Value]:
+        """The sums after `blocks` blocks of a chunk and `tail` codes of another."""
+        b, gemv = self.b, self.gemv
+        if not gemv.outer:
+            return self._block(total, rows, chunk, 0, tail or gemv.block)
+        zero = b.f32(0.0, self.isa.lanes)
+        sums = [zero] * (len(total) * (2 if gemv.minimum else 1))
+        if blocks:
+            with b.loop(0, blocks, carry=sums) as loop:
+                loop.carried = self._block(loop.carried, rows, chunk, loop.index, gemv.block)
+            sums = loop.carried
+        if tail:
+            sums = self._block(sums, rows, chunk, blocks, tail)
+        out = list(total)
+        for level, at in enumerate(self.layout.factors):
+            for j in range(self.wide):
+                factor = b.widen(self._numbers(chunk, at, j, "f16"))
+                for i in range(len(rows)):
+                    to = i * self.wide + j
+                    out[to] = b.fma(sums[level * len(total) + to], factor, out[to])
+        return out
+
     def _block(
-        self, total: Sequence[ir.Value], rows: Sequence[Index], block: Index, size: int
+        self,
+        sums: Sequence[ir.Value],
+        rows: Sequence[Index],
+        chunk: Index,
+        block: Index,
+        size: int,
     ) -> list[ir.Value]:
         """The sums after one block of `size` codes along K."""
         b, gemv, isa = self.b, self.gemv, self.isa
-        zero = b.i32(0, isa.lanes)
-        acc, extra = [zero] * len(total), [zero] * len(rows)
-        group, per_step = isa.dot.group, 8 // gemv.bits
-        for first in range(0, size, group):
-            step, half = divmod(first // group, per_step)
-            if half == 0:
-                weights = [self._weights(block, step, j) for j in range(gemv.vectors)]
-            at = b.offset(b.scaled(block, gemv.block), first)
-            for i, row in enumerate(rows):
-                x = dot.codes(b, isa, self.codes, [row, at], False, min(group, size - first))
+        zero, group = b.i32(0, isa.lanes), isa.dot.group
+        number = b.offset(b.scaled(chunk, self.layout.blocks), block)
+        acc, extra = [zero] * (len(rows) * self.wide), [zero] * len(rows)
+        loaded: dict[tuple[int, int, int], ir.Value] = {}
+        for i in range(math.ceil(size / group)):
+            weights = [self._codes(loaded, chunk, block, i, j) for j in range(self.wide)]
+            at = b.offset(b.scaled(number, gemv.block), i * group)
+            for r, row in enumerate(rows):
+                valid = min(group, size - i * group)
+                x = dot.codes(b, isa, self.codes, [row, at], False, valid)
                 if self.factor:
-                    extra[i] = dot.dot(b, isa, extra[i], dot.splat(b, isa, self.factor), x)
-                for j in range(gemv.vectors):
-                    to = i * gemv.vectors + j
-                    acc[to] = dot.dot(b, isa, acc[to], weights[j][half], x)
-        return self._scaled(total, acc, extra, rows, block)
+                    extra[r] = dot.dot(b, isa, extra[r], dot.splat(b, isa, self.factor), x)
+                for j, weight in enumerate(weights):
+                    to = r * self.wide + j
+                    acc[to] = dot.dot(b, isa, acc[to], weight, x)
+        return self._scaled(sums, acc, extra, rows, chunk, block, number)
 
-    def _weights(self, block: Index, step: int, j: int) -> list[ir.Value]:
-        """The groups that one load holds, as the left operand of a product."""
-        b, isa, gemv = self.b, self.isa, self.gemv
-        size = isa.lanes * isa.dot.group
-        at = [self.panel, block, (step * gemv.vectors + j) * size]
-        stored = b.load(self.weights, at, vec(size, "i8"))
-        if gemv.bits == 8:
-            return [self._operand(stored)]
-        mask = b.constant(stored.type, 15)
-        shifted = b.shift_right(b.bitcast(stored, vec(size // 4, "i32")), 4)
-        halves = [stored, b.bitcast(shifted, vec(size, "i8"))]
-        return [self._operand(b.bit_and(half, mask)) for half in halves]
+    # Codes
+
+    def _codes(
+        self,
+        loaded: dict[tuple[int, int, int], ir.Value],
+        chunk: Index,
+        block: Index,
+        i: int,
+        j: int,
+    ) -> ir.Value:
+        """Group `i` of a block, of vector `j`, put together from its planes.
+
+        `loaded` keeps the bytes, which hold several groups.
+        """
+        b, shift, codes = self.b, 0, None
+        for plane, width in enumerate(self.planes):
+            step, field = divmod(i, 8 // width)
+            key = (plane, step, j)
+            if key not in loaded:
+                loaded[key] = self._bytes(plane, chunk, block, step, j)
+            part = self._field(loaded[key], width, field * width, shift)
+            codes = part if codes is None else b.bit_or(codes, part)
+            shift += width
+        assert codes is not None
+        return self._operand(codes)
+
+    def _bytes(self, plane: int, chunk: Index, block: Index, step: int, j: int) -> ir.Value:
+        b, gemv = self.b, self.gemv
+        size = self.isa.lanes * self.isa.dot.group
+        stream, vector = divmod(j, gemv.vectors)
+        first = self.layout.planes[plane] + (step * gemv.vectors + vector) * size
+        at = b.offset(self._record(block), first)
+        return b.load(self.weights, [self.group, stream, chunk, at], vec(size, "i8"))
+
+    def _field(self, stored: ir.Value, width: int, first: int, to: int) -> ir.Value:
+        """`width` bits of every byte, from bit `first` brought to bit `to`; the others 0."""
+        if width == 8:
+            return stored
+        b, kind, by = self.b, stored.type, first - to
+        if by:
+            size = ir.VectorType(kind).shape[0]
+            words = b.bitcast(stored, vec(size // 4, "i32"))
+            words = b.shift_right(words, by) if by > 0 else b.shift_left(words, -by)
+            stored = b.bitcast(words, vec(size, "i8"))
+        mask = ((1 << width) - 1) << to
+        return b.bit_and(stored, b.constant(kind, mask if mask < 128 else mask - 256))
 
     def _operand(self, codes: ir.Value) -> ir.Value:
         b, element = self.b, self.isa.dot.element
@@ -113,44 +181,58 @@ class RowPanel:
             codes = b.sub(codes, b.constant(codes.type, self.gemv.offset))
         return codes if element == "i8" else b.extend(codes, element)
 
+    # Scales
+
     def _scaled(
         self,
-        total: Sequence[ir.Value],
+        sums: Sequence[ir.Value],
         acc: Sequence[ir.Value],
         extra: Sequence[ir.Value],
         rows: Sequence[Index],
+        chunk: Index,
         block: Index,
+        number: Index,
     ) -> list[ir.Value]:
-        b, gemv = self.b, self.gemv
-        scales = self._by_block(self.scale, block)
-        minima = self._by_block(self.minimum, block) if self.minimum is not None else []
-        out = []
+        """A block's integers, scaled and added; sums of minima go behind those of scales when a
+        chunk's factor is still to come, else to the same place."""
+        b, out = self.b, list(sums)
+        scales, *minima = (self._level(chunk, block, at) for at in self.layout.scales)
+        behind = len(acc) if self.gemv.outer else 0
         for i, row in enumerate(rows):
-            x_scale = (
-                self.epilogue.scalar(self.row_scale, [row, block], "f32")
-                if gemv.per_block
-                else None
-            )
+            x_scale = self._x_scale(row, number)
+            for j, scale in enumerate(scales):
+                to = i * self.wide + j
+                value = acc[to] if minima or not self.factor else b.sub(acc[to], extra[i])
+                factor = scale if x_scale is None else b.mul(scale, x_scale)
+                out[to] = b.fma(b.to_f32(value), factor, out[to])
             if minima:
                 codes_sum = b.to_f32(extra[i])
-                codes_sum = b.mul(codes_sum, x_scale) if x_scale is not None else codes_sum
-            for j in range(gemv.vectors):
-                to = i * gemv.vectors + j
-                value = acc[to] if minima or not self.factor else b.sub(acc[to], extra[i])
-                factor = b.mul(scales[j], x_scale) if x_scale is not None else scales[j]
-                sum_ = b.fma(b.to_f32(value), factor, total[to])
-                out.append(b.fma(codes_sum, minima[j], sum_) if minima else sum_)
+                codes_sum = codes_sum if x_scale is None else b.mul(codes_sum, x_scale)
+                for j, least in enumerate(minima[0]):
+                    to = behind + i * self.wide + j
+                    out[to] = b.fma(codes_sum, least, out[to])
         return out
 
-    def _x_scale(self, row: Index, block: Index) -> ir.Value | None:
+    def _x_scale(self, row: Index, number: Index) -> ir.Value | None:
         if not self.gemv.per_block:
             return None
-        return self.epilogue.scalar(self.row_scale, [row, block], "f32")
+        return self.epilogue.scalar(self.row_scale, [row, number], "f32")
 
-    def _by_block(self, source: ir.Value, block: Index) -> list[ir.Value]:
+    def _level(self, chunk: Index, block: Index, at: int) -> list[ir.Value]:
+        """The scales (or minima) of a block, by vector: f32, integers still without a factor."""
+        b, kind = self.b, self.gemv.scale
+        first = b.offset(self._record(block), at)
+        found = [self._numbers(chunk, first, j, kind) for j in range(self.wide)]
+        return [b.to_f32(b.extend(v, "i32")) if kind == "i8" else b.widen(v) for v in found]
+
+    def _numbers(self, chunk: Index, first: Index, j: int, kind: str) -> ir.Value:
+        """One vector `j` of numbers by column that begin at byte `first` of a chunk."""
         b, lanes = self.b, self.isa.lanes
-        kind = vec(lanes, self.gemv.scale)
-        return [
-            b.widen(b.load(source, [self.panel, block, j * lanes], kind))
-            for j in range(self.gemv.vectors)
-        ]
+        size = TensorType((), kind).dtype.itemsize
+        stream, vector = divmod(j, self.gemv.vectors)
+        at = [self.group, stream, chunk, b.offset(first, vector * lanes * size)]
+        stored = b.load(self.weights, at, vec(lanes * size, "i8"))
+        return stored if kind == "i8" else b.bitcast(stored, vec(lanes, kind))
+
+    def _record(self, block: Index) -> Index:
+        return self.b.offset(self.b.scaled(block, self.layout.record), self.layout.first)

@@ -19,7 +19,7 @@ import numpy as np
 
 from jq.compare import compare_outputs, samples_of
 from jq.processor import this_processor
-from peers.case import EXPORT, MODELS, Arrays, Contender, Skipped, Source, digest_of
+from peers.case import EXPORT, Arrays, Contender, Skipped, Source, digest_of
 from peers.programs import RUNTIMES
 
 FACTS = "built.json"
@@ -78,7 +78,7 @@ def _built(source: Source, contender: Contender, say: Callable[[str], None]) -> 
 def _program(
     source: Source, contender: Contender, folder: Path, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    fingerprint = _fingerprint(contender)
+    fingerprint = _fingerprint(source, contender)
     facts = _facts(folder / FACTS)
     if facts.get("fingerprint") == fingerprint:
         return facts
@@ -99,7 +99,7 @@ def _program(
 def _inputs(source: Source, contender: Contender, calls: Sequence[Arrays]) -> list[Arrays]:
     if contender.runtime in NCHW:
         return source.onnx_inputs(calls)
-    return [[np.ascontiguousarray(x) for x in call] for call in calls]
+    return [[np.array(x, order="C") for x in call] for call in calls]
 
 
 def _error(source: Source, contender: Contender, path: Path) -> dict[str, float]:
@@ -123,7 +123,7 @@ def _facts(path: Path) -> dict[str, Any]:
     return facts
 
 
-def _fingerprint(contender: Contender) -> str:
+def _fingerprint(source: Source, contender: Contender) -> str:
     """Of what the program depends on."""
     build = contender.build
     if isinstance(build, partial):
@@ -133,6 +133,6 @@ def _fingerprint(contender: Contender) -> str:
     facts = [contender.program, given, dict(contender.versions), this_processor().model]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     digest.update(inspect.getsource(build).encode())
-    if contender.runtime in NCHW:
-        digest.update(digest_of(EXPORT, MODELS).encode())
+    files = [source.case.files, EXPORT if contender.runtime in NCHW else ()]
+    digest.update(digest_of(*files).encode())
     return digest.hexdigest()

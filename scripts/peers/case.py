@@ -23,7 +23,7 @@ SAMPLES = 32  # calls that an error is measured on
 
 
 HERE = Path(__file__).parent
-EXPORT = tuple(HERE / name for name in ("cases.py", "export.py", "onnx_graph.py", "onnx_rules.py"))
+EXPORT = tuple(HERE / name for name in ("export.py", "onnx_graph.py", "onnx_rules.py"))
 MODELS = tuple(sorted((Path(jq.__file__).parent / "models").glob("*.py")))
 
 
@@ -46,6 +46,7 @@ class Case:
     Attributes:
         family: `transformer`, `convolution`, `decode` or `product`: what quantizers are told.
         kinds: which kinds of quantization make sense for it.
+        files: what the model is made by, besides its sizes; changed, it is another model.
         repeats: a call runs so many copies of the product; times are given for one.
     """
 
@@ -54,6 +55,7 @@ class Case:
     pipelines: tuple[str, ...]
     family: str
     kinds: frozenset[str]
+    files: tuple[Path, ...] = MODELS
     repeats: int = 1
 
 
@@ -92,7 +94,7 @@ class Source:
         from peers.export import export_onnx
 
         path = self.folder / "float.onnx"
-        facts, digest = path.with_suffix(".json"), digest_of(EXPORT, MODELS)
+        facts, digest = path.with_suffix(".json"), digest_of(EXPORT, self.case.files)
         if not facts.exists() or json.loads(facts.read_text())["digest"] != digest:
             self.folder.mkdir(parents=True, exist_ok=True)
             found = {"digest": digest, "images": export_onnx(self.model, path)}

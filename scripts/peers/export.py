@@ -73,6 +73,6 @@ def fold(source: Path, target: Path) -> None:
 def as_inputs(arrays: Sequence[np.ndarray], images: Layout) -> list[np.ndarray]:
     """Arrays in the layout of the exported model."""
     return [
-        np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if i in images else np.ascontiguousarray(x)
+        np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if i in images else np.array(x, order="C")
         for i, x in enumerate(arrays)
     ]

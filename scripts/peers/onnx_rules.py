@@ -16,6 +16,7 @@ ONNX Runtime and OpenVINO, and their quantizers, look for what PyTorch's exporte
     Max(x, 0), Min(Relu(x), 6)              -> Relu, Clip
     MaxPool on NHWC with two axes added     -> MaxPool on NCHW
     Gemm with a zero bias, Add              -> Gemm
+    Gemm with a zero bias                   -> MatMul
 """
 
 from __future__ import annotations
@@ -270,6 +271,25 @@ def gemm_biases(graph: Graph, node: onnx.NodeProto) -> Nodes:
     return [graph.new("Gemm", inputs, node.output[0], **{**same, "beta": 1.0})]
 
 
+def plain_gemms(graph: Graph, node: onnx.NodeProto) -> Nodes:
+    """Quantizers of weights look for MatMul."""
+    if node.op_type != "Gemm" or attribute(node, "transA", 0) or attribute(node, "alpha", 1.0) != 1:
+        return None
+    bias = graph.constant(node.input[2]) if len(node.input) > 2 else np.zeros(())
+    if bias is None or (bias.any() and attribute(node, "beta", 1.0)):
+        return None
+    reader = graph.only_reader(node.output[0])
+    if reader is not None and reader.op_type == "Add" and len(graph.shapes[node.output[0]]) == 2:
+        other = next((n for n in reader.input if n != node.output[0]), "")
+        if graph.constant(other) is not None:
+            return None  # its bias is still to come
+    before, right = [], node.input[1]
+    if attribute(node, "transB", 0):
+        before = [graph.new("Transpose", [right], perm=[1, 0])]
+        right = before[0].output[0]
+    return [*before, graph.new("MatMul", [node.input[0], right], node.output[0])]
+
+
 RULES: tuple[Rule, ...] = (
     products,
     kept_axes,
@@ -283,4 +303,5 @@ RULES: tuple[Rule, ...] = (
     pools,
     global_pools,
     gemm_biases,
+    plain_gemms,
 )

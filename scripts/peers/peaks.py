@@ -27,7 +27,7 @@ GROUPS = 8  # workgroups: an even number of them for every thread
 STEPS = 20_000
 ACCUMULATORS = 12  # more than the latency of a product times how many start in a cycle
 MEMORY = 256 << 20  # bytes
-AHEAD = 8  # vectors of a step
+STREAMS, AHEAD = 4, 4  # places that are read in turns, and vectors of each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +85,14 @@ class Peak(Kernel):
     def _stream(self, b: Builder, group: Index, source: ir.Value) -> list[ir.Value]:
         lanes = self.target.lanes
         if self.what == "memory":
-            length = self.operands[0].shape[1]
-            with b.loop(0, length, AHEAD * lanes, carry=[b.i32(0, lanes)] * AHEAD) as loop:
-                at = [b.offset(loop.index, i * lanes) for i in range(AHEAD)]
+            part = self.operands[0].shape[1] // STREAMS
+            sums = [b.i32(0, lanes)] * (STREAMS * AHEAD)
+            with b.loop(0, part, AHEAD * lanes, carry=sums) as loop:
+                at = [
+                    b.offset(loop.index, stream * part + i * lanes)
+                    for i in range(AHEAD)
+                    for stream in range(STREAMS)
+                ]
                 parts = [b.load(source, [group, i], vec(lanes, "i32")) for i in at]
                 loop.carried = [b.add(a, p) for a, p in zip(loop.carried, parts, strict=True)]
             return loop.carried

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -9,20 +11,35 @@ from hypothesis import strategies as st
 
 from jq.errors import InternalError
 from jq.kernels import Bias, Gemv, Residual
+from jq.kernels.gemv import SCALES
+from jq.kernels.gemv_weights import PLANES
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, codes, sizes
 
+
+def build(bits: int, minimum: bool, scale: str, blocks: int, outer: int, **rest: Any) -> Gemv:
+    return Gemv(
+        bits=bits,
+        minimum=minimum and bits < 8,
+        scale=scale,
+        block=blocks * Gemv.least_block(bits),
+        outer=outer if scale == "i8" else 0,
+        **rest,
+    )
+
+
 kernels = st.builds(
-    lambda bits, minimum, **rest: Gemv(bits=bits, minimum=minimum and bits == 4, **rest),
-    bits=st.sampled_from([4, 8]),
+    build,
+    bits=st.sampled_from(sorted(PLANES)),
     minimum=st.booleans(),
     isa=st.sampled_from(HERE),
     m=st.integers(1, 9),
     k=sizes,
     n=sizes,
-    block=st.sampled_from([8, 16, 32, 64]),
+    blocks=st.sampled_from([1, 2, 4]),
     per_block=st.booleans(),
-    scale=st.sampled_from(["f16", "f32"]),
+    scale=st.sampled_from(SCALES),
+    outer=st.sampled_from([1, 2, 8]),
     epilogue=st.sampled_from([(), (Bias(),), (Residual(), Bias())]),
 )
 
@@ -30,9 +47,10 @@ kernels = st.builds(
 def weights(rng: np.random.Generator, kernel: Gemv) -> np.ndarray:
     if kernel.bits == 8:
         return codes(rng, (kernel.k, kernel.n))
-    low = 0 if kernel.minimum else -8
-    values = rng.integers(low, low + 16, (kernel.k, kernel.n))
-    extreme = rng.choice([low, low + 15], values.shape)
+    count = 1 << kernel.bits
+    low = 0 if kernel.minimum else -count // 2
+    values = rng.integers(low, low + count, (kernel.k, kernel.n))
+    extreme = rng.choice([low, low + count - 1], values.shape)
     return np.where(rng.random(values.shape) < 0.3, extreme, values).astype(np.int8)
 
 
@@ -45,15 +63,23 @@ def run(runner: Runner, i: int, kernel: Gemv, rng: np.random.Generator, exact: b
     def factors(shape: tuple[int, ...]) -> np.ndarray:
         return np.ones(shape) if exact else rng.uniform(0.01, 1, shape)
 
-    scale = factors(grid).astype(kernel.scale_dtype)
-    minimum = -factors(grid).astype(kernel.scale_dtype) if kernel.minimum else None
+    def scales(sign: int) -> Any:
+        if not kernel.outer:
+            return (sign * factors(grid)).astype(
+                np.dtype(kernel.scale.replace("f", "float").replace("i", "int"))
+            )
+        integers = np.ones(grid) if exact else rng.integers(-128, 128, grid)
+        return integers.astype(np.int8), (
+            sign * factors((-(-kernel.blocks // kernel.outer), kernel.n))
+        ).astype("f2")
+
+    scale, minimum = scales(1), scales(-1) if kernel.minimum else None
     row_scale = factors(rows).astype(np.float32)
     steps = []
     for step in kernel.epilogue:
         shape = (1, kernel.n) if isinstance(step, Bias) else (kernel.m, kernel.n)
         steps.append([rng.integers(-9, 9, shape).astype(np.float32)])
-    parts = kernel.pack(w, scale, minimum)
-    operands = [x, row_scale, *parts.values()]
+    operands = [x, row_scale, kernel.pack(w, scale, minimum)]
     for step, (array,) in zip(kernel.epilogue, steps, strict=True):
         operands.append(kernel.pad_columns(array[0]) if isinstance(step, Bias) else array)
     (y,) = runner.run(i, *operands)
@@ -62,11 +88,17 @@ def run(runner: Runner, i: int, kernel: Gemv, rng: np.random.Generator, exact: b
         np.abs(x.astype(np.int16)),
         row_scale,
         np.abs(w.astype(np.int16)),
-        scale,
-        None if minimum is None else -minimum,
+        magnitude(scale),
+        None if minimum is None else magnitude(minimum),
         [[np.abs(a) for a in arrays] for arrays in steps],
     )
     return y, want, size
+
+
+def magnitude(scale: Any) -> Any:
+    if isinstance(scale, tuple):
+        return tuple(np.abs(part.astype(np.float32)) for part in scale)
+    return np.abs(scale)
 
 
 @given(st.lists(kernels, min_size=8, max_size=8), st.integers(0, 2**32))
