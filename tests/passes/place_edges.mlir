@@ -17,10 +17,11 @@ func.func @main(%x: tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<4x4xf32>, tenso
   return %a, %b, %c, %d : tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>
 }
 // CHECK: changed: place-edges
-// CHECK-DAG: %[[D:.*]] = stablehlo.constant dense<3.05180438E-5> : tensor<1x1xf32>
-// CHECK-DAG: %[[C:.*]] = stablehlo.constant dense<7.84313{{.*}}E-4> : tensor<1x1xf32>
-// CHECK-DAG: %[[A:.*]] = stablehlo.constant dense<0.00784313772> : tensor<1x1xf32>
-// CHECK-DAG: "jq.quantize" %arg0, %[[A]], {{.*}} -> tensor<4x4xi8>
-// CHECK-DAG: "jq.quantize" %{{.*}}, %[[A]], {{.*}}tensor = "b"
-// CHECK-DAG: "jq.quantize" %{{.*}}, %[[C]], {{.*}}tensor = "c"
-// CHECK-DAG: "jq.quantize" %arg0, %[[D]], {{.*}} -> tensor<4x4xi16>
+// CHECK: %[[A:.*]] = stablehlo.constant dense<0.00784313772> : tensor<1x1xf32>
+// CHECK: "jq.quantize" %arg0, %[[A]], {{.*}}tensor = "a"
+// CHECK: %[[B:.*]] = stablehlo.constant dense<0.00784313772> : tensor<1x1xf32>
+// CHECK: "jq.quantize" %{{.*}}, %[[B]], {{.*}}tensor = "b"
+// CHECK: %[[C:.*]] = stablehlo.constant dense<7.843{{.*}}E-4> : tensor<1x1xf32>
+// CHECK: "jq.quantize" %{{.*}}, %[[C]], {{.*}}tensor = "c"
+// CHECK: %[[D:.*]] = stablehlo.constant dense<3.05{{.*}}E-5> : tensor<1x1xf32>
+// CHECK: "jq.quantize" %arg0, %[[D]], {{.*}}tensor = "d"
