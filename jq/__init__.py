@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jq.measure import compare
     from jq.model import Model
     from jq.quantize_weights import quantize_weights
+    from jq.search import search
     from jq.trace.fake_quant import fake_quant, mx_fake_quant
 
 _HOMES = {
@@ -46,6 +47,7 @@ _HOMES = {
     "plan": "jq.api",
     "quantize_weights": "jq.quantize_weights",
     "rewrite": "jq.api",
+    "search": "jq.search",
     "trace": "jq.job",
 }
 __version__ = "0.1.0"

@@ -34,7 +34,6 @@ from jq.job import (
     trace,
 )
 from jq.ops.work import work_of
-from jq.passes.base import PassContext
 from jq.pipeline import LEVELS, make_plan
 from jq.pipeline import rewrite as rewrite_levels
 from jq.plan import QuantPlan
@@ -57,10 +56,11 @@ def calibrate(
     """The range of every activation over `data` (default: the model's own calibration set)."""
     stages = Stages(progress)
     job = prepare_job(model, pipeline, target, settings, None, data, stages=stages)
-    return _calibrate(job, stages)
+    return calibrate_job(job, stages)
 
 
-def _calibrate(job: Job, stages: Stages) -> Ranges:
+def calibrate_job(job: Job, stages: Stages) -> Ranges:
+    """The ranges of a job, observed on its calibration data."""
     if not job.data:
         raise UserError(
             "static activations need calibration data and there is none",
@@ -136,7 +136,7 @@ def plan_job(job: Job, stages: Stages) -> QuantPlan:
     """The plan of a job, after calibration where it needs ranges and none were given."""
     ranges, given = job.ranges, job.ranges is not None
     if ranges is None and job.needs_ranges:
-        ranges = _calibrate(job, stages)
+        ranges = calibrate_job(job, stages)
     with stages("plan"):
         found = make_plan(job.program, job.pipeline, job.target, ranges)
     if given and found.unranged and not found.has_static:
@@ -212,22 +212,21 @@ def compile(
             raise UserError(
                 f"rule {rule.pattern!r} matches no op", hint="`jaxq explain` lists their names"
             )
-    with stages("rewrite") as report:
-        cx = job.context(quant_plan, report)
-        levels = rewrite_levels(job.program, job.pipeline, cx)
-    return build(job, cx, levels, emit, stages, cache=cache)
+    return build(job, quant_plan, stages, emit, cache=cache)
 
 
 def build(
     job: Job,
-    cx: PassContext,
-    levels: Mapping[Any, Program],
-    emit: Sequence[str],
+    quant_plan: QuantPlan,
     stages: Stages,
+    emit: Sequence[str] = (),
     *,
     cache: bool = True,
 ) -> CompiledModel:
-    """Hands the `target` level to IREE and puts the artifact together."""
+    """Rewrites a job by its plan, hands it to IREE and puts the artifact together."""
+    with stages("rewrite") as report:
+        cx = job.context(quant_plan, report)
+        levels = rewrite_levels(job.program, job.pipeline, cx)
     program = levels["target"]
     with stages("compile"):
         handed = handover(program, inline_limit=job.pipeline.settings.storage.inline_limit)
@@ -250,8 +249,8 @@ def build(
         vmfb=compiled.vmfb,
         parameters=handed.parameters or None,
         dump=compiled.program or "",
-        levels=dict(levels),
-        plan=cx.plan,
+        levels={str(level): found for level, found in levels.items()},
+        plan=quant_plan,
         emit=tuple(emit),
         seconds=stages.seconds,
     )

@@ -14,6 +14,7 @@ makes the error infinite and its sample's cosine 0. Equal infinities (a mask) co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -216,10 +217,12 @@ def _output_error(name: str, shape: tuple[int, ...], total: ErrorSum, integer: b
 def worst(outputs: Sequence[OutputError]) -> dict[str, float]:
     """The errors by name, of the float output where each is worst (of any without a float one)."""
     judged = [o for o in outputs if o.match is None] or outputs
-    return {
+    found = {
         name: (max if name == "max_abs_error" else min)(getattr(o, name) for o in judged)
-        for name in ERRORS
+        for name in ERRORS.keys() - {"match"}
     }
+    matches = [o.match for o in outputs if o.match is not None]
+    return {**found, "match": min(matches, default=math.nan)}
 
 
 def _join(calls: Sequence[np.ndarray]) -> np.ndarray:

@@ -47,3 +47,10 @@ def umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def check_new(path: Path, *, force: bool = False) -> None:
+    """Refuses an output file that exists already, unless it may be replaced."""
+    check_file(path)
+    if path.exists() and not force:
+        raise UserError(f"{path} exists already", hint="choose another name, or give --force")

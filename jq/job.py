@@ -194,7 +194,7 @@ def prepare_job(
         program = prepare(source.program, chosen, where, cx=cx)
     own_files: dict[str, Mapping[str, Any]] = {}
     if pipeline not in data_names("pipelines"):
-        own_files["pipeline"] = chosen.file.model_dump() if chosen.file else {}
+        own_files["pipeline"] = chosen.file.model_dump()
     if target not in data_names("targets"):
         own_files["target"] = where.model_dump()
     return Job(source, program, chosen, where, data, own_files, cx, ranges)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from jq import npz
 from jq.api import compile, plan_job, rewrite_job
@@ -15,13 +12,13 @@ from jq.backend.xla import XlaExecutable
 from jq.bench import Job as BenchJob
 from jq.bench import bench as measure_jobs
 from jq.bench import random_inputs
-from jq.compare import NOTHING_INSIDE, Comparison, Inside, compare_outputs, samples_of
+from jq.compare import NOTHING_INSIDE, Comparison, Inside
 from jq.compiled import CompiledModel, load
 from jq.errors import UserError
+from jq.evaluation import Evaluation, evaluation_of
 from jq.ir.program import signature
 from jq.job import (
     AnyModel,
-    Calls,
     Data,
     Job,
     Rules,
@@ -32,14 +29,12 @@ from jq.job import (
     trace,
 )
 from jq.layers import compare_layers
-from jq.metrics import Metric, check
+from jq.metrics import Metric
 from jq.pipeline import PipelineFile, flat_settings, load_pipeline
 from jq.plan import QuantPlan
 from jq.progress import Progress, silent
 from jq.settings import FLOAT, Rule
 from jq.target import Target
-from jq.trace.source import load_function
-from jq.tree import structure_of, unflatten
 
 
 def compare(
@@ -74,27 +69,24 @@ def compare(
             source, pipeline, target, calibration, settings=settings, rules=rules, progress=progress
         )
     given = evaluation_of(source, data, labels, metric)
-    check_same_model(source, compiled)
-    reference = XlaExecutable(source.program)
+    inside = _inside(given, compiled, calibration, progress) if layers else NOTHING_INSIDE
+    return compare_compiled(given, compiled, progress, inside)
 
-    def tracked() -> Iterator[list[np.ndarray]]:
-        for i, arrays in enumerate(given.calls):
-            if progress:
-                progress("compare", i / len(given.calls))
-            yield reference(*arrays)
 
-    out_structure = structure_of(source.program.out_tree, len(source.program.outputs))
-    return compare_outputs(
-        tracked(),
+def compare_compiled(
+    given: Evaluation,
+    compiled: CompiledModel,
+    progress: Progress | None = None,
+    inside: Inside = NOTHING_INSIDE,
+) -> Comparison:
+    """Error of a compiled model on what its model is judged on."""
+    program = given.source.program
+    check_same_model(given.source, compiled)
+    reference = XlaExecutable(program)
+    return given.compare(
+        (reference(*arrays) for arrays in given.tracked(progress or silent, "compare")),
         (compiled.call_flat(arrays) for arrays in given.calls),
-        names=[o.name for o in source.program.outputs],
-        samples=[samples_of(arrays) for arrays in given.calls],
-        labels=given.labels,
-        metrics=given.metrics,
-        rebuild=lambda leaves: unflatten(out_structure, leaves),
-        inside=_inside(source, compiled, calibration, given.calls, progress)
-        if layers
-        else NOTHING_INSIDE,
+        inside,
     )
 
 
@@ -112,48 +104,19 @@ def check_same_model(source: Source, compiled: CompiledModel) -> None:
     raise UserError(f"it was compiled from another model: {theirs}; the model is {ours}")
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """What a model is judged on, and by which metrics."""
-
-    calls: Calls
-    labels: Any
-    metrics: tuple[Metric, ...]
-
-
-def evaluation_of(
-    source: Source, data: Data, labels: Any, metric: Metric | Sequence[Metric] | None
-) -> Evaluation:
-    """What was given, else what the model brings. Its own metric is for its own set."""
-    owner = source.model
-    own = (owner.evaluation or [owner.example_inputs]) if owner else None
-    calls = source.calls(data if data is not None else own)
-    if not calls:
-        raise UserError("nothing to compare on", hint="give --inputs FILE.npz (data=...)")
-    labelled = data is None and owner is not None and owner.evaluation is not None
-    if labels is None and labelled and owner:
-        labels = owner.labels() if callable(owner.labels) else owner.labels
-    if metric is None and labelled and owner:
-        metric = owner.metric
-    if metric is None:
-        metric = () if labels is None else ("accuracy", "top1_agreement")
-    several = (metric,) if isinstance(metric, str) or callable(metric) else tuple(metric)
-    loaded = (load_function(m) if isinstance(m, str) and ":" in m else m for m in several)
-    return Evaluation(calls, labels, tuple(check(m) for m in loaded))
-
-
 def _inside(
-    source: Source,
+    given: Evaluation,
     compiled: CompiledModel,
     calibration: Data,
-    calls: Calls,
     progress: Progress | None,
 ) -> Inside:
     levels, quant_plan = compiled.levels, compiled.plan
     if not levels or quant_plan is None:
-        job, quant_plan = plan_again(source, compiled, calibration)
+        job, quant_plan = plan_again(given.source, compiled, calibration)
         levels = rewrite_job(job, quant_plan)
-    return compare_layers(levels["float"], levels["qdq"], quant_plan, calls, progress or silent)
+    return compare_layers(
+        levels["float"], levels["qdq"], quant_plan, given.calls, progress or silent
+    )
 
 
 def plan_again(

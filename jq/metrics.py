@@ -1,7 +1,8 @@
 """Measures of a whole evaluation set: built in by name, or a function of the user's.
 
 `sqnr_db` (also `sqnr`), `cosine`, `cosine_min` and `max_abs_error` are those of the output that
-is worst; `accuracy`, `top1_agreement` and `retrieval_agreement` look at the first output.
+is worst, `match` that of the worst integer output (NaN without one); `accuracy`,
+`top1_agreement` and `retrieval_agreement` look at the first output.
 
 A function is told apart by its number of arguments. It returns a number, which gets the
 function's name, or a mapping of names to numbers:
@@ -27,7 +28,13 @@ Figures = dict[str, dict[str, float]]  # name -> {"float", "quantized"}
 Arrays = Sequence[np.ndarray]
 
 # Of outputs that are equal.
-ERRORS = {"sqnr_db": np.inf, "cosine": 1.0, "cosine_min": 1.0, "max_abs_error": 0.0}
+ERRORS = {
+    "sqnr_db": np.inf,
+    "cosine": 1.0,
+    "cosine_min": 1.0,
+    "max_abs_error": 0.0,
+    "match": 1.0,
+}
 ALIASES = {"sqnr": "sqnr_db", "top1": "top1_agreement", "retrieval": "retrieval_agreement"}
 
 

@@ -7,7 +7,7 @@ where it stands.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,7 +71,7 @@ class Pipeline:
     rules: tuple[Rule, ...]
     passes: dict[Level, tuple[Pass, ...]]
     explicit: frozenset[str] = frozenset()
-    file: PipelineFile | None = None
+    file: PipelineFile = field(default_factory=PipelineFile)
 
 
 def read_pipeline(name: str, readers: tuple[str, ...] = ()) -> PipelineFile:

@@ -18,6 +18,7 @@ from jq.cli import (
     inspect,
     listing,
     run,
+    search,
 )
 from jq.cli.failure import report
 
@@ -28,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for module in (compile, run, compare, inspect, explain, calibrate, bench, doctor):
+for module in (compile, run, compare, search, inspect, explain, calibrate, bench, doctor):
     module.register(app)
 app.add_typer(listing.app)
 

@@ -33,19 +33,8 @@ def compare(
     ] = None,
     pipeline: options.Pipeline = options.DEFAULT_PIPELINE,
     target: options.Target = options.DEFAULT_TARGET,
-    inputs: Annotated[
-        Path | None,
-        typer.Option(metavar="IN.npz", help="Samples; the model's own evaluation set by default."),
-    ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="accuracy, top1_agreement, retrieval_agreement, cosine, cosine_min, sqnr_db, "
-            "max_abs_error, or `file.py:name` of a function (outputs, labels). "
-            "May be given several times.",
-        ),
-    ] = None,
+    inputs: options.Samples = None,
+    metric: options.Metrics = None,
     labels: options.Labels = None,
     layers: Annotated[
         bool, typer.Option("--layers", help="Also every layer and what it reads.")

@@ -46,6 +46,19 @@ RangesFile = Annotated[
     Path | None,
     typer.Option("--ranges", metavar="FILE.json", help="Ranges that `jaxq calibrate` wrote."),
 ]
+Samples = Annotated[
+    Path | None,
+    typer.Option(metavar="IN.npz", help="Samples; the model's own evaluation set by default."),
+]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="accuracy, top1_agreement, retrieval_agreement, cosine, cosine_min, sqnr_db, "
+        "max_abs_error, or `file.py:name` of a function (outputs, labels). "
+        "May be given several times.",
+    ),
+]
 Labels = Annotated[
     Path | None,
     typer.Option(metavar="FILE.npy", help="Labels of the samples; the model's own by default."),

@@ -1,0 +1,110 @@
+"""`jaxq search`: a format for every layer, within a budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jq.cli import options
+from jq.cli.command import command
+from jq.cli.output import Output
+
+
+def register(app: typer.Typer) -> None:
+    example = 'jaxq search my.py:model --budget "cosine>=0.995" -o mixed.toml'
+    command(app, "search", example=example)(search)
+
+
+def search(
+    out: Output,
+    model: options.Model,
+    budget: Annotated[
+        list[str],
+        typer.Option(
+            metavar="CONDITION",
+            help="`sqnr_db>=35`, `cosine>=0.995`, `accuracy_drop<=0.5` (points), "
+            "`file.py:function>=0.9`, `size<=0.3`, `work<=0.1`, `latency<=5ms`. "
+            "May be given several times.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE.toml", help="The pipeline file."),
+    ] = None,
+    pipeline: options.Pipeline = options.DEFAULT_PIPELINE,
+    target: options.Target = options.DEFAULT_TARGET,
+    candidates: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="What an op may be: `float`, a pipeline's name, FORMAT or FORMAT/BLOCK, or "
+            "'NAME: KEY=VALUE, ...'. May be given several times.",
+        ),
+    ] = None,
+    inputs: options.Samples = None,
+    metric: options.Metrics = None,
+    labels: options.Labels = None,
+    calibration: options.Calibration = None,
+    settings: options.Settings = None,
+    rules: options.Rules = None,
+    cost: Annotated[
+        str | None,
+        typer.Option(metavar="WHAT", help="What to save: size, work, latency, or a sum of these."),
+    ] = None,
+    samples: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Samples that single layers are measured on.")
+    ] = 16,
+    state: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where measurements are kept.")
+    ] = None,
+    force: options.Force = False,
+) -> dict[str, Any]:
+    """Chooses a format for every layer: the cheapest that holds the budgets, or the most exact
+    within them. Compiles it and proves that it does. An interrupted search goes on where it was."""
+    from jq.files import check_new
+    from jq.search import search as search_formats
+
+    if output is not None:
+        check_new(output, force=force)
+    try:
+        with out.progress() as progress:
+            found = search_formats(
+                model,
+                budget,
+                pipeline,
+                target,
+                candidates=split(candidates or ()),
+                data=inputs,
+                metric=metric or None,
+                labels=options.read_labels(labels),
+                calibration=calibration,
+                settings=settings,
+                rules=rules,
+                cost=cost,
+                samples=samples,
+                state=state,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        out.note("what was measured is kept: the same command goes on from there")
+        raise
+    out.show(found.table())
+    out.show(found.comparison.table())
+    document: dict[str, Any] = {"path": None, **found.to_dict()}
+    if output is not None:
+        document["path"] = str(found.save(output))
+        reached = ", ".join(f"{name} {value:.6g}" for name, value in found.reached.items())
+        out.line(f"wrote {output}: {reached}")
+    return document
+
+
+def split(texts: list[str] | tuple[str, ...]) -> list[str]:
+    """Names separated by commas; a candidate with settings stands alone."""
+    return [
+        name.strip()
+        for text in texts
+        for name in ([text] if ":" in text else text.split(","))
+        if name.strip()
+    ]

@@ -1,0 +1,81 @@
+"""One op of a program as a program of its own, to be measured alone.
+
+What leads from a weight to the op comes along; everything else that the op reads is an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from jq.ir import Program, TensorSpec, dtype_of, editing, func, ir, shape_of
+from jq.ops.base import Movement, rule_of
+
+
+def single(program: Program, op: Any) -> Program:
+    """The program of one op, with the weights of `program` that it reads."""
+    operands = list(op.operation.operands)
+    inputs = list(dict.fromkeys(v for x in operands for v in _inputs(program, x)))
+    specs = tuple(
+        TensorSpec(f"arg{i}", shape_of(v), dtype_of(v).name) for i, v in enumerate(inputs)
+    )
+    result = op.results[0]
+    output = TensorSpec("out0", shape_of(result), dtype_of(result).name)
+    with editing():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            main = func.FuncOp("main", ([v.type for v in inputs], []))
+        block = main.add_entry_block()
+        with ir.InsertionPoint(block):
+            func.ReturnOp([])
+    made = Program(module, {}, specs, (output,))
+    known = dict(zip(inputs, block.arguments, strict=True))
+    values = [_copied(program, made, value, known) for value in operands]
+    made.return_values([_clone(made, op, values).results[0]])
+    made.verify()
+    return made
+
+
+def _inputs(program: Program, value: ir.Value) -> Iterator[ir.Value]:
+    """The values that an operand needs from outside."""
+    op = _movement(program, value)
+    if op is not None:
+        for operand in op.operation.operands:
+            yield from _inputs(program, operand)
+    elif program.weight_name(value) is None:
+        yield value
+
+
+def _movement(program: Program, value: ir.Value) -> Any:
+    """The op that moves a weight to `value`; None for a weight itself and for anything else."""
+    start, first = value, None
+    while program.weight_name(value) is None:
+        op: Any = value.owner
+        if isinstance(op, ir.Block) or not isinstance(rule_of(op), Movement):
+            return None
+        first = first or op
+        value = op.operation.operands[0]
+    return None if value == start else first
+
+
+def _copied(
+    program: Program, made: Program, value: ir.Value, known: dict[ir.Value, ir.Value]
+) -> ir.Value:
+    """`value` in the new program."""
+    if value not in known:
+        name, op = program.weight_name(value), _movement(program, value)
+        if name is not None:
+            known[value] = made.add_weight(name, program.weights[name])
+        else:
+            operands = [_copied(program, made, v, known) for v in op.operation.operands]
+            known[value] = _clone(made, op, operands).results[0]
+    return known[value]
+
+
+def _clone(made: Program, op: Any, operands: list[ir.Value]) -> ir.Operation:
+    last = made.body.operations[len(made.body.operations) - 1]
+    with editing(), ir.InsertionPoint(last):
+        copy: ir.Operation = op.operation.clone()
+    for i, value in enumerate(operands):
+        copy.operands[i] = value
+    return copy
