@@ -46,7 +46,7 @@ class KernelGemm(Pass):
                 cx.kernels[c.name] = _lower(program, Product.of(program, c), isa)
                 changed = True
             except NoKernel as reason:
-                cx.without_kernel[c.name] = str(reason)
+                cx.without_kernel.setdefault(c.name, str(reason))
         return changed
 
 

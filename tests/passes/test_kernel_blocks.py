@@ -1,0 +1,48 @@
+"""Products of int8 activations and weights in blocks, against the program with opened markers."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from jq import api
+from jq.backend.xla import XlaExecutable
+from jq.kernels import detect
+from jq.model import Model
+
+CASES = {
+    "int4": {"weights.format": "int4"},
+    "int8": {"weights.format": "int8"},
+    **{name: {"weights.format": name} for name in ("q4_k", "q6_k", "q8_0")},
+}
+
+
+def model(rows: int, k: int, n: int) -> Model:
+    rng = np.random.default_rng((rows, k, n))
+    weight = rng.standard_normal((k, n), np.float32)
+    params = {"kernel": weight, "bias": rng.standard_normal(n, np.float32)}
+    x = rng.standard_normal((rows, k), np.float32)
+    return Model(lambda p, x: jax.nn.relu(x @ p["kernel"] + p["bias"]), params, (x,))
+
+
+@pytest.mark.skipif(detect().name == "portable", reason="slow without vectors")
+@pytest.mark.parametrize(("name", "rows"), [("int4", 5), *((name, 1) for name in CASES)])
+def test_result_is_that_of_the_integer_level(name: str, rows: int) -> None:
+    """Up to the order of a float32 sum: nine blocks at most of each element."""
+    m = model(rows, 512, 72)
+    settings = CASES[name] | {"activations.scheme": "symmetric"}
+    compiled = api.compile(m, "int4-dynamic", settings=settings)
+    (x,) = m.example_inputs
+    (want,) = XlaExecutable(compiled.levels["integer"])(x)
+    y = np.asarray(compiled(x))
+    assert np.abs(y - want).max() <= 1e-5 * np.abs(want).max()
+    (row,) = compiled.audit().contractions
+    assert "gemv" in row.kernel
+
+
+def test_asymmetric_activations_say_why_not() -> None:
+    settings = {"activations.scheme": "asymmetric"}
+    plan = api.explain(model(1, 64, 32), pipeline="int4-dynamic", settings=settings)
+    (row,) = plan["ops"]
+    assert "asymmetric int8 activations" in str(row)
