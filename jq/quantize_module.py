@@ -19,7 +19,7 @@ import numpy as np
 
 from jq.errors import FormatError
 from jq.formats import get_format
-from jq.ir import Program, at, constant_resource, dtype_of, func, ir, shape_of, walk
+from jq.ir import Program, at, constant_of, dtype_of, func, ir, shape_of, walk
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, dequantize, match
 from jq.ir.stored import describe
@@ -86,7 +86,7 @@ class _Module:
         parts = get_format(enc.format).encode(np.asarray(array), enc)
         name = self._name(clean_scope(scope(owner.location)) or f"{label}/weight")
         with at(owner):
-            values = {k: constant_resource(f"{name}:{k}", v) for k, v in parts.items()}
+            values = {k: constant_of(v) for k, v in parts.items()}
             new = dequantize(self.program, enc, values, dtype_of(value), tensor=name)
         self.parts[name] = parts
         self.program.encodings[name] = describe(enc, parts, dtype_of(value))

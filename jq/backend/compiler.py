@@ -17,7 +17,7 @@ from pathlib import Path
 from iree.compiler.tools.binaries import find_tool
 
 from jq.backend.dump import dump_flags, read_phases
-from jq.errors import CompilerError
+from jq.errors import CompilerError, UserError
 
 # What every module of ours is compiled with; a target adds the rest.
 BASE_FLAGS: tuple[str, ...] = (
@@ -71,7 +71,11 @@ def compile_module(
     """
     with tempfile.TemporaryDirectory(prefix="jaxq-") as name:
         work = Path(name)
-        (work / "module.mlirbc").write_bytes(source)
+        try:
+            (work / "module.mlirbc").write_bytes(source)
+        except OSError as error:
+            reason = f"cannot write to {work.parent}: {error.strerror}"
+            raise UserError(reason, hint="TMPDIR=... names another folder") from error
         command = [find_tool("iree-compile"), "module.mlirbc", "-o", "module.vmfb"]
         command += [*BASE_FLAGS, *linker_flags(work), *flags]
         if keep_dump:

@@ -95,7 +95,11 @@ def _write(work: Path, artifact: _ArtifactLike) -> None:
         stored = {k: StoredTensor(shape=a.shape, dtype=a.dtype.name) for k, a in parameters.items()}
     (work / DUMP).write_text(artifact.dump, encoding="utf-8")
     for level in artifact.emit:
-        (work / f"{level}.mlir").write_text(artifact.levels[level].text(), encoding="utf-8")
+        program = artifact.levels[level]
+        (work / f"{level}.mlir").write_text(program.text(), encoding="utf-8")
+        if level != "target":  # that one has functions for IREE to fill in
+            with (work / f"{level}.mlirbc").open("wb") as file:
+                program.materialize().operation.write_bytecode(file)
     needed = cpu.needed_by(artifact.dump)
     files = {
         path.name: StoredFile(bytes=path.stat().st_size, sha256=sha256(path))

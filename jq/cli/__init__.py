@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 
 def main() -> None:
     """Runs `jaxq` with the process's arguments and exits with its code."""
-    from jq.cli.app import main as run
+    try:
+        from jq.cli.app import main as run
 
-    raise SystemExit(run())
+        code = run()
+    except KeyboardInterrupt:  # before or after the command, which reports its own
+        print("jaxq: interrupted", file=sys.stderr)
+        code = 130
+    raise SystemExit(code)

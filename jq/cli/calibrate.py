@@ -28,6 +28,7 @@ def calibrate(
         typer.Option(metavar="FILE.npz", help="Samples; the model's own by default."),
     ] = None,
     settings: options.Settings = None,
+    sizes: options.Sizes = None,
 ) -> dict[str, Any]:
     """Observes the activations of the float model on samples and saves their ranges."""
     from jq import api
@@ -35,7 +36,9 @@ def calibrate(
 
     check_file(output)
     with out.progress() as progress:
-        ranges = api.calibrate(model, data, settings=settings, progress=progress)
+        ranges = api.calibrate(
+            options.sized(model, sizes), data, settings=settings, progress=progress
+        )
     ranges.save(output)
     out.line(f"wrote {output}")
     return {"path": str(output), "tensors": len(ranges.sites)}

@@ -42,6 +42,7 @@ def compare(
     calibration: options.Calibration = None,
     settings: options.Settings = None,
     rules: options.Rules = None,
+    sizes: options.Sizes = None,
 ) -> dict[str, Any]:
     """Compares outputs (and layers) with the float model: SQNR, cosine, largest error, metrics."""
     from jq.compiled import load
@@ -49,7 +50,7 @@ def compare(
 
     with out.progress() as progress:
         comparison = measure_error(
-            model,
+            options.sized(model, sizes),
             None if artifact is None else load(artifact),
             inputs,
             pipeline=pipeline,

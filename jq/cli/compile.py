@@ -32,6 +32,7 @@ def compile_model(
     ranges: options.RangesFile = None,
     settings: options.Settings = None,
     rules: options.Rules = None,
+    sizes: options.Sizes = None,
     emit: Annotated[
         list[str] | None,
         typer.Option(
@@ -51,7 +52,7 @@ def compile_model(
     check_output(output, force=force)
     with out.progress() as progress:
         compiled = api.compile(
-            model,
+            options.sized(model, sizes),
             pipeline=pipeline,
             target=target,
             calibration=calibration,

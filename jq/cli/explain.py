@@ -25,6 +25,7 @@ def explain(
     ranges: options.RangesFile = None,
     settings: options.Settings = None,
     rules: options.Rules = None,
+    sizes: options.Sizes = None,
 ) -> dict[str, Any]:
     """Shows one row an op: what is quantized and how, or the reason why it is not; the kernel that
     computes it, or why there is none. Then where integers become floats again, and why."""
@@ -32,7 +33,7 @@ def explain(
 
     with out.progress() as progress:
         document = api.explain(
-            model,
+            options.sized(model, sizes),
             pipeline=pipeline,
             target=target,
             calibration=calibration,

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from jq.errors import UserError
+
 Model = Annotated[
     str,
     typer.Argument(
@@ -63,10 +65,32 @@ Labels = Annotated[
     Path | None,
     typer.Option(metavar="FILE.npy", help="Labels of the samples; the model's own by default."),
 ]
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--size",
+        metavar="NAME=N",
+        help="Value of a symbolic dimension (`b`, or `arg0[0]`); may be given several times.",
+    ),
+]
 Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Worker threads.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run wrote there.")]
 DEFAULT_PIPELINE = "int8-dynamic"
 DEFAULT_TARGET = "llvm-cpu"
+
+
+def sized(model: str, sizes: list[str] | None) -> Any:
+    """The model, traced at these sizes when there are any."""
+    if not sizes:
+        return model
+    from jq.job import trace
+    from jq.settings import parse_assignments
+
+    values = parse_assignments(sizes)
+    for name, value in values.items():
+        if not isinstance(value, int) or value < 0:
+            raise UserError(f"size {name} is {value!r}", hint="write --size NAME=NUMBER")
+    return trace(model, sizes=values)
 
 
 def read_labels(path: Path | None) -> Any:

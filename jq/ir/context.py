@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -47,8 +48,9 @@ def parse_module(source: str | bytes, *, what: str = "module") -> ir.Module:
         with editing():
             return ir.Module.parse(source)
     except (ir.MLIRError, ValueError) as error:
-        first = str(error).strip().splitlines()
-        detail = next((line for line in first if "error:" in line), first[0] if first else "")
+        lines = str(error).strip().splitlines() or [""]
+        detail = next((line for line in lines if "error:" in line), lines[0])
+        detail = re.sub(r'^error: (?:"-":(?:0:0|(\d+:\d+)): )?', r"\1 ", detail).strip()
         raise UserError(f"cannot parse {what}: {detail}") from error
 
 

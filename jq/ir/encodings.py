@@ -73,6 +73,14 @@ def _items(attributes: ir.DictAttr) -> dict[str, ir.Attribute]:
     return {a.name: a.attr for a in attributes}
 
 
+def drop_encodings(program: Program) -> None:
+    """Takes the attribute away: no dequantize is left that it could be compared with."""
+    attributes = program.module.operation.attributes
+    if ATTRIBUTE in attributes:
+        with editing():
+            del attributes[ATTRIBUTE]
+
+
 def encoding_in(entry: Mapping[str, Any]) -> Encoding:
     """The encoding that an entry of `Program.encodings` describes."""
     return Encoding(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -224,11 +225,15 @@ def _decomposition(
 ) -> func.FuncOp:
     """The private function that holds `body`, shared by equal markers of a program."""
     types = [v.type for v in operands]
-    known = program.decompositions
-    symbol = known.setdefault(f"{key} {types}", f"{kind}.{len(known)}")
-    for op in program.module.body.operations:
-        if isinstance(op, func.FuncOp) and op.name.value == symbol:
-            return op
+    functions = {
+        op.name.value: op for op in program.module.body.operations if isinstance(op, func.FuncOp)
+    }
+    known, full = program.decompositions, f"{key} {types}"
+    if known.get(full) in functions:
+        return functions[known[full]]
+    # A module that was written earlier has functions of these names, too.
+    symbol = next(s for n in count(len(known)) if (s := f"{kind}.{n}") not in functions)
+    known[full] = symbol
     with editing():
         with ir.InsertionPoint(program.module.body):
             fn = func.FuncOp(symbol, (types, []), visibility="private")

@@ -208,14 +208,14 @@ class Program:
         return buffer.getvalue()
 
     def materialize(self) -> ir.Module:
-        """A module whose weights are constants named after them (no copy through text)."""
+        """A module of its own: the weights are constants, at locations named after them."""
         copy = self.clone()
         block, first = copy.body, len(self.inputs)
         with context(), ir.InsertionPoint.at_block_begin(block):
             for name in reversed(list(copy.weights)):
                 arg = block.arguments[first + list(copy.weights).index(name)]
                 with ir.Location.name(name):
-                    arg.replace_all_uses_with(constant_resource(name, copy.weights[name]))
+                    arg.replace_all_uses_with(constant_of(copy.weights[name]))
         copy.drop_unused_weights()
         return copy.module
 
@@ -239,29 +239,17 @@ def enclosing(op: Any) -> Iterator[ir.Block]:
         op = op.operation.block.owner
 
 
-def constant_resource(name: str, array: np.ndarray) -> ir.Value:
-    """`stablehlo.constant` over `array`'s own bytes, at the current insertion point.
+def constant_of(array: np.ndarray) -> ir.Value:
+    """`stablehlo.constant` of an array of any type, at the current insertion point.
 
-    fp8 and unsigned types cannot be resources: they travel as integers and are bitcast. Small
-    constants and bool are ordinary dense ones.
+    Dense, not a resource: XLA and portable artifacts have no resources.
     """
     array = np.ascontiguousarray(array).reshape(array.shape)
     kind = tensor_type(array.shape, array.dtype)
-    if array.dtype.kind not in "biufc" and array.dtype.name.startswith("float8"):
-        return _bitcast(constant_resource(name, array.view(np.int8)), kind)
-    if array.dtype.kind == "u":
-        return _bitcast(constant_resource(name, array.view(f"i{array.dtype.itemsize}")), kind)
-    if array.dtype == np.bool_ or array.size <= 1:
-        attr: ir.Attribute = ir.DenseElementsAttr.get(array, type=kind)
-    else:
-        attr = ir.DenseResourceElementsAttr.get_from_buffer(array, name, kind)
+    attr = ir.DenseElementsAttr.get(array, type=kind)
     return ir.Operation.create(
         "stablehlo.constant", results=[kind], attributes={"value": attr}
     ).result
-
-
-def _bitcast(value: ir.Value, kind: ir.Type) -> ir.Value:
-    return ir.Operation.create("stablehlo.bitcast_convert", results=[kind], operands=[value]).result
 
 
 def input_names(count: int, names: Sequence[str] | None = None) -> tuple[str, ...]:
@@ -269,4 +257,4 @@ def input_names(count: int, names: Sequence[str] | None = None) -> tuple[str, ..
     return tuple(names) if names else tuple(f"arg{i}" for i in range(count))
 
 
-__all__ = ["Mapping", "Program", "TensorSpec", "constant_resource", "input_names", "walk"]
+__all__ = ["Mapping", "Program", "TensorSpec", "constant_of", "input_names", "walk"]

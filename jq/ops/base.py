@@ -77,6 +77,10 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
             raise InternalError(f"two rules for op {cls.op!r}")
         OpRule.registry[cls.op] = cls()
 
+    def applies(self, op: Any) -> bool:
+        """Whether this instance of the op is one that the rule is about."""
+        return True
+
 
 class Contraction(OpRule):
     """An op that may be computed on integer codes.
@@ -142,7 +146,8 @@ def rule_of(op: Any) -> OpRule | None:
     """The rule of an op, or None for an op that nothing is known of."""
     _scan()
     name: str = op.operation.name
-    return OpRule.registry.get(name.removeprefix("stablehlo."))
+    rule = OpRule.registry.get(name.removeprefix("stablehlo."))
+    return rule if rule is not None and rule.applies(op) else None
 
 
 def contraction_names() -> list[str]:

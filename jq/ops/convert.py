@@ -1,7 +1,7 @@
 """convert(dequantize(parts)) between float types -> dequantize to the new type.
 
-Exact only when the first type is the wider one: bf16(f32(w)) equals bf16 of the codes'
-value, which is what the new decode computes.
+A value of the codes is rounded once, to the type that is wanted in the end: what lies between is
+taken out, also where it is the narrower one (a bfloat16 weight that a float32 product reads).
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from jq.ops.base import Axes, Movement
 class Convert(Movement):
     op = "convert"
 
+    def applies(self, op: Any) -> bool:
+        """To a float type that products are computed in; fp8 and integers change the values."""
+        after = dtype_of(op.results[0])
+        return after.kind in "fV" and after.itemsize > 1
+
     def back(self, op: Any, axes: Axes) -> Axes:
         return axes
 
     def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
-        before, after = dtype_of(op.operands[0]), dtype_of(op.results[0])
-        if before.itemsize != 4 or after.itemsize > 4 or after.kind in "iub":
-            return None
+        after = dtype_of(op.results[0])
         return dequantize(program, marker.encoding, marker.parts, after, tensor=marker.tensor)

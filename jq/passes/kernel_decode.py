@@ -118,6 +118,8 @@ def _lower(program: Program, p: Product, isa: str, matrices: Matrices) -> str:
         enc, parts = matrices.get(p.stored, view.free, view.contracted)
         kernel = _kernel(isa, shape_of(view.rows)[0], enc)
         operands = [view.rows, *(parts[name] for name in kernel.storage)]
+        if [dtype_name(dtype_of(v)) for v in operands] != [t.element for t in kernel.operands]:
+            raise NoKernel("codes that the model computes are not held as stored ones are")
         (value,) = call_kernel(program, kernel, operands, p.name)
         value = OPS.convert(view.result(value), dtype_of(result))
     replace_op(p.op, [value])

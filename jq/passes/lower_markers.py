@@ -10,6 +10,7 @@ from typing import Any
 
 from jq.ir import Program, at, func, ir, run_passes
 from jq.ir.build import replace
+from jq.ir.encodings import drop_encodings
 from jq.ir.markers import marker_kind
 from jq.passes.base import Pass, PassContext
 
@@ -33,6 +34,7 @@ class LowerMarkers(Pass):
         for symbol in set(program.decompositions.values()) & set(functions):
             functions[symbol].operation.erase()
         program.decompositions.clear()
+        drop_encodings(program)
         run_passes(program.module, "func.func(canonicalize,cse)")
         program.drop_unused_weights()
         return changed

@@ -27,7 +27,10 @@ def lift_constants(block: ir.Block, taken: Collection[str]) -> dict[str, np.ndar
     arrays: dict[str, np.ndarray] = {}
     arguments: dict[ir.Attribute, ir.Value] = {}
     for op in walk(block):
-        if op.operation.name != "stablehlo.constant" or not _is_large(op):
+        if op.operation.name != "stablehlo.constant":
+            continue
+        if not _is_large(op):
+            _make_dense(op)
             continue
         value, attr = op.results[0], op.attributes["value"]
         if attr not in arguments:
@@ -38,6 +41,14 @@ def lift_constants(block: ir.Block, taken: Collection[str]) -> dict[str, np.ndar
         value.replace_all_uses_with(arguments[attr])
         op.operation.erase()
     return arrays
+
+
+def _make_dense(op: ir.OpView) -> None:
+    """Resources are not for XLA, and not for the interpreter."""
+    attr, kind = op.attributes["value"], op.results[0].type
+    if not isinstance(attr, ir.DenseElementsAttr):
+        with editing():
+            op.attributes["value"] = ir.DenseElementsAttr.get(resource_array(attr, kind), type=kind)
 
 
 def _is_large(op: ir.OpView) -> bool:

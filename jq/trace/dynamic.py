@@ -27,8 +27,10 @@ def _size(dim: Any, name: str, sizes: Mapping[str, int]) -> int:
 
 
 def _no_size(what: str, name: str, missing: Sequence[str]) -> UserError:
+    options = " ".join(f"--size {m}=8" for m in missing)
     wanted = ", ".join(f"{m!r}: 8" for m in missing)
-    return UserError(f"{what} has no size", op=name, hint=f"pass sizes={{{wanted}}}")
+    hint = f"give {options}, in Python jq.trace(model, sizes={{{wanted}}})"
+    return UserError(f"{what} has no size", op=name, hint=hint)
 
 
 def argument_shapes(

@@ -66,10 +66,12 @@ def import_module(
 def entry(module: ir.Module, where: str | None) -> func.FuncOp:
     """The one public function that no other calls."""
     functions = [op for op in module.body.operations if isinstance(op, func.FuncOp)]
+    for f in functions:
+        if f.is_external:
+            raise UserError("a function has no body", op=f.name.value, location=where)
     called = {
         op.callee.value
         for f in functions
-        if not f.is_external
         for op in walk(f.entry_block)
         if isinstance(op, func.CallOp)
     }
@@ -80,10 +82,12 @@ def entry(module: ir.Module, where: str | None) -> func.FuncOp:
         or ir.StringAttr(f.attributes["sym_visibility"]).value == "public"
     ]
     entries = public if len(public) == 1 else [f for f in public if f.name.value not in called]
-    if len(entries) != 1:
+    if not entries:
+        raise UserError("the module has no public function", location=where)
+    if len(entries) > 1:
         names = ", ".join(f.name.value for f in entries)
         raise UserError(
-            f"the module has {len(entries)} public functions{': ' + names if names else ''}",
+            f"the module has {len(entries)} public functions: {names}",
             location=where,
             hint="make all but one private",
         )

@@ -32,6 +32,8 @@ def restore_stored(program: Program, listed: dict[str, Listed]) -> None:
         if marker is None:
             continue
         name = marker.tensor
+        if name not in listed and any(_data(program, v) is None for v in marker.parts.values()):
+            continue  # codes that the program computes: an activation
         if name not in listed or listed[name].encoding != marker.encoding:
             raise _wrong(name, "the module does not list it as it is encoded")
         missing.pop(name, None)
@@ -82,8 +84,12 @@ def _data(program: Program, value: ir.Value) -> np.ndarray | None:
 
 
 def _drop_old(program: Program) -> None:
-    """Erases the decompositions that came with the module."""
-    used = set(program.decompositions.values())
+    """Erases the decompositions that came with the module and serve no marker any more."""
+    used = {
+        ir.FlatSymbolRefAttr(op.operation.attributes["decomposition"]).value
+        for op in program.walk()
+        if op.operation.name == "stablehlo.composite"
+    }
     for op in list(program.module.body.operations):
         name = ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
         if name.startswith(DEQUANTIZE) and name not in used:

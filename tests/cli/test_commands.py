@@ -99,6 +99,17 @@ def test_compile_says_what_it_did(source: Path, tmp_path: Path, capsys: Captured
     assert any("integer" in path.name for path in out.iterdir())
 
 
+def test_symbolic_sizes(tmp_path: Path, capsys: Captured) -> None:
+    file = tmp_path / "m.mlir"
+    file.write_text("""func.func @main(%x: tensor<?x4xf32>) -> tensor<?x4xf32> {
+      %0 = stablehlo.tanh %x : tensor<?x4xf32>
+      return %0 : tensor<?x4xf32>
+    }""")
+    assert "give --size arg0[0]=8" in refused(capsys, "explain", str(file))
+    assert "write --size NAME=NUMBER" in refused(capsys, "explain", str(file), "--size", "a=b")
+    assert document(capsys, "explain", str(file), "--size", "arg0[0]=3")["ops"] == []
+
+
 def test_an_existing_directory_is_kept(source: Path, tmp_path: Path, capsys: Captured) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()

@@ -10,7 +10,7 @@ import pytest
 
 from jq.backend.interpreter import interpret
 from jq.errors import InternalError
-from jq.ir import Program, dtype_name
+from jq.ir import Program, dtype_name, editing, ir
 from tests.backend.helpers import compiled, make_program
 
 RNG = np.random.default_rng(3)
@@ -49,5 +49,11 @@ def test_constants_keep_their_bits(shape: tuple[int, ...]) -> None:
 
 
 def test_the_interpreter_refuses_resources() -> None:
+    array = np.zeros(40, np.float32)
+    program = with_constants(array)
+    (op,) = [op for op in program.walk() if op.operation.name == "stablehlo.constant"]
+    with editing():
+        kind = op.results[0].type
+        op.attributes["value"] = ir.DenseResourceElementsAttr.get_from_buffer(array, "w", kind)
     with pytest.raises(InternalError, match="reads no resources"):
-        interpret(with_constants(np.zeros(40, np.float32)))
+        interpret(program)
