@@ -93,7 +93,8 @@ class Settings(Strict):
 
     `placement` says where activations are quantized: `late`, in front of contractions; `hybrid`,
     from where that costs least, with the same codes; `early`, from the input on for as long as
-    ops have an integer form, with calibrated ranges.
+    ops have an integer form, with calibrated ranges. `convolution_sums` says what a residual sum
+    of convolutions adds where ranges are static: floats, or what their codes stand for.
     """
 
     weights: WeightSettings = WeightSettings()
@@ -108,6 +109,7 @@ class Settings(Strict):
     recovery: bool = True
     float_type: Literal["own", "float32", "bfloat16", "float16"] = "own"
     placement: Literal["early", "hybrid", "late"] = "hybrid"
+    convolution_sums: Literal["float", "codes"] = "codes"
 
 
 class Rule(Strict):

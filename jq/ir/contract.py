@@ -57,14 +57,11 @@ def contract(
         sides: per operand the marker that dequantizes it, None for a float operand.
         lower: builds the result from a copy of the op and markers of the function's arguments.
     """
-    operands: list[ir.Value] = []
-    for x, side in zip(op.operands, sides, strict=True):
-        operands += [x] if side is None else list(side.parts.values())
-    declined = False
+    operands, declined = operands_of(op, sides), False
 
     def body(_: StableHloOps, args: Sequence[ir.Value]) -> list[ir.Value]:
         nonlocal declined
-        copy, markers = _inside(op, sides, list(args))
+        copy, markers = inside(op, sides, list(args))
         result = lower(copy.opview, markers)
         if result is None:
             declined = True
@@ -72,7 +69,7 @@ def contract(
         copy.erase()
         return [result]
 
-    attrs = _attributes(op, sides)
+    attrs = ir.DictAttr.get(sides_attributes(op, sides))
     result = composite(program, CONTRACT, str(attrs), attrs, operands, body)[0]
     if declined:
         result.owner.erase()
@@ -80,7 +77,15 @@ def contract(
     return result
 
 
-def _inside(
+def operands_of(op: Any, sides: Sequence[Marker | None]) -> list[ir.Value]:
+    """What a marker of `op` reads: parts of quantized operands, and the others."""
+    operands: list[ir.Value] = []
+    for x, side in zip(op.operands, sides, strict=True):
+        operands += [x] if side is None else list(side.parts.values())
+    return operands
+
+
+def inside(
     op: Any, sides: Sequence[Marker | None], args: list[ir.Value]
 ) -> tuple[ir.Operation, list[Marker | None]]:
     """A copy of the op inside the function; quantized operands are known by their markers only."""
@@ -101,28 +106,31 @@ def _inside(
     return copy, markers
 
 
-def _attributes(op: Any, sides: Sequence[Marker | None]) -> ir.DictAttr:
+def sides_attributes(op: Any, sides: Sequence[Marker | None]) -> dict[str, ir.Attribute]:
+    """What `read_contract` needs to know of `op` and its sides."""
     described = [
         ir.UnitAttr.get() if s is None else encoding_attributes(s.encoding, list(s.parts), s.tensor)
         for s in sides
     ]
     shapes = [ir.DenseI64ArrayAttr.get(list(shape_of(x))) for x in op.operands]
-    return ir.DictAttr.get(
-        {
-            "name": ir.StringAttr.get(string_attr(op, NAME) or ""),
-            "op": ir.StringAttr.get(op.operation.name),
-            "attributes": ir.DictAttr.get(attributes_of(op)),
-            "sides": ir.ArrayAttr.get(described),
-            "shapes": ir.ArrayAttr.get(shapes),
-        }
-    )
+    return {
+        "name": ir.StringAttr.get(string_attr(op, NAME) or ""),
+        "op": ir.StringAttr.get(op.operation.name),
+        "attributes": ir.DictAttr.get(attributes_of(op)),
+        "sides": ir.ArrayAttr.get(described),
+        "shapes": ir.ArrayAttr.get(shapes),
+    }
 
 
 def match_contract(op: Any) -> Contract | None:
     """The contraction that a `jq.contract` op stands for, or None for any other op."""
     if marker_kind(op) != CONTRACT:
         return None
-    attrs = ir.DictAttr(op.operation.attributes["composite_attributes"])
+    return read_contract(op, ir.DictAttr(op.operation.attributes["composite_attributes"]))[0]
+
+
+def read_contract(op: Any, attrs: ir.DictAttr) -> tuple[Contract, list[ir.Value]]:
+    """The contraction inside of a marker, and the operands that are not its own."""
     rest = list(op.operation.operands)
     sides: list[Side] = []
     tensors: list[str] = []
@@ -135,7 +143,7 @@ def match_contract(op: Any) -> Contract | None:
         tensors.append(ir.StringAttr(given["tensor"]).value)
         names = [ir.StringAttr(n).value for n in ir.ArrayAttr(given["parts"])]
         sides.append((encoding_of(given), {n: rest.pop(0) for n in names}))
-    return Contract(
+    found = Contract(
         op=op,
         name=ir.StringAttr(attrs["name"]).value,
         op_type=ir.StringAttr(attrs["op"]).value.removeprefix("stablehlo."),
@@ -144,3 +152,4 @@ def match_contract(op: Any) -> Contract | None:
         sides=tuple(sides),
         tensors=tuple(tensors),
     )
+    return found, rest

@@ -1,6 +1,7 @@
 """Kernels: hand-written loop nests that take the place of an integer chain in a program."""
 
 from jq.kernels.attention import Attention
+from jq.kernels.codes import AddCodes, Codes
 from jq.kernels.convolution import Convolution
 from jq.kernels.decode_dot import DecodeDot
 from jq.kernels.depthwise import Depthwise
@@ -32,9 +33,11 @@ from jq.kernels.tensor import TensorType
 __all__ = [
     "ATTRIBUTE",
     "ISAS",
+    "AddCodes",
     "Attention",
     "Bias",
     "Clamp",
+    "Codes",
     "Convolution",
     "DecodeDot",
     "Depthwise",

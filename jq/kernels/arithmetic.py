@@ -115,6 +115,21 @@ class Arithmetic:
         """`a < b ? a : b`."""
         return arith.select(arith.cmpf(arith.CmpFPredicate.OLT, a, b), a, b)
 
+    def max_int(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return arith.maxsi(a, b)
+
+    def min_int(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return arith.minsi(a, b)
+
+    def round_even(self, a: ir.Value) -> ir.Value:
+        """The nearest whole number, half to even, as a float."""
+        return self.intrinsic(f"llvm.roundeven.v{lanes_of(a)}f32", a.type, [a])
+
+    def round_to_int(self, a: ir.Value) -> ir.Value:
+        """The nearest i32, half to even; |a| < 2^31."""
+        lanes = lanes_of(a)
+        return self.intrinsic(f"llvm.lrint.v{lanes}i32.v{lanes}f32", vec(lanes, "i32"), [a])
+
     def clamp(self, a: ir.Value, low: float, high: float) -> ir.Value:
         lanes = lanes_of(a)
         return self.min(self.max(a, self.f32(low, lanes)), self.f32(high, lanes))

@@ -9,7 +9,7 @@ from iree.compiler import ir
 
 from jq.kernels import dot
 from jq.kernels.builder import Builder, Tile
-from jq.kernels.finish import Epilogue
+from jq.kernels.finish import Epilogue, Row
 from jq.kernels.values import Index
 
 if TYPE_CHECKING:
@@ -64,12 +64,17 @@ class PixelPanel:
             with b.loop(0, wide, carry=rows.carried) as columns:
                 columns.carried = self._run(columns.carried, corners, rows.index, columns.index)
             rows.carried = columns.carried
-        for i, pixel in enumerate(pixels):
-            ready = self.epilogue.row([conv.sample(b, pixel)])
-            for j in self.vectors:
-                value = rows.carried[i * len(self.vectors) + j]
-                value = self.epilogue.apply(value, [pixel], j, ready)
-                b.store(value, self.tile, [b.offset(first, i), j * self.isa.lanes], conv.n)
+        wide = len(self.vectors)
+        finished = [
+            Row(
+                rows.carried[i * wide : (i + 1) * wide],
+                at=[pixel],
+                to=[b.offset(first, i)],
+                by_row=[conv.sample(b, pixel)],
+            )
+            for i, pixel in enumerate(pixels)
+        ]
+        self.epilogue.store(self.isa, self.tile, finished)
 
     def _run(
         self, acc: Sequence[ir.Value], corners: Sequence[Sequence[Index]], h: Index, w: Index

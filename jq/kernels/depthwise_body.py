@@ -9,7 +9,7 @@ from iree.compiler import ir
 
 from jq.kernels import dot
 from jq.kernels.builder import Builder, Tile
-from jq.kernels.finish import Epilogue
+from jq.kernels.finish import Epilogue, Row
 from jq.kernels.values import Index, vec
 
 if TYPE_CHECKING:
@@ -53,20 +53,21 @@ class ChannelRows:
             n=kernel.channels,
         )
         (init,) = epilogue.by_column(self.init, "i32")
-        ready = epilogue.row([self.sample])
         count = kernel.together * kernel.tap_groups * kernel.window[1]
         taps = [dot.weights(b, self.isa, self.weights, [vector, i, 0]) for i in range(count)]
         wide, tile = kernel.output[1], kernel.tile
         with b.loop(0, wide, tile, writes=[self.tile]) as loop:
             column = b.at_most(loop.index, wide - tile)
             acc = self._pixels(local, column, channel, init, taps)
+            high = b.offset(b.scaled(self.sample, kernel.output[0]), self.row)
+            finished = []
             for r in range(kernel.together):
                 for i in range(tile):
-                    at = b.offset(b.scaled(b.offset(local, r), wide), b.offset(column, i))
-                    high = b.offset(b.scaled(self.sample, kernel.output[0]), self.row)
-                    pixel = b.offset(b.scaled(high, wide), at)
-                    value = epilogue.apply(acc[r * tile + i], [pixel], 0, ready)
-                    b.store(value, self.tile, [at, channel], kernel.channels)
+                    to = b.offset(b.scaled(b.offset(local, r), wide), b.offset(column, i))
+                    pixel = b.offset(b.scaled(high, wide), to)
+                    one = [acc[r * tile + i]]
+                    finished.append(Row(one, [pixel], [to], [self.sample], channel))
+            epilogue.store(self.isa, self.tile, finished)
 
     def _pixels(
         self,

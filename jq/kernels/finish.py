@@ -1,14 +1,17 @@
-"""Emits an epilogue: loads what its steps name, once where it can be, and applies them."""
+"""Emits an epilogue: loads what its steps name, once where it can be, applies them and stores."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from iree.compiler import ir
 
-from jq.kernels.builder import Builder
+from jq.kernels.builder import Builder, Tile
+from jq.kernels.codes import PACKED, Codes
 from jq.kernels.epilogue import COLUMN, ELEMENT, ROW, SCALAR, Step
+from jq.kernels.isa import Isa
 from jq.kernels.values import Index, vec
 
 
@@ -19,6 +22,23 @@ def operand_types(
     rows = result[:-1] if rows is None else rows
     shapes = {COLUMN: (padded,), ROW: rows, ELEMENT: result, SCALAR: (1,)}
     return [(shapes[how], what) for step in steps for how, what in step.operands]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a register tile has of one row: its accumulators, one a vector of columns.
+
+    Attributes:
+        at: where its operands by element are.
+        to: where it goes in the output tile; vector j of it `j` vectors behind `column`.
+        by_row: where its operands by row are.
+    """
+
+    accumulators: Sequence[ir.Value]
+    at: Sequence[Index]
+    to: Sequence[Index]
+    by_row: Sequence[Index]
+    column: Index = 0
 
 
 class Epilogue:
@@ -73,11 +93,48 @@ class Epilogue:
             for _, sources in self.steps
         ]
 
+    def store(self, isa: Isa, tile: Tile, rows: Sequence[Row]) -> None:
+        """Applies all steps to the rows of a register tile, and stores them."""
+        last = self.steps[-1][0] if self.steps else None
+        if not isinstance(last, Codes) or isa.packs is None or self.lanes != isa.lanes:
+            for row in rows:
+                ready = self.row(row.by_row)
+                for j, acc in enumerate(row.accumulators):
+                    value = self.apply(acc, row.at, j, ready)
+                    column = self.b.offset(row.column, j * self.lanes)
+                    self.b.store(value, tile, [*row.to, column], self.n)
+            return
+        places, values = [], []
+        for row in rows:
+            ready = self.row(row.by_row)[:-1]
+            for j, acc in enumerate(row.accumulators):
+                places.append((row, j))
+                values.append(self.apply(acc, row.at, j, ready))
+        operands = [source for _, _, source in self.steps[-1][1]]
+        for first in range(0, len(values), PACKED):
+            four = values[first : first + PACKED]
+            full = [*four, *[four[-1]] * (PACKED - len(four))]
+            codes = last.pack(self.b, isa, full, operands)
+            self._scatter(tile, codes, places[first : first + PACKED])
+
+    def _scatter(self, tile: Tile, codes: ir.Value, places: Sequence[tuple[Row, int]]) -> None:
+        """Stores vectors of codes that lie behind each other; those of one row together."""
+        b, lanes = self.b, self.lanes
+        start = 0
+        while start < len(places):
+            row, j = places[start]
+            end = start + 1
+            while end < len(places) and places[end][0] is row:
+                end += 1
+            part = b.shuffle(codes, codes, list(range(start * lanes, end * lanes)))
+            b.store(part, tile, [*row.to, b.offset(row.column, j * lanes)], self.n)
+            start = end
+
     def apply(
         self, value: ir.Value, at: Sequence[Index], j: int, row: Sequence[Sequence[Any]]
     ) -> ir.Value:
-        """All steps on the panel's vector `j` of the row at `at`."""
-        for (step, sources), ready in zip(self.steps, row, strict=True):
+        """The first steps, those that `row` is for, on the panel's vector `j` of the row at `at`."""
+        for (step, sources), ready in zip(self.steps, row, strict=False):
             operands = [
                 self._operand(how, what, source, at, j)
                 for (how, what, _), source in zip(sources, ready, strict=True)

@@ -31,6 +31,20 @@ class Dot:
 
 
 @dataclass(frozen=True)
+class Packs:
+    """Intrinsics that join two vectors, saturated to half the width, in parts of 128 bits.
+
+    Attributes:
+        words: i32 to i16.
+        signed, unsigned: i16 to i8, and to u8.
+    """
+
+    words: str
+    signed: str
+    unsigned: str
+
+
+@dataclass(frozen=True)
 class Isa:
     """Attributes:
     name: how targets and kernels name it.
@@ -42,6 +56,7 @@ class Isa:
     bf16_dot: intrinsic `f32[lane] += sum of two bf16 products`, or empty.
     bf16_convert: intrinsic (high f32 lanes, low f32 lanes) -> bf16 lanes.
     permute: intrinsic (f32 lanes, i32 lanes) -> the first by the low bits of the second, or empty.
+    packs: how four vectors of i32 become one of bytes.
     tiles: it has matrix tiles (`jq.kernels.tiles`) for int8 and bf16.
     vendor: whose processors run it fast; others have it, but `detect` passes over it.
     dot_rate, load_rate: products and loads a cycle, for the tile choice.
@@ -58,6 +73,7 @@ class Isa:
     bf16_dot: str = ""
     bf16_convert: str = ""
     permute: str = ""
+    packs: Packs | None = None
     vendor: str = ""
     tiles: bool = False
     dot_rate: float = 2.0
@@ -74,6 +90,12 @@ def _pmaddwd(intrinsic: str) -> Dot:
     return Dot(intrinsic, 2, "i16", False, False)
 
 
+def _packs(prefix: str, suffix: str) -> Packs:
+    names = ("packssdw", "packsswb", "packuswb")
+    return Packs(*(f"llvm.x86.{prefix}.{name}{suffix}" for name in names))
+
+
+_PACKS_512, _PACKS_256 = _packs("avx512", ".512"), _packs("avx2", "")
 _PERMUTE_512 = "llvm.x86.avx512.permvar.sf.512"
 _PERMUTE_256 = "llvm.x86.avx2.permps"
 _BF16_CONVERT = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
@@ -86,6 +108,7 @@ _VNNI = Isa(
     registers=32,
     dot=_vpdpbusd(512),
     permute=_PERMUTE_512,
+    packs=_PACKS_512,
     compile_cpu="icelake-server",
 )
 _NEON = Isa(
@@ -129,6 +152,7 @@ ISAS: dict[str, Isa] = {
             registers=16,
             dot=_vpdpbusd(256),
             permute=_PERMUTE_256,
+            packs=_PACKS_256,
             compile_cpu="alderlake",
         ),
         Isa(
@@ -139,6 +163,7 @@ ISAS: dict[str, Isa] = {
             registers=32,
             dot=_pmaddwd("llvm.x86.avx512.pmaddw.d.512"),
             permute=_PERMUTE_512,
+            packs=_PACKS_512,
             compile_cpu="skylake-avx512",
         ),
         Isa(
@@ -149,6 +174,7 @@ ISAS: dict[str, Isa] = {
             registers=16,
             dot=_pmaddwd("llvm.x86.avx2.pmadd.wd"),
             permute=_PERMUTE_256,
+            packs=_PACKS_256,
             compile_cpu="haswell",
         ),
         Isa(
@@ -158,6 +184,7 @@ ISAS: dict[str, Isa] = {
             lanes=4,
             registers=16,
             dot=_pmaddwd("llvm.x86.sse2.pmadd.wd"),
+            packs=_packs("sse2", ".128"),
             compile_cpu="x86-64",
         ),
         replace(

@@ -97,6 +97,12 @@ class Convolved:
         return self.weight.shape[3]
 
     @property
+    def depthwise(self) -> bool:
+        """Every filter reads one channel, and every channel has one filter."""
+        single = self.weight.shape[2] == 1 and self.groups == self.filters
+        return single and self.groups > 1
+
+    @property
     def channels_last(self) -> bool:
         """The result is [batch, ..., filters]."""
         last = len(shape_of(self.contract.op.results[0])) - 1
@@ -138,11 +144,21 @@ class Convolved:
             "dilations": self.window.dilations,
         }
 
+    def _order(self, rank: int) -> list[int]:
+        """Axes of the result: batch, spatial ones, filters."""
+        d = self.layout
+        spatial = [a for a in range(rank) if a not in (d.output_batch, d.output_feature)]
+        return [d.output_batch, *spatial, d.output_feature]
+
+    def rows(self, value: ir.Value) -> ir.Value:
+        """A value of the result's layout as [pixels, F]."""
+        order = self._order(len(shape_of(value)))
+        moved = OPS.transpose(value, order) if order != sorted(order) else value
+        return OPS.reshape(moved, [math.prod(shape_of(moved)[:-1]), self.filters])
+
     def output(self, result: ir.Value, shape: tuple[int, ...]) -> ir.Value:
         """[pixels, F] in the layout of the op's result, whose shape is `shape`."""
-        d = self.layout
-        spatial = [a for a in range(len(shape)) if a not in (d.output_batch, d.output_feature)]
-        order = [d.output_batch, *spatial, d.output_feature]
+        order = self._order(len(shape))
         value = OPS.reshape(result, [shape[a] for a in order])
         inverse = [order.index(a) for a in range(len(shape))]
         return OPS.transpose(value, inverse) if inverse != sorted(inverse) else value

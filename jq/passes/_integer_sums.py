@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -102,21 +103,38 @@ def _reduced(op: Any, leaf: Leaf, name: str) -> Sum:
     )
 
 
+@dataclass(frozen=True)
+class Product:
+    """A contraction of codes on both sides: what one step of its sum is worth, and how far the
+    sum can go; compact in the shape of the result.
+    """
+
+    sides: tuple[Codes, Codes]
+    factor: np.ndarray
+    bound: np.ndarray
+
+    @staticmethod
+    def of(program: Program, op: Any, rule: Contraction) -> Product | None:
+        """None where parameters are not known now."""
+        roles = rule.roles(op)
+        sides = [codes_of(match(op.operands[r.index], DEQUANTIZE)) for r in roles]
+        if len(sides) != 2 or sides[0] is None or sides[1] is None:
+            return None
+        factors = [_factor(program, op, rule, i, c) for i, c in enumerate(sides) if c]
+        bounds = [_bound(program, op, rule, i, c) for i, c in enumerate(sides) if c]
+        if any(f is None for f in factors) or any(b is None for b in bounds):
+            return None
+        factor = factors[0] * factors[1]  # type: ignore[operator]
+        bound = _accumulated(rule.terms(op), bounds)  # type: ignore[arg-type]
+        return Product((sides[0], sides[1]), factor, bound)
+
+
 def _contraction(program: Program, op: Any, rule: Contraction, name: str) -> Sum | None:
-    roles = rule.roles(op)
-    sides = [codes_of(match(op.operands[r.index], DEQUANTIZE)) for r in roles]
-    if len(sides) != 2 or sides[0] is None or sides[1] is None:
+    product = Product.of(program, op, rule)
+    value = None if product is None else rule.accumulate(op, *product.sides)
+    if product is None or value is None or shape_of(value) != shape_of(op.operation.results[0]):
         return None
-    shape = shape_of(op.operation.results[0])
-    factors = [_factor(program, op, rule, i, c) for i, c in enumerate(sides) if c]
-    bounds = [_bound(program, op, rule, i, c) for i, c in enumerate(sides) if c]
-    if any(f is None for f in factors) or any(b is None for b in bounds):
-        return None
-    value = rule.accumulate(op, sides[0], sides[1])
-    if value is None or shape_of(value) != shape:
-        return None
-    factor = factors[0] * factors[1]  # type: ignore[operator]
-    bound = _accumulated(rule.terms(op), bounds)  # type: ignore[arg-type]
+    factor, bound = product.factor, product.bound
     if dtype_of(value) == np.int64:
         return _narrowed(value, factor, bound, name)
     require_int32(bound, name)

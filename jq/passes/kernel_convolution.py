@@ -2,6 +2,7 @@
 
     composite "jq.contract" %x.codes, ..., %w.codes, %w.scale             (convolution)
     [add bias] [activation] [add residual] [composite "jq.quantize"]
+    or  composite "jq.requantize" %x.codes, ..., %w.codes, ..., %bias, %multiplier (, %residual)
     ->
     call @jq_convolution(pad(%x.codes, zero point), %w.packed, %init, %scale, ...)
 
@@ -13,19 +14,25 @@ read codes as unsigned get them so (`kernel-views`).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, shape_of
+from jq.formats.rescale import ResidualScale
+from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.build import replace
 from jq.ir.constants import evaluate
 from jq.ir.contract import match_contract
-from jq.kernels import Convolution, Depthwise, Dequantize, get_isa
+from jq.ir.requantize import Requantized, match_requantize
+from jq.kernels import AddCodes, Codes, Convolution, Depthwise, Dequantize, Step, get_isa
 from jq.passes._convolution import Convolved
-from jq.passes._kernel import OPS, NoKernel, call_kernel, isa_of
+from jq.passes._kernel import OPS, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes._tail import Tail
 from jq.passes.base import Pass, PassContext
+
+CONVOLUTION = "convolution"
 
 
 @dataclass(frozen=True)
@@ -34,56 +41,120 @@ class KernelConvolution(Pass):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, changed = isa_of(cx.target), False
-        contracts = [op for op in program.walk() if match_contract(op)] if isa else []
-        for op in contracts:
-            c = match_contract(op)  # now: an operand may have been replaced since
-            if c is None or c.op_type != "convolution" or isa is None:
+        markers = [op for op in program.walk() if match_contract(op) or match_requantize(op)]
+        for op in markers if isa else ():
+            product, codes = match_contract(op), match_requantize(op)  # operands may have changed
+            c = product or (codes.contract if codes else None)
+            if c is None or c.op_type != CONVOLUTION or isa is None:
                 continue
             try:
-                cx.kernels[c.name] = _lower(program, Convolved.of(program, c), isa)
+                conv = Convolved.of(program, c)
+                lower = _Lower(program, conv, isa)
+                cx.kernels[c.name] = lower.codes(codes) if codes else lower.floats()
                 changed = True
             except NoKernel as reason:
                 cx.without_kernel[c.name] = str(reason)
         return changed
 
 
-def _lower(program: Program, conv: Convolved, isa: str) -> str:
-    """Replaces the contraction and what follows it by a call; the kernel's name."""
-    c = conv.contract
-    dtype = dtype_of(c.op.results[0])
-    plain = dtype == np.float32 and conv.channels_last
-    tail = Tail.behind(program, c.op, conv.filters) if plain else Tail((), (), (c.op,))
-    _, parts = c.sides[0]
-    row_scale = evaluate(program, parts["scale"])
-    static = row_scale is not None and row_scale.size == 1
-    scale = conv.scale
-    if static:
-        assert row_scale is not None
-        scale = (row_scale.reshape(-1)[0] * scale).astype(np.float32)
-    with at(tail.last):
-        unsigned = get_isa(isa).dot.lhs_unsigned
-        codes = conv.input(unsigned)
-        shape = conv.shape(codes)
-        steps = (Dequantize(per_row=not static), *tail.steps)
-        kernel = _kernel(conv, {**shape, "isa": isa, "unsigned": unsigned, "epilogue": steps})
-        weight = conv.weight[:, :, 0] if isinstance(kernel, Depthwise) else conv.weight
-        packed = kernel.pack(weight, zero_point=conv.zero_point)
-        operands = [codes, program.add_weight(f"{c.name}:packed", packed["weights"])]
-        operands.append(program.add_weight(f"{c.name}:init", packed["init"]))
-        columns = kernel.pad_columns(scale)
-        operands.append(program.add_weight(f"{c.name}:column_scale", columns))
-        if not static:
-            per_sample = OPS.reshape(parts["scale"], [math.prod(shape_of(parts["scale"]))])
-            operands.append(OPS.broadcast(per_sample, [shape_of(codes)[0]], [0]))
-        operands += tail.values(program, c.name, kernel.pad_columns)
-        (result,) = call_kernel(program, kernel, operands, c.name)
-        value = conv.output(result, tail.shape)
-        tail.replace(value if tail.steps else OPS.convert(value, dtype))
-    return kernel.name
+@dataclass(frozen=True)
+class _Lower:
+    """Replaces a marker, and what follows it, by a call; each method gives the kernel's name."""
+
+    program: Program
+    conv: Convolved
+    isa: str
+
+    @property
+    def unsigned(self) -> bool:
+        return get_isa(self.isa).dot.lhs_unsigned
+
+    def floats(self) -> str:
+        """A `jq.contract`."""
+        conv, c = self.conv, self.conv.contract
+        dtype = dtype_of(c.op.results[0])
+        plain = dtype == np.float32 and conv.channels_last
+        tail = Tail.behind(self.program, c.op, conv.filters) if plain else Tail((), (), (c.op,))
+        _, parts = c.sides[0]
+        row_scale = evaluate(self.program, parts["scale"])
+        static = row_scale is not None and row_scale.size == 1
+        scale = conv.scale
+        if static:
+            assert row_scale is not None
+            scale = (row_scale.reshape(-1)[0] * scale).astype(np.float32)
+        with at(tail.last):
+            kernel, operands = self._kernel((Dequantize(per_row=not static), *tail.steps), scale)
+            if not static:
+                per_sample = OPS.reshape(parts["scale"], [math.prod(shape_of(parts["scale"]))])
+                operands.append(OPS.broadcast(per_sample, [kernel.batch], [0]))
+            operands += tail.values(self.program, c.name, kernel.pad_columns)
+            value = self._call(kernel, operands, tail.shape)
+            tail.replace(value if tail.steps else OPS.convert(value, dtype))
+        return kernel.name
+
+    def codes(self, r: Requantized) -> str:
+        """A `jq.requantize`."""
+        rescale = r.rescale
+        bias, multiplier = (evaluate(self.program, v) for v in (r.bias, r.multiplier))
+        if bias is None or multiplier is None:
+            raise NoKernel("its bias is no constant")
+        with at(r.contract.op):
+            steps: list[Step] = [Dequantize()]
+            values: list[ir.Value] = []
+            if rescale.residual is not None and r.residual is not None:
+                step, values = self._residual(rescale.residual, r.residual)
+                steps.append(step)
+            steps.append(Codes(rescale.low, rescale.high))
+            kernel, operands = self._kernel(steps, multiplier, bias)
+            values.append(_scalar(rescale.zero_point, np.int32))
+            shape = shape_of(r.contract.op.results[0])
+            replace(r.contract.op, [self._call(kernel, operands + values, shape)])
+        return kernel.name
+
+    def _residual(self, r: ResidualScale, codes: ir.Value) -> tuple[AddCodes, list[ir.Value]]:
+        bounded = math.isfinite(r.low) or math.isfinite(r.high)
+        centered = r.zero_point == (-128 if self.unsigned else 0)
+        rows = self.conv.rows(unsigned_view(codes) if self.unsigned else codes)
+        values = [rows, _scalar(r.factor, np.float32), _scalar(2.0**-r.fraction, np.float32)]
+        if not centered:
+            values.append(_scalar(r.zero_point, np.int32))
+        if bounded:
+            values += [_scalar(bound, np.float32) for bound in (r.low, r.high)]
+        return AddCodes(self.unsigned, centered, bounded), values
+
+    def _kernel(
+        self, steps: Sequence[Step], scale: np.ndarray, bias: np.ndarray | None = None
+    ) -> tuple[Convolution | Depthwise, list[ir.Value]]:
+        """The kernel and its first operands, up to the scale by column."""
+        conv, name = self.conv, self.conv.contract.name
+        codes = conv.input(self.unsigned)
+        described: dict[str, Any] = {
+            **conv.shape(codes),
+            "isa": self.isa,
+            "unsigned": self.unsigned,
+            "epilogue": tuple(steps),
+        }
+        kernel: Convolution | Depthwise
+        if conv.depthwise:
+            kernel = Depthwise(**described)
+            packed = kernel.pack(conv.weight[:, :, 0], bias, conv.zero_point)
+        else:
+            kernel = Convolution(**described, filters=conv.filters, groups=conv.groups)
+            packed = kernel.pack(conv.weight, bias, conv.zero_point)
+        packed["column_scale"] = kernel.pad_columns(scale)
+        names = {"weights": "packed"}
+        weights = [
+            self.program.add_weight(f"{name}:{names.get(part, part)}", array)
+            for part, array in packed.items()
+        ]
+        return kernel, [codes, *weights]
+
+    def _call(
+        self, kernel: Convolution | Depthwise, operands: list[ir.Value], shape: tuple[int, ...]
+    ) -> ir.Value:
+        (result,) = call_kernel(self.program, kernel, operands, self.conv.contract.name)
+        return self.conv.output(result, shape)
 
 
-def _kernel(conv: Convolved, described: dict[str, Any]) -> Convolution | Depthwise:
-    single = conv.groups == conv.filters == described["channels"]
-    if single and conv.weight.shape[2] == 1 and conv.groups > 1:
-        return Depthwise(**described)
-    return Convolution(**described, filters=conv.filters, groups=conv.groups)
+def _scalar(value: float, dtype: Any) -> ir.Value:
+    return OPS.constant(np.full(1, value, dtype))

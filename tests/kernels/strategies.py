@@ -8,8 +8,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from jq.kernels import (
+    AddCodes,
     Bias,
     Clamp,
+    Codes,
     Dequantize,
     Gemm,
     Quantize,
@@ -47,7 +49,17 @@ def epilogues() -> st.SearchStrategy[tuple[Any, ...]]:
         middle,
         last,
     )
-    return st.one_of(st.just(()), build)
+    return st.one_of(st.just(()), build, rescales())
+
+
+def rescales() -> st.SearchStrategy[tuple[Any, ...]]:
+    """Steps from sums to codes, with a residual or without."""
+    flags = st.booleans()
+    return st.builds(
+        lambda residual, last: (Dequantize(), *residual, last),
+        st.one_of(st.just(()), st.tuples(st.builds(AddCodes, flags, flags, flags))),
+        st.one_of(st.builds(Codes, unsigned=flags), st.just(Codes(-100, 90, True))),
+    )
 
 
 def gemms() -> st.SearchStrategy[Gemm]:
@@ -102,7 +114,8 @@ def step_operands(
                 np.float32
             )
         if how == "scalar":
-            return np.full(shape, rng.choice([0.5, 0.037]), np.float32)
+            exact = isinstance(step, AddCodes)
+            return np.full(shape, rng.choice([0.5, 4 if exact else 0.037]), np.float32)
         exact = rng.integers(-64, 64, shape) / 4
         return np.where(rng.random(shape) < 0.5, exact, rng.standard_normal(shape)).astype(
             np.float32

@@ -183,6 +183,27 @@ def test_a_chain_of_convolutions_keeps_its_codes_in_one_view():
     np.testing.assert_array_equal(both.found[0], both.expected[0])
 
 
+def test_residual_sums_of_convolutions_are_sums_of_codes():
+    """With a clamp in front of the sum, behind it, and none; a projected and a plain shortcut."""
+
+    def fn(p, x):
+        x = jax.nn.relu6(convolved(x, p["a"]))
+        y = jax.nn.relu(convolved(x, p["b"]) + p["e"]) + x
+        z = jax.nn.relu(convolved(y, p["b"]) + convolved(y, p["c"]))
+        return convolved(z + convolved(z, p["d"], groups=20), p["c"])
+
+    params = {"a": array(3, 3, 5, 20) / 5, "b": array(3, 3, 20, 20) / 9, "e": array(20)}
+    params |= {"c": array(1, 1, 20, 20) / 4, "d": array(3, 3, 1, 20)}
+    both = Both(fn, params, (array(2, 9, 8, 5),), "int8-static")
+    text = both.levels["target"].text()
+    assert text.count("add_codes") == 3
+    assert not any(kind in text for kind in ("stablehlo.add", "stablehlo.xor", "maximum"))
+    np.testing.assert_array_equal(both.found[0], both.expected[0])
+    plain = Both(fn, params, (array(2, 9, 8, 5),), "int8-static", convolution_sums="float")
+    assert "add_codes" not in plain.levels["target"].text()
+    np.testing.assert_array_equal(plain.found[0], plain.expected[0])
+
+
 def convolved(x, w, groups=1, strides=(1, 1)):
     return jax.lax.conv_general_dilated(
         x,

@@ -89,8 +89,12 @@ def test_every_placement_multiplies_the_same_integers(model):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_hybrid_is_late_to_the_bit(model):
-    """Quantization goes through moves and maxima without changing a code."""
-    assert np.array_equal(outputs(model, "hybrid"), outputs(model, "late"))
+    """Quantization goes through moves and maxima without changing a code. Then a convolution that
+    it stands behind gives codes at once, with a rounding less.
+    """
+    assert np.array_equal(outputs(model, "hybrid", "qdq"), outputs(model, "late", "qdq"))
+    steps = np.abs(outputs(model, "hybrid") - outputs(model, "late")).max()
+    assert steps <= 0.02 * np.abs(outputs(model, "late")).max()
     text = {p: levels(model, p)["integer"].text() for p in ("hybrid", "late")}
     assert text["hybrid"] != text["late"]
 
@@ -116,8 +120,8 @@ def test_codes_at_contractions():
     first = [codes_at(p, "a") for p in PLACEMENTS]
     assert np.array_equal(first[0], first[1]) and np.array_equal(first[1], first[2])
     early, hybrid, late = (codes_at(p, "b").astype(int) for p in PLACEMENTS)
-    assert np.array_equal(hybrid, late)
-    assert np.abs(early - late).max() <= 1 and len(np.unique(late)) > 100
+    assert np.abs(hybrid - late).max() <= 1 and len(np.unique(late)) > 100
+    assert np.abs(early - late).max() <= 1
 
 
 def test_early_leaves_no_float_between_codes():
@@ -135,8 +139,8 @@ def test_pooling_works_on_codes_in_hybrid():
         for op in levels("network", "hybrid")["integer"].walk()
         if op.operation.name == "stablehlo.reduce_window"
     )
-    # The residual sum reads the float result of the pooling as well.
-    assert dtype_of(op.operation.results[0]) == np.float32
+    # The residual sum reads the codes of the pooling as well.
+    assert dtype_of(op.operation.results[0]) == np.int8
 
     def chain(p, x):
         return conv(pool(jax.nn.relu(conv(x, p["a"]))), p["b"])
@@ -182,7 +186,7 @@ def test_a_target_without_floats_has_codes_early():
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_explain_says_why_floats_are_read(placement):
-    settings = {"placement": placement}
+    settings = {"placement": placement, "convolution_sums": "float"}
     rows = api.explain(MODELS["network"], pipeline="int8-static", settings=settings)["dequantized"]
     assert rows and all(row["reason"] for row in rows)
     readers = {row["op"] for row in rows}
