@@ -53,6 +53,10 @@ def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs/index.md").read_text()
     pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
     assert set(re.findall(r"\]\(([a-z_-]+\.md)\)", index)) == pages
+    assert set(re.findall(r": ([a-z_-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)) == {
+        *pages,
+        "index.md",
+    }
 
 
 @pytest.mark.parametrize(
