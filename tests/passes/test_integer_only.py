@@ -155,7 +155,7 @@ def test_each_step_is_close_to_float():
 MODELS = {
     "digits_cnn": {"width": 4, "epochs": 1},
     "resnet": {"depth": 14, "width": 8, "image": 32, "classes": 10},
-    "mobilenet": {"width": 0.25, "image": 32, "classes": 10},
+    "mobilenet": {"depth": 0.2, "width": 0.25, "image": 32, "classes": 10},
 }
 
 
@@ -168,7 +168,7 @@ def contraction_types(program):
     ]
 
 
-@pytest.mark.parametrize("name", ["digits_cnn", "resnet"])
+@pytest.mark.parametrize("name", MODELS)
 def test_models_are_integer_from_end_to_end(name):
     model = import_module(f"jq.models.{name}").build(**MODELS[name])
     levels = lowered(model)
