@@ -133,7 +133,7 @@ class Epilogue:
     def apply(
         self, value: ir.Value, at: Sequence[Index], j: int, row: Sequence[Sequence[Any]]
     ) -> ir.Value:
-        """The first steps, those that `row` is for, on the panel's vector `j` of the row at `at`."""
+        """The first steps, those that `row` is for, on the panel's vector `j` of row `at`."""
         for (step, sources), ready in zip(self.steps, row, strict=False):
             operands = [
                 self._operand(how, what, source, at, j)
