@@ -24,7 +24,14 @@ def _built_in(module: str, **sizes: int) -> Callable[[], Model]:
 def models() -> dict[str, Case]:
     encoder = ("float", "int8-dynamic", "int8-static")
     images = ("float", "int8-static")
-    decoder = ("float", "int8-weight-only", "int8-dynamic", "int4-weight-only", "int4-dynamic")
+    decoder = (
+        "float",
+        "int8-weight-only",
+        "int8-dynamic",
+        "int4-weight-only",
+        "int4-dynamic",
+        "int4-dynamic weights.format=q4_0",
+    )
     found = [
         Case("minilm-1x128", _built_in("minilm"), encoder, "transformer", INT8),
         Case("minilm-8x128", _built_in("minilm", batch=8), encoder, "transformer", INT8),

@@ -33,7 +33,7 @@ def decode_step(
 
     Inputs are the token i32[1], its position i32[1] and for each layer the keys and values in front
     of it, f32[context, heads, hidden / heads]. Results are logits and the token's own keys and
-    values.
+    values. There is no calibration data: nobody's weights are fitted to any.
     """
     gpt = importlib.import_module("jq.models.gpt")
     params = gpt.parameters(layers, hidden, vocabulary, context, seed)
@@ -90,7 +90,6 @@ def decode_step(
         fn=step,
         params=params,
         example_inputs=(scalar, scalar, *[cache] * (2 * layers)),
-        calibration=lambda: list(steps(16, seed + 1)),
         evaluation=lambda: list(steps(32, seed + 2)),
         name="gpt-decode",
     )
