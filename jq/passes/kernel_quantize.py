@@ -7,6 +7,7 @@ Fires on int8, one scale a row of the last axis (or one in all, when static).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,9 @@ from jq.kernels import QuantizeRows, RowQuantization
 from jq.kernels.quantization import ASYMMETRIC, STATIC, SYMMETRIC
 from jq.passes._kernel import OPS, call_kernel, isa_of, rows_and_columns
 from jq.passes.base import Pass, PassContext
+
+ROWS = 16  # of a tensor that has one scale: what threads share
+VECTORS = 64  # rows of a multiple of this need no partial vectors
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,9 @@ def _quantize(
 ) -> list[ir.Value]:
     x = OPS.convert(marker.op.operands[0], np.float32)  # formats compute in float32
     m, k = rows_and_columns(shape_of(x))
+    if not scheme.dynamic and k % VECTORS:  # one scale in all: narrow rows are cut anew
+        rows = math.gcd(m * k, ROWS)
+        m, k = rows, m * k // rows
     kernel = QuantizeRows(isa=isa, m=m, k=k, scheme=scheme)
     operands = [x]
     if not scheme.dynamic:
