@@ -20,6 +20,7 @@ from jq.cli import (
     run,
     search,
 )
+from jq.cli import report as page
 from jq.cli.failure import report
 
 app = typer.Typer(
@@ -29,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for module in (compile, run, compare, search, inspect, explain, calibrate, bench, doctor):
+for module in (compile, run, compare, search, page, inspect, explain, calibrate, bench, doctor):
     module.register(app)
 app.add_typer(listing.app)
 

@@ -22,7 +22,7 @@ from jq.formats.affine_math import scale_of_extent, to_codes, zero_point_of_rang
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Format, Parts, get_format
 from jq.formats.blocks import expand, full, reduce_blocks
-from jq.formats.chunks import block_absmax, block_range, chunks, decode_pieces
+from jq.formats.chunks import block_absmax, block_range, chunks, decode_pieces, per_block
 from jq.formats.numpy_ops import NUMPY
 from jq.formats.packing import pack, packed_shape, unpack
 
@@ -256,12 +256,25 @@ class Affine(Format):
         packed = np.empty(packed_shape(enc.shape, self.stored_bits(enc)), self.code_type)
         for rows, grid, piece in chunks(enc):
             zero = None if zero_point is None else zero_point[grid]
-            codes = self.quantize(x[rows], wide[grid], zero, piece)
+            codes = self._codes(checks.as_float32(x[rows]), wide[grid], zero, piece)
             packed[rows] = self.pack(codes, piece).reshape(packed[rows].shape)
         parts = {"codes": packed, "scale": scale}
         if zero_point is not None:
             parts["zero_point"] = self.pack(zero_point, enc)
         return parts
+
+    def _codes(
+        self, x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray | None, enc: Encoding
+    ) -> np.ndarray:
+        """`quantize` of finite values within the range of their block, without its temporaries."""
+        low, high = self.limits(enc)
+        steps = np.atleast_1d(per_block(np.divide, x, scale, enc))
+        np.rint(steps, out=steps)
+        if zero_point is not None:  # whole numbers far below 2^24: the sum is exact
+            shift = zero_point.astype(F32)
+            steps = np.atleast_1d(per_block(np.add, steps.reshape(enc.shape), shift, enc))
+        np.clip(steps, low, high, out=steps)
+        return np.asarray(steps.astype(self.code_type).reshape(enc.shape))
 
     def to_numpy(self, parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
         return decode_pieces(lambda p, e: np.asarray(self.decode(NUMPY, p, e)), parts, enc)

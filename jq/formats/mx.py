@@ -57,36 +57,40 @@ class Mx(Scaled):
         return block_along(axis, self.size, shape)
 
 
+def _described(element: str) -> str:
+    return f"MX: blocks of 32 {element} with a shared power of two"
+
+
 class MxInt8(Mx):
     name, element = "mxint8", FixedPoint(6)
-    description = "MX: blocks of 32 8-bit integers with a shared power of two"
+    description = _described("8-bit integers")
 
 
 class MxFp8E4M3(Mx):
     name, element = "mxfp8_e4m3", E4M3FN
-    description = "MX: blocks of 32 float8_e4m3fn with a shared power of two"
+    description = _described("float8_e4m3fn")
 
 
 class MxFp8E5M2(Mx):
     name, element = "mxfp8_e5m2", E5M2
-    description = "MX: blocks of 32 float8_e5m2 with a shared power of two"
+    description = _described("float8_e5m2")
 
 
 class MxFp6E3M2(Mx):
     name, element = "mxfp6_e3m2", E3M2
-    description = "MX: blocks of 32 6-bit floats (3 exponent bits) with a shared power of two"
+    description = _described("6-bit floats (3 exponent bits)")
 
 
 class MxFp6E2M3(Mx):
     name, element = "mxfp6_e2m3", E2M3
-    description = "MX: blocks of 32 6-bit floats (2 exponent bits) with a shared power of two"
+    description = _described("6-bit floats (2 exponent bits)")
 
 
 class MxFp4(Mx):
     name, element = "mxfp4", E2M1
-    description = "MX: blocks of 32 4-bit floats with a shared power of two"
+    description = _described("4-bit floats")
 
 
-class Float4E2M1FN(Mx):
-    name, element = "float4_e2m1fn", E2M1
+class Float4E2M1FN(MxFp4):
+    name = "float4_e2m1fn"
     description = "the same as mxfp4, by the name of its element"

@@ -6,13 +6,14 @@ parameters of a weight or of an activation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
 
 from jq.errors import UserError
 from jq.formats import Encoding, get_format
@@ -129,13 +130,46 @@ def _on_grid(value: Any, enc: Encoding) -> jax.Array:
     return value.reshape(enc.grid)
 
 
+@cache
+def _marked(enc: Encoding) -> Callable[..., jax.Array]:
+    """The composite of an encoding, as a function of x and, when they are given, low and high.
+
+    Under `vmap` it is one composite still: with a scale of its own for each index of the new axis,
+    or with those of the others where x alone is mapped and the range is given.
+    """
+
+    def body(x: jax.Array, *given: jax.Array, **_: str) -> jax.Array:
+        fmt = get_format(enc.format)
+        if not given:
+            return fmt.fake_quantize(OPS, x, enc).astype(x.dtype)
+        assert isinstance(fmt, Affine)
+        low, high = given
+        return fmt.fake_quantize(OPS, x, enc, (low, high)).astype(x.dtype)
+
+    @custom_vmap
+    def call(x: jax.Array, *given: jax.Array) -> jax.Array:
+        y: jax.Array = jax.lax.composite(body, FAKE_QUANT)(x, *given, **attributes_of(enc))
+        return y
+
+    @call.def_vmap
+    def _(size: int, mapped: Sequence[Any], x: jax.Array, *given: jax.Array) -> Any:
+        if not mapped[0]:
+            x = jnp.broadcast_to(x, (size, *x.shape))
+        own = 0 if given and not any(mapped[1:]) else 1
+        wider = enc.with_shape(x.shape, (own, *enc.block))
+        ranges = [
+            v if m else jnp.broadcast_to(v, wider.grid)
+            for v, m in zip(given, mapped[1:], strict=True)
+        ]
+        return _marked(wider)(x, *ranges), True
+
+    result: Callable[..., jax.Array] = call
+    return result
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _own(enc: Encoding, x: jax.Array) -> jax.Array:
-    def body(x: jax.Array, **_: str) -> jax.Array:
-        return get_format(enc.format).fake_quantize(OPS, x, enc).astype(x.dtype)
-
-    y: jax.Array = jax.lax.composite(body, FAKE_QUANT)(x, **attributes_of(enc))
-    return y
+    return _marked(enc)(x)
 
 
 def _own_forward(enc: Encoding, x: jax.Array) -> tuple[jax.Array, None]:
@@ -151,13 +185,7 @@ _own.defvjp(_own_forward, _own_backward)
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _given(enc: Encoding, x: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
-    def body(x: jax.Array, low: jax.Array, high: jax.Array, **_: str) -> jax.Array:
-        fmt = get_format(enc.format)
-        assert isinstance(fmt, Affine)
-        return fmt.fake_quantize(OPS, x, enc, (low, high)).astype(x.dtype)
-
-    y: jax.Array = jax.lax.composite(body, FAKE_QUANT)(x, low, high, **attributes_of(enc))
-    return y
+    return _marked(enc)(x, low, high)
 
 
 def _given_forward(enc: Encoding, *args: jax.Array) -> tuple[jax.Array, Any]:

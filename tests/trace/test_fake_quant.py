@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jq
+from jq.backend.xla import XlaExecutable
 from jq.errors import JqError
 from jq.formats import Encoding, get_format
 
@@ -107,3 +108,52 @@ def test_16_bit_floats_keep_their_type():
 def test_refusals(call, message):
     with pytest.raises(JqError, match=message):
         call()
+
+
+MAPPED = {
+    "given": lambda x: jq.fake_quant(x, range=(-2.0, 2.0)),
+    "own": lambda x: jq.fake_quant(x, scheme="asymmetric"),
+    "channels": lambda x: jq.fake_quant(x, "int4", granularity="per-channel"),
+    "mx": lambda x: jq.mx_fake_quant(x, "mxint8"),
+}
+
+
+@pytest.mark.parametrize("name", MAPPED)
+def test_vmap_is_a_loop_over_examples(name):
+    f, x = MAPPED[name], np.random.default_rng(1).standard_normal((3, 2, 4, 32)).astype(np.float32)
+    want = np.stack([np.stack([f(b) for b in a]) for a in x])
+    for g in (jax.vmap(jax.vmap(f)), jax.jit(jax.vmap(jax.vmap(f)))):
+        np.testing.assert_array_equal(g(x), want)
+    slope = jax.vmap(jax.grad(lambda x: (f(x) * x).sum()))(x[0])
+    np.testing.assert_array_equal(
+        slope, np.stack([jax.grad(lambda x: (f(x) * x).sum())(b) for b in x[0]])
+    )
+
+
+def test_vmap_over_learned_ranges():
+    x = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
+    tops = np.array([1.0, 2.0, 4.0], np.float32)
+
+    def loss(x, top):
+        return jq.fake_quant(x, range=(-top, top)).sum()
+
+    got = jax.vmap(jax.grad(loss, argnums=1))(x, tops)
+    np.testing.assert_array_equal(
+        got, [jax.grad(loss, argnums=1)(a, t) for a, t in zip(x, tops, strict=True)]
+    )
+
+
+def test_a_mapped_model_keeps_its_parameters():
+    """One marker, with the range that was given: no calibration is needed."""
+    w = np.random.default_rng(2).standard_normal((8, 8)).astype(np.float32)
+
+    def one(p, x):
+        x = jq.fake_quant(x, range=(-2.0, 2.0))
+        return x @ jq.fake_quant(p["w"], granularity="per-channel")
+
+    x = np.random.default_rng(3).standard_normal((5, 8)).astype(np.float32)
+    model = jq.Model(jax.vmap(one, (None, 0)), {"w": w}, (x,))
+    (op,) = jq.plan(model, pipeline="int8-static").ops
+    assert op.decision == "integer"
+    (got,) = XlaExecutable(jq.rewrite(model, pipeline="int8-static")["integer"])(x)
+    np.testing.assert_allclose(got, one({"w": w}, x), rtol=1e-5, atol=1e-5)
