@@ -19,12 +19,12 @@ from iree.compiler import ir
 from jq.errors import InternalError
 from jq.kernels.builder import Builder
 from jq.kernels.functions import (
+    divisor,
     gelu,
     gelu_reference,
-    quotient,
-    round_to_i8,
     silu,
     silu_reference,
+    to_i8,
 )
 from jq.kernels.values import lanes_of
 
@@ -51,9 +51,13 @@ class Step(ABC):
     def operands(self) -> tuple[tuple[str, str], ...]:
         return ()
 
+    def prepare(self, b: Builder, operands: Sequence[ir.Value]) -> Sequence[Any]:
+        """What `apply` takes, from operands that do not depend on the row: emitted once."""
+        return operands
+
     @abstractmethod
-    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
-        """The step on one vector; operands are vectors of the same lanes."""
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        """The step on one vector; operands are vectors of the same lanes, prepared."""
 
     @abstractmethod
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
@@ -210,7 +214,8 @@ class Silu(Step):
 class Quantize(Step):
     """`saturate(round_half_even(v) + zero_point)` with v = `y / scale`, or `y` itself; NaN is 0.
 
-    The scale (if it divides) and the zero point are operands, so that layers share a kernel.
+    The scale (if it divides; in [2^-70, 2^100]) and the zero point are operands, so that layers
+    share a kernel.
     `divide=False` is for an integer rescale: the step before multiplied by
     `scale_in * scale_weight / scale_out` already. `low` and `high` bound the code (a relu is a
     bound at the zero point). `unsigned` stores `code + 128`.
@@ -232,10 +237,20 @@ class Quantize(Step):
         zero_point = (SCALAR, "i32")
         return ((SCALAR, "f32"), zero_point) if self.divide else (zero_point,)
 
-    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
-        value = quotient(b, y, operands[0]) if self.divide else b.zero_if_nan(y)
-        shift = 128 if self.unsigned else 0
-        return round_to_i8(b, value, operands[-1], self.low, self.high, shift)
+    def prepare(self, b: Builder, operands: Sequence[ir.Value]) -> Sequence[Any]:
+        lanes, zero = lanes_of(operands[-1]), operands[-1]
+        as_float = b.to_f32(zero)
+        low, high = (b.sub(b.f32(bound, lanes), as_float) for bound in (self.low, self.high))
+        ends = (divisor(b, operands[0], low, high),) if self.divide else (low, high)
+        return (*ends, zero)
+
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        *ends, zero = operands
+        if self.divide:
+            steps = ends[0].steps(b, y)
+        else:
+            steps = b.min(b.max(b.zero_if_nan(y), ends[0]), ends[1])
+        return to_i8(b, steps, zero, 128 if self.unsigned else 0)
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         value = y / operands[0] if self.divide else y

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,16 +59,7 @@ class Epilogue:
         self.b, self.lanes, self.n, self.prefix = b, lanes, n, list(prefix)
         self.columns = [b.offset(column, j * lanes) for j in range(vectors)]
         remaining = iter(tensors)
-        self.steps = [
-            (
-                step,
-                [
-                    (how, what, self._once(next(remaining), how, what))
-                    for how, what in step.operands
-                ],
-            )
-            for step in steps
-        ]
+        self.steps = [_Prepared(self, step, remaining) for step in steps]
 
     def by_column(self, source: ir.Value, kind: str) -> list[ir.Value]:
         """The panel's vectors of an operand [N']."""
@@ -80,7 +71,7 @@ class Epilogue:
         one = self.b.load(source, [*self.prefix, *at], vec(1, kind))
         return self.b.broadcast(one, self.lanes)
 
-    def _once(self, source: ir.Value, how: str, what: str) -> Any:
+    def once(self, source: ir.Value, how: str, what: str) -> Any:
         """What does not depend on the row is loaded here, the rest stays a tensor."""
         if how == COLUMN:
             return self.by_column(source, what)
@@ -89,13 +80,13 @@ class Epilogue:
     def row(self, at: Sequence[Index]) -> list[list[Any]]:
         """The operands of every step for the row at `at`."""
         return [
-            [self.scalar(s, at, what) if how == ROW else s for how, what, s in sources]
-            for _, sources in self.steps
+            [self.scalar(s, at, what) if how == ROW else s for how, what, s in step.sources]
+            for step in self.steps
         ]
 
     def store(self, isa: Isa, tile: Tile, rows: Sequence[Row]) -> None:
         """Applies all steps to the rows of a register tile, and stores them."""
-        last = self.steps[-1][0] if self.steps else None
+        last = self.steps[-1].step if self.steps else None
         if not isinstance(last, Codes) or isa.packs is None or self.lanes != isa.lanes:
             for row in rows:
                 ready = self.row(row.by_row)
@@ -110,7 +101,7 @@ class Epilogue:
             for j, acc in enumerate(row.accumulators):
                 places.append((row, j))
                 values.append(self.apply(acc, row.at, j, ready))
-        operands = [source for _, _, source in self.steps[-1][1]]
+        operands = [source for _, _, source in self.steps[-1].sources]
         for first in range(0, len(values), PACKED):
             four = values[first : first + PACKED]
             full = [*four, *[four[-1]] * (PACKED - len(four))]
@@ -134,18 +125,42 @@ class Epilogue:
         self, value: ir.Value, at: Sequence[Index], j: int, row: Sequence[Sequence[Any]]
     ) -> ir.Value:
         """The first steps, those that `row` is for, on the panel's vector `j` of row `at`."""
-        for (step, sources), ready in zip(self.steps, row, strict=False):
-            operands = [
-                self._operand(how, what, source, at, j)
-                for (how, what, _), source in zip(sources, ready, strict=True)
-            ]
-            value = step.apply(self.b, value, operands)
+        for step, ready in zip(self.steps, row, strict=False):
+            operands = step.operands(at, j, ready)
+            value = step.step.apply(self.b, value, operands)
         return value
 
-    def _operand(self, how: str, what: str, source: Any, at: Sequence[Index], j: int) -> ir.Value:
-        if how == COLUMN:
-            return source[j]
-        if how != ELEMENT:
-            return source
+    def element(self, source: ir.Value, what: str, at: Sequence[Index], j: int) -> ir.Value:
         position = [*self.prefix, *at, self.columns[j]]
         return self.b.load(source, position, vec(self.lanes, what), self.n)
+
+
+class _Prepared:
+    """A step with its operands; prepared where none of them depends on the row."""
+
+    def __init__(self, epilogue: Epilogue, step: Step, tensors: Iterator[ir.Value]) -> None:
+        self.epilogue, self.step = epilogue, step
+        self.sources = [
+            (how, what, epilogue.once(next(tensors), how, what)) for how, what in step.operands
+        ]
+        kinds = {how for how, _, _ in self.sources}
+        self.fixed: list[Sequence[Any]] | None = None  # by vector of the panel
+        if kinds <= {COLUMN, SCALAR}:
+            count = len(epilogue.columns) if COLUMN in kinds else 1
+            plain = [[self._of(how, s, j) for how, _, s in self.sources] for j in range(count)]
+            self.fixed = [step.prepare(epilogue.b, operands) for operands in plain]
+
+    def operands(self, at: Sequence[Index], j: int, ready: Sequence[Any]) -> Sequence[Any]:
+        if self.fixed is not None:
+            return self.fixed[j % len(self.fixed)]
+        return self.step.prepare(
+            self.epilogue.b,
+            [
+                self.epilogue.element(s, what, at, j) if how == ELEMENT else self._of(how, s, j)
+                for (how, what, _), s in zip(self.sources, ready, strict=True)
+            ],
+        )
+
+    @staticmethod
+    def _of(how: str, source: Any, j: int) -> Any:
+        return source[j] if how == COLUMN else source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,41 +28,52 @@ def rounded_bits(b: Builder, y: ir.Value, low: ir.Value, high: ir.Value) -> ir.V
     return b.reinterpret(b.add(bounded, b.f32(MAGIC, lanes_of(y))), "i32")
 
 
-def round_to_i8(
-    b: Builder, y: ir.Value, zero_point: ir.Value, low: int, high: int, shift: int = 0
-) -> ir.Value:
-    """`saturate(round_half_even(y) + zero_point) + shift` as i8 bits; y is not NaN.
+def to_i8(b: Builder, steps: ir.Value, zero_point: ir.Value, shift: int = 0) -> ir.Value:
+    """`round_half_even(steps) + zero_point + shift` as i8 bits, for steps that are bounded already.
 
     The zero point (i32, the same in every lane) is added in integers; the low byte of `MAGIC_BITS`
-    is 0. What depends on it alone leaves every loop.
+    is 0.
     """
-    lanes, as_float = lanes_of(y), b.to_f32(zero_point)
-    bits = rounded_bits(b, y, *(b.sub(b.f32(bound, lanes), as_float) for bound in (low, high)))
-    offset = b.add(zero_point, b.i32(shift, lanes)) if shift else zero_point
+    bits = b.reinterpret(b.add(steps, b.f32(MAGIC, lanes_of(steps))), "i32")
+    offset = b.add(zero_point, b.i32(shift, lanes_of(steps))) if shift else zero_point
     return b.truncate(b.add(bits, offset), "i8")
 
 
-def quotient(b: Builder, y: ir.Value, divisor: ir.Value) -> ir.Value:
-    """`y / divisor`, rounded once, wherever the result is in [2^-20, 2^11]; the same in every lane.
+@dataclass(frozen=True)
+class Divisor:
+    """What a division in front of a rounding needs, the same in every lane; see `divisor`."""
 
-    Below, the result is below 2^-19, above, it is at least 2^11, which suffices in front of a
-    rounding to int8; NaN gives 0. `divisor` is a positive normal number and does not depend on
-    the loop, so that its division is done once:
-    with `divisor = m * 2^e`, m in [1, 2), y is first scaled by 2^-e (exact), then corrected twice
-    by its exact remainder. By Markstein's theorem the second correction is correctly rounded.
+    negative: ir.Value
+    inverse: ir.Value
+    tail: ir.Value
+    low: ir.Value
+    high: ir.Value
+
+    def steps(self, b: Builder, y: ir.Value) -> ir.Value:
+        """`y / scale`, rounded once, where its rounding to an integer is within the bounds; else
+        something that rounds to the bound; 0 for NaN."""
+        zero = b.f32(0.0, lanes_of(y))
+        bounded = b.select_equal(y, y, b.min(b.max(y, self.low), self.high), zero)
+        quotient = b.fma(bounded, self.inverse, b.mul(bounded, self.tail))
+        remainder = b.fma(self.negative, quotient, bounded)
+        return b.fma(remainder, self.inverse, quotient)
+
+
+def divisor(b: Builder, scale: ir.Value, low: ir.Value, high: ir.Value) -> Divisor:
+    """Division by `scale`, a number in [2^-70, 2^100], bounded by whole numbers of at most 2^9.
+
+    The inverse is rounded once, and `tail` is what that rounding took off, so that the first
+    quotient is one of the two floats around the exact one; by Markstein's theorem one correction
+    by its exact remainder then rounds correctly. The remainder does not fall below the normal
+    numbers: quotients below 1/4 round to 0 in any case.
     """
-    lanes = lanes_of(y)
-    bits = b.reinterpret(divisor, "i32")
-    exponent = b.shift_right(bits, 23)
-    power = b.reinterpret(b.shift_left(b.sub(b.i32(254, lanes), exponent), 23), "f32")
-    mantissa = b.mul(divisor, power)
-    reciprocal, negative = b.div(b.f32(1.0, lanes), mantissa), b.sub(b.f32(0.0, lanes), mantissa)
-    scaled = b.clamp(b.zero_if_nan(b.mul(y, power)), -4096.0, 4096.0)
-    result = b.mul(scaled, reciprocal)
-    for _ in range(2):
-        remainder = b.fma(negative, result, scaled)
-        result = b.fma(remainder, reciprocal, result)
-    return result
+    lanes = lanes_of(scale)
+    one, quarter = b.f32(1.0, lanes), b.f32(0.25, lanes)
+    negative, inverse = b.sub(b.f32(0.0, lanes), scale), b.div(one, scale)
+    tail = b.mul(b.fma(negative, inverse, one), inverse)
+    # A quarter beyond a bound rounds to it, whatever the product's rounding.
+    ends = b.mul(b.sub(low, quarter), scale), b.mul(b.add(high, quarter), scale)
+    return Divisor(negative, inverse, tail, *ends)
 
 
 def exp2(b: Builder, x: ir.Value) -> ir.Value:

@@ -17,10 +17,12 @@ from iree.compiler import ir
 
 from jq.errors import InternalError
 from jq.kernels.builder import Builder, Tile
-from jq.kernels.functions import MAGIC_BITS, quotient, rounded_bits
+from jq.kernels.functions import MAGIC_BITS, Divisor, divisor, rounded_bits, to_i8
 from jq.kernels.values import Index, vec
 
 SMALLEST_NORMAL = 2.0**-126
+# Scales that codes are divided by exactly (`jq.kernels.functions.divisor`).
+SMALLEST_SCALE, LARGEST_SCALE = 2.0**-70, 2.0**100
 STATIC, SYMMETRIC, ASYMMETRIC = "static", "symmetric", "asymmetric"
 
 
@@ -71,9 +73,9 @@ class RowQuantization:
 
 @dataclass(frozen=True)
 class RowParameters:
-    """Of one row, the same in every lane; `factor` is the scale (static) or its inverse."""
+    """Of one row, the same in every lane; `factor` divides (static), or is the inverse scale."""
 
-    factor: ir.Value
+    factor: ir.Value | Divisor
     low: ir.Value
     high: ir.Value
     offset: ir.Value | None
@@ -135,7 +137,8 @@ class RowQuantizer:
             b.broadcast(b.load(x, [0], vec(1, kind)), self.lanes)
             for x, (_, kind) in zip(operands, self.scheme.operands, strict=True)
         )
-        return RowParameters(scale, *self._around(zero))
+        low, high, offset = self._around(zero)
+        return RowParameters(divisor(b, scale, low, high), low, high, offset)
 
     def _around(self, zero: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
         """The bounds before the zero point is added, and what is added."""
@@ -156,10 +159,10 @@ class RowQuantizer:
     def codes(self, row: RowParameters, x: ir.Value) -> ir.Value:
         """i8 codes of the vector `x`."""
         b = self.b
-        if self.scheme.dynamic:
-            steps = b.zero_if_nan(b.mul(x, row.factor))
-        else:
-            steps = quotient(b, x, row.factor)
+        if isinstance(row.factor, Divisor):
+            assert row.offset is not None
+            return to_i8(b, row.factor.steps(b, x), row.offset)
+        steps = b.zero_if_nan(b.mul(x, row.factor))
         bits = rounded_bits(b, steps, row.low, row.high)
         return b.truncate(b.add(bits, row.offset) if row.offset else bits, "i8")
 

@@ -32,8 +32,8 @@ UNROLL = 4
 class QuantizeRows(Kernel):
     """f32 [M, K] -> i8 [M, K] (, f32 scale [M]) (, i32 zero point [M]).
 
-    The static scheme has two more operands, its scale f32 [1], a positive normal number, and its
-    zero point i32 [1].
+    The static scheme has two more operands, its scale f32 [1], in [2^-70, 2^100], and its zero
+    point i32 [1].
     """
 
     family: ClassVar[str] = "quantize_rows"

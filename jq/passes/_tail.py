@@ -111,7 +111,7 @@ def _quantize(program: Program, tail: Tail, n: int) -> Tail:
     reader = only_user(tail.last.operation.results[0])
     marker = None if reader is None else match(reader, QUANTIZE)
     scheme = None if marker is None else row_scheme(program, marker)
-    given = None if marker is None else static_parameters(program, marker)
-    if marker is None or scheme is None or given is None:
+    if marker is None or scheme is None:
         return tail
+    given = static_parameters(program, marker) or ()
     return tail.then(Quantize(low=scheme.low), given, [marker.op])

@@ -104,6 +104,6 @@ def _quantizer(program: Program, value: ir.Value) -> tuple[Marker | None, RowQua
     for use in value.uses:
         marker = match(use.owner, QUANTIZE, QUANTIZE_DYNAMIC)
         scheme = row_scheme(program, marker) if marker else None
-        if marker and scheme and (scheme.dynamic or static_parameters(program, marker)):
-            return marker, scheme  # static ones as numbers: theirs may stand further down
+        if marker and scheme:
+            return marker, scheme
     return None, None

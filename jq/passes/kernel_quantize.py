@@ -17,7 +17,13 @@ from jq.ir.build import replace
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.kernels import QuantizeRows, RowQuantization
-from jq.kernels.quantization import ASYMMETRIC, STATIC, SYMMETRIC
+from jq.kernels.quantization import (
+    ASYMMETRIC,
+    LARGEST_SCALE,
+    SMALLEST_SCALE,
+    STATIC,
+    SYMMETRIC,
+)
 from jq.passes._kernel import OPS, call_kernel, isa_of, rows_and_columns
 from jq.passes.base import Pass, PassContext
 
@@ -49,7 +55,7 @@ def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:
     if enc.format != "int8" or not enc.shape or 0 in enc.shape:
         return None
     if marker.kind == QUANTIZE:
-        if any(enc.block):
+        if any(enc.block) or static_parameters(program, marker) is None:
             return None
         return RowQuantization(STATIC, narrow and "zero_point" not in marker.parts)
     rows = all(b == 1 or n == 1 for b, n in zip(enc.block[:-1], enc.shape[:-1], strict=True))
@@ -59,11 +65,14 @@ def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:
 
 
 def static_parameters(program: Program, marker: Marker) -> list[np.ndarray] | None:
-    """Scale f32 [1] and zero point i32 [1] of a `jq.quantize`; None when they are not constant."""
+    """Scale f32 [1] and zero point i32 [1] of a `jq.quantize`; None when they are not constant, or
+    the scale is none that kernels divide by."""
     arrays = [evaluate(program, v) for k, v in marker.parts.items() if k in ("scale", "zero_point")]
     if any(a is None or a.size != 1 for a in arrays):
         return None
     scale, *zero = (np.asarray(a).reshape(1) for a in arrays)
+    if not SMALLEST_SCALE <= scale[0] <= LARGEST_SCALE:
+        return None
     return [scale.astype(np.float32), zero[0].astype(np.int32) if zero else np.zeros(1, np.int32)]
 
 
@@ -76,11 +85,8 @@ def _quantize(
         rows = math.gcd(m * k, ROWS)
         m, k = rows, m * k // rows
     kernel = QuantizeRows(isa=isa, m=m, k=k, scheme=scheme)
-    operands = [x]
-    if not scheme.dynamic:
-        zero = marker.parts.get("zero_point")
-        none = OPS.constant(np.zeros(1, np.int32))
-        operands += [marker.parts["scale"], none if zero is None else OPS.convert(zero, np.int32)]
+    given = () if scheme.dynamic else static_parameters(program, marker) or ()
+    operands = [x, *map(OPS.constant, given)]
     results = call_kernel(program, kernel, operands, f"{marker.tensor}/quantize")
     wanted = [shape_of(r) for r in marker.op.operation.results]
     return [OPS.reshape(v, shape) for v, shape in zip(results, wanted, strict=True)]

@@ -52,6 +52,7 @@ class KernelViews(Pass):
             changed = True
         if changed:
             _drop_declarations(program, declared)
+            _rename(program, cx)
         return changed
 
 
@@ -116,6 +117,20 @@ def _unsigned(kernel: Any) -> Kernel | None:
         last = replace(steps[-1], unsigned=not steps[-1].unsigned)
         return replace(kernel, epilogue=(*steps[:-1], last))
     return None
+
+
+def _rename(program: Program, cx: PassContext) -> None:
+    """Kernels of ops go by the names that they have now."""
+    now = {
+        string_attr(op, NAME): ir.FlatSymbolRefAttr(op.operation.attributes["callee"]).value
+        for op in program.walk()
+        if op.operation.name == "func.call"
+    }
+    names = {old: now[op] for op, old in cx.kernels.items() if op in now}
+    for op, old in cx.kernels.items():
+        symbol = now.get(op) or names.get(old)
+        if symbol:
+            cx.kernels[op] = symbol.removeprefix("jq_")
 
 
 def _drop_declarations(program: Program, declared: dict[str, func.FuncOp]) -> None:

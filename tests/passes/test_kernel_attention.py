@@ -1,0 +1,169 @@
+"""Attention however it is written: one kernel, with the values of the integer level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.passes.test_kernel_passes import Both, array
+
+B, S, H, KV, D = 2, 7, 4, 2, 8
+WIDTH = H * D
+PARAMS = {n: array(WIDTH, WIDTH) / 6 for n in "qkv"} | {"o": np.eye(WIDTH, dtype=np.float32)}
+PARAMS |= {n: array(WIDTH, KV * D) / 6 for n in ("k2", "v2")}
+CAUSAL = np.arange(S)[:, None] >= np.arange(S)
+
+
+def heads(p, x):
+    return [jnp.reshape(x @ p[n], (B, S, H, D)) for n in "qkv"]
+
+
+def grouped(p, x):
+    """Two heads of q for each of k and v."""
+    q, k, v = (x @ p[n] for n in ("q", "k2", "v2"))
+    return q.reshape(B, S, H, D), k.reshape(B, S, KV, D), v.reshape(B, S, KV, D)
+
+
+def out(p, y):
+    """Through a product, so that the result is quantized where ranges are known."""
+    return jnp.reshape(y, (B, S, WIDTH)) @ p["o"]
+
+
+def encoder(p, x, keep):
+    q, k, v = heads(p, x)
+    scores = jnp.einsum("bqnd,bknd->bnqk", q, k) / np.sqrt(D)
+    weights = jax.nn.softmax(scores + ((1 - keep) * -1e4)[:, None, None, :])
+    return out(p, jnp.einsum("bnqk,bknd->bqnd", weights, v))
+
+
+def decoder(p, x, keep):
+    q, k, v = heads(p, x)
+    scores = jnp.einsum("bqnd,bknd->bnqk", q * D**-0.5, k)
+    weights = jax.nn.softmax(jnp.where(CAUSAL, scores, -jnp.inf))
+    return out(p, jnp.einsum("bnqk,bknd->bqnd", weights, v))
+
+
+def shared_heads(p, x, keep):
+    q, k, v = grouped(p, x)
+    q = q.reshape(B, S, KV, H // KV, D)
+    scores = jnp.einsum("bskgd,btkd->bkgst", q, k) * D**-0.5
+    weights = jax.nn.softmax(jnp.where(CAUSAL, scores, -1e30))
+    return out(p, jnp.einsum("bkgst,btkd->bskgd", weights, v))
+
+
+def repeated_heads(p, x, keep):
+    q, k, v = grouped(p, x)
+    k, v = (jnp.repeat(t, H // KV, axis=2) for t in (k, v))
+    scores = jnp.einsum("bqnd,bknd->bnqk", q, k) + jnp.where(CAUSAL, 0, -1e9)
+    return out(p, jnp.einsum("bnqk,bknd->bqnd", jax.nn.softmax(scores), v))
+
+
+def heads_first(p, x, keep):
+    q, k, v = (t.transpose(0, 2, 1, 3) for t in heads(p, x))
+    weights = jax.nn.softmax(q @ k.transpose(0, 1, 3, 2) / np.sqrt(D))
+    return out(p, (weights @ v).transpose(0, 2, 1, 3))
+
+
+def of_the_library(p, x, keep):
+    q, k, v = grouped(p, x)
+    return out(p, jax.nn.dot_product_attention(q, k, v, is_causal=True))
+
+
+def biased_heads(p, x, keep):
+    """What is added differs from head to head."""
+    q, k, v = heads(p, x)
+    slopes = jnp.asarray([0.5, 0.25, 0.125, 0.0625])
+    bias = -slopes[:, None, None] * jnp.abs(jnp.arange(S)[:, None] - jnp.arange(S))
+    weights = jax.nn.softmax(jnp.einsum("bqnd,bknd->bnqk", q, k) / np.sqrt(D) + bias)
+    return out(p, jnp.einsum("bnqk,bknd->bqnd", weights, v))
+
+
+def one_sample(p, x, keep):
+    def apply(x):
+        q, k, v = (jnp.reshape(x @ p[n], (S, H, D)) for n in "qkv")
+        weights = jax.nn.softmax(jnp.einsum("qnd,knd->nqk", q, k) / np.sqrt(D))
+        return jnp.einsum("nqk,knd->qnd", weights, v).reshape(S, WIDTH)
+
+    return out(p, jax.vmap(apply)(x))
+
+
+SPELLINGS = (
+    encoder,
+    decoder,
+    shared_heads,
+    repeated_heads,
+    heads_first,
+    of_the_library,
+    biased_heads,
+    one_sample,
+)
+KEEP = (np.arange(S) < [[S], [4]]).astype(np.float32)
+
+
+def kernels_of(fn: Callable, pipeline: str) -> Both:
+    return Both(fn, PARAMS, (array(B, S, WIDTH), KEEP), pipeline)
+
+
+@pytest.mark.parametrize("fn", SPELLINGS, ids=lambda f: f.__name__)
+def test_codes(fn) -> None:
+    """With calibrated ranges. A probability within the kernel's bound can have another code where
+    it lies next to a tie; that moves a sum by little, and its code by one."""
+    both = kernels_of(fn, "int8-static")
+    assert both.families == {"gemm", "integer"}
+    assert not both.cx.without_kernel
+    (expected,), (found,) = both.expected, both.found
+    steps = np.diff(np.unique(expected))
+    step = steps[steps > 1e-6 * np.abs(expected).max()].min()
+    difference = np.abs(found - expected)
+    assert difference.max() < 1.01 * step
+    assert (difference > 0).mean() < 0.02
+
+
+@pytest.mark.parametrize("fn", SPELLINGS, ids=lambda f: f.__name__)
+def test_floats(fn) -> None:
+    """Without quantization of activations, in float32: roundings alone differ."""
+    both = Both(
+        fn,
+        PARAMS,
+        (array(B, S, WIDTH), KEEP),
+        "int8-dynamic",
+        attention_precision="float32",
+    )
+    assert both.families == {"gemm", "attention"}
+    (expected,), (found,) = both.expected, both.found
+    # One more rounding to codes follows, of rows that differ by a few roundings.
+    assert np.abs(found - expected).max() < 1.01 * np.ptp(expected, axis=-1).max() / 255
+
+
+def test_narrow_floats_are_computed_in_float32():
+    def fn(p, x, keep):
+        p = {n: w.astype(jnp.bfloat16) for n, w in p.items()}
+        return encoder(p, x.astype(jnp.bfloat16), keep.astype(jnp.bfloat16)).astype(jnp.float32)
+
+    assert kernels_of(fn, "int8-dynamic").families == {"gemm", "attention"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s: jnp.where(CAUSAL, s, -50.0),
+        lambda s: 30 * jnp.tanh(s / 30),
+        lambda s: jnp.where(CAUSAL, s, -jnp.inf) + 0.1 * CAUSAL,
+    ],
+    ids=["a fill that counts", "a function of the scores", "two masks"],
+)
+def test_what_is_another_function_stays(change) -> None:
+    def fn(p, x, keep):
+        q, k, v = heads(p, x)
+        scores = change(jnp.einsum("bqnd,bknd->bnqk", q, k))
+        return out(p, jnp.einsum("bnqk,bknd->bqnd", jax.nn.softmax(scores), v))
+
+    for pipeline in ("int8-static", "int8-dynamic"):
+        both = kernels_of(fn, pipeline)
+        assert not both.families & {"integer", "attention"}
+        for expected, found in zip(both.expected, both.found, strict=True):
+            np.testing.assert_allclose(found, expected, atol=0.02 * np.abs(expected).max())
