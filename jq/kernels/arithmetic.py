@@ -122,8 +122,11 @@ class Arithmetic:
         return arith.minsi(a, b)
 
     def round_even(self, a: ir.Value) -> ir.Value:
-        """The nearest whole number, half to even, as a float."""
-        return self.intrinsic(f"llvm.roundeven.v{lanes_of(a)}f32", a.type, [a])
+        """The nearest whole number, half to even, as a float; held to +-2^30 beyond.
+
+        By way of integers: LLVM calls `roundevenf` where SSE4.1 is missing, and nothing links it.
+        """
+        return self.to_f32(self.round_to_int(self.clamp(a, -(2.0**30), 2.0**30)))
 
     def round_to_int(self, a: ir.Value) -> ir.Value:
         """The nearest i32, half to even; |a| < 2^31."""
