@@ -42,6 +42,17 @@ class Arithmetic:
     def i32(self, value: int, lanes: int) -> ir.Value:
         return self.constant(vec(lanes, "i32"), value)
 
+    def table(self, values: Sequence[float]) -> ir.Value:
+        """f32 numbers, one a lane."""
+        key = ("table", repr(list(values)))
+        if key not in self._constants:
+            kind = vec(len(values), "f32")
+            items = [ir.FloatAttr.get(kind.element_type, float(v)) for v in values]
+            with ir.InsertionPoint.at_block_begin(self._entry):
+                attr = ir.DenseElementsAttr.get(items, kind)
+                self._constants[key] = arith.ConstantOp(kind, attr).result
+        return self._constants[key]
+
     # Lanes
 
     def shuffle(self, a: ir.Value, b: ir.Value, lanes: Sequence[int]) -> ir.Value:
@@ -49,6 +60,22 @@ class Arithmetic:
 
     def concat(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.shuffle(a, b, list(range(lanes_of(a) + lanes_of(b))))
+
+    def join(self, parts: Sequence[ir.Value]) -> ir.Value:
+        """Vectors behind each other; their number is a power of two."""
+        joined = list(parts)
+        while len(joined) > 1:
+            joined = [self.concat(x, y) for x, y in zip(joined[::2], joined[1::2], strict=True)]
+        return joined[0]
+
+    def split(self, value: ir.Value, lanes: int) -> list[ir.Value]:
+        """What `join` put behind each other."""
+        count = lanes_of(value)
+        if count == lanes:
+            return [value]
+        return [
+            self.shuffle(value, value, list(range(i, i + lanes))) for i in range(0, count, lanes)
+        ]
 
     def keep(self, value: ir.Value, valid: int | None, fill: float = 0) -> ir.Value:
         """The first `valid` lanes (None: all), `fill` in the others."""

@@ -19,10 +19,10 @@ from jq.errors import InternalError
 from jq.kernels.builder import Builder
 from jq.kernels.epilogue import ELEMENT, SCALAR, Step
 from jq.kernels.isa import Isa
-from jq.kernels.values import lanes_of, vec
+from jq.kernels.packs import pack_bytes
+from jq.kernels.values import lanes_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
-PACKED = 4  # vectors of int32 that fill one of bytes
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class Codes(Step):
 
     kind: ClassVar[str] = "codes"
     result: ClassVar[str] = "i8"
+    packs: ClassVar[bool] = True
     low: int = -128
     high: int = 127
     unsigned: bool = False
@@ -100,40 +101,14 @@ class Codes(Step):
         stored = b.add(bounded, b.i32(self.shift, lanes)) if self.shift else bounded
         return b.truncate(stored, "i8")
 
+    def whole(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        return y
+
     def pack(
         self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[ir.Value]
     ) -> ir.Value:
-        """The codes of four vectors behind each other, by saturating packs (`isa.packs`)."""
-        assert isa.packs is not None
-        lanes = isa.lanes
-        words, byte = vec(2 * lanes, "i16"), vec(4 * lanes, "i8")
-        half = b.truncate(b.add(operands[0], b.i32(self.shift, lanes)), "i16")
-        zero = b.concat(half, half)
-        low, high = (b.constant(words, v + self.shift) for v in (self.low, self.high))
-        pairs = []
-        for first, second in ((ys[0], ys[1]), (ys[2], ys[3])):
-            whole = [b.round_to_int(first), b.round_to_int(second)]
-            pair = b.intrinsic(isa.packs.words, words, whole)
-            pair = b.intrinsic(f"llvm.sadd.sat.v{2 * lanes}i16", words, [pair, zero])
-            pair = b.max_int(pair, low) if self.low > -128 else pair
-            pairs.append(b.min_int(pair, high) if self.high < 127 else pair)
-        name = isa.packs.unsigned if self.unsigned else isa.packs.signed
-        packed = b.intrinsic(name, byte, pairs)
-        return _by_operand(b, packed, lanes)
+        return pack_bytes(b, isa, ys, operands[0], self.unsigned, (self.low, self.high))
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         codes = np.clip(np.rint(y) + operands[0], self.low, self.high).astype(np.int8)
         return codes ^ np.int8(-128) if self.unsigned else codes
-
-
-def _by_operand(b: Builder, packed: ir.Value, lanes: int) -> ir.Value:
-    """Packs work in parts of 128 bits: words of 4 bytes part by part, operand by operand inside.
-
-    Puts all words of the first operand first.
-    """
-    parts = lanes // 4
-    if parts == 1:
-        return packed
-    words = b.bitcast(packed, vec(lanes, "i32"))
-    order = [part * PACKED + operand for operand in range(PACKED) for part in range(parts)]
-    return b.bitcast(b.shuffle(words, words, order), vec(4 * lanes, "i8"))

@@ -19,13 +19,17 @@ from iree.compiler import ir
 from jq.errors import InternalError
 from jq.kernels.builder import Builder
 from jq.kernels.functions import (
+    SEGMENTS,
     divisor,
     gelu,
+    gelu_by_segments,
     gelu_reference,
     silu,
     silu_reference,
     to_i8,
 )
+from jq.kernels.isa import Isa
+from jq.kernels.packs import pack_bytes
 from jq.kernels.values import lanes_of
 
 COLUMN, ROW, ELEMENT, SCALAR = "column", "row", "element", "scalar"
@@ -40,6 +44,7 @@ class Step(ABC):
     registry: ClassVar[dict[str, type[Step]]] = {}
     result: ClassVar[str] = "f32"  # element type behind the step
     source: ClassVar[str] = "f32"  # and before it
+    packs: ClassVar[bool] = False  # it can be cut in two: `whole` and `pack`
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -58,6 +63,20 @@ class Step(ABC):
     @abstractmethod
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
         """The step on one vector; operands are vectors of the same lanes, prepared."""
+
+    def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        """`apply` with what the instruction set has for it; `y` may be several registers."""
+        return self.apply(b, y, operands)
+
+    def whole(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        """The first part of a step that `packs`: numbers that are rounded to codes, in f32."""
+        raise InternalError(f"epilogue step {self.kind!r} makes no codes")
+
+    def pack(
+        self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[Any]
+    ) -> ir.Value:
+        """The second part: the codes of four such vectors behind each other (`isa.packs`)."""
+        raise InternalError(f"epilogue step {self.kind!r} makes no codes")
 
     @abstractmethod
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
@@ -193,6 +212,11 @@ class Gelu(Step):
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
         return gelu(b, y, self.approximate)
 
+    def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        if isa.permute and isa.lanes == SEGMENTS:
+            return gelu_by_segments(b, isa, y, self.approximate)
+        return gelu(b, y, self.approximate)
+
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         return gelu_reference(y, self.approximate)
 
@@ -223,6 +247,7 @@ class Quantize(Step):
 
     kind: ClassVar[str] = "quantize"
     result: ClassVar[str] = "i8"
+    packs: ClassVar[bool] = True
     divide: bool = True
     low: int = -128
     high: int = 127
@@ -245,12 +270,19 @@ class Quantize(Step):
         return (*ends, zero)
 
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
-        *ends, zero = operands
+        return to_i8(b, self.whole(b, y, operands), operands[-1], 128 if self.unsigned else 0)
+
+    def whole(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
         if self.divide:
-            steps = ends[0].steps(b, y)
-        else:
-            steps = b.min(b.max(b.zero_if_nan(y), ends[0]), ends[1])
-        return to_i8(b, steps, zero, 128 if self.unsigned else 0)
+            steps: ir.Value = operands[0].steps(b, y)
+            return steps
+        low, high, _ = operands
+        return b.min(b.max(b.zero_if_nan(y), low), high)
+
+    def pack(
+        self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[Any]
+    ) -> ir.Value:
+        return pack_bytes(b, isa, ys, operands[-1], self.unsigned)
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         value = y / operands[0] if self.divide else y

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from iree.compiler import ir
 
 from jq.kernels.builder import Builder, Tile
-from jq.kernels.codes import PACKED, Codes
 from jq.kernels.epilogue import COLUMN, ELEMENT, ROW, SCALAR, Step
 from jq.kernels.isa import Isa
+from jq.kernels.packs import PACKED
 from jq.kernels.values import Index, vec
+
+# Vectors that go through the steps as one, so that their chains of dependent operations overlap:
+# a processor looks about a hundred operations ahead, and a chain alone is that long.
+TOGETHER = 4
 
 
 def operand_types(
@@ -39,6 +43,15 @@ class Row:
     to: Sequence[Index]
     by_row: Sequence[Index]
     column: Index = 0
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Vector j of a row, with the row's operands of every step."""
+
+    row: Row
+    j: int
+    operands: Sequence[Sequence[Any]]
 
 
 class Epilogue:
@@ -86,38 +99,52 @@ class Epilogue:
 
     def store(self, isa: Isa, tile: Tile, rows: Sequence[Row]) -> None:
         """Applies all steps to the rows of a register tile, and stores them."""
+        ready = [self.row(row.by_row) for row in rows]
+        places = [
+            _Place(row, j, operands)
+            for row, operands in zip(rows, ready, strict=True)
+            for j in range(len(row.accumulators))
+        ]
+        while places:
+            count = min(TOGETHER, 1 << (len(places).bit_length() - 1))
+            self._store(isa, tile, places[:count])
+            places = places[count:]
+
+    def _store(self, isa: Isa, tile: Tile, places: Sequence[_Place]) -> None:
+        """As one vector; their number is a power of two."""
+        b = self.b
+        value = join(b, [place.row.accumulators[place.j] for place in places])
         last = self.steps[-1].step if self.steps else None
-        if not isinstance(last, Codes) or isa.packs is None or self.lanes != isa.lanes:
-            for row in rows:
-                ready = self.row(row.by_row)
-                for j, acc in enumerate(row.accumulators):
-                    value = self.apply(acc, row.at, j, ready)
-                    column = self.b.offset(row.column, j * self.lanes)
-                    self.b.store(value, tile, [*row.to, column], self.n)
+        packs = last is not None and last.packs and isa.packs and self.lanes == isa.lanes
+        for i, step in enumerate(self.steps[:-1] if packs else self.steps):
+            value = step.step.emit(b, isa, value, self._operands(i, places))
+        if not packs or last is None:
+            self._scatter(tile, value, places)
             return
-        places, values = [], []
-        for row in rows:
-            ready = self.row(row.by_row)[:-1]
-            for j, acc in enumerate(row.accumulators):
-                places.append((row, j))
-                values.append(self.apply(acc, row.at, j, ready))
-        operands = [source for _, _, source in self.steps[-1].sources]
-        for first in range(0, len(values), PACKED):
-            four = values[first : first + PACKED]
-            full = [*four, *[four[-1]] * (PACKED - len(four))]
-            codes = last.pack(self.b, isa, full, operands)
+        operands = self._operands(len(self.steps) - 1, places)
+        steps = b.split(last.whole(b, value, operands), self.lanes)
+        ends = self.steps[-1].operands(places[0].row.at, 0, ())
+        for first in range(0, len(steps), PACKED):
+            four = steps[first : first + PACKED]
+            codes = last.pack(b, isa, [*four, *[four[-1]] * (PACKED - len(four))], ends)
             self._scatter(tile, codes, places[first : first + PACKED])
 
-    def _scatter(self, tile: Tile, codes: ir.Value, places: Sequence[tuple[Row, int]]) -> None:
-        """Stores vectors of codes that lie behind each other; those of one row together."""
+    def _operands(self, i: int, places: Sequence[_Place]) -> list[Any]:
+        """The operands of step i, prepared."""
+        step = self.steps[i]
+        each = [step.operands(p.row.at, p.j, p.operands[i]) for p in places]
+        return [join(self.b, operand) for operand in zip(*each, strict=True)]
+
+    def _scatter(self, tile: Tile, value: ir.Value, places: Sequence[_Place]) -> None:
+        """Stores vectors that lie behind each other; those of one row together."""
         b, lanes = self.b, self.lanes
         start = 0
         while start < len(places):
-            row, j = places[start]
+            row, j = places[start].row, places[start].j
             end = start + 1
-            while end < len(places) and places[end][0] is row:
+            while end < len(places) and places[end].row is row:
                 end += 1
-            part = b.shuffle(codes, codes, list(range(start * lanes, end * lanes)))
+            part = b.shuffle(value, value, list(range(start * lanes, end * lanes)))
             b.store(part, tile, [*row.to, b.offset(row.column, j * lanes)], self.n)
             start = end
 
@@ -164,3 +191,12 @@ class _Prepared:
     @staticmethod
     def _of(how: str, source: Any, j: int) -> Any:
         return source[j] if how == COLUMN else source
+
+
+def join(b: Builder, parts: Sequence[Any]) -> Any:
+    """Vectors, or records of vectors, behind each other."""
+    first = parts[0]
+    if isinstance(first, ir.Value):
+        return b.join(parts)
+    values = [[getattr(part, f.name) for part in parts] for f in fields(first)]
+    return type(first)(*(join(b, value) for value in values))

@@ -10,7 +10,7 @@ from iree.compiler import ir
 from jq.kernels import dot
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.dispatch import Output, dispatch
-from jq.kernels.finish import Epilogue
+from jq.kernels.finish import Epilogue, Row
 from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index, vec
 
@@ -153,13 +153,12 @@ class _Panel:
             acc = loop.carried
         if tail:
             acc = self._step(acc, rows, whole, tail)
-        zero = [0] if self.prefix else []
-        for i, row in enumerate(rows):
-            ready = self.epilogue.row([row])
-            for j in self.vectors:
-                value = self.epilogue.apply(acc[i * len(self.vectors) + j], [row], j, ready)
-                at = [*zero, b.offset(first, i), j * self.isa.lanes]
-                b.store(value, self.tile, at, self.gemm.n)
+        lead, wide = [0] * len(self.prefix), len(self.vectors)
+        finished = [
+            Row(acc[i * wide : (i + 1) * wide], [row], [*lead, b.offset(first, i)], [row])
+            for i, row in enumerate(rows)
+        ]
+        self.epilogue.store(self.isa, self.tile, finished)
 
     def _start(self, rows: Sequence[Index]) -> list[ir.Value]:
         """Where the accumulators of a register tile start from."""
