@@ -62,7 +62,7 @@ class Gptq(Recovery):
             moments = moments_of_weights(program, cx, {n: uses[n] for n in names}, self.power)
             for j, name in enumerate(names):
                 matrix, enc = solvable[name]
-                weight = matrix.of(program.weights[name].astype(np.float32))
+                weight = matrix.of(np.asarray(program.weights[name]).astype(np.float32))
                 solution = self._solve(weight, matrix.groups, enc, moments.pop(name))
                 cx.encoded[name] = parts_of(solution, matrix, cx.plan.weights[name])
                 cx.report((i + (j + 1) / len(names)) / len(parts))

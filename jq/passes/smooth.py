@@ -7,34 +7,35 @@ Post-Training Quantization for Large Language Models", 2022). The factors s are 
 multiplying by them is exact, and the float program computes what it did.
 
 Where x is `n * gamma + beta` with constant vectors (a normalization), they are divided by s and
-other readers of x multiply it back; elsewhere, x is divided in front of the products. The
-factors of all products that read the same x are found together, see `factors`.
+other readers of x multiply it back; where x is linear in weights, they are; elsewhere, x is divided
+in front of the products. The factors of all products that read the same x are found together, see
+`factors`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from jq.calibrate.moments import Moments, collect
+from jq.calibrate.moments import collect
 from jq.errors import UserError
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.constants import evaluate
 from jq.ops.dot_general import DotGeneral
+from jq.passes._factors import Product, factors
 from jq.passes._inputs import NotApplicable, Use, find_use
+from jq.passes._producers import Edits, edits_for
 from jq.passes.base import PassContext, Recovery
 from jq.plan import contractions, find_weight
 from jq.settings import FLOAT
 
 LOG = logging.getLogger("jq")
 OPS = StableHloOps()
-STRENGTHS = np.arange(0, 1.01, 0.05)
-SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)  # of the channels that keep their size
 ROWS = 512  # of each activation that are looked at
 
 
@@ -61,13 +62,13 @@ class Smooth(Recovery):
     """Options:
 
     gain: how many times smaller the estimated error must be, else a group is left alone.
-    insert: also divide where there are no vectors to divide, at the price of an op.
+    insert: the same, where that takes an op more in the program; 0: never.
     rounding: see `factors`.
     """
 
     name = "smooth"
     gain: float = 1.2
-    insert: bool = False
+    insert: float = 3.0
     rounding: float = 1.0
 
     def wanted(self, cx: PassContext) -> bool:
@@ -78,8 +79,6 @@ class Smooth(Recovery):
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         groups = {group.name: group for group in find_groups(program)}
-        if not self.insert:
-            groups = {k: g for k, g in groups.items() if _vectors(program, g)}
         if cx.known_smoothing is None:
             cx.smoothing.update(self._search(program, cx, groups))
         else:
@@ -104,14 +103,14 @@ class Smooth(Recovery):
             products = [
                 Product(
                     seen[use.wanted.name],
-                    use.matrix.of(program.weights[use.matrix.name].astype(np.float64)),
+                    use.matrix.of(np.asarray(program.weights[use.matrix.name]).astype(np.float64)),
                 )
                 for _, use in group.uses
             ]
             static = cx.settings.activations.mode == "static"
             s, gain = factors(products, static=static, rounding=self.rounding)
             LOG.info("smooth: %s: error / %.2f", name, gain)
-            if gain >= self.gain:
+            if gain >= (self.gain if _free(program, group, s) else self.insert or np.inf):
                 found[name] = s
         return found
 
@@ -139,81 +138,33 @@ def find_groups(program: Program) -> list[Group]:
     return list(groups.values())
 
 
-@dataclass(frozen=True)
-class Product:
-    """What x is multiplied by, f64[K, N], and the moments of x as this product weights them."""
-
-    moments: Moments
-    weight: np.ndarray
-
-
-def factors(
-    products: Sequence[Product], *, static: bool, rounding: float
-) -> tuple[np.ndarray, float]:
-    """Powers of two s[K] for one activation x, and how many times they make the error smaller.
-
-    The error of the products is estimated from rows r of x with steps d_r of x_r / s (all equal
-    when static), and steps d_o of column o of diag(s) W:
-
-        mean_r d_r^2 / 12 * sum_c s_c^2 |W_c|^2
-        + rounding * sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2
-
-    Candidates: s = a^t / w^(1-t) for a strength t (SmoothQuant's), and s = max(1, a / limit), which
-    only holds the loudest channels back; a and w are the extents of activations and weights.
-
-    Args:
-        rounding: what is left of the weights' rounding error behind this pass (GPTQ takes the
-            larger part of it away).
-    """
-    low = np.min([p.moments.low for p in products], axis=0).astype(np.float64)
-    high = np.max([p.moments.high for p in products], axis=0).astype(np.float64)
-    largest = np.max([np.abs(p.weight).max(1) for p in products], axis=0)
-    if not np.isfinite(low).all() or not largest.any():
-        return np.ones(len(low), np.float32), 1.0  # no row counts, or no weight
-    extent = np.maximum(np.maximum(np.abs(low), np.abs(high)), 1e-12)
-    largest = np.maximum(largest, 1e-12 * largest.max())
-
-    def error(s: np.ndarray) -> float:
-        total = 0.0
-        for p in products:
-            if static:
-                range_ = max(0.0, (high / s).max()) - min(0.0, (low / s).min())
-                noise = range_**2 * p.moments.total
-            else:
-                rows = p.moments.rows / s
-                extents = np.maximum(rows.max(1), 0) - np.minimum(rows.min(1), 0)
-                noise = float(extents**2 @ p.moments.share)
-            steps = np.abs(p.weight * s[:, None]).max(0) / 127
-            total += noise / 255**2 * (s**2 @ (p.weight**2).sum(1))
-            total += rounding * (steps**2).sum() * (p.moments.gram / s**2).sum()
-        return float(total)
-
-    candidates = [extent**t / largest ** (1 - t) for t in STRENGTHS]
-    candidates += [np.maximum(1.0, extent / limit) for limit in np.quantile(extent, SHARES)]
-    ones = np.ones_like(extent)
-    rounded = [_power_of_two(s / np.exp(np.log(s).mean())) for s in candidates]
-    best = min([ones, *rounded], key=error)
-    return best.astype(np.float32), error(ones) / max(error(best), 1e-300)
-
-
-def _power_of_two(s: np.ndarray) -> np.ndarray:
-    return np.asarray(2.0 ** np.clip(np.rint(np.log2(s)), -20, 20))
-
-
 def _apply(program: Program, group: Group, s: np.ndarray) -> None:
-    vectors = _vectors(program, group)
-    if vectors is None:
+    vectors, edits = _vectors(program, group), _edits(program, group, s)
+    if vectors is not None:
+        value = _divided(program, group, s, vectors)
+    elif edits is not None:
+        edits.apply(group.name)
+        value = group.value
+    else:
         with at(group.uses[0][0]):
             value = OPS.mul(group.value, _along(program, group, 1 / s, f"{group.name}:inverse"))
-    else:
-        value = _divided(program, group, s, vectors)
     for op, use in group.uses:
         op.operation.operands[use.wanted.operand] = value
         name = use.matrix.name
-        old = program.weights[name]
+        old = np.asarray(program.weights[name])
         axis = use.matrix.order[0]
         shape = [-1 if a == axis else 1 for a in range(old.ndim)]
         program.weights[name] = (old * s.reshape(shape)).astype(old.dtype)
+
+
+def _free(program: Program, group: Group, s: np.ndarray) -> bool:
+    """Whether the division costs nothing: vectors or weights take it."""
+    return bool(_vectors(program, group) or _edits(program, group, s))
+
+
+def _edits(program: Program, group: Group, s: np.ndarray) -> Edits | None:
+    shape = [-1 if a == group.axis else 1 for a in range(len(shape_of(group.value)))]
+    return edits_for(program, group.value, (1 / s).reshape(shape), len(group.uses))
 
 
 def _vectors(program: Program, group: Group) -> tuple[Any, np.ndarray, np.ndarray | None] | None:

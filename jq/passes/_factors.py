@@ -1,0 +1,74 @@
+"""By how much the channels of an activation are divided, so that its products lose least."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.calibrate.moments import Moments
+
+STRENGTHS = np.arange(0, 1.01, 0.05)
+SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)  # of the channels that keep their size
+
+
+@dataclass(frozen=True)
+class Product:
+    """What x is multiplied by, f64[K, N], and the moments of x as this product weights them."""
+
+    moments: Moments
+    weight: np.ndarray
+
+
+def factors(
+    products: Sequence[Product], *, static: bool, rounding: float
+) -> tuple[np.ndarray, float]:
+    """Powers of two s[K] for one activation x, and how many times they make the error smaller.
+
+    The error of the products is estimated from rows r of x with steps d_r of x_r / s (all equal
+    when static), and steps d_o of column o of diag(s) W:
+
+        mean_r d_r^2 / 12 * sum_c s_c^2 |W_c|^2
+        + rounding * sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2
+
+    Candidates: s = a^t / w^(1-t) for a strength t (SmoothQuant's), and s = max(1, a / limit), which
+    only holds the loudest channels back; a and w are the extents of activations and weights.
+
+    Args:
+        rounding: what is left of the weights' rounding error behind this pass (GPTQ takes the
+            larger part of it away).
+    """
+    low = np.min([p.moments.low for p in products], axis=0).astype(np.float64)
+    high = np.max([p.moments.high for p in products], axis=0).astype(np.float64)
+    largest = np.max([np.abs(p.weight).max(1) for p in products], axis=0)
+    if not np.isfinite(low).all() or not largest.any():
+        return np.ones(len(low), np.float32), 1.0  # no row counts, or no weight
+    extent = np.maximum(np.maximum(np.abs(low), np.abs(high)), 1e-12)
+    largest = np.maximum(largest, 1e-12 * largest.max())
+
+    def error(s: np.ndarray) -> float:
+        total = 0.0
+        for p in products:
+            if static:
+                range_ = max(0.0, (high / s).max()) - min(0.0, (low / s).min())
+                noise = range_**2 * p.moments.total
+            else:
+                rows = p.moments.rows / s
+                extents = np.maximum(rows.max(1), 0) - np.minimum(rows.min(1), 0)
+                noise = float(extents**2 @ p.moments.share)
+            steps = np.abs(p.weight * s[:, None]).max(0) / 127
+            total += noise / 255**2 * (s**2 @ (p.weight**2).sum(1))
+            total += rounding * (steps**2).sum() * (p.moments.gram / s**2).sum()
+        return float(total)
+
+    candidates = [extent**t / largest ** (1 - t) for t in STRENGTHS]
+    candidates += [np.maximum(1.0, extent / limit) for limit in np.quantile(extent, SHARES)]
+    ones = np.ones_like(extent)
+    rounded = [_power_of_two(s / np.exp(np.log(s).mean())) for s in candidates]
+    best = min([ones, *rounded], key=error)
+    return best.astype(np.float32), error(ones) / max(error(best), 1e-300)
+
+
+def _power_of_two(s: np.ndarray) -> np.ndarray:
+    return np.asarray(2.0 ** np.clip(np.rint(np.log2(s)), -20, 20))

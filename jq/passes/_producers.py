@@ -1,0 +1,239 @@
+"""Multiplying a value channel by channel without an op: the weights that it is made of take the
+factors.
+
+The factors are positive and move up through what is linear, or positively homogeneous: a bias, a
+product, ReLU, a maximum over a window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import integers
+from jq.ir.constants import evaluate
+from jq.ops.convolution import Layout, groups_of
+from jq.ops.dot_general import Dims
+from jq.ops.reshape import groups
+
+OPS = StableHloOps()
+Factor = np.ndarray  # of the value's rank, each axis of its size or of 1
+
+
+class Blocked(Exception):
+    """Something on the way cannot take factors."""
+
+
+@dataclass
+class Edits:
+    """Weights to multiply, and operands (op, number) that repeat a vector, which gets its own
+    weight."""
+
+    program: Program
+    weights: dict[str, Factor] = field(default_factory=dict)
+    operands: list[tuple[Any, int, Factor]] = field(default_factory=list)
+
+    def apply(self, name: str) -> None:
+        """Carries them out; new weights are called `name:scaled`."""
+        program = self.program
+        for weight, factor in self.weights.items():
+            old = np.asarray(program.weights[weight])
+            program.weights[weight] = (old * factor).astype(old.dtype)
+        for op, number, factor in self.operands:
+            vector = _vector(program, op.operands[number])
+            assert vector is not None
+            changed = np.asarray(vector * factor)
+            axes = [a for a, n in enumerate(changed.shape) if n > 1]
+            weight = program.add_weight(f"{name}:scaled", changed.astype(vector.dtype).reshape(-1))
+            with at(op):
+                op.operands[number] = OPS.broadcast(weight, shape_of(op.operands[number]), axes)
+
+    def attempt(self, visit: Callable[..., None], *args: Any) -> bool:
+        """Whether a visit goes through; one that does not leaves nothing behind."""
+        before = dict(self.weights), list(self.operands)
+        try:
+            visit(self, *args)
+        except Blocked:
+            self.weights, self.operands = before
+            return False
+        return True
+
+
+def edits_for(program: Program, value: ir.Value, factor: Factor, readers: int) -> Edits | None:
+    """What multiplies `value`, which has so many readers, by `factor`; None when it cannot be."""
+    edits = Edits(program)
+    fits = sum(1 for _ in value.uses) == readers and edits.attempt(_visit, value, factor)
+    return edits if fits else None
+
+
+def _visit(edits: Edits, value: ir.Value, factor: Factor) -> None:
+    """Adds what multiplies a value whose every reader wants it multiplied."""
+    name = edits.program.weight_name(value)
+    if name is not None and dtype_of(value).kind in "fV" and name not in edits.weights:
+        edits.weights[name] = factor
+        return
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name not in _RULES:
+        raise Blocked
+    op = value.owner.operation
+    _RULES[op.name](edits, op, factor)
+
+
+def _operand(edits: Edits, op: Any, number: int, factor: Factor) -> None:
+    """Multiplies what one op reads."""
+    value = op.operands[number]
+    alone = sum(1 for _ in value.uses) == 1
+    if (factor == 1).all() or (alone and edits.attempt(_visit, value, factor)):
+        return
+    vector = _vector(edits.program, value)
+    if vector is None or np.ndim(np.squeeze(vector * factor)) != 1:
+        raise Blocked
+    edits.operands.append((op, number, factor))
+
+
+def _vector(program: Program, value: ir.Value) -> np.ndarray | None:
+    """A constant, once along each axis that it repeats itself along; None unless that leaves one
+    axis at most."""
+    array = evaluate(program, value)
+    if array is None or array.size == 0:
+        return None
+    for axis in range(array.ndim):
+        first = np.take(array, [0], axis)
+        if (array == first).all():
+            array = first
+    return array if sum(n > 1 for n in array.shape) <= 1 else None
+
+
+def _both(edits: Edits, op: Any, factor: Factor) -> None:
+    if op.operands[0] == op.operands[1]:
+        raise Blocked
+    for number in (0, 1):
+        _operand(edits, op, number, factor)
+
+
+def _either(edits: Edits, op: Any, factor: Factor) -> None:
+    """A product: a vector first. A plain number stays: what it is part of is known by it."""
+    vectors = [_vector(edits.program, v) for v in op.operands]
+    for number in sorted((0, 1), key=lambda i: vectors[i] is None):
+        vector = vectors[number]
+        if vector is not None and vector.size == 1:
+            continue
+        if edits.attempt(_operand, op, number, factor):
+            return
+    raise Blocked
+
+
+def _first(edits: Edits, op: Any, factor: Factor) -> None:
+    _operand(edits, op, 0, factor)
+
+
+def _maximum(edits: Edits, op: Any, factor: Factor) -> None:
+    """ReLU."""
+    for number in (0, 1):
+        zero = evaluate(edits.program, op.operands[1 - number])
+        if zero is not None and not zero.any():
+            return _operand(edits, op, number, factor)
+    raise Blocked
+
+
+def _transpose(edits: Edits, op: Any, factor: Factor) -> None:
+    _operand(edits, op, 0, np.transpose(factor, np.argsort(integers(op, "permutation"))))
+
+
+def _reshape(edits: Edits, op: Any, factor: Factor) -> None:
+    before, after = shape_of(op.operands[0]), shape_of(op.results[0])
+    shape = [1] * len(before)
+    for left, right in groups(before, after):
+        if any(factor.shape[a] > 1 for a in right):
+            factor = _expanded(factor, right, after)
+            for a in left:
+                shape[a] = before[a]
+    _operand(edits, op, 0, factor.reshape(shape))
+
+
+def _expanded(factor: Factor, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Factor:
+    return np.broadcast_to(
+        factor, [sizes[a] if a in axes else n for a, n in enumerate(factor.shape)]
+    )
+
+
+def _broadcast(edits: Edits, op: Any, factor: Factor) -> None:
+    source, dims = shape_of(op.operands[0]), integers(op, "broadcast_dimensions")
+    repeated = set(range(factor.ndim)) - {d for d, n in zip(dims, source, strict=True) if n > 1}
+    if any(factor.shape[a] > 1 for a in repeated):
+        raise Blocked
+    order = np.argsort(dims)
+    moved = factor.reshape([factor.shape[d] for d in sorted(dims)])
+    _operand(edits, op, 0, np.transpose(moved, np.argsort(order)))
+
+
+def _slice(edits: Edits, op: Any, factor: Factor) -> None:
+    """Only what is read of the operand is multiplied; its other readers read other parts."""
+    source = op.operands[0]
+    axes = [a for a, n in enumerate(factor.shape) if n > 1]
+    mine = _window(op)
+    for use in source.uses:
+        other = use.owner.operation
+        if other != op and (
+            other.name != "stablehlo.slice"
+            or not any(_apart(mine[a], _window(other)[a]) for a in axes)
+        ):
+            raise Blocked
+    shape = shape_of(source)
+    whole = np.ones([n if a in axes else 1 for a, n in enumerate(shape)], factor.dtype)
+    whole[tuple(mine[a] if a in axes else slice(None) for a in range(len(shape)))] = factor
+    _visit(edits, source, whole)
+
+
+def _window(op: Any) -> list[slice]:
+    keys = ("start_indices", "limit_indices", "strides")
+    return [slice(*ends) for ends in zip(*(integers(op, k) for k in keys), strict=True)]
+
+
+def _apart(a: slice, b: slice) -> bool:
+    return bool(a.stop <= b.start or b.stop <= a.start)
+
+
+def _dot(edits: Edits, op: Any, factor: Factor) -> None:
+    """The axes that count belong to one operand; those of both (batches), to either."""
+    dims, shapes = Dims.of(op), [shape_of(v) for v in op.operands]
+    wanted = {a for a, n in enumerate(factor.shape) if n > 1}
+    for side in (1, 0):
+        axes = dims.result_axes(side, *shapes)  # of the operand -> of the result
+        order = [axes[a] for a in sorted(axes)]
+        moved = np.transpose(factor, order + [a for a in range(factor.ndim) if a not in order])
+        shape = [factor.shape[axes[a]] if a in axes else 1 for a in range(len(shapes[side]))]
+        if wanted <= set(order) and edits.attempt(_operand, op, side, moved.reshape(shape)):
+            return
+    raise Blocked
+
+
+def _convolution(edits: Edits, op: Any, factor: Factor) -> None:
+    d = Layout.of(op)
+    if any(n > 1 for a, n in enumerate(factor.shape) if a != d.output_feature):
+        raise Blocked
+    if groups_of(op, "batch_group_count") != 1:
+        raise Blocked
+    shape = [1] * len(shape_of(op.operands[1]))
+    shape[d.kernel_out] = factor.size
+    _operand(edits, op, 1, factor.reshape(shape))
+
+
+_RULES: dict[str, Any] = {
+    "stablehlo.add": _both,
+    "stablehlo.subtract": _both,
+    "stablehlo.multiply": _either,
+    "stablehlo.divide": _first,
+    "stablehlo.negate": _first,
+    "stablehlo.maximum": _maximum,
+    "stablehlo.transpose": _transpose,
+    "stablehlo.reshape": _reshape,
+    "stablehlo.broadcast_in_dim": _broadcast,
+    "stablehlo.slice": _slice,
+    "stablehlo.dot_general": _dot,
+    "stablehlo.convolution": _convolution,
+}
