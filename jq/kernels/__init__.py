@@ -8,6 +8,7 @@ from jq.kernels.depthwise import Depthwise
 from jq.kernels.epilogue import (
     Bias,
     Clamp,
+    ColumnScale,
     Dequantize,
     Gelu,
     Quantize,
@@ -38,6 +39,7 @@ __all__ = [
     "Bias",
     "Clamp",
     "Codes",
+    "ColumnScale",
     "Convolution",
     "DecodeDot",
     "Depthwise",

@@ -122,6 +122,23 @@ class RowScale(Step):
 
 
 @dataclass(frozen=True)
+class ColumnScale(Step):
+    """`y * factor[column]`."""
+
+    kind: ClassVar[str] = "column_scale"
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        return ((COLUMN, "f32"),)
+
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        return b.mul(y, operands[0])
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        return y * operands[0]
+
+
+@dataclass(frozen=True)
 class Bias(Step):
     """`y + bias[column]`."""
 

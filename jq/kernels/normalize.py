@@ -33,7 +33,7 @@ UNROLL = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Normalize(Kernel):
-    """f32 [M, K] (, gamma [K]) (, beta [K]) (, scale, zero point) -> f32, codes, or both.
+    """f32 [M, K] (, gamma, beta, factors [K]) (, scale, zero point) -> f32, codes, or both.
 
     Attributes:
         epsilon: added to the variance.
@@ -41,6 +41,7 @@ class Normalize(Kernel):
         gamma, beta: which of the two operands there are.
         keep: the normalized rows are a result.
         scheme: their codes are results, as `QuantizeRows` has them; None: they are not.
+        factors: codes are of the rows with columns multiplied by them.
     """
 
     family: ClassVar[str] = "normalize"
@@ -53,12 +54,15 @@ class Normalize(Kernel):
     beta: bool = True
     keep: bool = True
     scheme: RowQuantization | None = None
+    factors: bool = False
 
     def __post_init__(self) -> None:
         if min(self.m, self.k) < 1:
             raise InternalError(f"empty matrix {self.label}")
         if not self.keep and self.scheme is None:
             raise InternalError("a normalization without a result")
+        if self.factors and self.scheme is None:
+            raise InternalError("factors of codes, and no codes")
 
     @property
     def label(self) -> str:
@@ -76,6 +80,7 @@ class Normalize(Kernel):
             TensorType((self.m, self.k), "f32"),
             *([vector] if self.gamma else []),
             *([vector] if self.beta else []),
+            *([vector] if self.factors else []),
             *(TensorType(shape, kind) for shape, kind in given),
         )
 
@@ -113,6 +118,7 @@ class _Row:
         self.source, *rest = tensors
         self.gamma = rest.pop(0) if kernel.gamma else None
         self.beta = rest.pop(0) if kernel.beta else None
+        self.factors = rest.pop(0) if kernel.factors else None
         self.given = rest
 
     def emit(self, tiles: Sequence[Tile], local: Index) -> None:
@@ -166,6 +172,12 @@ class _Row:
             return b.mul(x, factor)
         return b.fma(x, factor, self._by_column(self.beta, column, valid))
 
+    def _quantized(self, y: ir.Value, column: Index, valid: int | None) -> ir.Value:
+        """What the codes are of."""
+        if self.factors is None:
+            return y
+        return self.b.rounded(self.b.mul(y, self._by_column(self.factors, column, valid)))
+
     def _by_column(self, source: ir.Value, column: Index, valid: int | None) -> ir.Value:
         return self.b.load(source, [column], vec(self.lanes, "f32"), valid)
 
@@ -177,13 +189,17 @@ class _Row:
         self.quantizer = quantizer = RowQuantizer(b, scheme, self.lanes)
         if self.given:
             return quantizer.given(self.given)
+
+        def of(column: Index, valid: int | None) -> ir.Value:
+            return self._quantized(self._normalized(column, valid), column, valid)
+
         states = over_row(
             b,
             self.kernel.k,
             self.lanes,
             UNROLL,
             lambda columns, valid, states: [
-                quantizer.include(state, b.keep(self._normalized(column, valid), valid))
+                quantizer.include(state, b.keep(of(column, valid), valid))
                 for column, state in zip(columns, states, strict=True)
             ],
             quantizer.start(),
@@ -202,7 +218,7 @@ class _Row:
                 if self.kernel.keep:
                     b.store(y, tiles[0], [local, column], valid)
                 if parameters is not None:
-                    codes = self.quantizer.codes(parameters, y)
+                    codes = self.quantizer.codes(parameters, self._quantized(y, column, valid))
                     b.store(codes, tiles[kept], [local, column], valid)
             return states
 

@@ -30,8 +30,9 @@ UNROLL = 4
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizeRows(Kernel):
-    """f32 [M, K] -> i8 [M, K] (, f32 scale [M]) (, i32 zero point [M]).
+    """f32 [M, K] (, f32 factors [K]) -> i8 [M, K] (, f32 scale [M]) (, i32 zero point [M]).
 
+    `factors`: columns are multiplied before.
     The static scheme has two more operands, its scale f32 [1], in [2^-70, 2^100], and its zero
     point i32 [1].
     """
@@ -41,6 +42,7 @@ class QuantizeRows(Kernel):
     m: int
     k: int
     scheme: RowQuantization = field(default_factory=RowQuantization)
+    factors: bool = False
 
     def __post_init__(self) -> None:
         if min(self.m, self.k) < 1:
@@ -57,7 +59,8 @@ class QuantizeRows(Kernel):
     @property
     def operands(self) -> tuple[TensorType, ...]:
         given = [TensorType(shape, kind) for shape, kind in self.scheme.operands]
-        return (TensorType((self.m, self.k), "f32"), *given)
+        factors = [TensorType((self.k,), "f32")] * self.factors
+        return (TensorType((self.m, self.k), "f32"), *factors, *given)
 
     @property
     def results(self) -> tuple[TensorType, ...]:
@@ -80,9 +83,13 @@ class QuantizeRows(Kernel):
         lanes = self.target.lanes
         quantizer = RowQuantizer(b, self.scheme, lanes)
         source, *rest = tensors
+        factors = rest.pop(0) if self.factors else None
 
         def load(column: Index, valid: int | None) -> ir.Value:
-            return b.load(source, [row, column], vec(lanes, "f32"), valid)
+            x = b.load(source, [row, column], vec(lanes, "f32"), valid)
+            if factors is None:
+                return x
+            return b.rounded(b.mul(x, b.load(factors, [column], vec(lanes, "f32"), valid)))
 
         if self.scheme.dynamic:
             states = over_row(

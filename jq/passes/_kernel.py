@@ -11,6 +11,7 @@ import numpy as np
 from jq.ir import Program, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.ir.calls import call
+from jq.ir.constants import evaluate
 from jq.kernels import ATTRIBUTE, Kernel, detect, get_isa
 from jq.target import Target
 
@@ -49,6 +50,21 @@ def unsigned_view(codes: ir.Value) -> ir.Value:
     """
     mask = OPS.broadcast(OPS.constant(np.asarray(FLIP)), shape_of(codes), ())
     return stablehlo.xor(codes, mask)
+
+
+def column_factors(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray] | None:
+    """x and f32[K] of `x * vector`, a constant along the last axis; None for anything else."""
+    op: Any = value.owner
+    if isinstance(op, ir.Block) or op.operation.name != "stablehlo.multiply":
+        return None
+    for x, other in (list(op.operation.operands), list(op.operation.operands)[::-1]):
+        array = evaluate(program, other)
+        if array is None or array.dtype != np.float32 or not array.ndim or not array.size:
+            continue
+        rows = array.reshape(-1, array.shape[-1])
+        if (rows == rows[:1]).all():
+            return x, np.ascontiguousarray(rows[0])
+    return None
 
 
 def rows_and_columns(shape: Sequence[int]) -> tuple[int, int]:

@@ -199,16 +199,17 @@ def _apart(a: slice, b: slice) -> bool:
 
 
 def _dot(edits: Edits, op: Any, factor: Factor) -> None:
-    """The axes that count belong to one operand; those of both (batches), to either."""
+    """The weight of a product. A product of activations ends the way: each of them may be
+    quantized too, and what suits the result need not suit it."""
     dims, shapes = Dims.of(op), [shape_of(v) for v in op.operands]
     wanted = {a for a, n in enumerate(factor.shape) if n > 1}
     for side in (1, 0):
         axes = dims.result_axes(side, *shapes)  # of the operand -> of the result
         order = [axes[a] for a in sorted(axes)]
-        moved = np.transpose(factor, order + [a for a in range(factor.ndim) if a not in order])
-        shape = [factor.shape[axes[a]] if a in axes else 1 for a in range(len(shapes[side]))]
-        if wanted <= set(order) and edits.attempt(_operand, op, side, moved.reshape(shape)):
-            return
+        if wanted <= set(order) and evaluate(edits.program, op.operands[side]) is not None:
+            moved = np.transpose(factor, order + [a for a in range(factor.ndim) if a not in order])
+            shape = [factor.shape[axes[a]] if a in axes else 1 for a in range(len(shapes[side]))]
+            return _operand(edits, op, side, moved.reshape(shape))
     raise Blocked
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from jq.ir import Program, ir, shape_of
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, match
-from jq.kernels import Bias, Quantize, Residual, Step
+from jq.kernels import Bias, ColumnScale, Quantize, Residual, Step
 from jq.passes._functions import find_activation
-from jq.passes._kernel import OPS, only_user
+from jq.passes._kernel import OPS, column_factors, only_user
 from jq.passes.kernel_quantize import row_scheme, static_parameters
 
 
@@ -46,7 +46,7 @@ class Tail:
     @staticmethod
     def behind(program: Program, op: Any, n: int) -> Tail:
         tail = Tail((), (), (op,))
-        for step in (_bias, _activation, _residual, _activation, _quantize):
+        for step in (_bias, _activation, _factors, _residual, _activation, _quantize):
             tail = step(program, tail, n)
         return tail
 
@@ -92,6 +92,18 @@ def _bias(program: Program, tail: Tail, n: int) -> Tail:
     if not (rows == rows[:1]).all():
         return tail
     return tail.then(Bias(), [Columns(np.ascontiguousarray(rows[0]))], [found[0]])
+
+
+def _factors(program: Program, tail: Tail, n: int) -> Tail:
+    """A constant vector along the columns that multiplies."""
+    result = tail.last.operation.results[0]
+    product = only_user(result)
+    if product is None or product.operation.name != "stablehlo.multiply":
+        return tail
+    scaled = column_factors(program, product.operation.results[0])
+    if scaled is None or scaled[0] != result or len(scaled[1]) != n:
+        return tail
+    return tail.then(ColumnScale(), [Columns(scaled[1])], [product])
 
 
 def _residual(program: Program, tail: Tail, n: int) -> Tail:

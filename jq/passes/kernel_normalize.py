@@ -18,7 +18,7 @@ from jq.ir import Program, at, ir, shape_of
 from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.kernels import Normalize, RowQuantization
 from jq.passes._functions import Normalization, find_normalization
-from jq.passes._kernel import OPS, call_kernel, isa_of, rows_and_columns
+from jq.passes._kernel import OPS, call_kernel, column_factors, isa_of, only_user, rows_and_columns
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernel_quantize import row_scheme, static_parameters
 
@@ -59,9 +59,10 @@ def _sources(program: Program) -> list[tuple[ir.Value, int]]:
 
 def _lower(program: Program, n: Normalization, isa: str) -> None:
     result, x = n.cut.result, n.cut.source
-    marker, scheme = _quantizer(program, result)
+    found = _quantizer(program, result)
+    marker, scheme, factors = (found.marker, found.scheme, found.factors) if found else (None,) * 3
     users = [use.owner.operation for use in result.uses]
-    keep = marker is None or any(u != marker.op.operation for u in users)
+    keep = found is None or any(u != found.reader for u in users)
     m, k = rows_and_columns(shape_of(x))
     kernel = Normalize(
         isa=isa,
@@ -73,12 +74,13 @@ def _lower(program: Program, n: Normalization, isa: str) -> None:
         beta=n.beta is not None,
         keep=keep,
         scheme=scheme,
+        factors=factors is not None,
     )
     last = n.cut.ops[-1]
     name = marker.tensor if marker else "normalize"
     with at(last, after=True):
         operands = [x]
-        for part, vector in (("gamma", n.gamma), ("beta", n.beta)):
+        for part, vector in (("gamma", n.gamma), ("beta", n.beta), ("factors", factors)):
             if vector is not None:
                 operands.append(program.add_weight(f"{name}:{part}", np.ascontiguousarray(vector)))
         if marker and scheme and not scheme.dynamic:
@@ -93,17 +95,39 @@ def _lower(program: Program, n: Normalization, isa: str) -> None:
         for old, new in zip(marker.op.operation.results, codes, strict=True):
             old.replace_all_uses_with(new)
         marker.op.operation.erase()
+        if factors is not None and found:
+            found.reader.erase()
     if kept:
         result.replace_all_uses_with(kept[0])
     for op in reversed(n.cut.ops):
         op.operation.erase()
 
 
-def _quantizer(program: Program, value: ir.Value) -> tuple[Marker | None, RowQuantization | None]:
-    """The one row quantization of a value that the kernel can do as well."""
+@dataclass(frozen=True)
+class Quantizer:
+    """A quantization of rows that a normalization can do as well.
+
+    `reader` is the op that reads the rows: the marker, or a product with `factors` in front of it.
+    """
+
+    marker: Marker
+    scheme: RowQuantization
+    reader: Any
+    factors: np.ndarray | None = None
+
+
+def _quantizer(program: Program, value: ir.Value) -> Quantizer | None:
+    """The first such reader of a value."""
     for use in value.uses:
-        marker = match(use.owner, QUANTIZE, QUANTIZE_DYNAMIC)
+        reader, factors = use.owner.operation, None
+        op: Any = reader
+        if reader.name == "stablehlo.multiply" and (product := only_user(reader.results[0])):
+            scaled = column_factors(program, reader.results[0])
+            if scaled is None or scaled[0] != value:
+                continue
+            op, factors = product, scaled[1]
+        marker = match(op, QUANTIZE, QUANTIZE_DYNAMIC)
         scheme = row_scheme(program, marker) if marker else None
         if marker and scheme:
-            return marker, scheme
-    return None, None
+            return Quantizer(marker, scheme, reader, factors)
+    return None

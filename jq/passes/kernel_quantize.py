@@ -24,7 +24,7 @@ from jq.kernels.quantization import (
     STATIC,
     SYMMETRIC,
 )
-from jq.passes._kernel import OPS, call_kernel, isa_of, rows_and_columns
+from jq.passes._kernel import OPS, call_kernel, column_factors, isa_of, rows_and_columns
 from jq.passes.base import Pass, PassContext
 
 ROWS = 16  # of a tensor that has one scale: what threads share
@@ -81,12 +81,16 @@ def _quantize(
 ) -> list[ir.Value]:
     x = OPS.convert(marker.op.operands[0], np.float32)  # formats compute in float32
     m, k = rows_and_columns(shape_of(x))
-    if not scheme.dynamic and k % VECTORS:  # one scale in all: narrow rows are cut anew
-        rows = math.gcd(m * k, ROWS)
+    scaled = column_factors(program, x)
+    if not scheme.dynamic and k % VECTORS and scaled is None:
+        rows = math.gcd(m * k, ROWS)  # one scale in all: narrow rows are cut anew
         m, k = rows, m * k // rows
-    kernel = QuantizeRows(isa=isa, m=m, k=k, scheme=scheme)
+    kernel = QuantizeRows(isa=isa, m=m, k=k, scheme=scheme, factors=scaled is not None)
+    operands = [x]
+    if scaled is not None:
+        operands = [scaled[0], program.add_weight(f"{marker.tensor}:factors", scaled[1])]
     given = () if scheme.dynamic else static_parameters(program, marker) or ()
-    operands = [x, *map(OPS.constant, given)]
+    operands += map(OPS.constant, given)
     results = call_kernel(program, kernel, operands, f"{marker.tensor}/quantize")
     wanted = [shape_of(r) for r in marker.op.operation.results]
     return [OPS.reshape(v, shape) for v, shape in zip(results, wanted, strict=True)]

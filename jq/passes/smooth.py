@@ -6,10 +6,9 @@ so that one scale serves all channels of x (Xiao et al., "SmoothQuant: Accurate 
 Post-Training Quantization for Large Language Models", 2022). The factors s are powers of two:
 multiplying by them is exact, and the float program computes what it did.
 
-Where x is `n * gamma + beta` with constant vectors (a normalization), they are divided by s and
-other readers of x multiply it back; where x is linear in weights, they are; elsewhere, x is divided
-in front of the products. The factors of all products that read the same x are found together, see
-`factors`.
+Where x is linear in weights, they are divided; elsewhere x is, in front of the products: kernels
+that quantize x take the factors along. Those of all products that read the same x are found
+together, see `factors`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from jq.calibrate.moments import collect
 from jq.errors import UserError
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
-from jq.ir.constants import evaluate
 from jq.ops.dot_general import DotGeneral
 from jq.passes._factors import Product, factors
 from jq.passes._inputs import NotApplicable, Use, find_use
@@ -62,13 +60,11 @@ class Smooth(Recovery):
     """Options:
 
     gain: how many times smaller the estimated error must be, else a group is left alone.
-    insert: the same, where that takes an op more in the program; 0: never.
     rounding: see `factors`.
     """
 
     name = "smooth"
     gain: float = 1.2
-    insert: float = 3.0
     rounding: float = 1.0
 
     def wanted(self, cx: PassContext) -> bool:
@@ -110,7 +106,7 @@ class Smooth(Recovery):
             static = cx.settings.activations.mode == "static"
             s, gain = factors(products, static=static, rounding=self.rounding)
             LOG.info("smooth: %s: error / %.2f", name, gain)
-            if gain >= (self.gain if _free(program, group, s) else self.insert or np.inf):
+            if gain >= self.gain:
                 found[name] = s
         return found
 
@@ -131,7 +127,8 @@ def find_groups(program: Program) -> list[Group]:
             continue
         value = op.operands[1 - index]
         readers = sum(1 for _ in program.weight(use.matrix.name).uses)
-        if len(use.wanted.contracted) != 1 or readers != 1 or dtype_of(value) != np.float32:
+        plain = len(use.wanted.contracted) == use.matrix.groups == readers == 1
+        if not plain or dtype_of(value) != np.float32:
             continue
         axis = use.wanted.contracted[0]
         groups.setdefault((value, axis), Group(value, axis)).uses.append((op, use))
@@ -139,15 +136,13 @@ def find_groups(program: Program) -> list[Group]:
 
 
 def _apply(program: Program, group: Group, s: np.ndarray) -> None:
-    vectors, edits = _vectors(program, group), _edits(program, group, s)
-    if vectors is not None:
-        value = _divided(program, group, s, vectors)
-    elif edits is not None:
+    edits, value = _edits(program, group, s), group.value
+    if edits is not None:
         edits.apply(group.name)
-        value = group.value
     else:
         with at(group.uses[0][0]):
-            value = OPS.mul(group.value, _along(program, group, 1 / s, f"{group.name}:inverse"))
+            inverse = program.add_weight(f"{group.name}:inverse", np.float32(1) / s)
+            value = OPS.mul(value, OPS.broadcast(inverse, shape_of(value), [group.axis]))
     for op, use in group.uses:
         op.operation.operands[use.wanted.operand] = value
         name = use.matrix.name
@@ -157,70 +152,6 @@ def _apply(program: Program, group: Group, s: np.ndarray) -> None:
         program.weights[name] = (old * s.reshape(shape)).astype(old.dtype)
 
 
-def _free(program: Program, group: Group, s: np.ndarray) -> bool:
-    """Whether the division costs nothing: vectors or weights take it."""
-    return bool(_vectors(program, group) or _edits(program, group, s))
-
-
 def _edits(program: Program, group: Group, s: np.ndarray) -> Edits | None:
     shape = [-1 if a == group.axis else 1 for a in range(len(shape_of(group.value)))]
     return edits_for(program, group.value, (1 / s).reshape(shape), len(group.uses))
-
-
-def _vectors(program: Program, group: Group) -> tuple[Any, np.ndarray, np.ndarray | None] | None:
-    """What is multiplied, and the vectors: x = n * gamma [+ beta]; None when x is no such thing."""
-    op, beta, value = group.value.owner, None, group.value
-    if not isinstance(op, ir.Block) and op.operation.name == "stablehlo.add":
-        for i in (0, 1):
-            beta = _vector(program, op.operation.operands[i], group.axis)
-            if beta is not None:
-                value = op.operation.operands[1 - i]
-                break
-        if beta is None or sum(1 for _ in value.uses) != 1:
-            return None
-        op = value.owner
-    if isinstance(op, ir.Block) or op.operation.name != "stablehlo.multiply":
-        return None
-    for i in (0, 1):
-        gamma = _vector(program, op.operation.operands[i], group.axis)
-        if gamma is not None:
-            return op.operation.operands[1 - i], gamma, beta
-    return None
-
-
-def _vector(program: Program, value: ir.Value, axis: int) -> np.ndarray | None:
-    """The one vector along `axis` that a constant value repeats."""
-    array = evaluate(program, value)
-    if array is None or array.dtype != np.float32:
-        return None
-    rows = np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis])
-    return np.ascontiguousarray(rows[0]) if len(rows) and (rows == rows[:1]).all() else None
-
-
-def _divided(
-    program: Program,
-    group: Group,
-    s: np.ndarray,
-    vectors: tuple[Any, np.ndarray, np.ndarray | None],
-) -> ir.Value:
-    """x / s by other vectors; every reader that is not of the group gets it times s."""
-    source, gamma, beta = vectors
-    old, name = group.value, group.name
-    readers = {op.operation for op, _ in group.uses}
-    others = [use for use in old.uses if use.owner.operation not in readers]
-    places = [(use.owner.operation, use.operand_number) for use in others]
-    with at(old.owner, after=True):
-        value = OPS.mul(source, _along(program, group, gamma / s, f"{name}:gamma"))
-        if beta is not None:
-            value = OPS.add(value, _along(program, group, beta / s, f"{name}:beta"))
-        if places:
-            back = OPS.mul(value, _along(program, group, s, f"{name}:factors"))
-    for owner, number in places:
-        owner.operands[number] = back
-    return value
-
-
-def _along(program: Program, group: Group, vector: np.ndarray, name: str) -> ir.Value:
-    shape = shape_of(group.value)
-    weight = program.add_weight(name, np.ascontiguousarray(vector, np.float32))
-    return OPS.broadcast(weight, shape, [group.axis])

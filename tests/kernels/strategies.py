@@ -12,6 +12,7 @@ from jq.kernels import (
     Bias,
     Clamp,
     Codes,
+    ColumnScale,
     Dequantize,
     Gemm,
     Quantize,
@@ -30,7 +31,14 @@ def epilogues() -> st.SearchStrategy[tuple[Any, ...]]:
     """Steps whose result is exact, in every order that makes sense."""
     middle = st.lists(
         st.sampled_from(
-            [Bias(), Residual(), QuantizedResidual(3), QuantizedResidual(-7, True), Clamp(0.0, 6.0)]
+            [
+                Bias(),
+                ColumnScale(),
+                Residual(),
+                QuantizedResidual(3),
+                QuantizedResidual(-7, True),
+                Clamp(0.0, 6.0),
+            ]
         ),
         max_size=3,
     )

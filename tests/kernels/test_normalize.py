@@ -25,6 +25,7 @@ kernels = st.builds(
     keep=st.just(True),
     scheme=st.one_of(st.none(), schemes),
 )
+factors = st.builds(lambda k: dataclasses.replace(k, factors=k.scheme is not None), kernels)
 
 
 def reference(kernel: Normalize, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> tuple:
@@ -41,7 +42,7 @@ def reference(kernel: Normalize, x: np.ndarray, gamma: np.ndarray, beta: np.ndar
     return y, bound + 4 * unit * np.abs(beta)
 
 
-@given(st.lists(kernels, min_size=8, max_size=8), st.integers(0, 2**32))
+@given(st.lists(st.one_of(kernels, factors), min_size=8, max_size=8), st.integers(0, 2**32))
 @settings(
     max_examples=2,
     deadline=None,
@@ -62,6 +63,7 @@ def test_every_shape(drawn: list[Normalize], seed: int) -> None:
             x,
             *([gamma] * kernel.gamma),
             *([beta] * kernel.beta),
+            *([gamma] * kernel.factors),
             *([scale, point] * static),
         ]
         y, *parts = runner.run(i, *operands)
@@ -72,7 +74,7 @@ def test_every_shape(drawn: list[Normalize], seed: int) -> None:
         assert (np.abs(y - exact) <= bound).all(), kernel.to_json()
         if kernel.scheme is None:
             continue
-        want = expected(y, kernel.scheme, scale, -7)
+        want = expected(y * gamma if kernel.factors else y, kernel.scheme, scale, -7)
         again = runner.run(
             len(drawn) + codes_only.index(dataclasses.replace(kernel, keep=False)), *operands
         )

@@ -29,7 +29,15 @@ schemes = st.one_of(
         unsigned=st.booleans(),
     ),
 )
-kernels = st.builds(QuantizeRows, isa=st.sampled_from(HERE), m=sizes, k=sizes, scheme=schemes)
+kernels = st.builds(
+    QuantizeRows,
+    isa=st.sampled_from(HERE),
+    m=sizes,
+    k=sizes,
+    scheme=schemes,
+    factors=st.booleans(),
+)
+FACTORS = np.float32([1.0, 0.37, 2.0, 0.25, 1.9])  # column after column
 
 
 def rows(rng: np.random.Generator, m: int, k: int) -> np.ndarray:
@@ -69,8 +77,12 @@ def check(
     runner: Runner, index: int, kernel: QuantizeRows, x: np.ndarray, scale: float, zero: int = 0
 ) -> None:
     given_scale = np.array([scale], np.float32)
-    operands = [x] if kernel.scheme.dynamic else [x, given_scale, np.array([zero], np.int32)]
-    codes, *rest = runner.run(index, *operands)
+    static = [] if kernel.scheme.dynamic else [given_scale, np.array([zero], np.int32)]
+    factors = [np.resize(FACTORS, kernel.k)] * kernel.factors
+    codes, *rest = runner.run(index, x, *factors, *static)
+    for f in factors:
+        x = x * f
+        x = np.where(np.abs(x) < 2.0**-126, np.float32(0), x)
     want, *want_rest = expected(x, kernel.scheme, given_scale, zero)
     if kernel.scheme.unsigned:
         codes = codes ^ FLIP

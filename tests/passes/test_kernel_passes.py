@@ -140,6 +140,35 @@ def test_normalization_activation_and_attention_are_recognised():
     )
 
 
+@pytest.mark.parametrize("pipeline", ["int8-dynamic", "int8-static"])
+def test_kernels_multiply_columns(pipeline):
+    """In front of a quantization, and behind a product: the bits of the integer level."""
+
+    def fn(p, x):
+        y = jax.nn.relu((x * p["s"]) @ p["a"]) * p["t"]
+        return y @ p["b"] + x[:, :16]
+
+    params = {"a": array(32, 48), "b": array(48, 16), "s": array(32), "t": array(48)}
+    both = Both(fn, params, (array(24, 32),), pipeline, recovery=False)
+    np.testing.assert_array_equal(both.found[0], both.expected[0])
+    assert "stablehlo.multiply" not in both.levels["target"].text()
+
+
+def test_a_normalization_multiplies_columns_of_its_codes():
+    def fn(p, x):
+        n = x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * p["g"]
+        return (n * p["s"]) @ p["w"] + n
+
+    params = {"g": array(32), "s": array(32), "w": array(32, 32)}
+    both = Both(fn, params, (array(24, 32),), recovery=False)
+    text = both.levels["target"].text()
+    assert "jq_normalize" in text and "stablehlo.multiply" not in text
+    assert "jq_quantize_rows" not in text
+    np.testing.assert_allclose(
+        both.found[0], both.expected[0], atol=0.02 * np.abs(both.expected[0]).max()
+    )
+
+
 def test_what_has_no_kernel_says_why():
     both = Both(
         lambda p, x: x @ p["w"],

@@ -46,12 +46,13 @@ POSSIBLE = {
     "scaled": lambda p, x: (x * p["b"]) / (1 + jnp.abs(x)),
     "difference": lambda p, x: x @ p["w"] - x @ p["v"],
     "negative": lambda p, x: -(x @ p["w"]),
-    "attention": attention,
+    "batched": lambda p, x: jnp.einsum("bsd,bde->bse", x, p["two"]),
     "convolution": lambda p, x: jnp.maximum(conv(x, p["k"]) + p["b"], 0),
     "depthwise": lambda p, x: conv(x, p["d"], 16),
     "fused": lambda p, x: fused(p, x)[1],
 }
 IMPOSSIBLE = {
+    "attention": attention,
     "input": lambda p, x: x + p["b"],
     "gelu": lambda p, x: jax.nn.gelu(x @ p["w"]),
     "shared weight": lambda p, x: x @ p["w"] + jnp.tanh(x) @ p["w"],
@@ -62,6 +63,7 @@ PARAMS = {
     "w": normal(16, 16),
     "v": normal(16, 16),
     "b": normal(16),
+    "two": normal(2, 16, 16),
     "k": normal(3, 16, 16),
     "d": normal(3, 1, 16),
     "three": normal(16, 48),
