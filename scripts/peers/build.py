@@ -61,15 +61,16 @@ def _built(source: Source, contender: Contender, say: Callable[[str], None]) -> 
     folder = source.folder / contender.program.replace(" ", "_")
     facts = _program(source, contender, folder, say)
     path = folder / facts["file"]
-    if contender.name not in facts["errors"]:
-        facts["errors"][contender.name] = _error(source, contender, path)
+    measured = f"{contender.name}, {source.samples} inputs"
+    if measured not in facts["errors"]:
+        facts["errors"][measured] = _error(source, contender, path)
         (folder / FACTS).write_text(json.dumps(facts, indent=1))
     return Built(
         contender=contender,
         path=path,
         inputs=_inputs(source, contender, source.evaluation[:1])[0],
         repeats=source.case.repeats,
-        error=facts["errors"][contender.name],
+        error=facts["errors"][measured],
         seconds=facts["seconds"],
         bytes=facts["bytes"],
     )
@@ -103,16 +104,23 @@ def _inputs(source: Source, contender: Contender, calls: Sequence[Arrays]) -> li
 
 
 def _error(source: Source, contender: Contender, path: Path) -> dict[str, float]:
-    """Of the worst output, against float32 in JAX."""
+    """Of the worst output, against float32 in JAX; with labels, the accuracy and float32's."""
     program = RUNTIMES[contender.runtime](path, contender.options, 1)
     calls = _inputs(source, contender, source.evaluation)
+    samples = [samples_of(inputs) for inputs in source.evaluation]
+    labels = source.labels
     compared = compare_outputs(
         source.reference,
         (program(inputs) for inputs in calls),
-        samples=[samples_of(inputs) for inputs in source.evaluation],
+        samples=samples,
+        labels=None if labels is None else labels[: sum(samples)],
+        metrics=() if labels is None else ("accuracy",),
     )
     worst = min(compared.outputs, key=lambda o: o.sqnr_db).to_dict()
-    return {name: worst[name] for name in ("sqnr_db", "cosine", "cosine_min")}
+    found = {name: worst[name] for name in ("sqnr_db", "cosine", "cosine_min")}
+    if both := compared.metrics.get("accuracy"):
+        found |= {"accuracy": both["quantized"], "float_accuracy": both["float"]}
+    return found
 
 
 def _facts(path: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from jq.model import Batch, Model, batches
 Arrays = list[np.ndarray]
 FLOAT, BFLOAT16 = "float", "bfloat16"  # kinds: what is quantized
 DYNAMIC, STATIC, WEIGHTS8, WEIGHTS4 = "dynamic", "static", "weights8", "weights4"
-SAMPLES = 32  # calls that an error is measured on
+SAMPLES = 32  # inputs that an error is measured on
 
 
 HERE = Path(__file__).parent
@@ -61,10 +61,15 @@ class Case:
 
 @dataclass
 class Source:
-    """A case's model and its data, made when first needed; files go to `folder`."""
+    """A case's model and its data, made when first needed; files go to `folder`.
+
+    Attributes:
+        samples: how many inputs an error is measured on, at least.
+    """
 
     case: Case
     folder: Path
+    samples: int = SAMPLES
 
     @cached_property
     def model(self) -> Model:
@@ -76,10 +81,17 @@ class Source:
 
     @cached_property
     def evaluation(self) -> list[Arrays]:
-        """At least `SAMPLES` inputs, a batch of them counting as many."""
+        """`samples` inputs, a batch of them counting as many."""
         found = _flat(batches(self.model.evaluation) or [self.model.example_inputs])
         rows = len(found[0][0]) if found[0][0].ndim > 1 else 1
-        return found[: -(-SAMPLES // rows)]
+        return found[: -(-self.samples // rows)]
+
+    @cached_property
+    def labels(self) -> np.ndarray | None:
+        """Those of the evaluation set, one an input."""
+        found = self.model.labels
+        labels = found() if callable(found) else found
+        return None if labels is None else np.asarray(labels)
 
     @cached_property
     def reference(self) -> list[Arrays]:

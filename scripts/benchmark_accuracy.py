@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""Accuracy of this compiler's pipelines beside ONNX Runtime and NNCF with OpenVINO, in one run.
+
+    scripts/benchmark_accuracy.py -o build/accuracy
+    scripts/benchmark_accuracy.py --models minilm --only int8-static,NNCF --sentences 64
+
+Every row is a program that was built from the same weights and, where it is calibrated, the same
+calibration data; it runs on the evaluation set and is compared with float32 in JAX. Programs and
+errors are kept in OUTPUT/work: a run that was interrupted goes on where it was. Writes
+accuracy.json, accuracy.md, accuracy.svg and accuracy.png. Needs the extra `bench`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from peers import ort, ours, ovino
+from peers.build import Built, build_all
+from peers.case import DYNAMIC, STATIC, WEIGHTS4, Case, Contender, Skipped, Source
+from peers.installed import versions_of
+from peers.report import table
+
+from jq import doctor
+from jq.models import digits_cnn, minilm
+from jq.processor import this_processor
+
+PACKAGES = ("onnxruntime", "openvino", "nncf", "onnx", "jax2onnx", "jax", "iree-base-compiler")
+PEERS: dict[str, Callable[[Case], list[Contender]]] = {
+    "onnxruntime": ort.contenders,
+    "openvino": ovino.contenders,
+}
+TITLES = {
+    STATIC: "int8 activations, calibrated ranges",
+    DYNAMIC: "int8 weights and activations, dynamic ranges",
+    WEIGHTS4: "int4 weights in blocks of 32",
+}
+CASES = (
+    Case(
+        "minilm",
+        minilm.build,
+        ("int8-static", "int8-dynamic", "int4-weight-only", "int4-dynamic"),
+        "transformer",
+        frozenset(TITLES),
+    ),
+    Case(
+        "digits_cnn",
+        digits_cnn.build,
+        ("int8-static", "int8-static-integer-only", "int8-static weights.format=int4"),
+        "convolution",
+        frozenset({STATIC}),
+    ),
+)
+console = Console(stderr=True, highlight=False)
+
+
+def benchmark(
+    models: Annotated[str, typer.Option(help="By comma: minilm, digits_cnn.")] = "all",
+    only: Annotated[str, typer.Option(help="Programs whose name contains one of these.")] = "",
+    sentences: Annotated[int, typer.Option(help="Inputs of minilm's evaluation set.")] = 256,
+    own: Annotated[bool, typer.Option("--own", help="Without the peers.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The document on stdout.")] = False,
+    output: Annotated[Path, typer.Option("-o", help="Directory.")] = Path("build/accuracy"),
+) -> None:
+    """The error of every program."""
+    document: dict[str, Any] = {"machine": machine(), "rows": [], "skipped": {}}
+    for case in CASES:
+        if models != "all" and case.name not in models.split(","):
+            continue
+        # All images: there are few of them, and accuracy is a share of the whole set.
+        samples = digits_cnn.TEST if case.name == "digits_cnn" else sentences
+        source = Source(case, output / "work" / case.name, samples)
+        found, skipped = contenders(case, own)
+        for contender in found:
+            if only and not any(word in contender.name for word in only.split(",")):
+                continue
+            built, failed = build_all(source, [contender], console.print)
+            document["rows"] += [row(case, samples, b) for b in built]
+            skipped |= failed
+        document["skipped"][case.name] = skipped
+        write(document, output)
+    if as_json:
+        print(json.dumps(document))
+
+
+def contenders(case: Case, own: bool) -> tuple[list[Contender], dict[str, str]]:
+    """Ours, and those of the peers' that compute in float32 what they do not quantize."""
+    found, skipped = [c for c in ours.contenders(case) if c.ours], {}
+    for name, peers in PEERS.items() if not own else ():
+        try:
+            found += [
+                c
+                for c in peers(case)
+                if c.kind in case.kinds and "bf16" not in c.name and "from ORT" not in c.name
+            ]
+        except Skipped as error:
+            skipped[name] = str(error)
+    return found, skipped
+
+
+def row(case: Case, samples: int, built: Built) -> dict[str, Any]:
+    return {
+        "case": case.name,
+        "kind": built.contender.kind,
+        "program": built.contender.name,
+        "ours": built.contender.ours,
+        "samples": samples,
+        **built.error,
+        "build_seconds": built.seconds,
+        "bytes": built.bytes,
+    }
+
+
+def machine() -> dict[str, Any]:
+    versions = {}
+    for package in PACKAGES:
+        with contextlib.suppress(Skipped):
+            versions |= versions_of(package)
+    return {"cpu": doctor.describe(this_processor()), "versions": versions}
+
+
+def write(document: dict[str, Any], output: Path) -> None:
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "accuracy.json").write_text(json.dumps(document, indent=1) + "\n")
+    text = markdown(document)
+    (output / "accuracy.md").write_text(text)
+    plot(document["rows"], output)
+    console.print(text, markup=False, soft_wrap=True)
+
+
+COLUMNS = ("", "cosine", "worst", "SQNR dB", "accuracy (float32)", "MB", "built in s")
+
+
+def markdown(document: dict[str, Any]) -> str:
+    """A table of each model and kind, the smallest error first."""
+    machine = document["machine"]
+    versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
+    lines = [f"{machine['cpu']['model']}; {versions}", ""]
+    for title, rows in sections(document["rows"]).items():
+        lines += [f"### {title} ({rows[0]['samples']} inputs)", ""]
+        lines += table(COLUMNS, [cells(r) for r in rows])
+    for name, reasons in document["skipped"].items():
+        lines += [f"- {name}: {what} not measured: {why}" for what, why in reasons.items()]
+    return "\n".join(lines) + "\n"
+
+
+def sections(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Rows by title."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for r in sorted(rows, key=lambda r: -r["cosine"]):
+        found.setdefault(f"{r['case']}: {TITLES[r['kind']]}", []).append(r)
+    return dict(sorted(found.items()))
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    accuracy = f"{row['accuracy']:.4f} ({row['float_accuracy']:.4f})" if "accuracy" in row else ""
+    return [
+        f"**{row['program']}**" if row["ours"] else row["program"],
+        f"{row['cosine']:.5f}",
+        f"{row['cosine_min']:.5f}",
+        f"{row['sqnr_db']:.1f}",
+        accuracy,
+        f"{row['bytes'] / 1e6:.1f}",
+        f"{row['build_seconds']:.0f}",
+    ]
+
+
+def plot(rows: Sequence[dict[str, Any]], folder: Path) -> None:
+    """1 - cosine of every program, mean and worst, one panel a group."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    groups = sections(rows)
+    if not groups:
+        return
+    figure, axes = pyplot.subplots(
+        len(groups),
+        1,
+        figsize=(9, sum(0.4 * len(g) + 0.7 for g in groups.values())),
+        height_ratios=[len(g) + 1 for g in groups.values()],
+        squeeze=False,
+        sharex=True,
+        layout="constrained",
+    )
+    for axis, (title, group) in zip(axes[:, 0], groups.items(), strict=True):
+        names = [r["program"] for r in group]
+        colours = ["C0" if r["ours"] else "C7" for r in group]
+        for key, marker in (("cosine", "o"), ("cosine_min", "|")):
+            values = [max(1 - r[key], 1e-7) for r in group]
+            axis.scatter(values, names, c=colours, marker=marker, s=60)
+        axis.set_xscale("log")
+        axis.invert_yaxis()
+        axis.margins(y=0.3)
+        axis.grid(axis="x", alpha=0.3)
+        axis.tick_params(labelsize=7)
+        axis.set_title(title, fontsize=9)
+    axes[-1, 0].set_xlabel("1 - cosine with float32: mean (dot) and worst (bar); less is better")
+    for kind in ("svg", "png"):
+        figure.savefig(folder / f"accuracy.{kind}", dpi=150)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    typer.run(benchmark)
