@@ -21,7 +21,7 @@ from jq.ir.quant_types import to_quant_types
 from jq.ops.base import contraction_names
 from jq.passes._dequantized import dequantized
 from jq.passes._levels import check_level
-from jq.passes.base import Pass, PassContext, make_pass, run_all
+from jq.passes.base import Pass, PassContext, Recovery, make_pass, run_all
 from jq.passes.lower_markers import LowerMarkers
 from jq.plan import QuantPlan, plan
 from jq.settings import FLOAT, Rule, Settings, Strict, apply_overrides, check_rule, validate
@@ -122,8 +122,22 @@ def load_pipeline(
     loaded = Pipeline(
         file.name, file.description, settings, (*rules, *file.rules), passes, explicit, file
     )
+    _check_recovery(loaded)
     _check_placement(loaded)
     return loaded
+
+
+def _check_recovery(pipeline: Pipeline) -> None:
+    """Refuses names that are no recovery pass of the pipeline."""
+    asked = pipeline.settings.recovery
+    steps = [p for passes in pipeline.passes.values() for p in passes if isinstance(p, Recovery)]
+    known = [p.name for p in steps]
+    for name in asked if isinstance(asked, tuple) else ():
+        if name not in known:
+            raise UserError(
+                f"pipeline {pipeline.name} has no recovery pass {name!r}",
+                hint=f"it has: {', '.join(known) or 'none'}",
+            )
 
 
 def _check_placement(pipeline: Pipeline) -> None:

@@ -15,6 +15,7 @@ from jq.formats import get_format
 Granularity = Literal["per-tensor", "per-channel", "per-block", "per-token"]
 Model = TypeVar("Model", bound=BaseModel)
 FLOAT_TYPES = ("float32", "bfloat16", "float16")
+LISTS = ("op_types", "recovery")  # settings for which one word is a list of it
 FLOAT = "float"  # the format name that means: leave it in floating point
 
 
@@ -89,7 +90,7 @@ class Settings(Strict):
     (attention) are computed; `attention_precision` is that of a float attention kernel's operands,
     where the processor has such products (sums stay float32). `float_type` is the type in which
     an op that stays float computes its products, the model's own by default. `recovery` lets the
-    passes run that keep accuracy with the help of calibration data.
+    passes run that keep accuracy: those that the pipeline chose (true), none, or those named.
 
     `placement` says where activations are quantized: `late`, in front of contractions; `hybrid`,
     from where that costs least, with the same codes; `early`, from the input on for as long as
@@ -106,7 +107,7 @@ class Settings(Strict):
     attention_precision: Literal["float32", "bfloat16"] = "float32"
     op_types: tuple[str, ...] = ("dot_general", "convolution", "gather")
     min_elements: int = Field(1, ge=0)
-    recovery: bool = True
+    recovery: bool | tuple[str, ...] = True
     float_type: Literal["own", "float32", "bfloat16", "float16"] = "own"
     placement: Literal["early", "hybrid", "late"] = "hybrid"
     convolution_sums: Literal["float", "codes"] = "codes"
@@ -177,7 +178,7 @@ def apply_overrides(settings: Settings, overrides: dict[str, Any], *, where: str
     """`settings` with dotted keys replaced; an unknown key lists the known ones."""
     data = settings.model_dump()
     for key, value in overrides.items():
-        if key == "op_types" and isinstance(value, str):
+        if key in LISTS and isinstance(value, str):
             value = [value]
         if key == "format":
             if value in FLOAT_TYPES:

@@ -11,7 +11,7 @@ rows are kept as they are, drawn with probability weight(r).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +90,7 @@ def collect(
     present = [w for w in wanted if w.name in ops]
     if not present:
         return {}
-    gain = _sensitivity(program, _outermost(program), present) if power else None
+    gain = sensitivity(program, present) if power else None
     kept = -(-rows // len(data))
     statistics = [v for w in present for v in _measure(copy, ops[w.name], w, full, kept)]
     copy.return_values(statistics)
@@ -142,9 +142,9 @@ def _rows_name(name: str) -> str:
     return f"{name}:kept"
 
 
-def _sensitivity(
-    program: Program, ops: Mapping[str | None, Any], wanted: Sequence[Wanted]
-) -> Sensitivity | None:
+def sensitivity(program: Program, wanted: Sequence[Wanted]) -> Sensitivity | None:
+    """How much the rows of these ops matter; None, with a warning, where that has no answer."""
+    ops = _outermost(program)
     values = {
         w.name: (ops[w.name].operation.results[0], other_axes(ops[w.name], w)) for w in wanted
     }
@@ -176,4 +176,4 @@ def _measure(program: Program, op: Any, w: Wanted, full: bool, kept: int) -> lis
         return [gram, OPS.sum(scaled, [1]), *extremes, some]
 
 
-__all__ = ["Moments", "Wanted", "collect"]
+__all__ = ["ROUNDS", "Moments", "Wanted", "collect", "sensitivity"]

@@ -20,8 +20,8 @@ from jq.ir.build import NAME, string_attr
 from jq.ir.lift import can_leave
 from jq.ir.stack import stacked
 from jq.layers.activations import STATISTICS, Watched, lifted, measure, watched
-from jq.layers.isolated import Isolation
 from jq.ops.base import Contraction, rule_of
+from jq.passes._isolated import Isolation
 from jq.plan import QuantPlan, find_weight
 from jq.progress import Progress, silent
 
@@ -91,7 +91,7 @@ def _instrumented(
     """The float program with other results: of each op its own and that of its quantized copy,
     then the statistics of each activation."""
     copy, plans = reference.clone(), {op.name: op for op in plan.ops}
-    isolation = Isolation(copy, quantized)
+    isolation = Isolation(copy, quantized.weights)
     results: dict[str, tuple[ir.Value, ir.Value]] = {}
     measured: list[tuple[Watched, list[ir.Value]]] = []
     for name, op, rule in list(_contractions(copy)):

@@ -19,9 +19,9 @@ from jq.evaluation import evaluation_of
 from jq.formats import get_format
 from jq.job import AnyModel, Calls, Data, Job, trace
 from jq.layers import compare_layers
-from jq.layers.isolated import parts_of
 from jq.measure import bench, compare_compiled, plan_again
 from jq.metrics import Metric
+from jq.passes._isolated import parts_of
 from jq.plan import QuantPlan
 from jq.progress import Progress
 

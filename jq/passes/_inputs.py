@@ -148,11 +148,16 @@ def uses_of_weights(program: Program, cx: PassContext) -> dict[str, list[Use] | 
 
 
 def moments_of_weights(
-    program: Program, cx: PassContext, uses: Mapping[str, list[Use] | str], power: float
+    program: Program,
+    cx: PassContext,
+    uses: Mapping[str, list[Use] | str],
+    power: float,
+    *,
+    full: bool = True,
 ) -> dict[str, Moments]:
-    """Moments by weight, summed over the products that read it."""
+    """Moments by weight, summed over the products that read it; see `collect`."""
     wanted = [u.wanted for found in uses.values() if not isinstance(found, str) for u in found]
-    seen = collect(program, cx.data or (), wanted, power=power)
+    seen = collect(program, cx.data or (), wanted, power=power, full=full)
     out: dict[str, Moments] = {}
     for name, found in uses.items():
         for use in found if not isinstance(found, str) else ():

@@ -19,10 +19,8 @@ import numpy as np
 
 from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine
-from jq.formats.blocks import reduce_blocks
-from jq.formats.numpy_ops import NUMPY
+from jq.passes._ranges import search_ranges
 
-SHARES = (1.0, 0.9, 0.8, 0.7, 0.6)  # of a block's range, at either end
 DType = np.dtype[np.generic]
 LAZY = 64  # rows whose errors are spread over the rest at once
 
@@ -65,7 +63,7 @@ def solve(
     h = gram + damping * max(float(np.trace(gram)) / len(gram), 1e-30) * np.eye(len(gram))
     size = enc.block[0] or len(weight)
     groups = [slice(i, min(i + size, len(weight))) for i in range(0, len(weight), size)]
-    scale, zero = search_ranges(fmt, weight, np.diag(h), enc)
+    scale, zero = search_ranges(fmt, weight, np.diag(h)[:, None], enc)
     found = Solution(np.zeros_like(weight), scale, zero, groups, fmt.limits(enc))
     _gptq(found, weight, h, order)
     _descend(found, weight, h.astype(np.float32), np.dtype(enc.scale_type), passes)
@@ -78,43 +76,6 @@ def joined(parts: Sequence[Solution]) -> Solution:
         np.concatenate([getattr(p, k) for p in parts], axis=1) for k in ("codes", "scale", "zero")
     )
     return Solution(codes, scale, zero, parts[0].groups, parts[0].limits)
-
-
-def search_ranges(
-    fmt: Affine, weight: np.ndarray, importance: np.ndarray, enc: Encoding
-) -> tuple[np.ndarray, np.ndarray]:
-    """Scale and zero point (f32, of the grid) of least error of plain rounding, rows weighted."""
-    lo = reduce_blocks(NUMPY, NUMPY.reduce_min, weight, enc)
-    hi = reduce_blocks(NUMPY, NUMPY.reduce_max, weight, enc)
-    row = Encoding(enc.format, enc.shape, (enc.block[0], 1))
-    weights = np.broadcast_to(importance.astype(np.float32)[:, None], weight.shape)
-    best: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-    for a in SHARES:
-        for b in SHARES if enc.scheme == "asymmetric" else (a,):
-            scale, zero = fmt.parameters(lo * np.float32(a), hi * np.float32(b), enc)
-            scale = scale.astype(np.float32)
-            codes = fmt.quantize(weight, scale, zero, enc)
-            difference = fmt.dequantize(NUMPY, codes, scale, zero, enc) - weight
-            error = _sum_blocks(weights * difference**2, row)
-            point = np.zeros_like(scale) if zero is None else zero.astype(np.float32)
-            if best is None:
-                best = (error, scale, point)
-                continue
-            better = error < best[0]
-            best = (
-                np.where(better, error, best[0]),
-                np.where(better, scale, best[1]),
-                np.where(better, point, best[2]),
-            )
-    assert best is not None
-    return best[1], best[2]
-
-
-def _sum_blocks(x: np.ndarray, enc: Encoding) -> np.ndarray:
-    def total(a: np.ndarray, axes: Sequence[int]) -> np.ndarray:
-        return np.asarray(a.sum(axis=tuple(axes), keepdims=True))
-
-    return np.asarray(reduce_blocks(NUMPY, total, x, enc))
 
 
 def _gptq(found: Solution, weight: np.ndarray, h: np.ndarray, order: bool) -> None:

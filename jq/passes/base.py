@@ -80,17 +80,34 @@ class Pass(ABC):
 
 @dataclass(frozen=True)
 class Recovery(Pass):
-    """A pass that keeps accuracy with the help of calibration data; without any, it is skipped."""
+    """A pass that keeps accuracy.
+
+    One that needs calibration data is skipped where there are none. `optional`: it runs only
+    where the setting `recovery` names it.
+    """
+
+    needs_data: ClassVar[bool] = True
+    optional: bool = False
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        if not (cx.recover and cx.settings.recovery and self.wanted(cx)):
+        if not (cx.recover and self.chosen(cx.settings) and self.wanted(cx)):
             return False
-        if not cx.data and not self.known(cx):
-            note = f"{self.name} was skipped: it needs calibration data"
-            LOG.warning("%s", note)
-            cx.notes.append(note)
+        if self.needs_data and not cx.data and not self.known(cx):
+            self.skip(cx, "it needs calibration data")
             return False
         return self.recover(program, cx)
+
+    def chosen(self, settings: Settings) -> bool:
+        """Whether the setting `recovery` lets it run."""
+        chosen = settings.recovery
+        return self.name in chosen if isinstance(chosen, tuple) else chosen and not self.optional
+
+    def skip(self, cx: PassContext, reason: str) -> None:
+        """Tells the user, once, that the pass does nothing."""
+        note = f"{self.name} was skipped: {reason}"
+        if note not in cx.notes:
+            LOG.warning("%s", note)
+            cx.notes.append(note)
 
     def wanted(self, cx: PassContext) -> bool:
         """Whether there is anything to do under these settings."""
@@ -102,7 +119,7 @@ class Recovery(Pass):
 
     @abstractmethod
     def recover(self, program: Program, cx: PassContext) -> bool:
-        """As `run`, with data."""
+        """As `run`, with data where it needs them."""
 
 
 @cache

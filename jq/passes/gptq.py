@@ -48,6 +48,8 @@ class Gptq(Recovery):
         uses = uses_of_weights(program, cx)
         solvable: dict[str, tuple[Matrix, Encoding]] = {}
         for name, found in uses.items():
+            if name in cx.encoded:
+                continue
             try:
                 if isinstance(found, str):
                     raise NotApplicable(found)

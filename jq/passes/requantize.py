@@ -131,7 +131,8 @@ def _lower(
     plan = plans.get(name)
     sides = [match(op.operands[r.index], DEQUANTIZE) for r in rule.roles(op)]
     planned = plan is None or all(r.index in plan.operands for r in rule.roles(op))
-    product = Product.of(program, op, rule) if planned and all(sides) else None
+    with at(at_op):  # packed codes are unpacked
+        product = Product.of(program, op, rule) if planned and all(sides) else None
     if product is None or dtype_of(chain.affine.result) != np.float32:
         return None
     rescale = _rescale(chain, out)

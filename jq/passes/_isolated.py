@@ -25,9 +25,12 @@ from jq.plan import OpPlan, TensorPlan, op_name
 
 
 class Isolation:
-    """Adds the copies to `program` (in place); `stored` is the quantized program."""
+    """Adds the copies to `program` (in place).
 
-    def __init__(self, program: Program, stored: Program) -> None:
+    `stored` has what was chosen for weights, `NAME:PART`; others are rounded plainly.
+    """
+
+    def __init__(self, program: Program, stored: Mapping[str, np.ndarray]) -> None:
         self.program, self.stored = program, stored
         self._weights: dict[tuple[str, Encoding], ir.Value] = {}
 
@@ -55,11 +58,11 @@ class Isolation:
         """The float tensor that the quantized program computes with in place of a weight."""
         if (name, enc) in self._weights:
             return self._weights[name, enc]
-        decoded = self.stored.weights.get(f"{name}:decoded")
+        decoded = self.stored.get(f"{name}:decoded")
         if decoded is not None:
             value = self.program.add_weight(f"{name}:decoded", decoded)
         else:
-            arrays = parts_of(self.program.weights[name], name, enc, self.stored.weights)
+            arrays = parts_of(self.program.weights[name], name, enc, self.stored)
             dtype = dtype_of(self.program.weight(name))
             value = store(self.program, name, enc, arrays, dtype)
         self._weights[name, enc] = value

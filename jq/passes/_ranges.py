@@ -1,0 +1,58 @@
+"""Where the range of each block of a weight ends: the ends of least error of plain rounding."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from jq.formats import Encoding
+from jq.formats.affine import Affine
+from jq.formats.blocks import reduce_blocks
+from jq.formats.numpy_ops import NUMPY
+
+SHARES = (1.0, 0.9, 0.8, 0.7, 0.6)  # of a block's range, at either end
+
+
+def search_ranges(
+    fmt: Affine,
+    weight: np.ndarray,
+    importance: np.ndarray,
+    enc: Encoding,
+    shares: Sequence[float] = SHARES,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scale and zero point (f32, of the grid) of least squared error, elements weighted.
+
+    Args:
+        importance: of the elements; any shape that broadcasts to the weight's.
+        shares: of a block's range that are tried, at both ends; asymmetric: in every combination.
+            The first wins a tie.
+    """
+    lo = reduce_blocks(NUMPY, NUMPY.reduce_min, weight, enc)
+    hi = reduce_blocks(NUMPY, NUMPY.reduce_max, weight, enc)
+    importance = importance.astype(np.float32)
+    pairs = list(itertools.product(shares, shares))
+    if enc.scheme == "symmetric":
+        pairs = [(a, a) for a in shares]
+    best = np.full(enc.grid, np.inf, np.float32)
+    scales, zeros = np.ones(enc.grid, np.float32), np.zeros(enc.grid, np.float32)
+    for a, b in pairs:
+        scale, zero = fmt.parameters(lo * np.float32(a), hi * np.float32(b), enc)
+        scale = scale.astype(np.float32)
+        codes = fmt.quantize(weight, scale, zero, enc)
+        difference = np.asarray(fmt.dequantize(NUMPY, codes, scale, zero, enc)) - weight
+        error = _sum_blocks(importance * np.square(difference), enc)
+        better = error < best
+        best = np.where(better, error, best)
+        scales = np.where(better, scale, scales)
+        if zero is not None:
+            zeros = np.where(better, zero.astype(np.float32), zeros)
+    return scales, zeros
+
+
+def _sum_blocks(x: np.ndarray, enc: Encoding) -> np.ndarray:
+    def total(a: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+        return np.asarray(a.sum(axis=tuple(axes), keepdims=True))
+
+    return np.asarray(reduce_blocks(NUMPY, total, x, enc))
