@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from jq.calibrate.observer import Observer, Stats
-from jq.calibrate.ranges import Range
+from jq.calibrate.range import Range
 from jq.calibrate.stat_ops import StatOps
 from jq.formats.arrays import Array
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from jq.calibrate import histogram
 from jq.calibrate.histogram import Histogram
-from jq.calibrate.ranges import Range
+from jq.calibrate.range import Range
 from jq.calibrate.stat_ops import StatOps
 from jq.errors import InternalError, UserError
 from jq.formats import NumpyOps

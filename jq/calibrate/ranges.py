@@ -10,21 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from jq.calibrate.observer import get_observer
+from jq.calibrate.range import Range
+from jq.calibrate.stat_ops import NUMPY_STATS
 from jq.errors import UserError
 
 SCHEMA = 1
 Statistics = tuple[np.ndarray, ...]
-
-
-@dataclass(frozen=True)
-class Range:
-    """Smallest and largest value; `low <= high`, both finite."""
-
-    low: float
-    high: float
-
-    def merge(self, other: Range) -> Range:
-        return Range(min(self.low, other.low), max(self.high, other.high))
 
 
 @dataclass(frozen=True)
@@ -46,8 +38,6 @@ class Ranges:
 
     def get(self, name: str, bits: int = 8, scheme: str = "asymmetric") -> Range | None:
         """The range that the method chooses for a site; None when no sample reached it."""
-        from jq.calibrate.observer import get_observer
-
         if name not in self.statistics:
             return self.sites.get(name)
         return get_observer(self.method).range_of(self.statistics[name], bits, scheme)
@@ -58,9 +48,6 @@ class Ranges:
         Raises:
             UserError: the methods differ, or the programs that were observed.
         """
-        from jq.calibrate.observer import get_observer
-        from jq.calibrate.stat_ops import NUMPY_STATS
-
         if self.method != other.method:
             raise UserError(f"ranges of {self.method} and of {other.method} cannot be merged")
         if not _equal(self.smoothing, other.smoothing):

@@ -10,7 +10,8 @@ import numpy as np
 
 from jq.backend.xla import XlaExecutable
 from jq.calibrate.observer import Observer, Stats, get_observer
-from jq.calibrate.ranges import Range, Ranges, site
+from jq.calibrate.range import Range
+from jq.calibrate.ranges import Ranges, site
 from jq.calibrate.relevance import Relevance
 from jq.calibrate.stat_ops import NUMPY_STATS, PROGRAM_STATS
 from jq.errors import UserError

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from jq.calibrate.ranges import Range, site
+from jq.calibrate.range import Range
+from jq.calibrate.ranges import site
 from jq.formats import get_format
 from jq.formats.affine import Affine
 from jq.ir import Program, ir, shape_of

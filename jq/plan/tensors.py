@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.calibrate.ranges import Range, Ranges, site
+from jq.calibrate.range import Range
+from jq.calibrate.ranges import Ranges, site
 from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine, unpacked
 from jq.ir import Program, shape_of

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from jq.backend.xla import XlaExecutable
-from jq.calibrate.ranges import Range, Ranges, site
+from jq.calibrate.range import Range
+from jq.calibrate.ranges import Ranges, site
 from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import Program, TensorSpec, at, dtype_of, func, ir, shape_of
 from jq.ir.build import NAME, string_attr

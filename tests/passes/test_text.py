@@ -22,7 +22,8 @@ import pytest
 from filecheck.matcher import Matcher
 from filecheck.options import Options
 
-from jq.calibrate.ranges import Range, Ranges
+from jq.calibrate.range import Range
+from jq.calibrate.ranges import Ranges
 from jq.errors import JqError
 from jq.ir import Program
 from jq.passes.base import Pass, PassContext, make_pass, run_all

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jq.calibrate.ranges import Range, Ranges
+from jq.calibrate.range import Range
+from jq.calibrate.ranges import Ranges
 from jq.errors import UserError
 from jq.formats import get_format
 from jq.passes.base import PassContext
