@@ -3,7 +3,8 @@
     dot_general %x, (multiply %w, %mask)  ->  dot_general %x, %w'      // one new weight
 
 Fires when what stands behind an operand, beyond ops that only move elements, is computed
-from weights and constants; a weight is then found there and can be quantized. It does not
+from weights and constants; a weight is then found there and can be quantized. So is a product of
+weights and constants (of a state that starts as zeros, say). It does not
 fire on anything that grows: a broadcast of a vector stays what it is. Weights that came quantized
 are not computed with, but joined (`_join_stored`).
 """
@@ -35,8 +36,9 @@ class FoldWeights(Pass):
         joined, constant = join_stored(program), Constant(program)
         found: dict[Any, str] = {}
         for op, rule in contractions(program):
-            for role in rule.roles(op):
-                value = _source(op.operands[role.index])
+            roles = rule.roles(op)
+            read = [_source(op.operands[role.index]) for role in roles]
+            for value in [*read, *(op.operation.results if len(roles) > 1 else ())]:
                 names = constant.weights(value)
                 if names and program.weight_name(value) is None and _pays(program, value, names):
                     # Named after the largest, the first of several.

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from jq.ir import Program, at, context, ir, shape_of, walk
+from jq.ir import Program, at, context, dtype_of, ir, shape_of, walk
 from jq.ir.affine import is_constant, step, user_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.cone import Cut, functions, kind_of
@@ -68,7 +68,11 @@ class _Marking:
 
     def run(self) -> None:
         body = self.program.body
-        self.closed(list(body.arguments)[: len(self.program.inputs)])
+        inputs = list(body.arguments)[: len(self.program.inputs)]
+        self.closed(inputs)
+        for x in inputs:  # of another float type: as float32, see `widen-floats`
+            if dtype_of(x).kind in "fV":
+                self.closed(v for use in x.uses for v in use.owner.operation.results)
         self.block(body)
 
     def block(self, block: ir.Block) -> None:
@@ -272,6 +276,9 @@ class _Marking:
         return at(value.owner, after=True)
 
     def _name(self, value: ir.Value) -> str:
+        if not isinstance(value.owner, ir.Block) and kind_of(value.owner) == "stablehlo.convert":
+            x = value.owner.operation.operands[0]
+            value = x if x in list(self.program.body.arguments) else value
         if isinstance(value.owner, ir.Block):
             number = ir.BlockArgument(value).arg_number
             if value.owner == self.program.body:

@@ -194,6 +194,32 @@ def test_encoder_is_integer_between_embedding_and_pooling():
     assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) > 0.99
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, np.float64])
+def test_other_float_types(dtype):
+    """They are float32 inside, in loops and branches as well; the result has the model's type."""
+
+    def fn(p, x):
+        step = lambda x, w: (layer_norm(p, 0, jnp.tanh(x @ w) + x), x.sum(0))  # noqa: E731
+        x, sums = jax.lax.scan(step, x, jnp.stack([p["w0"], p["w1"]]))
+        return jax.lax.cond(x[0, 0] > 0, lambda x: x * 2, jax.nn.softmax, x), sums
+
+    with jax.enable_x64(dtype == np.float64):
+        params = jax.tree.map(lambda a: jnp.asarray(a, dtype), PARAMS)
+        batches = [
+            (np.asarray(sign * RNG.standard_normal((ROWS, COLUMNS)), dtype),) for sign in (1, -1)
+        ]
+        batches += [(-x,) for (x,) in batches]
+        model = jq.Model(fn, params, batches[0], calibration=batches)
+        levels = lowered(model)
+    assert offenders(levels["integer"]) == []
+    runs = [XlaExecutable(levels[k]) for k in ("float", "integer")]
+    for x in batches[:2]:
+        for a, b in zip(*(run(*x) for run in runs), strict=True):
+            assert b.dtype == dtype
+            a, b = np.float64(a), np.float64(b)
+            assert np.abs(a - b).max() < 0.05 * np.abs(a).max()
+
+
 def test_masked_scores_keep_their_steps():
     """A mask of -10000 in front of softmax does not widen the steps of the scores."""
     bias = np.where(np.tri(COLUMNS), 0, -10000.0).astype(np.float32)
