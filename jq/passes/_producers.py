@@ -20,6 +20,7 @@ from jq.ir.constants import evaluate
 from jq.ops.convolution import Layout, groups_of
 from jq.ops.dot_general import Dims
 from jq.ops.reshape import groups
+from jq.ops.selection import reduction
 
 OPS = StableHloOps()
 Factor = np.ndarray  # of the value's rank, each axis of its size or of 1
@@ -140,6 +141,21 @@ def _maximum(edits: Edits, op: Any, factor: Factor) -> None:
     raise Blocked
 
 
+def _reduced(edits: Edits, op: Any, factor: Factor) -> None:
+    """A sum or an extreme over other axes than those that the factor depends on."""
+    if reduction(edits.program, op) is None:
+        raise Blocked
+    if op.name == "stablehlo.reduce":
+        factor = np.expand_dims(factor, integers(op, "dimensions"))
+    else:
+        window = integers(op, "window_dimensions")
+        before, after = shape_of(op.operands[0]), shape_of(op.results[0])
+        axes = [a for a, n in enumerate(factor.shape) if n > 1]
+        if any(window[a] != 1 or before[a] != after[a] for a in axes):
+            raise Blocked
+    _operand(edits, op, 0, factor)
+
+
 def _transpose(edits: Edits, op: Any, factor: Factor) -> None:
     _operand(edits, op, 0, np.transpose(factor, np.argsort(integers(op, "permutation"))))
 
@@ -231,6 +247,8 @@ _RULES: dict[str, Any] = {
     "stablehlo.divide": _first,
     "stablehlo.negate": _first,
     "stablehlo.maximum": _maximum,
+    "stablehlo.reduce": _reduced,
+    "stablehlo.reduce_window": _reduced,
     "stablehlo.transpose": _transpose,
     "stablehlo.reshape": _reshape,
     "stablehlo.broadcast_in_dim": _broadcast,
