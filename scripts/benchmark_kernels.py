@@ -2,9 +2,11 @@
 """Times kernels by themselves on one core, best of many runs.
 
     python scripts/benchmark_kernels.py [--isa NAME ...] [--family gemm ...] [--only TEXT] [--json]
+    python scripts/benchmark_kernels.py --family tiles --write
 
 Prints for every kernel its time, arithmetic and memory rates. Operands stay on the device; an
-empty call of the runtime (about 2 microseconds) is part of every time.
+empty call of the runtime (about 2 microseconds) is part of every time. `--write` keeps the times of
+products in tiles of many sizes where the test of the tile choice reads them; it takes minutes.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import platform
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import iree.runtime as rt
 import numpy as np
@@ -45,6 +48,8 @@ from jq.processor import permit_tiles, this_processor
 from tests.kernels.harness import compile_text, linked
 
 SECONDS = 0.3  # for each kernel
+TILES = ((14, 1), (8, 2), (10, 2), (13, 2), (6, 3), (8, 3), (9, 3), (4, 4), (5, 4), (6, 4), (4, 6))
+MEASURED = Path(__file__).resolve().parent.parent / "tests/kernels/measured_tiles.json"
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,18 @@ def gemms(isa: str) -> Iterator[Kernel]:
     for m in (1, 8, 32, 128, 512):
         for k, n in ((256, 256), (384, 1536), (768, 768), (1024, 4096), (4096, 1024)):
             yield Gemm(isa=isa, m=m, k=k, n=n, unsigned=True, epilogue=steps)
+
+
+def tiles(isa: str) -> Iterator[Kernel]:
+    """Products in register tiles of many sizes, the chosen one among them."""
+    steps = (Dequantize(per_row=True), Bias())
+    for m in (4, 8, 16, 32, 64, 128, 197):
+        for k, n in ((384, 384), (384, 1536), (1536, 384), (768, 768), (1024, 4096)):
+            plain = Gemm(isa=isa, m=m, k=k, n=n, unsigned=True, epilogue=steps)
+            chosen = (plain.tiling.rows, plain.tiling.vectors)
+            sizes = {(min(rows, m), vectors) for rows, vectors in TILES}
+            for tile in sorted({chosen, *sizes}):
+                yield replace(plain, tile=tile)
 
 
 def rows(isa: str) -> Iterator[Kernel]:
@@ -154,6 +171,7 @@ def attentions(isa: str) -> Iterator[Kernel]:
 
 FAMILIES = {
     "gemm": gemms,
+    "tiles": tiles,
     "rows": rows,
     "gemv": gemvs,
     "decode": decodes,
@@ -183,18 +201,39 @@ def measure(kernels: list[Kernel]) -> Iterator[Timing]:
         yield Timing(kernel, best * 1e3)
 
 
+def write(cpu: str, timings: list[Timing]) -> None:
+    """Adds the times of products by the size of their tiles, in microseconds, to `MEASURED`."""
+    data = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
+    for timing in timings:
+        kernel = timing.kernel
+        if isinstance(kernel, Gemm) and kernel.tile:
+            table = data.setdefault(f"{kernel.isa}, {cpu}", {}).setdefault(kernel.label, {})
+            table["x".join(map(str, kernel.tile))] = round(timing.milliseconds * 1e3, 1)
+
+    def block(name: str, table: dict[str, Any]) -> str:
+        lines = [f"  {json.dumps(shape)}: {json.dumps(times)}" for shape, times in table.items()]
+        return f"{json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n}"
+
+    blocks = ",\n".join(block(name, table) for name, table in data.items())
+    MEASURED.write_text(f"{{\n{blocks}\n}}\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--isa", action="append", choices=[i.name for i in available()])
     parser.add_argument("--family", action="append", choices=list(FAMILIES))
     parser.add_argument("--only", default="", help="kernels with this text in their name")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--write", action="store_true", help="keep the times of `tiles`")
     options = parser.parse_args()
     names = options.isa or [detect().name]
-    kernels = [k for f in options.family or FAMILIES for name in names for k in FAMILIES[f](name)]
+    families = options.family or [f for f in FAMILIES if f != "tiles"]
+    kernels = [k for f in families for name in names for k in FAMILIES[f](name)]
     kernels = [k for k in kernels if options.only in f"{k.family} {k.label}"]
     cpu = this_processor().model or platform.processor()
     timings = list(measure(kernels))
+    if options.write:
+        write(cpu, timings)
     if options.json:
         table = [
             {"kernel": t.kernel.name, "isa": t.kernel.isa, "milliseconds": t.milliseconds}

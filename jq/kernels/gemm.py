@@ -24,14 +24,14 @@ import numpy as np
 from iree.compiler import ir
 
 from jq.errors import InternalError
-from jq.kernels import gemm_body, tiled_gemm
+from jq.kernels import gemm_body, tiled_gemm, tiling
 from jq.kernels.builder import Builder
 from jq.kernels.epilogue import Step, check
 from jq.kernels.finish import operand_types
 from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
 from jq.kernels.tiled_gemm import TiledCut, pack_weight
-from jq.kernels.tiling import Tiling, choose
+from jq.kernels.tiling import Tiling
 from jq.kernels.values import Index
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -57,6 +57,7 @@ class Gemm(Kernel):
         row_zero: activations have a zero point per row, known at run time.
         column_zero: weights have zero points; the codes must be signed.
         epilogue: steps from i32; none stores the accumulator.
+        tile: rows and vectors of a register tile; empty: what `tiling.choose` takes.
     """
 
     family: ClassVar[str] = "gemm"
@@ -69,6 +70,7 @@ class Gemm(Kernel):
     row_zero: bool = False
     column_zero: bool = False
     epilogue: tuple[Step, ...] = ()
+    tile: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if min(self.m, self.k, self.n, self.batch) < 1:
@@ -126,7 +128,10 @@ class Gemm(Kernel):
 
     @cached_property
     def tiling(self) -> Tiling:
-        return choose(self.target, self.m, self.k, self.n)
+        if self.tile:
+            rows, vectors = self.tile
+            return tiling.cut(self.target, rows, vectors, self.m, self.k, self.n)
+        return tiling.choose(self.target, self.m, self.k, self.n)
 
     @property
     def columns(self) -> int:
@@ -139,11 +144,11 @@ class Gemm(Kernel):
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
-        lanes, group, cut = self.target.lanes, self.target.dot.group, self.tiling
+        lanes, group, tiles = self.target.lanes, self.target.dot.group, self.tiling
         weights = (
             self._typed(self.tiles.weights_type, "i32")
             if self.on_tiles
-            else self._typed((cut.panels, self.groups, cut.vectors * lanes * group), "i8")
+            else self._typed((tiles.panels, self.groups, tiles.vectors * lanes * group), "i8")
         )
         kinds = [
             self._typed((self.m, self.k), "i8"),

@@ -5,9 +5,10 @@ A register tile is `rows x vectors` accumulators. One step along K (one group of
     max(rows * vectors / dot_rate, (rows + vectors) / load_rate, dot_latency)  cycles
 
 and a cut of M x N costs the sum over its tiles. `choose` takes the cheapest cut whose tile fits
-the registers. Columns are cut into panels of `vectors` vectors, rows into equal blocks; where a
-panel or a block does not divide its axis, the last one is moved back to end at the edge: it
-computes some results a second time, with the same bits, and nothing is masked or padded.
+the registers, of equal ones one whose rows come out even. Columns are cut into panels of `vectors`
+vectors, rows into equal blocks; where a panel or a block does not divide its axis, the last one is
+moved back to end at the edge: it computes some results a second time, with the same bits, and
+nothing is masked or padded.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from jq.kernels.isa import Isa
 
 MAX_VECTORS = 12
 WORKGROUPS = 16  # enough to share evenly among a few threads
+EPILOGUE_REGISTERS, SPILLS = 6, 0.01
 MIN_PRODUCTS = 1 << 20  # less work than this is not worth a workgroup of its own
 
 
@@ -44,12 +46,18 @@ def choose(isa: Isa, m: int, k: int, n: int) -> Tiling:
     """The cheapest cut of an m x k x n product."""
     widest = max(1, n // isa.lanes)
     candidates = [
-        _cut(isa, rows, vectors, m, k, n)
+        cut(isa, rows, vectors, m, k, n)
         for vectors in range(1, min(widest, MAX_VECTORS) + 1)
         for rows in range(1, m + 1)
         if _registers(rows, vectors) <= isa.registers
     ]
-    return min(candidates, key=lambda t: (t.cycles, -t.rows))
+    return min(candidates, key=lambda t: (_with_epilogue(isa, t), t.block % t.rows > 0, -t.rows))
+
+
+def _with_epilogue(isa: Isa, t: Tiling) -> float:
+    """Cycles; accumulators that leave few registers to an epilogue are spilled around it."""
+    crowded = _registers(t.rows, t.vectors) > isa.registers - EPILOGUE_REGISTERS
+    return t.cycles * (1 + SPILLS if crowded else 1)
 
 
 def _registers(rows: int, vectors: int) -> int:
@@ -57,7 +65,8 @@ def _registers(rows: int, vectors: int) -> int:
     return rows * vectors + vectors + 1
 
 
-def _cut(isa: Isa, rows: int, vectors: int, m: int, k: int, n: int) -> Tiling:
+def cut(isa: Isa, rows: int, vectors: int, m: int, k: int, n: int) -> Tiling:
+    """An m x k x n product in register tiles of that size."""
     panels = math.ceil(n / (vectors * isa.lanes))
     block, blocks = _row_blocks(m, rows, panels, k * vectors * isa.lanes)
     steps = math.ceil(k / isa.dot.group) + 8  # a tile's start and end cost about 8 steps

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,6 +60,19 @@ def test_tiles_fit_registers_and_cover(isa: str) -> None:
         assert cut.block * cut.blocks >= m
         assert cut.panels * cut.vectors * target.lanes >= n
         assert (cut.blocks - 1) * cut.block < m
+
+
+def test_the_chosen_tile_is_among_the_fastest() -> None:
+    """Against what `scripts/benchmark_kernels.py --family tiles --write` measured."""
+    tables = json.loads(Path(__file__).with_name("measured_tiles.json").read_text())
+    lost = []
+    for where, table in tables.items():
+        isa = get_isa(where.partition(",")[0])
+        for shape, times in table.items():
+            m, k, n = map(int, shape.split("x"))
+            cut = choose(isa, m, k, n)
+            lost.append(times[f"{cut.rows}x{cut.vectors}"] / min(times.values()))
+    assert len(lost) >= 30 and max(lost) < 1.05 and np.mean(lost) < 1.01
 
 
 def test_work_is_shared_evenly() -> None:
