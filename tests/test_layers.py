@@ -22,6 +22,7 @@ OUTSIDE = {
         "backend.xla",
         "backend.evaluate",
         "backend.jax_ops",
+        "backend.rounding",
         "backend.sensitivity",
         "ir.context",
     ),

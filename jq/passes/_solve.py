@@ -61,13 +61,18 @@ def solve(
     fmt = get_format(enc.format)
     assert isinstance(fmt, Affine)
     h = gram + damping * max(float(np.trace(gram)) / len(gram), 1e-30) * np.eye(len(gram))
-    size = enc.block[0] or len(weight)
-    groups = [slice(i, min(i + size, len(weight))) for i in range(0, len(weight), size)]
+    groups = block_slices(enc)
     scale, zero = search_ranges(fmt, weight, np.diag(h)[:, None], enc)
     found = Solution(np.zeros_like(weight), scale, zero, groups, fmt.limits(enc))
     _gptq(found, weight, h, order)
     _descend(found, weight, h.astype(np.float32), np.dtype(enc.scale_type), passes)
     return found
+
+
+def block_slices(enc: Encoding) -> list[slice]:
+    """The rows of each block of [K, N]."""
+    rows, size = enc.shape[0], enc.block[0] or enc.shape[0]
+    return [slice(i, min(i + size, rows)) for i in range(0, rows, size)]
 
 
 def joined(parts: Sequence[Solution]) -> Solution:

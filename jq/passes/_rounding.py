@@ -1,0 +1,110 @@
+"""Recovery passes that choose the codes of weights, seen as matrices, by what they multiply."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.formats import Encoding, get_format
+from jq.formats.affine import Affine
+from jq.ir import Program
+from jq.passes._inputs import (
+    Matrix,
+    NotApplicable,
+    matrix_encoding,
+    moments_of_weights,
+    uses_of_weights,
+)
+from jq.passes._solve import Solution, joined
+from jq.passes.base import PassContext, Recovery
+
+LOG = logging.getLogger("jq")
+MEMORY = 1 << 30  # bytes of moments that are held at once; beyond, the data are run again
+
+
+@dataclass(frozen=True)
+class Rounding(Recovery):
+    """Fills `PassContext.encoded`; the program stays as it is.
+
+    A weight that is read by anything but matrix products and convolutions, or not stored as
+    integers, keeps plain rounding, and the reason is logged. One that another pass chose codes for
+    is left alone.
+
+    Option `power`: see `jq.calibrate.moments.collect`.
+    """
+
+    power: float = 0.5
+
+    @abstractmethod
+    def solve(self, name: str, weight: np.ndarray, gram: np.ndarray, enc: Encoding) -> Solution:
+        """Codes and scales of a matrix f32[K, N] with inputs of moments f64[K, K]."""
+
+    def wanted(self, cx: PassContext) -> bool:
+        return any(isinstance(get_format(e.format), Affine) for e in cx.plan.weights.values())
+
+    def recover(self, program: Program, cx: PassContext) -> bool:
+        uses = uses_of_weights(program, cx)
+        solvable: dict[str, tuple[Matrix, Encoding]] = {}
+        for name, found in uses.items():
+            if name in cx.encoded:
+                continue
+            try:
+                if isinstance(found, str):
+                    raise NotApplicable(found)
+                enc = cx.plan.weights[name]
+                if not isinstance(get_format(enc.format), Affine):
+                    raise NotApplicable(f"{enc.format} is not an integer format")
+                solvable[name] = found[0].matrix, matrix_encoding(found[0].matrix, enc)
+            except NotApplicable as reason:
+                LOG.info("%s: %s is rounded plainly: %s", self.name, name, reason)
+        parts = in_parts(solvable)
+        for i, names in enumerate(parts):
+            moments = moments_of_weights(program, cx, {n: uses[n] for n in names}, self.power)
+            for j, name in enumerate(names):
+                matrix, enc = solvable[name]
+                weight = matrix.of(np.asarray(program.weights[name]).astype(np.float32))
+                gram = moments.pop(name).gram
+                solution = self._by_groups(name, weight, matrix.groups, gram, enc)
+                cx.encoded[name] = parts_of(solution, matrix, cx.plan.weights[name])
+                cx.report((i + (j + 1) / len(names)) / len(parts))
+        return bool(solvable)
+
+    def _by_groups(
+        self, name: str, weight: np.ndarray, groups: int, gram: np.ndarray, enc: Encoding
+    ) -> Solution:
+        """Each group of columns with the moments of its own rows."""
+        count = weight.shape[1] // groups
+        own = enc.with_shape((len(weight), count), enc.block)
+        grams = gram.reshape(groups, len(weight), len(weight))
+        columns = [weight[:, g * count : (g + 1) * count] for g in range(groups)]
+        return joined([self.solve(name, w, h, own) for w, h in zip(columns, grams, strict=True)])
+
+
+def in_parts(solvable: Mapping[str, tuple[Matrix, Encoding]]) -> list[list[str]]:
+    """The weights in as many parts as their moments need to fit in `MEMORY`, in order."""
+    parts: list[list[str]] = []
+    free = 0
+    for name, (matrix, enc) in solvable.items():
+        size = matrix.groups * enc.shape[0] ** 2 * np.dtype(np.float64).itemsize
+        if not parts or size > free:
+            parts.append([])
+            free = MEMORY
+        parts[-1].append(name)
+        free -= size
+    return parts
+
+
+def parts_of(solution: Solution, matrix: Matrix, enc: Encoding) -> dict[str, np.ndarray]:
+    """What is stored of a solution."""
+    fmt = get_format(enc.format)
+    assert isinstance(fmt, Affine)
+    codes = matrix.back(solution.codes, enc.shape).astype(np.int32)
+    scale = matrix.back(solution.scale, enc.grid).astype(enc.scale_type)
+    parts = {"codes": fmt.pack(codes, enc), "scale": scale}
+    if enc.scheme == "asymmetric":
+        parts["zero_point"] = fmt.pack(matrix.back(solution.zero, enc.grid).astype(np.int32), enc)
+    return parts
