@@ -46,7 +46,7 @@ class AddCodes(Step):
 
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
         codes, factor, unit, *rest = operands
-        y = b.round_even(y)
+        y = b.to_f32(b.round_to_int(y))  # whole, as |y| < 2^30
         if self.bounded:
             y = b.min(b.max(y, rest[-2]), rest[-1])
         wide = (b.extend_unsigned if self.unsigned else b.extend)(codes, "i32")
