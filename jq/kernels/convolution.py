@@ -124,6 +124,14 @@ class Convolution(Kernel):
         return math.ceil(self.run / self.target.dot.group)
 
     @property
+    def room(self) -> bool:
+        """A run may be read in whole groups: what lies behind it meets weights of 0."""
+        wide, per = self.output[1], self.channels // self.groups
+        last = (wide - 1) * self.strides[1] + (self.runs[1] - 1) * self.dilations[1]
+        start = last * self.channels + (self.groups - 1) * per
+        return start + self.run_groups * self.target.dot.group <= self.width * self.channels
+
+    @property
     def n(self) -> int:
         """Filters of a group."""
         return self.filters // self.groups
