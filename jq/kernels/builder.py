@@ -85,6 +85,28 @@ class Builder(Arithmetic):
             return value
         return Position(arith.minui(value.value, self.index(bound)), bound)
 
+    def within(self, value: Index, low: int, size: int) -> tuple[Index, ir.Value | bool]:
+        """`value - low` held to 0 .. size - 1, and whether it lies there by itself."""
+        if isinstance(value, int):
+            return min(max(value - low, 0), size - 1), low <= value < low + size
+        if low == 0 and value.high < size:
+            return value, True
+        above = arith.maxui(value.value, self.index(low)) if low else value.value
+        moved = Position(arith.subi(above, self.index(low)), max(value.high - low, 0))
+        distance = arith.subi(value.value, self.index(low))  # wraps below `low`
+        inside = arith.cmpi(arith.CmpIPredicate.ult, distance, self.index(size))
+        return self.at_most(moved, size - 1), inside
+
+    def chosen(self, condition: ir.Value | bool, name: str, yes: int, no: int) -> ir.Value:
+        """An integer scalar of bits: `condition ? yes : no`."""
+        kind = element(name)
+        width = ir.IntegerType(kind).width
+        signed = [v - (1 << width) if v >> (width - 1) else v for v in (yes, no)]
+        first, second = (self.constant(kind, v) for v in signed)
+        if isinstance(condition, bool):
+            return first if condition else second
+        return arith.select(condition, first, second)
+
     # Memory: every access is in bounds by construction; `valid` lanes are touched, no more
 
     def load(

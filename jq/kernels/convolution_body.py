@@ -87,9 +87,7 @@ class PixelPanel:
             starts.append([sample, row, b.offset(column, channel)])
         run = b.offset(b.scaled(h, conv.runs[1]), w)
         base = b.scaled(run, conv.run_groups)
-        whole, tail = (
-            (conv.run_groups, 0) if conv.room else divmod(conv.run, self.isa.dot.group)
-        )
+        whole, tail = (conv.run_groups, 0) if conv.room else divmod(conv.run, self.isa.dot.group)
         out = list(acc)
         if whole:
             with b.loop(0, whole, carry=out) as loop:

@@ -5,7 +5,7 @@
         for vector of channels:
           for tile of pixels along the row:
             acc[rows][pixels] = init
-            for input column that the tile sees:
+            for input column that the tile sees:     # outside of the image: the padding's code
               `group` input rows interleaved: one load of each, one shuffle
               acc += interleaved * taps, for every pixel and tap that meet there
             epilogue, store
@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,10 +42,14 @@ MAX_PIXELS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Depthwise(Kernel):
-    """i8 [B, H, W, C], padded already, -> [B * Ho * Wo, C], in f32, i8 or i32.
+    """i8 [B, H, W, C] -> [B * Ho * Wo, C], in f32, i8 or i32.
 
-    Operands: codes; weights and init (`pack`); what the epilogue names: by column [C']
-    (`pad_columns`), by row [B], by element [B * Ho * Wo, C].
+    Operands: codes; weights and init (`pack`); where there is padding, its code [1] (the zero
+    point, in the view of the codes); what the epilogue names: by column [C'] (`pad_columns`), by
+    row [B], by element [B * Ho * Wo, C].
+
+    Attributes:
+        padding: codes read as if they were around the image, low and high, of H and W.
     """
 
     family: ClassVar[str] = "depthwise"
@@ -56,13 +61,16 @@ class Depthwise(Kernel):
     window: tuple[int, ...]
     strides: tuple[int, ...] = (1, 1)
     dilations: tuple[int, ...] = (1, 1)
+    padding: tuple[tuple[int, ...], ...] = ((0, 0), (0, 0))
     unsigned: bool = False
     epilogue: tuple[Step, ...] = ()
 
     def __post_init__(self) -> None:
         check(self.epilogue)
-        if min(self.batch, self.channels, *self.output, *self.strides) < 1:
+        if min(self.batch, self.channels, self.height, self.width, *self.strides) < 1:
             raise InternalError(f"empty convolution {self.label}")
+        if min(*self.output, *(p + 1 for pair in self.padding for p in pair)) < 1:
+            raise InternalError(f"no pixels, or negative padding: {self.label}")
 
     @property
     def label(self) -> str:
@@ -70,10 +78,16 @@ class Depthwise(Kernel):
         return f"{self.batch}x{self.height}x{self.width}x{self.channels}_{window}"
 
     @property
+    def padded(self) -> bool:
+        return any(map(any, self.padding))
+
+    @property
     def output(self) -> tuple[int, int]:
         """Ho, Wo."""
         spans = [d * (k - 1) + 1 for d, k in zip(self.dilations, self.window, strict=True)]
-        sizes = zip((self.height, self.width), spans, self.strides, strict=True)
+        (top, bottom), (left, right) = self.padding
+        whole = (self.height + top + bottom, self.width + left + right)
+        sizes = zip(whole, spans, self.strides, strict=True)
         high, wide = ((size - span) // stride + 1 for size, span, stride in sizes)
         return high, wide
 
@@ -102,6 +116,18 @@ class Depthwise(Kernel):
         """Pixels of a register tile."""
         free = self.target.registers - 4 - min(self.together * self.window[1], 8)
         return max(1, min(MAX_PIXELS, free // self.together, self.output[1]))
+
+    @cached_property
+    def edges(self) -> tuple[int, int]:
+        """Tiles along a row, first and last ones, whose windows may leave the image."""
+        left, wide = self.padding[1][0], self.output[1]
+        if not any(self.padding[1]):
+            return 0, 0
+        tiles = math.ceil(wide / self.tile)
+        first = min(tiles, math.ceil(left / (self.strides[1] * self.tile)))
+        reach = (self.window[1] - 1) * self.dilations[1] - left
+        inside = (self.width - 1 - reach) // self.strides[1] + 1  # pixels that end in the image
+        return first, tiles - max(first, min(tiles, max(0, inside) // self.tile))
 
     @property
     def block(self) -> int:
@@ -134,6 +160,7 @@ class Depthwise(Kernel):
             TensorType((self.batch, self.height, self.width, self.channels), "i8"),
             TensorType((self.vectors, taps, size), "i8"),
             TensorType((self.columns,), "i32"),
+            *([TensorType((1,), "i8")] if self.padded else []),
             *(TensorType(shape, what) for shape, what in steps),
         )
 
@@ -212,7 +239,7 @@ class Depthwise(Kernel):
     ) -> Array:
         """The same in NumPy: signed codes [B, H, W, C], weight [KH, KW, C]; [B * Ho * Wo, C]."""
         high, wide = self.output
-        x = codes.astype(np.int64) - zero_point
+        x = np.pad(codes.astype(np.int64) - zero_point, ((0, 0), *self.padding, (0, 0)))
         acc = np.zeros((self.batch, high, wide, self.channels), np.int64)
         for h in range(self.window[0]):
             for w in range(self.window[1]):

@@ -108,8 +108,19 @@ class Convolved:
         last = len(shape_of(self.contract.op.results[0])) - 1
         return self.layout.output_feature == last and self.layout.output_batch == 0
 
-    def input(self, unsigned: bool) -> ir.Value:
-        """Codes [B, H, W, C] with their padding written out, at the current insertion point."""
+    @property
+    def plain_padding(self) -> bool:
+        """Around the image, and there alone."""
+        window = self.window
+        return not any(window.interior) and min(p for pair in window.padding for p in pair) >= 0
+
+    def padding_code(self, unsigned: bool) -> np.ndarray:
+        """i8: what padding is made of, in the view of the codes."""
+        point = np.asarray(self.zero_point, np.int8)
+        return point ^ np.int8(-128) if unsigned else point
+
+    def input(self, unsigned: bool, padded: bool = True) -> ir.Value:
+        """Codes [B, H, W, C], with their padding written out, at the current insertion point."""
         d, window = self.layout, self.window
         order = [d.input_batch, *d.input_spatial, d.input_feature]
         x = unsigned_view(self.codes) if unsigned else self.codes
@@ -120,19 +131,22 @@ class Convolved:
         low = [0, *(p[0] for p in window.padding), 0]
         high = [0, *(p[1] for p in window.padding), 0]
         interior = [0, *window.interior, 0]
-        if not any(low + high + interior):
+        if not padded or not any(low + high + interior):
             return x
-        point = np.asarray(self.zero_point, np.int8)
-        fill = OPS.constant(point ^ np.int8(-128) if unsigned else point)
-        return pad(x, fill, low, high, interior)
+        return pad(x, OPS.constant(self.padding_code(unsigned)), low, high, interior)
 
-    def shape(self, codes: ir.Value) -> dict[str, Any]:
-        """What the kernels' descriptions have in common, for a padded input."""
-        batch, height, width, channels = shape_of(codes)
-        taps = self.weight.shape[:2]
-        spans = [d * (k - 1) + 1 for d, k in zip(self.window.dilations, taps, strict=True)]
-        rows, columns = height - spans[0] + 1, width - spans[1] + 1
-        if min(batch, channels, self.filters, rows, columns) < 1:
+    def shape(self, padded: bool = True) -> dict[str, Any]:
+        """What the kernels' descriptions have in common, for an input as `input` gives it."""
+        d, window, shape = self.layout, self.window, shape_of(self.codes)
+        spatial = [1] * (2 - len(d.input_spatial)) + [shape[axis] for axis in d.input_spatial]
+        if padded:
+            spatial = [
+                n + max(n - 1, 0) * between + sum(pair)
+                for n, between, pair in zip(spatial, window.interior, window.padding, strict=True)
+            ]
+        (height, width), taps = spatial, self.weight.shape[:2]
+        batch, channels = shape[d.input_batch], shape[d.input_feature]
+        if min(batch, channels, self.filters, *shape_of(self.contract.op.results[0])) < 1:
             raise NoKernel("an empty convolution")
         return {
             "batch": batch,

@@ -33,6 +33,7 @@ from jq.passes._tail import Tail
 from jq.passes.base import Pass, PassContext
 
 CONVOLUTION = "convolution"
+MAX_EDGES = 4  # tiles of a row that have code of their own
 
 
 @dataclass(frozen=True)
@@ -127,27 +128,42 @@ class _Lower:
     ) -> tuple[Convolution | Depthwise, list[ir.Value]]:
         """The kernel and its first operands, up to the scale by column."""
         conv, name = self.conv, self.conv.contract.name
-        codes = conv.input(self.unsigned)
-        described: dict[str, Any] = {
-            **conv.shape(codes),
-            "isa": self.isa,
-            "unsigned": self.unsigned,
-            "epilogue": tuple(steps),
-        }
         kernel: Convolution | Depthwise
         if conv.depthwise:
-            kernel = Depthwise(**described)
+            kernel = self._depthwise(steps)
             packed = kernel.pack(conv.weight[:, :, 0], bias, conv.zero_point)
         else:
+            described = self._described(steps, padded=True)
             kernel = Convolution(**described, filters=conv.filters, groups=conv.groups)
             packed = kernel.pack(conv.weight, bias, conv.zero_point)
+        inside = isinstance(kernel, Depthwise) and kernel.padded
         packed["column_scale"] = kernel.pad_columns(scale)
         names = {"weights": "packed"}
         weights = [
             self.program.add_weight(f"{name}:{names.get(part, part)}", array)
             for part, array in packed.items()
         ]
-        return kernel, [codes, *weights]
+        if inside:
+            weights.insert(2, OPS.constant(conv.padding_code(self.unsigned).reshape(1)))
+        return kernel, [conv.input(self.unsigned, padded=not inside), *weights]
+
+    def _depthwise(self, steps: Sequence[Step]) -> Depthwise:
+        """Padding is read as if it were there, unless windows leave the image almost everywhere."""
+        window = self.conv.window
+        if self.conv.plain_padding:
+            described = self._described(steps, padded=False)
+            kernel = Depthwise(**described, padding=window.padding)
+            if sum(kernel.edges) <= MAX_EDGES:
+                return kernel
+        return Depthwise(**self._described(steps, padded=True))
+
+    def _described(self, steps: Sequence[Step], padded: bool) -> dict[str, Any]:
+        return {
+            **self.conv.shape(padded),
+            "isa": self.isa,
+            "unsigned": self.unsigned,
+            "epilogue": tuple(steps),
+        }
 
     def _call(
         self, kernel: Convolution | Depthwise, operands: list[ir.Value], shape: tuple[int, ...]

@@ -40,11 +40,15 @@ def depthwises(draw: st.DrawFn) -> Depthwise:
     window = draw(st.tuples(st.integers(1, 5), st.integers(1, 4)))
     dilations = draw(st.tuples(st.sampled_from([1, 1, 2]), st.sampled_from([1, 1, 2])))
     spans = [d * (k - 1) + 1 for d, k in zip(dilations, window, strict=True)]
+    pads = st.sampled_from([(0, 0), (0, 0), (1, 1), (0, 1), (2, 3), (9, 2)])
+    padding = draw(st.tuples(pads, pads))
+    smallest = [max(1, n - sum(pair)) for n, pair in zip(spans, padding, strict=True)]
     return Depthwise(
         isa=draw(st.sampled_from(HERE)),
         batch=draw(st.integers(1, 2)),
-        height=spans[0] + draw(st.integers(0, 8)),
-        width=spans[1] + draw(st.integers(0, 20)),
+        height=smallest[0] + draw(st.integers(0, 8)),
+        width=smallest[1] + draw(st.integers(0, 20)),
+        padding=padding,
         channels=draw(st.sampled_from([1, 3, 4, 8, 16, 17, 32, 50, 96])),
         window=window,
         strides=draw(st.tuples(st.integers(1, 2), st.integers(1, 2))),
@@ -75,6 +79,8 @@ def run_and_compare(runner: Runner, index: int, kernel: Convolution | Depthwise,
     }
     stored = x ^ FLIP if kernel.unsigned else x
     operands = [stored, parts["weights"], parts["init"]]
+    if isinstance(kernel, Depthwise) and kernel.padded:
+        operands.append(np.array([zero ^ (-128 if kernel.unsigned else 0)], np.int8))
     steps = []
     for step in kernel.epilogue:
         steps.append([])
