@@ -13,7 +13,7 @@ from jq.kernels.builder import Builder, Tile
 from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.finish import Epilogue
 from jq.kernels.functions import exp2
-from jq.kernels.lanes import transpose
+from jq.kernels.lanes import batches, transpose
 from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index, vec
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Operand = tuple[ir.Value, TensorType]
 LOG2_E = math.log2(math.e)
 TOGETHER = 4  # rows of a softmax
+WIDE = 4  # vectors that go through a function as one
 
 
 class Lanes:
@@ -226,10 +227,11 @@ class Head:
     def _load_queries(self, first: Index, count: int) -> None:
         b, kernel = self.b, self.kernel
         start = b.offset(b.scaled(self.head, kernel.dim), kernel.starts[0])
+        scale = kernel.scale * LOG2_E
         with b.loop(0, count) as loop:
             row = b.offset(self.row, b.offset(first, loop.index))
             for i in range(0, kernel.dim, kernel.pair * self.lanes):
-                words = self.ops.row_words(self.q, [self.batch, row, start], i, kernel.scale)
+                words = self.ops.row_words(self.q, [self.batch, row, start], i, scale)
                 b.put(words, self.queries, self._query_place(loop.index, i // kernel.pair))
 
     # Scores
@@ -273,14 +275,14 @@ class Head:
                 b.put(scores, self.scores, [i, c])
 
     def _masked(self, first: Index, i: Index, column: Index, valid: int | None) -> ir.Value:
-        """Where a score starts from: the mask, or zero."""
+        """Where a score starts from: the mask, or zero. Scores are exponents of 2."""
         b, kind = self.b, vec(self.lanes, "f32")
         if self.mask is None:
             return b.f32(0.0, self.lanes)
-        if self.kernel.mask == "keys":
-            return b.load(self.mask, [self.batch, column], kind, valid)
-        row = b.offset(self.row, b.offset(first, i))
-        return b.load(self.mask, [self.batch, row, column], kind, valid)
+        at = [self.batch, column]
+        if self.kernel.mask == "full":
+            at.insert(1, b.offset(self.row, b.offset(first, i)))
+        return b.mul(b.load(self.mask, at, kind, valid), b.f32(LOG2_E, self.lanes))
 
     def _broadcast(self, scratch: ir.Value, at: Sequence[Index]) -> ir.Value:
         one = self.b.get(scratch, at, ir.VectorType.get([1], self.ops.word.element_type))
@@ -303,15 +305,18 @@ class Head:
                 for i in range(pair)
             ]
         largest = self._joined(loop.carried, b.max)
+        repeated = [top for top in largest for _ in range(pair)]
+        most = [b.join(part) for part in batches(repeated, WIDE)]
         with b.loop(0, keys // pair, lanes, carry=[zero] * (len(rows) * pair)) as loop:
-            sums = []
+            exps = []
+            for part, tops in zip(batches(rows, WIDE // pair), most, strict=True):
+                at = b.scaled(loop.index, pair)
+                scores = b.join([self._score(row, at, i) for row in part for i in range(pair)])
+                exps += b.split(exp2(b, b.sub(scores, tops), math.inf), lanes)
             for r, row in enumerate(rows):
-                scores = [self._score(row, b.scaled(loop.index, pair), i) for i in range(pair)]
-                exps = [self._exp(score, largest[r]) for score in scores]
-                sums += [b.add(loop.carried[r * pair + i], e) for i, e in enumerate(exps)]
-                to = self._probability_place(row, loop.index)
-                b.put(self.ops.words(exps), self.probabilities, to)
-            loop.carried = sums
+                words = self.ops.words(exps[r * pair : (r + 1) * pair])
+                b.put(words, self.probabilities, self._probability_place(row, loop.index))
+            loop.carried = [b.add(t, e) for t, e in zip(loop.carried, exps, strict=True)]
         for row, most, total in zip(rows, largest, self._joined(loop.carried, b.add), strict=True):
             # A row of -inf has no softmax: inf - inf makes it NaN.
             inverse = b.div(b.f32(1.0, lanes), b.add(total, b.sub(most, most)))
@@ -320,10 +325,6 @@ class Head:
     def _score(self, row: Index, key: Index, i: int) -> ir.Value:
         at = [row, self.b.offset(key, i * self.lanes)]
         return self.b.get(self.scores, at, vec(self.lanes, "f32"))
-
-    def _exp(self, score: ir.Value, largest: ir.Value) -> ir.Value:
-        b = self.b
-        return exp2(b, b.mul(b.sub(score, largest), b.f32(LOG2_E, self.lanes)))
 
     def _joined(
         self, chains: Sequence[ir.Value], how: Callable[[ir.Value, ir.Value], ir.Value]

@@ -11,6 +11,7 @@ from iree.compiler import ir
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.epilogue import COLUMN, ELEMENT, ROW, SCALAR, Step
 from jq.kernels.isa import Isa
+from jq.kernels.lanes import batches
 from jq.kernels.packs import PACKED
 from jq.kernels.values import Index, vec
 
@@ -36,6 +37,8 @@ class Row:
         at: where its operands by element are.
         to: where it goes in the output tile; vector j of it `j` vectors behind `column`.
         by_row: where its operands by row are.
+        first: which vector of the epilogue's columns the first accumulator is.
+        valid: columns from `column` on, where they are fewer than the accumulators have.
     """
 
     accumulators: Sequence[ir.Value]
@@ -43,6 +46,8 @@ class Row:
     to: Sequence[Index]
     by_row: Sequence[Index]
     column: Index = 0
+    first: int = 0
+    valid: int | None = None
 
 
 @dataclass(frozen=True)
@@ -105,10 +110,8 @@ class Epilogue:
             for row, operands in zip(rows, ready, strict=True)
             for j in range(len(row.accumulators))
         ]
-        while places:
-            count = min(TOGETHER, 1 << (len(places).bit_length() - 1))
-            self._store(isa, tile, places[:count])
-            places = places[count:]
+        for together in batches(places, TOGETHER):
+            self._store(isa, tile, together)
 
     def _store(self, isa: Isa, tile: Tile, places: Sequence[_Place]) -> None:
         """As one vector; their number is a power of two."""
@@ -132,7 +135,7 @@ class Epilogue:
     def _operands(self, i: int, places: Sequence[_Place]) -> list[Any]:
         """The operands of step i, prepared."""
         step = self.steps[i]
-        each = [step.operands(p.row.at, p.j, p.operands[i]) for p in places]
+        each = [step.operands(p.row.at, p.row.first + p.j, p.operands[i]) for p in places]
         return [join(self.b, operand) for operand in zip(*each, strict=True)]
 
     def _scatter(self, tile: Tile, value: ir.Value, places: Sequence[_Place]) -> None:
@@ -145,7 +148,8 @@ class Epilogue:
             while end < len(places) and places[end].row is row:
                 end += 1
             part = b.shuffle(value, value, list(range(start * lanes, end * lanes)))
-            b.store(part, tile, [*row.to, b.offset(row.column, j * lanes)], self.n)
+            valid = self.n if row.valid is None else row.valid - j * lanes
+            b.store(part, tile, [*row.to, b.offset(row.column, j * lanes)], valid)
             start = end
 
     def apply(

@@ -78,14 +78,17 @@ def divisor(b: Builder, scale: ir.Value, low: ir.Value, high: ir.Value) -> Divis
     return Divisor(negative, inverse, tail, *ends)
 
 
-def exp2(b: Builder, x: ir.Value) -> ir.Value:
-    """`2^x` for x in [-126, 126] (clamped), relative error below 2e-7.
+def exp2(b: Builder, x: ir.Value, most: float = 126.0) -> ir.Value:
+    """`2^x` for x in [-126, most] (clamped; `most=inf`: no x is above 126), relative error below
+    2e-7; 2^-126 for NaN.
 
     `x = n + f` with n the nearest integer, `2^f` a polynomial of degree 5 on [-1/2, 1/2]
     (relative error 7.5e-8 before rounding), n added to the exponent bits.
     """
     lanes = lanes_of(x)
-    bounded = b.clamp(x, -126.0, 126.0)
+    bounded = b.max(x, b.f32(-126.0, lanes))
+    if most < math.inf:
+        bounded = b.min(bounded, b.f32(most, lanes))
     shifted = b.add(bounded, b.f32(MAGIC, lanes))
     fraction = b.sub(bounded, b.sub(shifted, b.f32(MAGIC, lanes)))
     power = _horner(b, EXP2, fraction)

@@ -38,6 +38,7 @@ from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index
 
 Array = np.ndarray[Any, np.dtype[Any]]
+SMALLEST_SCALE = 2.0**-30  # of probabilities: steps fit 32 bits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ class IntegerAttention(Kernel):
     Operands behind q, k and v:
         zeros: i32 [4], the zero points of q, k, v and the probabilities.
         factors: f32 [2], what a score's accumulator is multiplied with (times log2 e: exponents
-            are of 2), and the scale of the probabilities, a positive normal number.
+            are of 2), and the scale of the probabilities, at least `SMALLEST_SCALE`.
         mask: what is added to the scores, times log2 e: `keys` f32 [B, Sk], `full` [B, Sq, Sk].
         what the epilogue's steps name, by column [N'] (`pad_columns`) or one scalar.
     Heads lie in the columns of q, k and v as in `Attention`.

@@ -12,15 +12,17 @@ from jq.kernels import dot
 from jq.kernels.attention_body import Operand
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.dispatch import Output, dispatch
-from jq.kernels.finish import Epilogue
+from jq.kernels.finish import Epilogue, Row
 from jq.kernels.functions import MAGIC, MAGIC_BITS, exp2
-from jq.kernels.lanes import transpose
+from jq.kernels.lanes import batches, transpose
+from jq.kernels.packs import PACKED, pack_bytes
 from jq.kernels.values import Index, vec
 
 if TYPE_CHECKING:
     from jq.kernels.integer_attention import IntegerAttention
 
 TOGETHER = 8  # rows of a softmax
+WIDE = 4  # of which so many go through a function as one vector
 QUERY, VALUE, PROBABILITY = 0, 2, 3  # places of the zero points; that of k does not matter
 SCORE, SCALE = range(2)  # places of the factors
 
@@ -287,13 +289,15 @@ class CodesHead:
         b, lanes, keys = self.b, self.lanes, self.kernel.padded_keys
         kind = vec(lanes, "f32")
         largest = [b.reduce(b.get(self.largest, [row, 0], kind), b.max) for row in rows]
+        most = [b.join(part) for part in batches(largest, WIDE)]
         with b.loop(0, keys, lanes, carry=[b.f32(0.0, lanes)] * len(rows)) as loop:
-            sums = []
-            for row, most, total in zip(rows, largest, loop.carried, strict=True):
-                e = exp2(b, b.sub(b.get(self.scores, [row, loop.index], kind), most))
+            exps = []
+            for part, top in zip(batches(rows, WIDE), most, strict=True):
+                scores = b.join([b.get(self.scores, [row, loop.index], kind) for row in part])
+                exps += b.split(exp2(b, b.sub(scores, top), math.inf), lanes)
+            for row, e in zip(rows, exps, strict=True):
                 b.put(e, self.scores, [row, loop.index])
-                sums.append(b.add(total, e))
-            loop.carried = sums
+            loop.carried = [b.add(t, e) for t, e in zip(loop.carried, exps, strict=True)]
         scale = self._factor(SCALE)
         factors = []
         for most, partial in zip(largest, loop.carried, strict=True):
@@ -303,6 +307,45 @@ class CodesHead:
         self._quantize(rows, factors)
 
     def _quantize(self, rows: Sequence[Index], factors: Sequence[ir.Value]) -> None:
+        if self.isa.packs and self.isa.dot.element == "i8" and self.codes.offset:
+            self._quantize_packed(rows, factors)
+        else:
+            self._quantize_each(rows, factors)
+
+    def _quantize_packed(self, rows: Sequence[Index], factors: Sequence[ir.Value]) -> None:
+        """Four vectors of a row at a time; the product itself sums their codes."""
+        b, lanes, kernel = self.b, self.lanes, self.kernel
+        zero, width = self.codes.zero(PROBABILITY), PACKED * lanes
+        ones, kind = dot.splat(b, self.isa, 1), vec(lanes, "f32")
+
+        def codes(row: Index, factor: ir.Value, key: Index, count: int) -> ir.Value:
+            steps = [
+                b.mul(b.get(self.scores, [row, b.offset(key, i * lanes)], kind), factor)
+                for i in range(count)
+            ]
+            steps += [b.f32(0.0, lanes)] * (PACKED - count)
+            packed = pack_bytes(b, self.isa, steps, zero, True, (-128, kernel.high))
+            kept = b.shuffle(packed, packed, list(range(count * lanes)))
+            b.put(kept, self.probabilities, [row, key])
+            return packed
+
+        def add(totals: Sequence[ir.Value], key: Index, count: int) -> list[ir.Value]:
+            return [
+                dot.dot(b, self.isa, total, codes(row, factor, key, count), ones)
+                for row, factor, total in zip(rows, factors, totals, strict=True)
+            ]
+
+        whole, tail = divmod(kernel.padded_keys, width)
+        totals = [b.i32(0, lanes)] * len(rows)
+        if whole:
+            with b.loop(0, whole * width, width, carry=totals) as loop:
+                loop.carried = add(loop.carried, loop.index, PACKED)
+            totals = loop.carried
+        if tail:
+            totals = add(totals, whole * width, tail // lanes)
+        self._value_starts(rows, totals, (whole + (tail > 0)) * width)
+
+    def _quantize_each(self, rows: Sequence[Index], factors: Sequence[ir.Value]) -> None:
         b, lanes, kernel = self.b, self.lanes, self.kernel
         zero = self.codes.zero(PROBABILITY)
         shifted = b.add(zero, b.i32(self.codes.offset, lanes))  # the code of 0 as it is read
@@ -319,8 +362,14 @@ class CodesHead:
                 b.put(b.truncate(codes, "i8"), self.probabilities, [row, loop.index])
                 sums.append(b.add(total, codes))
             loop.carried = sums
-        nothing = b.mul(b.i32(keys, lanes), shifted)
-        for row, total in zip(rows, loop.carried, strict=True):
+        self._value_starts(rows, loop.carried, keys)
+
+    def _value_starts(self, rows: Sequence[Index], totals: Sequence[ir.Value], count: int) -> None:
+        """What the zero point of v adds, from the sums of `count` codes of probabilities."""
+        b, lanes = self.b, self.lanes
+        shifted = b.add(self.codes.zero(PROBABILITY), b.i32(self.codes.offset, lanes))
+        nothing = b.mul(b.i32(count, lanes), shifted)
+        for row, total in zip(rows, totals, strict=True):
             real = b.sub(nothing, b.reduce(total, b.add))
             b.put(b.mul(self.codes.zero(VALUE), real), self.value_start, [row, 0])
 
@@ -344,9 +393,16 @@ class CodesHead:
                 for j, v in enumerate(values):
                     out.append(dot.dot(b, isa, loop.carried[i * vectors + j], p, v))
             loop.carried = out
-        for i in range(count):
-            ready = self.epilogue.row([])
-            for j, column in enumerate(columns):
-                value = self.epilogue.apply(loop.carried[i * vectors + j], [], start + j, ready)
-                at = [0, b.offset(first, i), column]
-                b.store(value, self.tile, at, kernel.dim - column)
+        finished = [
+            Row(
+                loop.carried[i * vectors : (i + 1) * vectors],
+                at=[],
+                to=[0, b.offset(first, i)],
+                by_row=[],
+                column=columns[0],
+                first=start,
+                valid=kernel.dim - columns[0],
+            )
+            for i in range(count)
+        ]
+        self.epilogue.store(isa, self.tile, finished)

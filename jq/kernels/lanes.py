@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from iree.compiler import ir
 
 from jq.kernels.builder import Builder
 from jq.kernels.values import lanes_of
+
+T = TypeVar("T")
 
 
 def transpose(b: Builder, rows: Sequence[ir.Value]) -> list[ir.Value]:
@@ -24,3 +27,13 @@ def transpose(b: Builder, rows: Sequence[ir.Value]) -> list[ir.Value]:
             rows[i], rows[i + distance] = b.shuffle(a, c, low), b.shuffle(a, c, high)
         distance //= 2
     return rows
+
+
+def batches(items: Sequence[T], most: int) -> list[Sequence[T]]:
+    """Parts of up to `most` items, whose numbers are powers of two."""
+    parts = []
+    while items:
+        count = min(most, 1 << (len(items).bit_length() - 1))
+        parts.append(items[:count])
+        items = items[count:]
+    return parts

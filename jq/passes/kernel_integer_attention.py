@@ -24,6 +24,7 @@ from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.kernels import Dequantize, IntegerAttention, Quantize
+from jq.kernels.integer_attention import SMALLEST_SCALE
 from jq.ops.dot_general import Dims
 from jq.passes._attention import Between, base_two, find_softmax
 from jq.passes._attention_view import view
@@ -135,6 +136,8 @@ def _lower(program: Program, f: Found, isa: str) -> str:
     v = _Parameters.of(program, f.second.sides[1 - f.side])
     p = _Parameters.of(program, f.second.sides[f.side])
     scheme = row_scheme(program, f.probabilities)
+    if p.scale < SMALLEST_SCALE:
+        raise NoKernel("the scale of the probabilities is too small")
     if scheme is None or dtype_of(f.second.op.results[0]) != np.float32:
         raise NoKernel("no attention kernel for these types")
     dims = tuple(Dims.read(c.attributes["dot_dimension_numbers"]) for c in (f.first, f.second))
