@@ -188,6 +188,8 @@ def prepare_job(
             where,
             data,
             known_smoothing=ranges.smoothing if ranges else None,
+            rules=chosen.rules,
+            explicit=chosen.explicit,
             recover=recover,
             report=report,
         )

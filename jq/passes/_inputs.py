@@ -18,7 +18,8 @@ from jq.ops.base import rule_of
 from jq.ops.convolution import Convolution, groups_of
 from jq.ops.dot_general import Dims, DotGeneral
 from jq.passes.base import PassContext
-from jq.plan import contractions, op_name
+from jq.plan import contractions, op_name, plan
+from jq.settings import FLOAT
 
 LARGEST = 16384  # inputs of a contraction: beyond, its moments take too much memory
 MOST_GROUPS = 512  # beyond, a group has next to nothing to choose from
@@ -125,6 +126,17 @@ def matrix_encoding(matrix: Matrix, enc: Encoding) -> Encoding:
     if matrix.groups > MOST_GROUPS:
         raise NotApplicable(f"{matrix.groups} groups, more than {MOST_GROUPS}")
     return enc.with_shape((rows, columns), (size, 1))
+
+
+def planned_weights(program: Program, cx: PassContext) -> Mapping[str, Encoding]:
+    """How weights will be stored; also for a pass in front of planning, as far as that does not
+    depend on ranges of activations."""
+    if cx.plan.ops:
+        return cx.plan.weights
+    s = cx.settings
+    floating = s.activations.model_copy(update={"format": FLOAT})
+    weights_alone = s.model_copy(update={"activations": floating})
+    return plan(program, weights_alone, cx.target, cx.rules, None, cx.explicit).weights
 
 
 def uses_of_weights(program: Program, cx: PassContext) -> dict[str, list[Use] | str]:

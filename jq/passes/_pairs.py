@@ -1,4 +1,4 @@
-"""Values between two layers whose channels can be scaled: who makes them, and who reads them.
+"""Values whose channels can be scaled: who makes them, and who reads them.
 
 Whoever reads the channels must be a product that sums over them, each with a weight of its own;
 what makes them is anything that `jq.passes._producers` can multiply, with a layer's weight in it.
@@ -48,6 +48,41 @@ class Pair:
     def along(self, vector: np.ndarray) -> np.ndarray:
         """A number a channel, of the value's rank."""
         return along(self.value, self.axis, vector)
+
+
+@dataclass(frozen=True)
+class Input:
+    """A value that products with weights sum over one axis of, whoever else reads it.
+
+    `readers`: those products, with the number of the operand that is the value; `channels`: of
+    their weights.
+    """
+
+    value: ir.Value
+    axis: int
+    readers: list[tuple[Any, int]]
+    channels: dict[str, Channels]
+
+    @property
+    def width(self) -> int:
+        return shape_of(self.value)[self.axis]
+
+
+def find_inputs(program: Program) -> list[Input]:
+    """In program order; each product is in one of them."""
+    found: dict[Any, Input] = {}
+    for op, _ in contractions(program):
+        for index, axis in _summed(program, op):
+            value = op.operands[index]
+            reader = _reader(program, op, index, axis, np.arange(shape_of(value)[axis]))
+            if reader is None or dtype_of(value).kind not in "fV":
+                continue
+            group = found.setdefault((value, axis), Input(value, axis, [], {}))
+            if reader[0] not in group.channels:
+                group.readers.append((op, index))
+                group.channels[reader[0]] = reader[1][0]
+            break
+    return list(found.values())
 
 
 def find_pairs(program: Program) -> list[Pair]:

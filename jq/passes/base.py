@@ -21,7 +21,7 @@ import numpy as np
 from jq.errors import InternalError, JqError, UserError
 from jq.ir import Program
 from jq.plan import QuantPlan
-from jq.settings import Settings
+from jq.settings import Rule, Settings
 from jq.target import Target
 
 LOG = logging.getLogger("jq")
@@ -36,7 +36,8 @@ class PassContext:
     `smoothing` takes the factors that `smooth` divides activations by; `known_smoothing` are those
     that given ranges were observed with.
     `encoded` is where a recovery pass leaves the parts it chose for a weight; `place-weights`
-    takes them instead of plain rounding. `kernels` says which kernel computes an op, and
+    takes them instead of plain rounding. `rules` and `explicit` are what the plan is made by (see
+    `jq.plan.plan`), for passes in front of it. `kernels` says which kernel computes an op, and
     `without_kernel` why there is none; `kernel_types` has the element types (lhs, rhs, acc) of
     kernels that multiply in other types than the `integer` level. `dequantized` says where
     integers become floats again, and why.
@@ -49,6 +50,8 @@ class PassContext:
     encoded: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     known_smoothing: Mapping[str, np.ndarray] | None = None
     smoothing: dict[str, np.ndarray] = field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
+    explicit: frozenset[str] = frozenset()
     recover: bool = True
     report: Callable[[float | None], None] = lambda share: None
     notes: list[str] = field(default_factory=list)
