@@ -23,7 +23,7 @@ class Device(Strict):
     float_products: bool = True
     tensors: tuple[str, ...] = ("int8", "int16")
     weight_granularities: tuple[Granularity, ...] = ("per-tensor", "per-channel", "per-block")
-    activation_granularities: tuple[Granularity, ...] = ("per-tensor", "per-token")
+    activation_granularities: tuple[Granularity, ...] = ("per-tensor", "per-token", "per-block")
     weight_schemes: tuple[str, ...] = ("symmetric", "asymmetric")
     activation_schemes: tuple[str, ...] = ("symmetric", "asymmetric")
     dynamic: bool = True
@@ -34,7 +34,7 @@ class Device(Strict):
 
 # From fine to coarse: the nearest that a device has is the next coarser one, else a finer one.
 WEIGHTS: tuple[Granularity, ...] = ("per-block", "per-channel", "per-tensor")
-ACTIVATIONS: tuple[Granularity, ...] = ("per-token", "per-tensor")
+ACTIVATIONS: tuple[Granularity, ...] = ("per-block", "per-token", "per-tensor")
 SCHEMES = ("asymmetric", "symmetric")
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
+from jq.formats.base import Encoding, Parts
 from jq.formats.ggml import GgmlFormat, Triple, reciprocal
 from jq.formats.ggml_bits import (
     cut,
@@ -21,6 +23,7 @@ from jq.formats.ggml_bits import (
     shift_right,
 )
 from jq.formats.ggml_search import fit_affine, fit_symmetric
+from jq.formats.numpy_ops import NUMPY
 
 
 def scaled(ops: ArrayOps, d: Array, factors: Array) -> Array:
@@ -52,8 +55,38 @@ def six_bit_pairs(ops: ArrayOps, s: Array) -> tuple[Array, Array]:
     )
 
 
+Level = tuple[Array, Array]  # i8 factors, one a run, and the f16 scale of the super-block as f32
+
+
 class KQuant(GgmlFormat):
     block = 256
+
+    @abstractmethod
+    def levels(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Level, Level | None]:
+        """Codes i8 [..., 256]; factors i8 [..., 256 / run] and scale f32 [..., 1] of what
+        multiplies them, and of what is subtracted."""
+
+    def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
+        codes, (factors, d), minima = self.levels(ops, blocks)
+        offset = None if minima is None else negated(ops, scaled(ops, minima[1], minima[0]))
+        return codes, scaled(ops, d, factors), offset
+
+    def integer_levels(
+        self, parts: Parts, enc: Encoding
+    ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray] | None]:
+        """`integer_parts` with scales as they are stored: `value = code * (factor * scale) +
+        factor' * scale'`.
+
+        Factors are i8 with an entry for each run along the blocked axis, scales f32 (exact in
+        f16) with one for each super-block.
+        """
+        codes, scale, minima = self.levels(NUMPY, parts["blocks"])
+
+        def logical(x: Array) -> np.ndarray:
+            return np.asarray(self._logical(NUMPY, x, enc))
+
+        low = None if minima is None else (-logical(minima[0]), logical(minima[1]))
+        return logical(codes), (logical(scale[0]), logical(scale[1])), low
 
     def runs(self, x: np.ndarray) -> np.ndarray:
         """[n, 256] -> [run, n * 256 / run], the layout of the searches."""
@@ -110,12 +143,11 @@ class Q2_K(AffineK):
     bytes, run, bits, factor_bits = 84, 16, 2, 4
     trials = np.arange(-10, 11) / 10
 
-    def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
+    def levels(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Level, Level | None]:
         pairs = cut(ops, blocks, 0, 16)
-        scale = scaled(ops, half(ops, cut(ops, blocks, 80, 82)), mask(ops, pairs, 0x0F))
-        minima = mask(ops, shift_right(ops, pairs, 4), 0x0F)
-        offset = scaled(ops, half(ops, cut(ops, blocks, 82, 84)), minima)
-        return fields(ops, cut(ops, blocks, 16, 80), 32, 2), scale, negated(ops, offset)
+        scale = mask(ops, pairs, 0x0F), half(ops, cut(ops, blocks, 80, 82))
+        minima = mask(ops, shift_right(ops, pairs, 4), 0x0F), half(ops, cut(ops, blocks, 82, 84))
+        return fields(ops, cut(ops, blocks, 16, 80), 32, 2), scale, minima
 
     def write(self, x: np.ndarray, out: np.ndarray) -> None:
         codes, factors, minima, d, dmin = self.quantize(x)
@@ -130,7 +162,7 @@ class Q3_K(SymmetricK):
     bytes, run, bits, factor_bits = 110, 16, 3, 6
     trials = np.arange(-4, 5) / 4
 
-    def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
+    def levels(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Level, Level | None]:
         top = fields(ops, cut(ops, blocks, 0, 32), 32, 1)
         codes = fields(ops, cut(ops, blocks, 32, 96), 32, 2)
         codes = ops.bit_or(codes, shift_left(ops, top, 2))
@@ -138,7 +170,7 @@ class Q3_K(SymmetricK):
         high = fields(ops, cut(ops, blocks, 104, 108), 4, 2)
         factors = ops.bit_or(low, shift_left(ops, high, 4))
         factors = ops.sub(factors, full(ops, factors, 32))
-        scale = scaled(ops, half(ops, cut(ops, blocks, 108, 110)), factors)
+        scale = factors, half(ops, cut(ops, blocks, 108, 110))
         return ops.sub(codes, full(ops, codes, 4)), scale, None
 
     def write(self, x: np.ndarray, out: np.ndarray) -> None:
@@ -157,11 +189,10 @@ class Q4_K(AffineK):
     bytes, bits, factor_bits = 144, 4, 6
     trials = np.arange(-8, 5) / 4
 
-    def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
+    def levels(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Level, Level | None]:
         factors, minima = six_bit_pairs(ops, cut(ops, blocks, 4, 16))
-        scale = scaled(ops, half(ops, cut(ops, blocks, 0, 2)), factors)
-        offset = scaled(ops, half(ops, cut(ops, blocks, 2, 4)), minima)
-        return self.codes(ops, blocks), scale, negated(ops, offset)
+        scale = factors, half(ops, cut(ops, blocks, 0, 2))
+        return self.codes(ops, blocks), scale, (minima, half(ops, cut(ops, blocks, 2, 4)))
 
     def codes(self, ops: ArrayOps, blocks: Array) -> Array:
         return fields(ops, cut(ops, blocks, self.bytes - 128, self.bytes), 32, 4)
@@ -194,11 +225,11 @@ class Q6_K(SymmetricK):
     bytes, run, bits, factor_bits = 210, 16, 6, 8
     trials = np.arange(-12, 5) / 4
 
-    def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
+    def levels(self, ops: ArrayOps, blocks: Array) -> tuple[Array, Level, Level | None]:
         codes = fields(ops, cut(ops, blocks, 0, 128), 64, 4)
         high = fields(ops, cut(ops, blocks, 128, 192), 32, 2)
         codes = ops.bit_or(codes, shift_left(ops, high, 4))
-        scale = scaled(ops, half(ops, cut(ops, blocks, 208, 210)), cut(ops, blocks, 192, 208))
+        scale = cut(ops, blocks, 192, 208), half(ops, cut(ops, blocks, 208, 210))
         return ops.sub(codes, full(ops, codes, 32)), scale, None
 
     def write(self, x: np.ndarray, out: np.ndarray) -> None:

@@ -29,6 +29,7 @@ from jq.kernels.pack_operand import PackOperand
 from jq.kernels.quantization import RowQuantization
 from jq.kernels.quantize_rows import QuantizeRows
 from jq.kernels.softmax import Softmax
+from jq.kernels.split_rows import SplitRows
 from jq.kernels.tensor import TensorType
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "RowScale",
     "Silu",
     "Softmax",
+    "SplitRows",
     "Step",
     "TensorType",
     "available",

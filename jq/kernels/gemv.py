@@ -10,8 +10,8 @@ operand so; what the offset adds is a product of the same codes with a constant.
       for tile of rows:
         for chunk of K:                  # `outer` blocks that share a factor, else one block
           for block of chunk:
-            acc[rows][streams][vectors], extra[rows] = 0
-            for group of codes: codes out of their planes; rows * streams * vectors dots
+            acc[rows][digits][streams][vectors], extra[rows][digits] = 0
+            for group of codes: codes out of their planes; rows * digits * streams * vectors dots
             y = fma(f32(acc - extra), scale * x_scale, y)
           (y times factor, added to what came before)
         epilogue, store
@@ -21,6 +21,9 @@ holding the same field of several groups: a shift and a mask bring it out. A pan
 memory, its scales beside its codes. Several panels are read at once, for a processor fetches each
 ahead by itself: four streams give a third more than one. More than that, such as scales by
 themselves, would meet in the same sets of the first cache.
+
+A number that is more than a code is several: x = x_scale * sum_d 256^d digit[d] (`SplitRows`). The
+products of each digit are exact, so three digits give what float activations give.
 
 2 M N K operations; bound by reading N K bits / 8 of weights. The sum over blocks is in f32, in
 order, one rounding a block: its error is below (K / block + 1) 2^-24 of the sum of magnitudes.
@@ -48,8 +51,9 @@ from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index
 
 MAX_ROWS = 4
+LARGEST_SPLIT = 256  # block whose sums of two digits, one shifted by 8 bits, fit 32
 PANEL, COLUMNS = 2, 8  # vectors of a panel, and of all panels of a workgroup
-SCALES = ("f16", "f32", "i8")
+SCALES = ("f16", "f32", "i8", "column")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,19 +61,21 @@ class Gemv(Kernel):
     """i8 [M, K] x blocks [K, N] -> [M, N].
 
     Operands, in order:
-        codes: i8 [M, K], signed.
+        codes: i8 [M, K], signed; [M, digits, K] where there are several, the highest first.
         row scale: f32 [M], or [M, blocks] with `per_block`.
         weights: i8, what `pack` made: codes and scales.
+        column scale: f32 [N'], where `scale` is `column`.
         what the epilogue's steps name; [N] operands have N' elements (`pad_columns`).
 
     Attributes:
         bits: 2 to 6, or 8.
         block: weights along K that share a scale; the last block may be partial.
         per_block: activations have a scale per block, not per row.
+        digits: of a number of the activations, 1 to 3.
         minimum: weights are `scale * code + minimum` with codes from 0 (below 8 bits), else
             `scale * code` with signed codes.
         scale: stored type of scale and minimum: `f16`, `f32`, or `i8`, integers to be multiplied
-            by an f16 factor that `outer` blocks share.
+            by an f16 factor that `outer` blocks share; `column`: one for all blocks, an operand.
         epilogue: steps from f32.
     """
 
@@ -81,6 +87,7 @@ class Gemv(Kernel):
     bits: int = 4
     block: int = 32
     per_block: bool = True
+    digits: int = 1
     minimum: bool = False
     scale: str = "f32"
     outer: int = 0
@@ -96,6 +103,10 @@ class Gemv(Kernel):
             raise InternalError(f"no scales of type {self.scale} with {self.outer} blocks each")
         if self.block < self.least_block(self.bits) or self.block % self.least_block(self.bits):
             raise InternalError(f"blocks of {self.block} do not hold whole bytes")
+        if self.minimum and self.scale == "column":
+            raise InternalError("minima are by block")
+        if not 1 <= self.digits <= 3 or (self.digits > 1 and self.block > LARGEST_SPLIT):
+            raise InternalError(f"no product of {self.digits} digits in blocks of {self.block}")
 
     @staticmethod
     def least_block(bits: int) -> int:
@@ -104,7 +115,8 @@ class Gemv(Kernel):
 
     @property
     def label(self) -> str:
-        return f"{self.m}x{self.k}x{self.n}_int{self.bits}_block{self.block}"
+        float_rows = "_split" if self.digits > 1 else ""
+        return f"{self.m}x{self.k}x{self.n}_int{self.bits}_block{self.block}{float_rows}"
 
     @property
     def operations(self) -> int:
@@ -117,13 +129,15 @@ class Gemv(Kernel):
     @property
     def rows(self) -> int:
         """Rows of a register tile."""
-        return min(self.m, MAX_ROWS)
+        return min(self.m, max(1, MAX_ROWS // self.digits))
 
     @property
     def wide(self) -> int:
-        """Vectors of columns that registers and N allow at once (two accumulators for each)."""
-        isa, rows = self.target, self.rows
-        fits = (isa.registers - 2 * rows - 2) // (2 * rows + 1)
+        """Vectors of columns that registers and N allow at once: for each the sum of every digit,
+        that of all blocks, and a weight.
+        """
+        isa, rows, digits = self.target, self.rows, self.digits
+        fits = (isa.registers - 2 * rows * digits - 2) // (rows * (digits + 1) + 1)
         return max(1, min(COLUMNS, fits, self.n // isa.lanes))
 
     @property
@@ -168,8 +182,11 @@ class Gemv(Kernel):
         row_scale = (self.m, self.blocks) if self.per_block else (self.m,)
         chunks = math.ceil(self.blocks / self.layout.blocks)
         steps = operand_types(self.epilogue, (self.m, self.n), self.columns)
+        split = (self.digits,) if self.digits > 1 else ()
+        if self.scale == "column":
+            steps.insert(0, ((self.columns,), "f32"))
         return (
-            TensorType((self.m, self.k), "i8"),
+            TensorType((self.m, *split, self.k), "i8"),
             TensorType(row_scale, "f32"),
             TensorType((self.workgroups, self.streams, chunks, self.layout.bytes), "i8"),
             *(TensorType(shape, what) for shape, what in steps),
@@ -181,11 +198,11 @@ class Gemv(Kernel):
 
     # Weights
 
-    def pack(self, codes: Array, scale: Scale, minimum: Scale | None = None) -> Array:
+    def pack(self, codes: Array, scale: Scale | None = None, minimum: Scale | None = None) -> Array:
         """The weights' operand: int8 codes [K, N] (signed, or from 0 with a minimum) and scales.
 
         `scale` and `minimum` are [blocks, N]; or, with `outer`, pairs of integers [blocks, N] and
-        factors [chunks, N].
+        factors [chunks, N]; or None where it is an operand by column.
         """
         return pack(self, codes, scale, minimum)
 
@@ -224,6 +241,8 @@ class Gemv(Kernel):
     ) -> Array:
         """The same in NumPy: integer sums, the rest in double precision, rounded once."""
         pad = self.blocks * self.block - self.k
+        if self.digits > 1:
+            x = (x.astype(np.int64) << (8 * np.arange(self.digits))[::-1, None]).sum(1)
         lhs = np.pad(x.astype(np.int64), ((0, 0), (0, pad))).reshape(self.m, self.blocks, -1)
         rhs = np.pad(codes.astype(np.int64), ((0, pad), (0, 0))).reshape(
             self.blocks, self.block, self.n

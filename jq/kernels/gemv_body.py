@@ -33,6 +33,7 @@ class RowPanels:
     ) -> None:
         self.gemv, self.b, self.isa, self.tile, self.group = gemv, b, gemv.target, tile, group
         self.codes, self.row_scale, self.weights, *rest = tensors
+        by_column = [rest.pop(0)] if gemv.scale == "column" else []
         self.layout, self.planes = gemv.layout, PLANES[gemv.bits]
         self.wide = gemv.streams * gemv.vectors
         self.epilogue = Epilogue(
@@ -44,6 +45,7 @@ class RowPanels:
             column=column,
             n=gemv.n,
         )
+        self.column_scale = [s for x in by_column for s in self.epilogue.by_column(x, "f32")]
         # Codes stay unsigned in a product that wants them so; elsewhere the offset is taken out.
         self.unsigned = self.isa.dot.lhs_unsigned
         correction = gemv.offset if self.unsigned else 0
@@ -72,6 +74,8 @@ class RowPanels:
             ready = self.epilogue.row([row])
             for j in range(self.wide):
                 value = total[i * self.wide + j]
+                if self.column_scale:
+                    value = b.mul(value, self.column_scale[j])
                 if not gemv.per_block:
                     value = b.mul(value, self.epilogue.scalar(self.row_scale, [row], "f32"))
                 value = self.epilogue.apply(value, [row], j, ready)
@@ -113,14 +117,17 @@ class RowPanels:
         b, gemv, isa = self.b, self.gemv, self.isa
         zero, group = b.i32(0, isa.lanes), isa.dot.group
         number = b.offset(b.scaled(chunk, self.layout.blocks), block)
-        acc, extra = [zero] * (len(rows) * self.wide), [zero] * len(rows)
+        digits = range(gemv.digits)
+        acc = [zero] * (len(rows) * gemv.digits * self.wide)
+        extra = [zero] * (len(rows) * gemv.digits)
         loaded: dict[tuple[int, int, int], ir.Value] = {}
         for i in range(math.ceil(size / group)):
             weights = [self._codes(loaded, chunk, block, i, j) for j in range(self.wide)]
             at = b.offset(b.scaled(number, gemv.block), i * group)
-            for r, row in enumerate(rows):
+            for r, (row, digit) in enumerate((row, d) for row in rows for d in digits):
                 valid = min(group, size - i * group)
-                x = dot.codes(b, isa, self.codes, [row, at], False, valid)
+                place = [row, at] if gemv.digits == 1 else [row, digit, at]
+                x = dot.codes(b, isa, self.codes, place, False, valid)
                 if self.factor:
                     extra[r] = dot.dot(b, isa, extra[r], dot.splat(b, isa, self.factor), x)
                 for j, weight in enumerate(weights):
@@ -196,22 +203,45 @@ class RowPanels:
         """A block's integers, scaled and added; sums of minima go behind those of scales when a
         chunk's factor is still to come, else to the same place."""
         b, out = self.b, list(sums)
-        scales, *minima = (self._level(chunk, block, at) for at in self.layout.scales)
-        behind = len(acc) if self.gemv.outer else 0
+        levels = [self._level(chunk, block, at) for at in self.layout.scales]
+        scales, *minima = levels or [[b.f32(1.0, self.isa.lanes)] * self.wide]
+        behind, digits = len(rows) * self.wide if self.gemv.outer else 0, self.gemv.digits
         for i, row in enumerate(rows):
             x_scale = self._x_scale(row, number)
+            of_codes = extra[i * digits : (i + 1) * digits]
+            taken = self._joined(of_codes) if self.factor and not minima else None
             for j, scale in enumerate(scales):
                 to = i * self.wide + j
-                value = acc[to] if minima or not self.factor else b.sub(acc[to], extra[i])
-                factor = scale if x_scale is None else b.mul(scale, x_scale)
-                out[to] = b.fma(b.to_f32(value), factor, out[to])
+                value = self._joined([acc[(i * digits + d) * self.wide + j] for d in range(digits)])
+                if taken:
+                    value = [b.sub(v, t) for v, t in zip(value, taken, strict=True)]
+                factor = [f for f in (scale if levels else None, x_scale) if f is not None]
+                number_of = self._number(value)
+                if factor:
+                    by = factor[0] if len(factor) == 1 else b.mul(*factor)
+                    out[to] = b.fma(number_of, by, out[to])
+                else:
+                    out[to] = b.add(number_of, out[to])
             if minima:
-                codes_sum = b.to_f32(extra[i])
+                codes_sum = self._number(self._joined(of_codes))
                 codes_sum = codes_sum if x_scale is None else b.mul(codes_sum, x_scale)
                 for j, least in enumerate(minima[0]):
                     to = behind + i * self.wide + j
                     out[to] = b.fma(codes_sum, least, out[to])
         return out
+
+    def _joined(self, digits: Sequence[ir.Value]) -> list[ir.Value]:
+        """The sums of one to three digits as one or two integers, the second 2^8 times smaller:
+        all but the last digit fit one.
+        """
+        b, (first, *rest) = self.b, digits
+        for digit in rest[:1] if len(rest) == 2 else []:
+            first = b.add(b.shift_left(first, 8), digit)
+        return [first, *rest[-1:]]
+
+    def _number(self, joined: Sequence[ir.Value]) -> ir.Value:
+        b, (first, *rest) = self.b, [self.b.to_f32(v) for v in joined]
+        return b.fma(first, b.f32(256.0, self.isa.lanes), rest[0]) if rest else first
 
     def _x_scale(self, row: Index, number: Index) -> ir.Value | None:
         if not self.gemv.per_block:

@@ -46,7 +46,10 @@ class Layout:
     @staticmethod
     def of(kernel: Gemv) -> Layout:
         width, levels = kernel.width // kernel.streams, 2 if kernel.minimum else 1
-        sizes = [width * TensorType((), kernel.scale).dtype.itemsize] * levels
+        if kernel.scale == "column":
+            sizes, levels = [], 0
+        else:
+            sizes = [width * TensorType((), kernel.scale).dtype.itemsize] * levels
         sizes += [kernel.block * plane // 8 * width for plane in PLANES[kernel.bits]]
         *starts, record = accumulate(sizes, initial=0)
         factors = [2 * width * i for i in range(levels + 1)] if kernel.outer else [0]
@@ -69,7 +72,7 @@ def _longer(values: Array, rows: int) -> Array:
     return np.pad(values, ((0, rows - len(values)), (0, 0)))
 
 
-def pack(kernel: Gemv, codes: Array, scale: Scale, minimum: Scale | None = None) -> Array:
+def pack(kernel: Gemv, codes: Array, scale: Scale | None, minimum: Scale | None = None) -> Array:
     """See `Gemv.pack`."""
     half = 1 << (kernel.bits - 1)
     low, high = (0, 2 * half - 1) if kernel.minimum else (-half, half - 1)
@@ -78,14 +81,17 @@ def pack(kernel: Gemv, codes: Array, scale: Scale, minimum: Scale | None = None)
     blocks = math.ceil(kernel.blocks / kernel.layout.blocks) * kernel.layout.blocks
     stored = _longer(codes.astype(np.int16), kernel.blocks * kernel.block) + kernel.offset
     stored = _longer(stored.astype(np.uint8), blocks * kernel.block)
-    given = [scale] if minimum is None else [scale, minimum]
+    given = [s for s in (scale, minimum) if s is not None]
     levels = [g if isinstance(g, tuple) else (g,) for g in given]
-    kind, chunks = TensorType((), kernel.scale).dtype, blocks // kernel.layout.blocks
+    chunks = blocks // kernel.layout.blocks
 
     def cut(values: Array) -> Array:
         return _cut(kernel, np.ascontiguousarray(values)).view(np.uint8)
 
-    parts = [cut(_longer(values.astype(kind), blocks)) for values, *_ in levels]
+    parts = [
+        cut(_longer(values.astype(TensorType((), kernel.scale).dtype), blocks))
+        for values, *_ in levels
+    ]
     shift = 0
     for plane in PLANES[kernel.bits]:
         fields = (stored >> np.uint8(shift)) & np.uint8((1 << plane) - 1)

@@ -35,12 +35,14 @@ class RowQuantization:
     unsigned_zero: the zero point is computed for 0..255 and shifted (`uint8`), which rounds
         differently from computing it for -128..127 (`int8`).
     unsigned: codes are stored in their unsigned view (`q + 128`).
+    wide: steps on either side of zero where that is no int8 code, for who writes it otherwise.
     """
 
     scheme: str = SYMMETRIC
     narrow: bool = True
     unsigned_zero: bool = False
     unsigned: bool = False
+    wide: int = 0
 
     def __post_init__(self) -> None:
         if self.scheme not in (STATIC, SYMMETRIC, ASYMMETRIC):
@@ -52,11 +54,15 @@ class RowQuantization:
 
     @property
     def low(self) -> int:
+        if self.wide:
+            return -self.wide
         return -127 if self.narrow and self.scheme != ASYMMETRIC else -128
 
     @property
     def steps(self) -> float:
         """Codes between the ends of the range that makes the scale."""
+        if self.wide:
+            return float(self.wide)
         return 255.0 if self.scheme == ASYMMETRIC else (127.0 if self.narrow else 127.5)
 
     @property
@@ -124,7 +130,9 @@ class RowQuantizer:
         extent = b.select_equal(bounded, tiny, one, extent)
         scale, inverse = b.div(extent, divisor), b.div(divisor, extent)
         if not smallest:
-            low, high = (b.f32(bound, lanes) for bound in (self.scheme.low, 127))
+            low, high = (
+                b.f32(bound, lanes) for bound in (self.scheme.low, self.scheme.wide or 127)
+            )
             offset = b.i32(self.shift, lanes) if self.shift else None
             return RowParameters(inverse, low, high, offset, scale)
         zero = self._zero_point(smallest[0], scale)

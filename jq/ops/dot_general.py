@@ -210,7 +210,8 @@ def _split_blocks(lhs: Codes, rhs: Codes, dims: Dims) -> tuple[Codes, Codes, Dim
     a, b = blocked[0]
     sizes = {c.block[axis] for c, axis in ((lhs, a), (rhs, b)) if c.grid[axis] > 1}
     length = shape_of(lhs.codes)[a]
-    if len(sizes) != 1 or length % (size := sizes.pop()):
+    size = min(sizes)
+    if length % size or any(n % size for n in sizes):
         return None
     new = [_split_axis(c, axis, length // size) for c, axis in ((lhs, a), (rhs, b))]
     shifted = Dims(
@@ -221,7 +222,8 @@ def _split_blocks(lhs: Codes, rhs: Codes, dims: Dims) -> tuple[Codes, Codes, Dim
 
 
 def _split_axis(x: Codes, axis: int, blocks: int) -> Codes:
-    """[.., K, ..] -> [blocks, .., K/blocks, ..] for codes, scale, zero point and sum."""
+    """[.., K, ..] -> [blocks, .., K/blocks, ..] for codes, scale, zero point and sum; what is
+    given for larger blocks is repeated."""
 
     def move(v: ir.Value | None, *, grid: bool) -> ir.Value | None:
         if v is None:
@@ -229,12 +231,18 @@ def _split_axis(x: Codes, axis: int, blocks: int) -> Codes:
         shape = list(shape_of(v))
         if grid and shape[axis] == 1:
             return OPS.broadcast(v, [blocks, *shape], range(1, len(shape) + 1))
+        if grid and shape[axis] < blocks:
+            repeated = [*shape[: axis + 1], blocks // shape[axis], *shape[axis + 1 :]]
+            kept = [i for i in range(len(repeated)) if i != axis + 1]
+            v = OPS.broadcast(v, repeated, kept)
+            shape = [*shape[:axis], blocks, *shape[axis + 1 :]]
+            v = OPS.reshape(v, shape)
         split = [*shape[:axis], blocks, shape[axis] // blocks, *shape[axis + 1 :]]
         order = [axis, *(i for i in range(len(split)) if i != axis)]
         return OPS.transpose(OPS.reshape(v, split), order)
 
-    # A sum over a whole axis says nothing about the sums of its blocks.
-    whole = x.grid[axis] == 1
+    # The sum over a larger block says nothing about those of its parts.
+    whole = x.grid[axis] < blocks
     grid = (blocks, *(1 if i == axis else n for i, n in enumerate(x.grid)))
     codes, scale = move(x.codes, grid=False), move(x.scale, grid=True)
     assert codes is not None and scale is not None

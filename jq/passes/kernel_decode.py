@@ -8,12 +8,18 @@ Without this a compiler writes the decoded weight to memory in float at every ca
 wants a matrix whose contracted axis is last; a weight that is another is stored again as one, in
 the same format (`_stored_matrix`). A convolution is a product with its patches. The result
 differs from the `integer` level by the order of a float32 sum.
+
+Where rows are few and the weight's values are integers times scales, activations are split into
+int8 digits, and the integer kernel for few rows multiplies each exactly (`SplitRows`, `Gemv`): it
+reads the weights at the speed of memory, which decoding to float does not. The weight is packed
+for that, so it must have no other reader, not grow, and not have come as it is stored.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,12 +32,19 @@ from jq.ir.build import replace as replace_op
 from jq.ir.contract import match_contract
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, match
-from jq.kernels import DecodeDot
+from jq.kernels import DecodeDot, SplitRows, get_isa
 from jq.ops.dot_general import Dims
+from jq.passes._block_weight import BlockWeight
 from jq.passes._kernel import OPS, NoKernel, call_kernel, isa_of
 from jq.passes._patches import Window
 from jq.passes._stored_matrix import Matrices, Stored
 from jq.passes.base import Pass, PassContext
+
+SPLIT_ROWS = 8  # up to here the products of three digits are cheaper than reading the weights
+SPLIT_GROUP = 4  # of codes that one instruction multiplies; with fewer, floats are as fast
+DIGITS = 3
+GROWTH = 1.01  # of a weight by being packed, at most
+BLOCK, LARGEST_BLOCK = 32, 64  # of activations with a scale, where the weight has none, or longer
 
 
 @dataclass(frozen=True)
@@ -41,12 +54,14 @@ class KernelDecode(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, changed = isa_of(cx.target), False
         matrices = Matrices(program)
+        given = {op.name for op in cx.plan.ops if any(p.stored for p in op.operands.values())}
         for op in list(program.walk()) if isa else []:
             product = Product.of(op)
             if product is None or isa is None:
                 continue
             try:
-                cx.kernels[product.name] = _lower(program, product, isa, matrices)
+                packs = product.name not in given and get_isa(isa).dot.group == SPLIT_GROUP
+                cx.kernels[product.name] = _lower(program, product, isa, matrices, packs)
                 cx.kernel_types[product.name] = ("f32", "f32", "f32")
                 changed = True
             except NoKernel as reason:
@@ -106,8 +121,8 @@ class _Matrices:
     result: Callable[[ir.Value], ir.Value]
 
 
-def _lower(program: Program, p: Product, isa: str, matrices: Matrices) -> str:
-    """Replaces the product by a call; the kernel's name."""
+def _lower(program: Program, p: Product, isa: str, matrices: Matrices, packs: bool) -> str:
+    """Replaces the product by a call; the kernel's name. `packs`: the weight may be packed anew."""
     if dtype_name(dtype_of(p.x)) not in ("f32", "f16", "bf16"):
         raise NoKernel(f"the activations are {dtype_of(p.x)}")
     result = p.op.operation.results[0]
@@ -115,6 +130,9 @@ def _lower(program: Program, p: Product, isa: str, matrices: Matrices) -> str:
         raise NoKernel("an empty product")
     with at(p.op):
         view = _dot(p) if p.kind == "dot_general" else _convolution(p)
+        if packs and shape_of(view.rows)[0] <= SPLIT_ROWS and _one_reader(p.stored):
+            with suppress(NoKernel):
+                return _split(program, p, isa, view)
         enc, parts = matrices.get(p.stored, view.free, view.contracted)
         kernel = _kernel(isa, shape_of(view.rows)[0], enc)
         operands = [view.rows, *(parts[name] for name in kernel.storage)]
@@ -124,6 +142,30 @@ def _lower(program: Program, p: Product, isa: str, matrices: Matrices) -> str:
         value = OPS.convert(view.result(value), dtype_of(result))
     replace_op(p.op, [value])
     return kernel.name
+
+
+def _split(program: Program, p: Product, isa: str, view: _Matrices) -> str:
+    """The product with activations in digits; the kernel's name."""
+    weight = BlockWeight.of(program, p.stored.encoding, p.stored.parts, view.contracted, view.free)
+    m, k = shape_of(view.rows)
+    weight = weight.cut(BLOCK if weight.by_column else math.gcd(weight.block, LARGEST_BLOCK))
+    kernel = weight.kernel(isa, m, True, DIGITS, ())
+    stored = sum(
+        program.weights[n].nbytes for n in map(program.weight_name, p.stored.parts.values()) if n
+    )
+    if weight.packed_bytes(kernel) > GROWTH * stored:
+        raise NoKernel("the packed weight is larger than the stored one")
+    split = SplitRows(isa=isa, m=m, k=k, block=kernel.block, digits=DIGITS)
+    rows = call_kernel(program, split, [view.rows], f"{p.name}/split")
+    operands = [*rows, *weight.operands(program, p.name, kernel)]
+    (value,) = call_kernel(program, kernel, operands, p.name)
+    result = p.op.operation.results[0]
+    replace_op(p.op, [OPS.convert(view.result(value), dtype_of(result))])
+    return kernel.name
+
+
+def _one_reader(stored: Stored) -> bool:
+    return all(len(list(v.uses)) == 1 for v in stored.parts.values())
 
 
 def _kernel(isa: str, rows: int, enc: Encoding) -> DecodeDot:

@@ -2,7 +2,7 @@
 
     composite "jq.quantize_dynamic" %x  ->  call @jq_quantize_rows(%x)
 
-Fires on int8, one scale a row of the last axis (or one in all, when static).
+Fires on int8, one scale a row of the last axis or a block of it (or one in all, when static).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jq.formats import Encoding
 from jq.ir import Program, at, ir, shape_of
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
@@ -39,7 +40,7 @@ class KernelQuantize(Pass):
         isa, changed = isa_of(cx.target), False
         for op in program.walk() if isa else ():
             marker = match(op, QUANTIZE, QUANTIZE_DYNAMIC)
-            scheme = marker and row_scheme(program, marker)
+            scheme = marker and (row_scheme(program, marker) or block_scheme(marker))
             if isa and marker and scheme:
                 with at(op):
                     results = _quantize(program, marker, scheme, isa)
@@ -58,10 +59,25 @@ def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:
         if any(enc.block) or static_parameters(program, marker) is None:
             return None
         return RowQuantization(STATIC, narrow and "zero_point" not in marker.parts)
-    rows = all(b == 1 or n == 1 for b, n in zip(enc.block[:-1], enc.shape[:-1], strict=True))
-    if not rows or (enc.block[-1] and enc.shape[-1] > 1):
+    if not _by_row(enc) or (enc.block[-1] and enc.shape[-1] > 1):
         return None
     return RowQuantization(ASYMMETRIC if enc.scheme == "asymmetric" else SYMMETRIC, narrow=narrow)
+
+
+def block_scheme(marker: Marker) -> RowQuantization | None:
+    """Of rows cut into whole blocks, each of which is a row to the kernel; None elsewhere."""
+    enc = marker.encoding
+    size = enc.block[-1] if marker.kind == QUANTIZE_DYNAMIC and _by_row(enc) else 0
+    if enc.format != "int8" or size < 2 or enc.shape[-1] % size or 0 in enc.shape:
+        return None
+    narrow = enc.option("divisor", "absmax/127") == "absmax/127"
+    return RowQuantization(ASYMMETRIC if enc.scheme == "asymmetric" else SYMMETRIC, narrow=narrow)
+
+
+def _by_row(enc: Encoding) -> bool:
+    """Whether every row of the last axis has parameters of its own."""
+    lead = zip(enc.block[:-1], enc.shape[:-1], strict=True)
+    return bool(enc.shape) and all(b == 1 or n == 1 for b, n in lead)
 
 
 def static_parameters(program: Program, marker: Marker) -> list[np.ndarray] | None:
@@ -81,7 +97,10 @@ def _quantize(
 ) -> list[ir.Value]:
     x = OPS.convert(marker.op.operands[0], np.float32)  # formats compute in float32
     m, k = rows_and_columns(shape_of(x))
-    scaled = column_factors(program, x)
+    size = marker.encoding.block[-1] if scheme.dynamic else 0
+    scaled = column_factors(program, x) if size < 2 else None
+    if size > 1:  # each block is a row of its own
+        m, k = m * k // size, size
     if not scheme.dynamic and k % VECTORS and scaled is None:
         rows = math.gcd(m * k, ROWS)  # one scale in all: narrow rows are cut anew
         m, k = rows, m * k // rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine
 from jq.formats.ggml import GgmlFormat
-from jq.ops.base import Contraction
+from jq.ops.base import Axes, Contraction, Role
 from jq.plan.decisions import Declined, TensorPlan
 from jq.plan.operands import WeightUse
 from jq.settings import TensorSettings
@@ -59,6 +59,31 @@ def weight_block(use: WeightUse, s: TensorSettings) -> tuple[int, ...]:
             for a in range(rank)
         )
     return tuple(int(a not in use.contracted) for a in range(rank))
+
+
+def activation_block(
+    s: TensorSettings, shape: tuple[int, ...], role: Role, run: int | None
+) -> tuple[int, ...]:
+    """Block sizes of an activation: one scale a tensor, a token, or a block of a token.
+
+    Blocks are `block_size` long, or as long as those of the weight (`run`, see `run_along`) where
+    that is no multiple of it. Where the op has no products of blocks (`run` is None), or they do
+    not divide the axis, a token has one scale.
+    """
+    if s.granularity == "per-tensor":
+        return (0,) * len(shape)
+    token = [int(a not in role.contracted) for a in range(len(shape))]
+    if s.granularity == "per-block" and run is not None and role.block_axis is not None:
+        size = s.block_size if run % s.block_size == 0 else run
+        if shape[role.block_axis] % size == 0:
+            token[role.block_axis] = size
+    return tuple(token)
+
+
+def run_along(enc: Encoding, contracted: Axes) -> int:
+    """How many codes of a weight share a scale along the axis that is summed over; 0: all."""
+    fmt = get_format(enc.format)
+    return fmt.run if isinstance(fmt, GgmlFormat) else max(enc.block[a] for a in contracted)
 
 
 def encoding(s: TensorSettings, shape: tuple[int, ...], block: tuple[int, ...]) -> Encoding:

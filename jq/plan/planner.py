@@ -16,7 +16,7 @@ from jq.ops.base import Contraction, contraction_names
 from jq.plan.agree import agree_on_weights
 from jq.plan.decisions import Declined, OpPlan, QuantPlan, TensorPlan
 from jq.plan.edges import plan_edges
-from jq.plan.encodings import code_bits, stored_plan, summed_terms
+from jq.plan.encodings import code_bits, run_along, stored_plan, summed_terms
 from jq.plan.operands import WeightUse, contractions, find_weight, op_name
 from jq.plan.overflow import LIMIT, largest_code, largest_sum, worst_case
 from jq.plan.tensors import TensorPlanner
@@ -124,8 +124,9 @@ class _Planner:
             raise Declined("a product of two activations stays float (activation_products=float)")
         rest = [r for r in roles if r.index not in plans]
         if rest and settings.activations.format != FLOAT:
+            run = _run(rule, plans, weights)
             for r in rest:
-                plans[r.index] = self.tensors.activation(op, r, settings)
+                plans[r.index] = self.tensors.activation(op, r, settings, run)
         if len(plans) == len(roles) > 1:
             self._check_products(op, rule, plans, weights)
         elif rest and weights and not self.target.device.float_products:
@@ -166,3 +167,11 @@ class _Planner:
                 parts = fmt.encode(self.program.weights[use.name], enc)
                 return largest_sum(parts, enc, use.contracted) * largest_code(other)
         return None
+
+
+def _run(rule: Contraction, plans: dict[int, TensorPlan], uses: dict[int, WeightUse]) -> int | None:
+    """Codes of the weight that share a scale; None where activations are not cut into blocks."""
+    if not rule.splits_blocks or len(uses) != 1:
+        return None
+    ((index, use),) = uses.items()
+    return run_along(plans[index].encoding, use.contracted) if len(use.contracted) == 1 else None

@@ -16,7 +16,7 @@ from jq.formats.affine import Affine, unpacked
 from jq.ir import Program, shape_of
 from jq.ops.base import Role
 from jq.plan.decisions import Declined, TensorPlan
-from jq.plan.encodings import encoding, stored_plan, weight_block
+from jq.plan.encodings import activation_block, encoding, stored_plan, weight_block
 from jq.plan.operands import WeightUse, given_activation, op_name
 from jq.settings import FLOAT, Settings, TensorSettings
 from jq.target import Target
@@ -60,12 +60,15 @@ class TensorPlanner:
             return TensorPlan("given", enc)
         return None
 
-    def activation(self, op: Any, role: Role, settings: Settings) -> TensorPlan:
+    def activation(
+        self, op: Any, role: Role, settings: Settings, run: int | None = None
+    ) -> TensorPlan:
+        """`run`: see `activation_block`."""
         s, device = settings.activations, self.target.device
         shape = shape_of(op.operands[role.index])
         self.has(s.scheme, device.activation_schemes, "activations.scheme")
-        if s.granularity not in ("per-tensor", "per-token"):
-            raise Declined(f"activations cannot be {s.granularity}; they can be per-token")
+        if s.granularity == "per-channel":
+            raise Declined("activations cannot be per-channel; they can be per-token or per-block")
         if not isinstance(get_format(s.format), Affine):
             raise Declined(f"activations cannot be {s.format}")
         if s.mode == "static":
@@ -76,8 +79,7 @@ class TensorPlanner:
                 " set activations.mode=static"
             )
         self.has(s.granularity, device.activation_granularities, "activations.granularity")
-        token = s.granularity == "per-token"
-        block = tuple(0 if a in role.contracted or not token else 1 for a in range(len(shape)))
+        block = activation_block(s, shape, role, run)
         return TensorPlan("dynamic", unpacked(encoding(s, shape, block)))
 
     def static(self, where: str, s: TensorSettings, shape: tuple[int, ...]) -> TensorPlan:

@@ -20,7 +20,7 @@ from tests.kernels.strategies import HERE, codes, sizes
 def build(bits: int, minimum: bool, scale: str, blocks: int, outer: int, **rest: Any) -> Gemv:
     return Gemv(
         bits=bits,
-        minimum=minimum and bits < 8,
+        minimum=minimum and bits < 8 and scale != "column",
         scale=scale,
         block=blocks * Gemv.least_block(bits),
         outer=outer if scale == "i8" else 0,
@@ -38,6 +38,7 @@ kernels = st.builds(
     n=sizes,
     blocks=st.sampled_from([1, 2, 4]),
     per_block=st.booleans(),
+    digits=st.sampled_from([1, 1, 2, 3]),
     scale=st.sampled_from(SCALES),
     outer=st.sampled_from([1, 2, 8]),
     epilogue=st.sampled_from([(), (Bias(),), (Residual(), Bias())]),
@@ -56,7 +57,12 @@ def weights(rng: np.random.Generator, kernel: Gemv) -> np.ndarray:
 
 def run(runner: Runner, i: int, kernel: Gemv, rng: np.random.Generator, exact: bool) -> tuple:
     """Result, reference, and the sum of magnitudes that the bound is relative to."""
-    x, w = codes(rng, (kernel.m, kernel.k)), weights(rng, kernel)
+    split = (kernel.digits,) if kernel.digits > 1 else ()
+    x, w = codes(rng, (kernel.m, *split, kernel.k)), weights(rng, kernel)
+    if split and exact:  # numbers below 2^9: sums below 2^24
+        x[:, :-2], x[:, -2] = 0, x[:, -2] >> 7
+    elif split:
+        x[:, 0] = x[:, 0].clip(-63, 63)
     grid = (kernel.blocks, kernel.n)
     rows = (kernel.m, kernel.blocks) if kernel.per_block else (kernel.m,)
 
@@ -64,6 +70,8 @@ def run(runner: Runner, i: int, kernel: Gemv, rng: np.random.Generator, exact: b
         return np.ones(shape) if exact else rng.uniform(0.01, 1, shape)
 
     def scales(sign: int) -> Any:
+        if kernel.scale == "column":
+            return factors((1, kernel.n)).astype(np.float32)
         if not kernel.outer:
             return (sign * factors(grid)).astype(
                 np.dtype(kernel.scale.replace("f", "float").replace("i", "int"))
@@ -79,7 +87,10 @@ def run(runner: Runner, i: int, kernel: Gemv, rng: np.random.Generator, exact: b
     for step in kernel.epilogue:
         shape = (1, kernel.n) if isinstance(step, Bias) else (kernel.m, kernel.n)
         steps.append([rng.integers(-9, 9, shape).astype(np.float32)])
-    operands = [x, row_scale, kernel.pack(w, scale, minimum)]
+    if kernel.scale == "column":
+        operands = [x, row_scale, kernel.pack(w), kernel.pad_columns(scale[0])]
+    else:
+        operands = [x, row_scale, kernel.pack(w, scale, minimum)]
     for step, (array,) in zip(kernel.epilogue, steps, strict=True):
         operands.append(kernel.pad_columns(array[0]) if isinstance(step, Bias) else array)
     (y,) = runner.run(i, *operands)
