@@ -28,6 +28,8 @@ def models() -> dict[str, Case]:
         "float",
         "int8-weight-only",
         "int8-dynamic",
+        "int8-dynamic weights.format=q8_0 activations.granularity=per-block"
+        " activations.scheme=symmetric",
         "int4-weight-only",
         "int4-dynamic",
         "int4-dynamic weights.format=q4_0",

@@ -11,8 +11,14 @@ from jq.backend.xla import XlaExecutable
 from jq.kernels import detect
 from jq.model import Model
 
+TOKEN = {"activations.granularity": "per-token"}
 CASES = {
     "int4": {"weights.format": "int4"},
+    "tokens": {"weights.format": "int4", **TOKEN},
+    "asymmetric": {"weights.format": "int4", "weights.scheme": "asymmetric"},
+    "channels": {"weights.format": "int8", "weights.granularity": "per-channel"},
+    "coarse": {"weights.format": "int4", "weights.block_size": 128},
+    "fine": {"weights.format": "int4", "weights.block_size": 16},
     "int8": {"weights.format": "int8"},
     **{name: {"weights.format": name} for name in ("q4_k", "q6_k", "q8_0")},
 }
@@ -39,6 +45,28 @@ def test_result_is_that_of_the_integer_level(name: str, rows: int) -> None:
     assert np.abs(y - want).max() <= 1e-5 * np.abs(want).max()
     (row,) = compiled.audit().contractions
     assert "gemv" in row.kernel
+
+
+def test_blocks_of_activations_are_those_of_the_weight() -> None:
+    """Where the weight has none, or longer ones, they are those of the setting."""
+    for settings, size in (({}, 32), (CASES["fine"], 16), (CASES["coarse"], 32)):
+        (op,) = api.plan(model(1, 512, 72), pipeline="int4-dynamic", settings=settings).ops
+        assert op.operands[0].encoding.block == (1, size)
+    settings = {"weights.granularity": "per-channel"}  # blocks do not divide the axis
+    (op,) = api.plan(model(1, 40, 72), pipeline="int4-dynamic", settings=settings).ops
+    assert op.operands[0].encoding.block == (1, 0)
+
+
+def test_large_values_spoil_only_their_block() -> None:
+    m = model(1, 512, 72)
+    (x,) = (np.array(a) for a in m.example_inputs)
+    x[0, 3] = 1000
+    errors = []
+    for settings in ({}, TOKEN):
+        compiled = api.compile(m, "int4-dynamic", settings=settings)
+        plain = api.compile(m, "int4-weight-only")
+        errors.append(np.abs(np.asarray(compiled(x)) - np.asarray(plain(x))).max())
+    assert errors[0] < 0.3 * errors[1]
 
 
 def test_asymmetric_activations_say_why_not() -> None:

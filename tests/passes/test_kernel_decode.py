@@ -10,6 +10,7 @@ import pytest
 import jq
 from jq.backend.xla import XlaExecutable
 from jq.data import data_file
+from jq.kernels import detect, get_isa
 
 RNG = np.random.default_rng(0)
 
@@ -166,3 +167,14 @@ def test_the_audit_sees_a_weight_that_is_decoded_to_memory(tmp_path):
     decoded = "w is decoded to f32 in memory at every call"
     assert decoded in jq.compile(model, "mxfp4-weight-only", str(target)).audit().warnings
     assert decoded not in jq.compile(model, "mxfp4-weight-only").audit().warnings
+
+
+@pytest.mark.skipif(get_isa(detect().name).dot.group != 4, reason="no products of four codes")
+@pytest.mark.parametrize("pipeline", ["int8", "int4"])
+def test_few_rows_read_packed_weights(pipeline):
+    """Unless something else reads them too, or they came as they are stored."""
+    artifact = compiled("dense", f"{pipeline}-weight-only")[1]
+    assert artifact.manifest.ops[0]["kernel"].startswith("gemv")
+    shared = compiled("tied", f"{pipeline}-weight-only")[1]
+    kernels = [op["kernel"] for op in shared.manifest.ops if op["op"] == "dot_general"]
+    assert all(k.startswith("decode_dot") for k in kernels)
