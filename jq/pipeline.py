@@ -247,6 +247,6 @@ def rewrite(program: Program, pipeline: Pipeline, cx: PassContext) -> dict[Level
         check_level(reached, level)
     if cx.settings.weights.emit == "quant-type":
         levels["qdq"] = levels["qdq"].clone()
-        to_quant_types(levels["qdq"])
+        to_quant_types(levels["qdq"], strict=True)
         levels["qdq"].verify()
     return levels

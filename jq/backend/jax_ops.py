@@ -149,8 +149,10 @@ def _reduce_window(args: list[Any], op: Any) -> Any:
 
 
 def _splat(value: ir.Value) -> np.ndarray:
-    """The value of a splat constant."""
+    """The value of a splat constant, perhaps behind a broadcast of one number to one number."""
     owner: Any = value.owner
+    while not isinstance(owner, ir.Block) and owner.operation.name == "stablehlo.broadcast_in_dim":
+        owner = owner.operation.operands[0].owner
     if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.constant":
         raise Unsupported("a start that is not a constant")
     return np.array(ir.DenseElementsAttr(owner.operation.attributes["value"]))

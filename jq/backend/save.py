@@ -20,6 +20,7 @@ from jq.backend.parameters import sha256, write_parameters
 from jq.errors import UserError
 from jq.files import check_parent, umask
 from jq.ir import Program
+from jq.ir.quant_types import to_quant_types
 
 
 class _ArtifactLike(Protocol):
@@ -96,6 +97,9 @@ def _write(work: Path, artifact: _ArtifactLike) -> None:
     (work / DUMP).write_text(artifact.dump, encoding="utf-8")
     for level in artifact.emit:
         program = artifact.levels[level]
+        if level == "qdq":
+            program = program.clone()
+            to_quant_types(program)
         (work / f"{level}.mlir").write_text(program.text(), encoding="utf-8")
         if level != "target":  # that one has functions for IREE to fill in
             with (work / f"{level}.mlirbc").open("wb") as file:

@@ -23,6 +23,7 @@ from jq.ir import (
     shape_of,
 )
 from jq.ir.encodings import read_encodings
+from jq.ir.quant_types import from_quant_types
 from jq.ir.stored import store_weight
 from jq.model import Model
 from jq.trace.chlo import drop_annotations, legalize, open_quantized_types
@@ -102,6 +103,7 @@ def flatten(module: ir.Module, taken: Collection[str] = ()) -> dict[str, np.ndar
     Large constants become arguments behind the others; gives their names, none of them
     `taken`, and their data.
     """
+    from_quant_types(module)
     open_quantized_types(module)
     legalize(module)
     inline_calls(module)
