@@ -230,6 +230,14 @@ def test_codes_without_a_name_count_too() -> None:
     assert run([StoredConstant("", (64, 32), "i8", 2048), STORED[1]]).verified
 
 
+def test_codes_may_have_the_name_of_the_op_that_reads_them_but_not_of_another_weight() -> None:
+    def renamed(name: str) -> StoredConstant:
+        return StoredConstant(name, (8, 8, 32), "i8", 2048, "inline", (name,))
+
+    assert run([renamed("l1/relu"), STORED[1]]).verified
+    assert not run([renamed("l1/w2:codes"), STORED[1]]).verified
+
+
 def test_what_kernels_carry_for_others_is_not_the_weights() -> None:
     carried = [const("l1/w:column_scale", (32,), "f32"), const("l1/w:column_bias", (32,), "f32")]
     sums = const("l1/w:init", (32,), "i32")

@@ -38,8 +38,9 @@ class Owners:
     """The constants of each weight: `path`, `path:part`, and either with a `#2` behind it.
 
     `rest` belongs to no weight yet. IREE forgets the name of a small constant when it folds a
-    reshape into it, and a kernel takes a bias or a norm's scale under the name of its product:
-    such constants count for a weight that misses data of that type and size.
+    reshape into it, or gives it that of the op that reads it, and a kernel takes a bias or a
+    norm's scale under the name of its product: such constants count for a weight that misses
+    data of that type and size.
     """
 
     known: frozenset[str]
@@ -73,8 +74,9 @@ class Owners:
                 own.remove(match)
                 found.append(match)
                 continue
-            nameless = [c for c in self.rest if not c.names]
-            if (match := _closest(nameless, dtype, count, count)) is not None:
+            # `NAME:part` is a part of something else.
+            lost = [c for c in self.rest if not any(":" in n for n in c.names)]
+            if (match := _closest(lost, dtype, count, count)) is not None:
                 self.rest.remove(match)
                 found.append(match)
         for constant in own:
