@@ -48,7 +48,7 @@ class Layer:
         factor, fmt = s[self.channels], get_format(self.encoding.format)
         scaled = (self.weight * factor).astype(np.float32)
         stored = fmt.decode(NUMPY, fmt.encode(scaled, self.encoding), self.encoding)
-        d = self.use.matrix.of(np.asarray(stored) / factor - self.weight)
+        d = self.use.matrix.of((np.asarray(stored) / factor - self.weight).astype(np.float32))
         groups = self.use.matrix.groups
         parts = np.moveaxis(d.reshape(len(d), groups, -1), 1, 0)
         return float((parts * (gram.reshape(groups, len(d), len(d)) @ parts)).sum())
@@ -103,7 +103,7 @@ class Awq(Recovery):
     ) -> tuple[np.ndarray, float]:
         """The best factors, and how many times smaller they make the error."""
         loud = loudness(i, layers, moments)
-        grams = [m.gram for m in moments]
+        grams = [m.gram.astype(np.float32) for m in moments]
 
         def error(s: np.ndarray) -> float:
             return sum(layer.error(s, h) for layer, h in zip(layers, grams, strict=True))
