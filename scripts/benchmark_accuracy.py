@@ -31,7 +31,9 @@ from peers.installed import versions_of
 from peers.report import table
 
 from jq import doctor
-from jq.models import digits_cnn, minilm
+from jq.models.digits_cnn import TEST
+from jq.models.digits_cnn import build as build_digits
+from jq.models.minilm import build as build_minilm
 from jq.processor import this_processor
 
 PACKAGES = ("onnxruntime", "openvino", "nncf", "onnx", "jax2onnx", "jax", "iree-base-compiler")
@@ -47,14 +49,14 @@ TITLES = {
 CASES = (
     Case(
         "minilm",
-        minilm.build,
+        build_minilm,
         ("int8-static", "int8-dynamic", "int4-weight-only", "int4-dynamic"),
         "transformer",
         frozenset(TITLES),
     ),
     Case(
         "digits_cnn",
-        digits_cnn.build,
+        build_digits,
         ("int8-static", "int8-static-integer-only", "int8-static weights.format=int4"),
         "convolution",
         frozenset({STATIC}),
@@ -77,7 +79,7 @@ def benchmark(
         if models != "all" and case.name not in models.split(","):
             continue
         # All images: there are few of them, and accuracy is a share of the whole set.
-        samples = digits_cnn.TEST if case.name == "digits_cnn" else sentences
+        samples = TEST if case.name == "digits_cnn" else sentences
         source = Source(case, output / "work" / case.name, samples)
         found, skipped = contenders(case, own)
         for contender in found:
