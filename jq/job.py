@@ -138,6 +138,7 @@ class Job:
             self.target,
             self.data,
             smoothing=before.smoothing,
+            gains=before.gains,
             recover=before.recover,
             report=report,
             notes=list(before.notes),

@@ -25,8 +25,8 @@ def bytes_per_value(params, shape, pipeline, **settings):
 LIMITS = [
     ("int8-weight-only", {}, (1024, 1024), 1.01),
     ("int8-weight-only", {}, (100, 36), 1.3),
-    ("int4-weight-only", {}, (1024, 1024), 0.57),
-    ("int4-weight-only", {"weights.scheme": "asymmetric"}, (1024, 1024), 0.585),
+    ("int4-weight-only", {"weights.scheme": "symmetric"}, (1024, 1024), 0.57),
+    ("int4-weight-only", {}, (1024, 1024), 0.585),
     ("mxfp4-weight-only", {}, (1024, 1024), 0.54),
     ("mxint8-weight-only", {}, (1024, 1024), 1.04),
     ("fp8-weight-only", {}, (1024, 1024), 1.01),

@@ -3,16 +3,18 @@
     gram = sum over rows r of  weight(r) * x_r x_r^T          [K, K]
 
 for a contraction y = x W. `weight(r)` says how much row r of y moves the program's output
-(`jq.backend.sensitivity`), so that padding does not count and what matters counts more. The sums
-are taken inside the program, batch after batch; memory does not grow with their number. A few
-rows are kept as they are, drawn with probability weight(r).
+(`jq.backend.sensitivity`), so that padding does not count and what matters counts more. Memory
+does not grow with the number of batches: sums are taken inside the program, or, of few rows, of
+some thousand at a time, without those of weight 0. A few rows are kept as they are, drawn with
+probability weight(r).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ import numpy as np
 from jq.backend.evaluate import Unsupported
 from jq.backend.sensitivity import Sensitivity
 from jq.backend.xla import XlaExecutable
+from jq.calibrate.gains import Gains
 from jq.calibrate.inputs import Wanted, extent, other_axes, rows_of
 from jq.calibrate.stat_ops import PROGRAM_STATS as OPS
 from jq.errors import UserError
@@ -66,6 +69,31 @@ class Moments:
         )
 
 
+@dataclass
+class Gram:
+    """x^T diag(w) x of rows that are given few at a time and multiplied many at a time."""
+
+    total: np.ndarray  # f64[K, K]
+    waiting: list[np.ndarray]
+    count: int = 0
+
+    def add(self, rows: np.ndarray, weights: np.ndarray) -> None:
+        """f32[n, K] with weights f32[n]."""
+        keep = weights > 0
+        self.waiting.append(rows[keep] * np.sqrt(weights[keep, None]))
+        self.count += int(keep.sum())
+        if self.count >= self.total.shape[0]:
+            self.flush()
+
+    def flush(self) -> np.ndarray:
+        """The gram of everything so far."""
+        if self.count:
+            x = np.concatenate(self.waiting)
+            self.total += x.T @ x
+        self.waiting, self.count = [], 0
+        return self.total
+
+
 def collect(
     program: Program,
     data: Sequence[Sequence[np.ndarray]],
@@ -74,6 +102,8 @@ def collect(
     power: float = 0.5,
     full: bool = True,
     rows: int = 0,
+    samples: Sequence[int] | None = None,
+    gains: Gains | None = None,
     report: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Moments]:
     """Moments by op name.
@@ -83,6 +113,8 @@ def collect(
         full: the whole gram; else its diagonal.
         power: of the mean squared gradient of a row, which is its weight; 0: all rows alike.
         rows: how many rows to keep, about.
+        samples: the batches to look at, by number; default all.
+        gains: the gradients that are known already; what is found is added.
         report: told the share of the data that is done.
     """
     copy = program.clone()
@@ -90,28 +122,56 @@ def collect(
     present = [w for w in wanted if w.name in ops]
     if not present:
         return {}
-    gain = sensitivity(program, present) if power else None
-    kept = -(-rows // len(data))
-    statistics = [v for w in present for v in _measure(copy, ops[w.name], w, full, kept)]
+    names = [w.name for w in present]
+    chosen = range(len(data)) if samples is None else samples
+    gains = Gains() if gains is None else gains
+    gradient = cache(lambda: sensitivity(program, present))
+    kept = -(-rows // len(chosen))
+    grams = {w.name: _gram(ops[w.name], w) for w in present} if full else {}
+    statistics: list[ir.Value] = []
+    for w in present:
+        statistics += _measure(copy, ops[w.name], w, full, kept, raw=grams.get(w.name) is not None)
     copy.return_values(statistics)
     run, draw = XlaExecutable(copy), np.random.default_rng(0)
     total: dict[str, Moments] = {}
-    for i, inputs in enumerate(data):
-        weights = {w.name: copy.weights[_weight_name(w.name)] for w in present}
-        for name, g in (gain(inputs, i, ROUNDS) if gain else {}).items():
-            shape = weights[name].shape  # a convolution's groups read the same rows
-            weights[name] = np.broadcast_to(g.reshape(-1, shape[1]), shape) ** F32(power)
+    for done, i in enumerate(chosen, 1):
+        inputs = data[i]
+
+        def find(inputs: Sequence[np.ndarray] = inputs, i: int = i) -> Mapping[str, np.ndarray]:
+            gain = gradient()
+            return gain(inputs, i, ROUNDS) if gain else {}
+
+        weights = {name: copy.weights[_weight_name(name)] for name in names}
+        for name, g in gains.of(names, i, find).items() if power else ():
+            if name in weights:
+                shape = weights[name].shape  # a convolution's groups read the same rows
+                weights[name] = np.broadcast_to(g.reshape(-1, shape[1]), shape) ** F32(power)
         for name, found in weights.items():
             run.bind(_weight_name(name), found)
             run.bind(_rows_name(name), _draw(draw, found, kept))
         results = run(*inputs)
-        for j, w in enumerate(present):
-            new = _moments(results[5 * j : 5 * j + 5], weights[w.name])
-            if not np.isfinite(new.gram).all():
-                raise UserError(f"NaN or infinity in sample {i} of the calibration data", op=w.name)
-            total[w.name] = total[w.name].add(new) if w.name in total else new
-        report((i + 1) / len(data))
+        for j, name in enumerate(names):
+            gram, *others = results[5 * j : 5 * j + 5]
+            if (waiting := grams.get(name)) is not None:
+                waiting.add(gram[0], weights[name][0])
+                gram = np.zeros((1, 0))  # until the end
+            new = _moments([gram, *others], weights[name])
+            if not (np.isfinite(new.gram).all() and np.isfinite(new.sum).all()):
+                raise UserError(f"NaN or infinity in sample {i} of the calibration data", op=name)
+            total[name] = total[name].add(new) if name in total else new
+        report(done / len(chosen))
+    for name, waiting in grams.items():
+        if waiting is not None:
+            total[name] = replace(total[name], gram=waiting.flush())
     return total
+
+
+def _gram(op: Any, w: Wanted) -> Gram | None:
+    """Where a sample has fewer rows than columns: an addition would cost more than the product."""
+    e = extent(op, w)
+    if e.groups > 1 or e.rows > e.width:
+        return None
+    return Gram(np.zeros((e.width, e.width)), [])
 
 
 def _moments(results: Sequence[np.ndarray], weights: Weights) -> Moments:
@@ -155,8 +215,11 @@ def sensitivity(program: Program, wanted: Sequence[Wanted]) -> Sensitivity | Non
         return None
 
 
-def _measure(program: Program, op: Any, w: Wanted, full: bool, kept: int) -> list[ir.Value]:
-    """gram, weighted sum, low, high and some rows of one operand, behind `op`."""
+def _measure(
+    program: Program, op: Any, w: Wanted, full: bool, kept: int, *, raw: bool
+) -> list[ir.Value]:
+    """gram (the rows if `raw`), weighted sum, low, high and some rows of one operand, behind
+    `op`."""
     e = extent(op, w)
     shape = [e.groups, e.rows, e.width]
     weights = program.add_weight(_weight_name(w.name), np.ones([e.groups, e.rows], F32))
@@ -171,7 +234,9 @@ def _measure(program: Program, op: Any, w: Wanted, full: bool, kept: int) -> lis
             fill = OPS.broadcast(OPS.constant(np.array(bound, F32)), shape, [])
             counted = OPS.select(OPS.broadcast(counts, shape, [0, 1]), fill, x)
             extremes.append(OPS.reshape(reduce(counted, [1]), [e.groups, e.width]))
-        gram = OPS.gram(x, scaled) if full else OPS.sum(OPS.mul(x, scaled), [1])
+        gram = x
+        if not raw:
+            gram = OPS.gram(x, scaled) if full else OPS.sum(OPS.mul(x, scaled), [1])
         some = OPS.rows(OPS.reshape(x, [e.groups * e.rows, e.width]), index)
         return [gram, OPS.sum(scaled, [1]), *extremes, some]
 

@@ -25,7 +25,7 @@ from jq.models._text import sentences
 from jq.models._tree import nest, spec
 
 LAYERS, HEADS, POSITIONS = 6, 12, 512
-CALIBRATION, EVALUATION = 64, 256  # sentences
+CALIBRATION, EVALUATION = 128, 256  # sentences
 INPUTS = ("input_ids", "attention_mask")
 
 
@@ -76,7 +76,7 @@ def _parameters(layers: int) -> dict[str, Any]:
 def build(batch: int = 1, sequence: int = 128, layers: int = LAYERS) -> Model:
     """The published encoder, or its first `layers` layers.
 
-    Calibration (64) and evaluation (256) are different sentences from the documentation of
+    Calibration (128) and evaluation (256) are different sentences from the documentation of
     Python's standard library, rounded up to whole batches.
     """
     _check(batch, sequence, POSITIONS)

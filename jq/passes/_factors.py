@@ -15,7 +15,7 @@ SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)  # of the channels that keep the
 
 @dataclass(frozen=True)
 class Product:
-    """What x is multiplied by, f64[K, N], and the moments of x as this product weights them."""
+    """What x is multiplied by, f32[K, N], and the moments of x as this product weights them."""
 
     moments: Moments
     weight: np.ndarray
@@ -41,24 +41,27 @@ def factors(
     """
     low = np.min([p.moments.low for p in products], axis=0).astype(np.float64)
     high = np.max([p.moments.high for p in products], axis=0).astype(np.float64)
-    largest = np.max([np.abs(p.weight).max(1) for p in products], axis=0)
+    sizes = [np.abs(p.weight).astype(np.float32) for p in products]
+    largest = np.max([size.max(1) for size in sizes], axis=0).astype(np.float64)
     if not np.isfinite(low).all() or not largest.any():
         return np.ones(len(low), np.float32), 1.0  # no row counts, or no weight
     extent = np.maximum(np.maximum(np.abs(low), np.abs(high)), 1e-12)
     largest = np.maximum(largest, 1e-12 * largest.max())
 
+    squares = [(p.weight.astype(np.float64) ** 2).sum(1) for p in products]
+
     def error(s: np.ndarray) -> float:
-        total = 0.0
-        for p in products:
+        total, s32 = 0.0, s.astype(np.float32)
+        for p, size, square in zip(products, sizes, squares, strict=True):
             if static:
                 range_ = max(0.0, (high / s).max()) - min(0.0, (low / s).min())
                 noise = range_**2 * p.moments.total
             else:
-                rows = p.moments.rows / s
+                rows = p.moments.rows * (1 / s32)
                 extents = np.maximum(rows.max(1), 0) - np.minimum(rows.min(1), 0)
-                noise = float(extents**2 @ p.moments.share)
-            steps = np.abs(p.weight * s[:, None]).max(0) / 127
-            total += noise / 255**2 * (s**2 @ (p.weight**2).sum(1))
+                noise = float(extents.astype(np.float64) ** 2 @ p.moments.share)
+            steps = (size * s32[:, None]).max(0).astype(np.float64) / 127
+            total += noise / 255**2 * (s**2 @ square)
             total += rounding * (steps**2).sum() * (p.moments.gram / s**2).sum()
         return float(total)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,13 +166,21 @@ def moments_of_weights(
     power: float,
     *,
     full: bool = True,
+    samples: Sequence[int] | None = None,
 ) -> dict[str, Moments]:
     """Moments by weight, summed over the products that read it; see `collect`."""
     wanted = [u.wanted for found in uses.values() if not isinstance(found, str) for u in found]
-    seen = collect(program, cx.data or (), wanted, power=power, full=full)
+    data, gains = cx.data or (), cx.gains
+    seen = collect(program, data, wanted, power=power, full=full, samples=samples, gains=gains)
     out: dict[str, Moments] = {}
     for name, found in uses.items():
         for use in found if not isinstance(found, str) else ():
             m = seen[use.wanted.name]
             out[name] = out[name].add(m) if name in out else m
     return out
+
+
+def spread(count: int, most: int) -> list[int]:
+    """At most so many of 0, 1, ..., count - 1, evenly: those of half as many are among them."""
+    chosen = min(count, most)
+    return [i * count // chosen for i in range(chosen)]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine
@@ -17,6 +18,7 @@ from jq.passes._inputs import (
     NotApplicable,
     matrix_encoding,
     moments_of_weights,
+    spread,
     uses_of_weights,
 )
 from jq.passes._solve import Solution, joined
@@ -34,10 +36,13 @@ class Rounding(Recovery):
     integers, keeps plain rounding, and the reason is logged. One that another pass chose codes for
     is left alone.
 
-    Option `power`: see `jq.calibrate.moments.collect`.
+    Options: `power`, see `jq.calibrate.moments.collect`; `samples`, how many batches of the
+    calibration data are enough where all codes have 8 bits or more, whose rounding matters little
+    (fewer bits take all).
     """
 
     power: float = 0.5
+    samples: int = 64
 
     @abstractmethod
     def solve(self, name: str, weight: np.ndarray, gram: np.ndarray, enc: Encoding) -> Solution:
@@ -61,14 +66,18 @@ class Rounding(Recovery):
                 solvable[name] = found[0].matrix, matrix_encoding(found[0].matrix, enc)
             except NotApplicable as reason:
                 LOG.info("%s: %s is rounded plainly: %s", self.name, name, reason)
-        parts = in_parts(solvable)
+        parts, count = in_parts(solvable), len(cx.data or ())
+        narrow = any(_bits(enc) < 8 for _, enc in solvable.values())
+        chosen = spread(count, count if narrow else self.samples)
         for i, names in enumerate(parts):
-            moments = moments_of_weights(program, cx, {n: uses[n] for n in names}, self.power)
+            wanted = {n: uses[n] for n in names}
+            moments = moments_of_weights(program, cx, wanted, self.power, samples=chosen)
             for j, name in enumerate(names):
                 matrix, enc = solvable[name]
                 weight = matrix.of(np.asarray(program.weights[name]).astype(np.float32))
                 gram = moments.pop(name).gram
-                solution = self._by_groups(name, weight, matrix.groups, gram, enc)
+                with threadpool_limits(1, "blas"):  # many small products: threads only wait
+                    solution = self._by_groups(name, weight, matrix.groups, gram, enc)
                 cx.encoded[name] = parts_of(solution, matrix, cx.plan.weights[name])
                 cx.report((i + (j + 1) / len(names)) / len(parts))
         return bool(solvable)
@@ -82,6 +91,12 @@ class Rounding(Recovery):
         grams = gram.reshape(groups, len(weight), len(weight))
         columns = [weight[:, g * count : (g + 1) * count] for g in range(groups)]
         return joined([self.solve(name, w, h, own) for w, h in zip(columns, grams, strict=True)])
+
+
+def _bits(enc: Encoding) -> int:
+    fmt = get_format(enc.format)
+    assert isinstance(fmt, Affine)
+    return fmt.bits
 
 
 def in_parts(solvable: Mapping[str, tuple[Matrix, Encoding]]) -> list[list[str]]:

@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg.lapack import dtrtri
 
+from jq.errors import InternalError
 from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine
 from jq.passes._ranges import search_ranges
@@ -88,8 +90,7 @@ def _gptq(found: Solution, weight: np.ndarray, h: np.ndarray, order: bool) -> No
     rows = np.argsort(-np.diag(h), kind="stable") if order else np.arange(count)
     group = np.concatenate([np.full(s.stop - s.start, g) for g, s in enumerate(found.groups)])
     low, high = found.limits
-    inverse = np.linalg.inv(h[np.ix_(rows, rows)])
-    upper = np.linalg.cholesky((inverse + inverse.T) / 2).T.astype(np.float32)
+    upper = _upper(h[np.ix_(rows, rows)])
     left = weight[rows].copy()
     for start in range(0, count, LAZY):
         stop = min(start + LAZY, count)
@@ -103,6 +104,15 @@ def _gptq(found: Solution, weight: np.ndarray, h: np.ndarray, order: bool) -> No
             left[i + 1 : stop] -= upper[i, i + 1 : stop, None] * e
             errors[i - start] = e
         left[stop:] -= upper[start:stop, stop:].T @ errors
+
+
+def _upper(h: np.ndarray) -> np.ndarray:
+    """f32 U, upper triangular, with U^T U = H^-1: the inverse of R, H = R R^T."""
+    reverse = np.linalg.cholesky(h[::-1, ::-1])[::-1, ::-1]
+    upper, info = dtrtri(reverse, lower=0)
+    if info:
+        raise InternalError(f"a gram of {len(h)} inputs is singular at {info}")
+    return np.asarray(upper, np.float32)
 
 
 def _descend(

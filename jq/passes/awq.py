@@ -84,7 +84,7 @@ class Awq(Recovery):
         found: list[tuple[Input, np.ndarray]] = []
         for number, part in enumerate(_in_parts(program, inputs)):
             wanted = [_use(program, i, k).wanted for i in part for k in range(len(i.readers))]
-            seen = collect(program, cx.data or (), wanted, power=self.power)
+            seen = collect(program, cx.data or (), wanted, power=self.power, gains=cx.gains)
             for i in part:
                 layers = _layers(program, i, encodings)
                 s, gain = self._search(i, layers, [seen[x.use.wanted.name] for x in layers])

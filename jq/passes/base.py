@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from jq.calibrate.gains import Gains
 from jq.errors import InternalError, JqError, UserError
 from jq.ir import Program
 from jq.plan import QuantPlan
@@ -25,6 +26,7 @@ from jq.settings import Rule, Settings
 from jq.target import Target
 
 LOG = logging.getLogger("jq")
+NO_DATA = "it needs calibration data"
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class PassContext:
     `recover` is off where the structure of the program is all that is wanted: recovery passes then
     do nothing. `report` is told the share of a long pass that is done; `notes` go to the manifest.
     `smoothing` takes the factors that `smooth` divides activations by; `known_smoothing` are those
-    that given ranges were observed with.
+    that given ranges were observed with; `gains` are those found so far, for the next pass.
     `encoded` is where a recovery pass leaves the parts it chose for a weight; `place-weights`
     takes them instead of plain rounding. `rules` and `explicit` are what the plan is made by (see
     `jq.plan.plan`), for passes in front of it. `kernels` says which kernel computes an op, and
@@ -50,6 +52,7 @@ class PassContext:
     encoded: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     known_smoothing: Mapping[str, np.ndarray] | None = None
     smoothing: dict[str, np.ndarray] = field(default_factory=dict)
+    gains: Gains = field(default_factory=Gains)
     rules: tuple[Rule, ...] = ()
     explicit: frozenset[str] = frozenset()
     recover: bool = True
@@ -96,7 +99,7 @@ class Recovery(Pass):
         if not (cx.recover and self.chosen(cx.settings) and self.wanted(cx)):
             return False
         if self.needs_data and not cx.data and not self.known(cx):
-            self.skip(cx, "it needs calibration data")
+            self.skip(cx, NO_DATA)
             return False
         return self.recover(program, cx)
 
@@ -108,9 +111,13 @@ class Recovery(Pass):
     def skip(self, cx: PassContext, reason: str) -> None:
         """Tells the user, once, that the pass does nothing."""
         note = f"{self.name} was skipped: {reason}"
-        if note not in cx.notes:
+        if note in cx.notes:
+            return
+        if reason != NO_DATA:
             LOG.warning("%s", note)
-            cx.notes.append(note)
+        elif not any(known.endswith(NO_DATA) for known in cx.notes):  # once for all passes
+            LOG.warning("recovery of accuracy was skipped (%s, ...): %s", self.name, reason)
+        cx.notes.append(note)
 
     def wanted(self, cx: PassContext) -> bool:
         """Whether there is anything to do under these settings."""

@@ -19,7 +19,7 @@ class Gptq(Rounding):
     """Options: see `jq.passes._solve.solve`."""
 
     name = "gptq"
-    damping: float = 0.2
+    damping: float = 0.1
     order: bool = True
     passes: int = 3
 

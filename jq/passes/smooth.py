@@ -26,7 +26,7 @@ from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ops.dot_general import DotGeneral
 from jq.passes._factors import Product, factors
-from jq.passes._inputs import NotApplicable, Use, find_use
+from jq.passes._inputs import NotApplicable, Use, find_use, spread
 from jq.passes._producers import Edits, edits_for
 from jq.passes.base import PassContext, Recovery
 from jq.plan import contractions, find_weight
@@ -35,6 +35,7 @@ from jq.settings import FLOAT
 LOG = logging.getLogger("jq")
 OPS = StableHloOps()
 ROWS = 512  # of each activation that are looked at
+SAMPLES = {"dynamic": 16, "static": 64}  # batches that are looked at: static ranges are extremes
 
 
 @dataclass
@@ -93,18 +94,28 @@ class Smooth(Recovery):
         """The factors of those groups where they are worth it."""
         assert cx.data
         wanted = [use.wanted for g in groups.values() for _, use in g.uses]
-        seen = collect(program, cx.data, wanted, power=1, full=False, rows=ROWS, report=cx.report)
+        mode = cx.settings.activations.mode
+        seen = collect(
+            program,
+            cx.data,
+            wanted,
+            power=1,
+            full=False,
+            rows=ROWS if mode == "dynamic" else 0,
+            samples=spread(len(cx.data), SAMPLES[mode]),
+            gains=cx.gains,
+            report=cx.report,
+        )
         found: dict[str, np.ndarray] = {}
         for name, group in groups.items():
             products = [
                 Product(
                     seen[use.wanted.name],
-                    use.matrix.of(np.asarray(program.weights[use.matrix.name]).astype(np.float64)),
+                    use.matrix.of(np.asarray(program.weights[use.matrix.name]).astype(np.float32)),
                 )
                 for _, use in group.uses
             ]
-            static = cx.settings.activations.mode == "static"
-            s, gain = factors(products, static=static, rounding=self.rounding)
+            s, gain = factors(products, static=mode == "static", rounding=self.rounding)
             LOG.info("smooth: %s: error / %.2f", name, gain)
             if gain >= self.gain:
                 found[name] = s

@@ -72,7 +72,7 @@ def test_sentences_are_disjoint_and_cover_lengths():
         for source in (model.calibration, model.evaluation)
     ]
     assert [len(s) for s in sets] == [64, 256]
-    assert len({*sets[0], *sets[1]}) == 320
+    assert len({*sets[0], *sets[1]}) == 384
     lengths = np.array([mask.sum() for _, mask in model.evaluation()])
     assert lengths.min() < 10
     assert lengths.max() > 64
@@ -81,7 +81,7 @@ def test_sentences_are_disjoint_and_cover_lengths():
 
 def test_batches_round_up_to_whole_ones():
     model = build(batch=3, layers=1, sequence=16)
-    assert [b[0].shape for b in model.calibration()] == [(3, 16)] * 22
+    assert [b[0].shape for b in model.calibration()] == [(3, 16)] * 43
     assert len(list(model.evaluation())) == 86
 
 

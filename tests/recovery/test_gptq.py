@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jq import api
 from jq.backend.xla import XlaExecutable
 from jq.formats import NUMPY, get_format
 from jq.model import Model
@@ -173,7 +174,7 @@ def test_without_data_it_is_skipped_with_a_warning(caplog):
     program, cx = context(model, "int8-weight-only", None, INT4)
     with caplog.at_level(logging.WARNING, "jq"):
         assert not Gptq().run(program, cx)
-    assert "gptq was skipped" in caplog.text and not cx.encoded
+    assert "was skipped (gptq, ...): it needs" in caplog.text and not cx.encoded
 
 
 def test_what_it_cannot_take_is_named(caplog):
@@ -189,3 +190,12 @@ def test_what_it_cannot_take_is_named(caplog):
     assert "reshaped is rounded plainly: it is read through more than a transpose" in caplog.text
     assert "table is rounded plainly: gather is not a matrix product" in caplog.text
     assert "stack is rounded plainly: it is read inside a loop" in caplog.text
+
+
+def test_several_skipped_passes_warn_once(caplog):
+    model, _ = mlp()
+    with caplog.at_level(logging.WARNING, "jq"):
+        compiled = api.compile(model, "int8-dynamic")
+    assert caplog.text.count("it needs calibration data") == 1
+    notes = compiled.manifest.notes
+    assert [n.split()[0] for n in notes if "calibration data" in n] == ["smooth", "gptq"]
