@@ -185,6 +185,8 @@ class Closure:
     def _read(self, op: Any, number: int, turn: Turn) -> None:
         if op.operation.block != self.program.body:
             raise Blocked("read inside a loop or a branch")
+        if len(op.operation.results) != 1:
+            raise Blocked("returned, or an op of several results")
         kind, operands = op.operation.name.removeprefix("stablehlo."), op.operation.operands
         if kind == "multiply" and operands[0] == operands[1]:
             return self._squared(op, turn)
