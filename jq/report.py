@@ -26,6 +26,7 @@ def op_table(cx: PassContext, integer: Program) -> list[dict[str, Any]]:
         _, lhs, rhs, acc = types.get(op.name, ("", None, None, None))
         row |= {"weight": weight, "lhs": lhs, "rhs": rhs, "acc": acc}
         row |= {"kernel": cx.kernels.get(op.name), "no_kernel": cx.without_kernel.get(op.name, "")}
+        row |= {"merged_from": list(cx.merged.get(op.name, ()))}
         rows.append(row)
     return rows
 

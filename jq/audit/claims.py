@@ -34,6 +34,8 @@ class Claims:
         names = [*encodings, *(n for n in plain if n not in encodings)]
         stored = Owners.of(self.dump.constants, names)
         derived = Owners.of(self.dump.derived, names).named
+        for group in self._merged():
+            stored.share({n: math.prod(encodings[n]["shape"]) for n in group if n in encodings})
         rows = []
         for name in names:
             if name in encodings:
@@ -45,6 +47,13 @@ class Claims:
             rows.append(row)
         self.other_bytes = sum(c.bytes for c in stored.rest)
         return tuple(rows)
+
+    def _merged(self) -> list[list[str]]:
+        """The weights of products that are one, each group once."""
+        ops = {op["name"]: op for op in self.manifest.get("ops", ())}
+        groups = {frozenset((name, *op.get("merged_from", ()))) for name, op in ops.items()}
+        weights = [[ops[n].get("weight") for n in sorted(g) if n in ops] for g in groups]
+        return [[w for w in group if w] for group in weights if len(group) > 1]
 
     def _encoded(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jq.backend.stored import StoredConstant
@@ -57,6 +57,17 @@ class Owners:
 
     def _owner(self, name: str) -> str | None:
         return weight_of(name, self.known)
+
+    def share(self, sizes: Mapping[str, int]) -> None:
+        """Gives each of some weights, of so many elements, its part of what is stored of all:
+        their products are one.
+        """
+        stored, total = [c for name in sizes for c in self.named.pop(name, ())], sum(sizes.values())
+        for constant in stored if total else ():
+            for name, size in sizes.items():
+                count = math.prod(constant.shape) * size // total
+                part = replace(constant, shape=(count,), bytes=constant.bytes * size // total)
+                self.named[name].append(part)
 
     def encoded(
         self, name: str, parts: Mapping[str, Mapping[str, Any]], size: int

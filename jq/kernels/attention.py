@@ -26,6 +26,7 @@ import numpy as np
 from iree.compiler import ir
 
 from jq.errors import InternalError
+from jq.kernels import workgroups
 from jq.kernels.attention_body import Head, Operand, pack
 from jq.kernels.attention_tiles import TiledHead
 from jq.kernels.builder import Builder, Tile
@@ -39,7 +40,6 @@ from jq.kernels.values import Index
 
 Array = np.ndarray[Any, np.dtype[Any]]
 STACK = 192 << 10  # bytes of scores and probabilities of a row tile
-WORKGROUPS = 16
 TILED_QUERIES = 8
 
 
@@ -136,8 +136,8 @@ class Attention(Kernel):
     @property
     def block(self) -> int:
         """Rows of a workgroup."""
-        wanted = math.ceil(WORKGROUPS / (self.batch * self.heads))
         tiles = math.ceil(self.queries / self.tile)
+        wanted = workgroups.parts(self.batch * self.heads, tiles)
         return min(self.queries, math.ceil(tiles / min(wanted, tiles)) * self.tile)
 
     @property

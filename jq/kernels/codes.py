@@ -105,9 +105,11 @@ class Codes(Step):
         return y
 
     def pack(
-        self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[ir.Value]
+        self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[Sequence[Any]]
     ) -> ir.Value:
-        return pack_bytes(b, isa, ys, operands[0], self.unsigned, (self.low, self.high))
+        return pack_bytes(
+            b, isa, ys, [zero for (zero,) in operands], self.unsigned, (self.low, self.high)
+        )
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         codes = np.clip(np.rint(y) + operands[0], self.low, self.high).astype(np.int8)

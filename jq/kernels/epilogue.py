@@ -73,9 +73,10 @@ class Step(ABC):
         raise InternalError(f"epilogue step {self.kind!r} makes no codes")
 
     def pack(
-        self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[Any]
+        self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[Sequence[Any]]
     ) -> ir.Value:
-        """The second part: the codes of four such vectors behind each other (`isa.packs`)."""
+        """The second part: the codes of four such vectors behind each other (`isa.packs`), from
+        the operands of each."""
         raise InternalError(f"epilogue step {self.kind!r} makes no codes")
 
     @abstractmethod
@@ -259,7 +260,8 @@ class Quantize(Step):
     share a kernel.
     `divide=False` is for an integer rescale: the step before multiplied by
     `scale_in * scale_weight / scale_out` already. `low` and `high` bound the code (a relu is a
-    bound at the zero point). `unsigned` stores `code + 128`.
+    bound at the zero point). `unsigned` stores `code + 128`. With `per_column` scale and zero point
+    are by column: products that are one have results of their own.
     """
 
     kind: ClassVar[str] = "quantize"
@@ -269,6 +271,7 @@ class Quantize(Step):
     low: int = -128
     high: int = 127
     unsigned: bool = False
+    per_column: bool = False
 
     def __post_init__(self) -> None:
         if not -128 <= self.low <= self.high <= 127:
@@ -276,8 +279,9 @@ class Quantize(Step):
 
     @property
     def operands(self) -> tuple[tuple[str, str], ...]:
-        zero_point = (SCALAR, "i32")
-        return ((SCALAR, "f32"), zero_point) if self.divide else (zero_point,)
+        how = COLUMN if self.per_column else SCALAR
+        zero_point = (how, "i32")
+        return ((how, "f32"), zero_point) if self.divide else (zero_point,)
 
     def prepare(self, b: Builder, operands: Sequence[ir.Value]) -> Sequence[Any]:
         lanes, zero = lanes_of(operands[-1]), operands[-1]
@@ -297,9 +301,9 @@ class Quantize(Step):
         return b.min(b.max(b.zero_if_nan(y), low), high)
 
     def pack(
-        self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[Any]
+        self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[Sequence[Any]]
     ) -> ir.Value:
-        return pack_bytes(b, isa, ys, operands[-1], self.unsigned)
+        return pack_bytes(b, isa, ys, [prepared[-1] for prepared in operands], self.unsigned)
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         value = y / operands[0] if self.divide else y

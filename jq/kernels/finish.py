@@ -126,17 +126,20 @@ class Epilogue:
             return
         operands = self._operands(len(self.steps) - 1, places)
         steps = b.split(last.whole(b, value, operands), self.lanes)
-        ends = self.steps[-1].operands(places[0].row.at, 0, ())
         for first in range(0, len(steps), PACKED):
-            four = steps[first : first + PACKED]
-            codes = last.pack(b, isa, [*four, *[four[-1]] * (PACKED - len(four))], ends)
-            self._scatter(tile, codes, places[first : first + PACKED])
+            some = places[first : first + PACKED]
+            four = [steps[first + min(i, len(some) - 1)] for i in range(PACKED)]
+            ends = [self._prepared(-1, some[min(i, len(some) - 1)]) for i in range(PACKED)]
+            self._scatter(tile, last.pack(b, isa, four, ends), some)
 
     def _operands(self, i: int, places: Sequence[_Place]) -> list[Any]:
         """The operands of step i, prepared."""
-        step = self.steps[i]
-        each = [step.operands(p.row.at, p.row.first + p.j, p.operands[i]) for p in places]
+        each = [self._prepared(i, place) for place in places]
         return [join(self.b, operand) for operand in zip(*each, strict=True)]
+
+    def _prepared(self, i: int, place: _Place) -> Sequence[Any]:
+        column = place.row.first + place.j
+        return self.steps[i].operands(place.row.at, column, place.operands[i])
 
     def _scatter(self, tile: Tile, value: ir.Value, places: Sequence[_Place]) -> None:
         """Stores vectors that lie behind each other; those of one row together."""

@@ -131,7 +131,8 @@ class Gemm(Kernel):
         if self.tile:
             rows, vectors = self.tile
             return tiling.cut(self.target, rows, vectors, self.m, self.k, self.n)
-        return tiling.choose(self.target, self.m, self.k, self.n)
+        size = 1 if check(self.epilogue) == "i8" else 4
+        return tiling.choose(self.target, self.m, self.k, self.n, size)
 
     @property
     def columns(self) -> int:
@@ -230,6 +231,19 @@ class Gemm(Kernel):
         panels = [padded[:, :, start : start + width] for start in starts]
         stacked = np.stack(panels).transpose(0, 1, 3, 2)
         return np.ascontiguousarray(stacked).reshape(cut.panels, self.groups, width * group)
+
+    def unpack(self, weights: Array) -> Array:
+        """The [K, N] weight that `pack` took; not of matrix tiles, not of a batch."""
+        lanes, group, cut = self.target.lanes, self.target.dot.group, self.tiling
+        width = cut.vectors * lanes
+        stacked = weights.reshape(cut.panels, self.groups, width, group).transpose(0, 1, 3, 2)
+        rows = self.groups * group
+        columns = np.zeros((rows, max(self.n, width)), np.int8)
+        for panel, values in enumerate(stacked):
+            start = self._column(panel)
+            columns[:, start : start + width] = values.reshape(rows, width)
+        flip = np.int8(-128 if self.swapped else 0)
+        return np.ascontiguousarray(columns[: self.k, : self.n] ^ flip)
 
     def pad_columns(self, values: Array) -> Array:
         """[..., N] -> [..., N']: zeros up to one vector."""

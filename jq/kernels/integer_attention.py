@@ -27,7 +27,8 @@ import numpy as np
 from iree.compiler import ir
 
 from jq.errors import InternalError
-from jq.kernels.attention import STACK, WORKGROUPS
+from jq.kernels import workgroups
+from jq.kernels.attention import STACK
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.epilogue import COLUMN, SCALAR, Step, check
@@ -139,8 +140,8 @@ class IntegerAttention(Kernel):
     @property
     def block(self) -> int:
         """Rows of a workgroup."""
-        wanted = math.ceil(WORKGROUPS / (self.batch * self.heads))
         tiles = math.ceil(self.queries / self.tile)
+        wanted = workgroups.parts(self.batch * self.heads, tiles)
         return min(self.queries, math.ceil(tiles / min(wanted, tiles)) * self.tile)
 
     @property

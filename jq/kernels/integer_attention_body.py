@@ -324,7 +324,7 @@ class CodesHead:
                 for i in range(count)
             ]
             steps += [b.f32(0.0, lanes)] * (PACKED - count)
-            packed = pack_bytes(b, self.isa, steps, zero, True, (-128, kernel.high))
+            packed = pack_bytes(b, self.isa, steps, [zero] * PACKED, True, (-128, kernel.high))
             kept = b.shuffle(packed, packed, list(range(count * lanes)))
             b.put(kept, self.probabilities, [row, key])
             return packed

@@ -17,25 +17,24 @@ def pack_bytes(
     b: Builder,
     isa: Isa,
     steps: Sequence[ir.Value],
-    zero: ir.Value,
+    zeros: Sequence[ir.Value],
     unsigned: bool,
     bounds: tuple[int, int] = (-128, 127),
 ) -> ir.Value:
-    """`saturate(round_half_even(steps) + zero)` of four vectors behind each other, as i8 bits.
+    """`saturate(round_half_even(steps) + zeros)` of four vectors behind each other, as i8 bits.
 
-    Steps are no NaN and below 2^30; `zero` is i32, the same in every lane; `unsigned` stores
-    code + 128. Seven operations where truncation takes twelve.
+    Steps are no NaN and below 2^30; `zeros` are i32, one a vector; `unsigned` stores code + 128.
+    Seven operations where truncation takes twelve.
     """
     assert isa.packs is not None
     lanes, shift = isa.lanes, 128 if unsigned else 0
     words, byte = vec(2 * lanes, "i16"), vec(4 * lanes, "i8")
-    half = b.truncate(b.add(zero, b.i32(shift, lanes)), "i16")
-    offset = b.concat(half, half)
     low, high = (b.constant(words, bound + shift) for bound in bounds)
     pairs = []
-    for first, second in ((steps[0], steps[1]), (steps[2], steps[3])):
-        whole = [b.round_to_int(first), b.round_to_int(second)]
-        pair = b.intrinsic(isa.packs.words, words, whole)
+    for two in (slice(0, 2), slice(2, 4)):
+        pair = b.intrinsic(isa.packs.words, words, [b.round_to_int(step) for step in steps[two]])
+        shifted = [b.add(zero, b.i32(shift, lanes)) for zero in zeros[two]]
+        offset = b.intrinsic(isa.packs.words, words, shifted)  # the same in every row
         pair = b.intrinsic(f"llvm.sadd.sat.v{2 * lanes}i16", words, [pair, offset])
         pair = b.max_int(pair, low) if bounds[0] > -128 else pair
         pairs.append(b.min_int(pair, high) if bounds[1] < 127 else pair)

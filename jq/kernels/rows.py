@@ -19,7 +19,7 @@ MIN_ELEMENTS = 1 << 14  # less is not worth a workgroup of its own
 def row_block(rows: int, columns: int) -> int:
     """Rows of a workgroup."""
     blocks = min(BLOCKS, rows, max(1, rows * columns // MIN_ELEMENTS))
-    return math.ceil(rows / blocks)
+    return math.ceil(rows / (blocks + blocks % 2 if 1 < blocks < rows else blocks))
 
 
 def row_dispatch(

@@ -17,11 +17,13 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from jq.kernels import workgroups
 from jq.kernels.isa import Isa
 
 MAX_VECTORS = 12
-WORKGROUPS = 16  # enough to share evenly among a few threads
 EPILOGUE_REGISTERS, SPILLS = 6, 0.01
+UNEVEN = 0.1  # what an uneven share of workgroups costs, of the time that threads lose
+LINE, SHARED = 64, 0.02  # bytes of a cache line
 MIN_PRODUCTS = 1 << 20  # less work than this is not worth a workgroup of its own
 
 
@@ -42,8 +44,8 @@ class Tiling:
 
 
 @lru_cache(maxsize=4096)
-def choose(isa: Isa, m: int, k: int, n: int) -> Tiling:
-    """The cheapest cut of an m x k x n product."""
+def choose(isa: Isa, m: int, k: int, n: int, result_bytes: int = 4) -> Tiling:
+    """The cheapest cut of an m x k x n product whose results take so many bytes each."""
     widest = max(1, n // isa.lanes)
     candidates = [
         cut(isa, rows, vectors, m, k, n)
@@ -51,13 +53,21 @@ def choose(isa: Isa, m: int, k: int, n: int) -> Tiling:
         for rows in range(1, m + 1)
         if _registers(rows, vectors) <= isa.registers
     ]
-    return min(candidates, key=lambda t: (_with_epilogue(isa, t), t.block % t.rows > 0, -t.rows))
+    return min(
+        candidates, key=lambda t: (_cost(isa, t, n, result_bytes), t.block % t.rows > 0, -t.rows)
+    )
 
 
-def _with_epilogue(isa: Isa, t: Tiling) -> float:
-    """Cycles; accumulators that leave few registers to an epilogue are spilled around it."""
+def _cost(isa: Isa, t: Tiling, n: int, result_bytes: int) -> float:
+    """Cycles; accumulators that leave few registers to an epilogue are spilled around it, several
+    threads wait for the one with most workgroups, and lines that two panels share move between
+    caches.
+    """
     crowded = _registers(t.rows, t.vectors) > isa.registers - EPILOGUE_REGISTERS
-    return t.cycles * (1 + SPILLS if crowded else 1)
+    uneven = workgroups.unevenness(t.panels * t.blocks)
+    width = t.vectors * isa.lanes
+    shared = width < n and width * result_bytes % LINE > 0
+    return t.cycles * (1 + SPILLS * crowded + UNEVEN * uneven + SHARED * shared)
 
 
 def _registers(rows: int, vectors: int) -> int:
@@ -85,9 +95,8 @@ def _step(isa: Isa, rows: int, vectors: int) -> float:
 
 def _row_blocks(m: int, rows: int, panels: int, products_per_row: int) -> tuple[int, int]:
     """Rows of a workgroup (whole register tiles), and how many workgroups cover m rows."""
-    wanted = math.ceil(WORKGROUPS / panels)
     affordable = max(1, m * products_per_row // MIN_PRODUCTS)
     tiles = math.ceil(m / rows)
-    blocks = max(1, min(wanted, affordable, tiles))
+    blocks = workgroups.parts(panels, min(affordable, tiles))
     block = min(m, math.ceil(tiles / blocks) * rows)
     return block, math.ceil(m / block)

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, ir, shape_of, stablehlo
+from jq.ir import Program, func, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
+from jq.ir.build import NAME, string_attr
 from jq.ir.calls import call
 from jq.ir.constants import evaluate
 from jq.kernels import ATTRIBUTE, Kernel, detect, get_isa
+from jq.passes.base import PassContext
 from jq.target import Target
 
 OPS = StableHloOps()
@@ -76,3 +78,43 @@ def only_user(value: ir.Value) -> Any | None:
     """The one op that reads a value, or None when there are several (or none)."""
     users = [use.owner for use in value.uses]
     return users[0] if len(users) == 1 else None
+
+
+def declarations(program: Program) -> dict[str, func.FuncOp]:
+    """The functions that stand for kernels."""
+    return {
+        op.name.value: op
+        for op in program.module.body.operations
+        if isinstance(op, func.FuncOp) and ATTRIBUTE in op.operation.attributes
+    }
+
+
+def described(program: Program, op: Any) -> Kernel | None:
+    """The kernel that an op calls."""
+    if op.operation.name != "func.call":
+        return None
+    declared = declarations(program).get(_callee(op))
+    return None if declared is None else Kernel.from_json(string_attr(declared, ATTRIBUTE) or "")
+
+
+def drop_declarations(program: Program) -> None:
+    """Erases kernels that nobody calls any more."""
+    used = {_callee(op) for op in program.walk() if op.operation.name == "func.call"}
+    for name, op in declarations(program).items():
+        if name not in used:
+            op.operation.erase()
+
+
+def rename_kernels(program: Program, cx: PassContext) -> None:
+    """Kernels of ops go by the names that they have now."""
+    calls = [op for op in program.walk() if op.operation.name == "func.call"]
+    now = {string_attr(op, NAME): _callee(op) for op in calls}
+    names = {old: now[op] for op, old in cx.kernels.items() if op in now}
+    for op, old in cx.kernels.items():
+        symbol = now.get(op) or names.get(old)
+        if symbol:
+            cx.kernels[op] = symbol.removeprefix("jq_")
+
+
+def _callee(op: Any) -> str:
+    return ir.FlatSymbolRefAttr(op.operation.attributes["callee"]).value

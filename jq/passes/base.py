@@ -42,7 +42,8 @@ class PassContext:
     `jq.plan.plan`), for passes in front of it. `kernels` says which kernel computes an op, and
     `without_kernel` why there is none; `kernel_types` has the element types (lhs, rhs, acc) of
     kernels that multiply in other types than the `integer` level. `dequantized` says where
-    integers become floats again, and why.
+    integers become floats again, and why. `merged` names the ops whose products are one with an
+    op's.
     """
 
     plan: QuantPlan
@@ -61,6 +62,7 @@ class PassContext:
     kernels: dict[str, str] = field(default_factory=dict)
     without_kernel: dict[str, str] = field(default_factory=dict)
     kernel_types: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    merged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     dequantized: list[dict[str, str]] = field(default_factory=list)
 
 

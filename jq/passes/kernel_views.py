@@ -20,7 +20,14 @@ from jq.ir import Program, at, dtype_of, func, ir
 from jq.ir.build import NAME, like, string_attr
 from jq.ir.constants import evaluate
 from jq.kernels import ATTRIBUTE, Codes, Kernel, Quantize, RowQuantization
-from jq.passes._kernel import FLIP, call_kernel, unsigned_view
+from jq.passes._kernel import (
+    FLIP,
+    call_kernel,
+    declarations,
+    drop_declarations,
+    rename_kernels,
+    unsigned_view,
+)
 from jq.passes.base import Pass, PassContext
 
 # Ops whose result holds the codes of their operands, moved.
@@ -35,7 +42,7 @@ class KernelViews(Pass):
     name = "kernel-views"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        declared, changed = _declarations(program), False
+        declared, changed = declarations(program), False
         for op in reversed(list(program.walk())):  # readers first
             flips = _only_flips(program, op)
             if not flips:
@@ -51,18 +58,9 @@ class KernelViews(Pass):
             op.operation.erase()
             changed = True
         if changed:
-            _drop_declarations(program, declared)
-            _rename(program, cx)
+            drop_declarations(program)
+            rename_kernels(program, cx)
         return changed
-
-
-def _declarations(program: Program) -> dict[str, func.FuncOp]:
-    """The functions that stand for kernels."""
-    return {
-        op.name.value: op
-        for op in program.module.body.operations
-        if isinstance(op, func.FuncOp) and ATTRIBUTE in op.operation.attributes
-    }
 
 
 def _codes(op: Any) -> int:
@@ -117,29 +115,3 @@ def _unsigned(kernel: Any) -> Kernel | None:
         last = replace(steps[-1], unsigned=not steps[-1].unsigned)
         return replace(kernel, epilogue=(*steps[:-1], last))
     return None
-
-
-def _rename(program: Program, cx: PassContext) -> None:
-    """Kernels of ops go by the names that they have now."""
-    now = {
-        string_attr(op, NAME): ir.FlatSymbolRefAttr(op.operation.attributes["callee"]).value
-        for op in program.walk()
-        if op.operation.name == "func.call"
-    }
-    names = {old: now[op] for op, old in cx.kernels.items() if op in now}
-    for op, old in cx.kernels.items():
-        symbol = now.get(op) or names.get(old)
-        if symbol:
-            cx.kernels[op] = symbol.removeprefix("jq_")
-
-
-def _drop_declarations(program: Program, declared: dict[str, func.FuncOp]) -> None:
-    """Erases declarations that nobody calls any more."""
-    called = {
-        ir.FlatSymbolRefAttr(op.operation.attributes["callee"]).value
-        for op in program.walk()
-        if op.operation.name == "func.call"
-    }
-    for name, op in declared.items():
-        if name not in called:
-            op.operation.erase()

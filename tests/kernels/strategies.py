@@ -49,6 +49,8 @@ def epilogues() -> st.SearchStrategy[tuple[Any, ...]]:
             Quantize(divide=False),
             Quantize(unsigned=True),
             Quantize(low=-127),
+            Quantize(per_column=True),
+            Quantize(per_column=True, unsigned=True),
         ]
     )
     build = st.builds(
@@ -110,7 +112,9 @@ def step_operands(
         if kind == "i8":
             return codes(rng, shape)
         if kind == "i32":
-            return np.full(shape, rng.choice([0, 3, -128, 127]), np.int32)
+            return rng.choice([0, 3, -128, 127], (shape[0], 1, shape[2])).astype(np.int32)
+        if isinstance(step, Quantize) and how == "column":
+            return rng.choice([0.5, 0.037, 1.0], shape).astype(np.float32)
         if isinstance(step, Dequantize) and how == "column":
             # Powers of two make ties of the following rounding.
             exact = np.exp2(rng.integers(-3, 1, shape)) / magnitude

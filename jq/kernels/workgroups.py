@@ -1,0 +1,25 @@
+"""How many workgroups a kernel is cut into, so that threads get even shares of them.
+
+A thread of IREE takes `CHUNK` workgroups at a time, or one where there are fewer than `CHUNK` a
+thread: 24 workgroups on two threads are 16 and 8, 12 are 6 and 6.
+"""
+
+from __future__ import annotations
+
+import math
+
+CHUNK = 8
+ENOUGH = 8  # workgroups that keep a few threads busy
+
+
+def unevenness(count: int, threads: int = 2) -> float:
+    """The largest share of a thread over the mean one, less 1."""
+    chunk = 1 if count < CHUNK * threads else CHUNK
+    rounds, rest = divmod(count, chunk * threads)
+    return (rounds * chunk + min(rest, chunk)) * threads / count - 1
+
+
+def parts(fixed: int, most: int) -> int:
+    """Into how many parts (1 to `most`) each of `fixed` workgroups is best cut further."""
+    options = range(1, max(1, min(most, 1 + math.ceil(2 * ENOUGH / fixed))) + 1)
+    return min(options, key=lambda n: (max(0, ENOUGH - fixed * n), unevenness(fixed * n), n))
