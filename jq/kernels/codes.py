@@ -45,8 +45,16 @@ class AddCodes(Step):
         return ((ELEMENT, "i8"), (SCALAR, "f32"), (SCALAR, "f32"), *zero, *bounds)
 
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        return self._add(b, b.to_f32(b.round_to_int(y)), operands)  # |y| < 2^30
+
+    def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        if not isa.rounds:
+            return self.apply(b, y, operands)
+        whole = b.intrinsic(f"llvm.roundeven.v{lanes_of(y)}f32", y.type, [y])
+        return self._add(b, whole, operands)
+
+    def _add(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
         codes, factor, unit, *rest = operands
-        y = b.to_f32(b.round_to_int(y))  # whole, as |y| < 2^30
         if self.bounded:
             y = b.min(b.max(y, rest[-2]), rest[-1])
         wide = (b.extend_unsigned if self.unsigned else b.extend)(codes, "i32")

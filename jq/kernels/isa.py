@@ -57,6 +57,7 @@ class Isa:
     bf16_convert: intrinsic (high f32 lanes, low f32 lanes) -> bf16 lanes.
     permute: intrinsic (f32 lanes, i32 lanes) -> the first by the low bits of the second, or empty.
     packs: how four vectors of i32 become one of bytes.
+    rounds: an instruction rounds f32 to whole numbers, half to even (else LLVM calls a function).
     tiles: it has matrix tiles (`jq.kernels.tiles`) for int8 and bf16.
     vendor: whose processors run it fast; others have it, but `detect` passes over it.
     dot_rate, load_rate: products and loads a cycle, for the tile choice.
@@ -74,6 +75,7 @@ class Isa:
     bf16_convert: str = ""
     permute: str = ""
     packs: Packs | None = None
+    rounds: bool = True
     vendor: str = ""
     tiles: bool = False
     dot_rate: float = 2.0
@@ -185,6 +187,7 @@ ISAS: dict[str, Isa] = {
             registers=16,
             dot=_pmaddwd("llvm.x86.sse2.pmadd.wd"),
             packs=_packs("sse2", ".128"),
+            rounds=False,
             compile_cpu="x86-64",
         ),
         replace(
@@ -202,6 +205,7 @@ ISAS: dict[str, Isa] = {
             lanes=4,
             registers=16,
             dot=Dot("", 1, "i32", False, False),
+            rounds=False,
         ),
     )
 }
