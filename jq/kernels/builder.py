@@ -65,8 +65,8 @@ class Builder(Arithmetic):
         """value // by."""
         if isinstance(value, int):
             return value // by
-        if by == 1:
-            return value
+        if by == 1 or value.high < by:
+            return value if by == 1 else 0
         return Position(arith.divui(value.value, self.index(by)), value.high // by)
 
     def modulo(self, value: Index, by: int) -> Index:

@@ -29,6 +29,7 @@ from jq.kernels.convolution_body import PixelPanel
 from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.epilogue import Step, check
 from jq.kernels.finish import operand_types
+from jq.kernels.gemm_body import correction_types
 from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
 from jq.kernels.tiled_gemm import DEPTH, TiledCut, pack_weight
@@ -46,6 +47,7 @@ class Convolution(Kernel):
     Operands, in order:
         codes: padded with their zero point (in the view they are stored in).
         weights, init: what `pack` made.
+        row_zero: i32 [B], and colsum i32 [F'], if `row_zero`.
         what the epilogue's steps name: by column [F'] (`pad_columns`), by row [B], by element
         [B * Ho * Wo, F].
 
@@ -53,6 +55,7 @@ class Convolution(Kernel):
         height, width: of the padded input.
         window, strides, dilations: (H, W).
         groups: filters and channels in groups (a depthwise convolution: `Depthwise`).
+        row_zero: samples have zero points that are known at run time.
         unsigned: the codes are stored in their unsigned view.
     """
 
@@ -67,10 +70,10 @@ class Convolution(Kernel):
     strides: tuple[int, ...] = (1, 1)
     dilations: tuple[int, ...] = (1, 1)
     groups: int = 1
+    row_zero: bool = False
     unsigned: bool = False
     epilogue: tuple[Step, ...] = ()
 
-    row_zero: ClassVar[bool] = False
     column_zero: ClassVar[bool] = False
     weight_offset: ClassVar[int] = 0
     lead: ClassVar[tuple[int, ...]] = ()
@@ -188,6 +191,7 @@ class Convolution(Kernel):
             TensorType((self.batch, self.height, self.width * self.channels), "i8"),
             weights,
             TensorType((self.columns,), "i32"),
+            *correction_types(self, (self.batch,), self.columns),
             *(TensorType(shape, what) for shape, what in steps),
         )
 
@@ -200,20 +204,23 @@ class Convolution(Kernel):
     def pack(
         self, weight: Array, bias: Array | None = None, zero_point: int = 0
     ) -> dict[str, Array]:
-        """The constant operands (`weights`, `init`) of an int8 HWIO weight [KH, KW, C / groups, F].
+        """The constant operands (`weights`, `init`, and `colsum` with `row_zero`) of an int8 HWIO
+        weight [KH, KW, C / groups, F].
 
-        `bias` is i32 [F], `zero_point` that of the codes (signed).
+        `bias` is i32 [F], `zero_point` that of the codes (signed) where it is known.
         """
         if weight.shape != (*self.window, self.channels // self.groups, self.filters):
             raise InternalError(f"{weight.shape} is not the weight of {self.label}")
         unsigned = self.unsigned if self.on_tiles else self.target.dot.lhs_unsigned
         shift = zero_point + (128 if unsigned else 0)
-        init = -np.int32(shift) * weight.sum((0, 1, 2), dtype=np.int32)
+        colsum = weight.sum((0, 1, 2), dtype=np.int32)
+        init = -np.int32(shift) * colsum
         if bias is not None:
             init = init + bias.astype(np.int32)
         runs = weight.reshape(math.prod(self.runs), self.run, self.filters)
         parts = self._tiles(runs) if self.on_tiles else self._panels(runs)
-        return {"weights": parts, "init": self.pad_columns(init)}
+        constants = {"weights": parts, "init": self.pad_columns(init)}
+        return constants | ({"colsum": self.pad_columns(colsum)} if self.row_zero else {})
 
     def pad_columns(self, values: Array) -> Array:
         """[..., F] -> [..., F']."""
@@ -310,12 +317,12 @@ class Convolution(Kernel):
         codes: Array,
         weight: Array,
         bias: Array | None = None,
-        zero_point: int = 0,
+        zero_point: int | Array = 0,
         operands: Sequence[Sequence[Array]] = (),
     ) -> Array:
         """The same in NumPy: signed codes [B, H, W, C], HWIO weight; [B * Ho * Wo, F]."""
         (high, wide), per = self.output, self.channels // self.groups
-        x = codes.astype(np.int64) - zero_point
+        x = codes.astype(np.int64) - np.reshape(zero_point, (-1, 1, 1, 1))
         acc = np.zeros((self.batch, high, wide, self.filters), np.int64)
         for h in range(self.window[0]):
             for w in range(self.window[1]):

@@ -10,6 +10,7 @@ from iree.compiler import ir
 from jq.kernels import dot
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.finish import Epilogue, Row
+from jq.kernels.gemm_body import Start, split_corrections
 from jq.kernels.values import Index
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class PixelPanel:
         self.conv, self.b, self.isa, self.tile = conv, b, conv.target, tile
         (self.pixel, column), self.group = start, ids[2]
         self.panel = b.offset(b.scaled(ids[2], conv.tiling.panels), ids[1])
-        self.codes, self.weights, init, *steps = tensors
+        self.codes, self.weights, init, *rest = tensors
+        corrections, steps = split_corrections(conv, rest)
         self.vectors = range(conv.tiling.vectors)
         self.epilogue = Epilogue(
             b,
@@ -42,7 +44,7 @@ class PixelPanel:
             column=column,
             n=conv.n,
         )
-        self.init = self.epilogue.by_column(init, "i32")
+        self.start = Start(conv, self.epilogue, init, corrections)
 
     def emit(self) -> None:
         cut = self.conv.tiling
@@ -59,7 +61,8 @@ class PixelPanel:
         pixels = [b.offset(self.pixel, b.offset(first, i)) for i in range(count)]
         corners = [conv.corner(b, p) for p in pixels]
         high, wide = conv.runs
-        acc = [init for _ in pixels for init in self.init]
+        samples = [conv.sample(b, p) for p in pixels]
+        acc = [value for sample in samples for value in self.start.of(sample, None)]
         with b.loop(0, high, carry=acc) as rows:
             with b.loop(0, wide, carry=rows.carried) as columns:
                 columns.carried = self._run(columns.carried, corners, rows.index, columns.index)
@@ -70,7 +73,7 @@ class PixelPanel:
                 rows.carried[i * wide : (i + 1) * wide],
                 at=[pixel],
                 to=[b.offset(first, i)],
-                by_row=[conv.sample(b, pixel)],
+                by_row=[samples[i]],
             )
             for i, pixel in enumerate(pixels)
         ]

@@ -30,6 +30,7 @@ from jq.kernels.depthwise_body import ChannelRows
 from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.epilogue import Step, check
 from jq.kernels.finish import operand_types
+from jq.kernels.gemm_body import correction_types
 from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index
@@ -44,11 +45,13 @@ MAX_PIXELS = 8
 class Depthwise(Kernel):
     """i8 [B, H, W, C] -> [B * Ho * Wo, C], in f32, i8 or i32.
 
-    Operands: codes; weights and init (`pack`); where there is padding, its code [1] (the zero
-    point, in the view of the codes); what the epilogue names: by column [C'] (`pad_columns`), by
-    row [B], by element [B * Ho * Wo, C].
+    Operands: codes; weights and init (`pack`); i32 [B] zero points and i32 [C'] sums of weights, if
+    `row_zero`; where there is padding, its code i8 [B] (the zero point, in the view of the codes);
+    what the epilogue names: by column [C'] (`pad_columns`), by row [B], by element
+    [B * Ho * Wo, C].
 
     Attributes:
+        row_zero: samples have zero points that are known at run time.
         padding: codes read as if they were around the image, low and high, of H and W.
     """
 
@@ -62,8 +65,12 @@ class Depthwise(Kernel):
     strides: tuple[int, ...] = (1, 1)
     dilations: tuple[int, ...] = (1, 1)
     padding: tuple[tuple[int, ...], ...] = ((0, 0), (0, 0))
+    row_zero: bool = False
     unsigned: bool = False
     epilogue: tuple[Step, ...] = ()
+
+    column_zero: ClassVar[bool] = False
+    weight_offset: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         check(self.epilogue)
@@ -160,7 +167,8 @@ class Depthwise(Kernel):
             TensorType((self.batch, self.height, self.width, self.channels), "i8"),
             TensorType((self.vectors, taps, size), "i8"),
             TensorType((self.columns,), "i32"),
-            *([TensorType((1,), "i8")] if self.padded else []),
+            *correction_types(self, (self.batch,), self.columns),
+            *([TensorType((self.batch,), "i8")] if self.padded else []),
             *(TensorType(shape, what) for shape, what in steps),
         )
 
@@ -173,17 +181,20 @@ class Depthwise(Kernel):
     def pack(
         self, weight: Array, bias: Array | None = None, zero_point: int = 0
     ) -> dict[str, Array]:
-        """The constant operands (`weights`, `init`) of an int8 weight [KH, KW, C].
+        """The constant operands (`weights`, `init`, and `colsum` with `row_zero`) of an int8 weight
+        [KH, KW, C].
 
-        `bias` is i32 [C], `zero_point` that of the codes (signed).
+        `bias` is i32 [C], `zero_point` that of the codes (signed) where it is known.
         """
         if weight.shape != (*self.window, self.channels):
             raise InternalError(f"{weight.shape} is not the weight of {self.label}")
         shift = zero_point + (128 if self.target.dot.lhs_unsigned else 0)
-        init = -np.int32(shift) * weight.sum((0, 1), dtype=np.int32)
+        colsum = weight.sum((0, 1), dtype=np.int32)
+        init = -np.int32(shift) * colsum
         if bias is not None:
             init = init + bias.astype(np.int32)
-        return {"weights": self._vectors(weight), "init": self.pad_columns(init)}
+        constants = {"weights": self._vectors(weight), "init": self.pad_columns(init)}
+        return constants | ({"colsum": self.pad_columns(colsum)} if self.row_zero else {})
 
     def pad_columns(self, values: Array) -> Array:
         """[..., C] -> [..., C']: zeros up to one vector."""
@@ -234,12 +245,13 @@ class Depthwise(Kernel):
         codes: Array,
         weight: Array,
         bias: Array | None = None,
-        zero_point: int = 0,
+        zero_point: int | Array = 0,
         operands: Sequence[Sequence[Array]] = (),
     ) -> Array:
         """The same in NumPy: signed codes [B, H, W, C], weight [KH, KW, C]; [B * Ho * Wo, C]."""
         high, wide = self.output
-        x = np.pad(codes.astype(np.int64) - zero_point, ((0, 0), *self.padding, (0, 0)))
+        x = codes.astype(np.int64) - np.reshape(zero_point, (-1, 1, 1, 1))
+        x = np.pad(x, ((0, 0), *self.padding, (0, 0)))
         acc = np.zeros((self.batch, high, wide, self.channels), np.int64)
         for h in range(self.window[0]):
             for w in range(self.window[1]):

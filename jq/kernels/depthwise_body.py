@@ -12,6 +12,7 @@ from iree.compiler import ir
 from jq.kernels import dot
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.finish import Epilogue, Row
+from jq.kernels.gemm_body import Start, split_corrections
 from jq.kernels.values import Index, vec
 
 if TYPE_CHECKING:
@@ -44,10 +45,11 @@ class ChannelRows:
     ) -> None:
         self.kernel, self.b, self.isa, self.tile = kernel, b, kernel.target, tile
         self.row, self.sample = row, sample
-        self.codes, self.weights, self.init, *self.steps = tensors
-        self.padding = None
+        self.codes, self.weights, self.init, *rest = tensors
+        self.corrections, steps = split_corrections(kernel, rest)
+        self.steps, self.padding = list(steps), None
         if kernel.padded:
-            one = b.load(self.steps.pop(0), [0], vec(1, "i8"))
+            one = b.load(self.steps.pop(0), [sample], vec(1, "i8"))
             self.padding = b.broadcast(one, self.isa.lanes * self.isa.dot.group)
 
     def emit(self) -> None:
@@ -92,7 +94,7 @@ class ChannelRows:
             column=channel,
             n=kernel.channels,
         )
-        (init,) = epilogue.by_column(self.init, "i32")
+        (init,) = Start(kernel, epilogue, self.init, self.corrections).of(self.sample, None)
         count = kernel.together * kernel.tap_groups * kernel.window[1]
         taps = [dot.weights(b, self.isa, self.weights, [vector, i, 0]) for i in range(count)]
 

@@ -29,6 +29,14 @@ class Corrected(Protocol):
     def weight_offset(self) -> int: ...
 
 
+def correction_types(
+    product: Corrected, rows: tuple[int, ...], columns: int
+) -> tuple[TensorType, ...]:
+    """The operands of zero points that are found at run time: `row_zero`, and `colsum`."""
+    kinds = (TensorType(rows, "i32"), TensorType((columns,), "i32"))
+    return kinds if product.row_zero else ()
+
+
 def split_corrections(
     gemm: Corrected, tensors: Sequence[ir.Value]
 ) -> tuple[Sequence[ir.Value], Sequence[ir.Value]]:

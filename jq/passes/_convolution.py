@@ -15,7 +15,7 @@ from jq.ir.build import Attributes, integers
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract
 from jq.ops.convolution import Layout, pad
-from jq.passes._kernel import OPS, NoKernel, unsigned_view
+from jq.passes._kernel import FLIP, OPS, NoKernel, unsigned_view
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ class Convolved:
 
     Attributes:
         codes: of the input, in the op's layout.
-        zero_point: of the input.
+        zero_point: of the input; a value where it is found at run time.
         weight: HWIO codes of the filter, reversed where the window is.
         scale: f32 of every filter.
     """
 
     contract: Contract
     codes: ir.Value
-    zero_point: int
+    zero_point: int | ir.Value
     layout: Layout
     window: Window
     groups: int
@@ -81,16 +81,18 @@ class Convolved:
         arrays = {name: evaluate(program, part) for name, part in w.items()}
         if any(a is None for a in arrays.values()):
             raise NoKernel("the filter is no constant")
-        zero = evaluate(program, x["zero_point"]) if "zero_point" in x else np.zeros(1, np.int32)
-        if zero is None or zero.size != 1:
-            raise NoKernel("zero points that are found at run time")
         d = Layout.of(Attributes(c.attributes))
         if len(d.input_spatial) not in (1, 2):
             raise NoKernel(f"no kernel for {len(d.input_spatial)} spatial dimensions")
         window = Window.of(c, len(d.input_spatial))
         groups = ir.IntegerAttr(c.attributes["feature_group_count"]).value
         weight, scale = _filter(w_enc, {k: np.asarray(a) for k, a in arrays.items()}, d, window)
-        return Convolved(c, x["codes"], int(zero.reshape(-1)[0]), d, window, groups, weight, scale)
+        zero = _zero_point(program, x, d)
+        return Convolved(c, x["codes"], zero, d, window, groups, weight, scale)
+
+    @property
+    def batch(self) -> int:
+        return shape_of(self.codes)[self.layout.input_batch]
 
     @property
     def filters(self) -> int:
@@ -114,10 +116,19 @@ class Convolved:
         window = self.window
         return not any(window.interior) and min(p for pair in window.padding for p in pair) >= 0
 
-    def padding_code(self, unsigned: bool) -> np.ndarray:
-        """i8: what padding is made of, in the view of the codes."""
-        point = np.asarray(self.zero_point, np.int8)
-        return point ^ np.int8(-128) if unsigned else point
+    def zero_points(self) -> ir.Value:
+        """i32 [B], of a zero point that is found at run time."""
+        assert not isinstance(self.zero_point, int)
+        flat = OPS.reshape(self.zero_point, [math.prod(shape_of(self.zero_point))])
+        return OPS.broadcast(OPS.convert(flat, np.int32), [self.batch], [0])
+
+    def padding_code(self, unsigned: bool) -> ir.Value:
+        """i8 [B]: what padding is made of, in the view of the codes."""
+        if isinstance(self.zero_point, int):
+            code = np.full(self.batch, self.zero_point, np.int8)
+            return OPS.constant(code ^ FLIP if unsigned else code)
+        codes = OPS.convert(self.zero_points(), np.int8)
+        return unsigned_view(codes) if unsigned else codes
 
     def input(self, unsigned: bool, padded: bool = True) -> ir.Value:
         """Codes [B, H, W, C], with their padding written out, at the current insertion point."""
@@ -133,7 +144,16 @@ class Convolved:
         interior = [0, *window.interior, 0]
         if not padded or not any(low + high + interior):
             return x
-        return pad(x, OPS.constant(self.padding_code(unsigned)), low, high, interior)
+        if isinstance(self.zero_point, int):
+            point = np.asarray(self.zero_point, np.int8)
+            return pad(x, OPS.constant(point ^ FLIP if unsigned else point), low, high, interior)
+        code = self.padding_code(unsigned)
+        if self.batch == 1:
+            return pad(x, OPS.reshape(code, ()), low, high, interior)
+        image = OPS.broadcast(OPS.constant(np.asarray(True)), shape_of(x), ())
+        inside = pad(image, OPS.constant(np.asarray(False)), low, high, interior)
+        x = pad(x, OPS.constant(np.asarray(0, np.int8)), low, high, interior)
+        return OPS.select(inside, x, OPS.broadcast(code, shape_of(x), [0]))
 
     def shape(self, padded: bool = True) -> dict[str, Any]:
         """What the kernels' descriptions have in common, for an input as `input` gives it."""
@@ -176,6 +196,19 @@ class Convolved:
         value = OPS.reshape(result, [shape[a] for a in order])
         inverse = [order.index(a) for a in range(len(shape))]
         return OPS.transpose(value, inverse) if inverse != sorted(inverse) else value
+
+
+def _zero_point(program: Program, parts: dict[str, ir.Value], d: Layout) -> int | ir.Value:
+    """Of the input: known, or a value of one element or one a sample."""
+    if "zero_point" not in parts:
+        return 0
+    zero = parts["zero_point"]
+    known = evaluate(program, zero)
+    if known is not None and known.size == 1:
+        return int(known.reshape(-1)[0])
+    if any(n != 1 for axis, n in enumerate(shape_of(zero)) if axis != d.input_batch):
+        raise NoKernel("zero points along other axes than samples")
+    return zero
 
 
 def _filter(

@@ -6,9 +6,9 @@
     ->
     call @jq_convolution(pad(%x.codes, zero point), %w.packed, %init, %scale, ...)
 
-Fires on one or two spatial dimensions, int8 x int8, with zero points that are constant. Where
-every filter reads one channel, and every channel has one filter: `Depthwise`. Instructions that
-read codes as unsigned get them so (`kernel-views`).
+Fires on one or two spatial dimensions, int8 x int8; zero points are constant, or those of samples,
+found at run time. Where every filter reads one channel, and every channel has one filter:
+`Depthwise`. Instructions that read codes as unsigned get them so (`kernel-views`).
 """
 
 from __future__ import annotations
@@ -127,25 +127,28 @@ class _Lower:
         self, steps: Sequence[Step], scale: np.ndarray, bias: np.ndarray | None = None
     ) -> tuple[Convolution | Depthwise, list[ir.Value]]:
         """The kernel and its first operands, up to the scale by column."""
-        conv, name = self.conv, self.conv.contract.name
+        conv = self.conv
+        zero = conv.zero_point if isinstance(conv.zero_point, int) else 0
         kernel: Convolution | Depthwise
         if conv.depthwise:
-            kernel = self._depthwise(steps)
-            packed = kernel.pack(conv.weight[:, :, 0], bias, conv.zero_point)
+            kernel, weight = self._depthwise(steps), conv.weight[:, :, 0]
         else:
             described = self._described(steps, padded=True)
             kernel = Convolution(**described, filters=conv.filters, groups=conv.groups)
-            packed = kernel.pack(conv.weight, bias, conv.zero_point)
+            weight = conv.weight
+        packed = kernel.pack(weight, bias, zero)
         inside = isinstance(kernel, Depthwise) and kernel.padded
-        packed["column_scale"] = kernel.pad_columns(scale)
-        names = {"weights": "packed"}
-        weights = [
-            self.program.add_weight(f"{name}:{names.get(part, part)}", array)
-            for part, array in packed.items()
-        ]
+        operands = [conv.input(self.unsigned, padded=not inside)]
+        operands.append(self._weight("packed", packed["weights"]))
+        operands.append(self._weight("init", packed["init"]))
+        if kernel.row_zero:
+            operands += [conv.zero_points(), self._weight("colsum", packed["colsum"])]
         if inside:
-            weights.insert(2, OPS.constant(conv.padding_code(self.unsigned).reshape(1)))
-        return kernel, [conv.input(self.unsigned, padded=not inside), *weights]
+            operands.append(conv.padding_code(self.unsigned))
+        return kernel, [*operands, self._weight("column_scale", kernel.pad_columns(scale))]
+
+    def _weight(self, part: str, array: np.ndarray) -> ir.Value:
+        return self.program.add_weight(f"{self.conv.contract.name}:{part}", array)
 
     def _depthwise(self, steps: Sequence[Step]) -> Depthwise:
         """Padding is read as if it were there, unless windows leave the image almost everywhere."""
@@ -161,6 +164,7 @@ class _Lower:
         return {
             **self.conv.shape(padded),
             "isa": self.isa,
+            "row_zero": not isinstance(self.conv.zero_point, int),
             "unsigned": self.unsigned,
             "epilogue": tuple(steps),
         }

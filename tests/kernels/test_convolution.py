@@ -30,6 +30,7 @@ def convolutions(draw: st.DrawFn) -> Convolution:
         strides=draw(st.tuples(st.integers(1, 2), st.integers(1, 3))),
         dilations=dilations,
         groups=groups,
+        row_zero=draw(st.booleans()),
         unsigned=draw(st.booleans()),
         epilogue=draw(epilogues()),
     )
@@ -53,6 +54,7 @@ def depthwises(draw: st.DrawFn) -> Depthwise:
         window=window,
         strides=draw(st.tuples(st.integers(1, 2), st.integers(1, 2))),
         dilations=dilations,
+        row_zero=draw(st.booleans()),
         unsigned=draw(st.booleans()),
         epilogue=draw(epilogues()),
     )
@@ -69,8 +71,8 @@ def run_and_compare(runner: Runner, index: int, kernel: Convolution | Depthwise,
         n = kernel.channels
         weight = codes(rng, (*kernel.window, n))
     bias = rng.integers(-(2**20), 2**20, n, dtype=np.int32)
-    zero = int(rng.integers(-128, 128))
-    parts = kernel.pack(weight, bias, zero)
+    zero = rng.integers(-128, 128, kernel.batch if kernel.row_zero else 1, dtype=np.int32)
+    parts = kernel.pack(weight, bias, 0 if kernel.row_zero else int(zero[0]))
     shapes = {
         "column": (1, n),
         "row": (kernel.batch, 1),
@@ -79,8 +81,11 @@ def run_and_compare(runner: Runner, index: int, kernel: Convolution | Depthwise,
     }
     stored = x ^ FLIP if kernel.unsigned else x
     operands = [stored, parts["weights"], parts["init"]]
+    if kernel.row_zero:
+        operands += [zero, parts["colsum"]]
     if isinstance(kernel, Depthwise) and kernel.padded:
-        operands.append(np.array([zero ^ (-128 if kernel.unsigned else 0)], np.int8))
+        code = np.broadcast_to(zero.astype(np.int8), kernel.batch)
+        operands.append(code ^ FLIP if kernel.unsigned else code)
     steps = []
     for step in kernel.epilogue:
         steps.append([])

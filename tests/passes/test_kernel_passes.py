@@ -100,6 +100,21 @@ def test_convolutions_have_the_bits_of_the_integer_level(strides, padding, group
     np.testing.assert_array_equal(both.found[0], both.expected[0])
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_zero_points_of_samples(batch):
+    """Found at run time; padding is made of them."""
+
+    def fn(p, x):
+        return convolved(x, p["w"], strides=(2, 1)), convolved(x, p["d"], groups=20)
+
+    params = {"w": array(3, 3, 20, 10), "d": array(3, 2, 1, 20)}
+    x = array(batch, 7, 9, 20) + np.arange(1, 1 + batch, dtype=np.float32).reshape(-1, 1, 1, 1)
+    both = Both(fn, params, (x,), "int8-dynamic")
+    assert both.families == {"convolution", "depthwise"}
+    for expected, found in zip(both.expected, both.found, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_channels_first_and_one_dimension():
     def fn(p, x, s):
         y = jax.lax.conv(x, p["w"], (1, 1), "SAME")
