@@ -1,4 +1,4 @@
-"""minilm on few sentences, for searches: 64 calibration and 32 evaluation sentences, in batches of 8.
+"""minilm on few sentences, for searches: 64 to calibrate and 32 to evaluate, in batches of 8.
 
 Reproduces the figures of docs/search.md:
 

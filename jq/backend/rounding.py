@@ -78,18 +78,19 @@ def _descend(
 ) -> Any:
     """Adam, on all columns at once."""
 
-    def loss(v: Any, share: Any) -> Any:
-        h = _soft(v)
-        codes = jnp.clip(low + h, *limits)
-        d = (codes - zero) * scale - weight
+    def difference(v: Any) -> Any:
+        return (jnp.clip(low + _soft(v), *limits) - zero) * scale - weight
+
+    def undecided(v: Any, share: Any) -> Any:
         beta = END + (START - END) * 0.5 * (1 + jnp.cos(jnp.pi * share))
-        undecided = 1 - jnp.abs(2 * h - 1) ** beta
-        return (d * (gram @ d)).sum() + strength * jnp.where(share > 0, undecided.mean(), 0.0)
+        return (1 - jnp.abs(2 * _soft(v) - 1) ** beta).mean()
 
     def step(i: Any, state: Any) -> Any:
         v, mean, square = state
         share = jnp.maximum(0.0, (i / steps - WARM) / (1 - WARM))
-        g = jax.grad(loss)(v, share)
+        d, back = jax.vjp(difference, v)
+        (g,) = back(2 * (gram @ d))  # the gram is symmetric: one product, not the two of autodiff
+        g += strength * jnp.where(share > 0, jax.grad(undecided)(v, share), 0.0)
         mean = 0.9 * mean + 0.1 * g
         square = 0.999 * square + 0.001 * g * g
         t = i + 1.0

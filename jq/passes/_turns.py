@@ -76,6 +76,11 @@ class Closure:
         """Of the rotation."""
         return next(iter(self.weights.values())).size
 
+    def rotated(self, name: str, q: np.ndarray) -> np.ndarray:
+        """What a weight becomes, f64."""
+        scaled = np.asarray(self.program.weights[name], np.float64) * self.scales.get(name, 1.0)
+        return self.weights[name].apply(scaled, q)
+
     def grow(self, value: ir.Value, turn: Turn) -> None:
         """Raises `Blocked`; then the set is of no use."""
         self.require(value, turn)

@@ -30,7 +30,7 @@ class AdaRound(Rounding):
 
     name = "adaround"
     damping: float = 0.05
-    steps: int = 500
+    steps: int = 300
     rate: float = 0.2
     strength: float = 2.0
 

@@ -10,20 +10,24 @@ LLM Quantization with Learned Rotations", 2024). A rotated channel is a sum of a
 is louder than the others. No data are needed. The float program computes what it did, within
 rounding.
 
-What must be rotated together is found by dataflow, see `jq.passes._turns`.
+What must be rotated together is found by dataflow, see `jq.passes._turns`. Where activations stay
+float, only what makes the rounding of weights better is rotated.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.arrays import StableHloOps
 from jq.passes._hadamard import block_of, matrix
+from jq.passes._inputs import planned_weights
 from jq.passes._pairs import find_inputs
 from jq.passes._turns import Blocked, Closure, Turn
 from jq.passes.base import PassContext, Recovery
@@ -47,6 +51,8 @@ class Rotate(Recovery):
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         count, done = 0, set[ir.Value]()
+        weights_alone = cx.settings.activations.format == FLOAT
+        encodings = planned_weights(program, cx) if weights_alone else {}
         for i in find_inputs(program):
             value = _inside_norm(program, i.value, i.axis)
             if value in done:
@@ -54,12 +60,16 @@ class Rotate(Recovery):
             found = _closure(program, value, i.axis)
             if found is None:
                 continue
-            LOG.info("rotate: %s by %d", ", ".join(found.weights), found.size)
-            _apply(program, found, rotation(found.size, self.seed + count))
             done |= found.values.keys()
+            q = rotation(found.size, self.seed + count)
+            if weights_alone and not _better(program, found, q, encodings):
+                LOG.info("rotate: not %s: its rounding would lose more", ", ".join(found.weights))
+                continue
+            LOG.info("rotate: %s by %d", ", ".join(found.weights), found.size)
+            _apply(program, found, q)
             count += 1
         if not count:
-            self.skip(cx, "nothing between two layers is linear in all channels")
+            self.skip(cx, "nothing between two layers is linear in all channels, or gains by it")
             return False
         program.drop_dead()
         return True
@@ -71,6 +81,24 @@ def rotation(size: int, seed: int) -> np.ndarray:
     block = block_of(size)
     h = np.kron(np.eye(size // block), matrix(size) / np.sqrt(block))
     return signs[:, None] * h
+
+
+def _better(
+    program: Program, found: Closure, q: np.ndarray, encodings: Mapping[str, Encoding]
+) -> bool:
+    """Whether the weights, rotated, lose less by rounding, relative to their size."""
+    before = after = 0.0
+    for name in found.weights.keys() & encodings.keys():
+        weight = np.asarray(program.weights[name], np.float32)
+        before += _lost(weight, encodings[name])
+        after += _lost(found.rotated(name, q).astype(np.float32), encodings[name])
+    return after < before
+
+
+def _lost(weight: np.ndarray, enc: Encoding) -> float:
+    fmt = get_format(enc.format)
+    stored = np.asarray(fmt.decode(NUMPY, fmt.encode(weight, enc), enc))
+    return float(np.square(stored - weight).sum() / max(np.square(weight).sum(), 1e-30))
 
 
 def _inside_norm(program: Program, value: ir.Value, axis: int) -> ir.Value:
@@ -117,10 +145,9 @@ def _sizes(value: ir.Value, width: int) -> list[int]:
 
 
 def _apply(program: Program, found: Closure, q: np.ndarray) -> None:
-    for name, turn in found.weights.items():
-        old = np.asarray(program.weights[name])
-        scaled = np.asarray(old, np.float64) * found.scales.get(name, 1.0)
-        program.weights[name] = np.ascontiguousarray(turn.apply(scaled, q).astype(old.dtype))
+    for name in found.weights:
+        dtype = program.weights[name].dtype
+        program.weights[name] = np.ascontiguousarray(found.rotated(name, q).astype(dtype))
     for op, number, turn in found.constants:
         shape = shape_of(op.operands[number])
         constant = constant_of(program, op.operands[number])

@@ -16,7 +16,7 @@ from jq.trace.trace import trace
 from tests.recovery.models import TARGET, normal
 
 RNG = np.random.default_rng(31)
-SETTINGS = load_pipeline("int8-weight-only").settings
+SETTINGS = load_pipeline("int8-dynamic").settings
 X = RNG.standard_normal((2, 6, 16)).astype(np.float32)
 
 
@@ -130,6 +130,19 @@ def test_an_outlier_channel_is_gone():
     ratios = [t.max() / np.sqrt((t**2).mean()) for t in tables]
     assert ratios[0] > 3.5 and ratios[1] < 1.5
     np.testing.assert_allclose(XlaExecutable(copy)(X)[0], XlaExecutable(program)(X)[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("loud", [1, 50])
+def test_with_float_activations_only_what_rounds_better(loud):
+    """Weights of one column and one scale: a loud one costs all others their precision, and a
+    rotation evens them out. Signs alone, which round without an error, are left alone."""
+    pipeline = load_pipeline("int8-weight-only", {"min_elements": 1, "weights.format": "int4"})
+    head = RNG.choice([-1.0, 1.0], (16, 1)).astype(np.float32)
+    head[0] *= loud
+    params = {"w": np.eye(16, dtype=np.float32), "head": head}
+    program = trace(Model(lambda p, x: (x @ p["w"]) @ p["head"], params, (X,)))
+    cx = PassContext(QuantPlan((), {}), pipeline.settings, TARGET)
+    assert Rotate().run(program, cx) == (loud > 1)
 
 
 def test_convolutions():
