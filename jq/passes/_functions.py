@@ -6,12 +6,13 @@ The values of a cut on sample points decide; the samples cover where the functio
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from jq.ir import Program, dtype_of, ir, shape_of
-from jq.ir.cone import Cut, cuts, kind_of
+from jq.ir.cone import Cut, cuts, functions, kind_of
 from jq.kernels import Clamp, Gelu, Silu, Step
 
 TOLERANCE = 4e-6  # relative to 1 + |x|: a few roundings of float32, far below any kernel's bound
@@ -93,10 +94,26 @@ def find_normalization(program: Program, source: ir.Value) -> Normalization | No
     if dtype_of(source) != np.float32 or not shape or shape[-1] < 2 or math.prod(shape) == 0:
         return None
     found = None
-    for cut in cuts(program, source):
+    for cut in _row_functions(program, source):
         if shape_of(cut.result) == shape and kind_of(cut.ops[0]) != "stablehlo.reshape":
             found = as_normalization(cut, shape) or found
     return found
+
+
+def _row_functions(program: Program, source: ir.Value) -> Iterator[Cut]:
+    """All that is computed of `source`; where it is added to something later as well (a residual
+    around the normalization), what is computed of the sum of its rows or of its squares."""
+    whole = list(cuts(program, source))
+    if whole:
+        yield from whole
+        return
+    for use in source.uses:
+        op = use.owner
+        squared = kind_of(op) == "stablehlo.multiply" and all(
+            v == source for v in op.operation.operands
+        )
+        if kind_of(op) == "stablehlo.reduce" or (squared and use.operand_number == 0):
+            yield from functions(program, source, op)
 
 
 def as_normalization(

@@ -273,3 +273,21 @@ def test_narrow_groups_take_no_more_room(width):
     stored = both.levels["target"].weights["w:packed"]
     assert stored.nbytes <= 2 * params["w"].size
     np.testing.assert_array_equal(both.found[0], both.expected[0])
+
+
+@pytest.mark.parametrize("center", [True, False], ids=["layer norm", "rms norm"])
+def test_a_normalization_with_a_residual_around_it(center):
+    """Its input is read again behind it."""
+
+    def fn(p, x):
+        x = x @ p["a"]
+        y = x - x.mean(-1, keepdims=True) if center else x
+        n = y * jax.lax.rsqrt((y * y).mean(-1, keepdims=True) + 1e-6) * p["g"]
+        return jnp.sin(x + jax.nn.relu(n @ p["b"]) @ p["a"])
+
+    params = {"a": array(32, 32) / 6, "b": array(32, 32) / 6, "g": array(32)}
+    both = Both(fn, params, (array(24, 32),), recovery=False)
+    text = both.levels["target"].text()
+    assert "jq_normalize" in text and "stablehlo.rsqrt" not in text
+    assert text.count("call @jq_quantize_rows") == 2
+    np.testing.assert_allclose(both.found[0], both.expected[0], atol=0.03)
