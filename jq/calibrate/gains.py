@@ -1,18 +1,21 @@
 """How much the rows of products move the output, kept for the next pass that asks.
 
-A gradient costs twice what running the model does, and every recovery pass needs the same one: the
-passes before it leave the function as it is, and products at most scaled channel by channel.
+A gradient costs twice what running the model does, and some seconds to compile; every recovery pass
+needs the same one. The passes before it leave the function as it is, and products at most scaled
+channel by channel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+ROUNDS = 1  # random directions of the output per batch
 ROOM = 64 << 20  # bytes; what does not fit is found again
 Found = Mapping[str, np.ndarray]
+Gradient = Callable[[Sequence[np.ndarray], int, int], Found]  # inputs, seed, rounds
 
 
 @dataclass
@@ -21,14 +24,25 @@ class Gains:
 
     known: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
     size: int = 0
+    gradient: Gradient | None = None
+    names: frozenset[str] = frozenset()  # that the gradient was asked to find
 
-    def of(self, names: list[str], sample: int, find: Callable[[], Found]) -> Found:
-        """What is known of a sample, or found now if a name is missing."""
+    def of(
+        self,
+        names: Collection[str],
+        sample: int,
+        inputs: Sequence[np.ndarray],
+        make: Callable[[], Gradient | None],
+    ) -> Found:
+        """What is known of a sample; else found now, by a gradient that is made where there is
+        none for all of `names`. Nothing where there is none to be had."""
         if all((name, sample) in self.known for name in names):
             return {name: self.known[name, sample] for name in names}
-        found = find()
+        if not self.names.issuperset(names):
+            self.gradient, self.names = make(), frozenset(names)
+        found = self.gradient(inputs, sample, ROUNDS) if self.gradient else {}
         for name, rows in found.items():
             if (name, sample) not in self.known and self.size + rows.nbytes <= ROOM:
                 self.known[name, sample] = rows
                 self.size += rows.nbytes
-        return found
+        return {name: found[name] for name in names if name in found}

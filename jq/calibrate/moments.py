@@ -12,9 +12,9 @@ probability weight(r).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,6 @@ from jq.ir import Program, at, ir
 from jq.ir.build import NAME, string_attr
 
 LOG = logging.getLogger("jq")
-ROUNDS = 1  # random directions of the output per batch
 F32, I32 = np.float32, np.int32
 Weights = np.ndarray  # f32[groups, rows]: how much each counts
 
@@ -125,7 +124,7 @@ def collect(
     names = [w.name for w in present]
     chosen = range(len(data)) if samples is None else samples
     gains = Gains() if gains is None else gains
-    gradient = cache(lambda: sensitivity(program, present))
+    gradient = partial(sensitivity, program.clone(), present)  # passes edit this one later
     kept = -(-rows // len(chosen))
     grams = {w.name: _gram(ops[w.name], w) for w in present} if full else {}
     statistics: list[ir.Value] = []
@@ -136,19 +135,14 @@ def collect(
     total: dict[str, Moments] = {}
     for done, i in enumerate(chosen, 1):
         inputs = data[i]
-
-        def find(inputs: Sequence[np.ndarray] = inputs, i: int = i) -> Mapping[str, np.ndarray]:
-            gain = gradient()
-            return gain(inputs, i, ROUNDS) if gain else {}
-
         weights = {name: copy.weights[_weight_name(name)] for name in names}
-        for name, g in gains.of(names, i, find).items() if power else ():
-            if name in weights:
-                shape = weights[name].shape  # a convolution's groups read the same rows
-                weights[name] = np.broadcast_to(g.reshape(-1, shape[1]), shape) ** F32(power)
-        for name, found in weights.items():
-            run.bind(_weight_name(name), found)
-            run.bind(_rows_name(name), _draw(draw, found, kept))
+        found = gains.of(names, i, inputs, gradient) if power else {}
+        for name, g in found.items():
+            shape = weights[name].shape  # a convolution's groups read the same rows
+            weights[name] = np.broadcast_to(g.reshape(-1, shape[1]), shape) ** F32(power)
+        for name, counted in weights.items():
+            run.bind(_weight_name(name), counted)
+            run.bind(_rows_name(name), _draw(draw, counted, kept))
         results = run(*inputs)
         for j, name in enumerate(names):
             gram, *others = results[5 * j : 5 * j + 5]
@@ -241,4 +235,4 @@ def _measure(
         return [gram, OPS.sum(scaled, [1]), *extremes, some]
 
 
-__all__ = ["ROUNDS", "Moments", "Wanted", "collect", "sensitivity"]
+__all__ = ["Moments", "Wanted", "collect", "sensitivity"]

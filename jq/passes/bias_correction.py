@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from jq.backend.xla import XlaExecutable
+from jq.calibrate.gains import ROUNDS
 from jq.calibrate.inputs import other_axes
-from jq.calibrate.moments import ROUNDS, Wanted, sensitivity
+from jq.calibrate.moments import Wanted, sensitivity
 from jq.calibrate.stat_ops import PROGRAM_STATS as OPS
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import compact, constant_of, user_of
