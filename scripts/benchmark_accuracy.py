@@ -3,6 +3,7 @@
 
     scripts/benchmark_accuracy.py -o build/accuracy
     scripts/benchmark_accuracy.py --models minilm --only int8-static,NNCF --sentences 64
+    scripts/benchmark_accuracy.py --own --models minilm --pipelines "int8-dynamic recovery=gptq"
 
 Every row is a program that was built from the same weights and, where it is calibrated, the same
 calibration data; it runs on the evaluation set and is compared with float32 in JAX. Programs and
@@ -16,6 +17,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,6 +69,9 @@ console = Console(stderr=True, highlight=False)
 
 def benchmark(
     models: Annotated[str, typer.Option(help="By comma: minilm, digits_cnn.")] = "all",
+    pipelines: Annotated[
+        str, typer.Option(help="Ours, by semicolon, with settings: `int8-dynamic recovery=false`.")
+    ] = "",
     only: Annotated[str, typer.Option(help="Programs whose name contains one of these.")] = "",
     sentences: Annotated[int, typer.Option(help="Inputs of minilm's evaluation set.")] = 256,
     own: Annotated[bool, typer.Option("--own", help="Without the peers.")] = False,
@@ -78,6 +83,8 @@ def benchmark(
     for case in CASES:
         if models != "all" and case.name not in models.split(","):
             continue
+        if pipelines:
+            case = replace(case, pipelines=tuple(p.strip() for p in pipelines.split(";")))
         # All images: there are few of them, and accuracy is a share of the whole set.
         samples = TEST if case.name == "digits_cnn" else sentences
         source = Source(case, output / "work" / case.name, samples)
