@@ -34,6 +34,7 @@ from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index, vec
 from jq.kernels.vector_ops import Array, VectorOps, element_name
 
+STEP, STEP_OF_BLOCKS = 128, 32  # values decoded at once, about; where blocks are stored apart
 DIRECT_ROWS = 4  # up to here weights are decoded and used at once
 ROWS, COLUMNS = 4, 4  # of a register tile
 PANEL_BYTES = 128 * 1024  # decoded weights of a workgroup with many rows
@@ -93,8 +94,8 @@ class DecodeDot(Kernel):
         block = self.block[1]
         if block == 0:
             return min(64, self.k)
-        step = block
-        while step < 32 or not self._divides(step):
+        step, flat = block, all(len(shape) == 2 for shape, _ in self.storage.values())
+        while step < (STEP if flat else STEP_OF_BLOCKS) or not self._divides(step):
             step += block
         return step if step <= self.k else self.k
 

@@ -19,8 +19,9 @@ from iree.compiler.dialects import arith
 from jq.errors import InternalError
 from jq.kernels.builder import Builder
 from jq.kernels.isa import Isa
-from jq.kernels.values import vec
+from jq.kernels.values import lanes_of, vec
 
+MAX_COUNTS = 4  # by which the fields of a byte are shifted
 _NAMES = {"bool": "i1", "float16": "f16", "float32": "f32", "bfloat16": "bf16"}
 _NAMES |= {f"int{n}": f"i{n}" for n in (8, 16, 32)}
 
@@ -35,11 +36,16 @@ def element_name(dtype: Any) -> str:
 
 @dataclass(frozen=True)
 class Array:
-    """A flat vector and the shape and NumPy type that it stands for."""
+    """A flat vector and the shape and NumPy type that it stands for.
+
+    `picked` says of which elements of another vector it is made, `known` what its elements are.
+    """
 
     value: ir.Value
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    picked: tuple[ir.Value, np.ndarray] | None = None
+    known: np.ndarray | None = None
 
 
 def _binary(integer: Callable[..., Any], real: Callable[..., Any] | None = None) -> Any:
@@ -63,17 +69,22 @@ class VectorOps:
         value = np.asarray(value)
         kind = vec(max(value.size, 1), element_name(value.dtype))
         flat = value.reshape(-1)
+        if value.dtype.kind == "i" and len(set(flat.tolist())) > 1:
+            return Array(self._constant(kind, flat), value.shape, value.dtype, known=flat)
         if (flat == flat[0]).all() and value.dtype.kind != "b":
             return Array(self.b.constant(kind, flat[0].item()), value.shape, value.dtype)
-        numbers = flat.astype(np.int32) if value.dtype.kind in "ib" else flat.astype(np.float64)
+        return Array(self._constant(kind, flat), value.shape, value.dtype)
+
+    def _constant(self, kind: ir.VectorType, flat: np.ndarray) -> ir.Value:
+        numbers = flat.astype(np.int32) if flat.dtype.kind in "ib" else flat.astype(np.float64)
         items = [
             ir.FloatAttr.get(kind.element_type, float(n))
-            if value.dtype.kind in "fV"
+            if flat.dtype.kind in "fV"
             else ir.IntegerAttr.get(kind.element_type, int(n))
             for n in numbers
         ]
         attr = ir.DenseElementsAttr.get(items, kind)
-        return Array(arith.ConstantOp(kind, attr).result, value.shape, value.dtype)
+        return arith.ConstantOp(kind, attr).result
 
     def shape(self, x: Array) -> tuple[int, ...]:
         return x.shape
@@ -109,15 +120,17 @@ class VectorOps:
     def _pick(self, x: Array, index: np.ndarray) -> Array:
         """The elements at flat positions `index`, in its shape."""
         flat = [int(i) for i in index.reshape(-1)]
+        known = None if x.known is None else x.known[index.reshape(-1)]
         if flat == list(range(math.prod(x.shape))):
-            return Array(x.value, index.shape, x.dtype)
-        return Array(self.b.shuffle(x.value, x.value, flat), index.shape, x.dtype)
+            return Array(x.value, index.shape, x.dtype, x.picked, known)
+        picked = (x.value, index.reshape(-1))
+        return Array(self.b.shuffle(x.value, x.value, flat), index.shape, x.dtype, picked, known)
 
     def _positions(self, x: Array) -> np.ndarray:
         return np.arange(math.prod(x.shape)).reshape(x.shape)
 
     def reshape(self, x: Array, shape: Sequence[int]) -> Array:
-        return Array(x.value, tuple(shape), x.dtype)
+        return Array(x.value, tuple(shape), x.dtype, x.picked, x.known)
 
     def transpose(self, x: Array, perm: Sequence[int]) -> Array:
         return self._pick(x, self._positions(x).transpose(perm))
@@ -196,7 +209,34 @@ class VectorOps:
     bit_and = _binary(arith.andi)
     bit_or = _binary(arith.ori)
     shift_left = _binary(arith.shli)
-    shift_right = _binary(arith.shrui)
+
+    def shift_right(self, a: Array, b: Array) -> Array:
+        """Fields of bytes: every vector of bytes is shifted as a whole, once by each count, and the
+        fields are picked from the results. Vectors have no shifts of bytes, or by many counts.
+        """
+        counts = [] if b.known is None else sorted({int(n) for n in b.known})
+        if a.dtype != np.int8 or a.picked is None or b.known is None or len(counts) > MAX_COUNTS:
+            return Array(arith.shrui(a.value, b.value), a.shape, a.dtype)
+        source, index = a.picked
+        size = lanes_of(source)
+        if size % 4:
+            return Array(arith.shrui(a.value, b.value), a.shape, a.dtype)
+        level = [self._shifted(source, count) for count in counts]
+        while len(level) > 1:
+            pairs = zip(level[::2], [*level[1::2], level[-1]], strict=False)
+            level = [self.b.concat(first, second) for first, second in pairs]
+        (joined,) = level
+        place = {count: i * size for i, count in enumerate(counts)}
+        flat = [place[int(n)] + int(i) for n, i in zip(b.known, index, strict=True)]
+        return Array(self.b.shuffle(joined, joined, flat), a.shape, a.dtype)
+
+    def _shifted(self, x: ir.Value, count: int) -> ir.Value:
+        """Bytes shifted right by `count`, as words whose bytes are then cut off from each other."""
+        if count == 0:
+            return x
+        words = self.b.bitcast(x, vec(lanes_of(x) // 4, "i32"))
+        moved = self.b.bitcast(self.b.shift_right(words, count), x.type)
+        return self.b.bit_and(moved, self.b.constant(x.type, 255 >> count))
 
     def div(self, a: Array, b: Array) -> Array:
         return Array(arith.divf(a.value, b.value), a.shape, a.dtype)
