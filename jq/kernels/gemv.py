@@ -20,7 +20,8 @@ Codes lie in planes of 1, 2, 4 or 8 bits (6 bits are a plane of 4 and one of 2),
 holding the same field of several groups: a shift and a mask bring it out. A panel is one stream in
 memory, its scales beside its codes. Several panels are read at once, for a processor fetches each
 ahead by itself: four streams give a third more than one. More than that, such as scales by
-themselves, would meet in the same sets of the first cache.
+themselves, would meet in the same sets of the first cache. Each stream goes on where the workgroup
+before ended, so nothing that was fetched ahead is in vain.
 
 A number that is more than a code is several: x = x_scale * sum_d 256^d digit[d] (`SplitRows`). The
 products of each digit are exact, so three digits give what float activations give.
@@ -188,7 +189,7 @@ class Gemv(Kernel):
         return (
             TensorType((self.m, *split, self.k), "i8"),
             TensorType(row_scale, "f32"),
-            TensorType((self.workgroups, self.streams, chunks, self.layout.bytes), "i8"),
+            TensorType((self.streams, self.workgroups, chunks, self.layout.bytes), "i8"),
             *(TensorType(shape, what) for shape, what in steps),
         )
 

@@ -167,7 +167,7 @@ class RowPanels:
         stream, vector = divmod(j, gemv.vectors)
         first = self.layout.planes[plane] + (step * gemv.vectors + vector) * size
         at = b.offset(self._record(block), first)
-        return b.load(self.weights, [self.group, stream, chunk, at], vec(size, "i8"))
+        return b.load(self.weights, [stream, self.group, chunk, at], vec(size, "i8"))
 
     def _field(self, stored: ir.Value, width: int, first: int, to: int) -> ir.Value:
         """`width` bits of every byte, from bit `first` brought to bit `to`; the others 0."""
@@ -260,7 +260,7 @@ class RowPanels:
         b, lanes = self.b, self.isa.lanes
         size = TensorType((), kind).dtype.itemsize
         stream, vector = divmod(j, self.gemv.vectors)
-        at = [self.group, stream, chunk, b.offset(first, vector * lanes * size)]
+        at = [stream, self.group, chunk, b.offset(first, vector * lanes * size)]
         stored = b.load(self.weights, at, vec(lanes * size, "i8"))
         return stored if kind == "i8" else b.bitcast(stored, vec(lanes, kind))
 

@@ -101,7 +101,7 @@ def pack(kernel: Gemv, codes: Array, scale: Scale | None, minimum: Scale | None 
     records = np.concatenate([p.reshape(*where, blocks, -1) for p in parts], axis=3)
     factors = [cut(f.astype(np.float16)) for _, *factor in levels for f in factor]
     whole = [*factors, records.reshape(*where, chunks, -1)]
-    return np.concatenate(whole, axis=3).view(np.int8)
+    return np.ascontiguousarray(np.concatenate(whole, axis=3).swapaxes(0, 1)).view(np.int8)
 
 
 def _cut(kernel: Gemv, values: Array) -> Array:

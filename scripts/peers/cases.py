@@ -14,6 +14,7 @@ from peers.decode import decode_step
 from peers.product import product
 
 INT8 = frozenset({DYNAMIC, STATIC})
+PRODUCTS = "op_types=dot_general"
 WEIGHTS = frozenset({DYNAMIC, WEIGHTS8, WEIGHTS4})
 
 
@@ -28,11 +29,12 @@ def models() -> dict[str, Case]:
         "float",
         "int8-weight-only",
         "int8-dynamic",
-        "int8-dynamic weights.format=q8_0 activations.granularity=per-block"
-        " activations.scheme=symmetric",
         "int4-weight-only",
         "int4-dynamic",
-        "int4-dynamic weights.format=q4_0",
+        # As ONNX Runtime's blocks: the embedding stays float, activations have blocks too.
+        f"int4-dynamic weights.format=q8_0 {PRODUCTS}",
+        f"int4-dynamic weights.format=q4_0 {PRODUCTS}",
+        f"int4-weight-only weights.format=q4_0 {PRODUCTS}",
     )
     found = [
         Case("minilm-1x128", _built_in("minilm"), encoder, "transformer", INT8),

@@ -49,7 +49,7 @@ def _pipeline(name: str) -> Contender:
     return Contender(
         name=f"jaxq {name}",
         runtime="iree",
-        kind=KINDS.get(pipeline, STATIC),
+        kind=WEIGHTS8 if "weights.format=q8_0" in settings else KINDS.get(pipeline, STATIC),
         program=f"jaxq {name}",
         build=build,
         versions={"jq": _digest()},
