@@ -52,6 +52,10 @@ class Dims:
             rhs_contracting_dimensions=list(rhs),
         )
 
+    def flipped(self) -> Dims:
+        """Those of the product with its operands in the other order."""
+        return Dims(tuple((b, a) for a, b in self.batch), tuple((b, a) for a, b in self.contract))
+
     def map_side(self, side: int, axes: Sequence[int]) -> Dims:
         """The same numbers with axis i of one operand called `axes[i]`."""
 

@@ -5,9 +5,9 @@
     ->
     call @jq_gemm(%x.codes, %w.packed, %init, ..., %bias, %residual)
 
-Fires on int8 x int8 with per-channel or per-tensor symmetric weights. The result has the bits of
-the `integer` level: the same integers, and the same float operations in the same order; an
-activation function is within the bound that its step states.
+Fires on int8 x int8 with per-channel or per-tensor weights, one or one for each index of a batch.
+The result has the bits of the `integer` level: the same integers, and the same float operations in
+the same order; an activation function is within the bound that its step states.
 """
 
 from __future__ import annotations
@@ -54,63 +54,89 @@ class KernelGemm(Pass):
 class Product:
     """A contraction as `codes [M, K] x weight [K, N]`, with everything by row or by column.
 
+    With a batch everything has another axis in front.
+
     Attributes:
-        codes: the activation's codes; `order` brings its axes to rows, then contracted ones.
+        side: the operand that is the weight; `dims` speak of the activation first.
+        codes: the activation's codes; `order` brings its axes to (a batch,) rows, contracted ones.
         weight: int8 [K, N].
         scale: f32 [N] of the weight.
+        zero: i32 [N], its zero points; None when symmetric.
         row_scale: of the activation: its value in the program (dynamic), or a number (static).
         row_zero: likewise; None when symmetric.
     """
 
     contract: Contract
+    side: int
+    dims: Dims
     codes: ir.Value
     order: tuple[int, ...]
     weight: np.ndarray
     scale: np.ndarray
+    zero: np.ndarray | None
     row_scale: ir.Value | np.float32
     row_zero: ir.Value | int | None
 
     @property
+    def batch(self) -> int:
+        return len(self.weight) if self.weight.ndim == 3 else 1
+
+    @property
     def m(self) -> int:
-        return math.prod(shape_of(self.codes)) // self.weight.shape[0]
+        return math.prod(shape_of(self.codes)) // self.weight.shape[-2] // self.batch
 
     @staticmethod
     def of(program: Program, c: Contract) -> Product:
         if any(not isinstance(side, tuple) for side in c.sides):
             raise NoKernel("one operand is float")
-        (x_enc, x), (w_enc, w) = c.sides
-        arrays = {name: evaluate(program, part) for name, part in w.items()}
-        if any(a is None for a in arrays.values()):
-            raise NoKernel("the right operand is no constant weight")
+        side, known = _weight(program, c)
+        (x_enc, x), (w_enc, _) = c.sides[1 - side], c.sides[side]
         if x_enc.format != "int8" or w_enc.format != "int8":
             raise NoKernel(f"no kernel for {x_enc.format} x {w_enc.format}")
-        if w_enc.scheme == "asymmetric":
-            raise NoKernel("no kernel for asymmetric weights")
         dims = Dims.read(c.attributes["dot_dimension_numbers"])
-        if dims.batch:
-            raise NoKernel("no kernel for a batch of weights")
-        weight, scale = _matrix(w_enc, {k: np.asarray(a) for k, a in arrays.items()}, dims)
-        free = dims.free(0, len(c.shapes[0]))
-        order = (*free, *(a for a, _ in dims.contract))
+        dims = dims if side == 1 else dims.flipped()
+        weight, scale, zero = _matrix(w_enc, known, dims)
+        free = dims.free(0, len(c.shapes[1 - side]))
+        order = (*(a for a, _ in dims.batch), *free, *(a for a, _ in dims.contract))
         row_scale, row_zero = _row_parameters(program, x_enc, x)
-        return Product(c, x["codes"], order, weight, scale, row_scale, row_zero)
+        return Product(c, side, dims, x["codes"], order, weight, scale, zero, row_scale, row_zero)
+
+
+def _weight(program: Program, c: Contract) -> tuple[int, dict[str, np.ndarray]]:
+    """Which operand is a constant weight, and its parts."""
+    for side in (1, 0):
+        parts = c.sides[side][1] if isinstance(c.sides[side], tuple) else {}
+        arrays = {name: evaluate(program, part) for name, part in parts.items()}
+        if all(a is not None for a in arrays.values()):
+            return side, {name: np.asarray(a) for name, a in arrays.items()}
+    raise NoKernel("no operand is a constant weight")
 
 
 def _matrix(
     enc: Encoding, parts: dict[str, np.ndarray], dims: Dims
-) -> tuple[np.ndarray, np.ndarray]:
-    """Codes as [K, N], K in the order in which the left operand is contracted, and scale [N]."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Codes as [K, N], K in the order in which the left operand is contracted, scale [N], zero
+    points [N]; with a batch in front of all where there is one.
+    """
     fmt = get_format(enc.format)
     assert isinstance(fmt, Affine)
     inner, outer = [b for _, b in dims.contract], dims.free(1, len(enc.shape))
-    codes = np.asarray(fmt.codes(NUMPY, parts, enc)).transpose(inner + outer)
-    k = math.prod(codes.shape[: len(inner)])
+    lead = [b for _, b in dims.batch]
+    codes = np.asarray(fmt.codes(NUMPY, parts, enc))
+    k, batch = (math.prod(enc.shape[a] for a in axes) for axes in (inner, lead))
+    front = [batch] if batch > 1 else []
     scale = np.asarray(fmt.scale(NUMPY, parts, enc))
     blocks = math.prod(scale.shape[a] for a in inner)
     if blocks > 1:
         raise NoKernel("the weight has blocks along the contracted axis")
-    wide = np.broadcast_to(scale, [1 if a in inner else n for a, n in enumerate(enc.shape)])
-    return codes.reshape(k, -1), wide.transpose(inner + outer).reshape(-1)
+
+    def by_column(grid: Any) -> np.ndarray:
+        wide = [1 if a in inner else n for a, n in enumerate(enc.shape)]
+        return np.broadcast_to(grid, wide).transpose(lead + inner + outer).reshape(*front, -1)
+
+    zero = fmt.zero_point(NUMPY, parts, enc)
+    matrix = codes.transpose(lead + inner + outer).reshape(*front, k, -1)
+    return matrix, by_column(scale), None if zero is None else by_column(np.asarray(zero))
 
 
 def _row_parameters(program: Program, enc: Encoding, parts: dict[str, ir.Value]) -> tuple[Any, Any]:
@@ -125,17 +151,28 @@ def _row_parameters(program: Program, enc: Encoding, parts: dict[str, ir.Value])
 def _lower(program: Program, p: Product, isa: str) -> str:
     """Replaces the contraction and what follows it by a call; the kernel's name."""
     c = p.contract
-    k, n = p.weight.shape
-    if math.prod(c.shapes[0]) == 0 or n == 0:
+    k, n = p.weight.shape[-2:]
+    if 0 in (*c.shapes[0], *c.shapes[1]):
         raise NoKernel("an empty product")
     dynamic, by_row = isinstance(p.row_scale, ir.Value), isinstance(p.row_zero, ir.Value)
     dtype = dtype_of(c.op.results[0])
     # A narrower result is the float32 one, converted.
-    tail = Tail.behind(program, c.op, n) if dtype == np.float32 else Tail((), (), (c.op,))
+    whole = dtype == np.float32 and p.batch == 1 and p.side == 1
+    tail = Tail.behind(program, c.op, n) if whole else Tail((), (), (c.op,))
     steps = (Dequantize(per_row=dynamic), *tail.steps)
-    kernel = Gemm(isa=isa, m=p.m, k=k, n=n, row_zero=by_row, epilogue=steps)
-    kernel = replace(kernel, unsigned=kernel.swapped)
-    packed = kernel.pack(p.weight, zero_point=p.row_zero if isinstance(p.row_zero, int) else 0)
+    kernel = Gemm(
+        isa=isa,
+        m=p.m,
+        k=k,
+        n=n,
+        batch=p.batch,
+        row_zero=by_row,
+        column_zero=p.zero is not None,
+        epilogue=steps,
+    )
+    kernel = replace(kernel, unsigned=kernel.swapped and p.zero is None)
+    zero_point = p.row_zero if isinstance(p.row_zero, int) else 0
+    packed = kernel.pack(p.weight, zero_point=zero_point, column_zero=p.zero)
     scale = p.scale if dynamic else (p.row_scale * p.scale).astype(np.float32)
     with at(tail.last):
         codes = unsigned_view(p.codes) if kernel.unsigned else p.codes
@@ -145,14 +182,27 @@ def _lower(program: Program, p: Product, isa: str) -> str:
         if isinstance(p.row_zero, ir.Value):
             operands.append(_by_row(p, p.row_zero))
             operands.append(_add(program, c, "colsum", packed["colsum"]))
+        if p.zero is not None:
+            operands.append(_add(program, c, "column_zero", packed["column_zero"]))
         operands.append(_add(program, c, "column_scale", kernel.pad_columns(scale)))
         if isinstance(p.row_scale, ir.Value):
             operands.append(_by_row(p, p.row_scale))
         operands += tail.values(program, c.name, kernel.pad_columns)
         (result,) = call_kernel(program, kernel, operands, c.name)
-        value = OPS.reshape(result, tail.shape)
+        value = _result(p, result, tail.shape)
         tail.replace(value if tail.steps else OPS.convert(value, dtype))
     return kernel.name
+
+
+def _result(p: Product, rows: ir.Value, shape: tuple[int, ...]) -> ir.Value:
+    """The contraction's result of that shape: what is left of its left operand comes first."""
+    if p.side == 1:
+        return OPS.reshape(rows, shape)
+    lead, mine = len(p.dims.batch), len(p.dims.free(0, len(shape_of(p.codes))))
+    first = len(shape) - mine
+    swapped = [*shape[:lead], *shape[first:], *shape[lead:first]]
+    order = [*range(lead), *range(lead + mine, len(shape)), *range(lead, lead + mine)]
+    return OPS.transpose(OPS.reshape(rows, swapped), order)
 
 
 def _moves(order: Sequence[int]) -> bool:
@@ -170,8 +220,8 @@ def _by_row(p: Product, grid: ir.Value) -> ir.Value:
     value = OPS.broadcast(grid, wide, range(len(wide)))
     if _moves(p.order):
         value = OPS.transpose(value, p.order)
-    return OPS.reshape(value, [p.m])
+    return OPS.reshape(value, [p.batch * p.m])
 
 
 def _contracted(p: Product) -> int:
-    return len(Dims.read(p.contract.attributes["dot_dimension_numbers"]).contract)
+    return len(p.dims.contract)

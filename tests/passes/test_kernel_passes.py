@@ -184,15 +184,32 @@ def test_a_normalization_multiplies_columns_of_its_codes():
     )
 
 
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+@pytest.mark.parametrize("pipeline", ["int8-dynamic", "int8-static"])
+def test_a_weight_for_each_index_of_a_batch(pipeline, scheme):
+    """Zero points of weights; JAX writes the second product with the weight in front."""
+
+    def fn(p, x, y):
+        a = jnp.einsum("ebk,ekn->ebn", x, p["a"]) + 1
+        return a, jnp.einsum("bhk,khn->bhn", y, p["b"]), x[0] @ p["c"], jnp.tanh(y[:, 0] @ p["c"])
+
+    params = {"a": array(3, 32, 9) + 0.3, "b": array(32, 4, 20), "c": array(32, 17) - 0.2}
+    inputs = (array(3, 5, 32), array(6, 4, 32))
+    both = Both(fn, params, inputs, pipeline, **{"weights.scheme": scheme})
+    assert both.families >= {"gemm"} and both.cx.without_kernel == {}
+    for found, expected in zip(both.found[:3], both.expected[:3], strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_what_has_no_kernel_says_why():
     both = Both(
         lambda p, x: x @ p["w"],
         {"w": array(64, 8)},
         (array(4, 64),),
-        **{"weights.scheme": "asymmetric"},
+        **{"weights.format": "int4"},
     )
     assert both.cx.kernels == {}
-    assert both.cx.without_kernel == {"w": "no kernel for asymmetric weights"}
+    assert both.cx.without_kernel == {"w": "no kernel for int8 x int4"}
     np.testing.assert_array_equal(both.found[0], both.expected[0])
 
 
