@@ -84,7 +84,7 @@ class _Planner:
         """Float, but for weights that came quantized: they stay so whatever is said of the op."""
         uses = {r.index: find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)}
         kept = {i: stored_plan(u) for i, u in uses.items() if u is not None and u.stored}
-        asked = settings.weights.format == FLOAT
+        asked = settings.weights.format == FLOAT or rule.op not in settings.op_types
         floats = tuple(u.name for u in uses.values() if asked and u is not None and not u.stored)
         decision: Literal["weight-only", "float"] = "weight-only" if kept else "float"
         return OpPlan(op_name(op), rule.op, decision, kept, reason, float_weights=floats)
