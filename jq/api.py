@@ -17,10 +17,11 @@ from jq.backend.compiler import Compilation, compile_module
 from jq.backend.handover import handover
 from jq.backend.manifest import describe_build
 from jq.calibrate import run as calibration_run
-from jq.calibrate.ranges import Ranges
+from jq.calibrate.ranges import Ranges, site
 from jq.compiled import CompiledModel, load
 from jq.errors import CompilerError, UserError
 from jq.ir import Program
+from jq.ir.markers import edge_name
 from jq.job import (
     AnyModel,
     Data,
@@ -109,7 +110,8 @@ def explain(
     """The plan as `jaxq explain` shows it: also the kernel of each op, or why it has none, and
     where integers become floats again.
 
-    Recovery passes are left out: they take time, and change values alone.
+    A program that the pipeline refuses has its plan all the same, and `refused` says why. Recovery
+    passes are left out: they take time, and change values alone.
     """
     stages = Stages(progress)
     job = prepare_job(
@@ -125,11 +127,13 @@ def explain(
     )
     quant_plan = plan_job(job, stages)
     with stages("rewrite") as report:
-        cx = job.context(quant_plan, report)
-        levels = rewrite_levels(job.program, job.pipeline, cx)
-    rows = op_table(cx, levels["integer"])
-    unused = list(quant_plan.unused_rules)
-    return {"ops": rows, "dequantized": cx.dequantized, "unused_rules": unused}
+        cx, refused = job.context(quant_plan, report), {}
+        try:
+            integer = rewrite_levels(job.program, job.pipeline, cx)["integer"]
+        except UserError as error:
+            integer, refused = None, {"refused": str(error)}
+    rows, unused = op_table(cx, integer), list(quant_plan.unused_rules)
+    return {"ops": rows, "dequantized": cx.dequantized, "unused_rules": unused, **refused}
 
 
 def plan_job(job: Job, stages: Stages) -> QuantPlan:
@@ -143,6 +147,16 @@ def plan_job(job: Job, stages: Stages) -> QuantPlan:
         raise UserError(
             f"the ranges are of another model: none is of an op here ({found.unranged[0]}, ...)",
             hint="make them with `jaxq calibrate` on this model",
+        )
+    edges = [name for op in job.program.walk() if (name := edge_name(op))]
+    missing = [name for name in edges if site(name, 0) in found.unranged]
+    if given and missing:
+        raise UserError(
+            f"the ranges lack {len(missing)} of the {len(edges)} tensors that are stored as codes"
+            f" here ({missing[0]}, ...)",
+            hint="they are of another pipeline, target or version, or of data that did not reach"
+            f" these: make them with `jaxq calibrate --pipeline {job.pipeline.name} --target"
+            f" {job.target.name}`",
         )
     return found
 

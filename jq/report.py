@@ -9,12 +9,13 @@ from jq.ir.build import NAME, string_attr
 from jq.passes.base import PassContext
 
 
-def op_table(cx: PassContext, integer: Program) -> list[dict[str, Any]]:
+def op_table(cx: PassContext, integer: Program | None) -> list[dict[str, Any]]:
     """One row an op of the plan: the decision, the element types at the `integer` level (or in its
-    kernel), and the kernel that computes it, or why there is none."""
+    kernel), and the kernel that computes it, or why there is none. Without a program (it was
+    refused) there are no types."""
     types = {
         name: (op.operation.name.removeprefix("stablehlo."), *_types(op))
-        for op in integer.walk()
+        for op in (integer.walk() if integer else ())
         if (name := string_attr(op, NAME)) is not None
         and op.operation.name in ("stablehlo.dot_general", "stablehlo.convolution")
     }

@@ -51,6 +51,8 @@ def explain(
     ]
     if floats:
         out.table("dequantized", ("read by", "count", "first", "reason"), floats)
+    if "refused" in document:
+        out.note(f"compiling is refused: {document['refused']}")
     for rule in document["unused_rules"]:
         out.note(f"rule {rule!r} matches nothing")
     return document

@@ -234,6 +234,7 @@ _RULES: dict[str, Callable[[list[Array], Any], Array]] = {
             "multiply": np.multiply,
             "negate": np.negative,
             "power": np.power,
+            "remainder": np.fmod,
             "rsqrt": lambda x: 1 / np.sqrt(x),
             "select": np.where,
             "sqrt": np.sqrt,

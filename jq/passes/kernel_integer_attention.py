@@ -145,7 +145,7 @@ def _lower(program: Program, f: Found, isa: str) -> str:
     samples, queries, keys, heads, shared, dim = best.shape
     q, k = (right, left) if best.swapped else (left, right)
     last = [] if f.result is None else [Quantize(low=_low(program, f.result))]
-    with at(f.ops[-1]):
+    with at(f.ops[-1]), f.second.op.location:  # the audit looks for both names
         kind, mask = best.mask(f.between.mask)
         kernel = IntegerAttention(
             isa=isa,

@@ -55,27 +55,38 @@ class LowerRegions(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         if cx.settings.placement != "early":
             return False
-        changed = False
-        for op in list(program.walk()):
-            if kind_of(op) == "stablehlo.compare":
-                with at(op):
-                    value = comparison(program, op)
-                if value is not None:
-                    replace(op, [value])
-                    changed = True
-                continue
-            marker = match(op, QUANTIZE)
-            out = output_of(program, marker) if marker else None
-            if marker is None or out is None:
-                continue
-            with at(op):
-                codes = _lower(program, marker, op.operands[0], out)
-            if codes is not None:
-                replace(op, [codes])
-                changed = True
+        changed = _quantized(program)
+        _erase_unread(program)
+        changed |= _compared(program)  # those that no table holds
         _erase_unread(program)
         program.drop_dead()
         return changed
+
+
+def _quantized(program: Program) -> bool:
+    changed = False
+    for op in list(program.walk()):
+        marker = match(op, QUANTIZE)
+        out = output_of(program, marker) if marker else None
+        if marker is None or out is None:
+            continue
+        with at(op):
+            codes = _lower(program, marker, op.operands[0], out)
+        if codes is not None:
+            replace(op, [codes])
+            changed = True
+    return changed
+
+
+def _compared(program: Program) -> bool:
+    changed = False
+    for op in [op for op in program.walk() if kind_of(op) == "stablehlo.compare"]:
+        with at(op):
+            value = comparison(program, op)
+        if value is not None:
+            replace(op, [value])
+            changed = True
+    return changed
 
 
 def _erase_unread(program: Program) -> None:
@@ -93,6 +104,7 @@ def _lower(program: Program, marker: Marker, value: ir.Value, out: Output) -> ir
         or softmax(program, value, out)
         or normalization(program, value, out, marker.tensor)
         or quotient(program, value, out)
+        or _truth(value, out)
         or _chain(program, value, out, marker.tensor)
     )
 
@@ -111,6 +123,20 @@ def _table(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
     table = np.clip(steps + out.zero_point, out.low, out.high).astype(out.dtype)
     index = OPS.convert(leaf.codes, np.int32)
     return OPS.take(table, OPS.sub(index, splat(OPS, int(low), index)))
+
+
+def _truth(value: ir.Value, out: Output) -> ir.Value | None:
+    """0 and 1 made of a condition."""
+    op: Any = value.owner
+    if isinstance(op, ir.Block) or kind_of(op) != "stablehlo.convert":
+        return None
+    condition = op.operation.operands[0]
+    if dtype_of(condition) != np.bool_:
+        return None
+    low, high = (_code(out, number) for number in (0, 1))
+    shape, dtype = shape_of(value), np.dtype(out.dtype)
+    no, yes = (OPS.broadcast(OPS.constant(dtype.type(c)), shape, ()) for c in (low, high))
+    return OPS.select(condition, yes, no)
 
 
 def _only_leaf(program: Program, value: ir.Value) -> ir.Value | None:
@@ -192,8 +218,10 @@ def _clamped(out: Output, low: float, high: float) -> Output:
     """The codes that are left when real values stay in [low, high]."""
 
     def code(x: float, end: int) -> int:
-        if math.isinf(x):
-            return end
-        return int(np.clip(np.rint(x / out.scale) + out.zero_point, out.low, out.high))
+        return end if math.isinf(x) else _code(out, x)
 
     return Output(out.scale, out.zero_point, code(low, out.low), code(high, out.high))
+
+
+def _code(out: Output, x: float) -> int:
+    return int(np.clip(np.rint(x / out.scale) + out.zero_point, out.low, out.high))

@@ -43,6 +43,7 @@ from jq.passes.base import Pass, PassContext
 # open: affine steps and clamps may follow. clamped: clamps may. closed: nothing may; a quantize
 # comes next. float: an op without an integer form came before.
 LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
+COMPARE = "stablehlo.compare"  # a table may begin with it: where(x > 0, x, f(x))
 State = Literal["open", "clamped", "closed", "float"]
 
 
@@ -88,7 +89,8 @@ class _Marking:
 
     def visit(self, op: Any) -> None:
         """Finds the state of the op's results."""
-        known = self.nested(op) or (
+        known = self.nested(op) or (kind_of(op) == COMPARE and self.table(op))
+        known = known or (
             len(op.operation.results) == 1
             and is_float(op.operation.results[0])
             and (

@@ -6,7 +6,8 @@
 
 So each layer of a `scan` has ranges, tables and multipliers of its own. Only for
 `placement=early`, where all of them are constants of the program; not for a loop that runs more
-than `limit` times. The copy of an op for iteration k is called NAME[k].
+than `limit` times. The copy of an op for iteration k is called NAME[k]. A branch that is known then
+(every second layer is another one) takes the place of the choice.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ class UnrollLoops(Pass):
         if changed:
             for op in program.walk():
                 _fix_indices(program, op)
+        while _choose(program):
+            changed = True
+        if changed:
             program.drop_dead()
         return changed
 
@@ -86,6 +90,28 @@ def copied(block: ir.Block, arguments: Sequence[ir.Value], suffix: str) -> list[
 def _inside(op: ir.Operation) -> list[ir.Operation]:
     blocks = [block for region in op.regions for block in region.blocks]
     return [inner.operation for block in blocks for inner in walk(block)]
+
+
+def _choose(program: Program) -> bool:
+    """Puts the branch that is taken in the place of each choice that is known."""
+    changed = False
+    for op in program.walk():
+        if op.operation.name not in ("stablehlo.case", "stablehlo.if"):
+            continue
+        known = compute(program, op.operation.operands[0])
+        if known is None:
+            continue
+        index, last = int(known.reshape(())), len(op.operation.regions) - 1
+        if op.operation.name == "stablehlo.if":
+            index = 1 - index
+        elif not 0 <= index <= last:
+            index = last
+        with at(op):
+            values = copied(op.operation.regions[index].blocks[0], [], "")
+        replace_op(op, values)
+        changed = True
+        break  # what was walked is gone
+    return changed
 
 
 def _fix_indices(program: Program, op: Any) -> None:

@@ -1,8 +1,8 @@
 """Proves that no float op lies between codes: nothing is rewritten.
 
-An op offends when it computes floats from codes and codes are computed from it. In front of
-the first quantize and behind the last dequantize floats are the user's own tensors; but a float
-product of an input offends in any place.
+An op offends when it reads or makes floats that come from codes, and codes are computed from it.
+In front of the first quantize and behind the last dequantize floats are the user's own tensors;
+but a float product of an input offends in any place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jq.errors import UserError
 from jq.ir import Program, dtype_of, ir
 from jq.ir.build import NAME, string_attr
 from jq.ir.cone import kind_of
-from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, match
+from jq.ir.markers import match
 from jq.ops.base import Contraction, rule_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.carry_codes import BRANCHES, LOOP
@@ -45,13 +45,15 @@ def offenders(program: Program) -> list[tuple[str, str]]:
     flow = _Flow(program)
     from_codes = flow.forwards(_codes(program))
     from_inputs = flow.forwards(list(program.body.arguments)[: len(program.inputs)])
-    to_codes = flow.backwards(
-        v for op in program.walk() if match(op, QUANTIZE, QUANTIZE_DYNAMIC) for v in op.operands
-    )
+    to_codes = flow.backwards(v for op in _markers(program) for v in op.operands)
 
     def offends(op: Any) -> bool:
         rule = rule_of(op)
         product = isinstance(rule, Contraction) and len(rule.roles(op)) > 1
+        if any(v in to_codes for v in op.operation.results) and any(
+            dtype_of(v).kind in "fV" and v in from_codes for v in _read(op)
+        ):
+            return True
         return any(
             dtype_of(v).kind in "fV"
             and ((v in from_codes and v in to_codes) or (product and v in from_codes | from_inputs))
@@ -65,11 +67,19 @@ def offenders(program: Program) -> list[tuple[str, str]]:
     ]
 
 
+def _read(op: Any) -> list[ir.Value]:
+    """What an op computes with; a loop and a branch only hand on."""
+    return [] if op.operation.name in (LOOP, *BRANCHES) else list(op.operation.operands)
+
+
 def _codes(program: Program) -> list[ir.Value]:
     """The results of what makes or reads codes of activations."""
-    markers = [op for op in program.walk() if match(op)]
-    own = [op for op in markers if not _of_weights(program, op)]
-    return [v for op in own for v in op.operation.results]
+    return [v for op in _markers(program) for v in op.operation.results]
+
+
+def _markers(program: Program) -> list[Any]:
+    """What makes or reads codes of activations."""
+    return [op for op in program.walk() if match(op) and not _of_weights(program, op)]
 
 
 def _of_weights(program: Program, op: Any) -> bool:

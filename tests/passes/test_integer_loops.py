@@ -78,10 +78,17 @@ def fields(p, x):
     return jax.lax.scan(layer, x, p["stack"])[0]
 
 
+def every_second(p, x):
+    """The branch of each iteration is known."""
+    one, two = (lambda x: jnp.tanh(x @ p["v"])), (lambda x: x * 0.5 + 1)
+    return jax.lax.fori_loop(0, 3, lambda i, x: jax.lax.cond(i % 2 == 0, one, two, x), x)
+
+
 N = [np.int32(n) for n in range(3)]
 CASES = {
     "scan": (scan, [(X,), (0.5 * X,)], False),
     "nested": (nested, [(X,)], False),
+    "every second": (every_second, [(X,)], False),
     "until": (until, [(X,), (0.3 * X,)], True),
     "counted": (counted, [(X, np.int32(4)), (X, np.int32(1))], True),
     "branch": (branch, [(X,), (-X,)], True),

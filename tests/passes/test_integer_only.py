@@ -47,6 +47,8 @@ ONE = {
     "silu": lambda p, i, x: jax.nn.silu(x),
     "tanh": lambda p, i, x: jnp.tanh(x),
     "exp": lambda p, i, x: jnp.exp(-jnp.abs(x)),
+    "elu": lambda p, i, x: jax.nn.elu(x),
+    "sign": lambda p, i, x: (x > i / 4).astype(np.float32),
     "softmax": lambda p, i, x: jax.nn.softmax(x, axis=-1 - i % 2),
     "layer_norm": layer_norm,
     "rms_norm": rms_norm,
@@ -253,6 +255,35 @@ def test_verifier_names_the_offender():
 
     x = RNG.standard_normal((ROWS, COLUMNS)).astype(np.float32)
     with pytest.raises(UserError, match="sort stays float"):
+        lowered(jq.Model(fn, PARAMS, (x,), calibration=[(x,)]))
+
+
+def test_explain_has_the_plan_of_what_is_refused():
+    x = RNG.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    model = jq.Model(lambda p, x: jnp.sort(x @ p["w0"]) @ p["w1"], PARAMS, (x,), calibration=[(x,)])
+    found = api.explain(model, pipeline=PIPELINE, target=TARGET)
+    assert [row["decision"] for row in found["ops"]] == ["integer", "integer"]
+    assert "sort stays float" in found["refused"]
+
+
+def test_ranges_of_another_pipeline_are_named():
+    """Sums, which int8-static leaves float, have no range in its file."""
+    x = RNG.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    fn = lambda p, x: jnp.tanh(x @ p["w0"] + x) @ p["w1"]  # noqa: E731
+    model = jq.Model(fn, PARAMS, (x,), calibration=[(x,)])
+    ranges = api.calibrate(model, pipeline="int8-static")
+    with pytest.raises(UserError, match="the ranges lack . of the . tensors.*another pipeline"):
+        api.rewrite(model, pipeline=PIPELINE, target=TARGET, ranges=ranges)
+
+
+def test_floats_that_choose_codes_offend():
+    """The index of the largest is an integer; it is found among floats."""
+
+    def fn(p, x):
+        return jax.nn.one_hot(jnp.argmax(x @ p["w0"], -1), COLUMNS) @ p["w1"]
+
+    x = RNG.standard_normal((ROWS, COLUMNS)).astype(np.float32)
+    with pytest.raises(UserError, match="reduce stays float"):
         lowered(jq.Model(fn, PARAMS, (x,), calibration=[(x,)]))
 
 
