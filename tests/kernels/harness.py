@@ -22,7 +22,7 @@ def module_text(kernels: Sequence[Kernel]) -> str:
         arguments = ", ".join(f"%a{j}: {t}" for j, t in enumerate(ins))
         json = kernel.to_json().replace("\\", "\\\\").replace('"', '\\"')
         results = ", ".join(f"%r#{j}" for j in range(len(outs)))
-        kind = f"({', '.join(ins)}) -> ({', '.join(outs)})"
+        kind = line_type(ins, outs)
         lines += [
             f'func.func private @k{i}{kind} attributes {{jq.kernel = "{json}"}}',
             f"func.func public @f{i}({arguments}) -> ({', '.join(outs)}) {{",
@@ -33,10 +33,34 @@ def module_text(kernels: Sequence[Kernel]) -> str:
     return "\n".join(lines)
 
 
-def linked(kernels: Sequence[Kernel]) -> str:
+def storage_text(kernels: Sequence[Kernel]) -> str:
+    """As `module_text`, on buffers that the caller owns: operands, and behind them results."""
+    lines, declarations = [], module_text(kernels).splitlines()[::5]
+    for i, (declaration, kernel) in enumerate(zip(declarations, kernels, strict=True)):
+        ins, outs = list(map(str, kernel.operands)), list(map(str, kernel.results))
+        arguments = ", ".join(f"%a{j}: !hal.buffer" for j in range(len(ins) + len(outs)))
+        views = ", ".join(["!hal.buffer_view"] * len(outs))
+        names = ", ".join(f"%t{j}" for j in range(len(ins)))
+        lines += [declaration, f"func.func public @f{i}({arguments}) -> ({views}) {{"]
+        for j, t in enumerate(ins):
+            lines.append(f"  %t{j} = hal.tensor.import %a{j} : !hal.buffer -> {t}")
+        lines.append(f"  %r:{len(outs)} = func.call @k{i}({names}) : {line_type(ins, outs)}")
+        for j, t in enumerate(outs):
+            to = f"%a{len(ins) + j} : !hal.buffer"
+            lines.append(f"  %s{j} = hal.tensor.alias %r#{j} : {t} to {to}")
+            lines.append(f"  %v{j} = hal.tensor.export %s{j} : {t} -> !hal.buffer_view")
+        lines += [f"  return {', '.join(f'%v{j}' for j in range(len(outs)))} : {views}", "}"]
+    return "\n".join(lines)
+
+
+def line_type(ins: Sequence[str], outs: Sequence[str]) -> str:
+    return f"({', '.join(ins)}) -> ({', '.join(outs)})"
+
+
+def linked(kernels: Sequence[Kernel], storage: bool = False) -> str:
     """The text of the module with every kernel's body in place."""
     with ir.Context():
-        module = ir.Module.parse(module_text(kernels))
+        module = ir.Module.parse(storage_text(kernels) if storage else module_text(kernels))
         link(module)
         module.operation.verify()
         return str(module)
