@@ -22,6 +22,8 @@ from jq.ir.markers import Marker
 from jq.ops.base import Axes, Codes, Contraction, Role, codes_of
 from jq.ops.integer import OPS, Spread, accumulator, correct, real_sums, rescale
 
+PLAIN = "jq.plain"  # attribute of a product that is none of the model's: it stays as it is
+
 
 @dataclass(frozen=True)
 class Dims:
@@ -114,6 +116,9 @@ def dot(op: Any, lhs: ir.Value, rhs: ir.Value, dims: Dims, dtype: Any) -> ir.Val
 class DotGeneral(Contraction):
     op = "dot_general"
     splits_blocks = True
+
+    def applies(self, op: Any) -> bool:
+        return PLAIN not in op.operation.attributes
 
     def roles(self, op: Any) -> tuple[Role, ...]:
         dims = Dims.of(op)

@@ -90,7 +90,7 @@ def _weights(job: Job, plan: QuantPlan, stored: Mapping[str, np.ndarray]) -> lis
         flat = weight.astype(np.float64).reshape(-1)
         counts, edges = np.histogram(flat, BINS)
         clip = float(decoded.min()), float(decoded.max())
-        note = f"{enc.format} {enc.granularity}, {clip[0]:.4g} to {clip[1]:.4g}"
+        note = f"{enc.format} {enc.granularity}, codes from {clip[0]:.4g} to {clip[1]:.4g}"
         shapes.append(Shape(name, edges, counts, clip, note))
     return shapes
 

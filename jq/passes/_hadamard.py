@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-RADIX = 16  # the largest factor of a power of two that is one step of a transform
+RADIX = 32  # the largest factor of a power of two that is one step of a transform
 
 
 @cache

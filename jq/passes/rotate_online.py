@@ -22,8 +22,9 @@ import numpy as np
 from jq.calibrate.moments import Moments, collect
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import Affine, unpacked
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import StableHloOps
+from jq.ops.dot_general import PLAIN
 from jq.passes._hadamard import block_of, factors_of, hadamard, matrix
 from jq.passes._inputs import Use, find_use, planned_weights
 from jq.passes._pairs import Input, find_inputs
@@ -68,25 +69,29 @@ class RotateOnline(Recovery):
 
 def transform(x: ir.Value, axis: int) -> ir.Value:
     """x H along an axis, block by block, at the current insertion point; H as in `matrix`."""
-    shape, dtype = list(shape_of(x)), dtype_of(x)
-    factors = factors_of(shape[axis])
-    cut = [shape[axis] // block_of(shape[axis]), *factors]
-    shape[axis : axis + 1] = cut
-    value = OPS.reshape(x, shape)
-    for k, n in enumerate(factors):
-        value = _step(value, axis + 1 + k, n, dtype)
-    return OPS.reshape(value, shape_of(x))
+    shape, rank = shape_of(x), len(shape_of(x))
+    order = [*(a for a in range(rank) if a != axis), axis]
+    factors, block = factors_of(shape[axis]), block_of(shape[axis])
+    lead = [shape[a] for a in order[:-1]]
+    value = OPS.reshape(OPS.transpose(x, order), [*lead, shape[axis] // block, *factors])
+    for n in factors:
+        value = _step(value, rank, n)
+    value = OPS.reshape(value, [*lead, shape[axis]])
+    return OPS.transpose(value, [int(a) for a in np.argsort(order)])
 
 
-def _step(x: ir.Value, axis: int, n: int, dtype: np.dtype[np.generic]) -> ir.Value:
-    """Axis `axis`, of size n, times the Hadamard matrix of that order."""
+def _step(x: ir.Value, axis: int, n: int) -> ir.Value:
+    """The axis, of size n, goes to the end, times the Hadamard matrix of that order: after as many
+    steps as there are factors all axes are where they were."""
     shape, signs = shape_of(x), hadamard(n)
     assert signs is not None
-    wide = [*shape[: axis + 1], n, *shape[axis + 1 :]]
-    kept = [a for a in range(len(wide)) if a != axis + 1]
-    spread = OPS.broadcast(x, wide, kept)
-    factor = OPS.broadcast(OPS.constant(signs.astype(dtype)), wide, [axis, axis + 1])
-    return OPS.reshape(OPS.reduce_sum(OPS.mul(spread, factor), [axis]), shape)
+    result = tensor_type([*shape[:axis], *shape[axis + 1 :], n], dtype_of(x))
+    numbers = stablehlo.DotDimensionNumbers.get([], [], [axis], [0])
+    factor = OPS.constant(signs.astype(dtype_of(x)))
+    product = stablehlo.dot_general(result, x, factor, numbers)
+    with editing():
+        product.owner.attributes[PLAIN] = ir.UnitAttr.get()
+    return product
 
 
 def turned(array: np.ndarray, axis: int) -> np.ndarray:
