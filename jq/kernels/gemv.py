@@ -73,6 +73,7 @@ class Gemv(Kernel):
         block: weights along K that share a scale; the last block may be partial.
         per_block: activations have a scale per block, not per row.
         digits: of a number of the activations, 1 to 3.
+        zero: weights are `scale * (code - zero)`, up to 4 bits, codes and zero points from 0.
         minimum: weights are `scale * code + minimum` with codes from 0 (below 8 bits), else
             `scale * code` with signed codes.
         scale: stored type of scale and minimum: `f16`, `f32`, or `i8`, integers to be multiplied
@@ -89,6 +90,7 @@ class Gemv(Kernel):
     block: int = 32
     per_block: bool = True
     digits: int = 1
+    zero: bool = False
     minimum: bool = False
     scale: str = "f32"
     outer: int = 0
@@ -104,8 +106,10 @@ class Gemv(Kernel):
             raise InternalError(f"no scales of type {self.scale} with {self.outer} blocks each")
         if self.block < self.least_block(self.bits) or self.block % self.least_block(self.bits):
             raise InternalError(f"blocks of {self.block} do not hold whole bytes")
-        if self.minimum and self.scale == "column":
-            raise InternalError("minima are by block")
+        if (self.minimum or self.zero) and self.scale == "column":
+            raise InternalError("minima and zero points are by block")
+        if self.zero and (self.minimum or self.bits > 4 or self.outer):
+            raise InternalError("zero points are of up to 4 bits, beside scales of one level")
         if not 1 <= self.digits <= 3 or (self.digits > 1 and self.block > LARGEST_SPLIT):
             raise InternalError(f"no product of {self.digits} digits in blocks of {self.block}")
 
@@ -168,7 +172,7 @@ class Gemv(Kernel):
     @property
     def offset(self) -> int:
         """What is added to stored codes: below 8 bits always, else where products want it."""
-        if self.minimum:
+        if self.minimum or self.zero:
             return 0
         if self.bits < 8:
             return 1 << (self.bits - 1)
@@ -199,13 +203,19 @@ class Gemv(Kernel):
 
     # Weights
 
-    def pack(self, codes: Array, scale: Scale | None = None, minimum: Scale | None = None) -> Array:
+    def pack(
+        self,
+        codes: Array,
+        scale: Scale | None = None,
+        minimum: Scale | None = None,
+        zero: Array | None = None,
+    ) -> Array:
         """The weights' operand: int8 codes [K, N] (signed, or from 0 with a minimum) and scales.
 
-        `scale` and `minimum` are [blocks, N]; or, with `outer`, pairs of integers [blocks, N] and
-        factors [chunks, N]; or None where it is an operand by column.
+        `scale`, `minimum` and `zero` are [blocks, N]; or, with `outer`, pairs of integers
+        [blocks, N] and factors [chunks, N]; or None where it is an operand by column.
         """
-        return pack(self, codes, scale, minimum)
+        return pack(self, codes, scale, minimum, zero)
 
     def pad_columns(self, values: Array) -> Array:
         """[..., N] -> [..., N']: zeros up to one vector."""
@@ -239,6 +249,7 @@ class Gemv(Kernel):
         scale: Scale,
         minimum: Scale | None = None,
         operands: Sequence[Sequence[Array]] = (),
+        zero: Array | None = None,
     ) -> Array:
         """The same in NumPy: integer sums, the rest in double precision, rounded once."""
         pad = self.blocks * self.block - self.k
@@ -249,6 +260,8 @@ class Gemv(Kernel):
             self.blocks, self.block, self.n
         )
         acc = np.einsum("mbk,bkn->mbn", lhs, rhs).astype(np.float64) * self._numbers(scale)
+        if zero is not None:
+            acc = acc - lhs.sum(2)[..., None] * zero * self._numbers(scale)
         if minimum is not None:
             acc = acc + lhs.sum(2)[..., None] * self._numbers(minimum)
         y: Array = (acc * row_scale.reshape(self.m, -1, 1)).sum(1).astype(np.float32)

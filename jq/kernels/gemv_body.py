@@ -49,7 +49,7 @@ class RowPanels:
         # Codes stay unsigned in a product that wants them so; elsewhere the offset is taken out.
         self.unsigned = self.isa.dot.lhs_unsigned
         correction = gemv.offset if self.unsigned else 0
-        self.factor = 1 if gemv.minimum else correction
+        self.factor = 1 if gemv.minimum or gemv.zero else correction
 
     def emit(self) -> None:
         gemv, count = self.gemv, self.gemv.rows
@@ -205,11 +205,14 @@ class RowPanels:
         b, out = self.b, list(sums)
         levels = [self._level(chunk, block, at) for at in self.layout.scales]
         scales, *minima = levels or [[b.f32(1.0, self.isa.lanes)] * self.wide]
+        zeros = self._zeros(chunk, block) if self.gemv.zero else []
         behind, digits = len(rows) * self.wide if self.gemv.outer else 0, self.gemv.digits
         for i, row in enumerate(rows):
             x_scale = self._x_scale(row, number)
             of_codes = extra[i * digits : (i + 1) * digits]
-            taken = self._joined(of_codes) if self.factor and not minima else None
+            apart = minima or zeros  # the sum of the codes counts in another way
+            taken = self._joined(of_codes) if self.factor and not apart else None
+            codes_of_row = self._number(self._joined(of_codes)) if zeros else None
             for j, scale in enumerate(scales):
                 to = i * self.wide + j
                 value = self._joined([acc[(i * digits + d) * self.wide + j] for d in range(digits)])
@@ -217,6 +220,8 @@ class RowPanels:
                     value = [b.sub(v, t) for v, t in zip(value, taken, strict=True)]
                 factor = [f for f in (scale if levels else None, x_scale) if f is not None]
                 number_of = self._number(value)
+                if codes_of_row is not None:
+                    number_of = b.sub(number_of, b.mul(zeros[j], codes_of_row))
                 if factor:
                     by = factor[0] if len(factor) == 1 else b.mul(*factor)
                     out[to] = b.fma(number_of, by, out[to])
@@ -254,6 +259,19 @@ class RowPanels:
         first = b.offset(self._record(block), at)
         found = [self._numbers(chunk, first, j, kind) for j in range(self.wide)]
         return [b.to_f32(b.extend(v, "i32")) if kind == "i8" else b.widen(v) for v in found]
+
+    def _zeros(self, chunk: Index, block: Index) -> list[ir.Value]:
+        """The zero points of a block, by vector: f32."""
+        b, lanes = self.b, self.isa.lanes
+        first = b.offset(self._record(block), self.layout.zero)
+        found = []
+        for j in range(self.wide):
+            stream, vector = divmod(j, self.gemv.vectors)
+            stored = b.load(self.weights, [stream, self.group, chunk, first], vec(lanes, "i8"))
+            wide = b.extend_unsigned(stored, "i32")
+            wide = b.shift_right(wide, 4) if vector else b.bit_and(wide, b.i32(15, lanes))
+            found.append(b.to_f32(wide))
+        return found
 
     def _numbers(self, chunk: Index, first: Index, j: int, kind: str) -> ir.Value:
         """One vector `j` of numbers by column that begin at byte `first` of a chunk."""

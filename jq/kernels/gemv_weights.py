@@ -33,6 +33,7 @@ class Layout:
         factors: of scale and of minimum, f16 by column.
         first, record: where records begin, and their length.
         scales: of scale and of minimum, by column; from the start of a record.
+        zero: of zero points, a nibble a column: those of the panel's second vector are high.
         planes: of codes; likewise.
     """
 
@@ -41,6 +42,7 @@ class Layout:
     first: int
     record: int
     scales: tuple[int, ...]
+    zero: int
     planes: tuple[int, ...]
 
     @staticmethod
@@ -50,6 +52,7 @@ class Layout:
             sizes, levels = [], 0
         else:
             sizes = [width * TensorType((), kernel.scale).dtype.itemsize] * levels
+        sizes += [kernel.target.lanes] * kernel.zero
         sizes += [kernel.block * plane // 8 * width for plane in PLANES[kernel.bits]]
         *starts, record = accumulate(sizes, initial=0)
         factors = [2 * width * i for i in range(levels + 1)] if kernel.outer else [0]
@@ -59,7 +62,8 @@ class Layout:
             first=factors[-1],
             record=record,
             scales=tuple(starts[:levels]),
-            planes=tuple(starts[levels:]),
+            zero=starts[levels],
+            planes=tuple(starts[levels + kernel.zero :]),
         )
 
     @property
@@ -72,10 +76,17 @@ def _longer(values: Array, rows: int) -> Array:
     return np.pad(values, ((0, rows - len(values)), (0, 0)))
 
 
-def pack(kernel: Gemv, codes: Array, scale: Scale | None, minimum: Scale | None = None) -> Array:
+def pack(
+    kernel: Gemv,
+    codes: Array,
+    scale: Scale | None,
+    minimum: Scale | None = None,
+    zero: Array | None = None,
+) -> Array:
     """See `Gemv.pack`."""
     half = 1 << (kernel.bits - 1)
-    low, high = (0, 2 * half - 1) if kernel.minimum else (-half, half - 1)
+    from_zero = kernel.minimum or kernel.zero
+    low, high = (0, 2 * half - 1) if from_zero else (-half, half - 1)
     if codes.shape != (kernel.k, kernel.n) or codes.min() < low or codes.max() > high:
         raise InternalError(f"codes do not fit {kernel.label}")
     blocks = math.ceil(kernel.blocks / kernel.layout.blocks) * kernel.layout.blocks
@@ -92,6 +103,10 @@ def pack(kernel: Gemv, codes: Array, scale: Scale | None, minimum: Scale | None 
         cut(_longer(values.astype(TensorType((), kernel.scale).dtype), blocks))
         for values, *_ in levels
     ]
+    if zero is not None:
+        points, lanes = _cut(kernel, _longer(zero.astype(np.uint8), blocks)), kernel.target.lanes
+        first, second = points[..., :lanes], points[..., lanes:]
+        parts.append(first | second << np.uint8(4) if kernel.vectors > 1 else first.copy())
     shift = 0
     for plane in PLANES[kernel.bits]:
         fields = (stored >> np.uint8(shift)) & np.uint8((1 << plane) - 1)

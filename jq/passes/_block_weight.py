@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from jq.kernels import Gemv
 from jq.kernels.gemv_weights import PLANES, Scale
 from jq.passes._kernel import NoKernel
 
-Pair = tuple[np.ndarray, Any, Any]
+Parts = tuple[np.ndarray, Any, Any, Any]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class BlockWeight:
     codes: int8 [K, N].
     scale, minimum: f32 [blocks, N], or pairs of i8 integers and their factors [blocks / outer, N];
         `value = code * scale + minimum`.
+    zero: int8 [blocks, N], from 0: `value = (code - zero) * scale`.
     block: codes along K that share a scale.
     outer: blocks that share a factor; 0 where scales are numbers.
     """
@@ -38,6 +39,7 @@ class BlockWeight:
     minimum: Scale | None
     block: int
     outer: int = 0
+    zero: np.ndarray | None = None
 
     @staticmethod
     def of(
@@ -51,7 +53,9 @@ class BlockWeight:
         arrays = {name: evaluate(program, part) for name, part in parts.items()}
         if any(a is None for a in arrays.values()):
             raise NoKernel("the right operand is no constant weight")
-        codes, scale, minimum = _parts(enc, {name: np.asarray(a) for name, a in arrays.items()})
+        codes, scale, minimum, zero = _parts(
+            enc, {name: np.asarray(a) for name, a in arrays.items()}
+        )
         *lead, axis = contracted
         rows = math.prod(enc.shape[a] for a in lead)
         length = enc.shape[axis]
@@ -79,21 +83,23 @@ class BlockWeight:
             size = length // blocks
         if rows > 1 and blocks > 1 and length % size:
             raise NoKernel(f"blocks of {size} do not divide the contracted axis")
-        if blocks == 1 and minimum is None:
+        if blocks == 1 and minimum is None and zero is None:
             return BlockWeight(matrix(codes), matrix(scale)[:1], None, rows * length)
         outer = blocks // np.shape(scale[1])[axis] if isinstance(scale, tuple) else 0
         low = None if minimum is None else level(minimum)
-        return BlockWeight(matrix(codes), level(scale), low, size, outer)
+        points = None if zero is None else matrix(zero)
+        return BlockWeight(matrix(codes), level(scale), low, size, outer, points)
 
     @property
     def by_column(self) -> bool:
         """One scale a column, and no minimum."""
-        return self.minimum is None and not self.outer and len(self.scale) == 1
+        plain = self.minimum is None and self.zero is None and not self.outer
+        return plain and len(self.scale) == 1
 
     def cut(self, block: int) -> BlockWeight:
         """The same in blocks of `block`, which divides those it has."""
         if self.by_column or block == self.block:
-            return BlockWeight(self.codes, self.scale, self.minimum, block, self.outer)
+            return replace(self, block=block)
         times = self.block // block
         if self.outer or self.block % block:
             raise NoKernel(f"blocks of {block} of activations meet blocks of {self.block}")
@@ -102,7 +108,13 @@ class BlockWeight:
         def repeated(values: Any) -> Any:
             return None if values is None else np.repeat(values, times, axis=0)[:blocks]
 
-        return BlockWeight(self.codes, repeated(self.scale), repeated(self.minimum), block)
+        return BlockWeight(
+            self.codes,
+            repeated(self.scale),
+            repeated(self.minimum),
+            block,
+            zero=repeated(self.zero),
+        )
 
     @property
     def bits(self) -> int:
@@ -112,9 +124,14 @@ class BlockWeight:
             if self.block % Gemv.least_block(bits):
                 continue
             half = 1 << (bits - 1)
-            if self.minimum is not None and low >= 0 and high < 2 * half and bits < 8:
+            if (
+                (self.minimum is not None or self.zero is not None)
+                and low >= 0
+                and high < 2 * half
+                and bits < 8
+            ):
                 return bits
-            if self.minimum is None and -half <= low and high < half:
+            if self.minimum is None and self.zero is None and -half <= low and high < half:
                 return bits
         raise NoKernel(f"no kernel for blocks of {self.block} of codes from {low} to {high}")
 
@@ -139,6 +156,7 @@ class BlockWeight:
             block=self.block,
             per_block=per_block,
             digits=digits,
+            zero=self.zero is not None,
             minimum=self.minimum is not None,
             scale=self.scale_type,
             outer=self.outer,
@@ -154,34 +172,37 @@ class BlockWeight:
     def operands(self, program: Program, name: str, kernel: Gemv) -> list[ir.Value]:
         """The packed weight and, where it is apart, the scale by column."""
         if not self.by_column:
-            packed = kernel.pack(self.codes, self.scale, self.minimum)
+            packed = kernel.pack(self.codes, self.scale, self.minimum, self.zero)
             return [program.add_weight(f"{name}:packed", packed)]
         column = kernel.pad_columns(np.asarray(self.scale)[0].astype(np.float32))
         packed = program.add_weight(f"{name}:packed", kernel.pack(self.codes))
         return [packed, program.add_weight(f"{name}:column_scale", column)]
 
 
-def _parts(enc: Encoding, parts: dict[str, np.ndarray]) -> Pair:
-    """Codes, scale and minimum (or None), of the shapes of the encoding and its grid."""
+def _parts(enc: Encoding, parts: dict[str, np.ndarray]) -> Parts:
+    """Codes, scale, minimum and zero point (or None), of the encoding's shape and grid."""
     fmt = get_format(enc.format)
     if isinstance(fmt, KQuant):
-        return fmt.integer_levels(parts, enc)
+        return *fmt.integer_levels(parts, enc), None
     if isinstance(fmt, GgmlFormat):
-        return fmt.integer_parts(NUMPY, parts, enc)
+        return *fmt.integer_parts(NUMPY, parts, enc), None
     if isinstance(fmt, Scaled):
         table, unit = _integers(fmt)
         codes = table[np.asarray(fmt.codes(NUMPY, parts, enc)).view(np.uint8)]
-        return codes, np.asarray(fmt.scale(NUMPY, parts, enc)) * unit, None
+        return codes, np.asarray(fmt.scale(NUMPY, parts, enc)) * unit, None, None
     if not isinstance(fmt, Affine) or fmt.bits > 8:
         raise NoKernel(f"no integers in {enc.format}")
     codes = np.asarray(fmt.codes(NUMPY, parts, enc))
     scale, zero = np.asarray(fmt.scale(NUMPY, parts, enc)), fmt.zero_point(NUMPY, parts, enc)
     if zero is None:
-        return codes, scale, None
+        return codes, scale, None, None
     if fmt.bits == 8:
         raise NoKernel("no kernel for asymmetric weights of 8 bits in blocks")
     half = 1 << (fmt.bits - 1)
-    return codes + np.int8(half), scale, -scale * (np.asarray(zero, np.float32) + half)
+    codes, points = codes + np.int8(half), np.asarray(zero, np.int32) + half
+    if fmt.bits > 4:
+        return codes, scale, -scale * points.astype(np.float32), None
+    return codes, scale, None, points.astype(np.int8)
 
 
 def _integers(fmt: Scaled) -> tuple[np.ndarray, np.float32]:

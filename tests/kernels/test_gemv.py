@@ -17,10 +17,11 @@ from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, codes, sizes
 
 
-def build(bits: int, minimum: bool, scale: str, blocks: int, outer: int, **rest: Any) -> Gemv:
+def build(bits: int, offset: str, scale: str, blocks: int, outer: int, **rest: Any) -> Gemv:
     return Gemv(
         bits=bits,
-        minimum=minimum and bits < 8 and scale != "column",
+        minimum=offset == "minimum" and bits < 8 and scale != "column",
+        zero=offset == "zero" and bits <= 4 and scale in ("f16", "f32"),
         scale=scale,
         block=blocks * Gemv.least_block(bits),
         outer=outer if scale == "i8" else 0,
@@ -31,7 +32,7 @@ def build(bits: int, minimum: bool, scale: str, blocks: int, outer: int, **rest:
 kernels = st.builds(
     build,
     bits=st.sampled_from(sorted(PLANES)),
-    minimum=st.booleans(),
+    offset=st.sampled_from(["", "minimum", "zero"]),
     isa=st.sampled_from(HERE),
     m=st.integers(1, 9),
     k=sizes,
@@ -49,7 +50,7 @@ def weights(rng: np.random.Generator, kernel: Gemv) -> np.ndarray:
     if kernel.bits == 8:
         return codes(rng, (kernel.k, kernel.n))
     count = 1 << kernel.bits
-    low = 0 if kernel.minimum else -count // 2
+    low = 0 if kernel.minimum or kernel.zero else -count // 2
     values = rng.integers(low, low + count, (kernel.k, kernel.n))
     extreme = rng.choice([low, low + count - 1], values.shape)
     return np.where(rng.random(values.shape) < 0.3, extreme, values).astype(np.int8)
@@ -81,6 +82,7 @@ def run(runner: Runner, i: int, kernel: Gemv, rng: np.random.Generator, exact: b
             sign * factors((-(-kernel.blocks // kernel.outer), kernel.n))
         ).astype("f2")
 
+    zero = rng.integers(0, 1 << kernel.bits, grid).astype(np.int8) if kernel.zero else None
     scale, minimum = scales(1), scales(-1) if kernel.minimum else None
     row_scale = factors(rows).astype(np.float32)
     steps = []
@@ -90,11 +92,11 @@ def run(runner: Runner, i: int, kernel: Gemv, rng: np.random.Generator, exact: b
     if kernel.scale == "column":
         operands = [x, row_scale, kernel.pack(w), kernel.pad_columns(scale[0])]
     else:
-        operands = [x, row_scale, kernel.pack(w, scale, minimum)]
+        operands = [x, row_scale, kernel.pack(w, scale, minimum, zero)]
     for step, (array,) in zip(kernel.epilogue, steps, strict=True):
         operands.append(kernel.pad_columns(array[0]) if isinstance(step, Bias) else array)
     (y,) = runner.run(i, *operands)
-    want = kernel.reference(x, row_scale, w, scale, minimum, steps)
+    want = kernel.reference(x, row_scale, w, scale, minimum, steps, zero)
     size = kernel.reference(
         np.abs(x.astype(np.int16)),
         row_scale,
@@ -102,6 +104,7 @@ def run(runner: Runner, i: int, kernel: Gemv, rng: np.random.Generator, exact: b
         magnitude(scale),
         None if minimum is None else magnitude(minimum),
         [[np.abs(a) for a in arrays] for arrays in steps],
+        None if zero is None else -zero.astype(np.int16),
     )
     return y, want, size
 
