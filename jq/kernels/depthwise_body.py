@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from iree.compiler import ir
 
+from jq.errors import InternalError
 from jq.kernels import dot
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.finish import Epilogue, Row
@@ -107,6 +108,8 @@ class ChannelRows:
         for i in range(first):
             pixels(min(i * tile, wide - tile))
         if first + last < count:
+            if first * tile * kernel.strides[1] < kernel.padding[1][0]:
+                raise InternalError(f"{kernel.label} would read in front of a row")
             end = min(wide, (count - last) * tile)
             with b.loop(first * tile, end, tile, writes=[self.tile]) as loop:
                 pixels(b.at_most(loop.index, wide - tile))

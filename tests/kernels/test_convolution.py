@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from jq.kernels import Convolution, Depthwise, Dequantize
+from jq.kernels import Convolution, Depthwise, Dequantize, Quantize
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, codes, epilogues
 
@@ -94,9 +94,11 @@ def run_and_compare(runner: Runner, index: int, kernel: Convolution | Depthwise,
             if kind == "i8":
                 array = codes(rng, shapes[how])
             elif kind == "i32":
-                array = np.full((1, 1), rng.choice([0, 3, -128, 127]), np.int32)
+                array = rng.choice([0, 3, -128, 127], shapes[how]).astype(np.int32)
             elif how == "scalar":
                 array = np.full((1, 1), 0.25, np.float32)
+            elif isinstance(step, Quantize):
+                array = rng.choice([0.5, 0.037, 1.0], shapes[how]).astype(np.float32)
             elif isinstance(step, Dequantize):
                 exact = np.exp2(rng.integers(-14, -10, shapes[how]))
                 array = (exact if how == "column" else 1 + rng.random(shapes[how])).astype(
