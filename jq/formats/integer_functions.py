@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from jq.formats.arrays import Array, IntegerOps
+from jq.formats.numpy_ops import NUMPY
 from jq.formats.requantize import clip, rescale_by, rounding_right_shift, splat
 
 I64 = np.int64
 FRACTION = 8  # bits below the code that a sum of two rescaled terms keeps
+FARTHEST = 1 << 22  # steps: far beyond all codes, with their fractions in int32
 TABLE_LIMIT = 1 << 10  # entries of a table of exponentials; from there on two share the bits
 
 
@@ -38,6 +40,54 @@ def saturated(ops: IntegerOps, steps: Array, out: Output) -> Array:
     """Codes of whole steps: the zero point is added, then the limits apply."""
     code = ops.add(steps, splat(ops, out.zero_point, steps))
     return ops.convert(clip(ops, code, out.low, out.high), out.dtype)
+
+
+def tabulated(ops: IntegerOps, index: Array, steps: np.ndarray, out: Output) -> Array:
+    """Codes of `out` for a function that is known for every code of its argument.
+
+    256 values are a table. Of 65,536 every 2^b-th stands in one, with 8 fractional bits, and what
+    lies between is interpolated: b is the largest for which no code at all is more than one step
+    off (tried here, one by one; see `segments`). A function that jumps is one whole table.
+
+    Args:
+        index: int32, number of the code from 0 on.
+        steps: float64, the function in steps of `out`, by index.
+    """
+    bits = segments(steps, out)
+    if not bits:
+        codes = np.clip(np.rint(steps) + out.zero_point, out.low, out.high)
+        return ops.take(codes.astype(out.dtype), index)
+    return _interpolated(ops, index, _knots(steps, bits), bits, out)
+
+
+def segments(steps: np.ndarray, out: Output) -> int:
+    """Bits of the longest segment of an interpolated table that is right to one step; 0: none."""
+    exact = np.clip(np.rint(steps) + out.zero_point, out.low, out.high)
+    index = np.arange(len(steps), dtype=np.int32)
+    for bits in (8, 6, 4) if len(steps) > 256 else ():
+        found = _interpolated(NUMPY, index, _knots(steps, bits), bits, out)
+        if np.abs(found - exact).max() <= 1:
+            return bits
+    return 0
+
+
+def _knots(steps: np.ndarray, bits: int) -> np.ndarray:
+    """Every 2^bits-th value in fractions of a step, and the one behind the last; int32."""
+    values = np.array([*steps[:: 1 << bits], 2 * steps[-1] - steps[-2]])
+    return np.rint(np.clip(values, -FARTHEST, FARTHEST) * (1 << FRACTION)).astype(np.int32)
+
+
+def _interpolated(
+    ops: IntegerOps, index: Array, knots: np.ndarray, bits: int, out: Output
+) -> Array:
+    one, mask = splat(ops, 1, index), splat(ops, (1 << bits) - 1, index)
+    segment = ops.shift_right_signed(index, splat(ops, bits, index))
+    first = _looked_up(ops, knots, segment)
+    last = _looked_up(ops, knots, ops.add(segment, one))
+    part = ops.convert(ops.bit_and(index, mask), I64)
+    whole = ops.shift_left(first, splat(ops, bits, first))
+    y = ops.add(whole, ops.mul(ops.sub(last, first), part))
+    return saturated(ops, rounding_right_shift(ops, y, splat(ops, bits + FRACTION, y)), out)
 
 
 def exponentials(ops: IntegerOps, below: Array, step: float, terms: int) -> Array:

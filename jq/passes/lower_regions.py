@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats.integer_functions import FRACTION, Output
+from jq.formats.integer_functions import FRACTION, Output, tabulated
 from jq.formats.requantize import INT32, rounding_right_shift, splat
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import backwards
@@ -110,7 +110,7 @@ def _lower(program: Program, marker: Marker, value: ir.Value, out: Output) -> ir
 
 
 def _table(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
-    """An elementwise function of one tensor, for every code that it can have."""
+    """An elementwise function of one tensor, known for every code that it can have."""
     source = _only_leaf(program, value)
     leaf = leaf_of(program, source) if source is not None else None
     cut = between(program, source, value) if source is not None and source != value else None
@@ -119,10 +119,10 @@ def _table(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
     low, high = np.iinfo(dtype_of(leaf.codes)).min, np.iinfo(dtype_of(leaf.codes)).max
     y = apply_to_codes(cut, leaf.scale * (np.arange(low, high + 1) - leaf.zero_point))
     with np.errstate(invalid="ignore"):
-        steps = np.rint(np.nan_to_num(np.asarray(y, np.float32) / np.float32(out.scale)))
-    table = np.clip(steps + out.zero_point, out.low, out.high).astype(out.dtype)
+        steps = np.nan_to_num(np.asarray(y, np.float32) / np.float32(out.scale))
     index = OPS.convert(leaf.codes, np.int32)
-    return OPS.take(table, OPS.sub(index, splat(OPS, int(low), index)))
+    index = OPS.sub(index, splat(OPS, int(low), index))
+    return tabulated(OPS, index, steps.astype(np.float64), out)
 
 
 def _truth(value: ir.Value, out: Output) -> ir.Value | None:

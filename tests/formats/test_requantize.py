@@ -17,7 +17,9 @@ from jq.formats.integer_functions import (
     exponentials,
     ratio,
     root,
+    segments,
     softmax,
+    tabulated,
     unit_rows,
 )
 from jq.formats.requantize import multiplier, rescale, rescale_by
@@ -133,6 +135,50 @@ def test_softmax_within_its_bound(step, units, n, bits):
     bound = 0.5 + ((2 * units * (n + 1) + 2) * 2.0 ** -(k + 1) + 2.0**-22) / out.scale
     steps = softmax(NUMPY, x, step, 1, out).astype(np.float64) - low
     assert np.abs(steps - exact / out.scale).max() <= bound
+
+
+WIDE = np.arange(-(2**15), 2**15) * 2.0**-12  # what 16-bit codes of [-8, 8) stand for
+FUNCTIONS = {
+    "tanh": np.tanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
+    "exp": np.exp,
+    "abs": np.abs,
+    "step": lambda x: np.where(x > 0.3, 5.0, -1.0),
+}
+OUTPUTS = {8: (255, -128, 127, -3), 16: (65535, -(2**15), 2**15 - 1, 77)}
+
+
+@pytest.mark.parametrize("bits", OUTPUTS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_tables_of_all_wide_codes(name, bits):
+    """Within one step of the function, rounded, for each of 65,536 codes; whole where it jumps."""
+    count, low, high, zero = OUTPUTS[bits]
+    y = FUNCTIONS[name](WIDE)
+    out = Output((y.max() - y.min()) / count, zero, low, high)
+    index = np.arange(len(WIDE), dtype=np.int32)
+    got = tabulated(NUMPY, index, y / out.scale, out).astype(np.int64)
+    want = np.clip(np.rint(y / out.scale) + zero, low, high)
+    error = np.abs(got - want).max()
+    assert (segments(y / out.scale, out) == 0) == (name == "step")
+    assert error == 0 if name == "step" else error <= 1
+    assert np.array_equal(tabulated(NUMPY, index[:256], y[:256] / out.scale, out), want[:256])
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_tables_have_equal_bits(runner):
+    """Also on IREE; the ends of the range, and codes on both sides of a knot."""
+    near = np.arange(-3, 4)[:, None] + np.arange(0, 2**16 + 1, 2**12)
+    index = np.unique(np.clip(near, 0, 2**16 - 1)).astype(np.int32)
+    cases = []
+    for name, bits in (("gelu", 16), ("tanh", 8), ("step", 8)):
+        count, low, high, zero = OUTPUTS[bits]
+        y = FUNCTIONS[name](WIDE)
+        out = Output((y.max() - y.min()) / count, zero, low, high)
+        steps = y / out.scale
+        cases.append(Case(lambda ops, i, s=steps, o=out: tabulated(ops, i, s, o), (index,)))
+    check(cases, runner)
 
 
 @pytest.mark.parametrize("step", [1e-5, 0.003, 0.04])
