@@ -36,6 +36,7 @@ from jq.kernels.values import Index
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TILED_ROWS, TILED_DEPTH = 5, 48
+STREAM_ROWS, STREAM_VECTORS = 2, 2  # rows that may have streams; vectors of each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,8 @@ class Gemm(Kernel):
         column_zero: weights have zero points; the codes must be signed.
         epilogue: steps from i32; none stores the accumulator.
         tile: rows and vectors of a register tile; empty: what `tiling.choose` takes.
+        streams: places in memory that a panel's weights are read from at once. One row or two wait
+            for memory, and a processor fetches several streams ahead faster than one.
     """
 
     family: ClassVar[str] = "gemm"
@@ -71,6 +74,7 @@ class Gemm(Kernel):
     column_zero: bool = False
     epilogue: tuple[Step, ...] = ()
     tile: tuple[int, ...] = ()
+    streams: int = 1
 
     def __post_init__(self) -> None:
         if min(self.m, self.k, self.n, self.batch) < 1:
@@ -78,6 +82,9 @@ class Gemm(Kernel):
         if self.column_zero and self.unsigned:
             raise InternalError("weights with zero points take signed codes")
         check(self.epilogue)
+        width = STREAM_VECTORS * self.streams * self.target.lanes
+        if self.streams > 1 and (self.m > STREAM_ROWS or self.n < width):
+            raise InternalError(f"no {self.streams} streams of {self.label}")
 
     @property
     def label(self) -> str:
@@ -131,6 +138,9 @@ class Gemm(Kernel):
         if self.tile:
             rows, vectors = self.tile
             return tiling.cut(self.target, rows, vectors, self.m, self.k, self.n)
+        if self.streams > 1:
+            vectors = STREAM_VECTORS * self.streams
+            return tiling.cut(self.target, self.m, vectors, self.m, self.k, self.n)
         size = 1 if check(self.epilogue) == "i8" else 4
         return tiling.choose(self.target, self.m, self.k, self.n, size)
 
@@ -149,7 +159,7 @@ class Gemm(Kernel):
         weights = (
             self._typed(self.tiles.weights_type, "i32")
             if self.on_tiles
-            else self._typed((tiles.panels, self.groups, tiles.vectors * lanes * group), "i8")
+            else self._typed(self._weights_shape(tiles.vectors * lanes * group), "i8")
         )
         kinds = [
             self._typed((self.m, self.k), "i8"),
@@ -230,12 +240,22 @@ class Gemm(Kernel):
         starts = [self._column(panel) for panel in range(cut.panels)]
         panels = [padded[:, :, start : start + width] for start in starts]
         stacked = np.stack(panels).transpose(0, 1, 3, 2)
-        return np.ascontiguousarray(stacked).reshape(cut.panels, self.groups, width * group)
+        if self.streams > 1:
+            shape = (cut.panels, self.groups, self.streams, -1)
+            stacked = stacked.reshape(shape).transpose(2, 0, 1, 3)
+        return np.ascontiguousarray(stacked).reshape(self._weights_shape(width * group))
+
+    def _weights_shape(self, size: int) -> tuple[int, ...]:
+        """A panel's step of `size` bytes; cut among the streams, whose axis is the first then."""
+        one = (self.tiling.panels, self.groups, size // self.streams)
+        return (self.streams, *one) if self.streams > 1 else one
 
     def unpack(self, weights: Array) -> Array:
         """The [K, N] weight that `pack` took; not of matrix tiles, not of a batch."""
         lanes, group, cut = self.target.lanes, self.target.dot.group, self.tiling
         width = cut.vectors * lanes
+        if self.streams > 1:
+            weights = weights.transpose(1, 2, 0, 3)
         stacked = weights.reshape(cut.panels, self.groups, width, group).transpose(0, 1, 3, 2)
         rows = self.groups * group
         columns = np.zeros((rows, max(self.n, width)), np.int8)

@@ -195,6 +195,13 @@ class _Panel:
             sums = add(sums, whole * width, tail)
         return [b.reduce(s, b.add) for s in sums]
 
+    def _place(self, k: Index, j: int, size: int) -> list[Index]:
+        """Where vector `j` of a panel's step lies."""
+        if self.gemm.streams == 1:
+            return [self.panel, k, j * size]
+        stream, vector = divmod(j, len(self.vectors) // self.gemm.streams)
+        return [stream, self.panel, k, vector * size]
+
     def _step(
         self, acc: Sequence[ir.Value], rows: Sequence[Index], k: Index, valid: int | None
     ) -> list[ir.Value]:
@@ -202,7 +209,7 @@ class _Panel:
         b, isa = self.b, self.isa
         size = isa.lanes * isa.dot.group
         weights = [
-            dot.weights(b, isa, self.weights, [*self.prefix, self.panel, k, j * size])
+            dot.weights(b, isa, self.weights, [*self.prefix, *self._place(k, j, size)])
             for j in self.vectors
         ]
         flip = self.gemm.unsigned and not isa.dot.lhs_unsigned

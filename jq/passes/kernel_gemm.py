@@ -24,11 +24,14 @@ from jq.formats.affine import Affine
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
-from jq.kernels import Dequantize, Gemm
+from jq.kernels import Dequantize, Gemm, get_isa
 from jq.ops.dot_general import Dims
 from jq.passes._kernel import OPS, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes._tail import Tail
 from jq.passes.base import Pass, PassContext
+
+# Weights of a row or two that are read from memory: bytes from which on, and columns at least.
+LARGE, STREAMED, STREAMS = 1 << 20, 256, 4
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,8 @@ def _lower(program: Program, p: Product, isa: str) -> str:
         column_zero=p.zero is not None,
         epilogue=steps,
     )
+    if p.m <= 2 and k * n >= LARGE and n >= STREAMED and get_isa(isa).dot.group == 4:
+        kernel = replace(kernel, streams=STREAMS)
     kernel = replace(kernel, unsigned=kernel.swapped and p.zero is None)
     zero_point = p.row_zero if isinstance(p.row_zero, int) else 0
     packed = kernel.pack(p.weight, zero_point=zero_point, column_zero=p.zero)

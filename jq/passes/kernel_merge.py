@@ -101,7 +101,7 @@ class _Product:
                 if operand.how == SCALAR and not isinstance(step, Quantize):
                     assert operand.array is not None
                     numbers.append(operand.array.tobytes())
-        alike = replace(self.kernel, n=self.kernel.target.lanes, tile=())
+        alike = replace(self.kernel, n=self.kernel.target.lanes, tile=(), streams=1)
         return hash(self.op.operation.block), alike, tuple(shared), tuple(numbers)
 
     @property
@@ -175,7 +175,8 @@ def _merged(program: Program, group: Sequence[_Product]) -> tuple[Gemm, list[ir.
             step, wide = replace(step, per_column=True), wide | set(own)
         steps.append(step)
         position = own.stop
-    kernel = replace(first.kernel, n=sum(sizes), epilogue=tuple(steps), tile=())
+    streams = max(product.kernel.streams for product in group)
+    kernel = replace(first.kernel, n=sum(sizes), epilogue=tuple(steps), tile=(), streams=streams)
     operands = []
     for i, (row, known) in enumerate(zip(rows, arrays, strict=True)):
         if row[0].how == "weights":

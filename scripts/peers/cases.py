@@ -32,9 +32,9 @@ def models() -> dict[str, Case]:
         "int4-weight-only",
         "int4-dynamic",
         # As ONNX Runtime's blocks: the embedding stays float, activations have blocks too.
-        f"int4-dynamic weights.format=q8_0 {PRODUCTS}",
-        f"int4-dynamic weights.format=q4_0 {PRODUCTS}",
-        f"int4-weight-only weights.format=q4_0 {PRODUCTS}",
+        f"int4-dynamic weights.format=q8_0 weights.scheme=symmetric {PRODUCTS}",
+        f"int4-dynamic {PRODUCTS}",
+        f"int4-weight-only {PRODUCTS}",
     )
     found = [
         Case("minilm-1x128", _built_in("minilm"), encoder, "transformer", INT8),

@@ -19,6 +19,7 @@ from jq.kernels import (
     Residual,
     Silu,
     Step,
+    get_isa,
 )
 from tests.kernels.harness import Runner, linked
 from tests.kernels.strategies import HERE, codes, gemms, step_operands
@@ -208,3 +209,19 @@ def test_threads_give_the_same_bits() -> None:
         for _ in range(5):
             (y,) = runner.run(i, lhs, parts["weights"], parts["init"])
             np.testing.assert_array_equal(y, kernel.reference(lhs, weight))
+
+
+@pytest.mark.parametrize("isa", [name for name in HERE if get_isa(name).lanes > 4])
+def test_streams(isa: str) -> None:
+    """Of a row or two; the last panel overlaps, K has a rest."""
+    drawn = [
+        Gemm(isa=isa, m=m, k=70, n=300, streams=s, row_zero=True, column_zero=zero, batch=b)
+        for m, s, zero, b in ((1, 4, False, 1), (2, 4, True, 1), (1, 2, True, 2))
+    ]
+    runner = Runner(drawn)
+    for i, kernel in enumerate(drawn):
+        np.testing.assert_array_equal(*run_and_compare(runner, i, kernel, i))
+        weight = codes(np.random.default_rng(i), (70, 300))
+        if kernel.batch == 1:
+            packed = kernel.pack(weight)["weights"]
+            np.testing.assert_array_equal(kernel.unpack(packed), weight)
