@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from jq.pipeline import (
     load_pipeline,
     make_plan,
     prepare,
+    without_ranges,
 )
 from jq.plan import QuantPlan
 from jq.progress import Progress
@@ -35,6 +37,7 @@ from jq.trace.source import load_model
 from jq.trace.trace import trace as trace_model
 from jq.tree import structure_of
 
+LOG = logging.getLogger("jq")
 Settings = Mapping[str, Any] | Sequence[str] | str | None
 Rules = Sequence[str | Rule] | str | None
 # Batches (tuples of inputs), a function that returns them, or an `.npz` file of samples.
@@ -182,22 +185,42 @@ def prepare_job(
         source = trace(model)
         own = source.model.calibration if source.model else None
         data = source.calls(calibration if calibration is not None else own)
+    smoothing = ranges.smoothing if ranges else None
     with stages("prepare") as report:
-        cx = PassContext(
-            QuantPlan((), {}),
-            chosen.settings,
-            where,
-            data,
-            known_smoothing=ranges.smoothing if ranges else None,
-            rules=chosen.rules,
-            explicit=chosen.explicit,
-            recover=recover,
-            report=report,
-        )
+        cx = _context(chosen, where, data, smoothing, recover, report)
         program = prepare(source.program, chosen, where, cx=cx)
+        other = without_ranges(chosen, where) if not data and ranges is None else None
+        if other and make_plan(program, chosen, where).unranged:
+            note = "there is no calibration data: ranges of activations are found at run time"
+            LOG.warning("%s: %s", chosen.name, note)
+            chosen, known = other, [*cx.notes, note]
+            cx = replace(_context(chosen, where, data, smoothing, recover, report), notes=known)
+            program = prepare(source.program, chosen, where, cx=cx)
     own_files: dict[str, Mapping[str, Any]] = {}
     if pipeline not in data_names("pipelines"):
         own_files["pipeline"] = chosen.file.model_dump()
     if target not in data_names("targets"):
         own_files["target"] = where.model_dump()
     return Job(source, program, chosen, where, data, own_files, cx, ranges)
+
+
+def _context(
+    pipeline: Pipeline,
+    target: Target,
+    data: Calls | None,
+    smoothing: Mapping[str, np.ndarray] | None,
+    recover: bool,
+    report: Callable[[float | None], None],
+) -> PassContext:
+    """What the float passes may read."""
+    return PassContext(
+        QuantPlan((), {}),
+        pipeline.settings,
+        target,
+        data,
+        known_smoothing=smoothing,
+        rules=pipeline.rules,
+        explicit=pipeline.explicit,
+        recover=recover,
+        report=report,
+    )

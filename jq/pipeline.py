@@ -196,6 +196,20 @@ def for_target(pipeline: Pipeline, target: Target) -> Pipeline:
     return replace(pipeline, settings=settings)
 
 
+def without_ranges(pipeline: Pipeline, target: Target) -> Pipeline | None:
+    """The pipeline with ranges of activations that are found at run time, in place of calibrated
+    ones; None where that is not what it or the user asks for, or the target cannot do it."""
+    own = pipeline.settings.activations
+    asked = {"activations.mode", "activations.granularity"} & pipeline.explicit
+    if own.format == FLOAT or own.mode == "dynamic" or asked or not target.device.dynamic:
+        return None
+    if pipeline.settings.placement == "early":
+        return None
+    activations = own.model_copy(update={"mode": "dynamic", "granularity": "per-token"})
+    changed = {"activations": activations, "activation_products": "float"}
+    return replace(pipeline, settings=pipeline.settings.model_copy(update=changed))
+
+
 def flat_settings(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested tables as dotted keys, so that every setting has one spelling."""
     out: dict[str, Any] = {}

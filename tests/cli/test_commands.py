@@ -238,7 +238,8 @@ def test_calibrate_then_compile_with_its_ranges(
     ranges = tmp_path / "ranges.json"
     assert document(capsys, "calibrate", f"{source}:model", "-o", str(ranges))["tensors"] == 2
     arguments = ("compile", f"{source}:bare", "--pipeline", "int8-static", "-o")
-    assert "calibration" in refused(capsys, *arguments, str(tmp_path / "a"))
+    static = (*arguments, str(tmp_path / "a"), "--set", "activations.mode=static")
+    assert "calibration" in refused(capsys, *static)
     made = document(capsys, *arguments, str(tmp_path / "b"), "--ranges", str(ranges))
     assert made["counts"]["integer"] == 2
     assert not (tmp_path / "a").exists()

@@ -64,7 +64,7 @@ def test_two_layers_trained_compile_without_calibration_to_the_same_accuracy():
 def test_an_activation_without_a_range_still_needs_calibration():
     half = model(lambda p, x: fq(x, range=(-3, 3)) @ weight(p) @ p["w"].T)
     with pytest.raises(UserError, match="calibration"):
-        jq.plan(half, pipeline="int8-static")
+        jq.plan(half, pipeline="int8-static", settings={"activations.mode": "static"})
 
 
 @pytest.mark.parametrize(

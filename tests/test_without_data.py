@@ -1,0 +1,43 @@
+"""A pipeline with calibrated ranges, and nothing to calibrate on."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+import jq
+from jq.errors import UserError
+
+
+def model() -> jq.Model:
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((64, 32)).astype(np.float32)
+    x = rng.standard_normal((4, 64)).astype(np.float32)
+    return jq.Model(lambda p, x: x @ p["w"], {"w": weight}, (x,))
+
+
+def test_ranges_are_found_at_run_time_with_a_warning(caplog):
+    m = model()
+    with caplog.at_level(logging.WARNING, "jq"):
+        compiled = jq.compile(m, "int8-static")
+    (op,) = compiled.plan.ops
+    assert op.decision == "integer" and op.operands[0].kind == "dynamic"
+    assert caplog.text.count("ranges of activations are found at run time") == 1
+    assert caplog.text.count("it needs calibration data") == 1
+    assert any("found at run time" in note for note in compiled.manifest.notes)
+    (x,) = m.example_inputs
+    want = x @ m.params["w"]
+    assert np.abs(np.asarray(compiled(x)) - want).max() < 0.02 * np.abs(want).max()
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "settings"),
+    [("int8-static", {"activations.mode": "static"}), ("int8-static-integer-only", None)],
+)
+def test_what_cannot_do_without_is_refused(pipeline, settings):
+    with pytest.raises(UserError, match="need calibration data"):
+        jq.compile(model(), pipeline, settings=settings)
+    with pytest.raises(UserError, match="need calibration data"):
+        jq.calibrate(model())
