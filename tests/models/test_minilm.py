@@ -71,7 +71,7 @@ def test_sentences_are_disjoint_and_cover_lengths():
         [ids[mask == 1].tobytes() for ids, mask in source()]
         for source in (model.calibration, model.evaluation)
     ]
-    assert [len(s) for s in sets] == [64, 256]
+    assert [len(s) for s in sets] == [128, 256]
     assert len({*sets[0], *sets[1]}) == 384
     lengths = np.array([mask.sum() for _, mask in model.evaluation()])
     assert lengths.min() < 10
