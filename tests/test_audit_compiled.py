@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -68,3 +69,23 @@ def test_a_manifest_that_lies_is_found_out(source: api.Source, dynamic: Compiled
     assert not audit.verified
     assert {w.format for w in audit.weights} == {"f32"}
     assert {c.acc for c in audit.contractions} <= {"f32", "?"}
+
+
+def test_both_products_of_an_attention_kernel_are_seen():
+    """The second one is quantized for the next product inside the kernel: two names, one call."""
+    rng = np.random.default_rng(0)
+    params = {
+        n: rng.standard_normal(s).astype(np.float32) / 4
+        for n, s in {"q": (2, 16, 8), "k": (2, 16, 8), "v": (2, 16, 8), "o": (2, 8, 16)}.items()
+    }
+
+    def fn(p, x):
+        q, k, v = (jnp.einsum("btd,hde->bhte", x, p[n]) for n in "qkv")
+        a = jax.nn.softmax(jnp.einsum("bhte,bhse->bhts", q, k) / 8**0.5)
+        return jnp.einsum("bhts,bhse,hed->btd", a, v, p["o"])
+
+    x = rng.standard_normal((3, 6, 16)).astype(np.float32)
+    model = Model(fn, params, (x,), calibration=[(x,)])
+    found = api.compile(model, "int8-static").audit()
+    assert {(c.lhs, c.rhs, c.acc) for c in found.contractions} == {("i8", "i8", "i32")}
+    assert len(found.contractions) == 6 and found.verified
