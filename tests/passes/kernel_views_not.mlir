@@ -10,10 +10,10 @@ func.func @main(%x: tensor<4x8xf32>, %w: tensor<8x32xf32> {jq.weight = "w"},
        : (tensor<4x8xf32>, tensor<8x16xf32>) -> tensor<4x16xf32>
   return %1, %2 : tensor<4x32xf32>, tensor<4x16xf32>
 }
-// A product without a kernel reads the codes as they are: they are flipped for the other one alone.
+// A product with zero points of weights takes signed codes: they are flipped for the other one alone.
 // CHECK: changed: place-weights, place-activations, lower-contractions, kernel-gemm, kernel-quantize
 // CHECK-NOT: kernel-views
 // CHECK: [[Q:%[0-9]+]]:3 = call @jq_quantize_rows
 // CHECK: [[U:%[0-9]+]] = stablehlo.xor
 // CHECK: call @jq_gemm_4x8x32_{{[0-9a-f]+}}([[U]]
-// CHECK: stablehlo.composite "jq.contract" {{%[0-9]+}}
+// CHECK: call @jq_gemm_4x8x16_{{[0-9a-f]+}}([[Q]]#0
