@@ -18,7 +18,7 @@ def number(value: float | None) -> str:
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    return f"{value:.5g}"
+    return f"{value:.5g}" if abs(value) < 1e5 or value % 1 else f"{value:.0f}"
 
 
 def tile(value: str, label: str) -> str:
