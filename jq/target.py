@@ -8,6 +8,7 @@ from typing import Any
 
 from jq.data import data_file
 from jq.errors import UserError
+from jq.formats import get_format
 from jq.settings import FLOAT, Granularity, Settings, Strict, validate
 
 
@@ -54,7 +55,8 @@ class Target(Strict):
     device: Device = Device()
 
     def adapt(self, settings: Settings, explicit: Collection[str]) -> tuple[Settings, str]:
-        """Settings with what the device lacks replaced by the nearest that it has, and what was.
+        """Settings with what the device or the format lacks replaced by the nearest that it has,
+        and what was.
 
         Only where nobody asked for it: keys in `explicit` are left to be declined. Nothing is
         replaced where the device has nothing to offer.
@@ -71,11 +73,16 @@ class Target(Strict):
             kind, _, what = key.partition(".")
             tensor = weights if kind == "weights" else activations
             wanted = getattr(tensor, what)
-            if tensor.format == FLOAT or key in explicit or wanted in offered:
+            if tensor.format == FLOAT or key in explicit:
                 continue
-            if wanted not in order or not (found := _nearest(wanted, offered, order)):
+            lacking = f"target {self.name}"
+            if what == "scheme" and wanted not in (own := get_format(tensor.format).schemes):
+                offered, lacking = tuple(s for s in offered if s in own), tensor.format
+            if wanted in offered or wanted not in order:
                 continue
-            notes.append(f"{found} {kind}: target {self.name} has no {wanted} ones")
+            if not (found := _nearest(wanted, offered, order)):
+                continue
+            notes.append(f"{found} {kind}: {lacking} has no {wanted} ones")
             if kind == "weights":
                 weights = weights.model_copy(update={what: found})
             else:

@@ -52,6 +52,16 @@ def test_the_nearest_is_chosen_where_nothing_was_asked_for(model):
         assert "has no per-channel" in row["reason"] and "has no per-token" in row["reason"]
 
 
+def test_a_format_without_the_schemes_of_the_pipeline(model):
+    for row in rows(model, pipeline="int4-weight-only", settings=["weights.format=float8_e4m3fn"]):
+        assert (
+            row["decision"] == "weight-only" and "float8_e4m3fn has no asymmetric" in row["reason"]
+        )
+    asked = ["weights.format=float8_e4m3fn", "weights.scheme=asymmetric"]
+    for row in rows(model, pipeline="int4-weight-only", settings=asked):
+        assert row["decision"] == "float" and "scheme" in row["reason"]
+
+
 @pytest.mark.parametrize(
     ("setting", "lacks", "hint"),
     [

@@ -44,6 +44,7 @@ class Affine(Format):
     A block whose float32 scale would be below 2^-126 counts as zero: its scale is 1.
     """
 
+    schemes: ClassVar[tuple[str, ...]] = ("symmetric", "asymmetric")
     bits: ClassVar[int] = 8
     unsigned: ClassVar[bool] = False
 
@@ -64,7 +65,7 @@ class Affine(Format):
 
     def check(self, enc: Encoding) -> None:
         checks.check_not_empty(enc)
-        checks.check_choice(enc, "scheme", enc.scheme, ("symmetric", "asymmetric"))
+        checks.check_choice(enc, "scheme", enc.scheme, self.schemes)
         checks.check_choice(enc, "scale type", enc.scale_type, checks.SCALE_TYPES)
         checks.check_options(enc, {"divisor": (NARROW, FULL), "packing": ("bits", "none")})
         if enc.option("divisor", "") and enc.scheme == "asymmetric":

@@ -78,6 +78,7 @@ class Format(ABC):
 
     name: ClassVar[str] = ""
     description: ClassVar[str] = ""
+    schemes: ClassVar[tuple[str, ...]] = ("symmetric",)  # that can be chosen
     registry: ClassVar[dict[str, Format]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

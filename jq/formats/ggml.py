@@ -60,7 +60,7 @@ class GgmlFormat(Format):
                 f"its length is no multiple of {self.block}",
                 hint="use an affine or MX format, which pad, or leave the tensor in float",
             )
-        if enc.scheme != "symmetric":
+        if enc.scheme not in self.schemes:
             raise FormatError(
                 f"{self.name} has no scheme to choose, got {enc.scheme!r}",
                 hint="leave the scheme at 'symmetric'; offsets are part of the type",

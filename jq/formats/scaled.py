@@ -35,7 +35,7 @@ class Scaled(Format):
 
     def check(self, enc: Encoding) -> None:
         checks.check_not_empty(enc)
-        checks.check_choice(enc, "scheme", enc.scheme, ("symmetric",))
+        checks.check_choice(enc, "scheme", enc.scheme, self.schemes)
         kind = self.kind(enc)
         checks.check_options(enc, {"rounding": self.roundings, **kind.options()})
         kind.check(enc)
