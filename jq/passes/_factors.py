@@ -11,6 +11,8 @@ from jq.calibrate.moments import Moments
 
 STRENGTHS = np.arange(0, 1.01, 0.05)
 SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)  # of the channels that keep their size
+QUIET = 4  # how much quieter than the median channel one may count, at least
+TRUST = 8  # rows for each time more
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Product:
 
 
 def factors(
-    products: Sequence[Product], *, static: bool, rounding: float
+    products: Sequence[Product], *, static: bool, rounding: float, count: int
 ) -> tuple[np.ndarray, float]:
     """Powers of two s[K] for one activation x, and how many times they make the error smaller.
 
@@ -38,6 +40,7 @@ def factors(
     Args:
         rounding: what is left of the weights' rounding error behind this pass (GPTQ takes the
             larger part of it away).
+        count: of the rows that were seen.
     """
     low = np.min([p.moments.low for p in products], axis=0).astype(np.float64)
     high = np.max([p.moments.high for p in products], axis=0).astype(np.float64)
@@ -45,7 +48,10 @@ def factors(
     largest = np.max([size.max(1) for size in sizes], axis=0).astype(np.float64)
     if not np.isfinite(low).all() or not largest.any():
         return np.ones(len(low), np.float32), 1.0  # no row counts, or no weight
-    extent = np.maximum(np.maximum(np.abs(low), np.abs(high)), 1e-12)
+    extent = np.maximum(np.abs(low), np.abs(high))
+    # A channel that was quiet in few rows may not stay so.
+    quiet = max(QUIET, count / TRUST)
+    extent = np.maximum(extent, max(np.median(extent) / quiet, extent.max() / quiet**3, 1e-12))
     largest = np.maximum(largest, 1e-12 * largest.max())
 
     squares = [(p.weight.astype(np.float64) ** 2).sum(1) for p in products]

@@ -98,6 +98,8 @@ class Product:
             raise NoKernel(f"no kernel for {x_enc.format} x {w_enc.format}")
         dims = Dims.read(c.attributes["dot_dimension_numbers"])
         dims = dims if side == 1 else dims.flipped()
+        if any(x_enc.grid[a] > 1 for a, _ in dims.contract):
+            raise NoKernel("the activation has blocks along the contracted axis")
         weight, scale, zero = _matrix(w_enc, known, dims)
         free = dims.free(0, len(c.shapes[1 - side]))
         order = (*(a for a, _ in dims.batch), *free, *(a for a, _ in dims.contract))

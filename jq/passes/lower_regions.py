@@ -31,7 +31,7 @@ from jq.ir.cone import between, kind_of
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.passes._integer_functions import comparison, normalization, quotient, softmax
-from jq.passes._integer_ops import apply_to_codes, clamp_of, is_table
+from jq.passes._integer_ops import apply_to_codes, clamp_of, is_elementwise, is_float
 from jq.passes._integer_sums import sum_of
 from jq.passes._integer_values import (
     I64,
@@ -82,7 +82,7 @@ def _compared(program: Program) -> bool:
     changed = False
     for op in [op for op in program.walk() if kind_of(op) == "stablehlo.compare"]:
         with at(op):
-            value = comparison(program, op)
+            value = comparison(program, op) or _condition(program, op.operation.results[0])
         if value is not None:
             replace(op, [value])
             changed = True
@@ -111,18 +111,37 @@ def _lower(program: Program, marker: Marker, value: ir.Value, out: Output) -> ir
 
 def _table(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
     """An elementwise function of one tensor, known for every code that it can have."""
+    found = _function(program, value)
+    if found is None or not is_float(value):
+        return None
+    index, y = found
+    with np.errstate(invalid="ignore"):
+        steps = np.nan_to_num(np.asarray(y, np.float32) / np.float32(out.scale))
+    return tabulated(OPS, index, steps.astype(np.float64), out)
+
+
+def _condition(program: Program, value: ir.Value) -> ir.Value | None:
+    """Likewise of a condition."""
+    found = _function(program, value)
+    if found is None:
+        return None
+    index, y = found
+    truth = OPS.take(np.asarray(y, np.int8), index)
+    return OPS.compare(truth, splat(OPS, 0, truth), "NE")
+
+
+def _function(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray] | None:
+    """Where `value` depends on one leaf alone, element by element: the number of its code, from 0
+    on, and the value for each."""
     source = _only_leaf(program, value)
     leaf = leaf_of(program, source) if source is not None else None
     cut = between(program, source, value) if source is not None and source != value else None
-    if leaf is None or cut is None or not is_table(cut):
+    if leaf is None or cut is None or not is_elementwise(cut):
         return None
     low, high = np.iinfo(dtype_of(leaf.codes)).min, np.iinfo(dtype_of(leaf.codes)).max
     y = apply_to_codes(cut, leaf.scale * (np.arange(low, high + 1) - leaf.zero_point))
-    with np.errstate(invalid="ignore"):
-        steps = np.nan_to_num(np.asarray(y, np.float32) / np.float32(out.scale))
     index = OPS.convert(leaf.codes, np.int32)
-    index = OPS.sub(index, splat(OPS, int(low), index))
-    return tabulated(OPS, index, steps.astype(np.float64), out)
+    return OPS.sub(index, splat(OPS, int(low), index)), np.asarray(y)
 
 
 def _truth(value: ir.Value, out: Output) -> ir.Value | None:

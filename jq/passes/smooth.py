@@ -14,6 +14,7 @@ together, see `factors`.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,6 +96,7 @@ class Smooth(Recovery):
         assert cx.data
         wanted = [use.wanted for g in groups.values() for _, use in g.uses]
         mode = cx.settings.activations.mode
+        samples = spread(len(cx.data), SAMPLES[mode])
         seen = collect(
             program,
             cx.data,
@@ -102,7 +104,7 @@ class Smooth(Recovery):
             power=1,
             full=False,
             rows=ROWS if mode == "dynamic" else 0,
-            samples=spread(len(cx.data), SAMPLES[mode]),
+            samples=samples,
             gains=cx.gains,
             report=cx.report,
         )
@@ -115,7 +117,12 @@ class Smooth(Recovery):
                 )
                 for _, use in group.uses
             ]
-            s, gain = factors(products, static=mode == "static", rounding=self.rounding)
+            s, gain = factors(
+                products,
+                static=mode == "static",
+                rounding=self.rounding,
+                count=len(samples) * math.prod(shape_of(group.value)) // group.width,
+            )
             LOG.info("smooth: %s: error / %.2f", name, gain)
             if gain >= self.gain:
                 found[name] = s

@@ -140,6 +140,14 @@ def test_chains_have_the_same_bits_in_iree():
     check(steps, iree=True)
 
 
+def test_a_condition_on_a_function_of_codes_is_a_table():
+    """`where(silu(x) > 0, ...)`: the select is of codes, what it asks is one function of others."""
+    check(
+        (("dense_relu", 1, (0,)), ("silu", 0, (1,)), ("elu", 3, (2,)), ("rms_norm", 2, (3,))),
+        iree=True,
+    )
+
+
 def test_each_step_is_close_to_float():
     """Against the same quantization in floats: at most one step of the result."""
     ones = [(name, 1, (0,)) for name in ONE]

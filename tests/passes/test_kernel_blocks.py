@@ -12,14 +12,15 @@ from jq.kernels import detect
 from jq.model import Model
 
 TOKEN = {"activations.granularity": "per-token"}
+EIGHT = {"weights.format": "int8", "weights.scheme": "symmetric"}
 CASES = {
     "int4": {"weights.format": "int4"},
     "tokens": {"weights.format": "int4", **TOKEN},
     "asymmetric": {"weights.format": "int4", "weights.scheme": "asymmetric"},
-    "channels": {"weights.format": "int8", "weights.granularity": "per-channel"},
+    "channels": EIGHT | {"weights.granularity": "per-channel"},
     "coarse": {"weights.format": "int4", "weights.block_size": 128},
     "fine": {"weights.format": "int4", "weights.block_size": 16},
-    "int8": {"weights.format": "int8"},
+    "int8": EIGHT,
     **{name: {"weights.format": name} for name in ("q4_k", "q6_k", "q8_0")},
 }
 
@@ -45,6 +46,16 @@ def test_result_is_that_of_the_integer_level(name: str, rows: int) -> None:
     assert np.abs(y - want).max() <= 1e-5 * np.abs(want).max()
     (row,) = compiled.audit().contractions
     assert "gemv" in row.kernel
+
+
+def test_zero_points_of_columns_beside_blocks_of_activations() -> None:
+    settings = {"weights.format": "int8", "weights.granularity": "per-channel"}
+    m = model(1, 512, 72)
+    compiled = api.compile(m, "int4-dynamic", settings=settings)
+    (want,) = XlaExecutable(compiled.levels["integer"])(*m.example_inputs)
+    y = np.asarray(compiled(*m.example_inputs))
+    assert np.abs(y - want).max() <= 1e-5 * np.abs(want).max()
+    assert [row.kernel for row in compiled.audit().contractions] == [None]
 
 
 def test_blocks_of_activations_are_those_of_the_weight() -> None:

@@ -267,9 +267,10 @@ def test_a_use_that_a_rule_keeps_float_reads_the_float_weight():
     assert plan["lookup"].float_weights == ("embedding",) and not plan["head"].float_weights
 
 
-def test_a_use_that_cannot_be_quantized_reads_the_stored_weight():
+def test_what_op_types_leaves_out_reads_the_float_weight():
     plan = planned(TIED, op_types=("dot_general",))
-    assert plan["lookup"].decision == "float" and not plan["lookup"].float_weights
+    assert plan["lookup"].decision == "float" and plan["head"].decision == "integer"
+    assert plan["lookup"].float_weights == ("embedding",) and not plan["head"].float_weights
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_factors_by_hand():
     rows = np.array([[3, 48], [-3, -48], [1, 16], [-1, 16]], np.float32)
     share = np.full(4, 0.25)
     m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
-    s, gain = factors([Product(m, np.ones((2, 4)))], static=False, rounding=0.2)
+    s, gain = factors([Product(m, np.ones((2, 4)))], static=False, rounding=0.2, count=10**6)
     np.testing.assert_array_equal(s, [0.5, 2])
     assert gain == pytest.approx(0.2222 / 0.1535, rel=1e-3)
 
@@ -125,9 +125,20 @@ def test_a_static_range_is_of_all_rows():
     share = np.full(100, 0.01)
     m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
     product = [Product(m, np.ones((2, 4)))]
-    static, _ = factors(product, static=True, rounding=0.2)
-    dynamic, _ = factors(product, static=False, rounding=0.2)
+    static, _ = factors(product, static=True, rounding=0.2, count=10**6)
+    dynamic, _ = factors(product, static=False, rounding=0.2, count=10**6)
     assert static[0] / static[1] > dynamic[0] / dynamic[1] >= 1
+
+
+def test_a_channel_that_was_silent_in_few_rows_may_speak_up():
+    """Dead behind a ReLU in three rows: the factor of a channel at most 4 times quieter."""
+    rows = np.tile(np.array([8, 4, 4, 4, 4, 0], np.float32), (3, 1))
+    share = np.full(3, 1 / 3)
+    m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
+    product = [Product(m, np.ones((6, 4)))]
+    few, _ = factors(product, static=True, rounding=0.0, count=3)
+    many, _ = factors(product, static=True, rounding=0.0, count=10**6)
+    assert few[1] / few[5] <= 4 < many[1] / many[5]
 
 
 def test_quiet_channels_are_left_alone():
