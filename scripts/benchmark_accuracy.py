@@ -13,7 +13,6 @@ accuracy.json, accuracy.md, accuracy.svg and accuracy.png. Needs the extra `benc
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -29,16 +28,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from peers import ort, ours, ovino
 from peers.build import Built, build_all
 from peers.case import DYNAMIC, STATIC, WEIGHTS4, Case, Contender, Skipped, Source
-from peers.installed import versions_of
+from peers.installed import machine
 from peers.report import table
 
-from jq import doctor
 from jq.models.digits_cnn import TEST
 from jq.models.digits_cnn import build as build_digits
 from jq.models.minilm import build as build_minilm
-from jq.processor import this_processor
 
-PACKAGES = ("onnxruntime", "openvino", "nncf", "onnx", "jax2onnx", "jax", "iree-base-compiler")
 PEERS: dict[str, Callable[[Case], list[Contender]]] = {
     "onnxruntime": ort.contenders,
     "openvino": ovino.contenders,
@@ -127,14 +123,6 @@ def row(case: Case, samples: int, built: Built) -> dict[str, Any]:
         "build_seconds": built.seconds,
         "bytes": built.bytes,
     }
-
-
-def machine() -> dict[str, Any]:
-    versions = {}
-    for package in PACKAGES:
-        with contextlib.suppress(Skipped):
-            versions |= versions_of(package)
-    return {"cpu": doctor.describe(this_processor()), "versions": versions}
 
 
 def write(document: dict[str, Any], output: Path) -> None:

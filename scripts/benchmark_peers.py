@@ -13,7 +13,6 @@ peers.json, peers.md, peers.svg and peers.png. Needs the extra `bench`.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 from pathlib import Path
@@ -27,15 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from peers import cases, ort, ours, ovino, report, roofline
 from peers.build import Built, build_all
 from peers.case import Case, Contender, Skipped, Source
-from peers.installed import versions_of
+from peers.installed import machine
 from peers.measure import measure
 
-from jq import doctor
-from jq.kernels import detect
-from jq.processor import this_processor
-
 FIELDS = {"jaxq": ours.contenders, "onnxruntime": ort.contenders, "openvino": ovino.contenders}
-PACKAGES = ("onnxruntime", "openvino", "nncf", "onnx", "jax2onnx", "jax", "iree-base-compiler")
 console = Console(stderr=True, highlight=False)
 
 
@@ -117,18 +111,6 @@ def row(case: Case, built: Built, threads: int, figures: dict[str, Any]) -> dict
         "operations": built.operations,
         "build_seconds": built.seconds,
         "bytes": built.bytes,
-    }
-
-
-def machine() -> dict[str, Any]:
-    versions = {}
-    for package in PACKAGES:
-        with contextlib.suppress(Skipped):
-            versions |= versions_of(package)
-    return {
-        "cpu": doctor.describe(this_processor()),
-        "instructions": detect().name,
-        "versions": versions,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,9 @@ from jq.passes.base import PassContext
 from jq.plan import contractions, op_name, plan
 from jq.settings import FLOAT
 
+T = TypeVar("T")
 LARGEST = 16384  # inputs of a contraction: beyond, its moments take too much memory
+MEMORY = 1 << 30  # bytes of moments that are held at once; beyond, the data are run again
 MOST_GROUPS = 512  # beyond, a group has next to nothing to choose from
 
 
@@ -184,3 +186,21 @@ def spread(count: int, most: int) -> list[int]:
     """At most so many of 0, 1, ..., count - 1, evenly: those of half as many are among them."""
     chosen = min(count, most)
     return [i * count // chosen for i in range(chosen)]
+
+
+def in_parts(sizes: Mapping[T, int]) -> list[list[T]]:
+    """The keys in as many parts as their moments, of so many bytes, need to fit in `MEMORY`."""
+    parts: list[list[T]] = []
+    free = 0
+    for key, size in sizes.items():
+        if not parts or size > free:
+            parts.append([])
+            free = MEMORY
+        parts[-1].append(key)
+        free -= size
+    return parts
+
+
+def gram_bytes(matrix: Matrix) -> int:
+    """Of the second moments of all its rows, in float64."""
+    return 8 * matrix.groups * math.prod(matrix.permuted[: matrix.contracted]) ** 2

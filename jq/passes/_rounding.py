@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +15,8 @@ from jq.ir import Program
 from jq.passes._inputs import (
     Matrix,
     NotApplicable,
+    gram_bytes,
+    in_parts,
     matrix_encoding,
     moments_of_weights,
     spread,
@@ -25,7 +26,6 @@ from jq.passes._solve import Solution, joined
 from jq.passes.base import PassContext, Recovery
 
 LOG = logging.getLogger("jq")
-MEMORY = 1 << 30  # bytes of moments that are held at once; beyond, the data are run again
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ class Rounding(Recovery):
                 solvable[name] = found[0].matrix, matrix_encoding(found[0].matrix, enc)
             except NotApplicable as reason:
                 LOG.info("%s: %s is rounded plainly: %s", self.name, name, reason)
-        parts, count = in_parts(solvable), len(cx.data or ())
+        parts = in_parts({name: gram_bytes(matrix) for name, (matrix, _) in solvable.items()})
+        count = len(cx.data or ())
         narrow = any(_bits(enc) < 8 for _, enc in solvable.values())
         chosen = spread(count, count if narrow else self.samples)
         for i, names in enumerate(parts):
@@ -97,20 +98,6 @@ def _bits(enc: Encoding) -> int:
     fmt = get_format(enc.format)
     assert isinstance(fmt, Affine)
     return fmt.bits
-
-
-def in_parts(solvable: Mapping[str, tuple[Matrix, Encoding]]) -> list[list[str]]:
-    """The weights in as many parts as their moments need to fit in `MEMORY`, in order."""
-    parts: list[list[str]] = []
-    free = 0
-    for name, (matrix, enc) in solvable.items():
-        size = matrix.groups * enc.shape[0] ** 2 * np.dtype(np.float64).itemsize
-        if not parts or size > free:
-            parts.append([])
-            free = MEMORY
-        parts[-1].append(name)
-        free -= size
-    return parts
 
 
 def parts_of(solution: Solution, matrix: Matrix, enc: Encoding) -> dict[str, np.ndarray]:

@@ -13,6 +13,7 @@ for float rounding: s are no powers of two, so fine a choice is the point.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,15 @@ from jq.calibrate.moments import Moments, collect
 from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import Program, at, dtype_of, shape_of
 from jq.ir.arrays import StableHloOps
-from jq.passes._inputs import Use, find_use, planned_weights
+from jq.passes._inputs import (
+    LARGEST,
+    Matrix,
+    Use,
+    find_use,
+    gram_bytes,
+    in_parts,
+    planned_weights,
+)
 from jq.passes._pairs import Channels, Input, along, find_inputs
 from jq.passes._producers import edits_for
 from jq.passes.base import PassContext, Recovery
@@ -30,8 +39,6 @@ from jq.settings import FLOAT
 
 LOG = logging.getLogger("jq")
 OPS = StableHloOps()
-MEMORY = 1 << 30  # bytes of moments that are held at once; beyond, the data are run again
-LARGEST = 16384  # inputs of a product; beyond, it is left alone
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,11 @@ class Awq(Recovery):
         inputs = [i for i in find_inputs(program) if i.channels.keys() <= encodings.keys()]
         inputs = [i for i in inputs if self.insert or _taken(program, i, np.full(i.width, 2.0))]
         found: list[tuple[Input, np.ndarray]] = []
-        for number, part in enumerate(_in_parts(program, inputs)):
+        fitting = [i for i in inputs if _fits(program, i)]
+        sizes = {n: sum(map(gram_bytes, _matrices(program, i))) for n, i in enumerate(fitting)}
+        parts = in_parts(sizes)
+        for number, numbers in enumerate(parts):
+            part = [fitting[n] for n in numbers]
             wanted = [_use(program, i, k).wanted for i in part for k in range(len(i.readers))]
             seen = collect(program, cx.data or (), wanted, power=self.power, gains=cx.gains)
             for i in part:
@@ -91,7 +102,7 @@ class Awq(Recovery):
                 LOG.info("awq: %s: error / %.2f", ", ".join(i.channels), gain)
                 if gain >= self.gain:
                     found.append((i, s))
-            cx.report((number + 1) / max(len(inputs), 1))
+            cx.report((number + 1) / len(parts))
         for i, s in found:
             _apply(program, i, s)
         if found:
@@ -149,22 +160,13 @@ def _layers(program: Program, i: Input, encodings: Mapping[str, Encoding]) -> li
     ]  # fmt: skip
 
 
-def _in_parts(program: Program, inputs: Sequence[Input]) -> list[list[Input]]:
-    """In as many parts as their moments need to fit in `MEMORY`; too large ones left out."""
-    parts: list[list[Input]] = []
-    free = 0
-    for i in inputs:
-        matrices = [_use(program, i, k).matrix for k in range(len(i.readers))]
-        rows = [int(np.prod(m.permuted[: m.contracted])) for m in matrices]
-        size = sum(8 * m.groups * k**2 for m, k in zip(matrices, rows, strict=True))
-        if max(rows) > LARGEST:
-            continue
-        if not parts or size > free:
-            parts.append([])
-            free = MEMORY
-        parts[-1].append(i)
-        free -= size
-    return parts
+def _matrices(program: Program, i: Input) -> list[Matrix]:
+    return [_use(program, i, k).matrix for k in range(len(i.readers))]
+
+
+def _fits(program: Program, i: Input) -> bool:
+    rows = (math.prod(m.permuted[: m.contracted]) for m in _matrices(program, i))
+    return max(rows) <= LARGEST
 
 
 def _taken(program: Program, i: Input, s: np.ndarray) -> bool:

@@ -13,12 +13,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from jq.backend.xla import XlaExecutable
-from jq.calibrate.gains import ROUNDS
 from jq.calibrate.inputs import other_axes
 from jq.calibrate.moments import Wanted, sensitivity
 from jq.calibrate.stat_ops import PROGRAM_STATS as OPS
@@ -84,11 +84,12 @@ def shifts(program: Program, cx: PassContext, power: float) -> dict[str, Shift]:
         results += _measure(copy, op, w, isolation.result(op, plans[w.name]))
     copy.return_values(results)
     run, data = XlaExecutable(copy), cx.data or ()
-    gain = sensitivity(program, [w for _, w in wanted]) if power else None
+    gradient = partial(sensitivity, program.clone(), [w for _, w in wanted])
     total = {w.name: [np.zeros(())] * 3 for _, w in wanted}
     for i, inputs in enumerate(data):
         weights = {name: np.ones(s.counted, F32) for name, s in spread.items()}
-        for name, g in (gain(inputs, i, ROUNDS) if gain else {}).items():
+        gains = cx.gains.of(list(spread), i, inputs, gradient) if power else {}
+        for name, g in gains.items():
             weights[name] = np.asarray(g).reshape(spread[name].counted) ** F32(power)
         for name, found in weights.items():
             run.bind(_importance(name), found)

@@ -1,11 +1,31 @@
-"""Which of the other runtimes are there."""
+"""Which of the other runtimes are there, and on what machine."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
+from jq import doctor
+from jq.kernels import detect
+from jq.processor import this_processor
 from peers.case import Skipped
+
+PACKAGES = ("onnxruntime", "openvino", "nncf", "onnx", "jax2onnx", "jax", "iree-base-compiler")
+
+
+def machine() -> dict[str, Any]:
+    """The processor, its instructions, and the versions of what is installed."""
+    versions: dict[str, str] = {}
+    for package in PACKAGES:
+        with contextlib.suppress(Skipped):
+            versions |= versions_of(package)
+    return {
+        "cpu": doctor.describe(this_processor()),
+        "instructions": detect().name,
+        "versions": versions,
+    }
 
 
 def versions_of(*packages: str) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from jq import api
 from jq.backend.xla import XlaExecutable
 from jq.formats import NUMPY, get_format
 from jq.model import Model
-from jq.passes import _rounding
+from jq.passes import _inputs
 from jq.passes.base import PassContext
 from jq.passes.gptq import Gptq
 from jq.passes.place_weights import PlaceWeights
@@ -150,7 +150,7 @@ def test_data_are_run_again_where_moments_take_too_much_memory(monkeypatch):
     model, data = mlp()
     found = []
     for limit in (1 << 30, 1):
-        monkeypatch.setattr(_rounding, "MEMORY", limit)
+        monkeypatch.setattr(_inputs, "MEMORY", limit)
         program, cx = context(model, "int8-weight-only", data, INT4)
         Gptq().run(program, cx)
         found.append(cx.encoded)
