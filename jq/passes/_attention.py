@@ -7,17 +7,21 @@ result: transposes in between change the order alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from jq.errors import InternalError
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.cone import Cut, cuts
 from jq.ir.constants import evaluate
-from jq.passes._kernel import OPS, only_user
+from jq.passes._kernel import OPS, NoKernel, only_user
+from jq.passes.base import PassContext
+
+A = TypeVar("A", bound="Attention")
 
 HIDDEN = -1e9  # a score that is replaced by this or less has probability 0
 LOWEST = float(np.finfo(np.float32).min)
@@ -87,6 +91,44 @@ def find_softmax(program: Program, scores: ir.Value) -> Between | None:
     if softmax is None:
         return None
     return moved(replace(found, result=softmax.result, ops=(*found.ops, *softmax.ops)))
+
+
+class Attention(Protocol):
+    """A match: two products with a softmax between them."""
+
+    @property
+    def names(self) -> tuple[str, str]: ...
+
+    @property
+    def last(self) -> Any:
+        """The second product."""
+
+
+def to_kernels(
+    cx: PassContext,
+    ops: Sequence[Any],
+    find: Callable[[Any], A | None],
+    lower: Callable[[A], str],
+) -> bool:
+    """Lowers what is found at each product; the name of its kernel, or why there is none, is that
+    of both products."""
+    keys = [hash(op.operation) for op in ops]  # before any is erased
+    gone: set[int] = set()
+    changed = False
+    for op, key in zip(ops, keys, strict=True):
+        found = None if key in gone else find(op)
+        if found is None:
+            continue
+        names, second = found.names, hash(found.last.operation)
+        try:
+            kernel = lower(found)
+        except (NoKernel, InternalError) as reason:
+            cx.without_kernel.update(dict.fromkeys(names, str(reason)))
+            continue
+        gone.add(second)
+        cx.kernels.update(dict.fromkeys(names, kernel))
+        changed = True
+    return changed
 
 
 def moved(found: Between) -> Between:

@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from jq.errors import InternalError
 from jq.ir import Program, at, dtype_of
 from jq.ir.build import NAME, string_attr
 from jq.kernels import Attention, get_isa
 from jq.ops.dot_general import Dims
-from jq.passes._attention import Between, find_softmax
+from jq.passes._attention import Between, find_softmax, to_kernels
 from jq.passes._attention_view import view
-from jq.passes._kernel import OPS, NoKernel, call_kernel, isa_of, only_user
+from jq.passes._kernel import OPS, call_kernel, isa_of, only_user
 from jq.passes.base import Pass, PassContext
 
 
@@ -33,25 +32,17 @@ class KernelAttention(Pass):
     name = "kernel-attention"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        isa, changed = isa_of(cx.target), False
+        isa = isa_of(cx.target)
+        if isa is None:
+            return False
+        precision = cx.settings.attention_precision
         dots = [op for op in program.walk() if op.operation.name == "stablehlo.dot_general"]
-        hashes = [hash(op.operation) for op in dots]
-        gone: set[int] = set()  # an attention erases its second product
-        for op, key in zip(dots, hashes, strict=True) if isa else ():
-            found = None if key in gone else _match(program, op)
-            if isa is None or found is None:
-                continue
-            second = hash(found.second.operation)
-            names = [string_attr(o, NAME) or "attention" for o in (op, found.second)]
-            try:
-                kernel = _lower(program, found, isa, cx.settings.attention_precision)
-            except (NoKernel, InternalError) as reason:
-                cx.without_kernel.update(dict.fromkeys(names, str(reason)))
-                continue
-            gone.add(second)
-            cx.kernels.update(dict.fromkeys(names, kernel))
-            changed = True
-        return changed
+        return to_kernels(
+            cx,
+            dots,
+            lambda op: _match(program, op),
+            lambda found: _lower(program, found, isa, precision),
+        )
 
 
 @dataclass(frozen=True)
@@ -62,6 +53,15 @@ class Found:
     between: Between
     second: Any
     side: int
+
+    @property
+    def names(self) -> tuple[str, str]:
+        first, second = (string_attr(o, NAME) or "attention" for o in (self.first, self.second))
+        return first, second
+
+    @property
+    def last(self) -> Any:
+        return self.second
 
     @property
     def ops(self) -> tuple[Any, ...]:

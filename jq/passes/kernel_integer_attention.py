@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from jq.errors import InternalError
 from jq.ir import Program, at, dtype_of, ir
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
@@ -26,7 +25,7 @@ from jq.ir.markers import QUANTIZE, Marker, match
 from jq.kernels import Dequantize, IntegerAttention, Quantize
 from jq.kernels.integer_attention import SMALLEST_SCALE
 from jq.ops.dot_general import Dims
-from jq.passes._attention import Between, base_two, find_softmax
+from jq.passes._attention import Between, base_two, find_softmax, to_kernels
 from jq.passes._attention_view import view
 from jq.passes._kernel import OPS, NoKernel, call_kernel, isa_of, only_user
 from jq.passes.base import Pass, PassContext
@@ -38,25 +37,16 @@ class KernelIntegerAttention(Pass):
     name = "kernel-integer-attention"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        isa, changed = isa_of(cx.target), False
-        contracts = [op for op in program.walk() if match_contract(op)] if isa else []
-        hashes = [hash(op.operation) for op in contracts]
-        gone: set[int] = set()  # an attention erases its second product
-        for op, key in zip(contracts, hashes, strict=True):
-            found = None if key in gone else _match(program, op)
-            if isa is None or found is None:
-                continue
-            second = hash(found.second.op.operation)
-            names = [found.first.name, found.second.name]
-            try:
-                kernel = _lower(program, found, isa)
-            except (NoKernel, InternalError) as reason:
-                cx.without_kernel.update(dict.fromkeys(names, str(reason)))
-                continue
-            gone.add(second)
-            cx.kernels.update(dict.fromkeys(names, kernel))
-            changed = True
-        return changed
+        isa = isa_of(cx.target)
+        if isa is None:
+            return False
+        contracts = [op for op in program.walk() if match_contract(op)]
+        return to_kernels(
+            cx,
+            contracts,
+            lambda op: _match(program, op),
+            lambda found: _lower(program, found, isa),
+        )
 
 
 @dataclass(frozen=True)
@@ -73,6 +63,14 @@ class Found:
     second: Contract
     side: int
     result: Marker | None
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return self.first.name, self.second.name
+
+    @property
+    def last(self) -> Any:
+        return self.second.op
 
     @property
     def ops(self) -> list[Any]:
