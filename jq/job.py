@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,24 @@ Settings = Mapping[str, Any] | Sequence[str] | str | None
 Rules = Sequence[str | Rule] | str | None
 # Batches (tuples of inputs), a function that returns them, or an `.npz` file of samples.
 Data = Iterable[Batch] | Callable[[], Iterable[Batch]] | str | Path | None
-Calls = list[list[np.ndarray]]  # flat inputs, call by call
+Calls = Sequence[Sequence[np.ndarray]]  # flat inputs, call by call
+
+
+class Later(Sequence[Sequence[np.ndarray]]):
+    """Calls that are made when they are first looked at: not every pipeline does."""
+
+    def __init__(self, make: Callable[[], Calls | None]) -> None:
+        self._make = make
+
+    @cached_property
+    def _calls(self) -> Calls:
+        return self._make() or ()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._calls[i]
 
 
 @dataclass(frozen=True)
@@ -184,13 +202,14 @@ def prepare_job(
     with stages("trace"):
         source = trace(model)
         own = source.model.calibration if source.model else None
-        data = source.calls(calibration if calibration is not None else own)
+        given = calibration is not None
+        data = source.calls(calibration) if given else Later(partial(source.calls, own))
     smoothing = ranges.smoothing if ranges else None
     with stages("prepare") as report:
         cx = _context(chosen, where, data, smoothing, recover, report)
         program = prepare(source.program, chosen, where, cx=cx)
-        other = without_ranges(chosen, where) if not data and ranges is None else None
-        if other and make_plan(program, chosen, where).unranged:
+        other = without_ranges(chosen, where) if ranges is None else None
+        if other and not data and make_plan(program, chosen, where).unranged:
             note = "there is no calibration data: ranges of activations are found at run time"
             LOG.warning("%s: %s", chosen.name, note)
             chosen, known = other, [*cx.notes, note]

@@ -26,6 +26,7 @@ warnings wave weakref webbrowser wsgiref/handlers wsgiref/headers xml/dom/minido
 xml/etree/ElementTree xmlrpc/client zipapp asyncio/base_events asyncio/events asyncio/locks
 asyncio/queues asyncio/streams asyncio/tasks
 """
+_HOLDERS = (ast.stmt, ast.ExceptHandler, ast.match_case)  # what a statement can stand in
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 
 
@@ -58,8 +59,18 @@ def _docstrings() -> Iterator[str]:
         path = library / f"{name}.py"
         if not path.is_file():
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in _statements(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 doc = ast.get_docstring(node)
                 if doc:
                     yield doc
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """`ast.walk` without expressions, which hold no docstring and are most of a tree."""
+    nodes: list[ast.AST] = [tree]
+    for node in nodes:  # it grows
+        yield node
+        for name in node._fields:
+            if isinstance(inner := getattr(node, name, None), list):
+                nodes += [n for n in inner if isinstance(n, _HOLDERS)]

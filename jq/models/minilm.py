@@ -83,19 +83,12 @@ def build(batch: int = 1, sequence: int = 128, layers: int = LAYERS) -> Model:
     if not 1 <= layers <= LAYERS:
         raise UserError(f"minilm has 1 to {LAYERS} layers, not {layers}")
     evaluation, calibration = -(-EVALUATION // batch), -(-CALIBRATION // batch)
-    texts = sentences()
-    if len(texts) < (evaluation + calibration) * batch:
-        raise UserError(
-            f"no {(evaluation + calibration) * batch} sentences in the standard library"
-        )
-    held_out = texts[: evaluation * batch]
-    others = texts[evaluation * batch :][: calibration * batch]
     return Model(
         fn=forward,
         params=_parameters(layers),
         example_inputs=_specs(batch, sequence),
-        calibration=_batches(others, batch, sequence),
-        evaluation=_batches(held_out, batch, sequence),
+        calibration=_batches(evaluation, calibration, batch, sequence),
+        evaluation=_batches(0, evaluation, batch, sequence),
         name="minilm",
         input_names=INPUTS,
     )
@@ -145,8 +138,13 @@ def _specs(batch: int, sequence: int) -> Batch:
     return (spec((batch, sequence), np.int32),) * 2
 
 
-def _batches(texts: Sequence[str], batch: int, sequence: int) -> Callable[[], Iterator[Batch]]:
+def _batches(first: int, count: int, batch: int, sequence: int) -> Callable[[], Iterator[Batch]]:
+    """`count` batches from number `first` on. Reading the sentences takes a second: later."""
+
     def batches() -> Iterator[Batch]:
+        texts = sentences()[first * batch :][: count * batch]
+        if len(texts) < count * batch:
+            raise UserError(f"no {(first + count) * batch} sentences in the standard library")
         ids, mask = tokenize(texts, sequence)
         for i in range(0, len(texts), batch):
             yield ids[i : i + batch], mask[i : i + batch]
