@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.backend.evaluate import run
-from jq.ir import Program, ir
+from jq.ir import Program, dtype_of, ir, shape_of
 
 
 class Sensitivity:
@@ -36,43 +36,48 @@ class Sensitivity:
         for name, (value, _) in values.items():
             self._names.setdefault(value, []).append(name)
         self.axes = {name: tuple(axes) for name, (_, axes) in values.items()}
-        self._weights = [jnp.asarray(w) for w in program.weights.values()]
-        self._shapes: dict[str, Any] = {}
-        self._step = jax.jit(jax.grad(self._projected))
-        blank = [jnp.zeros(i.shape, i.dtype) for i in program.inputs]
-        jax.eval_shape(lambda x: self._forward({}, x, self._weights), blank)
-        self._zeros = {k: jnp.zeros(s.shape, s.dtype) for k, s in self._shapes.items()}
+        weights = [jnp.asarray(w) for w in program.weights.values()]
+        blank = [jax.ShapeDtypeStruct(i.shape, _own(i.dtype)) for i in program.inputs]
+        # Compiled here: a program without a gradient is refused now, not in the first call.
+        self._step = jax.jit(self._squares).lower(blank, weights, np.int32(0)).compile()
+        self._weights = weights
 
     def __call__(
         self, inputs: Sequence[np.ndarray], seed: int, rounds: int
     ) -> dict[str, np.ndarray]:
         """Mean squared gradient by op, in the shape of the result without the averaged axes."""
-        total: dict[str, Any] = {}
         given = [jnp.asarray(x) for x in inputs]
-        for r in range(rounds):
-            key = jax.random.key(seed * rounds + r)
-            gradients = self._step(self._zeros, given, self._weights, key)
-            for names in self._names.values():
-                square = jnp.square(gradients[names[0]])
-                for k in names:
-                    total[k] = total.get(k, 0.0) + square.mean(self.axes[k]) / rounds
-        return {k: np.asarray(v) for k, v in total.items()}
+        seeds = range(seed * rounds, (seed + 1) * rounds)
+        found = [self._step(given, self._weights, np.int32(s)) for s in seeds]
+        return {k: np.mean([f[k] for f in found], axis=0) for k in self.axes}
 
-    def _forward(self, taps: Mapping[str, Any], inputs: Any, weights: Any) -> list[Any]:
-        def edit(op: Any, value: Any) -> Any:
-            names = self._names.get(op.operation.results[0])
-            if not names:
-                return value
-            self._shapes[names[0]] = value
-            return value + taps[names[0]] if names[0] in taps else value
-
-        return run(self.program, inputs, weights, edit)
+    def _squares(self, inputs: Any, weights: Any, seed: Any) -> dict[str, Any]:
+        """The squared gradients of one direction, averaged over axes."""
+        taps = {
+            names[0]: jnp.zeros(shape_of(value), _own(dtype_of(value)))
+            for value, names in self._names.items()
+        }
+        gradients = jax.grad(self._projected)(taps, inputs, weights, jax.random.key(seed))
+        return {
+            k: jnp.square(gradients[names[0]]).mean(self.axes[k])
+            for names in self._names.values()
+            for k in names
+        }
 
     def _projected(self, taps: Any, inputs: Any, weights: Any, key: Any) -> Any:
-        outputs = self._forward(taps, inputs, weights)[: len(self.program.outputs)]
+        def edit(op: Any, value: Any) -> Any:
+            names = self._names.get(op.operation.results[0])
+            return value + taps[names[0]] if names else value
+
+        outputs = run(self.program, inputs, weights, edit)[: len(self.program.outputs)]
         total = jnp.zeros(())
         for i, y in enumerate(outputs):
             if jnp.issubdtype(y.dtype, jnp.floating):
                 signs = jax.random.rademacher(jax.random.fold_in(key, i), y.shape, jnp.float32)
                 total = total + (y.astype(jnp.float32) * signs).sum()
         return total
+
+
+def _own(dtype: Any) -> Any:
+    """JAX's type: it narrows those of 64 bits."""
+    return jax.dtypes.canonicalize_dtype(dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -45,11 +46,12 @@ class XlaExecutable:
         self._device = device
         self._inputs = program.inputs
         self._names = {name: i for i, name in enumerate(program.weights)}
-        self._weights = [self._put(array) for array in program.weights.values()]
+        self._weights = self._put(list(program.weights.values()))
 
-    def bind(self, name: str, array: np.ndarray) -> None:
-        """Gives a weight other values, for the calls that follow."""
-        self._weights[self._names[name]] = self._put(array)
+    def bind(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Gives weights other values, for the calls that follow."""
+        for name, array in zip(arrays, self._put(list(arrays.values())), strict=True):
+            self._weights[self._names[name]] = array
 
     def __call__(self, *inputs: Any) -> list[np.ndarray]:
         """Results as fresh arrays. Shapes and types must be the program's: `UserError` if not."""
@@ -64,11 +66,12 @@ class XlaExecutable:
                     f"the program takes {spec.dtype}{list(spec.shape)}",
                     op=spec.name,
                 )
-            arrays.append(self._put(array))
-        results = self._executable.execute_sharded([*arrays, *self._weights])
+            arrays.append(array)
+        results = self._executable.execute_sharded([*self._put(arrays), *self._weights])
         parts = results.disassemble_into_single_device_arrays()
         return [np.array(shards[0]) for shards in parts]
 
-    def _put(self, array: np.ndarray) -> Any:
+    def _put(self, arrays: Sequence[np.ndarray]) -> list[Any]:
         with jax.enable_x64(True):  # JAX would narrow 64-bit arrays
-            return jax.device_put(np.asarray(array), self._device)
+            given: list[Any] = jax.device_put([np.asarray(a) for a in arrays], self._device)
+        return given

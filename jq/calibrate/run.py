@@ -137,8 +137,8 @@ def calibrate(
     total = [_wide(observer.neutral()) for _ in sites]
     count = 0
     for inputs in batches:
-        for name, kept in (rows(inputs, count) if rows else {}).items():
-            run.bind(f"{name}:rows", kept)
+        if rows:
+            run.bind({f"{name}:rows": kept for name, kept in rows(inputs, count).items()})
         results = run(*inputs)[first:]
         for i, name in enumerate(sites):
             stats = tuple(results[i * width : (i + 1) * width])

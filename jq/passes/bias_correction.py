@@ -91,8 +91,7 @@ def shifts(program: Program, cx: PassContext, power: float) -> dict[str, Shift]:
         gains = cx.gains.of(list(spread), i, inputs, gradient) if power else {}
         for name, g in gains.items():
             weights[name] = np.asarray(g).reshape(spread[name].counted) ** F32(power)
-        for name, found in weights.items():
-            run.bind(_importance(name), found)
+        run.bind({_importance(name): found for name, found in weights.items()})
         sums = run(*inputs)
         for j, (name, t) in enumerate(total.items()):
             new = (*sums[2 * j : 2 * j + 2], spread[name].count(weights[name]))

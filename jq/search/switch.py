@@ -80,10 +80,9 @@ class SwitchProgram:
         for i, (group, old, new) in enumerate(zip(self.groups, self._state, choice, strict=True)):
             if old is new:
                 continue
-            for name in group.weights:
-                self._run.bind(name, self._weight(name, new))
-            for reading, wanted in self._readings(old, new):
-                self._run.bind(self._flags[reading], np.array(wanted))
+            self._run.bind({name: self._weight(name, new) for name in group.weights})
+            readings = self._readings(old, new)
+            self._run.bind({self._flags[r]: np.array(wanted) for r, wanted in readings})
             self._state[i] = new
 
     def _weight(self, name: str, option: Option | None) -> np.ndarray:
