@@ -26,6 +26,7 @@ from jq.passes._solve import Solution, joined
 from jq.passes.base import PassContext, Recovery
 
 LOG = logging.getLogger("jq")
+LARGE = 2048  # inputs of a product whose linear algebra is worth several threads
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ class Rounding(Recovery):
                 matrix, enc = solvable[name]
                 weight = matrix.of(np.asarray(program.weights[name]).astype(np.float32))
                 gram = moments.pop(name).gram
-                with threadpool_limits(1, "blas"):  # many small products: threads only wait
+                # In many small products threads only wait for each other.
+                with threadpool_limits(None if len(weight) >= LARGE else 1, "blas"):
                     solution = self._by_groups(name, weight, matrix.groups, gram, enc)
                 cx.encoded[name] = parts_of(solution, matrix, cx.plan.weights[name])
                 cx.report((i + (j + 1) / len(names)) / len(parts))

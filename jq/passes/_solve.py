@@ -7,7 +7,7 @@ column of W is a problem of its own. Three steps, none of which makes it worse:
 2. GPTQ (Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
    Transformers", 2022, algorithm 1): row after row, the error is spread over the rows to come;
 3. coordinate descent: each scale to its best value given the codes, then each row's codes to
-   their best given all others.
+   their best given all others, until that gains little.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg.lapack import dtrtri
 
 from jq.errors import InternalError
 from jq.formats import Encoding, get_format
@@ -25,6 +24,8 @@ from jq.passes._ranges import search_ranges
 
 DType = np.dtype[np.generic]
 LAZY = 64  # rows whose errors are spread over the rest at once
+SETTLED = 0.02  # a pass of coordinate descent that gains less than this share is the last
+SINGLE = 0.05  # relative error that a factor of H may have
 
 
 @dataclass
@@ -58,16 +59,20 @@ def solve(
         damping: times the mean of the gram's diagonal, added to it: how far what few samples
             say of correlations is trusted.
         order: quantize the rows with the largest inputs first.
-        passes: of coordinate descent.
+        passes: of coordinate descent, at most.
     """
     fmt = get_format(enc.format)
     assert isinstance(fmt, Affine)
-    h = gram + damping * max(float(np.trace(gram)) / len(gram), 1e-30) * np.eye(len(gram))
+    h = np.array(gram, np.float64)
+    np.einsum("ii->i", h)[:] += damping * max(float(np.trace(gram)) / len(gram), 1e-30)
     groups = block_slices(enc)
     scale, zero = search_ranges(fmt, weight, np.diag(h)[:, None], enc)
     found = Solution(np.zeros_like(weight), scale, zero, groups, fmt.limits(enc))
+    # The condition of h is K / damping at most.
+    single = len(h) * float(np.finfo(np.float32).eps) < SINGLE * damping
+    h = h.astype(np.float32) if single else h
     _gptq(found, weight, h, order)
-    _descend(found, weight, h.astype(np.float32), np.dtype(enc.scale_type), passes)
+    _descend(found, weight, h.astype(np.float32, copy=False), np.dtype(enc.scale_type), passes)
     return found
 
 
@@ -90,29 +95,43 @@ def _gptq(found: Solution, weight: np.ndarray, h: np.ndarray, order: bool) -> No
     rows = np.argsort(-np.diag(h), kind="stable") if order else np.arange(count)
     group = np.concatenate([np.full(s.stop - s.start, g) for g, s in enumerate(found.groups)])
     low, high = found.limits
-    upper = _upper(h[np.ix_(rows, rows)])
-    left = weight[rows].copy()
+    upper = _upper(h, rows)
+    left = weight[rows]
     for start in range(0, count, LAZY):
         stop = min(start + LAZY, count)
         errors = np.empty((stop - start, weight.shape[1]), np.float32)
         for i in range(start, stop):
             g = group[rows[i]]
             scale, zero = found.scale[g], found.zero[g]
-            codes = np.clip(np.rint(left[i] / scale) + zero, low, high)
+            codes = _nearest(left[i] / scale + zero, low, high)
             found.codes[rows[i]] = codes
-            e = (left[i] - (codes - zero) * scale) / upper[i, i]
+            e = np.divide(left[i] - (codes - zero) * scale, upper[i, i], out=errors[i - start])
             left[i + 1 : stop] -= upper[i, i + 1 : stop, None] * e
-            errors[i - start] = e
         left[stop:] -= upper[start:stop, stop:].T @ errors
 
 
-def _upper(h: np.ndarray) -> np.ndarray:
-    """f32 U, upper triangular, with U^T U = H^-1: the inverse of R, H = R R^T."""
-    reverse = np.linalg.cholesky(h[::-1, ::-1])[::-1, ::-1]
-    upper, info = dtrtri(reverse, lower=0)
-    if info:
-        raise InternalError(f"a gram of {len(h)} inputs is singular at {info}")
-    return np.asarray(upper, np.float32)
+def _nearest(codes: np.ndarray, low: int, high: int) -> np.ndarray:
+    """Codes in range; `np.clip` takes longer than all the rest of a row."""
+    np.rint(codes, out=codes)
+    np.maximum(codes, low, out=codes)
+    return np.minimum(codes, high, out=codes)
+
+
+def _upper(h: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """f32 U, upper triangular, with U^T U = H^-1 of H's rows and columns in this order.
+
+    It is the inverse of R, H = R R^T, and both are lower triangular in reverse order.
+    """
+    from scipy.linalg.lapack import dpotrf, dtrtri, spotrf, strtri  # it takes long to import
+
+    factorize, invert = (spotrf, strtri) if h.dtype == np.float32 else (dpotrf, dtrtri)
+    back = rows[::-1]
+    lower, failed = factorize(h[np.ix_(back, back)].T, lower=1, clean=1, overwrite_a=1)
+    if not failed:
+        lower, failed = invert(lower, lower=1, overwrite_c=1)
+    if failed:
+        raise InternalError(f"a gram of {len(h)} inputs is singular at {failed}")
+    return np.ascontiguousarray(lower[::-1, ::-1], np.float32)
 
 
 def _descend(
@@ -123,47 +142,77 @@ def _descend(
     passes: int,
 ) -> None:
     residual = h @ (found.real() - weight)  # H D: half the gradient, kept up to date
+    # H times codes, less their zero, comes from H W' where a column has one scale.
+    product = h @ weight if passes and len(found.groups) == 1 else None
+    before = _quadratic(found.real() - weight, residual)
     for _ in range(passes):
         for g, s in enumerate(found.groups):
-            moved = _rescale(found, residual[s], h[s, s], g, scale_type)
-            if s.stop - s.start > LAZY:
-                residual += h[:, s] @ moved
-                moved = np.zeros_like(moved)
+            steps = found.codes[s] - found.zero[g]
+            whole = product is not None
+            of_steps = (residual + product) / found.scale[g] if whole else h[s, s] @ steps
+            change = _rescale(found, steps, residual[s], of_steps, g, scale_type)
+            if whole:
+                residual += of_steps * change
+                moved = np.zeros_like(steps)
+            elif s.stop - s.start > LAZY:
+                residual += h[:, s] @ (steps * change)
+                moved = np.zeros_like(steps)
+            else:
+                moved = steps * change
             for start in range(s.start, s.stop, LAZY):
                 rows = slice(start, min(start + LAZY, s.stop))
                 own = moved[start - s.start : rows.stop - s.start]  # of a small block: all of it
                 local = residual[rows] + h[rows, rows] @ own
                 residual += h[:, rows] @ (own + _recode(found, local, h[rows, rows], g, rows))
+        after = _quadratic(found.real() - weight, residual)
+        if before - after < SETTLED * before:
+            return
+        before = after
+
+
+def _quadratic(a: np.ndarray, b: np.ndarray) -> float:
+    """Sum of products."""
+    return float(np.einsum("kn,kn->n", a, b).sum(dtype=np.float64))
 
 
 def _rescale(
-    found: Solution, residual: np.ndarray, h: np.ndarray, g: int, scale_type: DType
+    found: Solution,
+    steps: np.ndarray,
+    residual: np.ndarray,
+    of_steps: np.ndarray,
+    g: int,
+    scale_type: DType,
 ) -> np.ndarray:
-    """Moves the scales of a block to the minimum, rounded to their type; the change of W'."""
-    steps = found.codes[found.groups[g]] - found.zero[g]
-    slope = (steps * residual).sum(0)
-    curve = np.maximum((steps * (h @ steps)).sum(0), np.float32(1e-30))
+    """Moves the scales of a block to the minimum, rounded to their type; by how much.
+
+    `of_steps` is H times `steps`, the codes less their zero.
+    """
+    slope = np.einsum("kn,kn->n", steps, residual)
+    curve = np.maximum(np.einsum("kn,kn->n", steps, of_steps), np.float32(1e-30))
     old = found.scale[g]
     new = (old - slope / curve).astype(scale_type).astype(np.float32)
     change = np.where(np.isfinite(new) & (new > 0), new - old, 0)
     change = np.where(2 * change * slope + change**2 * curve < 0, change, 0)
     found.scale[g] = old + change
-    return np.asarray(steps * change)
+    return np.asarray(change)
 
 
 def _recode(
     found: Solution, residual: np.ndarray, h: np.ndarray, g: int, rows: slice
 ) -> np.ndarray:
-    """Moves the codes of some rows of a block, one at a time, to their best; the change of W'."""
-    scale, zero = found.scale[g], found.zero[g]
+    """Moves the codes of some rows of a block, one at a time, to their best; the change of W'.
+
+    `residual` is used up.
+    """
+    scale = found.scale[g]
     codes = found.codes[rows]  # a view
     changes = np.empty_like(codes)
     for j in range(len(codes)):
-        target = (codes[j] - zero) * scale - residual[j] / h[j, j]
-        new = np.clip(np.rint(target / scale) + zero, *found.limits)
-        changes[j] = (new - codes[j]) * scale
-        codes[j] = new
-        residual += h[:, j, None] * changes[j]
+        new = _nearest(codes[j] - residual[j] * (1 / h[j, j]) / scale, *found.limits)
+        change = np.multiply(new - codes[j], scale, out=changes[j])
+        if change.any():
+            codes[j] = new
+            residual[j + 1 :] += h[j + 1 :, j, None] * change  # the rows to come
     return changes
 
 
