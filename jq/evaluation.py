@@ -48,7 +48,7 @@ class Evaluation:
             inside=inside,
         )
 
-    def tracked(self, progress: Progress, stage: str) -> Iterator[list[np.ndarray]]:
+    def tracked(self, progress: Progress, stage: str) -> Iterator[Sequence[np.ndarray]]:
         """The calls, while `progress` is told."""
         for i, arrays in enumerate(self.calls):
             progress(stage, i / len(self.calls))

@@ -1,0 +1,201 @@
+"""How the moments of one input of a contraction are taken: inside the program, or of its rows.
+
+A reader adds results to an instrumented program and sums up what they are, sample by sample.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from jq.calibrate.inputs import Wanted, extent, rows_of
+from jq.calibrate.stat_ops import PROGRAM_STATS as OPS
+from jq.ir import Program, at, ir
+from jq.ops.base import rule_of
+from jq.ops.dot_general import DotGeneral
+
+F32, F64, I32 = np.float32, np.float64, np.int32
+Results = dict[Hashable, ir.Value]  # of the instrumented program, in order
+Values = Mapping[Hashable, np.ndarray]
+
+
+@dataclass
+class Moments:
+    """Of the rows of one input of a contraction; channels in the order that was asked for.
+
+    Attributes:
+        gram: f64[K, K], the sum of weight * x x^T; f64[K], its diagonal, where that is enough.
+            With several groups (a grouped convolution, a batched product), this and the next
+            have them in front.
+        total: sum of the rows' weights.
+        sum: f64[K], the weighted sum of rows.
+        low, high: f32[K], extremes over the rows of weight above zero.
+        rows: f32[n, K], some of the rows, equal ones among them.
+        share: f64[n], the weight that each of them stands for; their sum is `total`.
+    """
+
+    gram: np.ndarray
+    total: float
+    sum: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    rows: np.ndarray
+    share: np.ndarray
+
+    def add(self, other: Moments) -> Moments:
+        return Moments(
+            self.gram + other.gram,
+            self.total + other.total,
+            self.sum + other.sum,
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+            np.concatenate([self.rows, other.rows]),
+            np.concatenate([self.share, other.share]),
+        )
+
+
+class Reader(ABC):
+    """Of the operand `w` of `op` in `program`; `results` takes what is to be returned.
+
+    Args:
+        full: the whole gram; else its diagonal.
+        kept: how many rows of a sample are kept.
+    """
+
+    def __init__(
+        self, program: Program, op: Any, w: Wanted, results: Results, *, full: bool, kept: int
+    ) -> None:
+        self.extent, self.full, self.name = extent(op, w), full, w.name
+        self.seen: Moments | None = None
+        self._instrument(program, op, w, results, kept)
+
+    @staticmethod
+    def of(
+        program: Program, op: Any, w: Wanted, results: Results, *, full: bool, kept: int
+    ) -> Reader:
+        """Few rows are handed over: to add up their grams would cost more than the products."""
+        e = extent(op, w)
+        kind = FewRows if e.groups == 1 and e.rows <= e.width else ManyRows
+        return kind(program, op, w, results, full=full, kept=kept)
+
+    def bound(self, weights: np.ndarray, drawn: np.ndarray) -> dict[str, np.ndarray]:
+        """What the program has to be given for a sample."""
+        return {}
+
+    def add(self, values: Values, weights: np.ndarray, drawn: np.ndarray) -> bool:
+        """Takes a sample in: results, f32[groups, rows] and the rows to keep; False: not finite."""
+        new = self._read(values, weights, drawn)
+        self.seen = new if self.seen is None else self.seen.add(new)
+        return bool(np.isfinite(new.gram).all() and np.isfinite(new.sum).all())
+
+    def moments(self) -> Moments:
+        """Of all samples."""
+        assert self.seen is not None
+        return self.seen
+
+    @abstractmethod
+    def _instrument(
+        self, program: Program, op: Any, w: Wanted, results: Results, kept: int
+    ) -> None: ...
+
+    @abstractmethod
+    def _read(self, values: Values, weights: np.ndarray, drawn: np.ndarray) -> Moments: ...
+
+
+class FewRows(Reader):
+    """Rows as they are; those that do not count take no further part."""
+
+    def _instrument(
+        self, program: Program, op: Any, w: Wanted, results: Results, kept: int
+    ) -> None:
+        product = isinstance(rule_of(op), DotGeneral)  # those of one input share it
+        self.key: Hashable = (op.operands[w.operand], w.contracted) if product else self.name
+        self.waiting: list[np.ndarray] = []
+        width = self.extent.width
+        self.total = np.zeros((width, width)) if self.full else np.zeros(width)
+        if self.key not in results:
+            with at(op):
+                results[self.key] = rows_of(program, op, w)
+
+    def _read(self, values: Values, weights: np.ndarray, drawn: np.ndarray) -> Moments:
+        x, counted = values[self.key][0], weights[0]
+        keep = counted > 0
+        rows, own = x[keep], counted[keep, None]
+        low, high = rows.min(0, initial=np.inf), rows.max(0, initial=-np.inf)
+        scaled = rows * own
+        gram = np.zeros(())  # until the end
+        if not np.isfinite(x).all():
+            gram = gram + np.nan
+        elif self.full:
+            self._wait(rows * np.sqrt(own))
+        else:
+            self.total += (scaled * rows).sum(0, dtype=F64)
+        total, share = _shares(counted, len(drawn))
+        return Moments(gram, total, scaled.sum(0, dtype=F64), low, high, x[drawn], share)
+
+    def _wait(self, rows: np.ndarray) -> None:
+        """Rows are given few at a time and multiplied many at a time."""
+        self.waiting.append(rows)
+        if sum(map(len, self.waiting)) >= self.extent.width:
+            self._flush()
+
+    def _flush(self) -> None:
+        x = np.concatenate(self.waiting)
+        self.total += x.T @ x
+        self.waiting = []
+
+    def moments(self) -> Moments:
+        if self.waiting:
+            self._flush()
+        return replace(super().moments(), gram=self.total)
+
+
+class ManyRows(Reader):
+    """Sums are taken inside the program."""
+
+    def _instrument(
+        self, program: Program, op: Any, w: Wanted, results: Results, kept: int
+    ) -> None:
+        """gram, weighted sum, low, high and some rows, behind `op`."""
+        e = self.extent
+        shape = [e.groups, e.rows, e.width]
+        self._weights, self._kept = f"{self.name}:importance", f"{self.name}:kept"
+        weights = program.add_weight(self._weights, np.ones([e.groups, e.rows], F32))
+        index = program.add_weight(self._kept, np.zeros(kept, I32))
+        with at(op, after=True):
+            x = rows_of(program, op, w)
+            scaled = OPS.mul(x, OPS.broadcast(weights, shape, [0, 1]))
+            zero = OPS.broadcast(OPS.constant(np.zeros((), F32)), shape[:2], [])
+            counts = OPS.equal(OPS.maximum(weights, zero), zero)
+            extremes = []
+            for bound, reduce in ((np.inf, OPS.reduce_min), (-np.inf, OPS.reduce_max)):
+                fill = OPS.broadcast(OPS.constant(np.array(bound, F32)), shape, [])
+                counted = OPS.select(OPS.broadcast(counts, shape, [0, 1]), fill, x)
+                extremes.append(OPS.reshape(reduce(counted, [1]), [e.groups, e.width]))
+            gram = OPS.gram(x, scaled) if self.full else OPS.sum(OPS.mul(x, scaled), [1])
+            some = OPS.rows(OPS.reshape(x, [e.groups * e.rows, e.width]), index)
+            values = [gram, OPS.sum(scaled, [1]), *extremes, some]
+        self._keys = [(self.name, i) for i in range(len(values))]
+        results.update(zip(self._keys, values, strict=True))
+
+    def bound(self, weights: np.ndarray, drawn: np.ndarray) -> dict[str, np.ndarray]:
+        return {self._weights: weights, self._kept: drawn}
+
+    def _read(self, values: Values, weights: np.ndarray, drawn: np.ndarray) -> Moments:
+        *per_channel, rows = (values[key] for key in self._keys)
+        gram, sums, low, high = (a[0] if len(weights) == 1 else a for a in per_channel)
+        total, share = _shares(weights, len(rows))
+        return Moments(gram.astype(F64), total, sums.astype(F64), low, high, rows, share)
+
+
+def _shares(weights: np.ndarray, count: int) -> tuple[float, np.ndarray]:
+    """The sum of the rows' weights, and what each of those kept stands for."""
+    total = float(weights.sum(dtype=F64))
+    return total, np.full(count, total / max(count, 1))
+
+
+__all__ = ["Moments", "Reader"]
