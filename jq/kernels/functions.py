@@ -80,13 +80,13 @@ def divisor(b: Builder, scale: ir.Value, low: ir.Value, high: ir.Value) -> Divis
 
 def exp2(b: Builder, x: ir.Value, most: float = 126.0) -> ir.Value:
     """`2^x` for x in [-126, most] (clamped; `most=inf`: no x is above 126), relative error below
-    2e-7; 2^-126 for NaN.
+    2e-7; below -126, and for NaN, a subnormal number, which arithmetic takes for 0.
 
     `x = n + f` with n the nearest integer, `2^f` a polynomial of degree 5 on [-1/2, 1/2]
     (relative error 7.5e-8 before rounding), n added to the exponent bits.
     """
     lanes = lanes_of(x)
-    bounded = b.max(x, b.f32(-126.0, lanes))
+    bounded = b.max(x, b.f32(-127.0, lanes))
     if most < math.inf:
         bounded = b.min(bounded, b.f32(most, lanes))
     shifted = b.add(bounded, b.f32(MAGIC, lanes))

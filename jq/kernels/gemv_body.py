@@ -221,7 +221,7 @@ class RowPanels:
                 factor = [f for f in (scale if levels else None, x_scale) if f is not None]
                 number_of = self._number(value)
                 if codes_of_row is not None:
-                    number_of = b.sub(number_of, b.mul(zeros[j], codes_of_row))
+                    number_of = b.sub(number_of, b.rounded(b.mul(zeros[j], codes_of_row)))
                 if factor:
                     by = factor[0] if len(factor) == 1 else b.mul(*factor)
                     out[to] = b.fma(number_of, by, out[to])

@@ -265,7 +265,7 @@ class CodesHead:
             largest = b.get(self.largest, [i, 0], vec(lanes, "f32"))
             for j, c in enumerate(columns):
                 score = b.to_f32(loop.carried[i * vectors + j])
-                score = self._masked(b.mul(score, factor), b.offset(first, i), c, valid)
+                score = self._masked(b.rounded(b.mul(score, factor)), b.offset(first, i), c, valid)
                 b.put(score, self.scores, [i, c])
                 largest = b.max(score, largest)
             b.put(largest, self.largest, [i, 0])

@@ -125,8 +125,8 @@ class _Row:
         b, kernel, lanes = self.b, self.kernel, self.lanes
         count = b.f32(kernel.k, lanes)
         zero = b.f32(0.0, lanes)
-        self.mean = b.div(self._sum(self._load), count) if kernel.center else zero
-        variance = b.div(self._sum(self._square), count)
+        self.mean = b.div(self._sum(self._plus), count) if kernel.center else zero
+        variance = b.div(self._sum(self._plus_square), count)
         root = b.sqrt(b.add(variance, b.f32(kernel.epsilon, lanes)))
         self.inverse = b.div(b.f32(1.0, lanes), root)
         parameters = self._range()
@@ -134,7 +134,7 @@ class _Row:
 
     # Statistics
 
-    def _sum(self, term: Callable[[Index, int | None], ir.Value]) -> ir.Value:
+    def _sum(self, plus: Callable[[ir.Value, Index, int | None], ir.Value]) -> ir.Value:
         b = self.b
         states = over_row(
             b,
@@ -142,7 +142,7 @@ class _Row:
             self.lanes,
             UNROLL,
             lambda columns, valid, states: [
-                [b.add(state[0], term(column, valid))]
+                [plus(state[0], column, valid)]
                 for column, state in zip(columns, states, strict=True)
             ],
             [b.f32(0.0, self.lanes)],
@@ -155,9 +155,12 @@ class _Row:
     def _load(self, column: Index, valid: int | None) -> ir.Value:
         return self.b.load(self.source, [self.row, column], vec(self.lanes, "f32"), valid)
 
-    def _square(self, column: Index, valid: int | None) -> ir.Value:
+    def _plus(self, total: ir.Value, column: Index, valid: int | None) -> ir.Value:
+        return self.b.add(total, self._load(column, valid))
+
+    def _plus_square(self, total: ir.Value, column: Index, valid: int | None) -> ir.Value:
         centered = self.b.keep(self.b.sub(self._load(column, valid), self.mean), valid)
-        return self.b.mul(centered, centered)
+        return self.b.fma(centered, centered, total)
 
     # Result
 

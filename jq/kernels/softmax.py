@@ -172,7 +172,7 @@ class _Rows:
             for i, row in enumerate(self.rows):
                 s = b.load(self.source, [row, column], self.kind, valid)
                 if self.kernel.factor != 1.0:
-                    s = b.mul(s, b.f32(self.kernel.factor, lanes))
+                    s = b.rounded(b.mul(s, b.f32(self.kernel.factor, lanes)))
                 if self.mask is not None:
                     at = [self.kernel.mask_row(b, row), column]
                     s = b.add(s, b.load(self.mask, at, self.kind, valid))

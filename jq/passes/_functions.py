@@ -16,6 +16,7 @@ from jq.ir.cone import Cut, cuts, functions, kind_of
 from jq.kernels import Clamp, Gelu, Silu, Step
 
 TOLERANCE = 4e-6  # relative to 1 + |x|: a few roundings of float32, far below any kernel's bound
+MAGNITUDES = 16  # of rows that tell normalizations apart
 _POINTS = np.concatenate(
     [np.linspace(-12, 12, 4096), [0.0, -100.0, 100.0, 1e-3, -1e-3, 1e4, -1e4]]
 ).astype(np.float32)
@@ -127,10 +128,8 @@ def as_normalization(
     kinds = {kind_of(op) for op in cut.ops}
     if "stablehlo.reduce" not in kinds or not kinds & {"stablehlo.rsqrt", "stablehlo.sqrt"}:
         return None
-    rng = np.random.default_rng(0)
-    magnitude = np.exp(rng.uniform(-7, 7, (*shape[:-1], 1)))
-    x = (rng.standard_normal(shape) * magnitude + 0.5 * magnitude).astype(np.float32)
-    y = cut(x).astype(np.float64)
+    x = _rows(shape, 1e-3 if unit else 1e-5)
+    y = np.stack([cut(part) for part in x]).astype(np.float64)
     beta = cut(np.zeros(shape, np.float32))
     if unit and np.isnan(beta).all():
         beta = np.zeros_like(beta)
@@ -152,6 +151,17 @@ def as_normalization(
                     offset if offset.any() else None,
                 )
     return None
+
+
+def _rows(shape: tuple[int, ...], least: float) -> np.ndarray:
+    """Samples [calls, *shape] of rows from `least` up, to which an epsilon matters and to which it
+    does not, however few rows there are at once."""
+    rows, columns = math.prod(shape[:-1]), shape[-1]
+    calls = -(-MAGNITUDES // rows)
+    rng = np.random.default_rng(0)
+    magnitude = np.resize(np.geomspace(least, 1e3, MAGNITUDES), (calls * rows, 1))
+    x = (rng.standard_normal((calls * rows, columns)) + 0.5) * magnitude
+    return np.asarray(x.reshape(calls, *shape), np.float32)
 
 
 def _epsilons(cut: Cut) -> list[float]:

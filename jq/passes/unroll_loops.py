@@ -4,10 +4,11 @@
     ->
     %w0 = slice %stack [0:1]; %x1 = dot_general %x, %w0; %w1 = slice %stack [1:2]; ...
 
-So each layer of a `scan` has ranges, tables and multipliers of its own. Only for
-`placement=early`, where all of them are constants of the program; not for a loop that runs more
-than `limit` times. The copy of an op for iteration k is called NAME[k]. A branch that is known then
-(every second layer is another one) takes the place of the choice.
+With `placement=early` each layer of a `scan` has ranges, tables and multipliers of its own, all of
+them constants of the program; the copy of an op for iteration k is called NAME[k]. At the `target`
+level (`stacks`) each layer has weights that are constants, which kernels pack; copies keep their
+names, for they compute one op of the plan. Not for a loop that runs more than `limit` times. A
+branch that is known then (every second layer is another one) takes the place of the choice.
 """
 
 from __future__ import annotations
@@ -23,10 +24,15 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
 from jq.ir.build import replace as replace_op
 from jq.ir.cone import compute
+from jq.ir.constants import evaluate
+from jq.ir.contract import match_contract
+from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.stack import trip_count
+from jq.passes._kernel import isa_of
 from jq.passes.base import Pass, PassContext
 
 OPS = StableHloOps()
+MOVES = {f"stablehlo.{kind}" for kind in ("reshape", "transpose", "convert", "broadcast_in_dim")}
 
 
 @dataclass(frozen=True)
@@ -34,20 +40,26 @@ class UnrollLoops(Pass):
     """Options:
 
     limit: a loop that runs more often stays a loop.
+    stacks: under any placement, loops whose products read slices of weights, and no others.
     """
 
     name = "unroll-loops"
     limit: int = 64
+    stacks: bool = False
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        if cx.settings.placement != "early":
+        if cx.settings.placement != "early" and not self.stacks:
+            return False
+        if self.stacks and isa_of(cx.target) is None:
             return False
         loops = [op for op in program.walk() if op.operation.name == "stablehlo.while"]
         changed = False
         for loop in reversed(loops):  # innermost first
             trips = trip_count(program, loop)
-            if trips is not None and trips <= self.limit:
-                _unroll(loop, trips)
+            if trips is None or trips > self.limit:
+                continue
+            if not self.stacks or _reads_stack(program, loop):
+                _unroll(loop, trips, numbered=not self.stacks)
                 changed = True
         if changed:
             for op in program.walk():
@@ -59,11 +71,35 @@ class UnrollLoops(Pass):
         return changed
 
 
-def _unroll(loop: Any, trips: int) -> None:
+def _reads_stack(program: Program, loop: Any) -> bool:
+    """Whether a product in the body reads a part of a weight that the iteration chooses."""
+    products = (op for op in walk(loop.operation.regions[1].blocks[0]) if _is_product(op))
+    return any(_is_slice(program, v) for op in products for v in op.operation.operands)
+
+
+def _is_product(op: Any) -> bool:
+    kinds = ("stablehlo.dot_general", "stablehlo.convolution")
+    return op.operation.name in kinds or match_contract(op) is not None
+
+
+def _is_slice(program: Program, value: ir.Value) -> bool:
+    """Whether a value is moved or decoded from a slice of a weight."""
+    op: Any = value.owner
+    if isinstance(op, ir.Block):
+        return False
+    if op.operation.name == "stablehlo.dynamic_slice":
+        return evaluate(program, op.operation.operands[0]) is not None
+    if op.operation.name not in MOVES and not match(op, DEQUANTIZE):
+        return False
+    return any(_is_slice(program, v) for v in op.operation.operands)
+
+
+def _unroll(loop: Any, trips: int, numbered: bool) -> None:
     values = list(loop.operation.operands)
     for k in range(trips):
         with at(loop):
-            values = copied(loop.operation.regions[1].blocks[0], values, f"[{k}]")
+            suffix = f"[{k}]" if numbered else ""
+            values = copied(loop.operation.regions[1].blocks[0], values, suffix)
     for result, value in zip(loop.operation.results, values, strict=True):
         result.replace_all_uses_with(value)
     loop.operation.erase()

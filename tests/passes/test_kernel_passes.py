@@ -13,7 +13,8 @@ from jq.backend.handover import handover
 from jq.backend.interpreter import interpret
 from jq.backend.runtime import Executable
 from jq.backend.xla import XlaExecutable
-from jq.job import prepare_job
+from jq.job import prepare_job, trace
+from jq.passes._functions import find_normalization
 from jq.passes.base import PassContext
 from jq.pipeline import make_plan, rewrite
 
@@ -290,6 +291,19 @@ def test_narrow_groups_take_no_more_room(width):
     stored = both.levels["target"].weights["w:packed"]
     assert stored.nbytes <= 2 * params["w"].size
     np.testing.assert_array_equal(both.found[0], both.expected[0])
+
+
+@pytest.mark.parametrize("rows", [1, 24])
+@pytest.mark.parametrize("epsilon", [1e-3, 1e-6, 1e-12])
+def test_the_epsilon_of_a_normalization_is_found(epsilon, rows):
+    """However few its rows are: one row alone says nothing about it where it is large."""
+
+    def fn(p, x):
+        return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + epsilon) * p["g"]
+
+    program = trace(jq.Model(fn, {"g": array(32)}, (array(rows, 32),))).program
+    found = find_normalization(program, program.body.arguments[0])
+    assert found is not None and found.epsilon == np.float32(epsilon)
 
 
 @pytest.mark.parametrize("center", [True, False], ids=["layer norm", "rms norm"])
