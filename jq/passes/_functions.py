@@ -17,9 +17,9 @@ from jq.kernels import Clamp, Gelu, Silu, Step
 
 TOLERANCE = 4e-6  # relative to 1 + |x|: a few roundings of float32, far below any kernel's bound
 MAGNITUDES = 16  # of rows that tell normalizations apart
-_POINTS = np.concatenate(
-    [np.linspace(-12, 12, 4096), [0.0, -100.0, 100.0, 1e-3, -1e-3, 1e4, -1e4]]
-).astype(np.float32)
+_ENDS = [0.0, -100.0, 100.0, 1e-3, -1e-3, 1e4, -1e4]
+_POINTS = np.concatenate([np.linspace(-12, 12, 4096), _ENDS]).astype(np.float32)
+_SOME_POINTS = np.concatenate([np.linspace(-12, 12, 256), _ENDS]).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,8 @@ def find_activation(program: Program, source: ir.Value) -> Activation | None:
 
 def _step(cut: Cut, shape: tuple[int, ...]) -> Step | None:
     size = math.prod(shape)
-    if size < 64:
-        return None  # too few points at once to tell functions apart
-    calls = [np.resize(part, shape) for part in np.array_split(_POINTS, -(-len(_POINTS) // size))]
+    points = _POINTS if size >= 64 else _SOME_POINTS  # a call of little for each
+    calls = [np.resize(part, shape) for part in np.array_split(points, -(-len(points) // size))]
     x = np.concatenate([c.reshape(-1) for c in calls]).astype(np.float64)
     y = np.concatenate([cut(c).reshape(-1) for c in calls]).astype(np.float64)
     if not np.isfinite(y).all():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +16,8 @@ from jq.backend.interpreter import interpret
 from jq.backend.runtime import Executable
 from jq.backend.xla import XlaExecutable
 from jq.job import prepare_job, trace
-from jq.passes._functions import find_normalization
+from jq.kernels import Clamp, Gelu, Silu
+from jq.passes._functions import find_activation, find_normalization
 from jq.passes.base import PassContext
 from jq.pipeline import make_plan, rewrite
 
@@ -291,6 +294,24 @@ def test_narrow_groups_take_no_more_room(width):
     stored = both.levels["target"].weights["w:packed"]
     assert stored.nbytes <= 2 * params["w"].size
     np.testing.assert_array_equal(both.found[0], both.expected[0])
+
+
+@pytest.mark.parametrize("size", [1, 40])
+@pytest.mark.parametrize(
+    ("fn", "step"),
+    [
+        (jax.nn.silu, Silu()),
+        (jax.nn.gelu, Gelu(approximate=True)),
+        (partial(jax.nn.gelu, approximate=False), Gelu()),
+        (jax.nn.relu6, Clamp(0.0, 6.0)),
+        (jnp.tanh, None),
+    ],
+)
+def test_activations_of_a_few_numbers_are_found(fn, step, size):
+    model = jq.Model(lambda p, x: fn(x) * 2.5, {}, (array(1, size),))
+    program = trace(model).program
+    found = find_activation(program, program.body.arguments[0])
+    assert (found and found.step) == step
 
 
 @pytest.mark.parametrize("rows", [1, 24])

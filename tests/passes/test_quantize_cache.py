@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import math
+from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,6 +13,7 @@ import jq
 from jq.backend.xla import XlaExecutable
 from jq.errors import UserError
 from jq.formats import Encoding, get_format
+from scripts.check_cache import decode, whole
 
 gpt = importlib.import_module("jq.models.gpt")
 INT8 = {"kv_cache.format": "int8"}
@@ -26,47 +26,15 @@ def model():
     return gpt.build(layers=LAYERS, hidden=HIDDEN, heads=HEADS, vocabulary=64, context=CONTEXT)
 
 
-def empty():
-    shape = (LAYERS, CONTEXT, HEADS, HIDDEN // HEADS)
-    return {"codes": np.zeros(shape, np.int8), "scale": np.ones((*shape[:-1], 1), np.float32)}
-
-
-def without_cache(p, tokens):
-    """The whole sequence at once; K and V pass through the int8 of a token and head."""
-    table = p["embed"]["tokens"]["embedding"]
-    x = table[tokens] * math.sqrt(HIDDEN) + p["embed"]["positions"]["embedding"][: len(tokens)]
-    seen = jnp.tril(jnp.ones((len(tokens), len(tokens)), bool))
-    for i in range(LAYERS):
-        layer = jax.tree.map(lambda a, i=i: a[i], p["layers"])
-        a = layer["attention"]
-        y = gpt.rms_norm(a["norm"], x)
-        q, k, v = (
-            (y @ a[n]["kernel"]).reshape(len(tokens), HEADS, -1) for n in ("query", "key", "value")
-        )
-        k, v = (jq.fake_quant(t, granularity="per-token") for t in (k, v))
-        scores = jnp.einsum("shd,thd->hst", q, k) / math.sqrt(HIDDEN // HEADS)
-        weights = jax.nn.softmax(jnp.where(seen, scores, gpt.MASKED), axis=-1)
-        context = jnp.einsum("hst,thd->shd", weights, v).reshape(x.shape)
-        x = x + context @ a["output"]["kernel"]
-        x = x + gpt.mlp(layer["mlp"], x)
-    return gpt.rms_norm(p["norm"], x) @ table.T
-
-
 def test_greedy_decoding_has_the_bits_of_the_whole_sequence(model):
     """`scripts/check_cache.py` does the same with the full model."""
-    compiled = jq.compile(model, pipeline="int8-dynamic", settings=INT8)
-    caches, pending, logits = [empty(), empty()], list(PROMPT), []
-    tokens = []
-    for position in range(len(PROMPT) + 63):
-        tokens.append(pending.pop(0))
-        row, *caches = compiled(np.array(tokens[-1:], np.int32), np.int32(position), *caches)
-        logits.append(np.array(row[-1]))
-        pending = pending or [int(logits[-1].argmax())]
-    assert [c["codes"].dtype for c in caches] == [np.int8, np.int8]
+    step = jq.compile(model, pipeline="int8-dynamic", settings=INT8)
+    shape = (LAYERS, CONTEXT, HEADS, HIDDEN // HEADS)
+    tokens, logits = decode(step, shape, PROMPT, 64)
     inputs = (np.array(tokens, np.int32),)
-    whole = jq.compile(jq.Model(without_cache, model.params, inputs), pipeline="int8-dynamic")
-    assert len(set(tokens)) > 10
-    np.testing.assert_array_equal(whole(*inputs), np.stack(logits))
+    once = jq.Model(partial(whole, HEADS), model.params, inputs)
+    assert len(tokens) == len(PROMPT) + 63 and len(set(tokens)) > 10
+    np.testing.assert_array_equal(jq.compile(once, pipeline="int8-dynamic")(*inputs), logits)
 
 
 def test_update_writes_the_codes_of_the_format_and_keeps_the_others():
