@@ -206,6 +206,16 @@ def _each(f: Any) -> Callable[[list[Array], Any], Array]:
     return lambda arrays, op: np.asarray(f(*arrays)).astype(dtype_of(op.results[0]), copy=False)
 
 
+def one_by_one(f: Callable[[float], float]) -> Callable[[Array], Array]:
+    """As `np.vectorize`, in a fraction of its time."""
+
+    def all_of(x: Array) -> Array:
+        values = map(f, x.ravel().tolist())
+        return np.fromiter(values, np.float64, x.size).reshape(x.shape)
+
+    return all_of
+
+
 _RULES: dict[str, Callable[[list[Array], Any], Array]] = {
     **{
         f"stablehlo.{name}": _each(f)
@@ -242,8 +252,8 @@ _RULES: dict[str, Callable[[list[Array], Any], Array]] = {
             "tanh": np.tanh,
         }.items()
     },
-    "chlo.erf": _each(np.vectorize(math.erf)),
-    "chlo.erfc": _each(np.vectorize(math.erfc)),
+    "chlo.erf": _each(one_by_one(math.erf)),
+    "chlo.erfc": _each(one_by_one(math.erfc)),
     "stablehlo.broadcast_in_dim": _broadcast,
     "stablehlo.compare": _compare,
     "stablehlo.reduce": _reduce,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.ir import Program, dtype_of, ir, shape_of
-from jq.ir.cone import Cut, cuts, functions, kind_of
+from jq.ir.cone import Cut, cuts, functions, kind_of, one_by_one
 from jq.kernels import Clamp, Gelu, Silu, Step
 
 TOLERANCE = 4e-6  # relative to 1 + |x|: a few roundings of float32, far below any kernel's bound
@@ -60,7 +60,7 @@ def _step(cut: Cut, shape: tuple[int, ...]) -> Step | None:
         return bool((np.abs(y - f) <= TOLERANCE * (1 + np.abs(x))).all())
 
     half = 0.5 * x
-    if close(half * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))):
+    if close(half * (1 + one_by_one(math.erf)(x / math.sqrt(2)))):
         return Gelu()
     if close(half * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))):
         return Gelu(approximate=True)
