@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from jq.calibrate.stat_ops import PROGRAM_STATS as OPS
-from jq.ir import Program, ir, shape_of
-from jq.ir.build import NAME, SCOPE, like
+from jq.calibrate.windows import windows
+from jq.ir import ir, shape_of
 from jq.ops.base import rule_of
 from jq.ops.convolution import Convolution, Layout, groups_of
 from jq.ops.dot_general import Dims
@@ -59,12 +59,11 @@ def extent(op: Any, w: Wanted) -> Extent:
     )
 
 
-def rows_of(program: Program, op: Any, w: Wanted) -> ir.Value:
+def rows_of(op: Any, w: Wanted) -> ir.Value:
     """f32[groups, rows, K] at the current insertion point."""
     e = extent(op, w)
     if isinstance(rule_of(op), Convolution):
-        patches = OPS.reshape(_patches(program, op, w, e), [e.rows, e.groups, e.width])
-        return OPS.transpose(patches, [1, 0, 2])
+        return _patches(op, w, e)
     dims, x = Dims.of(op), op.operands[w.operand]
     batch = [pair[w.operand] for pair in dims.batch]
     order = [*batch, *dims.free(w.operand, len(shape_of(x))), *w.contracted]
@@ -83,22 +82,21 @@ def other_axes(op: Any, w: Wanted) -> Sequence[int]:
     return range(first, first + len(dims.free(1 - w.operand, ranks[1 - w.operand])))
 
 
-def _patches(program: Program, op: Any, w: Wanted, e: Extent) -> ir.Value:
-    """What each output position of a convolution sees: the convolution with the unit matrix.
-
-    f32[rows, groups * K].
-    """
-    d, kernel = Layout.of(op), shape_of(op.operands[1])
-    unit = np.eye(e.width, dtype=F32).reshape([kernel[a] for a in w.contracted] + [e.width])
-    unit = np.tile(unit, [1] * len(w.contracted) + [e.groups])
-    unit = np.transpose(unit, np.argsort([*w.contracted, d.kernel_out]))
-    x = OPS.convert(op.operands[0], F32)
-    shape = list(shape_of(op.operation.results[0]))
-    shape[d.output_feature] = e.groups * e.width
-    weight = program.add_weight(f"{w.name}:unit", np.ascontiguousarray(unit))
-    fresh = dict.fromkeys((NAME, SCOPE, "precision_config"))
-    found = like(op, [x, weight], shape, F32, **fresh)
-    order = [a for a in range(len(shape)) if a != d.output_feature]
-    return OPS.reshape(
-        OPS.transpose(found, [*order, d.output_feature]), [e.rows, e.groups * e.width]
+def _patches(op: Any, w: Wanted, e: Extent) -> ir.Value:
+    """What each output position of a convolution sees: f32[groups, rows, K]."""
+    d = Layout.of(op)
+    x = OPS.convert(windows(op), F32)
+    batch, *sizes = shape_of(x)
+    x = OPS.reshape(x, [batch, *sizes[:-1], e.groups, sizes[-1] // e.groups])
+    rank = len(d.kernel_spatial)
+    # Where the axes of the result, but for its features, and those of the kernel are in x.
+    rows = dict(zip([d.output_batch, *d.output_spatial], range(1 + rank), strict=True))
+    inner = dict(
+        zip(
+            [*d.kernel_spatial, d.kernel_in],
+            [*range(1 + rank, 1 + 2 * rank), 2 + 2 * rank],
+            strict=True,
+        )
     )
+    order = [1 + 2 * rank, *(rows[a] for a in sorted(rows)), *(inner[a] for a in w.contracted)]
+    return OPS.reshape(OPS.transpose(x, order), [e.groups, e.rows, e.width])

@@ -27,10 +27,11 @@ Values = Mapping[Hashable, np.ndarray]
 class Moments:
     """Of the rows of one input of a contraction; channels in the order that was asked for.
 
+    Where the whole gram was asked for, what follows `total` is empty.
+
     Attributes:
-        gram: f64[K, K], the sum of weight * x x^T; f64[K], its diagonal, where that is enough.
-            With several groups (a grouped convolution, a batched product), this and the next
-            have them in front.
+        gram: [K, K], the sum of weight * x x^T; [K], its diagonal, where that is enough.
+            With several groups (a grouped convolution, a batched product), they are in front.
         total: sum of the rows' weights.
         sum: f64[K], the weighted sum of rows.
         low, high: f32[K], extremes over the rows of weight above zero.
@@ -90,7 +91,7 @@ class Reader(ABC):
         """Takes a sample in: results, f32[groups, rows] and the rows to keep; False: not finite."""
         new = self._read(values, weights, drawn)
         self.seen = new if self.seen is None else self.seen.add(new)
-        return bool(np.isfinite(new.gram).all() and np.isfinite(new.sum).all())
+        return bool(np.isfinite(new.gram).all())
 
     def moments(self) -> Moments:
         """Of all samples."""
@@ -115,27 +116,24 @@ class FewRows(Reader):
         product = isinstance(rule_of(op), DotGeneral)  # those of one input share it
         self.key: Hashable = (op.operands[w.operand], w.contracted) if product else self.name
         self.waiting: list[np.ndarray] = []
-        width = self.extent.width
-        self.total = np.zeros((width, width)) if self.full else np.zeros(width)
+        self.total: np.ndarray | None = None
         if self.key not in results:
             with at(op):
-                results[self.key] = rows_of(program, op, w)
+                results[self.key] = rows_of(op, w)
 
     def _read(self, values: Values, weights: np.ndarray, drawn: np.ndarray) -> Moments:
         x, counted = values[self.key][0], weights[0]
         keep = counted > 0
         rows, own = x[keep], counted[keep, None]
-        low, high = rows.min(0, initial=np.inf), rows.max(0, initial=-np.inf)
-        scaled = rows * own
-        gram = np.zeros(())  # until the end
-        if not np.isfinite(x).all():
-            gram = gram + np.nan
-        elif self.full:
+        checked = np.zeros(()) if np.isfinite(x).all() else np.full((), np.nan)
+        if self.full:
             self._wait(rows * np.sqrt(own))
-        else:
-            self.total += (scaled * rows).sum(0, dtype=F64)
-        total, share = _shares(counted, len(drawn))
-        return Moments(gram, total, scaled.sum(0, dtype=F64), low, high, x[drawn], share)
+            return _gram_alone(checked, weights)  # the gram itself at the end
+        scaled = rows * own
+        self._take((scaled * rows).sum(0, dtype=F64))
+        low, high = rows.min(0, initial=np.inf), rows.max(0, initial=-np.inf)
+        total, share = _shares(weights, len(drawn))
+        return Moments(checked, total, scaled.sum(0, dtype=F64), low, high, x[drawn], share)
 
     def _wait(self, rows: np.ndarray) -> None:
         """Rows are given few at a time and multiplied many at a time."""
@@ -145,12 +143,16 @@ class FewRows(Reader):
 
     def _flush(self) -> None:
         x = np.concatenate(self.waiting)
-        self.total += x.T @ x
+        self._take(x.T @ x)
         self.waiting = []
+
+    def _take(self, gram: np.ndarray) -> None:
+        self.total = gram if self.total is None else np.add(self.total, gram, out=self.total)
 
     def moments(self) -> Moments:
         if self.waiting:
             self._flush()
+        assert self.total is not None
         return replace(super().moments(), gram=self.total)
 
 
@@ -167,29 +169,44 @@ class ManyRows(Reader):
         weights = program.add_weight(self._weights, np.ones([e.groups, e.rows], F32))
         index = program.add_weight(self._kept, np.zeros(kept, I32))
         with at(op, after=True):
-            x = rows_of(program, op, w)
+            x = rows_of(op, w)
             scaled = OPS.mul(x, OPS.broadcast(weights, shape, [0, 1]))
-            zero = OPS.broadcast(OPS.constant(np.zeros((), F32)), shape[:2], [])
-            counts = OPS.equal(OPS.maximum(weights, zero), zero)
-            extremes = []
-            for bound, reduce in ((np.inf, OPS.reduce_min), (-np.inf, OPS.reduce_max)):
-                fill = OPS.broadcast(OPS.constant(np.array(bound, F32)), shape, [])
-                counted = OPS.select(OPS.broadcast(counts, shape, [0, 1]), fill, x)
-                extremes.append(OPS.reshape(reduce(counted, [1]), [e.groups, e.width]))
-            gram = OPS.gram(x, scaled) if self.full else OPS.sum(OPS.mul(x, scaled), [1])
-            some = OPS.rows(OPS.reshape(x, [e.groups * e.rows, e.width]), index)
-            values = [gram, OPS.sum(scaled, [1]), *extremes, some]
+            if self.full:
+                values = [OPS.gram(x, scaled)]
+            else:
+                diagonal, sums = (OPS.sum(v, [1]) for v in (OPS.mul(x, scaled), scaled))
+                some = OPS.rows(OPS.reshape(x, [e.groups * e.rows, e.width]), index)
+                values = [diagonal, sums, *self._extremes(x, weights), some]
         self._keys = [(self.name, i) for i in range(len(values))]
         results.update(zip(self._keys, values, strict=True))
+
+    def _extremes(self, x: ir.Value, weights: ir.Value) -> list[ir.Value]:
+        """Of the rows that count."""
+        shape = OPS.shape(x)
+        zero = OPS.broadcast(OPS.constant(np.zeros((), F32)), shape[:2], [])
+        counts = OPS.equal(OPS.maximum(weights, zero), zero)
+        found = []
+        for bound, reduce in ((np.inf, OPS.reduce_min), (-np.inf, OPS.reduce_max)):
+            fill = OPS.broadcast(OPS.constant(np.array(bound, F32)), shape, [])
+            counted = OPS.select(OPS.broadcast(counts, shape, [0, 1]), fill, x)
+            found.append(OPS.reshape(reduce(counted, [1]), [shape[0], shape[2]]))
+        return found
 
     def bound(self, weights: np.ndarray, drawn: np.ndarray) -> dict[str, np.ndarray]:
         return {self._weights: weights, self._kept: drawn}
 
     def _read(self, values: Values, weights: np.ndarray, drawn: np.ndarray) -> Moments:
-        *per_channel, rows = (values[key] for key in self._keys)
-        gram, sums, low, high = (a[0] if len(weights) == 1 else a for a in per_channel)
+        found = [values[key] for key in self._keys]
+        gram, *others = (a[0] if len(weights) == 1 else a for a in found[:4])
+        if self.full:
+            return _gram_alone(gram.astype(F64), weights)
+        (sums, low, high), rows = others, found[4]
         total, share = _shares(weights, len(rows))
         return Moments(gram.astype(F64), total, sums.astype(F64), low, high, rows, share)
+
+
+def _gram_alone(gram: np.ndarray, weights: np.ndarray) -> Moments:
+    return Moments(gram, _shares(weights, 0)[0], *[np.zeros(0, F32)] * 5)
 
 
 def _shares(weights: np.ndarray, count: int) -> tuple[float, np.ndarray]:

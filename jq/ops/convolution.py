@@ -36,6 +36,7 @@ class Layout:
     kernel_spatial: tuple[int, ...]
     output_batch: int
     output_feature: int
+    output_spatial: tuple[int, ...]
 
     @staticmethod
     def of(op: Any) -> Layout:
@@ -49,6 +50,7 @@ class Layout:
             tuple(d.kernel_spatial_dimensions),
             d.output_batch_dimension,
             d.output_feature_dimension,
+            tuple(d.output_spatial_dimensions),
         )
 
 

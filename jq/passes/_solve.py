@@ -52,7 +52,7 @@ def solve(
     order: bool = True,
     passes: int = 3,
 ) -> Solution:
-    """The best codes found for `weight` f32[K, N] given `gram` f64[K, K].
+    """The best codes found for `weight` f32[K, N] given `gram` [K, K].
 
     Args:
         enc: of an affine format, of shape [K, N], with block (size, 1) or (0, 1).
@@ -63,14 +63,14 @@ def solve(
     """
     fmt = get_format(enc.format)
     assert isinstance(fmt, Affine)
-    h = np.array(gram, np.float64)
-    np.einsum("ii->i", h)[:] += damping * max(float(np.trace(gram)) / len(gram), 1e-30)
+    # The condition of h is K / damping at most.
+    single = len(gram) * float(np.finfo(np.float32).eps) < SINGLE * damping
+    h = np.array(gram, np.float32 if single else np.float64)
+    mean = float(np.trace(gram, dtype=np.float64)) / len(gram)
+    np.einsum("ii->i", h)[:] += damping * max(mean, 1e-30)
     groups = block_slices(enc)
     scale, zero = search_ranges(fmt, weight, np.diag(h)[:, None], enc)
     found = Solution(np.zeros_like(weight), scale, zero, groups, fmt.limits(enc))
-    # The condition of h is K / damping at most.
-    single = len(h) * float(np.finfo(np.float32).eps) < SINGLE * damping
-    h = h.astype(np.float32) if single else h
     _gptq(found, weight, h, order)
     _descend(found, weight, h.astype(np.float32, copy=False), np.dtype(enc.scale_type), passes)
     return found
