@@ -65,9 +65,9 @@ def solve(
     assert isinstance(fmt, Affine)
     # The condition of h is K / damping at most.
     single = len(gram) * float(np.finfo(np.float32).eps) < SINGLE * damping
-    h = np.array(gram, np.float32 if single else np.float64)
+    h: np.ndarray = np.array(gram, np.float32 if single else np.float64)
     mean = float(np.trace(gram, dtype=np.float64)) / len(gram)
-    np.einsum("ii->i", h)[:] += damping * max(mean, 1e-30)
+    h[np.diag_indices_from(h)] += damping * max(mean, 1e-30)
     groups = block_slices(enc)
     scale, zero = search_ranges(fmt, weight, np.diag(h)[:, None], enc)
     found = Solution(np.zeros_like(weight), scale, zero, groups, fmt.limits(enc))
