@@ -2,7 +2,8 @@
 """This compiler beside ONNX Runtime and OpenVINO: the same weights, inputs, threads and core.
 
     scripts/benchmark_peers.py --models minilm-1x128,resnet-224 --threads 1 -o build/peers
-    scripts/benchmark_peers.py --models gemm --rounds 10
+    scripts/benchmark_peers.py --models gemm --rounds 10              # a sweep of products
+    scripts/benchmark_peers.py --models gemm-16x1024x4096 --add       # one of them: M x K x N
     scripts/benchmark_peers.py --models my.py:model --quick
 
 Time and error against float32 in JAX stand side by side, since a faster answer that is more wrong
@@ -34,7 +35,7 @@ console = Console(stderr=True, highlight=False)
 
 
 def benchmark(
-    models: Annotated[str, typer.Option(help="Cases by comma; `gemm` is a sweep.")] = "all",
+    models: Annotated[str, typer.Option(help="By comma; `gemm` is a sweep.")] = "all",
     peers: Annotated[str, typer.Option(help="By comma: onnxruntime, openvino.")] = "all",
     threads: Annotated[str, typer.Option(help="Numbers by comma.")] = "1",
     rounds: Annotated[int, typer.Option(help="Turns of each contender.")] = 20,

@@ -4,11 +4,15 @@ A register tile is `rows x vectors` accumulators. One step along K (one group of
 
     max(rows * vectors / dot_rate, (rows + vectors) / load_rate, dot_latency)  cycles
 
-and a cut of M x N costs the sum over its tiles. `choose` takes the cheapest cut whose tile fits
-the registers, of equal ones one whose rows come out even. Columns are cut into panels of `vectors`
-vectors, rows into equal blocks; where a panel or a block does not divide its axis, the last one is
-moved back to end at the edge: it computes some results a second time, with the same bits, and
-nothing is masked or padded.
+and a cut of M x N costs the sum over its tiles. Weights that the second cache does not hold come
+from memory in the first tile of a panel, which waits for them: less where a step reads more lines
+side by side. With few rows that decides. A tile with more rows than the first cache holds lines of,
+where K is a power of two, counts twice.
+
+`choose` takes the cheapest cut whose tile fits the registers, of equal ones one whose rows come out
+even. Columns are cut into panels of `vectors` vectors, rows into equal blocks; where a panel or a
+block does not divide its axis, the last one is moved back to end at the edge: it computes some
+results a second time, with the same bits, and nothing is masked or padded.
 """
 
 from __future__ import annotations
@@ -24,6 +28,9 @@ MAX_VECTORS = 12
 EPILOGUE_REGISTERS, SPILLS = 6, 0.01
 UNEVEN = 0.1  # what an uneven share of workgroups costs, of the time that threads lose
 LINE, SHARED = 64, 0.02  # bytes of a cache line
+SECOND_CACHE = 1 << 20  # bytes
+WAIT_LINE, WAIT_ROW = 3.75, 0.9  # cycles until lines of weights are there from memory
+WAYS, SET_BYTES = 8, 4096  # of the first cache: addresses so far apart share one set
 MIN_PRODUCTS = 1 << 20  # less work than this is not worth a workgroup of its own
 
 
@@ -81,7 +88,12 @@ def cut(isa: Isa, rows: int, vectors: int, m: int, k: int, n: int) -> Tiling:
     block, blocks = _row_blocks(m, rows, panels, k * vectors * isa.lanes)
     steps = math.ceil(k / isa.dot.group) + 8  # a tile's start and end cost about 8 steps
     full, rest = divmod(block, rows)
-    cycles = full * _step(isa, rows, vectors) + (_step(isa, rest, vectors) if rest else 0)
+    one = _step(isa, rows, vectors)
+    cycles = full * one + (_step(isa, rest, vectors) if rest else 0)
+    if k * n > SECOND_CACHE:
+        cycles += max(0.0, _wait(isa, rows, vectors) - one)
+    if not _rows_fit(rows, k):
+        cycles *= 2
     return Tiling(rows, vectors, panels, block, blocks, cycles * steps * panels * blocks)
 
 
@@ -91,6 +103,20 @@ def _step(isa: Isa, rows: int, vectors: int) -> float:
         (rows + vectors) / isa.load_rate,
         float(isa.dot_latency),
     )
+
+
+def _wait(isa: Isa, rows: int, vectors: int) -> float:
+    """Cycles until a step's weights are there from memory; fitted to times on Zen 4. Lines of one
+    step come side by side, and more rows in between leave fewer steps under way at once.
+    """
+    return WAIT_LINE * vectors * isa.lanes * isa.dot.group / LINE + WAIT_ROW * rows
+
+
+def _rows_fit(rows: int, k: int) -> bool:
+    """Whether the first cache holds a line of every row: rows of a power of two codes meet in few
+    of its sets.
+    """
+    return rows <= WAYS * SET_BYTES // max(LINE, math.gcd(k, SET_BYTES))
 
 
 def _row_blocks(m: int, rows: int, panels: int, products_per_row: int) -> tuple[int, int]:

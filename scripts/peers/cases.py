@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 from collections.abc import Callable
 from functools import partial
 
@@ -48,10 +49,14 @@ def models() -> dict[str, Case]:
 
 
 def find(name: str) -> Case:
-    """A built-in case, or any model as the commands take it: all peers then."""
+    """A built-in case, a product `gemm-MxKxN`, or any model as the commands take it: all peers
+    then.
+    """
     known = models()
     if name in known:
         return known[name]
+    if sizes := re.fullmatch(r"gemm-(\d+)x(\d+)x(\d+)", name):
+        return _product(*map(int, sizes.groups()))
     pipelines = ("float", "int8-dynamic", "int8-static")
 
     def build() -> Model:
@@ -69,18 +74,22 @@ ROOM = 48e6  # bytes of int8 weights where rows are few: more than the caches ho
 
 
 def products(rows: tuple[int, ...] = ROWS, sides: tuple[int, ...] = SIDES) -> list[Case]:
+    """A product for every shape."""
+    return [_product(m, k, n) for m in rows for k in sides for n in sides]
+
+
+def _product(m: int, k: int, n: int) -> Case:
     """f32[M, K] x f32[K, N], several of different data in one program."""
-    pipelines = ("int8-dynamic", "int8-static")
-    cases = []
-    for m in rows:
-        for k in sides:
-            for n in sides:
-                copies = _copies(m, k, n)
-                build = partial(product, m, k, n, copies)
-                name = f"gemm-{m}x{k}x{n}"
-                files = (HERE / "product.py",)
-                cases.append(Case(name, build, pipelines, "product", INT8, files, copies))
-    return cases
+    copies = _copies(m, k, n)
+    return Case(
+        f"gemm-{m}x{k}x{n}",
+        partial(product, m, k, n, copies),
+        ("int8-dynamic recovery=false", "int8-static recovery=false"),
+        "product",
+        INT8,
+        (HERE / "product.py",),
+        copies,
+    )
 
 
 def _copies(m: int, k: int, n: int) -> int:
