@@ -19,6 +19,7 @@ from jq.kernels.epilogue import (
     Step,
 )
 from jq.kernels.gemm import Gemm
+from jq.kernels.gemm_rows import GemmRows
 from jq.kernels.gemv import Gemv
 from jq.kernels.integer_attention import IntegerAttention
 from jq.kernels.isa import ISAS, Isa, available, detect, get_isa
@@ -47,6 +48,7 @@ __all__ = [
     "Dequantize",
     "Gelu",
     "Gemm",
+    "GemmRows",
     "Gemv",
     "IntegerAttention",
     "Isa",

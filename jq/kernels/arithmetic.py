@@ -222,3 +222,11 @@ class Arithmetic:
     def intrinsic(self, name: str, result: ir.Type, args: Sequence[ir.Value]) -> ir.Value:
         """A call of an LLVM intrinsic; the target must have it (the compiler aborts otherwise)."""
         return llvm.CallIntrinsicOp(result, name, list(args), [], []).results[0]
+
+    def touch(self, a: ir.Value) -> None:
+        """Keeps a load of one lane that nothing uses: its cache line is on its way from here on."""
+        bits = ir.VectorType(a.type).element_type.width
+        word = vector.extract(self.bitcast(a, vec(1, f"i{bits}")), [], [0])
+        if bits < 32:
+            word = arith.extui(ir.IntegerType.get_signless(32), word)
+        llvm.inline_asm(None, [word], "", "r", has_side_effects=True)

@@ -22,9 +22,15 @@ from jq.kernels.values import Index, Position, element, high, lanes_of, minor_id
 
 @dataclass
 class Tile:
-    """The part of an output that one workgroup writes; `value` is its current tensor."""
+    """The part of an output that one workgroup writes; `value` is its current tensor, or scratch
+    memory that is written as one.
+    """
 
     value: ir.Value
+
+    @property
+    def in_memory(self) -> bool:
+        return isinstance(self.value.type, ir.MemRefType)
 
 
 @dataclass
@@ -140,6 +146,9 @@ class Builder(Arithmetic):
         """Writes the first `valid` lanes of `value` from `at` along the tile's last axis."""
         if valid is not None and valid < lanes_of(value):
             value = self.shuffle(value, value, list(range(valid)))
+        if tile.in_memory:
+            self.put(value, tile.value, at)
+            return
         _check_bounds(tile.value.type, at, lanes_of(value))
         tile.value = vector.TransferWriteOp(
             tile.value.type,
@@ -185,6 +194,7 @@ class Builder(Arithmetic):
         if last == lower:
             yield Loop(lower, list(carry))
             return
+        writes = [tile for tile in writes if not tile.in_memory]
         op = scf.ForOp(
             self.index(lower),
             self.index(upper),

@@ -103,14 +103,14 @@ def emit(gemm: Gemm, operands: Sequence[tuple[ir.Value, TensorType]]) -> list[ir
         b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
     ) -> None:
         *prefix, row, column = offsets(b, ids)
-        _Panel(gemm, b, tensors, tiles[0], prefix, row, column, ids[1]).emit()
+        Panel(gemm, b, tensors, tiles[0], prefix, row, column, ids[1]).emit(cut.block)
 
     output = Output(gemm.results[0], (*((1,) * depth), cut.block, width), offsets)
     return dispatch(operands, [output], [cut.blocks, cut.panels, *gemm.lead], body)
 
 
-class _Panel:
-    """The body of one workgroup: `block` rows from `row`, one panel of columns from `column`."""
+class Panel:
+    """Rows from `row` by one panel of columns from `column`, stored from column `to` of a tile."""
 
     def __init__(
         self,
@@ -122,9 +122,10 @@ class _Panel:
         row: Index,
         column: Index,
         panel: Index,
+        to: Index = 0,
     ) -> None:
         self.gemm, self.b, self.isa, self.tile = gemm, b, gemm.target, tile
-        self.prefix, self.row, self.panel = list(prefix), row, panel
+        self.prefix, self.row, self.panel, self.to = list(prefix), row, panel, to
         self.codes, self.weights, init, *rest = tensors
         corrections, steps = split_corrections(gemm, rest)
         self.vectors = range(gemm.tiling.vectors)
@@ -140,14 +141,15 @@ class _Panel:
         )
         self.start = Start(gemm, self.epilogue, init, corrections)
 
-    def emit(self) -> None:
-        cut = self.gemm.tiling
-        full, rest = divmod(cut.block, cut.rows)
+    def emit(self, block: int) -> None:
+        """`block` rows."""
+        tall = self.gemm.tiling.rows
+        full, rest = divmod(block, tall)
         if full:
-            with self.b.loop(0, full * cut.rows, cut.rows, writes=[self.tile]) as loop:
-                self._rows(loop.index, cut.rows)
+            with self.b.loop(0, full * tall, tall, writes=[self.tile]) as loop:
+                self._rows(loop.index, tall)
         if rest:
-            self._rows(full * cut.rows, rest)
+            self._rows(full * tall, rest)
 
     def _rows(self, first: Index, count: int) -> None:
         """One register tile: `count` rows from `first` (within the block)."""
@@ -163,7 +165,7 @@ class _Panel:
             acc = self._step(acc, rows, whole, tail)
         lead, wide = [0] * len(self.prefix), len(self.vectors)
         finished = [
-            Row(acc[i * wide : (i + 1) * wide], [row], [*lead, b.offset(first, i)], [row])
+            Row(acc[i * wide : (i + 1) * wide], [row], [*lead, b.offset(first, i)], [row], self.to)
             for i, row in enumerate(rows)
         ]
         self.epilogue.store(self.isa, self.tile, finished)

@@ -94,17 +94,18 @@ class Normalize(Kernel):
 
     def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
         inputs = list(zip(operands, self.operands, strict=True))
+        return row_dispatch(inputs, self.results, self.row, row_block(self.m, self.k))
 
-        def body(
-            b: Builder,
-            tensors: Sequence[ir.Value],
-            tiles: Sequence[Tile],
-            rows: Sequence[Index],
-            local: Sequence[Index],
-        ) -> None:
-            _Row(self, b, tensors, rows[0]).emit(tiles, local[0])
-
-        return row_dispatch(inputs, self.results, body, row_block(self.m, self.k))
+    def row(
+        self,
+        b: Builder,
+        tensors: Sequence[ir.Value],
+        tiles: Sequence[Tile],
+        rows: Sequence[Index],
+        local: Sequence[Index],
+    ) -> None:
+        """One row of the first tensor, to the tiles."""
+        _Row(self, b, tensors, rows[0]).emit(tiles, local[0])
 
 
 class _Row:

@@ -69,9 +69,9 @@ class QuantizeRows(Kernel):
 
     def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
         inputs = list(zip(operands, self.operands, strict=True))
-        return row_dispatch(inputs, self.results, self._row, row_block(self.m, self.k))
+        return row_dispatch(inputs, self.results, self.row, row_block(self.m, self.k))
 
-    def _row(
+    def row(
         self,
         b: Builder,
         tensors: Sequence[ir.Value],
@@ -79,6 +79,7 @@ class QuantizeRows(Kernel):
         rows: Sequence[Index],
         locals_: Sequence[Index],
     ) -> None:
+        """One row of the first tensor, to the tiles."""
         (row,), (local,) = rows, locals_
         lanes = self.target.lanes
         quantizer = RowQuantizer(b, self.scheme, lanes)

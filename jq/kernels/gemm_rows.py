@@ -1,0 +1,151 @@
+"""A product and what takes whole rows of it, in one dispatch: nothing between them is stored.
+
+    for block of rows in workgroups:
+      for chunk of rows in block:
+        fetch what the epilogue adds by element         (a residual: in one stream)
+        for panel of columns, tile of rows in chunk:
+          products, epilogue                            -> f32 [chunk, N] on the stack
+        for row in chunk: normalized, or quantized      -> results
+
+The bits are those of `Gemm` and `Normalize` (or `QuantizeRows`) one behind the other. Weights are
+read once a chunk, so they must be near. 2 M N K operations and those of the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from iree.compiler import ir
+
+from jq.errors import InternalError
+from jq.kernels import workgroups
+from jq.kernels.builder import Builder, Tile
+from jq.kernels.epilogue import ELEMENT
+from jq.kernels.gemm import Gemm
+from jq.kernels.gemm_body import Panel
+from jq.kernels.kernel import Kernel
+from jq.kernels.normalize import Normalize
+from jq.kernels.quantize_rows import QuantizeRows
+from jq.kernels.rows import row_dispatch
+from jq.kernels.tensor import TensorType
+from jq.kernels.values import Index, vec
+
+STACK = 128 << 10  # bytes between the two
+WEIGHTS = 3 << 20  # bytes of weights at most: caches hold them from one chunk to the next
+LINE = 64  # bytes of a cache line
+CHUNK, LEAST = 32, 16  # rows of a chunk: as are best, and as are worth it
+ROWS = 64  # of a product; where there are fewer, panels of columns make more workgroups
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmRows(Kernel):
+    """`gemm`, and `normalize` or `quantize` of its result.
+
+    Operands are those of the product, then those of the second behind its first; results are the
+    second's.
+    """
+
+    family: ClassVar[str] = "gemm_rows"
+
+    gemm: Gemm
+    normalize: Normalize | None = None
+    quantize: QuantizeRows | None = None
+
+    def __post_init__(self) -> None:
+        if (self.normalize is None) == (self.quantize is None):
+            raise InternalError("a product's rows are either normalized or quantized")
+        if self.gemm.results[0] != self.second.operands[0]:
+            raise InternalError(f"{self.second.label} are not the rows of {self.gemm.label}")
+        if not self.fits(self.gemm):
+            raise InternalError(f"rows of {self.gemm.label} are no chunk")
+
+    @staticmethod
+    def fits(gemm: Gemm) -> bool:
+        """Whether whole rows of a product are worth keeping."""
+        if gemm.batch > 1 or gemm.on_tiles or gemm.streams > 1:
+            return False
+        near = gemm.k * gemm.n <= WEIGHTS
+        return near and gemm.m >= ROWS and _held(gemm) >= LEAST
+
+    @property
+    def second(self) -> Normalize | QuantizeRows:
+        found = self.normalize or self.quantize
+        assert found is not None
+        return found
+
+    @property
+    def label(self) -> str:
+        return self.gemm.label
+
+    @property
+    def operations(self) -> int:
+        return self.gemm.operations + self.second.operations
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        return (*self.gemm.operands, *self.second.operands[1:])
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        return self.second.results
+
+    @property
+    def chunk(self) -> int:
+        """Rows between the two, whole register tiles where they fit; fewer where there are few."""
+        gemm, tall = self.gemm, self.gemm.tiling.rows
+        wanted = min(CHUNK, math.ceil(gemm.m / (2 * workgroups.ENOUGH)))
+        tiles = min(math.ceil(wanted / tall), max(1, _held(gemm) // tall))
+        return min(gemm.m, tiles * tall)
+
+    @property
+    def block(self) -> int:
+        """Rows of a workgroup."""
+        chunks = math.ceil(self.gemm.m / self.chunk)
+        parts = workgroups.parts(1, chunks)
+        return min(self.gemm.m, math.ceil(chunks / parts) * self.chunk)
+
+    def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        inputs = list(zip(operands, self.operands, strict=True))
+        return row_dispatch(inputs, self.results, self._chunk, self.block, self.chunk)
+
+    def _chunk(
+        self,
+        b: Builder,
+        tensors: Sequence[ir.Value],
+        tiles: Sequence[Tile],
+        rows: Sequence[Index],
+        local: Sequence[Index],
+    ) -> None:
+        gemm, own = self.gemm, len(self.gemm.operands)
+        between = Tile(b.scratch([self.chunk, gemm.n], "f32"))
+        width = min(gemm.n, gemm.tiling.vectors * gemm.target.lanes)
+        with b.loop(0, self.chunk) as loop:
+            self._fetch(b, tensors[:own], b.offset(rows[0], loop.index))
+        with b.loop(0, gemm.tiling.panels) as loop:
+            column = b.at_most(b.scaled(loop.index, width), gemm.n - width)
+            panel = Panel(gemm, b, tensors[:own], between, [], rows[0], column, loop.index, column)
+            panel.emit(self.chunk)
+        with b.loop(0, self.chunk, writes=tiles) as loop:
+            to = [b.offset(local[0], loop.index)]
+            self.second.row(b, [between.value, *tensors[own:]], tiles, [loop.index], to)
+
+    def _fetch(self, b: Builder, tensors: Sequence[ir.Value], row: Index) -> None:
+        """Touches a row of what the epilogue reads by element: a register tile's are too far from
+        those of the last for a processor to foresee, and each would wait for memory.
+        """
+        accesses = [access for step in self.gemm.epilogue for access, _ in step.operands]
+        given = list(zip(tensors, self.gemm.operands, strict=True))
+        for access, (source, kind) in zip(
+            accesses, given[len(given) - len(accesses) :], strict=True
+        ):
+            if access == ELEMENT:
+                with b.loop(0, self.gemm.n, LINE // kind.dtype.itemsize) as loop:
+                    b.touch(b.load(source, [row, loop.index], vec(1, kind.element)))
+
+
+def _held(gemm: Gemm) -> int:
+    """Rows that the stack holds."""
+    return STACK // (4 * gemm.n)
