@@ -2,8 +2,8 @@
 """Greedy decoding with an int8 KV cache against the whole sequence at once, without a cache.
 
     scripts/check_cache.py
-    scripts/check_cache.py --prompt 5,9,33 --tokens 64 --pipeline int8-dynamic
-    scripts/check_cache.py --layers 2 --hidden 64
+    scripts/check_cache.py --prompt 5,9,33 --set attention_precision=float32
+    scripts/check_cache.py --layers 2 --hidden 64 --pipeline int4-dynamic
 
 Decodes `gpt` one token at a time, its K and V kept as int8 codes per token and head. Then another
 program takes the whole sequence at once, its K and V through the same quantization: its logits
@@ -79,20 +79,21 @@ def main(
     prompt: Annotated[list[str], typer.Option(help="Token ids; may be repeated.")] = PROMPTS,
     tokens: Annotated[int, typer.Option(help="To decode.")] = 64,
     pipeline: Annotated[str, typer.Option()] = "int8-dynamic",
+    assignments: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE")] = [],  # noqa: B006
     layers: Annotated[int, typer.Option()] = 6,
     hidden: Annotated[int, typer.Option()] = 512,
     context: Annotated[int, typer.Option()] = 256,
 ) -> None:
     model = gpt.build(layers=layers, hidden=hidden, context=context)
-    settings = {"kv_cache.format": "int8"}
-    step = jq.compile(model, pipeline=pipeline, settings=settings)
+    cached = [*assignments, "kv_cache.format=int8"]
+    step = jq.compile(model, pipeline=pipeline, settings=cached)
     shape, differing = (layers, context, gpt.HEADS, hidden // gpt.HEADS), 0
     for text in prompt:
         ids = [int(i) for i in text.split(",")]
         given, rows = decode(step, shape, ids, tokens)
         inputs = (np.array(given, np.int32),)
         once = jq.Model(partial(whole, gpt.HEADS), model.params, inputs)
-        expected = np.asarray(jq.compile(once, pipeline=pipeline)(*inputs))
+        expected = np.asarray(jq.compile(once, pipeline=pipeline, settings=assignments)(*inputs))
         same = (rows.argmax(1) == expected.argmax(1))[len(ids) - 1 :]
         bits = (rows == expected).all(1)
         print(

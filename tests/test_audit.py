@@ -250,6 +250,15 @@ def test_what_kernels_carry_for_others_is_not_the_weights() -> None:
     assert audit.other_constant_bytes == 0
 
 
+def test_a_stack_may_be_stored_slice_by_slice() -> None:
+    gammas = [const(f"l1/w:{i}:gamma", (9,), "f32") for i in range(3)]
+    stack = {"norm": {"shape": [3, 9], "dtype": "float32"}}
+    audit = run([*STORED, *gammas], weights=stack)
+    assert audit.weights[1].stored_bytes == 3 * 9 * 4
+    assert audit.other_constant_bytes == 0
+    assert run([*STORED, *gammas[:2]], weights=stack).weights[1].format == "folded"
+
+
 def test_a_weight_that_went_into_another_is_folded() -> None:
     audit = run(weights={"mean": {"shape": [7], "dtype": "float32"}})
     assert (audit.weights[1].format, audit.weights[1].stored_bytes) == ("folded", 0)

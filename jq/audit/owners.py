@@ -99,12 +99,15 @@ class Owners:
         """What is stored of a weight that stays float; nothing when it was folded into another."""
         if self.named[name]:
             return self.named[name]
-        count = math.prod(spec["shape"])
-        match = _closest(self.rest, mlir_name(spec["dtype"]), count, count)
-        if match is None:
-            return []
-        self.rest.remove(match)
-        return [match]
+        dtype, shape = mlir_name(spec["dtype"]), spec["shape"]
+        for pieces in (1, *shape[:1]):  # a stack may be stored slice by slice
+            size = math.prod(shape) // max(pieces, 1)
+            found = [c for c in self.rest if c.dtype == dtype and math.prod(c.shape) == size]
+            if len(found) >= pieces > 0:
+                for constant in found[:pieces]:
+                    self.rest.remove(constant)
+                return found[:pieces]
+        return []
 
 
 def _closest(
