@@ -9,13 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 ROUNDS = 1  # random directions of the output per batch
 ROOM = 64 << 20  # bytes; what does not fit is found again
 Found = Mapping[str, np.ndarray]
-Gradient = Callable[[Sequence[np.ndarray], int, int], Found]  # inputs, seed, rounds
+
+
+class Gradient(Protocol):
+    """Rows by op, for inputs, a seed and a number of rounds; `axes` has every op that it finds."""
+
+    @property
+    def axes(self) -> Mapping[str, tuple[int, ...]]: ...
+
+    def __call__(self, inputs: Sequence[np.ndarray], seed: int, rounds: int) -> Found: ...
 
 
 @dataclass
@@ -25,7 +34,7 @@ class Gains:
     known: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
     size: int = 0
     gradient: Gradient | None = None
-    names: frozenset[str] = frozenset()  # that the gradient was asked to find
+    names: frozenset[str] = frozenset()  # that the gradient finds, or cannot find
 
     def of(
         self,
@@ -39,7 +48,8 @@ class Gains:
         if all((name, sample) in self.known for name in names):
             return {name: self.known[name, sample] for name in names}
         if not self.names.issuperset(names):
-            self.gradient, self.names = make(), frozenset(names)
+            self.gradient = make()
+            self.names = frozenset({*names, *(self.gradient.axes if self.gradient else ())})
         found = self.gradient(inputs, sample, ROUNDS) if self.gradient else {}
         for name, rows in found.items():
             if (name, sample) not in self.known and self.size + rows.nbytes <= ROOM:

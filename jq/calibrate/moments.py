@@ -43,6 +43,7 @@ def collect(
     rows: int = 0,
     samples: Sequence[int] | None = None,
     gains: Gains | None = None,
+    others: Sequence[Wanted] = (),
     report: Callable[[float], None] = lambda share: None,
 ) -> dict[str, Moments]:
     """Moments by op name.
@@ -54,6 +55,7 @@ def collect(
         rows: how many rows to keep, about.
         samples: the batches to look at, by number; default all.
         gains: the gradients that are known already; what is found is added.
+        others: whose gradients a later pass will ask for: one program finds all.
         report: told the share of the data that is done.
     """
     copy = program.clone()
@@ -63,7 +65,8 @@ def collect(
         return {}
     chosen = range(len(data)) if samples is None else samples
     gains = Gains() if gains is None else gains
-    gradient = partial(sensitivity, program.clone(), present)  # passes edit this one later
+    asked = list({w.name: w for w in (*others, *present) if w.name in ops}.values())
+    gradient = partial(sensitivity, program.clone(), asked)  # passes edit this one later
     kept, results = -(-rows // len(chosen)), Results()
     readers = [Reader.of(copy, ops[w.name], w, results, full=full, kept=kept) for w in present]
     copy.return_values(list(results.values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from jq.ops.base import rule_of
 from jq.ops.convolution import Convolution, groups_of
 from jq.ops.dot_general import Dims, DotGeneral
 from jq.passes.base import PassContext
-from jq.plan import contractions, op_name, plan
+from jq.plan import contractions, find_weight, op_name, plan
 from jq.settings import FLOAT
 
 T = TypeVar("T")
@@ -109,6 +110,17 @@ def _axes(op: Any, operand: int) -> tuple[list[int], list[tuple[int, int]], int]
         return [], [(a, a) for a in contracted], groups_of(op)
     kind = op.operation.name.removeprefix("stablehlo.")
     raise NotApplicable(f"{kind} is not a matrix product")
+
+
+def uses_in(program: Program) -> list[Use]:
+    """Every product with a weight that can be seen as a matrix."""
+    found = []
+    for op, rule in contractions(program):
+        for role in rule.roles(op):
+            if find_weight(program, op.operands[role.index], role) is not None:
+                with suppress(NotApplicable):
+                    found.append(find_use(program, op, role.index))
+    return found
 
 
 def matrix_encoding(matrix: Matrix, enc: Encoding) -> Encoding:

@@ -91,23 +91,29 @@ def joined(parts: Sequence[Solution]) -> Solution:
 
 
 def _gptq(found: Solution, weight: np.ndarray, h: np.ndarray, order: bool) -> None:
+    """Row k aims at w_k + sum_{j < k} L_jk (w_j - w'_j), for H = L D L^T with a unit upper L.
+
+    That is GPTQ without the inverse of H: Chee et al., "QuIP: 2-Bit Quantization of Large Language
+    Models With Guarantees", 2023 (LDLQ).
+    """
     count = len(weight)
     rows = np.argsort(-np.diag(h), kind="stable") if order else np.arange(count)
     group = np.concatenate([np.full(s.stop - s.start, g) for g, s in enumerate(found.groups)])
     low, high = found.limits
-    upper = _upper(h, rows)
-    left = weight[rows]
+    feedback = _feedback(h, rows)
+    own = weight[rows]
+    aim = own.copy()
     for start in range(0, count, LAZY):
         stop = min(start + LAZY, count)
         errors = np.empty((stop - start, weight.shape[1]), np.float32)
         for i in range(start, stop):
             g = group[rows[i]]
             scale, zero = found.scale[g], found.zero[g]
-            codes = _nearest(left[i] / scale + zero, low, high)
+            codes = _nearest(aim[i] / scale + zero, low, high)
             found.codes[rows[i]] = codes
-            e = np.divide(left[i] - (codes - zero) * scale, upper[i, i], out=errors[i - start])
-            left[i + 1 : stop] -= upper[i, i + 1 : stop, None] * e
-        left[stop:] -= upper[start:stop, stop:].T @ errors
+            e = np.subtract(own[i], (codes - zero) * scale, out=errors[i - start])
+            aim[i + 1 : stop] += feedback[i, i + 1 : stop, None] * e
+        aim[stop:] += feedback[start:stop, stop:].T @ errors
 
 
 def _nearest(codes: np.ndarray, low: int, high: int) -> np.ndarray:
@@ -117,20 +123,19 @@ def _nearest(codes: np.ndarray, low: int, high: int) -> np.ndarray:
     return np.minimum(codes, high, out=codes)
 
 
-def _upper(h: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """f32 U, upper triangular, with U^T U = H^-1 of H's rows and columns in this order.
+def _feedback(h: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """f32 L of `_gptq`, of H's rows and columns in this order.
 
-    It is the inverse of R, H = R R^T, and both are lower triangular in reverse order.
+    In reverse order it is Cholesky's lower triangle, its columns divided by their diagonal.
     """
-    from scipy.linalg.lapack import dpotrf, dtrtri, spotrf, strtri  # it takes long to import
+    from scipy.linalg.lapack import dpotrf, spotrf  # it takes long to import
 
-    factorize, invert = (spotrf, strtri) if h.dtype == np.float32 else (dpotrf, dtrtri)
     back = rows[::-1]
+    factorize = spotrf if h.dtype == np.float32 else dpotrf  # NumPy's copies element by element
     lower, failed = factorize(h[np.ix_(back, back)].T, lower=1, clean=1, overwrite_a=1)
-    if not failed:
-        lower, failed = invert(lower, lower=1, overwrite_c=1)
     if failed:
         raise InternalError(f"a gram of {len(h)} inputs is singular at {failed}")
+    lower /= np.diag(lower).copy()
     return np.ascontiguousarray(lower[::-1, ::-1], np.float32)
 
 

@@ -27,7 +27,7 @@ from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ops.dot_general import DotGeneral
 from jq.passes._factors import Product, factors
-from jq.passes._inputs import NotApplicable, Use, find_use, spread
+from jq.passes._inputs import NotApplicable, Use, find_use, spread, uses_in
 from jq.passes._producers import Edits, edits_for
 from jq.passes.base import PassContext, Recovery
 from jq.plan import contractions, find_weight
@@ -106,6 +106,7 @@ class Smooth(Recovery):
             rows=ROWS if mode == "dynamic" else 0,
             samples=samples,
             gains=cx.gains,
+            others=[use.wanted for use in uses_in(program)],
             report=cx.report,
         )
         found: dict[str, np.ndarray] = {}
