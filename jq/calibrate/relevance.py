@@ -6,6 +6,7 @@ A range need not hold what is thrown away later, and one that does is coarser fo
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,14 +24,17 @@ class Relevance:
     """For a batch of inputs: by site, 1 for rows that move the output and 0 for others.
 
     Exact zeros of a gradient decide (never a NaN), in one random direction of the output. Sites
-    that cannot be followed are missing; a batch in which nothing moves the output counts whole.
+    that cannot be followed or have one row are missing; a batch in which nothing moves the output
+    counts whole.
     """
 
     def __init__(self, program: Program, rows: Rows) -> None:
         inside = {
             name: (value, axes)
             for name, (value, axes) in rows.items()
-            if not isinstance(value.owner, ir.Block) and value.owner.operation.block == program.body
+            if _many(value, axes)
+            and not isinstance(value.owner, ir.Block)
+            and value.owner.operation.block == program.body
         }
         self.shapes = {
             name: [n for a, n in enumerate(shape_of(value)) if a not in axes]
@@ -50,3 +54,8 @@ class Relevance:
         if not any(g.any() for g in found.values()):
             return {k: np.ones_like(g) for k, g in found.items()}
         return found
+
+
+def _many(value: ir.Value, axes: Sequence[int]) -> bool:
+    """Whether there are rows to choose from."""
+    return math.prod(n for a, n in enumerate(shape_of(value)) if a not in axes) > 1
