@@ -14,6 +14,7 @@ from jq.ir import at, editing, func, ir, run_passes, walk
 from jq.ir.fake_quant import FAKE_QUANT
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC
 from jq.trace.scope import clean_scope, join, scope
+from jq.trace.unsigned_types import to_signed
 
 KEPT = ("chlo.erf", "chlo.erfc", "chlo.top_k")
 OWN = (DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, FAKE_QUANT)  # what passes take apart
@@ -29,6 +30,8 @@ def open_quantized_types(module: ir.Module) -> None:
     """
     values = (v for op in _all_ops(module) for v in (*op.operation.operands, *op.operation.results))
     if any("!quant.uniform" in str(v.type) for v in values):
+        with editing():
+            to_signed(module, _all_ops(module))
         run_passes(module, "func.func(stablehlo-legalize-quantized-op-to-qdq,canonicalize)")
         run_passes(module, "func.func(stablehlo-legalize-quant-to-math)")
 

@@ -9,6 +9,7 @@ import pytest
 import jq
 from jq import api
 from jq.backend.xla import XlaExecutable
+from jq.errors import UserError
 
 RNG = np.random.default_rng(0)
 W = RNG.integers(-127, 128, (8, 3)).astype(np.int8)
@@ -62,6 +63,59 @@ def test_quantized_types_of_stablehlo(tmp_path):
     assert not np.allclose(want, expected(before=False))  # ties with an odd zero point
     half_a_step = np.array([0.005, 0.01, 0.015]) / 2  # the result is quantized, too
     assert (np.abs(XlaExecutable(program)(X)[0] - want) <= half_a_step * 1.001).all()
+
+
+STORED = """
+func.func @main(%x: tensor<5x8xf32>) -> tensor<5x3xf32> {
+  %q = stablehlo.uniform_quantize %x : (tensor<5x8xf32>) -> tensor<5x8x!X>
+  %a = stablehlo.uniform_dequantize %q : (tensor<5x8x!X>) -> tensor<5x8xf32>
+  %w = stablehlo.constant() {value = dense<WEIGHT> : tensor<8x3xi8>} : () -> tensor<8x3x!W>
+  %b = stablehlo.uniform_dequantize %w : (tensor<8x3x!W>) -> tensor<8x3xf32>
+  %y = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<5x8xf32>, tensor<8x3xf32>) -> tensor<5x3xf32>
+  return %y : tensor<5x3xf32>
+}"""  # noqa: E501
+
+
+def test_unsigned_storage_stands_for_the_same_numbers(tmp_path):
+    """Codes above 127, of the input and of a constant."""
+    path, texts = tmp_path / "stored.mlir", []
+    for x, w, codes in (
+        ("i8:f32, 0.05:3", "i8:f32:1, {0.1,0.2:-7,0.3}", W),
+        ("u8:f32, 0.05:131", "u8:f32:1, {0.1:128,0.2:121,0.3:128}", W ^ np.int8(-128)),
+    ):
+        text = STORED.replace("WEIGHT", str(codes.tolist()))
+        for name, kind in (("!X", x), ("!W", w)):
+            text = text.replace(name, f"!quant.uniform<{kind}>")
+        path.write_text(text)
+        program = jq.rewrite(str(path), pipeline="int8-dynamic")["integer"]
+        texts.append((program.text(), [a.tolist() for a in program.weights.values()]))
+    assert texts[0] == texts[1]
+    want = expected(before=True) + 1.4 * np.float32([0, 1, 0]) * _real(X).sum(1, keepdims=True)
+    np.testing.assert_allclose(XlaExecutable(program)(X)[0], want, rtol=1e-5)
+
+
+def _real(x: np.ndarray) -> np.ndarray:
+    return (np.clip(np.rint(x / np.float32(0.05) + 3), -128, 127) - 3) * 0.05
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("(%x: tensor<2x!Q>) -> tensor<2x!Q> { return %x : tensor<2x!Q> }", "input or a result"),
+        (
+            """(%x: tensor<2xf32>) -> tensor<2xi8> {
+              %q = stablehlo.uniform_quantize %x : (tensor<2xf32>) -> tensor<2x!Q>
+              %c = stablehlo.bitcast_convert %q : (tensor<2x!Q>) -> tensor<2xi8>
+              return %c : tensor<2xi8> }""",
+            "bit cast",
+        ),
+    ],
+)
+def test_unsigned_codes_that_leave_their_type_are_refused(tmp_path, body, reason):
+    path = tmp_path / "unsigned.mlir"
+    path.write_text("func.func @main" + body.replace("!Q", "!quant.uniform<u8:f32, 0.05:131>"))
+    with pytest.raises(UserError, match=reason):
+        jq.rewrite(str(path))
 
 
 def test_an_integer_contraction_is_left_alone():
