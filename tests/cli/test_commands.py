@@ -289,6 +289,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
         "import sys, time, threading, os, signal\n"
         "from jq.backend import compiler\n"
         "from jq.cli.app import main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "start = compiler.subprocess.Popen\n"
         "def popen(*a, **k):\n"
         "    threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
