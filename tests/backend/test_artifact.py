@@ -195,7 +195,7 @@ def test_full_disk_and_interrupt_in_a_process(saved: Path, tmp_path: Path) -> No
         from pathlib import Path
         from jq.backend import artifact, save
         from jq.errors import JqError
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # else a background job ignores it
         source, place, mode = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
         made = artifact.load_artifact(source)
         if mode == "full":

@@ -107,7 +107,7 @@ def test_timeout(temp: Path) -> None:
 def test_interrupt_leaves_nothing(tmp_path: Path) -> None:
     script = textwrap.dedent("""
         import signal, subprocess, sys, tempfile
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # else a background job ignores it
         tempfile.tempdir = sys.argv[1]
         from jq.backend import compiler
         compiler.find_tool = lambda name: "/bin/sleep"
