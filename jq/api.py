@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jq.backend.cache import compile_cached
 from jq.backend.compiler import Compilation, compile_module
 from jq.backend.handover import handover
@@ -69,13 +71,19 @@ def calibrate_job(job: Job, stages: Stages) -> Ranges:
         )
     total, chosen = len(job.data), job.pipeline.settings.calibration
     with stages("calibrate") as report:
-        ranges = calibration_run.calibrate(
-            job.program,
-            job.data,
-            chosen.method,
-            lambda done: report(done / total),
-            relevant=chosen.relevant,
-        )
+
+        def observe() -> dict[str, np.ndarray]:
+            found = calibration_run.calibrate(
+                job.program,
+                job.data or (),
+                chosen.method,
+                lambda done: report(done / total),
+                relevant=chosen.relevant,
+            )
+            return {"text": np.frombuffer(found.text().encode(), np.uint8)}
+
+        found = job.prepared.found(job.program, f"calibrate({chosen!r})", observe)
+        ranges = Ranges.of_text(bytes(found["text"]).decode())
     return replace(ranges, smoothing=job.prepared.smoothing)
 
 
@@ -207,7 +215,8 @@ def compile(
         rules: `"PATTERN: key=value, ..."`; the first that matches an op decides. One
             that matches no op is refused.
         emit: levels to keep in the artifact as MLIR.
-        cache: take IREE's result from an earlier run with the same input, when there is one.
+        cache: take what recovery, calibration and IREE found from an earlier run with the same
+            input, when there is one.
         progress: called with the stage's name and the share done (or None).
 
     Raises:
@@ -219,7 +228,17 @@ def compile(
         if level not in LEVELS:
             raise UserError(f"unknown level {level!r}", hint=f"known: {', '.join(LEVELS)}")
     stages = Stages(progress)
-    job = prepare_job(model, pipeline, target, settings, rules, calibration, ranges, stages=stages)
+    job = prepare_job(
+        model,
+        pipeline,
+        target,
+        settings,
+        rules,
+        calibration,
+        ranges,
+        stages=stages,
+        cache=cache,
+    )
     quant_plan = plan_job(job, stages)
     for rule in as_rules(rules):
         if rule.pattern in quant_plan.unused_rules:

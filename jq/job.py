@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jq import npz
+from jq.backend.results import Results
 from jq.calibrate.ranges import Ranges
 from jq.data import data_names
 from jq.ir import Program
@@ -160,6 +161,7 @@ class Job:
             self.data,
             smoothing=before.smoothing,
             gains=before.gains,
+            results=before.results,
             recover=before.recover,
             report=report,
             notes=list(before.notes),
@@ -189,10 +191,12 @@ def prepare_job(
     *,
     stages: Stages | None = None,
     recover: bool = True,
+    cache: bool = False,
 ) -> Job:
     """Checks every name and setting before any slow work, then traces and cleans up.
 
-    `recover=False` leaves out what takes time and changes values alone (see `PassContext`).
+    `recover=False` leaves out what takes time and changes values alone (see `PassContext`);
+    `cache` takes what recovery and calibration find from earlier runs, and keeps it.
     """
     stages = stages or Stages()
     first, where = tuple(as_rules(rules)), load_target(target)
@@ -206,14 +210,16 @@ def prepare_job(
         data = source.calls(calibration) if given else Later(partial(source.calls, own))
     smoothing = ranges.smoothing if ranges else None
     with stages("prepare") as report:
-        cx = _context(chosen, where, data, smoothing, recover, report)
+        results = Results(data) if cache else None
+        cx = _context(chosen, where, data, smoothing, recover, report, results)
         program = prepare(source.program, chosen, where, cx=cx)
         other = without_ranges(chosen, where) if ranges is None else None
         if other and not data and make_plan(program, chosen, where).unranged:
             note = "there is no calibration data: ranges of activations are found at run time"
             LOG.warning("%s: %s", chosen.name, note)
             chosen, known = other, [*cx.notes, note]
-            cx = replace(_context(chosen, where, data, smoothing, recover, report), notes=known)
+            cx = _context(chosen, where, data, smoothing, recover, report, results)
+            cx = replace(cx, notes=known)
             program = prepare(source.program, chosen, where, cx=cx)
     own_files: dict[str, Mapping[str, Any]] = {}
     if pipeline not in data_names("pipelines"):
@@ -230,6 +236,7 @@ def _context(
     smoothing: Mapping[str, np.ndarray] | None,
     recover: bool,
     report: Callable[[float | None], None],
+    results: Results | None,
 ) -> PassContext:
     """What the float passes may read."""
     return PassContext(
@@ -242,4 +249,5 @@ def _context(
         explicit=pipeline.explicit,
         recover=recover,
         report=report,
+        results=results,
     )

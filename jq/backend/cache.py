@@ -48,7 +48,7 @@ def compile_cached(
     made = compile_module(source, flags=flags, timeout=timeout)
     with suppress(OSError):
         _write(path, made)
-        _shrink(directory, limit)
+        shrink(directory, _SUFFIX, limit)
     return made
 
 
@@ -88,22 +88,26 @@ def _write(path: Path, made: Compilation) -> None:
         "sha256": hashlib.sha256(program + made.vmfb).hexdigest(),
         "seconds": made.seconds,
     }
+    replaced(path, json.dumps(head).encode() + b"\n" + program + made.vmfb)
+
+
+def replaced(path: Path, content: bytes) -> None:
+    """Writes an entry wholly or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent)
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(json.dumps(head).encode() + b"\n" + program)
-            file.write(made.vmfb)
+            file.write(content)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _shrink(directory: Path, limit: int) -> None:
+def shrink(directory: Path, suffix: str, limit: int) -> None:
     """Removes entries, the longest unused first, until all together fit into `limit` bytes."""
     entries = []
-    for path in directory.glob(f"*{_SUFFIX}"):
+    for path in directory.glob(f"*{suffix}"):
         with suppress(FileNotFoundError):  # another process may shrink it, too
             stat = path.stat()
             entries.append((stat.st_mtime_ns, stat.st_size, path))

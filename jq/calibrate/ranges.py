@@ -64,7 +64,8 @@ class Ranges:
             statistics[name] = s
         return Ranges(sites, self.samples + other.samples, self.method, statistics, self.smoothing)
 
-    def save(self, path: Path) -> None:
+    def text(self) -> str:
+        """As JSON."""
         data = {
             "schema": SCHEMA,
             "method": self.method,
@@ -78,9 +79,12 @@ class Ranges:
             data["smoothing"] = {
                 k: np.log2(v).astype(int).tolist() for k, v in sorted(self.smoothing.items())
             }
+        return json.dumps(data, indent=1) + "\n"
+
+    def save(self, path: Path) -> None:
         temporary = path.with_name(path.name + ".part")
         try:
-            temporary.write_text(json.dumps(data, indent=1) + "\n")
+            temporary.write_text(self.text())
             temporary.replace(path)
         except OSError as error:
             temporary.unlink(missing_ok=True)
@@ -89,7 +93,15 @@ class Ranges:
     @staticmethod
     def load(path: Path) -> Ranges:
         try:
-            data = json.loads(path.read_text())
+            return Ranges.of_text(path.read_text(), str(path))
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+    @staticmethod
+    def of_text(text: str, path: str = "this") -> Ranges:
+        """The inverse of `text`; errors name `path`."""
+        try:
+            data = json.loads(text)
             if data["schema"] != SCHEMA:
                 raise UserError(f"{path}: ranges of schema {data['schema']}, this reads {SCHEMA}")
             sites = {str(k): Range(float(a), float(b)) for k, (a, b) in data["sites"].items()}
@@ -102,8 +114,6 @@ class Ranges:
                 for k, v in data.get("smoothing", {}).items()
             }
             return Ranges(sites, int(data["samples"]), str(data["method"]), statistics, smoothing)
-        except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} is not a file of ranges: {error}") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from jq.ir import Program
 from jq.passes._inputs import (
     Matrix,
     NotApplicable,
+    Use,
     gram_bytes,
     in_parts,
     matrix_encoding,
@@ -67,6 +69,22 @@ class Rounding(Recovery):
                 solvable[name] = found[0].matrix, matrix_encoding(found[0].matrix, enc)
             except NotApplicable as reason:
                 LOG.info("%s: %s is rounded plainly: %s", self.name, name, reason)
+        what = f"{self!r} {sorted(solvable.items())}"
+        codes = cx.found(program, what, lambda: self._solve_all(program, cx, uses, solvable))
+        for key, array in codes.items():
+            name, _, part = key.rpartition(":")
+            cx.encoded.setdefault(name, {})[part] = array
+        return bool(solvable)
+
+    def _solve_all(
+        self,
+        program: Program,
+        cx: PassContext,
+        uses: Mapping[str, list[Use] | str],
+        solvable: Mapping[str, tuple[Matrix, Encoding]],
+    ) -> dict[str, np.ndarray]:
+        """What is stored of every weight, under `name:part`."""
+        done: dict[str, np.ndarray] = {}
         parts = in_parts({name: gram_bytes(matrix) for name, (matrix, _) in solvable.items()})
         count = len(cx.data or ())
         narrow = any(_bits(enc) < 8 for _, enc in solvable.values())
@@ -81,9 +99,10 @@ class Rounding(Recovery):
                 # In many small products threads only wait for each other.
                 with threadpool_limits(None if len(weight) >= LARGE else 1, "blas"):
                     solution = self._by_groups(name, weight, matrix.groups, gram, enc)
-                cx.encoded[name] = parts_of(solution, matrix, cx.plan.weights[name])
+                stored = parts_of(solution, matrix, cx.plan.weights[name])
+                done |= {f"{name}:{part}": array for part, array in stored.items()}
                 cx.report((i + (j + 1) / len(names)) / len(parts))
-        return bool(solvable)
+        return done
 
     def _by_groups(
         self, name: str, weight: np.ndarray, groups: int, gram: np.ndarray, enc: Encoding

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from jq.backend.results import Results
 from jq.calibrate.gains import Gains
 from jq.errors import InternalError, JqError, UserError
 from jq.ir import Program
@@ -36,7 +37,8 @@ class PassContext:
     `recover` is off where the structure of the program is all that is wanted: recovery passes then
     do nothing. `report` is told the share of a long pass that is done; `notes` go to the manifest.
     `smoothing` takes the factors that `smooth` divides activations by; `known_smoothing` are those
-    that given ranges were observed with; `gains` are those found so far, for the next pass.
+    that given ranges were observed with; `gains` are those found so far, for the next pass;
+    `results` has what earlier runs found.
     `encoded` is where a recovery pass leaves the parts it chose for a weight; `place-weights`
     takes them instead of plain rounding. `rules` and `explicit` are what the plan is made by (see
     `jq.plan.plan`), for passes in front of it. `kernels` says which kernel computes an op, and
@@ -54,6 +56,7 @@ class PassContext:
     known_smoothing: Mapping[str, np.ndarray] | None = None
     smoothing: dict[str, np.ndarray] = field(default_factory=dict)
     gains: Gains = field(default_factory=Gains)
+    results: Results | None = None
     rules: tuple[Rule, ...] = ()
     explicit: frozenset[str] = frozenset()
     recover: bool = True
@@ -64,6 +67,12 @@ class PassContext:
     kernel_types: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     merged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     dequantized: list[dict[str, str]] = field(default_factory=list)
+
+    def found(
+        self, program: Program, what: str, make: Callable[[], Mapping[str, np.ndarray]]
+    ) -> Mapping[str, np.ndarray]:
+        """What `make` returns, or an earlier run's (see `Results.of`)."""
+        return self.results.of(program, what, make) if self.results else make()
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,8 @@ class Smooth(Recovery):
     def recover(self, program: Program, cx: PassContext) -> bool:
         groups = {group.name: group for group in find_groups(program)}
         if cx.known_smoothing is None:
-            cx.smoothing.update(self._search(program, cx, groups))
+            what = f"{self!r} {cx.settings.activations.mode} {list(groups)}"
+            cx.smoothing.update(cx.found(program, what, lambda: self._search(program, cx, groups)))
         else:
             cx.smoothing.update(cx.known_smoothing)
         for name, s in cx.smoothing.items():
