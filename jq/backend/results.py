@@ -62,7 +62,7 @@ class Results:
 
     def key(self, program: Program, what: str) -> str:
         digest = hashlib.sha256(json.dumps([what, self._data, _versions()]).encode())
-        digest.update(program.bytecode())
+        digest.update(program.text(whole=True).encode())  # no matter from where it was traced
         for name, array in program.weights.items():
             _add(digest, name, np.asarray(array))
         return digest.hexdigest()

@@ -196,10 +196,12 @@ class Program:
             if shape_of(arg) != array.shape or dtype_of(arg) != array.dtype:
                 raise InternalError(f"weight is {array.dtype}{array.shape} but {arg.type}", op=name)
 
-    def text(self, *, locations: bool = False) -> str:
-        """Readable MLIR: weights are arguments with their names, large constants elided."""
+    def text(self, *, locations: bool = False, whole: bool = False) -> str:
+        """Readable MLIR: weights are arguments with their names, large constants elided unless
+        `whole`."""
+        limit = None if whole else 16
         return str(
-            self.module.operation.get_asm(enable_debug_info=locations, large_elements_limit=16)
+            self.module.operation.get_asm(enable_debug_info=locations, large_elements_limit=limit)
         )
 
     def bytecode(self) -> bytes:
