@@ -128,9 +128,12 @@ class GemmRows(Kernel):
             column = b.at_most(b.scaled(loop.index, width), gemm.n - width)
             panel = Panel(gemm, b, tensors[:own], between, [], rows[0], column, loop.index, column)
             panel.emit(self.chunk)
-        with b.loop(0, self.chunk, writes=tiles) as loop:
-            to = [b.offset(local[0], loop.index)]
-            self.second.row(b, [between.value, *tensors[own:]], tiles, [loop.index], to)
+        together = min(self.chunk, self.second.together)
+        with b.loop(0, self.chunk, together, writes=tiles) as loop:
+            base = b.at_most(loop.index, self.chunk - together)
+            inner = [b.offset(base, i) for i in range(together)]
+            to = [b.offset(local[0], row) for row in inner]
+            self.second.body(b, [between.value, *tensors[own:]], tiles, inner, to)
 
     def _fetch(self, b: Builder, tensors: Sequence[ir.Value], row: Index) -> None:
         """Touches a row of what the epilogue reads by element: a register tile's are too far from

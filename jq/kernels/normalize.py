@@ -24,11 +24,12 @@ from jq.errors import InternalError
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.kernel import Kernel
 from jq.kernels.quantization import RowParameters, RowQuantization, RowQuantizer
-from jq.kernels.rows import over_row, row_block, row_dispatch
+from jq.kernels.rows import over_row, row_block, row_dispatch, split
 from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index, vec
 
 UNROLL = 4
+MANY_REGISTERS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +95,16 @@ class Normalize(Kernel):
 
     def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
         inputs = list(zip(operands, self.operands, strict=True))
-        return row_dispatch(inputs, self.results, self.row, row_block(self.m, self.k))
+        block = row_block(self.m, self.k)
+        together = min(block, self.together)
+        return row_dispatch(inputs, self.results, self.body, block, together)
 
-    def row(
+    @property
+    def together(self) -> int:
+        """Rows whose chains of dependent operations overlap."""
+        return 2 if self.target.registers >= MANY_REGISTERS else 1
+
+    def body(
         self,
         b: Builder,
         tensors: Sequence[ir.Value],
@@ -104,17 +112,17 @@ class Normalize(Kernel):
         rows: Sequence[Index],
         local: Sequence[Index],
     ) -> None:
-        """One row of the first tensor, to the tiles."""
-        _Row(self, b, tensors, rows[0]).emit(tiles, local[0])
+        """Some rows of the first tensor, to the tiles."""
+        _Rows(self, b, tensors, rows).emit(tiles, local)
 
 
-class _Row:
-    """The body of one row."""
+class _Rows:
+    """The body of some rows together; what has one value a row is a list."""
 
     def __init__(
-        self, kernel: Normalize, b: Builder, tensors: Sequence[ir.Value], row: Index
+        self, kernel: Normalize, b: Builder, tensors: Sequence[ir.Value], rows: Sequence[Index]
     ) -> None:
-        self.kernel, self.b, self.row = kernel, b, row
+        self.kernel, self.b, self.rows = kernel, b, rows
         self.lanes = kernel.target.lanes
         self.source, *rest = tensors
         self.gamma = rest.pop(0) if kernel.gamma else None
@@ -122,20 +130,20 @@ class _Row:
         self.factors = rest.pop(0) if kernel.factors else None
         self.given = rest
 
-    def emit(self, tiles: Sequence[Tile], local: Index) -> None:
+    def emit(self, tiles: Sequence[Tile], local: Sequence[Index]) -> None:
         b, kernel, lanes = self.b, self.kernel, self.lanes
-        count = b.f32(kernel.k, lanes)
-        zero = b.f32(0.0, lanes)
-        self.mean = b.div(self._sum(self._plus), count) if kernel.center else zero
-        variance = b.div(self._sum(self._plus_square), count)
-        root = b.sqrt(b.add(variance, b.f32(kernel.epsilon, lanes)))
-        self.inverse = b.div(b.f32(1.0, lanes), root)
-        parameters = self._range()
-        self._write(tiles, local, parameters)
+        count, one = b.f32(kernel.k, lanes), b.f32(1.0, lanes)
+        self.means = [b.f32(0.0, lanes)] * len(self.rows)
+        if kernel.center:
+            self.means = [b.div(total, count) for total in self._sums(self._plus)]
+        variances = [b.div(total, count) for total in self._sums(self._plus_square)]
+        epsilon = b.f32(kernel.epsilon, lanes)
+        self.inverses = [b.div(one, b.sqrt(b.add(v, epsilon))) for v in variances]
+        self._write(tiles, local, self._ranges())
 
     # Statistics
 
-    def _sum(self, plus: Callable[[ir.Value, Index, int | None], ir.Value]) -> ir.Value:
+    def _sums(self, plus: Callable[[int, ir.Value, Index, int | None], ir.Value]) -> list[ir.Value]:
         b = self.b
         states = over_row(
             b,
@@ -143,33 +151,33 @@ class _Row:
             self.lanes,
             UNROLL,
             lambda columns, valid, states: [
-                [plus(state[0], column, valid)]
+                [plus(i, total, column, valid) for i, total in enumerate(state)]
                 for column, state in zip(columns, states, strict=True)
             ],
-            [b.f32(0.0, self.lanes)],
+            [b.f32(0.0, self.lanes)] * len(self.rows),
         )
-        total = states[0][0]
+        totals = states[0]
         for state in states[1:]:
-            total = b.add(total, state[0])
-        return b.reduce(total, b.add)
+            totals = [b.add(total, other) for total, other in zip(totals, state, strict=True)]
+        return [b.reduce(total, b.add) for total in totals]
 
-    def _load(self, column: Index, valid: int | None) -> ir.Value:
-        return self.b.load(self.source, [self.row, column], vec(self.lanes, "f32"), valid)
+    def _load(self, i: int, column: Index, valid: int | None) -> ir.Value:
+        return self.b.load(self.source, [self.rows[i], column], vec(self.lanes, "f32"), valid)
 
-    def _plus(self, total: ir.Value, column: Index, valid: int | None) -> ir.Value:
-        return self.b.add(total, self._load(column, valid))
+    def _plus(self, i: int, total: ir.Value, column: Index, valid: int | None) -> ir.Value:
+        return self.b.add(total, self._load(i, column, valid))
 
-    def _plus_square(self, total: ir.Value, column: Index, valid: int | None) -> ir.Value:
-        centered = self.b.keep(self.b.sub(self._load(column, valid), self.mean), valid)
+    def _plus_square(self, i: int, total: ir.Value, column: Index, valid: int | None) -> ir.Value:
+        centered = self.b.keep(self.b.sub(self._load(i, column, valid), self.means[i]), valid)
         return self.b.fma(centered, centered, total)
 
     # Result
 
-    def _normalized(self, column: Index, valid: int | None) -> ir.Value:
+    def _normalized(self, i: int, column: Index, valid: int | None) -> ir.Value:
         """One vector of y; the last product and sum are one operation, wherever it is emitted."""
         b = self.b
-        x = b.sub(self._load(column, valid), self.mean)
-        factor = self.inverse
+        x = b.sub(self._load(i, column, valid), self.means[i])
+        factor = self.inverses[i]
         if self.gamma is not None:
             x, factor = b.mul(x, factor), self._by_column(self.gamma, column, valid)
         if self.beta is None:
@@ -185,47 +193,58 @@ class _Row:
     def _by_column(self, source: ir.Value, column: Index, valid: int | None) -> ir.Value:
         return self.b.load(source, [column], vec(self.lanes, "f32"), valid)
 
-    def _range(self) -> RowParameters | None:
+    def _ranges(self) -> list[RowParameters]:
+        """Of every row; none where there are no codes."""
         scheme = self.kernel.scheme
         if scheme is None:
-            return None
+            return []
         b = self.b
         self.quantizer = quantizer = RowQuantizer(b, scheme, self.lanes)
         if self.given:
-            return quantizer.given(self.given)
+            return [quantizer.given(self.given)] * len(self.rows)
+        start = quantizer.start()
 
-        def of(column: Index, valid: int | None) -> ir.Value:
-            return self._quantized(self._normalized(column, valid), column, valid)
-
-        states = over_row(
-            b,
-            self.kernel.k,
-            self.lanes,
-            UNROLL,
-            lambda columns, valid, states: [
-                quantizer.include(state, b.keep(of(column, valid), valid))
+        def include(
+            columns: list[Index], valid: int | None, states: list[list[ir.Value]]
+        ) -> list[list[ir.Value]]:
+            return [
+                [
+                    value
+                    for i, own in enumerate(split(state, len(self.rows)))
+                    for value in quantizer.include(
+                        own, b.keep(self._coded(i, column, valid), valid)
+                    )
+                ]
                 for column, state in zip(columns, states, strict=True)
-            ],
-            quantizer.start(),
-        )
-        return quantizer.parameters(quantizer.join(states))
+            ]
 
-    def _write(self, tiles: Sequence[Tile], local: Index, parameters: RowParameters | None) -> None:
+        states = over_row(b, self.kernel.k, self.lanes, UNROLL, include, start * len(self.rows))
+        by_row = zip(*(split(state, len(self.rows)) for state in states), strict=True)
+        return [quantizer.parameters(quantizer.join(own)) for own in by_row]
+
+    def _coded(self, i: int, column: Index, valid: int | None) -> ir.Value:
+        return self._quantized(self._normalized(i, column, valid), column, valid)
+
+    def _write(
+        self, tiles: Sequence[Tile], local: Sequence[Index], parameters: Sequence[RowParameters]
+    ) -> None:
         b, kept = self.b, 1 if self.kernel.keep else 0
-        written = tiles[: kept + (parameters is not None)]
+        written = tiles[: kept + bool(parameters)]
 
         def write(
             columns: list[Index], valid: int | None, states: list[list[ir.Value]]
         ) -> list[list[ir.Value]]:
             for column in columns:
-                y = self._normalized(column, valid)
-                if self.kernel.keep:
-                    b.store(y, tiles[0], [local, column], valid)
-                if parameters is not None:
-                    codes = self.quantizer.codes(parameters, self._quantized(y, column, valid))
-                    b.store(codes, tiles[kept], [local, column], valid)
+                for i, to in enumerate(local):
+                    y = self._normalized(i, column, valid)
+                    if self.kernel.keep:
+                        b.store(y, tiles[0], [to, column], valid)
+                    if parameters:
+                        value = self._quantized(y, column, valid)
+                        codes = self.quantizer.codes(parameters[i], value)
+                        b.store(codes, tiles[kept], [to, column], valid)
             return states
 
         over_row(b, self.kernel.k, self.lanes, UNROLL, write, writes=written)
-        if parameters is not None:
-            self.quantizer.store(parameters, tiles[kept + 1 :], local)
+        for own, to in zip(parameters, local, strict=False):
+            self.quantizer.store(own, tiles[kept + 1 :], to)

@@ -38,6 +38,7 @@ class QuantizeRows(Kernel):
     """
 
     family: ClassVar[str] = "quantize_rows"
+    together: ClassVar[int] = 1
 
     m: int
     k: int
@@ -69,9 +70,9 @@ class QuantizeRows(Kernel):
 
     def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
         inputs = list(zip(operands, self.operands, strict=True))
-        return row_dispatch(inputs, self.results, self.row, row_block(self.m, self.k))
+        return row_dispatch(inputs, self.results, self.body, row_block(self.m, self.k))
 
-    def row(
+    def body(
         self,
         b: Builder,
         tensors: Sequence[ir.Value],

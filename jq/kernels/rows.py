@@ -82,14 +82,15 @@ def over_row(
         flat = [v for state in states for v in state]
         with b.loop(0, whole, width, carry=flat, writes=writes) as loop:
             at = [b.offset(loop.index, u * lanes) for u in range(unroll)]
-            loop.carried = [v for s in body(at, None, _split(loop.carried, unroll)) for v in s]
-        states = _split(loop.carried, unroll)
+            loop.carried = [v for s in body(at, None, split(loop.carried, unroll)) for v in s]
+        states = split(loop.carried, unroll)
     for column in range(whole, columns, lanes):
         valid = columns - column if columns - column < lanes else None
         states[:1] = body([column], valid, states[:1])
     return states
 
 
-def _split(values: Sequence[ir.Value], parts: int) -> list[list[ir.Value]]:
+def split(values: Sequence[ir.Value], parts: int) -> list[list[ir.Value]]:
+    """`parts` lists of as many values each, in order."""
     size = len(values) // parts
     return [list(values[i * size : (i + 1) * size]) for i in range(parts)]
