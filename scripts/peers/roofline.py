@@ -1,10 +1,11 @@
 """How far a time is from what the machine allows.
 
-    limit = max(operations / peak, bytes of weights / memory rate)
+    limit = max(operations / peak, bytes of weights and inputs / memory rate)
 
 Operations are those of products and convolutions, two for a multiply-add, at the integer peak
 where anything is quantized. The memory term counts where the weights are larger than the last
-cache. Peaks are measured in the same run (`peaks.py`).
+cache; the inputs (a decoder's caches) have left it then, too. Peaks are measured in the same run
+(`peaks.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import jax
 
 from jq import api
 from jq.model import Model
@@ -29,10 +32,11 @@ CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 @dataclass(frozen=True)
 class Need:
-    """Operations of one call, and how many weights take part in them."""
+    """Operations of one call, how many weights take part in them, and the bytes of its inputs."""
 
     operations: int
     weights: int
+    inputs: int
 
 
 def need_of(model: Model) -> Need:
@@ -42,7 +46,8 @@ def need_of(model: Model) -> Need:
         for op in program.walk()
         if op.operation.name in (DOT, CONVOLUTION) and (name := weight_of(program, op))
     }
-    return Need(work_of(program).total, sum(weights.values()))
+    inputs = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(model.example_inputs))
+    return Need(work_of(program).total, sum(weights.values()), inputs)
 
 
 def programs(folder: Path) -> list[Built]:
@@ -70,9 +75,10 @@ def add_limits(rows: Sequence[dict[str, Any]], work: Mapping[str, Need]) -> None
             continue
         here, need = (row["case"], row["threads"]), work[row["case"]]
         peak = "float" if row["kind"] == FLOAT else "integer"
-        size = need.weights * BITS.get(row["kind"], 8.0) / 8
+        weights = need.weights * BITS.get(row["kind"], 8.0) / 8
         compute = need.operations / rates[*here, peak]
-        memory = size / rates[*here, "memory"] if size > last_cache() else 0.0
+        size = weights + need.inputs if weights > last_cache() else 0.0
+        memory = size / rates[*here, "memory"] if size else 0.0
         row["limit_ms"] = max(compute, memory)
         row["times_limit"] = row["median_ms"] / row["limit_ms"]
         if memory:
