@@ -2,9 +2,9 @@
 
 A register tile is `rows x vectors` accumulators. One step along K (one group of products) costs
 
-    max(rows * vectors / dot_rate, (rows + vectors) / load_rate, dot_latency)  cycles
+    max(rows * vectors / dot_rate, (rows + vectors) / load_rate, FETCH * vectors, dot_latency)
 
-and a cut of M x N costs the sum over its tiles. Weights that the second cache does not hold come
+cycles, and a cut of M x N costs the sum over its tiles. Weights that the second cache does not hold come
 from memory in the first tile of a panel, which waits for them: less where a step reads more lines
 side by side. With few rows that decides. A tile with more rows than the first cache holds lines of,
 where K is a power of two, counts twice.
@@ -29,6 +29,7 @@ EPILOGUE_REGISTERS, SPILLS = 6, 0.01
 UNEVEN = 0.1  # what an uneven share of workgroups costs, of the time that threads lose
 LINE, SHARED = 64, 0.02  # bytes of a cache line
 SECOND_CACHE = 1 << 20  # bytes
+FETCH = 1.05  # cycles of a vector of weights from the second cache
 WAIT_LINE, WAIT_ROW = 3.75, 0.9  # cycles until lines of weights are there from memory
 WAYS, SET_BYTES = 8, 4096  # of the first cache: addresses so far apart share one set
 MIN_PRODUCTS = 1 << 20  # less work than this is not worth a workgroup of its own
@@ -101,6 +102,7 @@ def _step(isa: Isa, rows: int, vectors: int) -> float:
     return max(
         rows * vectors / isa.dot_rate,
         (rows + vectors) / isa.load_rate,
+        vectors * FETCH,
         float(isa.dot_latency),
     )
 

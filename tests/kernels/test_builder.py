@@ -76,6 +76,14 @@ def test_the_chosen_tile_is_among_the_fastest() -> None:
     assert len(lost) >= 20 and max(lost) < 1.1 and np.mean(lost) < 1.02
 
 
+def test_weights_from_memory_make_wider_tiles() -> None:
+    """Few rows wait for them; and no tile has so few rows that the second cache is too slow."""
+    isa = get_isa("avx512_bf16")
+    assert choose(isa, 16, 1024, 4096).vectors > choose(isa, 16, 1024, 1024).vectors
+    assert choose(isa, 256, 2048, 1000).rows >= 4
+    assert choose(isa, 20, 4096, 256).rows <= 8  # rows of 4096 codes meet in one set of the first
+
+
 def test_work_is_shared_evenly() -> None:
     """Products of real models: two threads get parts that differ by at most a tenth."""
     for m, k, n in [(128, 384, 1152), (128, 1536, 384), (197, 768, 3072), (3136, 576, 64)]:
