@@ -4,10 +4,10 @@ A register tile is `rows x vectors` accumulators. One step along K (one group of
 
     max(rows * vectors / dot_rate, (rows + vectors) / load_rate, FETCH * vectors, dot_latency)
 
-cycles, and a cut of M x N costs the sum over its tiles. Weights that the second cache does not hold come
-from memory in the first tile of a panel, which waits for them: less where a step reads more lines
-side by side. With few rows that decides. A tile with more rows than the first cache holds lines of,
-where K is a power of two, counts twice.
+cycles, and a cut of M x N costs the sum over its tiles. Weights that the second cache does not hold
+come from memory in the first tile of a panel, which waits for them: less where a step reads more
+lines side by side. With few rows that decides. A tile with more rows than the first cache holds
+lines of, where K is a power of two, counts twice.
 
 `choose` takes the cheapest cut whose tile fits the registers, of equal ones one whose rows come out
 even. Columns are cut into panels of `vectors` vectors, rows into equal blocks; where a panel or a
