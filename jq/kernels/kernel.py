@@ -13,6 +13,7 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any, ClassVar, get_args, get_type_hints
 
 from iree.compiler import ir
@@ -77,6 +78,7 @@ class Kernel(ABC):
         return json.dumps({"kernel": self.family, **_plain(self)}, sort_keys=True)
 
     @staticmethod
+    @cache
     def from_json(text: str) -> Kernel:
         """The kernel that `to_json` described; anything else is a `UserError`."""
         try:
