@@ -24,6 +24,7 @@ OUTSIDE = {
         "backend.jax_ops",
         "backend.rounding",
         "backend.sensitivity",
+        "backend.tuning",
         "ir.context",
     ),
 }

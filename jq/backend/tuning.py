@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
@@ -15,6 +17,7 @@ from jq.ir import Program
 
 Factors = dict[str, Any]  # f32 of a weight's scales, by name: 1 + factor multiplies them
 Inputs = Sequence[np.ndarray]
+ROOM = 256 << 20  # bytes of outputs that are kept; beyond, they are computed again
 DECAY, SQUARE_DECAY, TINY = 0.9, 0.999, 1e-12  # Adam's
 
 
@@ -56,19 +59,24 @@ class Tuning:
         self._weights = [jnp.asarray(w) for w in program.weights.values()]
         self._steps = {k: jnp.asarray(b.steps, jnp.int8) for k, b in stored.items()}
         self._scales = {k: jnp.asarray(b.scale, jnp.float32) for k, b in stored.items()}
-        zero = self.zero()
+        self._given = self._weights, self._steps, self._scales
         blank = [_like(i.shape, i.dtype) for i in program.inputs]
-        given = self._weights, self._steps, self._scales
-        self._slope = jax.jit(jax.value_and_grad(self._error)).lower(zero, blank, *given).compile()
-        self._error_of = jax.jit(self._error).lower(zero, blank, *given).compile()
+        # Compiled here: a program without a gradient is refused now, not in the first call.
+        self._reference = jax.jit(self._forward).lower(blank, self._weights).compile()
+        shape = jax.eval_shape(self._forward, blank, self._weights)
+        arguments = self.zero(), blank, shape, *self._given
+        self._slope = jax.jit(jax.grad(self._error)).lower(*arguments).compile()
+        self._error_of = jax.jit(self._error).lower(*arguments).compile()
 
     def zero(self) -> Factors:
         return {k: jnp.zeros(b.scale.shape, jnp.float32) for k, b in self.stored.items()}
 
     def error(self, factors: Factors, data: Sequence[Inputs]) -> float:
         """The mean over samples."""
-        given = self._weights, self._steps, self._scales
-        found = [float(self._error_of(factors, _own(x), *given)) for x in data]
+        reference = self._references(data)
+        found = [
+            self._error_of(factors, _own(x), reference(i), *self._given) for i, x in enumerate(data)
+        ]
         return float(np.mean(found))
 
     def descend(
@@ -81,32 +89,44 @@ class Tuning:
         report: Callable[[float], None] = lambda share: None,
     ) -> Factors:
         """Factors after Adam with a step for every `batch` samples, `rate` falling to 0."""
-        given = self._weights, self._steps, self._scales
-        factors = self.zero()
+        reference, factors = self._references(data), self.zero()
         state = factors, factors, factors
         order = np.random.default_rng(0)
         calls = [int(i) for _ in range(epochs) for i in order.permutation(len(data))]
         batches = [calls[i : i + batch] for i in range(0, len(calls), batch)]
         for done, numbers in enumerate(batches):
-            slopes = [self._slope(state[0], _own(data[i]), *given)[1] for i in numbers]
+            slopes = [
+                self._slope(state[0], _own(data[i]), reference(i), *self._given) for i in numbers
+            ]
             slope = jax.tree.map(lambda *g: sum(g) / len(g), *slopes)
             state = _adam(state, slope, rate * (1 - done / len(batches)), done + 1.0)
             report((done + 1) / len(batches))
         return state[0]
 
-    def _error(self, factors: Any, inputs: Any, weights: Any, steps: Any, scales: Any) -> Any:
+    def _references(self, data: Sequence[Inputs]) -> Callable[[int], Any]:
+        """The program's own outputs by number of the sample, kept where there is room."""
+
+        def find(number: int) -> Any:
+            return self._reference(_own(data[number]), self._weights)
+
+        size = sum(math.prod(o.shape) * 4 for o in self.program.outputs)
+        return cache(find) if size * len(data) <= ROOM else find
+
+    def _forward(self, inputs: Any, weights: Any) -> list[Any]:
+        outputs = run(self.program, inputs, weights, lambda _, value: value)
+        return outputs[: len(self.program.outputs)]
+
+    def _error(
+        self, factors: Any, inputs: Any, references: Any, weights: Any, steps: Any, scales: Any
+    ) -> Any:
         changed = dict(zip(self.program.weights, weights, strict=True))
         for name, blocks in self.stored.items():
             real = blocks.real(steps[name], scales[name] * (1 + factors[name]))
             changed[name] = real.astype(changed[name].dtype)
-        count = len(self.program.outputs)
-        ours, reference = (
-            run(self.program, inputs, given, lambda _, value: value)[:count]
-            for given in (list(changed.values()), weights)
-        )
+        outputs = self._forward(inputs, list(changed.values()))
         errors = [
             _relative(y, r)
-            for y, r in zip(ours, reference, strict=True)
+            for y, r in zip(outputs, references, strict=True)
             if jnp.issubdtype(r.dtype, jnp.floating)
         ]
         if not errors:

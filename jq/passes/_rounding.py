@@ -123,11 +123,18 @@ def _bits(enc: Encoding) -> int:
 
 def parts_of(solution: Solution, matrix: Matrix, enc: Encoding) -> dict[str, np.ndarray]:
     """What is stored of a solution."""
+    codes = matrix.back(solution.codes, enc.shape)
+    scale, zero = (matrix.back(v, enc.grid) for v in (solution.scale, solution.zero))
+    return stored(codes, scale, zero, enc)
+
+
+def stored(
+    codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, enc: Encoding
+) -> dict[str, np.ndarray]:
+    """The parts of integer codes; `zero` counts in the asymmetric scheme alone."""
     fmt = get_format(enc.format)
     assert isinstance(fmt, Affine)
-    codes = matrix.back(solution.codes, enc.shape).astype(np.int32)
-    scale = matrix.back(solution.scale, enc.grid).astype(enc.scale_type)
-    parts = {"codes": fmt.pack(codes, enc), "scale": scale}
+    parts = {"codes": fmt.pack(codes.astype(np.int32), enc), "scale": scale.astype(enc.scale_type)}
     if enc.scheme == "asymmetric":
-        parts["zero_point"] = fmt.pack(matrix.back(solution.zero, enc.grid).astype(np.int32), enc)
+        parts["zero_point"] = fmt.pack(zero.astype(np.int32), enc)
     return parts

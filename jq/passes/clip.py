@@ -19,6 +19,7 @@ from jq.formats.affine import Affine
 from jq.ir import Program
 from jq.passes._inputs import Matrix, moments_of_weights, uses_of_weights
 from jq.passes._ranges import search_ranges
+from jq.passes._rounding import stored
 from jq.passes.base import PassContext, Recovery
 
 LOG = logging.getLogger("jq")
@@ -66,8 +67,7 @@ class Clip(Recovery):
         scale, zero = search_ranges(fmt, weight, importance, enc, shares.tolist())
         point = zero.astype(np.int32) if enc.scheme == "asymmetric" else None
         codes = fmt.quantize(weight, scale, point, enc)
-        parts = {"codes": fmt.pack(codes, enc), "scale": scale.astype(enc.scale_type)}
-        return parts if point is None else parts | {"zero_point": fmt.pack(point, enc)}
+        return stored(codes, scale, zero, enc)
 
     def _importance(self, program: Program, cx: PassContext) -> dict[str, np.ndarray]:
         """E[x^2] for the elements of weights, in their own shape, of those that products read."""

@@ -45,8 +45,8 @@ class Tune(Recovery):
 
     name = "tune"
     rate: float = 1e-3
-    epochs: int = 1
-    batch: int = 4
+    epochs: int = 4
+    batch: int = 8
     checks: int = 32
 
     def wanted(self, cx: PassContext) -> bool:
@@ -54,7 +54,7 @@ class Tune(Recovery):
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         names, data = _tunable(cx), cx.data or ()
-        stored = {n: _blocks(cx.encoded[n], cx.plan.weights[n]) for n in names}
+        stored = {n: blocks_of(cx.encoded[n], cx.plan.weights[n]) for n in names}
         try:
             tuning = Tuning(program, stored)
         except Unsupported as reason:
@@ -86,7 +86,8 @@ def _tunable(cx: PassContext) -> Sequence[str]:
     return found
 
 
-def _blocks(parts: dict[str, np.ndarray], enc: Encoding) -> Blocks:
+def blocks_of(parts: dict[str, np.ndarray], enc: Encoding) -> Blocks:
+    """What is stored of a weight, as integers and their scales."""
     unit = parts | {"scale": np.ones_like(parts["scale"])}
     steps = get_format(enc.format).to_numpy(unit, enc).astype(np.int8)
     return Blocks(steps, parts["scale"].astype(np.float32), sizes(enc))

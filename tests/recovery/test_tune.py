@@ -1,17 +1,19 @@
 """Tuning of scales: against least squares, on what it takes, and that it never does harm."""
 
 import logging
+from dataclasses import replace
+from functools import cache
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jq.backend.tuning import Blocks, Tuning
-from jq.formats import NUMPY, get_format
 from jq.model import Model
-from jq.passes.base import PassContext
+from jq.passes.clip import Clip
 from jq.passes.gptq import Gptq
-from jq.passes.tune import Tune
+from jq.passes.tune import Tune, blocks_of
 from jq.trace.trace import trace
 from tests.recovery.models import context, mlp, normal
 from tests.recovery.test_gptq import after, outputs
@@ -23,10 +25,6 @@ INT4 = {
     "weights.granularity": "per-block",
     "weights.scale_type": "float16",
 }
-
-
-def error(program, data, reference):
-    return ((outputs(program, data) - reference) ** 2).sum() / (reference**2).sum()
 
 
 def test_one_product_has_the_scales_of_least_squares():
@@ -50,71 +48,71 @@ def test_blocks_that_do_not_divide_their_axis():
     np.testing.assert_array_equal(real, steps.astype(np.float32) * scale[rows, columns])
 
 
-@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
-def test_the_output_is_closer_and_only_scales_change(scheme):
+@cache
+def chosen(scheme):
+    """A program, its data, its plan's context and the codes that GPTQ chose."""
     model, data = mlp()
     program, cx = context(model, "int8-weight-only", data, INT4 | {"weights.scheme": scheme})
-    reference = outputs(program, data)
     Gptq().run(program, cx)
-    codes = {name: parts["codes"].copy() for name, parts in cx.encoded.items()}
-    before = error(after(program, cx), data, reference)
+    return program, data, cx
+
+
+def error(scheme, cx):
+    program, data, _ = chosen(scheme)
+    ours, reference = (outputs(p, data) for p in (after(program, cx), program))
+    return ((ours - reference) ** 2).sum() / (reference**2).sum()
+
+
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+def test_the_output_is_closer_and_only_scales_change(scheme):
+    program, _, given = chosen(scheme)
+    before = error(scheme, given)
+    cx = replace(given, encoded=dict(given.encoded))
     assert Tune(epochs=40, batch=2).run(program, cx)
-    assert error(after(program, cx), data, reference) < 0.8 * before
+    assert error(scheme, cx) < 0.8 * before
     for name, parts in cx.encoded.items():
-        np.testing.assert_array_equal(parts["codes"], codes[name])
+        np.testing.assert_array_equal(parts["codes"], given.encoded[name]["codes"])
         assert parts["scale"].dtype == np.float16
 
 
 def test_what_makes_the_error_worse_is_dropped():
-    model, data = mlp()
-    program, cx = context(model, "int8-weight-only", data, INT4)
-    Gptq().run(program, cx)
-    before = {name: dict(parts) for name, parts in cx.encoded.items()}
+    program, _, given = chosen("asymmetric")
+    cx = replace(given, encoded=dict(given.encoded))
     assert not Tune(rate=5.0).run(program, cx)
-    for name, parts in before.items():
-        assert cx.encoded[name]["scale"] is parts["scale"]
+    assert all(cx.encoded[name] is parts for name, parts in given.encoded.items())
 
 
-def test_what_is_compared_is_what_is_stored():
-    """The error that the pass knows is that of the parts it leaves."""
-    model, data = mlp()
-    program, cx = context(model, "int8-weight-only", data, INT4)
-    Gptq().run(program, cx)
-    Tune(epochs=5).run(program, cx)
-    blocks = {}
-    for name, parts in cx.encoded.items():
-        enc = cx.plan.weights[name]
-        decoded = get_format(enc.format).decode(NUMPY, parts, enc)
-        unit = decoded / np.repeat(parts["scale"].astype(np.float32), enc.block[0], 0)
-        blocks[name] = Blocks(np.rint(unit), parts["scale"].astype(np.float32), (32, 1))
-    tuning = Tuning(program, blocks)
-    run = [outputs(p, data[:1]) for p in (program, after(program, cx))]
-    expected = ((run[1] - run[0]) ** 2).sum() / (run[0] ** 2).sum()
+def test_the_error_is_that_of_the_stored_parts():
+    program, data, cx = chosen("asymmetric")
+    stored = {n: blocks_of(parts, cx.plan.weights[n]) for n, parts in cx.encoded.items()}
+    tuning = Tuning(program, stored)
+    ours, reference = (outputs(p, data[:1]) for p in (after(program, cx), program))
+    expected = ((ours - reference) ** 2).sum() / (reference**2).sum()
     assert tuning.error(tuning.zero(), data[:1]) == pytest.approx(expected, rel=1e-3)
 
 
-def test_codes_of_8_bits_and_programs_without_data_are_left_alone(caplog):
-    model, data = mlp()
-    program, cx = context(model, "int8-weight-only", data)
-    Gptq().run(program, cx)
-    assert not Tune().run(program, cx)
-    _, none = context(model, "int8-weight-only", None, INT4)
-    none.encoded.update(cx.encoded)
+def test_without_data_it_is_skipped_with_a_warning(caplog):
+    program, _, given = chosen("asymmetric")
+    none = replace(given, data=None)
     with caplog.at_level(logging.WARNING, "jq"):
         assert not Tune().run(program, none)
     assert "was skipped (tune, ...): it needs" in caplog.text
 
 
-def test_a_program_without_a_gradient_is_left_alone(caplog):
-    import jax
+def test_codes_of_8_bits_are_left_alone():
+    model, data = mlp()
+    program, cx = context(model, "int8-weight-only", data)
+    Clip().run(program, replace(cx, data=None))
+    assert cx.encoded and not Tune().run(program, cx)
 
+
+def test_a_program_without_a_gradient_is_left_alone(caplog):
     def f(p, x):
         return jax.lax.sort(x @ p["w"], dimension=1)
 
     x = RNG.standard_normal((8, 32)).astype(np.float32)
     program, cx = context(Model(f, {"w": normal(32, 16)}, (x,)), "int8-weight-only", [[x]], INT4)
-    Gptq().run(program, cx)
+    Clip().run(program, cx)
     with caplog.at_level(logging.WARNING, "jq"):
         assert not Tune().run(program, cx)
     assert "tune was skipped" in caplog.text
-    assert isinstance(cx, PassContext)
