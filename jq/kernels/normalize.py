@@ -1,7 +1,7 @@
 """LayerNorm and RMSNorm over rows, with the quantization of the result in the same pass.
 
     for block of rows in workgroups:
-      for row in block:
+      for row in block:            (two at a time, where there are registers)
         mean                       sum(x) / K                      (LayerNorm)
         variance                   sum((x - mean)^2) / K
         y = (x - mean) / sqrt(variance + eps) * gamma + beta       -> stored, range

@@ -13,11 +13,14 @@ from jq.kernels import (
     Depthwise,
     Dequantize,
     Gemm,
+    GemmRows,
     Gemv,
     Kernel,
     Normalize,
     Quantize,
+    QuantizedResidual,
     QuantizeRows,
+    Residual,
     RowQuantization,
     available,
     detect,
@@ -32,7 +35,13 @@ from tests.kernels.strategies import HERE
 def every_family(isa: str) -> list[Kernel]:
     steps = (Dequantize(), Quantize())
     image = {"batch": 1, "height": 6, "width": 6, "window": (3, 3), "epilogue": steps}
+    sums = (Dequantize(), Residual(), QuantizedResidual())
     return [
+        GemmRows(
+            isa=isa,
+            gemm=Gemm(isa=isa, m=65, k=20, n=37, epilogue=sums),
+            normalize=Normalize(isa=isa, m=65, k=37),
+        ),
         Gemm(isa=isa, m=17, k=70, n=49, unsigned=True, epilogue=steps),
         Gemv(isa=isa, m=1, k=64, n=40),
         DecodeDot(isa=isa, m=1, k=64, n=5, format="nf4", block=(1, 32)),
