@@ -40,7 +40,7 @@ from tests.kernels.test_quantize_rows import schemes
 Pair = tuple[Kernel, Kernel]  # of all rows, of one
 Arrays = list[np.ndarray]
 # The first of each is what the first example takes.
-isas, rows = st.sampled_from(HERE[::-1]), st.sampled_from([66, 2, 3, 5, 8, 17])
+isas, rows = st.sampled_from(HERE), st.sampled_from([66, 2, 3, 5, 8, 17])
 depths = st.sampled_from([200, 1, 3, 15, 16, 33, 65, 130])
 TOKENS = Attention | IntegerAttention
 LATER = 37  # keys that a single query has besides, all hidden
