@@ -136,7 +136,7 @@ def _feedback(h: np.ndarray, rows: np.ndarray) -> np.ndarray:
     if failed:
         raise InternalError(f"a gram of {len(h)} inputs is singular at {failed}")
     lower /= np.diag(lower).copy()
-    return np.ascontiguousarray(lower[::-1, ::-1], np.float32)
+    return np.asarray(lower[::-1, ::-1], np.float32)
 
 
 def _descend(
