@@ -17,6 +17,7 @@ from jq import npz
 from jq.backend.results import Results
 from jq.calibrate.ranges import Ranges
 from jq.data import data_names
+from jq.errors import JqError, UserError
 from jq.ir import Program
 from jq.model import Batch, Model, batches
 from jq.passes.base import PassContext
@@ -55,7 +56,13 @@ class Later(Sequence[Sequence[np.ndarray]]):
 
     @cached_property
     def _calls(self) -> Calls:
-        return self._make() or ()
+        try:
+            return self._make() or ()
+        except JqError:
+            raise
+        except Exception as error:  # of the user's code
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise UserError(f"the model's calibration data failed: {reason}") from error
 
     def __len__(self) -> int:
         return len(self._calls)

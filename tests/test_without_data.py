@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 
 import numpy as np
@@ -41,3 +42,14 @@ def test_what_cannot_do_without_is_refused(pipeline, settings):
         jq.compile(model(), pipeline, settings=settings)
     with pytest.raises(UserError, match="need calibration data"):
         jq.calibrate(model())
+
+
+def test_data_of_a_model_are_made_only_where_they_are_read():
+    def broken():
+        raise OSError("no such folder")
+
+    m = dataclasses.replace(model(), calibration=broken)
+    assert jq.plan(m, pipeline="int8-dynamic", settings={"recovery": False}).ops
+    for pipeline in ("int8-dynamic", "int8-static"):
+        with pytest.raises(UserError, match="calibration data failed: OSError: no such folder"):
+            jq.plan(m, pipeline=pipeline)
