@@ -11,8 +11,9 @@ there are more scales than calibration data could determine.
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,13 +54,26 @@ class Tune(Recovery):
         return bool(_tunable(cx))
 
     def recover(self, program: Program, cx: PassContext) -> bool:
-        names, data = _tunable(cx), cx.data or ()
-        stored = {n: blocks_of(cx.encoded[n], cx.plan.weights[n]) for n in names}
+        stored = {n: blocks_of(cx.encoded[n], cx.plan.weights[n]) for n in _tunable(cx)}
+        digest = hashlib.sha256()
+        for name in stored:
+            for array in cx.encoded[name].values():
+                digest.update(np.ascontiguousarray(array).tobytes())
+        what = f"{self!r} {sorted(stored)} {digest.hexdigest()}"
         try:
-            tuning = Tuning(program, stored)
+            scales = cx.found(program, what, lambda: self._scales(program, cx, stored))
         except Unsupported as reason:
             self.skip(cx, str(reason))
             return False
+        for name, scale in scales.items():
+            cx.encoded[name] = cx.encoded[name] | {"scale": scale}
+        return bool(scales)
+
+    def _scales(
+        self, program: Program, cx: PassContext, stored: Mapping[str, Blocks]
+    ) -> dict[str, np.ndarray]:
+        """The tuned scales in their types; none where they are not better."""
+        tuning, data = Tuning(program, stored), cx.data or ()
         factors = tuning.descend(
             data, rate=self.rate, epochs=self.epochs, batch=self.batch, report=cx.report
         )
@@ -69,11 +83,7 @@ class Tune(Recovery):
         some = [data[i] for i in spread(len(data), self.checks)]
         before, after = (tuning.error(f, some) for f in (tuning.zero(), exact))
         LOG.info("tune: error of the output %.3g, before %.3g", after, before)
-        if not after < before:
-            return False
-        for name, scale in scales.items():
-            cx.encoded[name] = cx.encoded[name] | {"scale": scale}
-        return True
+        return scales if after < before else {}
 
 
 def _tunable(cx: PassContext) -> Sequence[str]:
