@@ -17,6 +17,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,6 +71,7 @@ def benchmark(
     ] = "",
     only: Annotated[str, typer.Option(help="Programs whose name contains one of these.")] = "",
     sentences: Annotated[int, typer.Option(help="Inputs of minilm's evaluation set.")] = 256,
+    calibration: Annotated[int, typer.Option(help="Calibration sentences of minilm.")] = 128,
     own: Annotated[bool, typer.Option("--own", help="Without the peers.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The document on stdout.")] = False,
     output: Annotated[Path, typer.Option("-o", help="Directory.")] = Path("build/accuracy"),
@@ -81,9 +83,12 @@ def benchmark(
             continue
         if pipelines:
             case = replace(case, pipelines=tuple(p.strip() for p in pipelines.split(";")))
+        if case.name == "minilm":
+            case = replace(case, build=partial(build_minilm, calibration=calibration))
         # All images: there are few of them, and accuracy is a share of the whole set.
         samples = TEST if case.name == "digits_cnn" else sentences
-        source = Source(case, output / "work" / case.name, samples)
+        work = case.name if case.name == "digits_cnn" else f"{case.name}-{calibration}"
+        source = Source(case, output / "work" / work, samples)
         found, skipped = contenders(case, own)
         for contender in found:
             if only and not any(word in contender.name for word in only.split(",")):

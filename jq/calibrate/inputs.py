@@ -37,11 +37,16 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Extent:
-    """groups x rows x K: each group of rows is multiplied by columns of its own."""
+    """groups x rows x K: each group of rows is multiplied by columns of its own.
+
+    The rows of a product with a batch axis and others are as many sequences of equal length; 0:
+    nothing says which rows belong together.
+    """
 
     groups: int
     rows: int
     width: int
+    sequences: int = 0
 
 
 def extent(op: Any, w: Wanted) -> Extent:
@@ -52,10 +57,12 @@ def extent(op: Any, w: Wanted) -> Extent:
         count = math.prod(n for a, n in enumerate(result) if a != feature)
         return Extent(groups_of(op), count, math.prod(kernel[a] for a in w.contracted))
     x, dims = shape_of(op.operands[w.operand]), Dims.of(op)
+    free = [x[a] for a in dims.free(w.operand, len(x))]
     return Extent(
         math.prod(x[pair[w.operand]] for pair in dims.batch),
-        math.prod(x[a] for a in dims.free(w.operand, len(x))),
+        math.prod(free),
         math.prod(x[a] for a in w.contracted),
+        free[0] if len(free) > 1 else 0,
     )
 
 

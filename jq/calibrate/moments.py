@@ -3,7 +3,12 @@
     gram = sum over rows r of  weight(r) * x_r x_r^T          [K, K]
 
 for a contraction y = x W. `weight(r)` says how much row r of y moves the program's output
-(`jq.backend.sensitivity`), so that padding does not count and what matters counts more. Memory
+(`jq.backend.sensitivity`), so that padding does not count and what matters counts more.
+
+Where rows are positions of sequences, errors that a whole sequence has in common add up in what is
+pooled or attended to later, and others cancel. `shared` gives the gram of the sequences' weighted
+sums of rows that share ("expand" and "reduce": Eschenhagen et al., "Kronecker-Factored Approximate
+Curvature for Modern Neural Network Architectures", 2023). Memory
 does not grow with the number of batches: sums are taken inside the program, or, of few rows, of
 some thousand at a time, without those of weight 0. A few rows are kept as they are, drawn with
 probability weight(r).
@@ -41,6 +46,7 @@ def collect(
     power: float = 0.5,
     full: bool = True,
     rows: int = 0,
+    shared: float = 0.0,
     samples: Sequence[int] | None = None,
     gains: Gains | None = None,
     others: Sequence[Wanted] = (),
@@ -53,6 +59,8 @@ def collect(
         full: the whole gram; else its diagonal.
         power: of the mean squared gradient of a row, which is its weight; 0: all rows alike.
         rows: how many rows to keep, about.
+        shared: 0 to 1, how much of the whole gram is that of what the rows of a sequence have in
+            common.
         samples: the batches to look at, by number; default all.
         gains: the gradients that are known already; what is found is added.
         others: whose gradients a later pass will ask for: one program finds all.
@@ -68,7 +76,10 @@ def collect(
     asked = list({w.name: w for w in (*others, *present) if w.name in ops}.values())
     gradient = partial(sensitivity, program.clone(), asked)  # passes edit this one later
     kept, results = -(-rows // len(chosen)), Results()
-    readers = [Reader.of(copy, ops[w.name], w, results, full=full, kept=kept) for w in present]
+    readers = [
+        Reader.of(copy, ops[w.name], w, results, full=full, kept=kept, shared=shared)
+        for w in present
+    ]
     copy.return_values(list(results.values()))
     run, draw = XlaExecutable(copy), np.random.default_rng(0)
     for done, i in enumerate(chosen, 1):

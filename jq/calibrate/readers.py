@@ -65,23 +65,40 @@ class Reader(ABC):
     Args:
         full: the whole gram; else its diagonal.
         kept: how many rows of a sample are kept.
+        shared: see `jq.calibrate.moments.collect`; for the whole gram.
     """
 
     def __init__(
-        self, program: Program, op: Any, w: Wanted, results: Results, *, full: bool, kept: int
+        self,
+        program: Program,
+        op: Any,
+        w: Wanted,
+        results: Results,
+        *,
+        full: bool,
+        kept: int,
+        shared: float,
     ) -> None:
         self.extent, self.full, self.name = extent(op, w), full, w.name
+        self.shared = shared if full and self.extent.sequences else 0.0
         self.seen: Moments | None = None
         self._instrument(program, op, w, results, kept)
 
     @staticmethod
     def of(
-        program: Program, op: Any, w: Wanted, results: Results, *, full: bool, kept: int
+        program: Program,
+        op: Any,
+        w: Wanted,
+        results: Results,
+        *,
+        full: bool,
+        kept: int,
+        shared: float,
     ) -> Reader:
         """Few rows are handed over: to add up their grams would cost more than the products."""
         e = extent(op, w)
         kind = FewRows if e.groups == 1 and e.rows <= e.width else ManyRows
-        return kind(program, op, w, results, full=full, kept=kept)
+        return kind(program, op, w, results, full=full, kept=kept, shared=shared)
 
     def bound(self, weights: np.ndarray, drawn: np.ndarray) -> dict[str, np.ndarray]:
         """What the program has to be given for a sample."""
@@ -127,13 +144,22 @@ class FewRows(Reader):
         rows, own = x[keep], counted[keep, None]
         checked = np.zeros(()) if np.isfinite(x).all() else np.full((), np.nan)
         if self.full:
-            self._wait(rows * np.sqrt(own))
+            self._wait(self._with_shared(rows * np.sqrt(own), x, weights))
             return _gram_alone(checked, weights)  # the gram itself at the end
         scaled = rows * own
         self._take((scaled * rows).sum(0, dtype=F64))
         low, high = rows.min(0, initial=np.inf), rows.max(0, initial=-np.inf)
         total, share = _shares(weights, len(drawn))
         return Moments(checked, total, scaled.sum(0, dtype=F64), low, high, x[drawn], share)
+
+    def _with_shared(self, rows: np.ndarray, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Rows whose gram is that of the rows and of what each sequence has in common."""
+        if not self.shared:
+            return rows
+        common = x * _shared_weights(weights, self.extent.sequences)[0, :, None]
+        common = common.reshape(self.extent.sequences, -1, self.extent.width).sum(1)
+        parts = rows * F32(np.sqrt(1 - self.shared)), common * F32(np.sqrt(self.shared))
+        return np.concatenate(parts)
 
     def _wait(self, rows: np.ndarray) -> None:
         """Rows are given few at a time and multiplied many at a time."""
@@ -166,6 +192,7 @@ class ManyRows(Reader):
         e = self.extent
         shape = [e.groups, e.rows, e.width]
         self._weights, self._kept = f"{self.name}:importance", f"{self.name}:kept"
+        self._shared = f"{self.name}:shared"
         weights = program.add_weight(self._weights, np.ones([e.groups, e.rows], F32))
         index = program.add_weight(self._kept, np.zeros(kept, I32))
         with at(op, after=True):
@@ -173,6 +200,12 @@ class ManyRows(Reader):
             scaled = OPS.mul(x, OPS.broadcast(weights, shape, [0, 1]))
             if self.full:
                 values = [OPS.gram(x, scaled)]
+                if self.shared:
+                    again = program.add_weight(self._shared, np.ones([e.groups, e.rows], F32))
+                    common = OPS.mul(x, OPS.broadcast(again, shape, [0, 1]))
+                    runs = [e.groups, e.sequences, e.rows // e.sequences, e.width]
+                    common = OPS.sum(OPS.reshape(common, runs), [2])
+                    values.append(OPS.gram(common, common))
             else:
                 diagonal, sums = (OPS.sum(v, [1]) for v in (OPS.mul(x, scaled), scaled))
                 some = OPS.rows(OPS.reshape(x, [e.groups * e.rows, e.width]), index)
@@ -193,13 +226,19 @@ class ManyRows(Reader):
         return found
 
     def bound(self, weights: np.ndarray, drawn: np.ndarray) -> dict[str, np.ndarray]:
-        return {self._weights: weights, self._kept: drawn}
+        given = {self._weights: weights, self._kept: drawn}
+        if self.shared:
+            given[self._shared] = _shared_weights(weights, self.extent.sequences)
+        return given
 
     def _read(self, values: Values, weights: np.ndarray, drawn: np.ndarray) -> Moments:
         found = [values[key] for key in self._keys]
         gram, *others = (a[0] if len(weights) == 1 else a for a in found[:4])
         if self.full:
-            return _gram_alone(gram.astype(F64), weights)
+            gram = gram.astype(F64)
+            if self.shared:
+                gram = (1 - self.shared) * gram + self.shared * others[0]
+            return _gram_alone(gram, weights)
         (sums, low, high), rows = others, found[4]
         total, share = _shares(weights, len(rows))
         return Moments(gram.astype(F64), total, sums.astype(F64), low, high, rows, share)
@@ -207,6 +246,14 @@ class ManyRows(Reader):
 
 def _gram_alone(gram: np.ndarray, weights: np.ndarray) -> Moments:
     return Moments(gram, _shares(weights, 0)[0], *[np.zeros(0, F32)] * 5)
+
+
+def _shared_weights(weights: np.ndarray, sequences: int) -> np.ndarray:
+    """f32[groups, rows]: summed with these, rows that are all equal have the gram of them all."""
+    runs = weights.reshape(len(weights), sequences, -1)
+    total = runs.sum(-1, keepdims=True)
+    scaled = runs / np.sqrt(np.where(total > 0, total, 1))
+    return scaled.reshape(weights.shape).astype(F32)
 
 
 def _shares(weights: np.ndarray, count: int) -> tuple[float, np.ndarray]:

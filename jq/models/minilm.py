@@ -73,16 +73,20 @@ def _parameters(layers: int) -> dict[str, Any]:
     return nest(bert.from_checkpoint(need("safetensors.numpy").load_file(file), layers))
 
 
-def build(batch: int = 1, sequence: int = 128, layers: int = LAYERS) -> Model:
+def build(
+    batch: int = 1, sequence: int = 128, layers: int = LAYERS, calibration: int = CALIBRATION
+) -> Model:
     """The published encoder, or its first `layers` layers.
 
-    Calibration (128) and evaluation (256) are different sentences from the documentation of
-    Python's standard library, rounded up to whole batches.
+    Calibration (as many as asked for) and evaluation (256) are different sentences from the
+    documentation of Python's standard library, rounded up to whole batches.
     """
     _check(batch, sequence, POSITIONS)
+    if calibration < 1:
+        raise UserError(f"calibration takes at least one sentence, not {calibration}")
     if not 1 <= layers <= LAYERS:
         raise UserError(f"minilm has 1 to {LAYERS} layers, not {layers}")
-    evaluation, calibration = -(-EVALUATION // batch), -(-CALIBRATION // batch)
+    evaluation, calibration = -(-EVALUATION // batch), -(-calibration // batch)
     return Model(
         fn=forward,
         params=_parameters(layers),

@@ -180,12 +180,22 @@ def moments_of_weights(
     power: float,
     *,
     full: bool = True,
+    shared: float = 0.0,
     samples: Sequence[int] | None = None,
 ) -> dict[str, Moments]:
     """Moments by weight, summed over the products that read it; see `collect`."""
     wanted = [u.wanted for found in uses.values() if not isinstance(found, str) for u in found]
     data, gains = cx.data or (), cx.gains
-    seen = collect(program, data, wanted, power=power, full=full, samples=samples, gains=gains)
+    seen = collect(
+        program,
+        data,
+        wanted,
+        power=power,
+        full=full,
+        shared=shared,
+        samples=samples,
+        gains=gains,
+    )
     out: dict[str, Moments] = {}
     for name, found in uses.items():
         for use in found if not isinstance(found, str) else ():

@@ -39,12 +39,13 @@ class Rounding(Recovery):
     integers, keeps plain rounding, and the reason is logged. One that another pass chose codes for
     is left alone.
 
-    Options: `power`, see `jq.calibrate.moments.collect`; `samples`, how many batches of the
-    calibration data are enough where all codes have 8 bits or more, whose rounding matters little
-    (fewer bits take all).
+    Options: `power` and `shared`, see `jq.calibrate.moments.collect`; `samples`, how many batches
+    of the calibration data are enough where all codes have 8 bits or more, whose rounding matters
+    little (fewer bits take all).
     """
 
     power: float = 0.5
+    shared: float = 0.25
     samples: int = 64
 
     @abstractmethod
@@ -91,7 +92,9 @@ class Rounding(Recovery):
         chosen = spread(count, count if narrow else self.samples)
         for i, names in enumerate(parts):
             wanted = {n: uses[n] for n in names}
-            moments = moments_of_weights(program, cx, wanted, self.power, samples=chosen)
+            moments = moments_of_weights(
+                program, cx, wanted, self.power, shared=self.shared, samples=chosen
+            )
             for j, name in enumerate(names):
                 matrix, enc = solvable[name]
                 weight = matrix.of(np.asarray(program.weights[name]).astype(np.float32))

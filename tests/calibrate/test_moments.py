@@ -85,6 +85,29 @@ def test_batched_product():
     check(program, data, Wanted("w", 0, (2,)), np.concatenate([d[0] for d in data], axis=1))
 
 
+@pytest.mark.parametrize("steps", [3, 9])  # fewer rows than channels, and more
+def test_what_a_sequence_has_in_common(steps):
+    """The gram of each sequence's weighted sum takes its share; a mask leaves rows out of both."""
+    kept = np.arange(2 * steps).reshape(2, steps) % 3 > 0
+    kept[1] = False  # a sequence that does not count at all
+    data = [[normal(2, steps, 8), m] for m in (kept, kept[::-1], ~kept)]
+    program = program_of(lambda p, x, m: (x @ p["w"]) * m[..., None], {"w": normal(8, 4)}, data)
+    found, plain, weighted = (
+        collect(program, data, [Wanted("w", 0, (2,))], power=power, shared=shared)["w"].gram
+        for power, shared in ((1, 0.25), (1, 0.0), (0, 0.25))
+    )
+    common = np.zeros((8, 8))
+    for x, _ in data:
+        for sequence in x.astype(np.float64):
+            row = sequence.sum(0) / np.sqrt(steps)
+            common += np.outer(row, row)
+    rows = np.concatenate([x.reshape(-1, 8) for x, _ in data]).astype(np.float64)
+    np.testing.assert_allclose(weighted, 0.75 * rows.T @ rows + 0.25 * common, 1e-4, 1e-4)
+    assert np.isfinite(found).all() and np.linalg.norm(found - plain) > 1e-3 * np.linalg.norm(plain)
+    # x^T H x of the shared part is never above that of the rows alone (Cauchy and Schwarz).
+    assert np.linalg.eigvalsh(plain - found).min() > -1e-3 * np.linalg.norm(plain)
+
+
 def test_only_the_diagonal_and_some_rows():
     """Rows are drawn by weight: those that a mask removes are never drawn."""
     data = [[normal(16, 6), np.arange(16) % 3 == 0] for _ in range(3)]

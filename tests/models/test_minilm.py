@@ -9,6 +9,7 @@ import pytest
 
 import jq.models
 from jq.errors import UserError
+from jq.model import batches
 from jq.models import _bert
 from jq.models.minilm import build, build_random, folder, tokenize
 
@@ -144,3 +145,12 @@ def test_layer_with_published_weights_against_numpy():
     bias = ((1 - mask) * _bert.MASKED).astype(np.float32).reshape(1, 1, 1, -1)
     got = _bert.layer(p, x, bias, 12)
     np.testing.assert_allclose(got[0], numpy_layer(p, x[0].astype(np.float64), mask, 12), atol=2e-5)
+
+
+def test_calibration_can_be_longer_and_stays_apart():
+    few, more = build(calibration=3), build(calibration=5)
+    a, b = ([str(x[0]) for x in batches(model.calibration)] for model in (few, more))
+    assert len(a) == 3 and len(b) == 5 and b[:3] == a
+    assert not {str(x[0]) for x in batches(few.evaluation)} & set(b)
+    with pytest.raises(UserError, match="at least one sentence"):
+        build(calibration=0)
