@@ -8,10 +8,11 @@ for a contraction y = x W. `weight(r)` says how much row r of y moves the progra
 Where rows are positions of sequences, errors that a whole sequence has in common add up in what is
 pooled or attended to later, and others cancel. `shared` gives the gram of the sequences' weighted
 sums of rows that share ("expand" and "reduce": Eschenhagen et al., "Kronecker-Factored Approximate
-Curvature for Modern Neural Network Architectures", 2023). Memory
-does not grow with the number of batches: sums are taken inside the program, or, of few rows, of
-some thousand at a time, without those of weight 0. A few rows are kept as they are, drawn with
-probability weight(r).
+Curvature for Modern Neural Network Architectures", 2023).
+
+Memory does not grow with the number of batches: sums are taken inside the program, or, of few
+rows, of some thousand at a time, without those of weight 0. A few rows are kept as they are, drawn
+with probability weight(r).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from jq.backend.sensitivity import Sensitivity
 from jq.backend.xla import XlaExecutable
 from jq.calibrate.gains import Gains
 from jq.calibrate.inputs import Wanted, other_axes
-from jq.calibrate.readers import Moments, Reader, Results
+from jq.calibrate.readers import Ask, Moments, Reader, Results
 from jq.errors import UserError
 from jq.ir import Program
 from jq.ir.build import NAME, string_attr
@@ -76,10 +77,8 @@ def collect(
     asked = list({w.name: w for w in (*others, *present) if w.name in ops}.values())
     gradient = partial(sensitivity, program.clone(), asked)  # passes edit this one later
     kept, results = -(-rows // len(chosen)), Results()
-    readers = [
-        Reader.of(copy, ops[w.name], w, results, full=full, kept=kept, shared=shared)
-        for w in present
-    ]
+    ask = Ask(full, kept, shared)
+    readers = [Reader.of(copy, ops[w.name], w, results, ask) for w in present]
     copy.return_values(list(results.values()))
     run, draw = XlaExecutable(copy), np.random.default_rng(0)
     for done, i in enumerate(chosen, 1):

@@ -59,46 +59,36 @@ class Moments:
         )
 
 
-class Reader(ABC):
-    """Of the operand `w` of `op` in `program`; `results` takes what is to be returned.
+@dataclass(frozen=True)
+class Ask:
+    """What is asked of every reader.
 
-    Args:
+    Attributes:
         full: the whole gram; else its diagonal.
         kept: how many rows of a sample are kept.
         shared: see `jq.calibrate.moments.collect`; for the whole gram.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        op: Any,
-        w: Wanted,
-        results: Results,
-        *,
-        full: bool,
-        kept: int,
-        shared: float,
-    ) -> None:
-        self.extent, self.full, self.name = extent(op, w), full, w.name
-        self.shared = shared if full and self.extent.sequences else 0.0
+    full: bool
+    kept: int
+    shared: float = 0.0
+
+
+class Reader(ABC):
+    """Of the operand `w` of `op` in `program`; `results` takes what is to be returned."""
+
+    def __init__(self, program: Program, op: Any, w: Wanted, results: Results, ask: Ask) -> None:
+        self.extent, self.full, self.name = extent(op, w), ask.full, w.name
+        self.shared = ask.shared if ask.full and self.extent.sequences else 0.0
         self.seen: Moments | None = None
-        self._instrument(program, op, w, results, kept)
+        self._instrument(program, op, w, results, ask.kept)
 
     @staticmethod
-    def of(
-        program: Program,
-        op: Any,
-        w: Wanted,
-        results: Results,
-        *,
-        full: bool,
-        kept: int,
-        shared: float,
-    ) -> Reader:
+    def of(program: Program, op: Any, w: Wanted, results: Results, ask: Ask) -> Reader:
         """Few rows are handed over: to add up their grams would cost more than the products."""
         e = extent(op, w)
         kind = FewRows if e.groups == 1 and e.rows <= e.width else ManyRows
-        return kind(program, op, w, results, full=full, kept=kept, shared=shared)
+        return kind(program, op, w, results, ask)
 
     def bound(self, weights: np.ndarray, drawn: np.ndarray) -> dict[str, np.ndarray]:
         """What the program has to be given for a sample."""
@@ -262,4 +252,4 @@ def _shares(weights: np.ndarray, count: int) -> tuple[float, np.ndarray]:
     return total, np.full(count, total / max(count, 1))
 
 
-__all__ = ["Moments", "Reader"]
+__all__ = ["Ask", "Moments", "Reader"]
