@@ -19,10 +19,10 @@ from jq.errors import UserError
 from jq.ir import Program
 from jq.ir.quant_types import to_quant_types
 from jq.ops.base import contraction_names
-from jq.passes._dequantized import dequantized
-from jq.passes._levels import check_level
 from jq.passes.base import Pass, PassContext, Recovery, make_pass, run_all
-from jq.passes.lower_markers import LowerMarkers
+from jq.passes.dequantized import dequantized
+from jq.passes.levels import check_level
+from jq.passes.target.lower_markers import LowerMarkers
 from jq.plan import QuantPlan, plan
 from jq.settings import FLOAT, Rule, Settings, Strict, apply_overrides, check_rule, validate
 from jq.target import Target, load_toml

@@ -12,9 +12,9 @@ from jq.data import data_dir
 from jq.errors import UserError
 from jq.ir import Program
 from jq.ir.markers import marker_kind
-from jq.passes._levels import LEVELS as BANS
-from jq.passes._levels import check_level
 from jq.passes.base import PassContext
+from jq.passes.levels import LEVELS as BANS
+from jq.passes.levels import check_level
 from jq.pipeline import LEVELS, load_pipeline, make_plan, prepare, rewrite
 from jq.settings import Rule
 from jq.target import load_target

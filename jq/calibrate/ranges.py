@@ -27,7 +27,7 @@ class Ranges:
         sites: smallest and largest value.
         statistics: the method's statistics, which a merge needs; empty for `minmax`.
         smoothing: powers of two by weight, that activations were divided by channel by channel
-            before they were observed (see `jq.passes.smooth`).
+            before they were observed (see `jq.passes.recovery.smooth`).
     """
 
     sites: Mapping[str, Range] = field(default_factory=dict)

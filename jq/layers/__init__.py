@@ -21,7 +21,7 @@ from jq.ir.lift import can_leave
 from jq.ir.stack import stacked
 from jq.layers.activations import STATISTICS, Watched, lifted, measure, watched
 from jq.ops.base import Contraction, rule_of
-from jq.passes._isolated import Isolation
+from jq.passes.isolated import Isolation
 from jq.plan import QuantPlan, find_weight
 from jq.progress import Progress, silent
 

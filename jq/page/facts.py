@@ -21,7 +21,7 @@ from jq.job import AnyModel, Calls, Data, Job, trace
 from jq.layers import compare_layers
 from jq.measure import bench, compare_compiled, plan_again
 from jq.metrics import Metric
-from jq.passes._isolated import parts_of
+from jq.passes.isolated import parts_of
 from jq.plan import QuantPlan
 from jq.progress import Progress
 

@@ -147,8 +147,8 @@ class Recovery(Pass):
 def _scan() -> None:
     import jq.passes
 
-    for module in pkgutil.iter_modules(jq.passes.__path__):
-        importlib.import_module(f"jq.passes.{module.name}")
+    for module in pkgutil.walk_packages(jq.passes.__path__, "jq.passes."):
+        importlib.import_module(module.name)
 
 
 def make_pass(name: str, options: dict[str, Any]) -> Pass:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from jq.api import calibrate_job
 from jq.errors import UserError
 from jq.job import Job, Stages
-from jq.passes._isolated import parts_of
 from jq.passes.base import run_all
+from jq.passes.isolated import parts_of
 from jq.pipeline import make_plan
 from jq.plan import QuantPlan
 from jq.search.candidates import Candidate

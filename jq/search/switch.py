@@ -23,8 +23,8 @@ from jq.ir import Program, at, dtype_of, ir, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.ops.base import Contraction
 from jq.passes.base import PassContext
-from jq.passes.place_activations import through_codes
-from jq.passes.place_edges import PlaceEdges
+from jq.passes.qdq.place_activations import through_codes
+from jq.passes.qdq.place_edges import PlaceEdges
 from jq.pipeline import Pipeline
 from jq.plan import TensorPlan, contractions, op_name
 from jq.search.groups import Group, Option

@@ -17,7 +17,7 @@ RNG = np.random.default_rng(6)
 
 
 def test_unsigned_products_are_taken_as_signed() -> None:
-    """`jq/passes/shield_unsigned.py`."""
+    """`shield-unsigned`."""
     text = """func.func public @main(%x: tensor<4x64xui8>, %w: tensor<64x32xi8>)
         -> tensor<4x32xi32> {
       %0 = stablehlo.convert %x : (tensor<4x64xui8>) -> tensor<4x64xi32>
@@ -33,7 +33,7 @@ def test_unsigned_products_are_taken_as_signed() -> None:
 
 
 def test_depthwise_convolution_to_a_wider_type() -> None:
-    """`jq/passes/widen_depthwise.py`. With a constant filter it may compile, and is wrong."""
+    """`widen-depthwise`. With a constant filter it may compile, and is wrong."""
     text = """func.func public @main(%x: tensor<1x8x8x4xi8>, %w: tensor<3x3x1x4xi8>)
         -> tensor<1x6x6x4xi32> {
       %0 = stablehlo.convolution(%x, %w)
@@ -48,7 +48,7 @@ def test_depthwise_convolution_to_a_wider_type() -> None:
 
 
 def test_conversion_to_integers_wraps() -> None:
-    """`jq/passes/saturate_converts.py`. StableHLO leaves it open; XLA saturates, NaN is 0."""
+    """`saturate-converts`. StableHLO leaves it open; XLA saturates, NaN is 0."""
     text = """func.func public @main(%x: tensor<3xf32>) -> tensor<3xi8> {
       %0 = stablehlo.convert %x : (tensor<3xf32>) -> tensor<3xi8>
       return %0 : tensor<3xi8>

@@ -7,7 +7,7 @@ import pytest
 import jq
 from jq.backend.results import Results
 from jq.calibrate import run
-from jq.passes import gptq, smooth
+from jq.passes.recovery import gptq, smooth
 from tests.texts import load
 
 TEXT = """(%x: tensor<4x3xf32>, %w: tensor<3x2xf32> {jq.weight = "w"}) -> tensor<4x2xf32> {

@@ -12,7 +12,7 @@ from jq.backend.interpreter import interpret
 from jq.backend.xla import XlaExecutable
 from jq.errors import UserError
 from jq.ir import dtype_of
-from jq.passes.verify_integer import offenders
+from jq.passes.integer.verify_integer import offenders
 from tests.programs import assert_same_bits, run_iree
 
 RNG = np.random.default_rng(0)

@@ -16,7 +16,7 @@ from jq import api
 from jq.backend.xla import XlaExecutable
 from jq.errors import UserError
 from jq.ir.build import NAME, string_attr
-from jq.passes.verify_integer import offenders
+from jq.passes.integer.verify_integer import offenders
 from tests import stablehlo_numpy
 from tests.programs import assert_same_bits, run_iree
 

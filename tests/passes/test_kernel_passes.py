@@ -17,8 +17,8 @@ from jq.backend.runtime import Executable
 from jq.backend.xla import XlaExecutable
 from jq.job import prepare_job, trace
 from jq.kernels import Clamp, Gelu, Silu
-from jq.passes._functions import find_activation, find_normalization
 from jq.passes.base import PassContext
+from jq.passes.functions import find_activation, find_normalization
 from jq.pipeline import make_plan, rewrite
 
 RNG = np.random.default_rng(0)

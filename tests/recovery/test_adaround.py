@@ -8,9 +8,9 @@ import pytest
 
 from jq.backend.rounding import learn_rounding
 from jq.formats import Encoding, get_format
-from jq.passes._solve import error
-from jq.passes.adaround import AdaRound
-from jq.passes.gptq import Gptq
+from jq.passes.recovery._solve import error
+from jq.passes.recovery.adaround import AdaRound
+from jq.passes.recovery.gptq import Gptq
 from tests.recovery.models import context, mlp
 from tests.recovery.test_gptq import after, outputs
 

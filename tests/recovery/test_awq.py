@@ -7,8 +7,8 @@ import pytest
 
 from jq.backend.xla import XlaExecutable
 from jq.model import Model
-from jq.passes.awq import Awq
 from jq.passes.base import PassContext
+from jq.passes.recovery.awq import Awq
 from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
 from jq.plan import QuantPlan
 from jq.settings import parse_rule

@@ -9,9 +9,9 @@ import pytest
 
 from jq.backend.xla import XlaExecutable
 from jq.model import Model
-from jq.passes.bias_correction import BiasCorrection, shifts, user_with_bias
-from jq.passes.gptq import Gptq
-from jq.passes.place_weights import PlaceWeights
+from jq.passes.qdq.place_weights import PlaceWeights
+from jq.passes.recovery.bias_correction import BiasCorrection, shifts, user_with_bias
+from jq.passes.recovery.gptq import Gptq
 from jq.pipeline import load_pipeline
 from jq.plan import contractions
 from tests.recovery.models import context, mlp, normal

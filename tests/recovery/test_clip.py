@@ -8,7 +8,7 @@ import pytest
 
 from jq.formats import NUMPY, get_format
 from jq.model import Model
-from jq.passes.clip import Clip
+from jq.passes.recovery.clip import Clip
 from tests.recovery.models import context, mlp, normal
 
 RNG = np.random.default_rng(13)

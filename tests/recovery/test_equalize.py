@@ -7,10 +7,10 @@ import pytest
 
 from jq.backend.xla import XlaExecutable
 from jq.model import Model
-from jq.passes._pairs import find_pairs
 from jq.passes.base import PassContext
-from jq.passes.equalize import Equalize
-from jq.passes.place_weights import PlaceWeights
+from jq.passes.qdq.place_weights import PlaceWeights
+from jq.passes.recovery._pairs import find_pairs
+from jq.passes.recovery.equalize import Equalize
 from jq.pipeline import load_pipeline
 from jq.plan import QuantPlan
 from jq.trace.trace import trace

@@ -11,10 +11,10 @@ from jq import api
 from jq.backend.xla import XlaExecutable
 from jq.formats import NUMPY, get_format
 from jq.model import Model
-from jq.passes import _inputs
 from jq.passes.base import PassContext
-from jq.passes.gptq import Gptq
-from jq.passes.place_weights import PlaceWeights
+from jq.passes.qdq.place_weights import PlaceWeights
+from jq.passes.recovery import _inputs
+from jq.passes.recovery.gptq import Gptq
 from tests.recovery.models import context, mlp, normal
 
 RNG = np.random.default_rng(5)

@@ -8,9 +8,9 @@ import pytest
 from jq.backend.xla import XlaExecutable
 from jq.ir import at
 from jq.model import Model
-from jq.passes._hadamard import block_of, factors_of, hadamard, matrix
 from jq.passes.base import PassContext
-from jq.passes.rotate_online import RotateOnline, transform, turned
+from jq.passes.recovery._hadamard import block_of, factors_of, hadamard, matrix
+from jq.passes.recovery.rotate_online import RotateOnline, transform, turned
 from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
 from jq.plan import QuantPlan
 from jq.trace.trace import trace

@@ -7,7 +7,7 @@ import pytest
 
 from jq.backend.xla import XlaExecutable
 from jq.model import Model
-from jq.passes._producers import edits_for
+from jq.passes.recovery._producers import edits_for
 from jq.trace.trace import trace
 from tests.recovery.models import normal
 

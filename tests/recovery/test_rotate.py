@@ -7,9 +7,9 @@ import pytest
 
 from jq.backend.xla import XlaExecutable
 from jq.model import Model
-from jq.passes._turns import Turn, _moved
 from jq.passes.base import PassContext
-from jq.passes.rotate import Rotate, rotation
+from jq.passes.recovery._turns import Turn, _moved
+from jq.passes.recovery.rotate import Rotate, rotation
 from jq.pipeline import load_pipeline
 from jq.plan import QuantPlan
 from jq.trace.trace import trace

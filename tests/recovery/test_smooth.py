@@ -10,9 +10,9 @@ from jq.backend.xla import XlaExecutable
 from jq.calibrate.moments import Moments
 from jq.calibrate.run import calibrate
 from jq.model import Model
-from jq.passes._factors import Product, factors
 from jq.passes.base import PassContext
-from jq.passes.smooth import Smooth, find_groups
+from jq.passes.recovery._factors import Product, factors
+from jq.passes.recovery.smooth import Smooth, find_groups
 from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
 from jq.trace.trace import trace
 from tests.recovery.models import TARGET, context, mlp, normal

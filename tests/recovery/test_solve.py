@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from jq.formats import NUMPY, Encoding, get_format
-from jq.passes._ranges import search_ranges
-from jq.passes._solve import Solution, error, solve
+from jq.passes.recovery._ranges import search_ranges
+from jq.passes.recovery._solve import Solution, error, solve
 
 RNG = np.random.default_rng(0)
 

@@ -11,9 +11,9 @@ import pytest
 
 from jq.backend.tuning import Blocks, Tuning
 from jq.model import Model
-from jq.passes.clip import Clip
-from jq.passes.gptq import Gptq
-from jq.passes.tune import Tune, blocks_of
+from jq.passes.recovery.clip import Clip
+from jq.passes.recovery.gptq import Gptq
+from jq.passes.recovery.tune import Tune, blocks_of
 from jq.trace.trace import trace
 from tests.recovery.models import context, mlp, normal
 from tests.recovery.test_gptq import after, outputs

@@ -1,0 +1,1 @@
+"""Markers become integer arithmetic."""

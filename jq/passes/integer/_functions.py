@@ -1,0 +1,160 @@
+"""Softmax and normalizations of a region, as calls of `jq.formats.integer_functions`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from jq.formats.integer_functions import FRACTION, Output, ratio, unit_rows
+from jq.formats.integer_functions import softmax as integer_softmax
+from jq.formats.requantize import clip, rescale_by, rounding_right_shift, splat
+from jq.ir import Program, ir, shape_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.cone import between, kind_of
+from jq.ops.selection import splat_of
+from jq.passes.functions import as_normalization
+from jq.passes.integer._ops import as_softmax, behind
+from jq.passes.integer._values import I64, Leaf, centered, leaf_of, saturated, scaled, spread
+
+OPS = StableHloOps()
+FINEST = 2.0**-17  # steps of what softmax takes: an error of 2^-18 of an exponential
+WIDE = 1 << 30  # a sum in front of softmax saturates here: no difference leaves int32
+
+
+def softmax(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
+    """Softmax that ends in `value`, of what `terms_of` takes apart."""
+    if isinstance(value.owner, ir.Block) or kind_of(value.owner) != "stablehlo.divide":
+        return None
+    for source in behind(value):
+        leaves = [leaf_of(program, v) for v in terms_of(program, source)]
+        if not leaves or not all(leaves):
+            continue
+        cut = between(program, source, value)
+        found = as_softmax(cut) if cut else None
+        if found is None:
+            continue
+        step = max(min(leaf.scale for leaf in leaves if leaf), FINEST)
+        x = clip(OPS, _in_steps(program, source, step), -WIDE, WIDE)
+        return integer_softmax(OPS, x, step, found.axis, out)
+    return None
+
+
+def terms_of(program: Program, source: ir.Value) -> list[ir.Value]:
+    """Values that softmax takes each with its own scale: a mask must not widen the steps of scores.
+
+    The terms of a sum of two, and what a select chooses from, but for constants.
+    """
+    if isinstance(source.owner, ir.Block):
+        return [source]
+    operands = list(source.owner.operation.operands)
+    parts = {"stablehlo.add": operands, "stablehlo.select": operands[1:]}.get(kind_of(source.owner))
+    if parts is None:
+        return [source]
+    computed = [v for v in parts if splat_of(program, v) is None]
+    if kind_of(source.owner) == "stablehlo.add" and len(computed) < 2:
+        return [source]
+    return [leaf for v in computed for leaf in terms_of(program, v)]
+
+
+def _in_steps(program: Program, source: ir.Value, step: float) -> ir.Value:
+    """int64 of a tree of `terms_of` in units of `step`."""
+    leaf = leaf_of(program, source)
+    if leaf is not None:
+        return rescale_by(OPS, centered(leaf, I64), leaf.scale / step)
+    constant = splat_of(program, source)
+    if constant is not None:
+        steps = np.clip(np.rint(constant / step), -WIDE, WIDE)
+        return OPS.broadcast(OPS.constant(np.array(steps, I64)), shape_of(source), ())
+    operands = list(source.owner.operation.operands)
+    first, second = (_in_steps(program, v, step) for v in operands[-2:])
+    if kind_of(source.owner) == "stablehlo.add":
+        return OPS.add(first, second)
+    return OPS.select(operands[0], first, second)
+
+
+def quotient(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
+    """One leaf divided by another, with as many fractional bits as `out` leaves room for."""
+    if isinstance(value.owner, ir.Block) or kind_of(value.owner) != "stablehlo.divide":
+        return None
+    a, b = (leaf_of(program, v) for v in value.owner.operation.operands)
+    if a is None or b is None:
+        return None
+    unit = a.scale / b.scale
+    furthest = max(out.high - out.zero_point, out.zero_point - out.low) * out.scale
+    bits = math.floor(math.log2((1 << 30) * unit / furthest))
+    bits = min(max(bits, 0), 61 - a.largest.bit_length())
+    q = ratio(OPS, centered(a, I64), centered(b, I64), bits)
+    return saturated(rescale_by(OPS, q, unit * 2.0**-bits / out.scale), out)
+
+
+_MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
+
+
+def comparison(program: Program, op: Any) -> ir.Value | None:
+    """A leaf compared with a number, exactly; with another leaf, scales right to 2^-31."""
+    a, b = op.operation.operands
+    direction = str(op.operation.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    left, right = leaf_of(program, a), leaf_of(program, b)
+    if left is None and right is not None and splat_of(program, a) is not None:
+        left, right, b, direction = right, None, a, _MIRRORED.get(direction, direction)
+    number = splat_of(program, b)
+    if left is not None and number is not None:
+        return _compared(left, direction, number)
+    if left is None or right is None:
+        return None
+    unit = max(left.scale, right.scale) / (1 << 30)
+    x, y = (
+        OPS.mul(v, splat(OPS, round(leaf.scale / unit), v))
+        for leaf in (left, right)
+        for v in [centered(leaf, I64)]
+    )
+    return OPS.compare(x, y, direction)
+
+
+def _compared(leaf: Leaf, direction: str, number: float) -> ir.Value:
+    """Codes compared with the last one for which the comparison of reals holds (or not)."""
+    codes = np.arange(leaf.low, leaf.high + 1)
+    reals = np.float32(leaf.scale) * (codes - leaf.zero_point).astype(np.float32)
+    below, equal = int((reals < number).sum()), bool((reals == number).any())
+    limit = leaf.low + below  # the first code that is not below the number
+    wide = OPS.convert(leaf.codes, np.int32)
+    after = limit + int(equal)
+    if direction in ("EQ", "NE"):
+        return OPS.compare(wide, splat(OPS, limit if equal else leaf.high + 1, wide), direction)
+    bound = {"LT": limit, "GE": limit, "LE": after, "GT": after}[direction]
+    return OPS.compare(wide, splat(OPS, bound, wide), "LT" if direction in ("LT", "LE") else "GE")
+
+
+def normalization(program: Program, value: ir.Value, out: Output, name: str) -> ir.Value | None:
+    """LayerNorm, RMSNorm or rows of unit length, of a leaf, that end in `value`."""
+    for source in behind(value):
+        leaf = leaf_of(program, source)
+        if leaf is None:
+            continue
+        cut, shape = between(program, source, value), shape_of(value)
+        same = cut is not None and shape_of(source) == shape
+        found = as_normalization(cut, shape, unit=True) if cut and same else None
+        if found is None:
+            continue
+        axis, n = len(shape) - 1, shape[-1]
+        unit = unit_rows(
+            OPS,
+            centered(leaf, I64),
+            leaf.scale,
+            found.epsilon,
+            center=found.center,
+            axis=axis,
+            limits=(leaf.low - leaf.zero_point, leaf.high - leaf.zero_point),
+        )
+        gamma = np.ones(n) if found.gamma is None else found.gamma.astype(np.float64)
+        row = [1] * axis + [n]
+        factor = gamma.reshape(row) * math.sqrt(n) * 2.0**-30 / out.scale * (1 << FRACTION)
+        y = scaled(program, unit, factor, name)
+        if found.beta is not None:
+            beta = np.rint(found.beta.astype(np.float64) / out.scale * (1 << FRACTION))
+            y = OPS.add(y, spread(program, beta.reshape(row), shape, f"{name}:beta"))
+        y = rounding_right_shift(OPS, y, splat(OPS, FRACTION, y))
+        return saturated(y, out)
+    return None

@@ -1,0 +1,199 @@
+"""Exact integer values of sums and products of leaves: what a chain of integers begins with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.formats.requantize import rescale_by, rounding_right_shift, splat
+from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import NAME, string_attr
+from jq.ir.cone import kind_of
+from jq.ir.constants import evaluate
+from jq.ir.markers import DEQUANTIZE, match
+from jq.ops.base import Codes, Contraction, codes_of, rule_of
+from jq.ops.selection import reduce_like, reduction
+from jq.passes.integer._values import I64, Leaf, Sum, centered, leaf_of, require_int32
+
+OPS = StableHloOps()
+# So many fractional bits a sum of two tensors keeps, one tensor alone, and a product; fewer where
+# wide codes would leave int32.
+SUM_BITS, LEAF_BITS, PRODUCT_BITS = 20, 16, 8
+WIDTH = 30  # bits of a value that is rescaled, without its sign
+
+
+def sum_of(program: Program, value: ir.Value) -> Sum | None:
+    """The integer sum that a value is, or None."""
+    leaf = leaf_of(program, value)
+    if leaf is not None:
+        return _fraction(leaf)
+    if isinstance(value.owner, ir.Block):
+        return None
+    op = value.owner
+    kind, name = kind_of(op), string_attr(op, NAME) or kind_of(op)
+    if isinstance(rule := rule_of(op), Contraction):
+        return _contraction(program, op, rule, name)
+    leaves = [leaf_of(program, v) for v in op.operation.operands]
+    known = [leaf for leaf in leaves if leaf is not None]
+    if kind in ("stablehlo.add", "stablehlo.subtract") and len(known) == 2:
+        return _sum(known, (1, 1 if kind == "stablehlo.add" else -1), name)
+    if kind == "stablehlo.multiply" and len(known) == 2:
+        return _product(*known, name=name)
+    if known and reduction(program, op) == "add":
+        return _reduced(op, known[0], name)
+    return None
+
+
+def _shifted(x: ir.Value, bits: int) -> ir.Value:
+    """int64 `x * 2^bits`, rounded where bits is negative."""
+    if bits >= 0:
+        return OPS.shift_left(x, splat(OPS, bits, x))
+    return rounding_right_shift(OPS, x, splat(OPS, -bits, x))
+
+
+def _bits(wanted: int, largest: int) -> int:
+    """How far integers up to `largest` can be shifted left."""
+    return min(wanted, WIDTH - largest.bit_length())
+
+
+def _fraction(leaf: Leaf) -> Sum:
+    bits = _bits(LEAF_BITS, leaf.largest)
+    value = OPS.convert(_shifted(centered(leaf, I64), bits), np.int32)
+    bound = np.array(float(leaf.largest << bits))
+    return Sum(value, np.array(leaf.scale / (1 << bits)), bound, "rescale")
+
+
+def _sum(leaves: Sequence[Leaf], signs: tuple[int, int], name: str) -> Sum:
+    """Both terms in units of twice the larger scale, with fractional bits."""
+    unit = 2 * max(leaf.scale for leaf in leaves)
+    bits = _bits(SUM_BITS, max(leaf.largest for leaf in leaves))
+    first, second = (
+        rescale_by(OPS, _shifted(centered(leaf, I64), bits), sign * leaf.scale / unit)
+        for leaf, sign in zip(leaves, signs, strict=True)
+    )
+    value = OPS.convert(OPS.add(first, second), np.int32)
+    largest = sum(leaf.largest * leaf.scale / unit for leaf in leaves)
+    bound = np.array(math.ceil(largest * (1 << bits)) + 2.0)
+    require_int32(bound, name)
+    return Sum(value, np.array(unit / (1 << bits)), bound, name)
+
+
+def _product(a: Leaf, b: Leaf, *, name: str) -> Sum:
+    largest = a.largest * b.largest
+    bits = _bits(PRODUCT_BITS, largest)
+    value = _shifted(OPS.mul(centered(a, I64), centered(b, I64)), bits)
+    bound = np.array(largest * 2.0**bits + 1)
+    return Sum(OPS.convert(value, np.int32), np.array(a.scale * b.scale / 2.0**bits), bound, name)
+
+
+def _reduced(op: Any, leaf: Leaf, name: str) -> Sum:
+    before, after = shape_of(op.operation.operands[0]), shape_of(op.operation.results[0])
+    terms = math.prod(before) // max(1, math.prod(after))
+    if kind_of(op) == "stablehlo.reduce_window":
+        terms = math.prod(ir.DenseI64ArrayAttr(op.operation.attributes["window_dimensions"]))
+    bound = np.array(float(terms * leaf.largest))
+    require_int32(bound, name)
+    return Sum(
+        reduce_like(op, centered(leaf), "stablehlo.add", 0), np.array(leaf.scale), bound, name
+    )
+
+
+@dataclass(frozen=True)
+class Product:
+    """A contraction of codes on both sides: what one step of its sum is worth, and how far the
+    sum can go; compact in the shape of the result.
+    """
+
+    sides: tuple[Codes, Codes]
+    factor: np.ndarray
+    bound: np.ndarray
+
+    @staticmethod
+    def of(program: Program, op: Any, rule: Contraction) -> Product | None:
+        """None where parameters are not known now."""
+        roles = rule.roles(op)
+        sides = [codes_of(match(op.operands[r.index], DEQUANTIZE)) for r in roles]
+        if len(sides) != 2 or sides[0] is None or sides[1] is None:
+            return None
+        factors = [_factor(program, op, rule, i, c) for i, c in enumerate(sides) if c]
+        bounds = [_bound(program, op, rule, i, c) for i, c in enumerate(sides) if c]
+        if any(f is None for f in factors) or any(b is None for b in bounds):
+            return None
+        factor = factors[0] * factors[1]  # type: ignore[operator]
+        bound = _accumulated(rule.terms(op), bounds)  # type: ignore[arg-type]
+        return Product((sides[0], sides[1]), factor, bound)
+
+
+def _contraction(program: Program, op: Any, rule: Contraction, name: str) -> Sum | None:
+    product = Product.of(program, op, rule)
+    value = None if product is None else rule.accumulate(op, *product.sides)
+    if product is None or value is None or shape_of(value) != shape_of(op.operation.results[0]):
+        return None
+    factor, bound = product.factor, product.bound
+    if dtype_of(value) == np.int64:
+        return _narrowed(value, factor, bound, name)
+    require_int32(bound, name)
+    return Sum(value, factor, bound, name)
+
+
+def _narrowed(value: ir.Value, factor: np.ndarray, bound: np.ndarray, name: str) -> Sum:
+    """A sum of wide codes in int64, in units that leave 30 bits."""
+    bits = max(0, math.ceil(math.log2(max(1.0, float(bound.max())))) - WIDTH)
+    small = OPS.convert(_shifted(value, -bits), np.int32)
+    return Sum(small, factor * 2.0**bits, bound / 2.0**bits + 1, name)
+
+
+def _factor(
+    program: Program, op: Any, rule: Contraction, index: int, side: Codes
+) -> np.ndarray | None:
+    """Scales of one operand, compact in the shape of the result."""
+    scale = evaluate(program, side.scale)
+    return None if scale is None else _along(op, rule, index, scale.astype(np.float64))
+
+
+def _along(op: Any, rule: Contraction, index: int, grid: np.ndarray) -> np.ndarray:
+    """A grid of one operand (size 1 along what is summed) with the axes of the result."""
+    if grid.size == 1:
+        return grid.reshape(())
+    axes = rule.result_axes(op, index)
+    sizes = [1] * len(shape_of(op.operation.results[0]))
+    order = sorted(axes, key=lambda a: axes[a])
+    for a in order:
+        sizes[axes[a]] = grid.shape[a]
+    rest = [a for a in range(grid.ndim) if a not in axes]
+    return grid.transpose([*order, *rest]).reshape(sizes)
+
+
+def _bound(
+    program: Program, op: Any, rule: Contraction, index: int, side: Codes
+) -> tuple[float, np.ndarray | None] | None:
+    """Largest |code - zero point| of an operand; for a weight also sum |code| per channel."""
+    zero = 0
+    if side.zero_point is not None:
+        point = evaluate(program, side.zero_point)
+        if point is None or point.size != 1:
+            return None
+        zero = int(point.reshape(()))
+    codes = evaluate(program, side.codes)
+    if codes is None:
+        limits = np.iinfo(dtype_of(side.codes))
+        return float(max(limits.max - zero, zero - limits.min)), None
+    contracted = tuple(sorted(rule.roles(op)[index].contracted))
+    size = np.abs(codes.astype(np.int64) - zero)
+    total = size.sum(axis=contracted, keepdims=True).astype(np.float64)
+    return float(size.max(initial=0)), _along(op, rule, index, total)
+
+
+def _accumulated(terms: int, bounds: Sequence[tuple[float, np.ndarray | None]]) -> np.ndarray:
+    """The largest sum of products: from the weight's own codes where there is a weight."""
+    (left, left_sum), (right, right_sum) = bounds
+    if right_sum is not None:
+        return left * right_sum
+    if left_sum is not None:
+        return right * left_sum
+    return np.array(terms * left * right)

@@ -1,0 +1,92 @@
+"""Contractions of dequantized tensors become integer contractions with an explicit rescale.
+
+    dot_general(dequantize(a), dequantize(b))
+    -> composite "jq.contract" %a.codes, %a.scale, %b.codes, %b.scale
+       whose decomposition is convert(dot_general(a.codes, b.codes)) * (a.scale * b.scale)
+
+The op's own rule says how; what it declines stays float, on the dequantized values. One
+marker holds the whole chain, so that a target can put a kernel in its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jq.errors import UserError
+from jq.formats import get_format
+from jq.formats.affine import Affine
+from jq.ir import Program, at, ir
+from jq.ir.build import replace
+from jq.ir.constants import evaluate
+from jq.ir.contract import contract
+from jq.ir.markers import DEQUANTIZE, Marker, match
+from jq.ops.base import Contraction
+from jq.passes.base import Pass, PassContext
+from jq.passes.qdq.sink_dequantize import erase_dead
+from jq.plan import OpPlan, contractions, op_name
+from jq.plan.encodings import code_bits
+from jq.plan.overflow import LIMIT, largest_code, largest_sum, worst_case
+
+
+@dataclass(frozen=True)
+class LowerContractions(Pass):
+    name = "lower-contractions"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        changed, plans = False, {op.name: op for op in cx.plan.ops}
+        for op, rule in list(contractions(program)):
+            value = _lower(program, op, rule, plans.get(op_name(op)))
+            if value is not None:
+                replace(op, [value])
+                changed = True
+        erase_dead(program)
+        return changed
+
+
+def _lower(program: Program, op: Any, rule: Contraction, plan: OpPlan | None) -> ir.Value | None:
+    """The plan has the last word: a model may bring quantized what the target cannot multiply."""
+    roles = rule.roles(op)
+    markers = [
+        match(op.operands[r.index], DEQUANTIZE)
+        if plan is None or r.index in plan.operands
+        else None
+        for r in roles
+    ]
+    if not any(markers):
+        return None
+    if plan is not None and plan.decision == "integer":
+        _prove(program, op, rule, plan)
+    with at(op):
+        if len(roles) < 2:  # a lookup: a dequantize of the rows that are read
+            return rule.lower(program, op, markers)
+
+        def body(copy: Any, inner: list[Marker | None]) -> ir.Value | None:
+            return rule.lower(program, copy, inner)
+
+        return contract(program, op, markers, body)
+
+
+def _prove(program: Program, op: Any, rule: Contraction, plan: OpPlan) -> None:
+    """Refuses weights whose codes, as they were chosen in the end, can overflow the accumulator.
+
+    Planning has looked at plain rounding.
+    """
+    sides = list(plan.operands.values())
+    bits = [code_bits(p.encoding) for p in sides]
+    if max(bits) > 8 or worst_case(rule.terms(op), sides) <= LIMIT:
+        return
+    for role in rule.roles(op):
+        marker = match(op.operands[role.index], DEQUANTIZE)
+        parts = {k: evaluate(program, v) for k, v in marker.parts.items()} if marker else {}
+        affine = marker and isinstance(get_format(marker.encoding.format), Affine)
+        if marker is None or not affine or any(a is None for a in parts.values()):
+            continue
+        other = next(p for i, p in plan.operands.items() if i != role.index)
+        bound = largest_sum(parts, marker.encoding, role.contracted) * largest_code(other)
+        if bound > LIMIT:
+            raise UserError(
+                f"a sum can reach {bound}, more than an int32 accumulator holds",
+                op=plan.name,
+                hint="keep it float by a rule",
+            )

@@ -1,0 +1,246 @@
+"""What stands between dequantizes and a quantize becomes integer arithmetic.
+
+    %d = composite "jq.dequantize" %q        %w = composite "jq.dequantize" %codes
+    %y = convolution %d, %w;  %b = add %y, %bias;  %r = maximum %b, 0
+    %o = composite "jq.quantize" %r
+    ->
+    %acc = add (convolution %q, %codes : i32), %bias_codes
+    %o = clamp(rescale(%acc) + zero_point)
+
+The chain of affine steps becomes the factor of the rescale and a constant in the accumulator,
+clamps become the clamp of the result. A function of one tensor is a table of 256 codes. What
+has no such form is left as it is; `verify-integer` names it. Only for `placement=early`: elsewhere
+floats between products cost nothing, and kernels compute them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.formats.integer_functions import FRACTION, Output, tabulated
+from jq.formats.requantize import INT32, rounding_right_shift, splat
+from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.affine import backwards
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import replace
+from jq.ir.cone import between, kind_of
+from jq.ir.constants import evaluate
+from jq.ir.markers import QUANTIZE, Marker, match
+from jq.passes.base import Pass, PassContext
+from jq.passes.integer._functions import comparison, normalization, quotient, softmax
+from jq.passes.integer._ops import apply_to_codes, clamp_of, is_elementwise, is_float
+from jq.passes.integer._sums import sum_of
+from jq.passes.integer._values import (
+    I64,
+    Sum,
+    leaf_of,
+    output_of,
+    require_int32,
+    saturated,
+    scaled,
+    spread,
+)
+
+OPS = StableHloOps()
+
+
+@dataclass(frozen=True)
+class LowerRegions(Pass):
+    name = "lower-regions"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        if cx.settings.placement != "early":
+            return False
+        changed = _quantized(program)
+        _erase_unread(program)
+        changed |= _compared(program)  # those that no table holds
+        _erase_unread(program)
+        program.drop_dead()
+        return changed
+
+
+def _quantized(program: Program) -> bool:
+    changed = False
+    for op in list(program.walk()):
+        marker = match(op, QUANTIZE)
+        out = output_of(program, marker) if marker else None
+        if marker is None or out is None:
+            continue
+        with at(op):
+            codes = _lower(program, marker, op.operands[0], out)
+        if codes is not None:
+            replace(op, [codes])
+            changed = True
+    return changed
+
+
+def _compared(program: Program) -> bool:
+    changed = False
+    for op in [op for op in program.walk() if kind_of(op) == "stablehlo.compare"]:
+        with at(op):
+            value = comparison(program, op) or _condition(program, op.operation.results[0])
+        if value is not None:
+            replace(op, [value])
+            changed = True
+    return changed
+
+
+def _erase_unread(program: Program) -> None:
+    """Erases what the regions were; composites have to be erased by hand."""
+    for op in reversed(list(program.walk())):
+        read = any(True for r in op.operation.results for _ in r.uses)
+        if op.operation.results and not read and op.operation.name != "stablehlo.custom_call":
+            op.operation.erase()
+
+
+def _lower(program: Program, marker: Marker, value: ir.Value, out: Output) -> ir.Value | None:
+    """The codes of `value`, or None when it has no integer form."""
+    return (
+        _table(program, value, out)
+        or softmax(program, value, out)
+        or normalization(program, value, out, marker.tensor)
+        or quotient(program, value, out)
+        or _truth(value, out)
+        or _chain(program, value, out, marker.tensor)
+    )
+
+
+def _table(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
+    """An elementwise function of one tensor, known for every code that it can have."""
+    found = _function(program, value)
+    if found is None or not is_float(value):
+        return None
+    index, y = found
+    with np.errstate(invalid="ignore"):
+        steps = np.nan_to_num(np.asarray(y, np.float32) / np.float32(out.scale))
+    return tabulated(OPS, index, steps.astype(np.float64), out)
+
+
+def _condition(program: Program, value: ir.Value) -> ir.Value | None:
+    """Likewise of a condition."""
+    found = _function(program, value)
+    if found is None:
+        return None
+    index, y = found
+    truth = OPS.take(np.asarray(y, np.int8), index)
+    return OPS.compare(truth, splat(OPS, 0, truth), "NE")
+
+
+def _function(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray] | None:
+    """Where `value` depends on one leaf alone, element by element: the number of its code, from 0
+    on, and the value for each."""
+    source = _only_leaf(program, value)
+    leaf = leaf_of(program, source) if source is not None else None
+    cut = between(program, source, value) if source is not None and source != value else None
+    if leaf is None or cut is None or not is_elementwise(cut):
+        return None
+    low, high = np.iinfo(dtype_of(leaf.codes)).min, np.iinfo(dtype_of(leaf.codes)).max
+    y = apply_to_codes(cut, leaf.scale * (np.arange(low, high + 1) - leaf.zero_point))
+    index = OPS.convert(leaf.codes, np.int32)
+    return OPS.sub(index, splat(OPS, int(low), index)), np.asarray(y)
+
+
+def _truth(value: ir.Value, out: Output) -> ir.Value | None:
+    """0 and 1 made of a condition."""
+    op: Any = value.owner
+    if isinstance(op, ir.Block) or kind_of(op) != "stablehlo.convert":
+        return None
+    condition = op.operation.operands[0]
+    if dtype_of(condition) != np.bool_:
+        return None
+    low, high = (_code(out, number) for number in (0, 1))
+    shape, dtype = shape_of(value), np.dtype(out.dtype)
+    no, yes = (OPS.broadcast(OPS.constant(dtype.type(c)), shape, ()) for c in (low, high))
+    return OPS.select(condition, yes, no)
+
+
+def _only_leaf(program: Program, value: ir.Value) -> ir.Value | None:
+    """The one leaf that `value` is computed from, walking back through a few ops."""
+    seen: set[Any] = set()
+    leaves: set[Any] = set()
+    todo = [value]
+    while todo and len(seen) < 64:
+        v = todo.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        if leaf_of(program, v) is not None:
+            leaves.add(v)
+        elif not isinstance(v.owner, ir.Block):
+            if match(v.owner):
+                return None
+            todo.extend(v.owner.operation.operands)
+    return leaves.pop() if len(leaves) == 1 else None
+
+
+def _chain(program: Program, value: ir.Value, out: Output, name: str) -> ir.Value | None:
+    """clamp(c * sum + b), as one integer chain."""
+    low, high, value = _clamps(program, value)
+    affine = backwards(program, value)
+    total = sum_of(program, affine.source)
+    if total is None:
+        return None
+    real = affine.c * total.factor  # of one step of the sum
+    if not np.isfinite(real).all() or (real == 0).any():
+        return None
+    require_int32(total.bound, total.name)
+    bias = np.rint(affine.b / real)
+    if np.max(total.bound + np.abs(bias)) <= INT32.max:
+        steps = scaled(program, _with_bias(program, total, bias), real / out.scale, name)
+    else:
+        steps = _bias_behind(program, total, real / out.scale, affine.b / out.scale)
+    return saturated(steps, _clamped(out, low, high))
+
+
+def _with_bias(program: Program, total: Sum, bias: np.ndarray) -> ir.Value:
+    """int64 of the sum and its bias, which joins the accumulator in int32."""
+    if not bias.any():
+        return OPS.convert(total.value, I64)
+    vector = spread(program, bias, shape_of(total.value), f"{total.name}:bias")
+    return OPS.convert(OPS.add(total.value, OPS.convert(vector, np.int32)), I64)
+
+
+def _bias_behind(program: Program, total: Sum, factor: np.ndarray, bias: np.ndarray) -> ir.Value:
+    """`factor * sum + bias` in whole steps, where the bias is too large for the accumulator.
+
+    Both terms have some fractional bits. A sum that would leave int32 is refused.
+    """
+    wide, added = factor * (1 << FRACTION), np.rint(bias * (1 << FRACTION))
+    require_int32(total.bound * np.maximum(np.abs(wide), 1) + np.abs(added), total.name)
+    x = scaled(program, OPS.convert(total.value, I64), wide, total.name)
+    x = OPS.add(x, spread(program, added, shape_of(x), f"{total.name}:bias"))
+    return rounding_right_shift(OPS, x, splat(OPS, FRACTION, x))
+
+
+def _clamps(program: Program, value: ir.Value) -> tuple[float, float, ir.Value]:
+    """Bounds of the clamps that end in `value`, and what they clamp."""
+    low, high = -math.inf, math.inf
+    while not isinstance(value.owner, ir.Block):
+        op = value.owner
+        found = next(
+            ((bounds, x) for x in op.operation.operands if (bounds := clamp_of(program, op, x))),
+            None,
+        )
+        if found is None or evaluate(program, found[1]) is not None:
+            break
+        (first, last), value = found
+        # An earlier clamp: what it gives is clamped by those that we have.
+        low, high = min(max(first, low), high), max(min(last, high), low)
+    return low, high, value
+
+
+def _clamped(out: Output, low: float, high: float) -> Output:
+    """The codes that are left when real values stay in [low, high]."""
+
+    def code(x: float, end: int) -> int:
+        return end if math.isinf(x) else _code(out, x)
+
+    return Output(out.scale, out.zero_point, code(low, out.low), code(high, out.high))
+
+
+def _code(out: Output, x: float) -> int:
+    return int(np.clip(np.rint(x / out.scale) + out.zero_point, out.low, out.high))

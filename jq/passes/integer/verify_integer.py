@@ -1,0 +1,145 @@
+"""Proves that no float op lies between codes: nothing is rewritten.
+
+An op offends when it reads or makes floats that come from codes, and codes are computed from it.
+In front of the first quantize and behind the last dequantize floats are the user's own tensors;
+but a float product of an input offends in any place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from jq.errors import UserError
+from jq.ir import Program, dtype_of, ir
+from jq.ir.build import NAME, string_attr
+from jq.ir.cone import kind_of
+from jq.ir.markers import match
+from jq.ops.base import Contraction, rule_of
+from jq.passes.base import Pass, PassContext
+from jq.passes.qdq.carry_codes import BRANCHES, LOOP
+
+
+@dataclass(frozen=True)
+class VerifyInteger(Pass):
+    name = "verify-integer"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        found = offenders(program)
+        if found:
+            name, kind = found[0]
+            reason = next((op.reason for op in cx.plan.ops if op.name == name and op.reason), "")
+            why = reason or "it has no integer form here"
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            raise UserError(
+                f"{kind} stays float{more}: {why}",
+                op=name,
+                hint="use pipeline int8-static, or write it with ops that docs/integer-only.md has",
+            )
+        return False
+
+
+def offenders(program: Program) -> list[tuple[str, str]]:
+    """Name and kind of every float op between codes, in program order."""
+    flow = _Flow(program)
+    from_codes = flow.forwards(_codes(program))
+    from_inputs = flow.forwards(list(program.body.arguments)[: len(program.inputs)])
+    to_codes = flow.backwards(v for op in _markers(program) for v in op.operands)
+
+    def offends(op: Any) -> bool:
+        rule = rule_of(op)
+        product = isinstance(rule, Contraction) and len(rule.roles(op)) > 1
+        if any(v in to_codes for v in op.operation.results) and any(
+            dtype_of(v).kind in "fV" and v in from_codes for v in _read(op)
+        ):
+            return True
+        return any(
+            dtype_of(v).kind in "fV"
+            and ((v in from_codes and v in to_codes) or (product and v in from_codes | from_inputs))
+            for v in op.operation.results
+        )
+
+    return [
+        (string_attr(op, NAME) or kind_of(op), kind_of(op).removeprefix("stablehlo."))
+        for op in flow.ops
+        if match(op) is None and offends(op)
+    ]
+
+
+def _read(op: Any) -> list[ir.Value]:
+    """What an op computes with; a loop and a branch only hand on."""
+    return [] if op.operation.name in (LOOP, *BRANCHES) else list(op.operation.operands)
+
+
+def _codes(program: Program) -> list[ir.Value]:
+    """The results of what makes or reads codes of activations."""
+    return [v for op in _markers(program) for v in op.operation.results]
+
+
+def _markers(program: Program) -> list[Any]:
+    """What makes or reads codes of activations."""
+    return [op for op in program.walk() if match(op) and not _of_weights(program, op)]
+
+
+def _of_weights(program: Program, op: Any) -> bool:
+    return all(program.weight_name(v) is not None or _constant(v) for v in op.operation.operands)
+
+
+def _constant(value: ir.Value) -> bool:
+    return not isinstance(value.owner, ir.Block) and kind_of(value.owner) == "stablehlo.constant"
+
+
+class _Flow:
+    """Which values depend on which; through loops and branches, but not into reductions."""
+
+    def __init__(self, program: Program) -> None:
+        self.ops: list[Any] = []
+        self.readers: dict[ir.Value, list[ir.Value]] = {}
+        self.sources: dict[ir.Value, list[ir.Value]] = {}
+        self._block(program.body)
+
+    def _block(self, block: ir.Block) -> None:
+        for op in block.operations:
+            self.ops.append(op)
+            results = list(op.operation.results)
+            if op.operation.name not in (LOOP, *BRANCHES):
+                for v in op.operation.operands:
+                    self._depend(results, v)
+                continue
+            for i, v in enumerate(op.operation.operands if op.operation.name == LOOP else ()):
+                self._depend([results[i]], v)
+            for region in op.operation.regions:
+                self._region(op, region.blocks[0], results)
+
+    def _region(self, op: Any, block: ir.Block, results: list[ir.Value]) -> None:
+        self._block(block)
+        yielded = list(block.operations[len(block.operations) - 1].operation.operands)
+        for i, argument in enumerate(block.arguments):
+            self._depend([argument], op.operation.operands[i])
+            if len(yielded) == len(results):
+                self._depend([argument], yielded[i])
+        if len(yielded) == len(results):
+            for result, v in zip(results, yielded, strict=True):
+                self._depend([result], v)
+
+    def _depend(self, results: list[ir.Value], on: ir.Value) -> None:
+        for result in results:
+            self.readers.setdefault(on, []).append(result)
+            self.sources.setdefault(result, []).append(on)
+
+    def forwards(self, values: Iterable[ir.Value]) -> set[ir.Value]:
+        return _closure(values, self.readers)
+
+    def backwards(self, values: Iterable[ir.Value]) -> set[ir.Value]:
+        return _closure(values, self.sources)
+
+
+def _closure(values: Iterable[ir.Value], follow: dict[ir.Value, list[ir.Value]]) -> set[ir.Value]:
+    found, todo = set[ir.Value](), list(values)
+    while todo:
+        v = todo.pop()
+        if v not in found:
+            found.add(v)
+            todo.extend(follow.get(v, ()))
+    return found

@@ -1,0 +1,1 @@
+"""What a kernel computes is recognised and replaced by a call of it."""

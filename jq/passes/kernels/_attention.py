@@ -1,0 +1,233 @@
+"""What lies between the two products of an attention: scale, mask, softmax over the last axis.
+
+Axes of the scores, and of all that is made of them, are known by their place in the first product's
+result: transposes in between change the order alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from jq.errors import InternalError
+from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir.build import integers
+from jq.ir.cone import Cut, cuts
+from jq.ir.constants import evaluate
+from jq.passes.base import PassContext
+from jq.passes.kernels._kernel import OPS, NoKernel, only_user
+
+A = TypeVar("A", bound="Attention")
+
+HIDDEN = -1e9  # a score that is replaced by this or less has probability 0
+LOWEST = float(np.finfo(np.float32).min)
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Added to the scores; or, with `fill`, a predicate of the scores that are kept.
+
+    `axes` are those of the scores, in the value's order.
+    """
+
+    value: ir.Value
+    axes: tuple[int, ...]
+    fill: float | None = None
+
+    @property
+    def varies(self) -> set[int]:
+        """Axes along which it is not plainly repeated."""
+        return {self.axes[a] for a in _varies(self.value)}
+
+    def part(self, repeated: Sequence[int], order: Sequence[int]) -> ir.Value:
+        """Numbers to add: one of all along the axes `repeated`, and axes in the given order."""
+        shape = shape_of(self.value)
+        limit = [1 if a in repeated else n for a, n in zip(self.axes, shape, strict=True)]
+        value = OPS.slice(self.value, [0] * len(shape), limit)
+        value = transposed(value, [self.axes.index(a) for a in order])
+        if self.fill is None:
+            return OPS.convert(value, np.float32)
+        hidden = self.fill if math.isinf(self.fill) else LOWEST
+        ends = [OPS.constant(np.asarray(x, np.float32)) for x in (0.0, hidden)]
+        return OPS.select(value, *(OPS.broadcast(x, shape_of(value), ()) for x in ends))
+
+
+@dataclass(frozen=True)
+class Between:
+    """`softmax(scale * scores + mask)`, by way of `ops` in program order.
+
+    `axes` are those of the scores, in the result's order; the last one counts keys.
+    """
+
+    scale: float
+    mask: Mask | None
+    result: ir.Value
+    axes: tuple[int, ...]
+    ops: tuple[Any, ...]
+
+    def then(self, op: Any) -> Between:
+        """With one more op: a transpose, or one that keeps the axes in place."""
+        axes = self.axes
+        if op.operation.name == "stablehlo.transpose":
+            axes = tuple(axes[a] for a in integers(op, "permutation"))
+        return replace(self, result=op.operation.results[0], axes=axes, ops=(*self.ops, op))
+
+
+def find_softmax(program: Program, scores: ir.Value) -> Between | None:
+    """What follows the scores, when it is their softmax."""
+    if not _is_float(scores) or len(shape_of(scores)) < 3 or 0 in shape_of(scores):
+        return None
+    found = Between(1.0, None, scores, tuple(range(len(shape_of(scores)))), ())
+    while (op := only_user(found.result)) is not None:
+        step = _moved(found, op) or _scaled(program, found, op) or _masked(program, found, op)
+        if step is None:
+            break
+        found = step
+    softmax = next(_softmaxes(program, found.result), None)
+    if softmax is None:
+        return None
+    return moved(replace(found, result=softmax.result, ops=(*found.ops, *softmax.ops)))
+
+
+class Attention(Protocol):
+    """A match: two products with a softmax between them."""
+
+    @property
+    def names(self) -> tuple[str, str]: ...
+
+    @property
+    def last(self) -> Any:
+        """The second product."""
+
+
+def to_kernels(
+    cx: PassContext,
+    ops: Sequence[Any],
+    find: Callable[[Any], A | None],
+    lower: Callable[[A], str],
+) -> bool:
+    """Lowers what is found at each product; the name of its kernel, or why there is none, is that
+    of both products."""
+    keys = [hash(op.operation) for op in ops]  # before any is erased
+    gone: set[int] = set()
+    changed = False
+    for op, key in zip(ops, keys, strict=True):
+        found = None if key in gone else find(op)
+        if found is None:
+            continue
+        names, second = found.names, hash(found.last.operation)
+        try:
+            kernel = lower(found)
+        except (NoKernel, InternalError) as reason:
+            cx.without_kernel.update(dict.fromkeys(names, str(reason)))
+            continue
+        gone.add(second)
+        cx.kernels.update(dict.fromkeys(names, kernel))
+        changed = True
+    return changed
+
+
+def moved(found: Between) -> Between:
+    """With the transposes and conversions between float types that follow."""
+    while (op := only_user(found.result)) is not None and (step := _moved(found, op)):
+        found = step
+    return found
+
+
+def _is_float(value: ir.Value) -> bool:
+    return dtype_of(value).name in ("float32", "bfloat16", "float16")
+
+
+def _moved(found: Between, op: Any) -> Between | None:
+    """A transpose, or a conversion from one float type to another."""
+    name = op.operation.name
+    if name == "stablehlo.transpose":
+        return found.then(op)
+    between = name == "stablehlo.convert" and _is_float(op.operation.results[0])
+    return found.then(op) if between and _is_float(found.result) else None
+
+
+def _scaled(program: Program, found: Between, op: Any) -> Between | None:
+    """A multiplication or division by one number."""
+    if found.mask or op.operation.name not in ("stablehlo.multiply", "stablehlo.divide"):
+        return None
+    operands = list(op.operation.operands)
+    if op.operation.name == "stablehlo.divide" and operands[0] != found.result:
+        return None
+    array = evaluate(program, operands[1] if operands[0] == found.result else operands[0])
+    if array is None or not (array == array.flat[0]).all():
+        return None
+    number = float(array.flat[0])
+    if op.operation.name == "stablehlo.divide":
+        number = 1.0 / number if number else math.nan
+    scale = found.scale * number
+    return replace(found.then(op), scale=scale) if math.isfinite(scale) else None
+
+
+def _masked(program: Program, found: Between, op: Any) -> Between | None:
+    """Something added, or a selection between the scores and a very small number."""
+    if found.mask:
+        return None
+    operands = list(op.operation.operands)
+    if op.operation.name == "stablehlo.add" and operands[0] != operands[1]:
+        value = operands[1] if operands[0] == found.result else operands[0]
+        return replace(found.then(op), mask=Mask(value, found.axes))
+    if op.operation.name != "stablehlo.select" or operands[1] != found.result:
+        return None
+    fill = evaluate(program, operands[2])
+    if shape_of(operands[0]) != shape_of(found.result) or fill is None:
+        return None
+    number = float(fill.flat[0])
+    if number > HIDDEN or not (fill == fill.flat[0]).all():
+        return None
+    return replace(found.then(op), mask=Mask(operands[0], found.axes, number))
+
+
+def _softmaxes(program: Program, value: ir.Value) -> Iterator[Cut]:
+    """Cuts behind `value` that are its softmax over the last axis."""
+    shape = shape_of(value)
+    if dtype_of(value) != np.float32:
+        return
+    x = np.random.default_rng(0).uniform(-30, 30, shape).astype(np.float32)
+    y = np.exp((x - x.max(-1, keepdims=True)).astype(np.float64))
+    y /= y.sum(-1, keepdims=True)
+    for cut in cuts(program, value):
+        if shape_of(cut.result) == shape and np.allclose(cut(x), y, rtol=1e-5, atol=1e-7):
+            yield cut
+
+
+def transposed(value: ir.Value, order: Sequence[int]) -> ir.Value:
+    return value if list(order) == sorted(order) else OPS.transpose(value, order)
+
+
+def _varies(value: ir.Value) -> set[int]:
+    """Axes along which a value is not plainly repeated."""
+    shape, owner = shape_of(value), value.owner
+    if isinstance(owner, ir.Block):
+        return {a for a, n in enumerate(shape) if n > 1}
+    op = owner.operation
+    if op.name == "stablehlo.broadcast_in_dim":
+        source, dims = op.operands[0], integers(op, "broadcast_dimensions")
+        return {dims[a] for a in _varies(source) if shape_of(source)[a] > 1}
+    if op.name in _ELEMENTWISE:
+        return set().union(*(_varies(v) for v in op.operands))
+    return {a for a, n in enumerate(shape) if n > 1}
+
+
+# Ops of masks: their results vary where an operand does.
+_ELEMENTWISE = {f"stablehlo.{name}" for name in ("and", "or", "not", "convert", "add", "multiply")}
+
+
+def base_two(mask: ir.Value) -> ir.Value:
+    """A mask for exponents of 2: times log2 e, without an overflow of finite numbers."""
+    shape = shape_of(mask)
+
+    def wide(number: float) -> ir.Value:
+        return OPS.broadcast(OPS.constant(np.asarray(number, np.float32)), shape, ())
+
+    scaled = OPS.maximum(OPS.mul(mask, wide(math.log2(math.e))), wide(LOWEST))
+    return OPS.select(OPS.equal(mask, wide(-np.inf)), wide(-np.inf), scaled)

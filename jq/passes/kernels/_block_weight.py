@@ -1,0 +1,216 @@
+"""Weights as `Gemv` takes them: integers, and scales by block of what is summed or by column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from jq.formats import NUMPY, Encoding, get_format
+from jq.formats.affine import Affine
+from jq.formats.ggml import GgmlFormat
+from jq.formats.ggml_k import KQuant
+from jq.formats.scaled import Scaled
+from jq.ir import Program, ir
+from jq.ir.constants import evaluate
+from jq.kernels import Gemv
+from jq.kernels.gemv_weights import PLANES, Scale
+from jq.passes.kernels._kernel import NoKernel
+
+Parts = tuple[np.ndarray, Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class BlockWeight:
+    """Attributes:
+    codes: int8 [K, N].
+    scale, minimum: f32 [blocks, N], or pairs of i8 integers and their factors [blocks / outer, N];
+        `value = code * scale + minimum`.
+    zero: int8 [blocks, N], from 0: `value = (code - zero) * scale`.
+    block: codes along K that share a scale.
+    outer: blocks that share a factor; 0 where scales are numbers.
+    """
+
+    codes: np.ndarray
+    scale: Scale
+    minimum: Scale | None
+    block: int
+    outer: int = 0
+    zero: np.ndarray | None = None
+
+    @staticmethod
+    def of(
+        program: Program,
+        enc: Encoding,
+        parts: dict[str, ir.Value],
+        contracted: Sequence[int],
+        free: Sequence[int],
+    ) -> BlockWeight:
+        """K runs over the axes `contracted`, the one that has blocks last; N over `free`."""
+        arrays = {name: evaluate(program, part) for name, part in parts.items()}
+        if any(a is None for a in arrays.values()):
+            raise NoKernel("the right operand is no constant weight")
+        codes, scale, minimum, zero = _parts(
+            enc, {name: np.asarray(a) for name, a in arrays.items()}
+        )
+        *lead, axis = contracted
+        rows = math.prod(enc.shape[a] for a in lead)
+        length = enc.shape[axis]
+
+        def matrix(values: Any) -> np.ndarray:
+            """A grid with an entry for every index of all axes but the last contracted one."""
+            values = np.asarray(values)
+            count = values.shape[axis]
+            wide = [count if a == axis else n for a, n in enumerate(enc.shape)]
+            order = [*contracted, *free]
+            return np.broadcast_to(values, wide).transpose(order).reshape(rows * count, -1)
+
+        def level(values: Any) -> Any:
+            return tuple(map(matrix, values)) if isinstance(values, tuple) else matrix(values)
+
+        first = scale[0] if isinstance(scale, tuple) else scale
+        counts = [np.shape(first)[a] for a in contracted]
+        if any(n > 1 for n in counts[:-1]):
+            raise NoKernel("scales vary along several contracted axes")
+        if any(np.shape(first)[a] not in (1, enc.shape[a]) for a in free):
+            raise NoKernel("columns of the weight share scales")
+        blocks = counts[-1]
+        size = enc.block[axis] if enc.block[axis] > 1 else length
+        if isinstance(get_format(enc.format), GgmlFormat):
+            size = length // blocks
+        if rows > 1 and blocks > 1 and length % size:
+            raise NoKernel(f"blocks of {size} do not divide the contracted axis")
+        if blocks == 1 and minimum is None and zero is None:
+            return BlockWeight(matrix(codes), matrix(scale)[:1], None, rows * length)
+        outer = blocks // np.shape(scale[1])[axis] if isinstance(scale, tuple) else 0
+        low = None if minimum is None else level(minimum)
+        points = None if zero is None else matrix(zero)
+        return BlockWeight(matrix(codes), level(scale), low, size, outer, points)
+
+    @property
+    def by_column(self) -> bool:
+        """One scale a column, and no minimum."""
+        plain = self.minimum is None and self.zero is None and not self.outer
+        return plain and len(self.scale) == 1
+
+    def cut(self, block: int) -> BlockWeight:
+        """The same in blocks of `block`, which divides those it has."""
+        if self.by_column or block == self.block:
+            return replace(self, block=block)
+        times = self.block // block
+        if self.outer or self.block % block:
+            raise NoKernel(f"blocks of {block} of activations meet blocks of {self.block}")
+        blocks = math.ceil(len(self.codes) / block)
+
+        def repeated(values: Any) -> Any:
+            return None if values is None else np.repeat(values, times, axis=0)[:blocks]
+
+        return BlockWeight(
+            self.codes,
+            repeated(self.scale),
+            repeated(self.minimum),
+            block,
+            zero=repeated(self.zero),
+        )
+
+    @property
+    def bits(self) -> int:
+        """The fewest in which the codes can be kept."""
+        low, high = int(self.codes.min(initial=0)), int(self.codes.max(initial=0))
+        for bits in PLANES:
+            if self.block % Gemv.least_block(bits):
+                continue
+            half = 1 << (bits - 1)
+            if (
+                (self.minimum is not None or self.zero is not None)
+                and low >= 0
+                and high < 2 * half
+                and bits < 8
+            ):
+                return bits
+            if self.minimum is None and self.zero is None and -half <= low and high < half:
+                return bits
+        raise NoKernel(f"no kernel for blocks of {self.block} of codes from {low} to {high}")
+
+    @property
+    def scale_type(self) -> str:
+        """f16 where that loses nothing."""
+        if self.outer or self.by_column:
+            return "i8" if self.outer else "column"
+        given = [np.asarray(s) for s in (self.scale, self.minimum) if s is not None]
+        with np.errstate(over="ignore"):
+            half = all((s.astype(np.float16).astype(s.dtype) == s).all() for s in given)
+        return "f16" if half else "f32"
+
+    def kernel(self, isa: str, m: int, per_block: bool, digits: int, epilogue: Any) -> Gemv:
+        k, n = self.codes.shape
+        return Gemv(
+            isa=isa,
+            m=m,
+            k=k,
+            n=n,
+            bits=self.bits,
+            block=self.block,
+            per_block=per_block,
+            digits=digits,
+            zero=self.zero is not None,
+            minimum=self.minimum is not None,
+            scale=self.scale_type,
+            outer=self.outer,
+            epilogue=epilogue,
+        )
+
+    def packed_bytes(self, kernel: Gemv) -> int:
+        """Of the kernel's operands that `operands` makes."""
+        count = 2 if self.by_column else 1
+        kinds = kernel.operands[2 : 2 + count]
+        return sum(math.prod(t.shape) * t.dtype.itemsize for t in kinds)
+
+    def operands(self, program: Program, name: str, kernel: Gemv) -> list[ir.Value]:
+        """The packed weight and, where it is apart, the scale by column."""
+        if not self.by_column:
+            packed = kernel.pack(self.codes, self.scale, self.minimum, self.zero)
+            return [program.add_weight(f"{name}:packed", packed)]
+        column = kernel.pad_columns(np.asarray(self.scale)[0].astype(np.float32))
+        packed = program.add_weight(f"{name}:packed", kernel.pack(self.codes))
+        return [packed, program.add_weight(f"{name}:column_scale", column)]
+
+
+def _parts(enc: Encoding, parts: dict[str, np.ndarray]) -> Parts:
+    """Codes, scale, minimum and zero point (or None), of the encoding's shape and grid."""
+    fmt = get_format(enc.format)
+    if isinstance(fmt, KQuant):
+        return *fmt.integer_levels(parts, enc), None
+    if isinstance(fmt, GgmlFormat):
+        return *fmt.integer_parts(NUMPY, parts, enc), None
+    if isinstance(fmt, Scaled):
+        table, unit = _integers(fmt)
+        codes = table[np.asarray(fmt.codes(NUMPY, parts, enc)).view(np.uint8)]
+        return codes, np.asarray(fmt.scale(NUMPY, parts, enc)) * unit, None, None
+    if not isinstance(fmt, Affine) or fmt.bits > 8:
+        raise NoKernel(f"no integers in {enc.format}")
+    codes = np.asarray(fmt.codes(NUMPY, parts, enc))
+    scale, zero = np.asarray(fmt.scale(NUMPY, parts, enc)), fmt.zero_point(NUMPY, parts, enc)
+    if zero is None:
+        return codes, scale, None, None
+    if fmt.bits == 8:
+        raise NoKernel("no kernel for asymmetric weights of 8 bits in blocks")
+    half = 1 << (fmt.bits - 1)
+    codes, points = codes + np.int8(half), np.asarray(zero, np.int32) + half
+    if fmt.bits > 4:
+        return codes, scale, -scale * points.astype(np.float32), None
+    return codes, scale, None, points.astype(np.int8)
+
+
+def _integers(fmt: Scaled) -> tuple[np.ndarray, np.float32]:
+    """The elements as multiples of a number: int8 by code, and the number (a power of two)."""
+    codes = np.arange(1 << fmt.element.bits, dtype=np.uint8).view(np.int8)
+    values = np.asarray(fmt.element.decode(NUMPY, codes), np.float32)
+    unit = np.abs(values[values != 0]).min()
+    steps = values / unit
+    if not np.array_equal(steps, np.rint(steps)) or steps.max() > 127 or steps.min() < -128:
+        raise NoKernel(f"the elements of {fmt.name} are no multiples of one number in int8")
+    return steps.astype(np.int8), unit

@@ -1,0 +1,229 @@
+"""A convolution on codes as its kernels see it: two spatial dimensions, channels last."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.formats import NUMPY, Encoding, get_format
+from jq.formats.affine import Affine
+from jq.ir import Program, ir, shape_of
+from jq.ir.build import Attributes, integers
+from jq.ir.constants import evaluate
+from jq.ir.contract import Contract
+from jq.ops.convolution import Layout, pad
+from jq.passes.kernels._kernel import FLIP, OPS, NoKernel, unsigned_view
+
+
+@dataclass(frozen=True)
+class Window:
+    """Two spatial dimensions, whatever the op had: strides, padding, dilations."""
+
+    strides: tuple[int, int]
+    padding: tuple[tuple[int, int], tuple[int, int]]
+    interior: tuple[int, int]  # zeros between elements of the input
+    dilations: tuple[int, int]
+    reversal: tuple[bool, bool]
+
+    @staticmethod
+    def of(c: Contract, rank: int) -> Window:
+        missing = 2 - rank
+        holder = Attributes(c.attributes)
+        pairs = np.zeros((rank, 2), np.int64)
+        if "padding" in c.attributes:
+            pairs = np.array(c.attributes["padding"]).reshape(rank, 2)
+        reversal = [False] * rank
+        if "window_reversal" in c.attributes:
+            reversal = [bool(b) for b in ir.DenseBoolArrayAttr(c.attributes["window_reversal"])]
+
+        def two(values: tuple[Any, ...], default: Any) -> Any:
+            return (default,) * missing + (values or (default,) * rank)
+
+        return Window(
+            two(integers(holder, "window_strides"), 1),
+            two(tuple((int(a), int(b)) for a, b in pairs), (0, 0)),
+            two(tuple(d - 1 for d in integers(holder, "lhs_dilation")), 0),
+            two(integers(holder, "rhs_dilation"), 1),
+            two(tuple(reversal), 0),
+        )
+
+
+@dataclass(frozen=True)
+class Convolved:
+    """A contraction that is a convolution of int8 codes with a constant int8 filter.
+
+    Attributes:
+        codes: of the input, in the op's layout.
+        zero_point: of the input; a value where it is found at run time.
+        weight: HWIO codes of the filter, reversed where the window is.
+        scale: f32 of every filter.
+    """
+
+    contract: Contract
+    codes: ir.Value
+    zero_point: int | ir.Value
+    layout: Layout
+    window: Window
+    groups: int
+    weight: np.ndarray
+    scale: np.ndarray
+
+    @staticmethod
+    def of(program: Program, c: Contract) -> Convolved:
+        if any(not isinstance(side, tuple) for side in c.sides):
+            raise NoKernel("one operand is float")
+        (x_enc, x), (w_enc, w) = c.sides
+        if x_enc.format != "int8" or w_enc.format != "int8" or w_enc.scheme == "asymmetric":
+            raise NoKernel(f"no kernel for {x_enc.format} x {w_enc.scheme} {w_enc.format}")
+        arrays = {name: evaluate(program, part) for name, part in w.items()}
+        if any(a is None for a in arrays.values()):
+            raise NoKernel("the filter is no constant")
+        d = Layout.of(Attributes(c.attributes))
+        if len(d.input_spatial) not in (1, 2):
+            raise NoKernel(f"no kernel for {len(d.input_spatial)} spatial dimensions")
+        window = Window.of(c, len(d.input_spatial))
+        groups = ir.IntegerAttr(c.attributes["feature_group_count"]).value
+        weight, scale = _filter(w_enc, {k: np.asarray(a) for k, a in arrays.items()}, d, window)
+        zero = _zero_point(program, x, d)
+        return Convolved(c, x["codes"], zero, d, window, groups, weight, scale)
+
+    @property
+    def batch(self) -> int:
+        return shape_of(self.codes)[self.layout.input_batch]
+
+    @property
+    def filters(self) -> int:
+        return self.weight.shape[3]
+
+    @property
+    def depthwise(self) -> bool:
+        """Every filter reads one channel, and every channel has one filter."""
+        single = self.weight.shape[2] == 1 and self.groups == self.filters
+        return single and self.groups > 1
+
+    @property
+    def channels_last(self) -> bool:
+        """The result is [batch, ..., filters]."""
+        last = len(shape_of(self.contract.op.results[0])) - 1
+        return self.layout.output_feature == last and self.layout.output_batch == 0
+
+    @property
+    def plain_padding(self) -> bool:
+        """Around the image, and there alone."""
+        window = self.window
+        return not any(window.interior) and min(p for pair in window.padding for p in pair) >= 0
+
+    def zero_points(self) -> ir.Value:
+        """i32 [B], of a zero point that is found at run time."""
+        assert not isinstance(self.zero_point, int)
+        flat = OPS.reshape(self.zero_point, [math.prod(shape_of(self.zero_point))])
+        return OPS.broadcast(OPS.convert(flat, np.int32), [self.batch], [0])
+
+    def padding_code(self, unsigned: bool) -> ir.Value:
+        """i8 [B]: what padding is made of, in the view of the codes."""
+        if isinstance(self.zero_point, int):
+            code = np.full(self.batch, self.zero_point, np.int8)
+            return OPS.constant(code ^ FLIP if unsigned else code)
+        codes = OPS.convert(self.zero_points(), np.int8)
+        return unsigned_view(codes) if unsigned else codes
+
+    def input(self, unsigned: bool, padded: bool = True) -> ir.Value:
+        """Codes [B, H, W, C], with their padding written out, at the current insertion point."""
+        d, window = self.layout, self.window
+        order = [d.input_batch, *d.input_spatial, d.input_feature]
+        x = unsigned_view(self.codes) if unsigned else self.codes
+        x = OPS.transpose(x, order) if order != sorted(order) else x
+        if len(d.input_spatial) == 1:
+            batch, width, channels = shape_of(x)
+            x = OPS.reshape(x, [batch, 1, width, channels])
+        low = [0, *(p[0] for p in window.padding), 0]
+        high = [0, *(p[1] for p in window.padding), 0]
+        interior = [0, *window.interior, 0]
+        if not padded or not any(low + high + interior):
+            return x
+        if isinstance(self.zero_point, int):
+            point = np.asarray(self.zero_point, np.int8)
+            return pad(x, OPS.constant(point ^ FLIP if unsigned else point), low, high, interior)
+        code = self.padding_code(unsigned)
+        if self.batch == 1:
+            return pad(x, OPS.reshape(code, ()), low, high, interior)
+        image = OPS.broadcast(OPS.constant(np.asarray(True)), shape_of(x), ())
+        inside = pad(image, OPS.constant(np.asarray(False)), low, high, interior)
+        x = pad(x, OPS.constant(np.asarray(0, np.int8)), low, high, interior)
+        return OPS.select(inside, x, OPS.broadcast(code, shape_of(x), [0]))
+
+    def shape(self, padded: bool = True) -> dict[str, Any]:
+        """What the kernels' descriptions have in common, for an input as `input` gives it."""
+        d, window, shape = self.layout, self.window, shape_of(self.codes)
+        spatial = [1] * (2 - len(d.input_spatial)) + [shape[axis] for axis in d.input_spatial]
+        if padded:
+            spatial = [
+                n + max(n - 1, 0) * between + sum(pair)
+                for n, between, pair in zip(spatial, window.interior, window.padding, strict=True)
+            ]
+        (height, width), taps = spatial, self.weight.shape[:2]
+        batch, channels = shape[d.input_batch], shape[d.input_feature]
+        if min(batch, channels, self.filters, *shape_of(self.contract.op.results[0])) < 1:
+            raise NoKernel("an empty convolution")
+        return {
+            "batch": batch,
+            "height": height,
+            "width": width,
+            "channels": channels,
+            "window": (taps[0], taps[1]),
+            "strides": self.window.strides,
+            "dilations": self.window.dilations,
+        }
+
+    def _order(self, rank: int) -> list[int]:
+        """Axes of the result: batch, spatial ones, filters."""
+        d = self.layout
+        spatial = [a for a in range(rank) if a not in (d.output_batch, d.output_feature)]
+        return [d.output_batch, *spatial, d.output_feature]
+
+    def rows(self, value: ir.Value) -> ir.Value:
+        """A value of the result's layout as [pixels, F]."""
+        order = self._order(len(shape_of(value)))
+        moved = OPS.transpose(value, order) if order != sorted(order) else value
+        return OPS.reshape(moved, [math.prod(shape_of(moved)[:-1]), self.filters])
+
+    def output(self, result: ir.Value, shape: tuple[int, ...]) -> ir.Value:
+        """[pixels, F] in the layout of the op's result, whose shape is `shape`."""
+        order = self._order(len(shape))
+        value = OPS.reshape(result, [shape[a] for a in order])
+        inverse = [order.index(a) for a in range(len(shape))]
+        return OPS.transpose(value, inverse) if inverse != sorted(inverse) else value
+
+
+def _zero_point(program: Program, parts: dict[str, ir.Value], d: Layout) -> int | ir.Value:
+    """Of the input: known, or a value of one element or one a sample."""
+    if "zero_point" not in parts:
+        return 0
+    zero = parts["zero_point"]
+    known = evaluate(program, zero)
+    if known is not None and known.size == 1:
+        return int(known.reshape(-1)[0])
+    if any(n != 1 for axis, n in enumerate(shape_of(zero)) if axis != d.input_batch):
+        raise NoKernel("zero points along other axes than samples")
+    return zero
+
+
+def _filter(
+    enc: Encoding, parts: dict[str, np.ndarray], d: Layout, window: Window
+) -> tuple[np.ndarray, np.ndarray]:
+    """HWIO codes, reversed where the window is, and the scale of every filter."""
+    fmt = get_format(enc.format)
+    assert isinstance(fmt, Affine)
+    codes = np.asarray(fmt.codes(NUMPY, parts, enc))
+    codes = codes.transpose(*d.kernel_spatial, d.kernel_in, d.kernel_out)
+    if len(d.kernel_spatial) == 1:
+        codes = codes[None]
+    flips = tuple(axis for axis, back in enumerate(window.reversal) if back)
+    scale = np.asarray(fmt.scale(NUMPY, parts, enc))
+    if math.prod(scale.shape) not in (1, scale.shape[d.kernel_out]):
+        raise NoKernel("the filter has blocks along a contracted axis")
+    wide = np.broadcast_to(scale.reshape(-1), [codes.shape[3]])
+    return np.ascontiguousarray(np.flip(codes, flips)), wide.astype(np.float32)

@@ -1,0 +1,129 @@
+"""What follows a product and has no other reader becomes the epilogue of its kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, ir, shape_of
+from jq.ir.constants import evaluate
+from jq.ir.markers import QUANTIZE, match
+from jq.kernels import Bias, ColumnScale, Quantize, Residual, Step
+from jq.passes.functions import find_activation
+from jq.passes.kernels._kernel import OPS, column_factors, only_user
+from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A constant with one value a column."""
+
+    values: np.ndarray
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What follows a product and has no other reader: steps of an epilogue with their operands.
+
+    `ops` are all ops that go, the contraction first; `last` gives the result.
+    """
+
+    steps: tuple[Step, ...]
+    operands: tuple[Any, ...]  # values, constants, or `Columns`
+    ops: tuple[Any, ...]
+
+    @property
+    def last(self) -> Any:
+        return self.ops[-1]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return shape_of(self.last.operation.results[0])
+
+    @staticmethod
+    def behind(program: Program, op: Any, n: int) -> Tail:
+        tail = Tail((), (), (op,))
+        for step in (_bias, _activation, _factors, _residual, _activation, _quantize):
+            tail = step(program, tail, n)
+        return tail
+
+    def then(self, step: Step, operands: Sequence[Any], ops: Sequence[Any]) -> Tail:
+        return Tail((*self.steps, step), (*self.operands, *operands), (*self.ops, *ops))
+
+    def values(
+        self, program: Program, name: str, pad: Callable[[np.ndarray], np.ndarray]
+    ) -> list[ir.Value]:
+        """The steps' operands in the program, at the current insertion point."""
+        found: list[ir.Value] = []
+        for x in self.operands:
+            if isinstance(x, Columns):
+                found.append(program.add_weight(f"{name}:column_bias", pad(x.values)))
+            else:
+                found.append(OPS.constant(x) if isinstance(x, np.ndarray) else x)
+        return found
+
+    def replace(self, value: ir.Value) -> None:
+        """Puts `value` in the place of the tail's result, and erases the tail."""
+        self.last.operation.results[0].replace_all_uses_with(value)
+        for op in reversed(self.ops):
+            op.operation.erase()
+
+
+def _addition(tail: Tail) -> tuple[Any, ir.Value] | None:
+    """The addition that is the only reader of the tail, and what it adds."""
+    result = tail.last.operation.results[0]
+    add = only_user(result)
+    if add is None or add.operation.name != "stablehlo.add":
+        return None
+    others = [v for v in add.operation.operands if v != result]
+    return (add, others[0]) if len(others) == 1 else None
+
+
+def _bias(program: Program, tail: Tail, n: int) -> Tail:
+    """A constant vector along the columns, which are the trailing axes of the result."""
+    found = _addition(tail)
+    array = None if found is None else evaluate(program, found[1])
+    if found is None or array is None or array.dtype != np.float32:
+        return tail
+    rows = array.reshape(-1, n)
+    if not (rows == rows[:1]).all():
+        return tail
+    return tail.then(Bias(), [Columns(np.ascontiguousarray(rows[0]))], [found[0]])
+
+
+def _factors(program: Program, tail: Tail, n: int) -> Tail:
+    """A constant vector along the columns that multiplies."""
+    result = tail.last.operation.results[0]
+    product = only_user(result)
+    if product is None or product.operation.name != "stablehlo.multiply":
+        return tail
+    scaled = column_factors(program, product.operation.results[0])
+    if scaled is None or scaled[0] != result or len(scaled[1]) != n:
+        return tail
+    return tail.then(ColumnScale(), [Columns(scaled[1])], [product])
+
+
+def _residual(program: Program, tail: Tail, n: int) -> Tail:
+    found = _addition(tail)
+    if found is None or evaluate(program, found[1]) is not None:
+        return tail
+    return tail.then(Residual(), [found[1]], [found[0]])
+
+
+def _activation(program: Program, tail: Tail, n: int) -> Tail:
+    found = find_activation(program, tail.last.operation.results[0])
+    return tail if found is None else tail.then(found.step, [], found.cut.ops)
+
+
+def _quantize(program: Program, tail: Tail, n: int) -> Tail:
+    """The static quantization of the result, when nothing reads the float."""
+    reader = only_user(tail.last.operation.results[0])
+    marker = None if reader is None else match(reader, QUANTIZE)
+    scheme = None if marker is None else row_scheme(program, marker)
+    if marker is None or scheme is None:
+        return tail
+    given = static_parameters(program, marker) or ()
+    return tail.then(Quantize(low=scheme.low), given, [marker.op])

@@ -1,0 +1,114 @@
+"""Float attention is computed by one kernel: the scores never leave the processor's caches.
+
+    %s = dot_general %q, %k                      // heads as batch dimensions
+    %p = softmax(%s * scale + mask)              // recognised by what it computes
+    %y = dot_general %p, %v
+    ->
+    call @jq_attention(%q, %k, %v, %mask)
+
+Fires on products with batch dimensions, where queries may share keys and values, a mask that is
+the same for every head, and softmax over the keys. Narrower floats are computed in float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, at, dtype_of
+from jq.ir.build import NAME, string_attr
+from jq.kernels import Attention, get_isa
+from jq.ops.dot_general import Dims
+from jq.passes.base import Pass, PassContext
+from jq.passes.kernels._attention import Between, find_softmax, to_kernels
+from jq.passes.kernels._attention_view import view
+from jq.passes.kernels._kernel import OPS, call_kernel, isa_of, only_user
+
+
+@dataclass(frozen=True)
+class KernelAttention(Pass):
+    name = "kernel-attention"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        isa = isa_of(cx.target)
+        if isa is None:
+            return False
+        precision = cx.settings.attention_precision
+        dots = [op for op in program.walk() if op.operation.name == "stablehlo.dot_general"]
+        return to_kernels(
+            cx,
+            dots,
+            lambda op: _match(program, op),
+            lambda found: _lower(program, found, isa, precision),
+        )
+
+
+@dataclass(frozen=True)
+class Found:
+    """An attention; `side` is the operand of the second product that the probabilities are."""
+
+    first: Any
+    between: Between
+    second: Any
+    side: int
+
+    @property
+    def names(self) -> tuple[str, str]:
+        first, second = (string_attr(o, NAME) or "attention" for o in (self.first, self.second))
+        return first, second
+
+    @property
+    def last(self) -> Any:
+        return self.second
+
+    @property
+    def ops(self) -> tuple[Any, ...]:
+        """Everything that goes, in program order."""
+        return (self.first, *self.between.ops, self.second)
+
+
+def _match(program: Program, first: Any) -> Found | None:
+    between = find_softmax(program, first.operation.results[0])
+    second = only_user(between.result) if between else None
+    if between is None or second is None or second.operation.name != "stablehlo.dot_general":
+        return None
+    left, right = second.operation.operands
+    if left == right:
+        return None
+    return Found(first, between, second, 0 if left == between.result else 1)
+
+
+def _lower(program: Program, f: Found, isa: str, precision: str) -> str:
+    left, right = f.first.operation.operands
+    values = f.second.operation.operands[1 - f.side]
+    dims = Dims.of(f.first), Dims.of(f.second)
+    best = view(dims, (left, right), values, f.side, f.between)
+    samples, queries, keys, heads, shared, dim = best.shape
+    result = f.second.operation.results[0]
+    with at(f.second):
+        kind, mask = best.mask(f.between.mask)
+        bf16 = precision == "bfloat16" and bool(get_isa(isa).bf16_dot)
+        kernel = Attention(
+            isa=isa,
+            batch=samples,
+            queries=queries,
+            keys=keys,
+            heads=heads,
+            kv_heads=shared,
+            dim=dim,
+            widths=(heads * dim, shared * dim, shared * dim),
+            starts=(0, 0, 0),
+            scale=f.between.scale,
+            mask=kind,
+            precision="bf16" if bf16 else "f32",
+        )
+        operands = [OPS.convert(x.arranged(), np.float32) for x in (best.q, best.k, best.v)]
+        name = string_attr(f.first, NAME) or "attention"
+        (y,) = call_kernel(program, kernel, [*operands, *mask], name)
+        value = OPS.convert(best.restore(y), dtype_of(result))
+    result.replace_all_uses_with(value)
+    for op in reversed(f.ops):
+        op.operation.erase()
+    return kernel.name

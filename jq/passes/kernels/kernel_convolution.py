@@ -1,0 +1,180 @@
+"""Convolutions of activations with a constant filter are computed by kernels.
+
+    composite "jq.contract" %x.codes, ..., %w.codes, %w.scale             (convolution)
+    [add bias] [activation] [add residual] [composite "jq.quantize"]
+    or  composite "jq.requantize" %x.codes, ..., %w.codes, ..., %bias, %multiplier (, %residual)
+    ->
+    call @jq_convolution(pad(%x.codes, zero point), %w.packed, %init, %scale, ...)
+
+Fires on one or two spatial dimensions, int8 x int8; zero points are constant, or those of samples,
+found at run time. Where every filter reads one channel, and every channel has one filter:
+`Depthwise`. Instructions that read codes as unsigned get them so (`kernel-views`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.formats.rescale import ResidualScale
+from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.build import replace
+from jq.ir.constants import evaluate
+from jq.ir.contract import match_contract
+from jq.ir.requantize import Requantized, match_requantize
+from jq.kernels import AddCodes, Codes, Convolution, Depthwise, Dequantize, Step, get_isa
+from jq.passes.base import Pass, PassContext
+from jq.passes.kernels._convolution import Convolved
+from jq.passes.kernels._kernel import OPS, NoKernel, call_kernel, isa_of, unsigned_view
+from jq.passes.kernels._tail import Tail
+
+CONVOLUTION = "convolution"
+MAX_EDGES = 4  # tiles of a row that have code of their own
+
+
+@dataclass(frozen=True)
+class KernelConvolution(Pass):
+    name = "kernel-convolution"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        isa, changed = isa_of(cx.target), False
+        markers = [op for op in program.walk() if match_contract(op) or match_requantize(op)]
+        for op in markers if isa else ():
+            product, codes = match_contract(op), match_requantize(op)  # operands may have changed
+            c = product or (codes.contract if codes else None)
+            if c is None or c.op_type != CONVOLUTION or isa is None:
+                continue
+            try:
+                conv = Convolved.of(program, c)
+                lower = _Lower(program, conv, isa)
+                cx.kernels[c.name] = lower.codes(codes) if codes else lower.floats()
+                changed = True
+            except NoKernel as reason:
+                cx.without_kernel[c.name] = str(reason)
+        return changed
+
+
+@dataclass(frozen=True)
+class _Lower:
+    """Replaces a marker, and what follows it, by a call; each method gives the kernel's name."""
+
+    program: Program
+    conv: Convolved
+    isa: str
+
+    @property
+    def unsigned(self) -> bool:
+        return get_isa(self.isa).dot.lhs_unsigned
+
+    def floats(self) -> str:
+        """A `jq.contract`."""
+        conv, c = self.conv, self.conv.contract
+        dtype = dtype_of(c.op.results[0])
+        plain = dtype == np.float32 and conv.channels_last
+        tail = Tail.behind(self.program, c.op, conv.filters) if plain else Tail((), (), (c.op,))
+        _, parts = c.sides[0]
+        row_scale = evaluate(self.program, parts["scale"])
+        static = row_scale is not None and row_scale.size == 1
+        scale = conv.scale
+        if static:
+            assert row_scale is not None
+            scale = (row_scale.reshape(-1)[0] * scale).astype(np.float32)
+        with at(tail.last):
+            kernel, operands = self._kernel((Dequantize(per_row=not static), *tail.steps), scale)
+            if not static:
+                per_sample = OPS.reshape(parts["scale"], [math.prod(shape_of(parts["scale"]))])
+                operands.append(OPS.broadcast(per_sample, [kernel.batch], [0]))
+            operands += tail.values(self.program, c.name, kernel.pad_columns)
+            value = self._call(kernel, operands, tail.shape)
+            tail.replace(value if tail.steps else OPS.convert(value, dtype))
+        return kernel.name
+
+    def codes(self, r: Requantized) -> str:
+        """A `jq.requantize`."""
+        rescale = r.rescale
+        bias, multiplier = (evaluate(self.program, v) for v in (r.bias, r.multiplier))
+        if bias is None or multiplier is None:
+            raise NoKernel("its bias is no constant")
+        with at(r.contract.op):
+            steps: list[Step] = [Dequantize()]
+            values: list[ir.Value] = []
+            if rescale.residual is not None and r.residual is not None:
+                step, values = self._residual(rescale.residual, r.residual)
+                steps.append(step)
+            steps.append(Codes(rescale.low, rescale.high))
+            kernel, operands = self._kernel(steps, multiplier, bias)
+            values.append(_scalar(rescale.zero_point, np.int32))
+            shape = shape_of(r.contract.op.results[0])
+            replace(r.contract.op, [self._call(kernel, operands + values, shape)])
+        return kernel.name
+
+    def _residual(self, r: ResidualScale, codes: ir.Value) -> tuple[AddCodes, list[ir.Value]]:
+        bounded = math.isfinite(r.low) or math.isfinite(r.high)
+        centered = r.zero_point == (-128 if self.unsigned else 0)
+        rows = self.conv.rows(unsigned_view(codes) if self.unsigned else codes)
+        values = [rows, _scalar(r.factor, np.float32), _scalar(2.0**-r.fraction, np.float32)]
+        if not centered:
+            values.append(_scalar(r.zero_point, np.int32))
+        if bounded:
+            values += [_scalar(bound, np.float32) for bound in (r.low, r.high)]
+        return AddCodes(self.unsigned, centered, bounded), values
+
+    def _kernel(
+        self, steps: Sequence[Step], scale: np.ndarray, bias: np.ndarray | None = None
+    ) -> tuple[Convolution | Depthwise, list[ir.Value]]:
+        """The kernel and its first operands, up to the scale by column."""
+        conv = self.conv
+        zero = conv.zero_point if isinstance(conv.zero_point, int) else 0
+        kernel: Convolution | Depthwise
+        if conv.depthwise:
+            kernel, weight = self._depthwise(steps), conv.weight[:, :, 0]
+        else:
+            described = self._described(steps, padded=True)
+            kernel = Convolution(**described, filters=conv.filters, groups=conv.groups)
+            weight = conv.weight
+        packed = kernel.pack(weight, bias, zero)
+        inside = isinstance(kernel, Depthwise) and kernel.padded
+        operands = [conv.input(self.unsigned, padded=not inside)]
+        operands.append(self._weight("packed", packed["weights"]))
+        operands.append(self._weight("init", packed["init"]))
+        if kernel.row_zero:
+            operands += [conv.zero_points(), self._weight("colsum", packed["colsum"])]
+        if inside:
+            operands.append(conv.padding_code(self.unsigned))
+        return kernel, [*operands, self._weight("column_scale", kernel.pad_columns(scale))]
+
+    def _weight(self, part: str, array: np.ndarray) -> ir.Value:
+        return self.program.add_weight(f"{self.conv.contract.name}:{part}", array)
+
+    def _depthwise(self, steps: Sequence[Step]) -> Depthwise:
+        """Padding is read as if it were there, unless windows leave the image almost everywhere."""
+        window = self.conv.window
+        if self.conv.plain_padding:
+            described = self._described(steps, padded=False)
+            kernel = Depthwise(**described, padding=window.padding)
+            if sum(kernel.edges) <= MAX_EDGES:
+                return kernel
+        return Depthwise(**self._described(steps, padded=True))
+
+    def _described(self, steps: Sequence[Step], padded: bool) -> dict[str, Any]:
+        return {
+            **self.conv.shape(padded),
+            "isa": self.isa,
+            "row_zero": not isinstance(self.conv.zero_point, int),
+            "unsigned": self.unsigned,
+            "epilogue": tuple(steps),
+        }
+
+    def _call(
+        self, kernel: Convolution | Depthwise, operands: list[ir.Value], shape: tuple[int, ...]
+    ) -> ir.Value:
+        (result,) = call_kernel(self.program, kernel, operands, self.conv.contract.name)
+        return self.conv.output(result, shape)
+
+
+def _scalar(value: float, dtype: Any) -> ir.Value:
+    return OPS.constant(np.full(1, value, dtype))

@@ -1,0 +1,227 @@
+"""Products of float activations and stored weights read the weights as they are stored.
+
+    dot_general %x, (composite "jq.dequantize" %w.codes, %w.scale)
+    ->
+    call @jq_decode_dot(%x, %w.codes, %w.scale)
+
+Without this a compiler writes the decoded weight to memory in float at every call. The kernel
+wants a matrix whose contracted axis is last; a weight that is another is stored again as one, in
+the same format (`_stored_matrix`). A convolution is a product with its patches. The result
+differs from the `integer` level by the order of a float32 sum.
+
+Where rows are few and the weight's values are integers times scales, activations are split into
+int8 digits, and the integer kernel for few rows multiplies each exactly (`SplitRows`, `Gemv`): it
+reads the weights at the speed of memory, which decoding to float does not. The weight is packed
+for that, so it must have no other reader, not grow, and not have come as it is stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.formats import Encoding
+from jq.ir import Program, at, dtype_name, dtype_of, ir, shape_of
+from jq.ir.build import NAME, attributes_of, string_attr
+from jq.ir.build import replace as replace_op
+from jq.ir.contract import match_contract
+from jq.ir.encodings import write_encodings
+from jq.ir.markers import DEQUANTIZE, match
+from jq.kernels import DecodeDot, SplitRows, get_isa
+from jq.ops.dot_general import Dims
+from jq.passes.base import Pass, PassContext
+from jq.passes.kernels._block_weight import BlockWeight
+from jq.passes.kernels._kernel import OPS, NoKernel, call_kernel, isa_of
+from jq.passes.kernels._patches import Window
+from jq.passes.kernels._stored_matrix import Matrices, Stored
+
+SPLIT_ROWS = 8  # up to here the products of three digits are cheaper than reading the weights
+SPLIT_GROUP = 4  # of codes that one instruction multiplies; with fewer, floats are as fast
+DIGITS = 3
+GROWTH = 1.01  # of a weight by being packed, at most
+BLOCK, LARGEST_BLOCK = 32, 64  # of activations with a scale, where the weight has none, or longer
+
+
+@dataclass(frozen=True)
+class KernelDecode(Pass):
+    name = "kernel-decode"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        isa, changed = isa_of(cx.target), False
+        matrices = Matrices(program)
+        given = {op.name for op in cx.plan.ops if any(p.stored for p in op.operands.values())}
+        for op in list(program.walk()) if isa else []:
+            product = Product.of(op)
+            if product is None or isa is None:
+                continue
+            try:
+                packs = product.name not in given and get_isa(isa).dot.group == SPLIT_GROUP
+                cx.kernels[product.name] = _lower(program, product, isa, matrices, packs)
+                cx.kernel_types[product.name] = ("f32", "f32", "f32")
+                changed = True
+            except NoKernel as reason:
+                cx.without_kernel[product.name] = str(reason)
+        if matrices.moved:
+            matrices.share()
+            program.drop_dead()
+            write_encodings(program)
+        return changed
+
+
+@dataclass(frozen=True)
+class Product:
+    """A dot_general or convolution of a float value and a stored weight, which is operand `side`.
+
+    `attributes` are those of the contraction.
+    """
+
+    op: Any
+    kind: str
+    name: str
+    attributes: dict[str, ir.Attribute]
+    side: int
+    x: ir.Value
+    stored: Stored
+
+    @staticmethod
+    def of(op: Any) -> Product | None:
+        kind = op.operation.name.removeprefix("stablehlo.")
+        if kind in ("dot_general", "convolution"):
+            found = [match(v, DEQUANTIZE) for v in op.operands]
+            sides = [i for i, m in enumerate(found) if m is not None]
+            if len(sides) != 1 or (marker := found[sides[0]]) is None:
+                return None
+            side, name = sides[0], string_attr(op, NAME) or kind
+            stored = Stored.of(marker.encoding, marker.parts, marker.tensor)
+            x = op.operands[1 - side]
+            return Product(op, kind, name, attributes_of(op), side, x, stored)
+        c = match_contract(op)
+        sides = [i for i, s in enumerate(c.sides) if isinstance(s, tuple)] if c else []
+        if c is None or len(sides) != 1:
+            return None
+        side = sides[0]
+        enc, parts = c.sides[side]
+        stored = Stored.of(enc, parts, c.tensors[side])
+        return Product(op, c.op_type, c.name, c.attributes, side, c.sides[1 - side], stored)
+
+
+@dataclass(frozen=True)
+class _Matrices:
+    """A product as one of matrices: the weight's axes that are N and K, the rows [M, K] of the
+    other operand, and what makes the op's result of [M, N]."""
+
+    free: Sequence[int]
+    contracted: Sequence[int]
+    rows: ir.Value
+    result: Callable[[ir.Value], ir.Value]
+
+
+def _lower(program: Program, p: Product, isa: str, matrices: Matrices, packs: bool) -> str:
+    """Replaces the product by a call; the kernel's name. `packs`: the weight may be packed anew."""
+    if dtype_name(dtype_of(p.x)) not in ("f32", "f16", "bf16"):
+        raise NoKernel(f"the activations are {dtype_of(p.x)}")
+    result = p.op.operation.results[0]
+    if 0 in (*p.stored.encoding.shape, *shape_of(result)):
+        raise NoKernel("an empty product")
+    with at(p.op):
+        view = _dot(p) if p.kind == "dot_general" else _convolution(p)
+        if packs and shape_of(view.rows)[0] <= SPLIT_ROWS and _one_reader(p.stored):
+            with suppress(NoKernel):
+                return _split(program, p, isa, view)
+        enc, parts = matrices.get(p.stored, view.free, view.contracted)
+        kernel = _kernel(isa, shape_of(view.rows)[0], enc)
+        operands = [view.rows, *(parts[name] for name in kernel.storage)]
+        if [dtype_name(dtype_of(v)) for v in operands] != [t.element for t in kernel.operands]:
+            raise NoKernel("codes that the model computes are not held as stored ones are")
+        (value,) = call_kernel(program, kernel, operands, p.name)
+        value = OPS.convert(view.result(value), dtype_of(result))
+    replace_op(p.op, [value])
+    return kernel.name
+
+
+def _split(program: Program, p: Product, isa: str, view: _Matrices) -> str:
+    """The product with activations in digits; the kernel's name."""
+    weight = BlockWeight.of(program, p.stored.encoding, p.stored.parts, view.contracted, view.free)
+    m, k = shape_of(view.rows)
+    weight = weight.cut(BLOCK if weight.by_column else math.gcd(weight.block, LARGEST_BLOCK))
+    kernel = weight.kernel(isa, m, True, DIGITS, ())
+    stored = sum(
+        program.weights[n].nbytes for n in map(program.weight_name, p.stored.parts.values()) if n
+    )
+    if weight.packed_bytes(kernel) > GROWTH * stored:
+        raise NoKernel("the packed weight is larger than the stored one")
+    split = SplitRows(isa=isa, m=m, k=k, block=kernel.block, digits=DIGITS)
+    rows = call_kernel(program, split, [view.rows], f"{p.name}/split")
+    operands = [*rows, *weight.operands(program, p.name, kernel)]
+    (value,) = call_kernel(program, kernel, operands, p.name)
+    result = p.op.operation.results[0]
+    replace_op(p.op, [OPS.convert(view.result(value), dtype_of(result))])
+    return kernel.name
+
+
+def _one_reader(stored: Stored) -> bool:
+    return all(len(list(v.uses)) == 1 for v in stored.parts.values())
+
+
+def _kernel(isa: str, rows: int, enc: Encoding) -> DecodeDot:
+    n, k = enc.shape
+    return DecodeDot(
+        isa=isa,
+        m=rows,
+        k=k,
+        n=n,
+        format=enc.format,
+        block=enc.block,
+        scheme=enc.scheme,
+        scale_type=enc.scale_type,
+        options=enc.options,
+    )
+
+
+def _blocked_last(enc: Encoding, axes: Sequence[int]) -> list[int]:
+    """Axes in their order, but the one that is cut into blocks behind the others."""
+    return sorted(axes, key=lambda a: (enc.block[a] > 1 and enc.grid[a] > 1, a))
+
+
+def _dot(p: Product) -> _Matrices:
+    dims = Dims.read(p.attributes["dot_dimension_numbers"])
+    if dims.batch:
+        raise NoKernel("a weight for each index of a batch has no decoding kernel")
+    if not dims.contract:
+        raise NoKernel("an outer product")
+    shape = shape_of(p.x)
+    partner = {pair[p.side]: pair[1 - p.side] for pair in dims.contract}
+    contracted = _blocked_last(p.stored.encoding, list(partner))
+    kept = dims.free(1 - p.side, len(shape))
+    x = OPS.transpose(OPS.convert(p.x, np.float32), [*kept, *(partner[a] for a in contracted)])
+    count = math.prod(shape[a] for a in kept)
+    rows = OPS.reshape(x, [count, math.prod(shape) // count])
+    free = dims.free(p.side, len(p.stored.encoding.shape))
+    sizes = [shape[a] for a in kept], [p.stored.encoding.shape[a] for a in free]
+
+    def result(value: ir.Value) -> ir.Value:
+        """The axes of the left operand come first."""
+        value = OPS.reshape(value, [*sizes[0], *sizes[1]])
+        first, rank = len(sizes[0]), len(sizes[0]) + len(sizes[1])
+        return value if p.side == 1 else OPS.transpose(value, [*range(first, rank), *range(first)])
+
+    return _Matrices(free, contracted, rows, result)
+
+
+def _convolution(p: Product) -> _Matrices:
+    if p.side != 1:
+        raise NoKernel("the input of the convolution is the stored operand")
+    window = Window.of(p.attributes, p.stored.encoding.shape)
+    patches = window.patches(OPS.convert(p.x, np.float32))
+    *counts, k = shape_of(patches)
+    rows = OPS.reshape(patches, [math.prod(counts), k])
+    shape = shape_of(p.op.operation.results[0])
+    contracted = (*window.layout.kernel_spatial, window.layout.kernel_in)
+    return _Matrices(
+        (window.layout.kernel_out,), contracted, rows, lambda v: window.result(v, shape)
+    )

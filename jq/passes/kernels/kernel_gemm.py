@@ -1,0 +1,234 @@
+"""Products of activations and a constant weight are computed by the GEMM kernel.
+
+    composite "jq.contract" %x.codes, %x.scale, ..., %w.codes, %w.scale   (dot_general)
+    [add bias] [activation] [add residual] [composite "jq.quantize"]
+    ->
+    call @jq_gemm(%x.codes, %w.packed, %init, ..., %bias, %residual)
+
+Fires on int8 x int8 with per-channel or per-tensor weights, one or one for each index of a batch.
+The result has the bits of the `integer` level: the same integers, and the same float operations in
+the same order; an activation function is within the bound that its step states.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from jq.formats import NUMPY, Encoding, get_format
+from jq.formats.affine import Affine
+from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.constants import evaluate
+from jq.ir.contract import Contract, match_contract
+from jq.kernels import Dequantize, Gemm, get_isa
+from jq.ops.dot_general import Dims
+from jq.passes.base import Pass, PassContext
+from jq.passes.kernels._kernel import OPS, NoKernel, call_kernel, isa_of, unsigned_view
+from jq.passes.kernels._tail import Tail
+
+# Weights of a row or two that are read from memory: bytes from which on, and columns at least.
+LARGE, STREAMED, STREAMS = 1 << 20, 256, 4
+
+
+@dataclass(frozen=True)
+class KernelGemm(Pass):
+    name = "kernel-gemm"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        isa, changed = isa_of(cx.target), False
+        contracts = [op for op in program.walk() if match_contract(op)] if isa else []
+        for op in contracts:
+            c = match_contract(op)  # now: an operand may have been replaced since
+            if c is None or c.op_type != "dot_general" or isa is None:
+                continue
+            try:
+                cx.kernels[c.name] = _lower(program, Product.of(program, c), isa)
+                changed = True
+            except NoKernel as reason:
+                cx.without_kernel.setdefault(c.name, str(reason))
+        return changed
+
+
+@dataclass(frozen=True)
+class Product:
+    """A contraction as `codes [M, K] x weight [K, N]`, with everything by row or by column.
+
+    With a batch everything has another axis in front.
+
+    Attributes:
+        side: the operand that is the weight; `dims` speak of the activation first.
+        codes: the activation's codes; `order` brings its axes to (a batch,) rows, contracted ones.
+        weight: int8 [K, N].
+        scale: f32 [N] of the weight.
+        zero: i32 [N], its zero points; None when symmetric.
+        row_scale: of the activation: its value in the program (dynamic), or a number (static).
+        row_zero: likewise; None when symmetric.
+    """
+
+    contract: Contract
+    side: int
+    dims: Dims
+    codes: ir.Value
+    order: tuple[int, ...]
+    weight: np.ndarray
+    scale: np.ndarray
+    zero: np.ndarray | None
+    row_scale: ir.Value | np.float32
+    row_zero: ir.Value | int | None
+
+    @property
+    def batch(self) -> int:
+        return len(self.weight) if self.weight.ndim == 3 else 1
+
+    @property
+    def m(self) -> int:
+        return math.prod(shape_of(self.codes)) // self.weight.shape[-2] // self.batch
+
+    @staticmethod
+    def of(program: Program, c: Contract) -> Product:
+        if any(not isinstance(side, tuple) for side in c.sides):
+            raise NoKernel("one operand is float")
+        side, known = _weight(program, c)
+        (x_enc, x), (w_enc, _) = c.sides[1 - side], c.sides[side]
+        if x_enc.format != "int8" or w_enc.format != "int8":
+            raise NoKernel(f"no kernel for {x_enc.format} x {w_enc.format}")
+        dims = Dims.read(c.attributes["dot_dimension_numbers"])
+        dims = dims if side == 1 else dims.flipped()
+        if any(x_enc.grid[a] > 1 for a, _ in dims.contract):
+            raise NoKernel("the activation has blocks along the contracted axis")
+        weight, scale, zero = _matrix(w_enc, known, dims)
+        free = dims.free(0, len(c.shapes[1 - side]))
+        order = (*(a for a, _ in dims.batch), *free, *(a for a, _ in dims.contract))
+        row_scale, row_zero = _row_parameters(program, x_enc, x)
+        return Product(c, side, dims, x["codes"], order, weight, scale, zero, row_scale, row_zero)
+
+
+def _weight(program: Program, c: Contract) -> tuple[int, dict[str, np.ndarray]]:
+    """Which operand is a constant weight, and its parts."""
+    for side in (1, 0):
+        parts = c.sides[side][1] if isinstance(c.sides[side], tuple) else {}
+        arrays = {name: evaluate(program, part) for name, part in parts.items()}
+        if all(a is not None for a in arrays.values()):
+            return side, {name: np.asarray(a) for name, a in arrays.items()}
+    raise NoKernel("no operand is a constant weight")
+
+
+def _matrix(
+    enc: Encoding, parts: dict[str, np.ndarray], dims: Dims
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Codes as [K, N], K in the order in which the left operand is contracted, scale [N], zero
+    points [N]; with a batch in front of all where there is one.
+    """
+    fmt = get_format(enc.format)
+    assert isinstance(fmt, Affine)
+    inner, outer = [b for _, b in dims.contract], dims.free(1, len(enc.shape))
+    lead = [b for _, b in dims.batch]
+    codes = np.asarray(fmt.codes(NUMPY, parts, enc))
+    k, batch = (math.prod(enc.shape[a] for a in axes) for axes in (inner, lead))
+    front = [batch] if batch > 1 else []
+    scale = np.asarray(fmt.scale(NUMPY, parts, enc))
+    blocks = math.prod(scale.shape[a] for a in inner)
+    if blocks > 1:
+        raise NoKernel("the weight has blocks along the contracted axis")
+
+    def by_column(grid: Any) -> np.ndarray:
+        wide = [1 if a in inner else n for a, n in enumerate(enc.shape)]
+        return np.broadcast_to(grid, wide).transpose(lead + inner + outer).reshape(*front, -1)
+
+    zero = fmt.zero_point(NUMPY, parts, enc)
+    matrix = codes.transpose(lead + inner + outer).reshape(*front, k, -1)
+    return matrix, by_column(scale), None if zero is None else by_column(np.asarray(zero))
+
+
+def _row_parameters(program: Program, enc: Encoding, parts: dict[str, ir.Value]) -> tuple[Any, Any]:
+    known = {k: evaluate(program, v) for k, v in parts.items() if k != "codes"}
+    if all(v is not None for v in known.values()) and math.prod(enc.grid) == 1:
+        zero = known.get("zero_point")
+        scale = np.float32(np.asarray(known["scale"]).reshape(-1)[0])
+        return scale, None if zero is None else int(zero.reshape(-1)[0])
+    return parts["scale"], parts.get("zero_point")
+
+
+def _lower(program: Program, p: Product, isa: str) -> str:
+    """Replaces the contraction and what follows it by a call; the kernel's name."""
+    c = p.contract
+    k, n = p.weight.shape[-2:]
+    if 0 in (*c.shapes[0], *c.shapes[1]):
+        raise NoKernel("an empty product")
+    dynamic, by_row = isinstance(p.row_scale, ir.Value), isinstance(p.row_zero, ir.Value)
+    dtype = dtype_of(c.op.results[0])
+    # A narrower result is the float32 one, converted.
+    whole = dtype == np.float32 and p.batch == 1 and p.side == 1
+    tail = Tail.behind(program, c.op, n) if whole else Tail((), (), (c.op,))
+    steps = (Dequantize(per_row=dynamic), *tail.steps)
+    kernel = Gemm(
+        isa=isa,
+        m=p.m,
+        k=k,
+        n=n,
+        batch=p.batch,
+        row_zero=by_row,
+        column_zero=p.zero is not None,
+        epilogue=steps,
+    )
+    if p.m <= 2 and k * n >= LARGE and n >= STREAMED and get_isa(isa).dot.group == 4:
+        kernel = replace(kernel, streams=STREAMS)
+    kernel = replace(kernel, unsigned=kernel.swapped and p.zero is None)
+    zero_point = p.row_zero if isinstance(p.row_zero, int) else 0
+    packed = kernel.pack(p.weight, zero_point=zero_point, column_zero=p.zero)
+    scale = p.scale if dynamic else (p.row_scale * p.scale).astype(np.float32)
+    with at(tail.last):
+        codes = unsigned_view(p.codes) if kernel.unsigned else p.codes
+        codes = OPS.transpose(codes, p.order) if _moves(p.order) else codes
+        operands = [codes, _add(program, c, "packed", packed["weights"])]
+        operands.append(_add(program, c, "init", packed["init"]))
+        if isinstance(p.row_zero, ir.Value):
+            operands.append(_by_row(p, p.row_zero))
+            operands.append(_add(program, c, "colsum", packed["colsum"]))
+        if p.zero is not None:
+            operands.append(_add(program, c, "column_zero", packed["column_zero"]))
+        operands.append(_add(program, c, "column_scale", kernel.pad_columns(scale)))
+        if isinstance(p.row_scale, ir.Value):
+            operands.append(_by_row(p, p.row_scale))
+        operands += tail.values(program, c.name, kernel.pad_columns)
+        (result,) = call_kernel(program, kernel, operands, c.name)
+        value = _result(p, result, tail.shape)
+        tail.replace(value if tail.steps else OPS.convert(value, dtype))
+    return kernel.name
+
+
+def _result(p: Product, rows: ir.Value, shape: tuple[int, ...]) -> ir.Value:
+    """The contraction's result of that shape: what is left of its left operand comes first."""
+    if p.side == 1:
+        return OPS.reshape(rows, shape)
+    lead, mine = len(p.dims.batch), len(p.dims.free(0, len(shape_of(p.codes))))
+    first = len(shape) - mine
+    swapped = [*shape[:lead], *shape[first:], *shape[lead:first]]
+    order = [*range(lead), *range(lead + mine, len(shape)), *range(lead, lead + mine)]
+    return OPS.transpose(OPS.reshape(rows, swapped), order)
+
+
+def _moves(order: Sequence[int]) -> bool:
+    return list(order) != sorted(order)
+
+
+def _add(program: Program, c: Contract, part: str, array: np.ndarray) -> ir.Value:
+    return program.add_weight(f"{c.name}:{part}", array)
+
+
+def _by_row(p: Product, grid: ir.Value) -> ir.Value:
+    """A grid of the activation as one value a row."""
+    contracted = set(p.order[len(p.order) - _contracted(p) :])
+    wide = [1 if a in contracted else n for a, n in enumerate(shape_of(p.codes))]
+    value = OPS.broadcast(grid, wide, range(len(wide)))
+    if _moves(p.order):
+        value = OPS.transpose(value, p.order)
+    return OPS.reshape(value, [p.batch * p.m])
+
+
+def _contracted(p: Product) -> int:
+    return len(p.dims.contract)

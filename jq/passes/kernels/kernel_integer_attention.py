@@ -1,0 +1,183 @@
+"""Attention whose products are on int8 codes is one kernel.
+
+    %s = composite "jq.contract" %q.codes, %k.codes, ...
+    %p = composite "jq.quantize" softmax(%s * scale + mask)
+    %y = composite "jq.contract" %p.codes, %v.codes, ...
+    [composite "jq.quantize" %y]
+    ->
+    call @jq_integer_attention(%q.codes, %k.codes, %v.codes, %zeros, %factors, %mask, ...)
+
+Fires on int8 with calibrated ranges of whole tensors, otherwise where `kernel-attention` does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, at, dtype_of, ir
+from jq.ir.constants import evaluate
+from jq.ir.contract import Contract, match_contract
+from jq.ir.markers import QUANTIZE, Marker, match
+from jq.kernels import Dequantize, IntegerAttention, Quantize
+from jq.kernels.integer_attention import SMALLEST_SCALE
+from jq.ops.dot_general import Dims
+from jq.passes.base import Pass, PassContext
+from jq.passes.kernels._attention import Between, base_two, find_softmax, to_kernels
+from jq.passes.kernels._attention_view import view
+from jq.passes.kernels._kernel import OPS, NoKernel, call_kernel, isa_of, only_user
+from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters
+
+
+@dataclass(frozen=True)
+class KernelIntegerAttention(Pass):
+    name = "kernel-integer-attention"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        isa = isa_of(cx.target)
+        if isa is None:
+            return False
+        contracts = [op for op in program.walk() if match_contract(op)]
+        return to_kernels(
+            cx,
+            contracts,
+            lambda op: _match(program, op),
+            lambda found: _lower(program, found, isa),
+        )
+
+
+@dataclass(frozen=True)
+class Found:
+    """An attention; `side` is the operand of the second product that the probabilities are.
+
+    Attributes:
+        probabilities, result: the quantizations behind the softmax and behind all.
+    """
+
+    first: Contract
+    between: Between
+    probabilities: Marker
+    second: Contract
+    side: int
+    result: Marker | None
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return self.first.name, self.second.name
+
+    @property
+    def last(self) -> Any:
+        return self.second.op
+
+    @property
+    def ops(self) -> list[Any]:
+        """Everything that goes, in program order."""
+        last = [self.result.op] if self.result else []
+        return [
+            self.first.op,
+            *self.between.ops,
+            self.probabilities.op,
+            self.second.op,
+            *last,
+        ]
+
+
+def _match(program: Program, op: Any) -> Found | None:
+    first = match_contract(op)
+    if first is None or first.op_type != "dot_general":
+        return None
+    between = find_softmax(program, op.operation.results[0])
+    reader = between and only_user(between.result)
+    marker = match(reader, QUANTIZE) if reader else None
+    if between is None or marker is None:
+        return None
+    codes = marker.op.operation.results[0]
+    reader = only_user(codes)
+    second = match_contract(reader) if reader else None
+    if second is None or any(not isinstance(s, tuple) for s in (*first.sides, *second.sides)):
+        return None
+    inside = [parts["codes"] == codes for _, parts in second.sides]
+    if sum(inside) != 1:
+        return None
+    reader = only_user(second.op.operation.results[0])
+    result = match(reader, QUANTIZE) if reader else None
+    if result and not row_scheme(program, result):
+        result = None
+    return Found(first, between, marker, second, inside.index(True), result)
+
+
+@dataclass(frozen=True)
+class _Parameters:
+    """Scale and zero point of a whole tensor of int8 codes."""
+
+    codes: ir.Value
+    scale: np.float32
+    zero: int
+
+    @staticmethod
+    def of(program: Program, side: Any) -> _Parameters:
+        enc, parts = side
+        known = {k: evaluate(program, parts[k]) for k in ("scale", "zero_point") if k in parts}
+        if enc.format != "int8" or "offset" in parts:
+            raise NoKernel(f"no attention kernel for {enc.format}")
+        if any(a is None or a.size != 1 for a in known.values()):
+            raise NoKernel("attention in int8 takes one scale a tensor, known from calibration")
+        scale, *zero = (np.asarray(known[k]).reshape(-1)[0] for k in known)
+        return _Parameters(parts["codes"], np.float32(scale), int(zero[0]) if zero else 0)
+
+
+def _lower(program: Program, f: Found, isa: str) -> str:
+    left, right = (_Parameters.of(program, side) for side in f.first.sides)
+    v = _Parameters.of(program, f.second.sides[1 - f.side])
+    p = _Parameters.of(program, f.second.sides[f.side])
+    scheme = row_scheme(program, f.probabilities)
+    if p.scale < SMALLEST_SCALE:
+        raise NoKernel("the scale of the probabilities is too small")
+    if scheme is None or dtype_of(f.second.op.results[0]) != np.float32:
+        raise NoKernel("no attention kernel for these types")
+    dims = tuple(Dims.read(c.attributes["dot_dimension_numbers"]) for c in (f.first, f.second))
+    best = view((dims[0], dims[1]), (left.codes, right.codes), v.codes, f.side, f.between)
+    samples, queries, keys, heads, shared, dim = best.shape
+    q, k = (right, left) if best.swapped else (left, right)
+    last = [] if f.result is None else [Quantize(low=_low(program, f.result))]
+    with at(f.ops[-1]), f.second.op.location:  # the audit looks for both names
+        kind, mask = best.mask(f.between.mask)
+        kernel = IntegerAttention(
+            isa=isa,
+            batch=samples,
+            queries=queries,
+            keys=keys,
+            heads=heads,
+            kv_heads=shared,
+            dim=dim,
+            widths=(heads * dim, shared * dim, shared * dim),
+            starts=(0, 0, 0),
+            mask=kind,
+            low=scheme.low,
+            epilogue=(Dequantize(), *last),
+        )
+        factor = float(q.scale) * float(k.scale) * f.between.scale * math.log2(math.e)
+        columns = np.full(heads * dim, v.scale * p.scale, np.float32)
+        operands = [
+            *(x.arranged() for x in (best.q, best.k, best.v)),
+            OPS.constant(np.array([q.zero, k.zero, v.zero, p.zero], np.int32)),
+            OPS.constant(np.array([factor, p.scale], np.float32)),
+            *map(base_two, mask),
+            program.add_weight(f"{f.second.name}:rescale", kernel.pad_columns(columns)),
+        ]
+        if f.result is not None:
+            operands += map(OPS.constant, static_parameters(program, f.result) or ())
+        (result,) = call_kernel(program, kernel, operands, f.first.name)
+        value = best.restore(result)
+    f.ops[-1].operation.results[0].replace_all_uses_with(value)
+    for op in reversed(f.ops):
+        op.operation.erase()
+    return kernel.name
+
+
+def _low(program: Program, marker: Marker) -> int:
+    scheme = row_scheme(program, marker)
+    return -128 if scheme is None else scheme.low

@@ -1,0 +1,228 @@
+"""Products of the same codes become one: q, k and v of an attention, or gate and up of an MLP.
+
+    %q = call @jq_gemm_128x384x384(%x, %wq, ...)        %y = call @jq_gemm_128x384x1152(%x, %w, ...)
+    %k = call @jq_gemm_128x384x384(%x, %wk, ...)   ->   %q = slice %y [0:128, 0:384]
+    %v = call @jq_gemm_128x384x384(%x, %wv, ...)        ...
+
+Any number of products, of any widths, with the same steps behind them; what is one number for a
+whole result (its scale, its zero point) becomes one a column. An attention reads its columns of the
+whole. Not where a part would have to be copied: for another kernel, or as a result of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, at, ir, shape_of
+from jq.ir.build import NAME, attributes_of, string_attr
+from jq.ir.constants import evaluate
+from jq.kernels import Attention, Gemm, IntegerAttention, Quantize
+from jq.kernels.epilogue import COLUMN, ELEMENT, ROW, SCALAR
+from jq.passes.base import Pass, PassContext
+from jq.passes.kernels._kernel import (
+    OPS,
+    call_kernel,
+    described,
+    drop_declarations,
+    rename_kernels,
+)
+
+_VIEWS = ("reshape", "broadcast_in_dim", "transpose", "xor", "constant")
+
+
+@dataclass(frozen=True)
+class KernelMerge(Pass):
+    name = "kernel-merge"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        groups: dict[Any, list[_Product]] = {}
+        for op in program.walk():
+            product = _Product.of(program, op)
+            if product is not None:
+                groups.setdefault(product.key, []).append(product)
+        found = [group for group in groups.values() if len(group) > 1]
+        for group in found:
+            _merge(program, group, cx)
+        if found:
+            drop_declarations(program)
+            rename_kernels(program, cx)
+        return bool(found)
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """How an operand of a product is indexed, its value, and the array if that is known."""
+
+    how: str
+    value: ir.Value
+    array: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A call of a `Gemm` whose columns can stand beside others."""
+
+    op: Any
+    kernel: Gemm
+    operands: tuple[_Operand, ...]
+
+    @staticmethod
+    def of(program: Program, op: Any) -> _Product | None:
+        kernel = described(program, op)
+        if not isinstance(kernel, Gemm) or kernel.batch > 1 or kernel.on_tiles:
+            return None
+        how = ["codes", "weights", COLUMN]
+        how += [ROW, COLUMN] * kernel.row_zero + [COLUMN] * kernel.column_zero
+        how += [access for step in kernel.epilogue for access, _ in step.operands]
+        if kernel.n < kernel.target.lanes or ELEMENT in how:
+            return None
+        operands = tuple(
+            _Operand(kind, value, None if kind in ("codes", ROW) else evaluate(program, value))
+            for kind, value in zip(how, op.operation.operands, strict=True)
+        )
+        if any(o.array is None for o in operands if o.how not in ("codes", ROW)):
+            return None
+        if not _stays(program, op.operation.results[0], kernel.n):
+            return None
+        return _Product(op, kernel, operands)
+
+    @property
+    def key(self) -> Any:
+        """Equal for products that can be one."""
+        shared = [_identity(o.value) for o in self.operands if o.how in ("codes", ROW)]
+        steps, numbers = self.kernel.epilogue, []
+        behind = list(self.operands[len(self.operands) - sum(len(s.operands) for s in steps) :])
+        for step in steps:
+            for operand in [behind.pop(0) for _ in step.operands]:
+                if operand.how == SCALAR and not isinstance(step, Quantize):
+                    assert operand.array is not None
+                    numbers.append(operand.array.tobytes())
+        alike = replace(self.kernel, n=self.kernel.target.lanes, tile=(), streams=1)
+        return hash(self.op.operation.block), alike, tuple(shared), tuple(numbers)
+
+    @property
+    def name(self) -> str:
+        return string_attr(self.op, NAME) or ""
+
+
+def _identity(value: ir.Value) -> Any:
+    """Equal for values that are equal: the same one, or moved alike."""
+    owner: Any = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name.partition(".")[2] not in _VIEWS:
+        return value
+    attributes = {key: str(a) for key, a in attributes_of(owner).items() if key[:3] != "jq."}
+    sources = tuple(_identity(v) for v in owner.operation.operands)
+    return owner.operation.name, str(value.type), tuple(sorted(attributes.items())), sources
+
+
+def _stays(program: Program, result: ir.Value, n: int) -> bool:
+    """Whether every reader takes `n` columns of a wider result without a copy."""
+    for use in result.uses:
+        op = use.owner.operation
+        if op.name == "stablehlo.reshape":
+            if not _stays(program, op.results[0], n):
+                return False
+        elif op.name == "func.call":
+            if _attention(program, use, n) is None:
+                return False
+        elif op.name.endswith("return"):
+            return False
+    return True
+
+
+def _attention(program: Program, use: Any, n: int) -> Attention | IntegerAttention | None:
+    """The attention that reads all `n` columns as its q, k or v."""
+    kernel = described(program, use.owner)
+    if not isinstance(kernel, Attention | IntegerAttention) or use.operand_number > 2:
+        return None
+    return kernel if kernel.widths[use.operand_number] == n else None
+
+
+def _merge(program: Program, group: Sequence[_Product], cx: PassContext) -> None:
+    first, names = group[0], [product.name for product in group]
+    with at(first.op):
+        kernel, operands = _merged(program, group)
+        (whole,) = call_kernel(program, kernel, operands, first.name)
+        start = 0
+        for product in group:
+            end = start + product.kernel.n
+            part = OPS.slice(whole, [0, start], [kernel.m, end])
+            product.op.operation.results[0].replace_all_uses_with(part)
+            _read_columns(program, part, whole, start)
+            start = end
+    for product in group:
+        product.op.operation.erase()
+    for name in names:
+        cx.kernels[name] = kernel.name
+        cx.merged[name] = tuple(other for other in names if other != name)
+
+
+def _merged(program: Program, group: Sequence[_Product]) -> tuple[Gemm, list[ir.Value]]:
+    """The kernel of all columns, and its operands."""
+    first, sizes = group[0], [product.kernel.n for product in group]
+    rows = list(zip(*(product.operands for product in group), strict=True))
+    arrays = [[o.array for o in row if o.array is not None] for row in rows]
+    different = [len({a.tobytes() for a in known}) > 1 for known in arrays]
+    steps, position = [], len(rows) - sum(len(s.operands) for s in first.kernel.epilogue)
+    wide: set[int] = set()  # operands that were one number
+    for step in first.kernel.epilogue:
+        own = range(position, position + len(step.operands))
+        if isinstance(step, Quantize) and any(different[i] for i in own):
+            step, wide = replace(step, per_column=True), wide | set(own)
+        steps.append(step)
+        position = own.stop
+    streams = max(product.kernel.streams for product in group)
+    kernel = replace(first.kernel, n=sum(sizes), epilogue=tuple(steps), tile=(), streams=streams)
+    operands = []
+    for i, (row, known) in enumerate(zip(rows, arrays, strict=True)):
+        if row[0].how == "weights":
+            pairs = zip(group, known, strict=True)
+            weight = np.concatenate([p.kernel.unpack(a) for p, a in pairs], axis=1)
+            array = kernel.pack(weight)["weights"]
+        elif row[0].how == COLUMN:
+            pieces = [a.reshape(-1)[:n] for a, n in zip(known, sizes, strict=True)]
+            array = kernel.pad_columns(np.concatenate(pieces))
+        elif i in wide:
+            pieces = [np.repeat(a.reshape(-1), n) for a, n in zip(known, sizes, strict=True)]
+            array = kernel.pad_columns(np.concatenate(pieces))
+        else:
+            operands.append(row[0].value)
+            continue
+        name = program.weight_name(row[0].value) or f"{first.name}:columns"
+        operands.append(program.add_weight(name, array))
+    return kernel, operands
+
+
+def _read_columns(program: Program, part: ir.Value, whole: ir.Value, start: int) -> None:
+    """Attentions that read `part`, the columns of `whole` from `start`, read them there."""
+    n = shape_of(part)[1]
+    while (use := _reading(program, part, n)) is not None:
+        op, i = use.owner, use.operand_number
+        kernel = _attention(program, use, n)
+        assert kernel is not None
+        widths, starts = list(kernel.widths), list(kernel.starts)
+        widths[i], starts[i] = shape_of(whole)[1], starts[i] + start
+        kernel = replace(kernel, widths=tuple(widths), starts=tuple(starts))
+        operands = list(op.operation.operands)
+        operands[i] = whole
+        with at(op):
+            results = call_kernel(program, kernel, operands, string_attr(op, NAME) or "")
+        for old, new in zip(op.operation.results, results, strict=True):
+            old.replace_all_uses_with(new)
+        op.operation.erase()
+
+
+def _reading(program: Program, value: ir.Value, n: int) -> Any:
+    """An attention's use of a value, perhaps reshaped."""
+    for use in value.uses:
+        op = use.owner.operation
+        if op.name == "func.call" and _attention(program, use, n):
+            return use
+        found = _reading(program, op.results[0], n) if op.name == "stablehlo.reshape" else None
+        if found is not None:
+            return found
+    return None

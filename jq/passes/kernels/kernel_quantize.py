@@ -1,0 +1,115 @@
+"""Activations are quantized by a kernel, one pass over each row.
+
+    composite "jq.quantize_dynamic" %x  ->  call @jq_quantize_rows(%x)
+
+Fires on int8, one scale a row of the last axis or a block of it (or one in all, when static).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.formats import Encoding
+from jq.ir import Program, at, ir, shape_of
+from jq.ir.build import replace
+from jq.ir.constants import evaluate
+from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
+from jq.kernels import QuantizeRows, RowQuantization
+from jq.kernels.quantization import (
+    ASYMMETRIC,
+    LARGEST_SCALE,
+    SMALLEST_SCALE,
+    STATIC,
+    SYMMETRIC,
+)
+from jq.passes.base import Pass, PassContext
+from jq.passes.kernels._kernel import OPS, call_kernel, column_factors, isa_of, rows_and_columns
+
+ROWS = 16  # of a tensor that has one scale: what threads share
+VECTORS = 64  # rows of a multiple of this need no partial vectors
+
+
+@dataclass(frozen=True)
+class KernelQuantize(Pass):
+    name = "kernel-quantize"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        isa, changed = isa_of(cx.target), False
+        for op in program.walk() if isa else ():
+            marker = match(op, QUANTIZE, QUANTIZE_DYNAMIC)
+            scheme = marker and (row_scheme(program, marker) or block_scheme(marker))
+            if isa and marker and scheme:
+                with at(op):
+                    results = _quantize(program, marker, scheme, isa)
+                replace(op, results)
+                changed = True
+        return changed
+
+
+def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:
+    """The kernel's name for an encoding of rows; None when it has none."""
+    enc = marker.encoding
+    narrow = enc.option("divisor", "absmax/127") == "absmax/127"
+    if enc.format != "int8" or not enc.shape or 0 in enc.shape:
+        return None
+    if marker.kind == QUANTIZE:
+        if any(enc.block) or static_parameters(program, marker) is None:
+            return None
+        return RowQuantization(STATIC, narrow and "zero_point" not in marker.parts)
+    if not _by_row(enc) or (enc.block[-1] and enc.shape[-1] > 1):
+        return None
+    return RowQuantization(ASYMMETRIC if enc.scheme == "asymmetric" else SYMMETRIC, narrow=narrow)
+
+
+def block_scheme(marker: Marker) -> RowQuantization | None:
+    """Of rows cut into whole blocks, each of which is a row to the kernel; None elsewhere."""
+    enc = marker.encoding
+    size = enc.block[-1] if marker.kind == QUANTIZE_DYNAMIC and _by_row(enc) else 0
+    if enc.format != "int8" or size < 2 or enc.shape[-1] % size or 0 in enc.shape:
+        return None
+    narrow = enc.option("divisor", "absmax/127") == "absmax/127"
+    return RowQuantization(ASYMMETRIC if enc.scheme == "asymmetric" else SYMMETRIC, narrow=narrow)
+
+
+def _by_row(enc: Encoding) -> bool:
+    """Whether every row of the last axis has parameters of its own."""
+    lead = zip(enc.block[:-1], enc.shape[:-1], strict=True)
+    return bool(enc.shape) and all(b == 1 or n == 1 for b, n in lead)
+
+
+def static_parameters(program: Program, marker: Marker) -> list[np.ndarray] | None:
+    """Scale f32 [1] and zero point i32 [1] of a `jq.quantize`; None when they are not constant, or
+    the scale is none that kernels divide by."""
+    arrays = [evaluate(program, v) for k, v in marker.parts.items() if k in ("scale", "zero_point")]
+    if any(a is None or a.size != 1 for a in arrays):
+        return None
+    scale, *zero = (np.asarray(a).reshape(1) for a in arrays)
+    if not SMALLEST_SCALE <= scale[0] <= LARGEST_SCALE:
+        return None
+    return [scale.astype(np.float32), zero[0].astype(np.int32) if zero else np.zeros(1, np.int32)]
+
+
+def _quantize(
+    program: Program, marker: Marker, scheme: RowQuantization, isa: str
+) -> list[ir.Value]:
+    x = OPS.convert(marker.op.operands[0], np.float32)  # formats compute in float32
+    m, k = rows_and_columns(shape_of(x))
+    size = marker.encoding.block[-1] if scheme.dynamic else 0
+    scaled = column_factors(program, x) if size < 2 else None
+    if size > 1:  # each block is a row of its own
+        m, k = m * k // size, size
+    if not scheme.dynamic and k % VECTORS and scaled is None:
+        rows = math.gcd(m * k, ROWS)  # one scale in all: narrow rows are cut anew
+        m, k = rows, m * k // rows
+    kernel = QuantizeRows(isa=isa, m=m, k=k, scheme=scheme, factors=scaled is not None)
+    operands = [x]
+    if scaled is not None:
+        operands = [scaled[0], program.add_weight(f"{marker.tensor}:factors", scaled[1])]
+    given = () if scheme.dynamic else static_parameters(program, marker) or ()
+    operands += map(OPS.constant, given)
+    results = call_kernel(program, kernel, operands, f"{marker.tensor}/quantize")
+    wanted = [shape_of(r) for r in marker.op.operation.results]
+    return [OPS.reshape(v, shape) for v, shape in zip(results, wanted, strict=True)]

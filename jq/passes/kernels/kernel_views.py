@@ -1,0 +1,117 @@
+"""Codes are stored in the view in which their readers take them.
+
+    %q = call @jq_normalize(%x)               %q = call @jq_normalize'(%x)      // stores q + 128
+    %r = reshape %q                      ->   %r = reshape %q
+    %u = xor %r, -128                         call @jq_gemm(%r, ...)
+    call @jq_gemm(%u, ...)
+
+Passes before flip codes where a kernel reads its operand as unsigned (`unsigned_view`). A flip
+moves to where the codes are made, through ops that only move data, when every reader has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, at, dtype_of, func, ir
+from jq.ir.build import NAME, like, string_attr
+from jq.ir.constants import evaluate
+from jq.kernels import ATTRIBUTE, Codes, Kernel, Quantize, RowQuantization
+from jq.passes.base import Pass, PassContext
+from jq.passes.kernels._kernel import (
+    FLIP,
+    call_kernel,
+    declarations,
+    drop_declarations,
+    rename_kernels,
+    unsigned_view,
+)
+
+# Ops whose result holds the codes of their operands, moved.
+_MOVE = {
+    f"stablehlo.{name}"
+    for name in ("reshape", "transpose", "slice", "broadcast_in_dim", "concatenate", "pad")
+}
+
+
+@dataclass(frozen=True)
+class KernelViews(Pass):
+    name = "kernel-views"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        declared, changed = declarations(program), False
+        for op in reversed(list(program.walk())):  # readers first
+            flips = _only_flips(program, op)
+            if not flips:
+                continue
+            made = _flipped(program, op, declared)
+            if made is None:
+                continue
+            for flip in flips:
+                flip.operation.results[0].replace_all_uses_with(made[_codes(op)])
+                flip.operation.erase()
+            for old, new in zip(op.operation.results, made, strict=True):
+                old.replace_all_uses_with(new)
+            op.operation.erase()
+            changed = True
+        if changed:
+            drop_declarations(program)
+            rename_kernels(program, cx)
+        return changed
+
+
+def _codes(op: Any) -> int:
+    """Which of an op's results holds codes: kernels give at most one."""
+    return next(i for i, v in enumerate(op.operation.results) if dtype_of(v) == np.int8)
+
+
+def _only_flips(program: Program, op: Any) -> list[Any]:
+    """The readers of an op's codes, when each of them is a flip."""
+    codes = [v for v in op.operation.results if isinstance(v.type, ir.RankedTensorType)]
+    codes = [v for v in codes if dtype_of(v) == np.int8]
+    if len(codes) != 1:
+        return []
+    uses = list(codes[0].uses)
+    flips = all(use.operand_number == 0 and _is_flip(program, use.owner) for use in uses)
+    return [use.owner for use in uses] if flips else []
+
+
+def _is_flip(program: Program, op: Any) -> bool:
+    if op.operation.name != "stablehlo.xor" or dtype_of(op.operation.results[0]) != np.int8:
+        return False
+    mask = evaluate(program, op.operation.operands[1])
+    return mask is not None and bool((mask == FLIP).all())
+
+
+def _flipped(program: Program, op: Any, declared: dict[str, func.FuncOp]) -> list[ir.Value] | None:
+    """The op again with its codes in the other view; None when that cannot be had."""
+    if op.operation.name in _MOVE:
+        with at(op):
+            operands = [unsigned_view(v) for v in op.operation.operands]
+            result = op.operation.results[0]
+            shape = tuple(ir.RankedTensorType(result.type).shape)
+            return [like(op, operands, shape, np.int8)]
+    if op.operation.name != "func.call":
+        return None
+    callee = declared.get(ir.FlatSymbolRefAttr(op.operation.attributes["callee"]).value)
+    kernel = callee and _unsigned(Kernel.from_json(string_attr(callee, ATTRIBUTE) or ""))
+    if kernel is None:
+        return None
+    with at(op):
+        name = string_attr(op, NAME) or ""
+        return call_kernel(program, kernel, list(op.operation.operands), name)
+
+
+def _unsigned(kernel: Any) -> Kernel | None:
+    """The kernel that stores the other view of its codes; None when it has no choice."""
+    scheme, steps = getattr(kernel, "scheme", None), getattr(kernel, "epilogue", ())
+    if isinstance(scheme, RowQuantization):
+        flipped = replace(scheme, unsigned=not scheme.unsigned)
+        return replace(kernel, scheme=flipped)
+    if steps and isinstance(steps[-1], Quantize | Codes):
+        last = replace(steps[-1], unsigned=not steps[-1].unsigned)
+        return replace(kernel, epilogue=(*steps[:-1], last))
+    return None

@@ -1,0 +1,66 @@
+"""What must not be left in a program of a level, and the pass that takes it away.
+
+Checked after the passes of a level have run, so that a pipeline that lacks one says so instead
+of handing over a program that is compiled to something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from jq.errors import UserError
+from jq.ir import Program
+from jq.ir.build import NAME, string_attr
+from jq.ir.markers import marker_kind
+from jq.passes.target.order_broadcasts import permutes
+from jq.passes.target.plain_windows import reversed_axes
+from jq.passes.target.shield_unsigned import is_unsigned
+from jq.passes.target.widen_depthwise import is_narrow_depthwise
+
+
+@dataclass(frozen=True)
+class Ban:
+    """Ops that must not be there: what they are, and the pass that rewrites them."""
+
+    what: str
+    found: Callable[[Any], object]
+    cure: str
+
+
+def _quantized(op: Any) -> bool:
+    values = (*op.operation.operands, *op.operation.results)
+    return any("!quant." in str(v.type) for v in values)
+
+
+def _narrow(op: Any) -> bool:
+    return op.operation.name == "stablehlo.convolution" and is_narrow_depthwise(op)
+
+
+_PLAIN = (
+    Ban("a marker", marker_kind, "lower-markers"),
+    Ban("a quantized type", _quantized, "lower-markers"),
+)
+LEVELS: dict[str, tuple[Ban, ...]] = {
+    "integer": _PLAIN,
+    "target": (
+        *_PLAIN,
+        Ban("a contraction of unsigned integers", is_unsigned, "shield-unsigned"),
+        Ban("a depthwise convolution with a narrow filter", _narrow, "widen-depthwise"),
+        Ban("a broadcast that permutes", permutes, "order-broadcasts"),
+        Ban("a reversed window", reversed_axes, "plain-windows"),
+    ),
+}
+
+
+def check_level(program: Program, level: str) -> None:
+    """Raises `UserError` with the pass that is missing when `program` is not of `level`."""
+    for op in program.walk():
+        for ban in LEVELS.get(level, ()):
+            if ban.found(op):
+                raise UserError(
+                    f"{ban.what} is left at level {level}",
+                    op=string_attr(op, NAME) or op.operation.name,
+                    hint=f"the pipeline needs the pass {ban.cure}",
+                )

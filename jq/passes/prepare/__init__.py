@@ -1,0 +1,1 @@
+"""Float programs become easier to quantize: folded, unrolled, mended, marked."""

@@ -1,0 +1,160 @@
+"""Fake quantization becomes quantize and dequantize, with the parameters that it carries.
+
+    dot_general (jq.fake_quant %x, %low, %high), (jq.fake_quant %w)
+    ->
+    dot_general (jq.dequantize (jq.quantize %x, %scale)), (jq.dequantize %codes, %scale)
+
+What is computed from weights alone is stored as its codes, in `scan`, where a layer's slice is
+quantized, too. Behind another quantization with the same parameters nothing is left to do. An MX
+activation stays as it is: no target multiplies MX blocks, so that it is computed in float.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from jq.formats import NUMPY, Encoding, get_format
+from jq.formats.affine import Affine, unpacked
+from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import NAME, like, string_attr
+from jq.ir.build import replace as replace_op
+from jq.ir.constants import evaluate
+from jq.ir.fake_quant import FakeQuant, match_fake_quant
+from jq.ir.markers import DEQUANTIZE, QUANTIZE, dequantize, match, quantize, quantize_dynamic
+from jq.ir.stored import store
+from jq.passes.base import Pass, PassContext
+from jq.passes.prepare.fold_weights import Constant, evaluate_all
+
+OPS = StableHloOps()
+
+
+@dataclass(frozen=True)
+class ExpandFakeQuant(Pass):
+    name = "expand-fake-quant"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        found = [f for op in program.walk() if (f := match_fake_quant(op))]
+        _store_weights(program, found)
+        for op in list(program.walk()):
+            fake = match_fake_quant(op)
+            if fake and isinstance(get_format(fake.encoding.format), Affine):
+                with at(op):
+                    value = _activation(program, fake)
+                replace_op(op, [value])
+        if found:
+            program.drop_dead()
+        return bool(found)
+
+
+# Weights
+
+
+def _store_weights(program: Program, found: list[FakeQuant]) -> None:
+    """Codes instead of every fake-quantized value that is computed from weights alone."""
+    constant = Constant(program)
+    pending: list[tuple[FakeQuant, list[Any], ir.Value, list[str]]] = []
+    for fake in found:
+        moves, source = _slices(fake.x)
+        names = constant.weights(source)
+        if names and (fake.low is None or (not moves and _given(program, fake))):
+            pending.append((fake, moves, source, sorted(names)))
+    computed = list(dict.fromkeys(s for _, _, s, _ in pending if program.weight_name(s) is None))
+    arrays = dict(zip(computed, evaluate_all(program, computed), strict=True))
+    for fake, moves, source, owners in pending:
+        own = program.weight_name(source)
+        array = arrays[source] if own is None else program.weights[own]
+        enc = fake.encoding
+        if moves:
+            enc = enc.with_shape(array.shape, (1, *enc.block))
+        parts = _encode(array, enc, _given(program, fake))
+        value = store(program, owners[0], enc, parts, dtype_of(fake.x))
+        with at(fake.op):
+            for op in reversed(moves):
+                result = op.operation.results[0]
+                operands = [value, *list(op.operation.operands)[1:]]
+                value = like(op, operands, shape_of(result), dtype_of(result))
+        replace_op(fake.op, [value])
+
+
+def _slices(value: ir.Value) -> tuple[list[Any], ir.Value]:
+    """The reads of one layer in front of a value, last first, and the stack that they read."""
+    reshape: Any = value.owner
+    if isinstance(reshape, ir.Block) or reshape.operation.name != "stablehlo.reshape":
+        return [], value
+    cut: Any = reshape.operation.operands[0].owner
+    if isinstance(cut, ir.Block) or cut.operation.name != "stablehlo.dynamic_slice":
+        return [], value
+    source, layer = cut.operation.operands[0], shape_of(value)
+    if shape_of(source)[1:] != layer or shape_of(cut.operation.results[0]) != (1, *layer):
+        return [], value
+    return [reshape, cut], source
+
+
+def _encode(
+    x: np.ndarray, enc: Encoding, given: tuple[np.ndarray, np.ndarray] | None
+) -> dict[str, np.ndarray]:
+    """Parts of a weight as `fake_quantize` computes them, own range or given."""
+    fmt = get_format(enc.format)
+    if not isinstance(fmt, Affine):
+        return fmt.encode(x, enc)
+    if given is None:
+        found = fmt.quantize_dynamic(NUMPY, np.asarray(x, np.float32), unpacked(enc))
+    else:
+        scale, zero = fmt.parameters(*given, enc)
+        found = {"codes": fmt.quantize(x, scale, zero, unpacked(enc)), "scale": scale}
+        found |= {} if zero is None else {"zero_point": zero}
+    parts = {"codes": fmt.pack(found["codes"], enc), "scale": np.asarray(found["scale"])}
+    if "zero_point" in found:
+        parts["zero_point"] = fmt.pack(found["zero_point"], enc)
+    return parts
+
+
+# Activations
+
+
+def _activation(program: Program, fake: FakeQuant) -> ir.Value:
+    enc, name = unpacked(fake.encoding), string_attr(fake.op, NAME) or ""
+    dtype = dtype_of(fake.x)
+    if fake.low is None:
+        parts = quantize_dynamic(program, fake.x, enc, tensor=name)
+        return dequantize(program, enc, parts, dtype, tensor=name)
+    fmt, given = get_format(enc.format), _given(program, fake)
+    assert isinstance(fmt, Affine)
+    if given is None:  # a range that the program computes
+        scale, zero = fmt.parameters_of(OPS, fake.low, fake.high, enc)
+    else:
+        arrays = fmt.parameters(*given, enc)
+        if _already(program, fake.x, enc, arrays):
+            return fake.x
+        scale, zero = (None if a is None else OPS.constant(a) for a in arrays)
+    values = {"scale": scale} | ({} if zero is None else {"zero_point": zero})
+    parts = quantize(program, fake.x, enc, values, tensor=name)
+    return dequantize(program, enc, parts, dtype, tensor=name)
+
+
+def _given(program: Program, fake: FakeQuant) -> tuple[np.ndarray, np.ndarray] | None:
+    """The range where it is known now."""
+    if fake.low is None or fake.high is None:
+        return None
+    low, high = evaluate(program, fake.low), evaluate(program, fake.high)
+    return None if low is None or high is None else (low, high)
+
+
+def _already(
+    program: Program, x: ir.Value, enc: Encoding, wanted: tuple[np.ndarray, np.ndarray | None]
+) -> bool:
+    """Whether `x` holds numbers of just these parameters, which quantizing leaves as they are."""
+    outer = match(x, DEQUANTIZE)
+    inner = outer and match(outer.parts["codes"], QUANTIZE)
+    if not outer or not inner or replace(outer.encoding, shape=enc.shape) != enc:
+        return False
+    scale, zero = (
+        evaluate(program, inner.parts[k]) if k in inner.parts else None
+        for k in ("scale", "zero_point")
+    )
+    same_zero = wanted[1] is None or (zero is not None and np.array_equal(zero, wanted[1]))
+    return scale is not None and np.array_equal(scale, wanted[0]) and same_zero

@@ -1,0 +1,124 @@
+"""Expressions of weights alone are evaluated now, where a contraction reads them.
+
+    dot_general %x, (multiply %w, %mask)  ->  dot_general %x, %w'      // one new weight
+
+Fires when what stands behind an operand, beyond ops that only move elements, is computed
+from weights and constants; a weight is then found there and can be quantized. So is a product of
+weights and constants (of a state that starts as zeros, say). It does not
+fire on anything that grows: a broadcast of a vector stays what it is. Weights that came quantized
+are not computed with, but joined (`_join_stored`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.backend.xla import XlaExecutable
+from jq.ir import Program, at, func, ir, shape_of
+from jq.ir.markers import DEQUANTIZE, match
+from jq.ops.base import Movement, rule_of
+from jq.passes.base import Pass, PassContext
+from jq.passes.prepare._join_stored import join_stored
+from jq.plan import contractions
+
+TAG = "jq.fold"
+
+
+@dataclass(frozen=True)
+class FoldWeights(Pass):
+    name = "fold-weights"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        joined, constant = join_stored(program), Constant(program)
+        found: dict[Any, str] = {}
+        for op, rule in contractions(program):
+            roles = rule.roles(op)
+            read = [_source(op.operands[role.index]) for role in roles]
+            for value in [*read, *(op.operation.results if len(roles) > 1 else ())]:
+                names = constant.weights(value)
+                if names and program.weight_name(value) is None and _pays(program, value, names):
+                    # Named after the largest, the first of several.
+                    found[value] = max(
+                        (n for n in program.weights if n in names),
+                        key=lambda n: program.weights[n].size,
+                    )
+        if not found:
+            return joined
+        arrays = evaluate_all(program, list(found))
+        for (value, name), array in zip(found.items(), arrays, strict=True):
+            value.replace_all_uses_with(program.add_weight(name, array))
+        program.drop_dead()
+        return True
+
+
+def _source(value: ir.Value) -> ir.Value:
+    """What stands behind the ops that only move elements."""
+    while not isinstance(value.owner, ir.Block) and isinstance(rule_of(value.owner), Movement):
+        value = value.owner.operation.operands[0]
+    return value
+
+
+def _pays(program: Program, value: ir.Value, names: set[str]) -> bool:
+    size = math.prod(shape_of(value))
+    return size <= sum(program.weights[n].size for n in names)
+
+
+class Constant:
+    """Which weights a value is computed from, when from nothing else; cached by value."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.known: dict[Any, set[str] | None] = {}
+
+    def weights(self, value: ir.Value) -> set[str] | None:
+        if value not in self.known:
+            self.known[value] = self._compute(value)
+        return self.known[value]
+
+    def _compute(self, value: ir.Value) -> set[str] | None:
+        name = self.program.weight_name(value)
+        if name is not None:
+            return {name}
+        owner: Any = value.owner
+        if isinstance(owner, ir.Block) or owner.operation.block != self.program.body:
+            return None
+        if match(owner, DEQUANTIZE):
+            return None  # stored already: it stays as it is
+        if len(owner.operation.regions) and owner.operation.name != "stablehlo.reduce":
+            return None
+        found: set[str] = set()
+        for operand in owner.operation.operands:
+            inner = self.weights(operand)
+            if inner is None:
+                return None
+            found |= inner
+        return found
+
+
+def evaluate_all(program: Program, values: list[ir.Value]) -> list[Any]:
+    """Runs a copy of the program that returns these values; its inputs do not matter."""
+    if not values:
+        return []
+    for i, value in enumerate(values):
+        with at(value.owner):
+            index = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), i)
+            value.owner.operation.attributes[TAG] = index
+    copy = program.clone()
+    wanted: dict[int, ir.Value] = {}
+    for op in copy.walk():
+        if TAG in op.operation.attributes:
+            wanted[ir.IntegerAttr(op.operation.attributes[TAG]).value] = op.operation.results[0]
+    for value in values:
+        del value.owner.operation.attributes[TAG]
+    last = copy.body.operations[len(copy.body.operations) - 1]
+    with at(last):
+        func.ReturnOp([wanted[i] for i in range(len(values))])
+    last.operation.erase()
+    copy.refresh()
+    copy.drop_dead()  # the weights that matter, and no others
+    blank = [np.zeros(i.shape, i.dtype) for i in copy.inputs]
+    return XlaExecutable(copy)(*blank)

@@ -1,0 +1,327 @@
+"""Marks the tensors between regions: what a device without floats keeps in low bits.
+
+    %y = convolution %x, %w          %e = composite "jq.edge" %x
+    %a = add %y, %bias        ->     %y = convolution %e, %w
+    %r = maximum %a, 0               %a = add %y, %bias
+    %z = tanh %r                     %r = maximum %a, 0
+                                     %z = tanh (composite "jq.edge" %r)
+
+A region is what becomes one chain of integer ops: a contraction with all that is added and
+multiplied by constants and the clamp behind it; a sum of two tensors; a function of one
+tensor (a table); softmax; a normalization. Ops that only move or choose elements have no edge
+of their own: `hoist-quantize` moves the one behind them up. Calibration observes every edge. What
+is computed from no float input of the program stays float: it lies in front of the first quantize.
+
+Only for `placement=early`. An edge is *wide* where what reads it is no contraction and no table:
+sums, normalizations and softmax may take more bits (`activations.residual`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from jq.ir import Program, at, context, dtype_of, ir, shape_of, walk
+from jq.ir.affine import is_constant, step, user_of
+from jq.ir.build import NAME, string_attr
+from jq.ir.cone import Cut, functions, kind_of
+from jq.ir.markers import edge, edge_name
+from jq.ops.base import Contraction, rule_of
+from jq.ops.selection import elements, reduction, splat_of
+from jq.passes.base import Pass, PassContext
+from jq.passes.functions import as_normalization
+from jq.passes.integer._functions import terms_of
+from jq.passes.integer._ops import (
+    PRODUCTS_AND_SUMS,
+    as_softmax,
+    clamp_of,
+    is_float,
+    is_table,
+)
+
+# open: affine steps and clamps may follow. clamped: clamps may. closed: nothing may; a quantize
+# comes next. float: an op without an integer form came before.
+LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
+COMPARE = "stablehlo.compare"  # a table may begin with it: where(x > 0, x, f(x))
+State = Literal["open", "clamped", "closed", "float"]
+
+
+@dataclass(frozen=True)
+class MarkEdges(Pass):
+    name = "mark-edges"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        if cx.settings.placement != "early":
+            return False
+        marking = _Marking(program)
+        marking.run()
+        return bool(marking.names)
+
+
+@dataclass
+class _Marking:
+    program: Program
+    state: dict[Any, State] = field(default_factory=dict)
+    claimed: set[Any] = field(default_factory=set)  # ops inside a recognised function
+    edges: dict[tuple[ir.Value, bool, bool], ir.Value] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+
+    def run(self) -> None:
+        body = self.program.body
+        inputs = list(body.arguments)[: len(self.program.inputs)]
+        self.closed(inputs)
+        for x in inputs:  # of another float type: as float32, see `widen-floats`
+            if dtype_of(x).kind in "fV":
+                self.closed(v for use in x.uses for v in use.owner.operation.results)
+        self.block(body)
+
+    def block(self, block: ir.Block) -> None:
+        for op in list(block.operations):
+            if op.operation in self.claimed or op.operation.name == "stablehlo.return":
+                continue
+            if op.operation.name == "func.return":
+                self.need_all(op, wide=True)
+            elif any(v in self.state for v in op.operation.operands) or _reads(op, self.state):
+                self.visit(op)
+            elif isinstance(rule_of(op), Contraction) and len(op.operation.results) == 1:
+                self.contraction(op)
+
+    def visit(self, op: Any) -> None:
+        """Finds the state of the op's results."""
+        known = self.nested(op) or (kind_of(op) == COMPARE and self.table(op))
+        known = known or (
+            len(op.operation.results) == 1
+            and is_float(op.operation.results[0])
+            and (
+                self.function(op)
+                or self.contraction(op)
+                or (
+                    not any(self.state.get(v) == "float" for v in op.operation.operands)
+                    and (
+                        self.selection(op)
+                        or self.continued(op)
+                        or self.table(op)
+                        or self.affine(op)
+                        or self.binary(op)
+                        or self.reduced(op)
+                    )
+                )
+            )
+        )
+        if not known:
+            self.need_all(op, wide=True)
+            for result in op.operation.results:
+                self.state[result] = "float"
+
+    # Each returns whether the op is of its kind; then the result has a state.
+
+    def nested(self, op: Any) -> bool:
+        """A loop or a branch: what it hands on passes through codes on every way."""
+        if op.operation.name not in (LOOP, *BRANCHES):
+            return False
+        self.hand_on(op)
+        if op.operation.name == LOOP:
+            self.closed(op.operation.regions[1].blocks[0].arguments)
+        for region in list(op.operation.regions)[int(op.operation.name == LOOP) :]:
+            self.block(region.blocks[0])
+            self.hand_on(region.blocks[0].operations[len(region.blocks[0].operations) - 1])
+        self.closed(op.operation.results)
+        return True
+
+    def closed(self, values: Iterable[ir.Value]) -> None:
+        self.state |= {v: "closed" for v in values if is_float(v)}
+
+    def hand_on(self, op: Any) -> None:
+        for i, v in enumerate(op.operation.operands):
+            if is_float(v):
+                self.need(op, i, wide=True, carried=True)
+
+    def function(self, op: Any) -> bool:
+        """Softmax or a normalization of an operand begins here."""
+        for x in op.operation.operands:
+            if self.state.get(x) in (None, "float") or not _summed(op, x):
+                continue
+            for cut in functions(self.program, x, op):
+                softmax = as_softmax(cut)
+                if softmax is None and not _is_normalization(cut):
+                    continue
+                whole = cut if softmax else _largest(self.program, cut, op)
+                if softmax is None or not self.need_terms(x, whole):
+                    self.need_source(whole, wide=True)
+                self.claim(whole)
+                return True
+        return False
+
+    def claim(self, cut: Cut) -> None:
+        self.claimed |= {o.operation for o in cut.ops}
+        self.state[cut.result] = "closed"
+
+    def need_terms(self, x: ir.Value, softmax: Cut) -> bool:
+        """Softmax takes the terms of a sum and the choices of a select as they are."""
+        terms = terms_of(self.program, x)
+        inside = {op.operation for op in softmax.ops}
+        if terms == [x] or any(use.owner.operation not in inside for use in x.uses):
+            return False
+        todo = [x]
+        while todo:
+            op = todo.pop().owner
+            for i, v in enumerate(op.operation.operands):
+                if v in terms and is_float(v):
+                    self.need(op, i, wide=True)
+                elif is_float(v) and splat_of(self.program, v) is None:
+                    todo.append(v)
+        return True
+
+    def contraction(self, op: Any) -> bool:
+        rule = rule_of(op)
+        if not isinstance(rule, Contraction) or len(rule.roles(op)) < 2:
+            return False
+        sides = [r.index for r in rule.roles(op)]
+        free = [i for i in sides if not is_constant(self.program, op.operands[i])]
+        if not free or not all(is_float(op.operands[i]) for i in sides):
+            return False
+        for i in free:
+            self.need(op, i)
+        self.state[op.operation.results[0]] = "open"
+        return True
+
+    def selection(self, op: Any) -> bool:
+        """An op that quantization goes through: the edge is put behind it."""
+        places = elements(self.program, op)
+        if not any(op.operation.operands[i] in self.state for i in places):
+            return False
+        self.state[op.operation.results[0]] = "closed"
+        return True
+
+    def continued(self, op: Any) -> bool:
+        """A step of the region that the operand belongs to."""
+        for x in op.operation.operands:
+            state = self.state.get(x)
+            if user_of(x) is None or state not in ("open", "clamped"):
+                continue
+            if state == "open" and step(self.program, op, x) is not None:
+                self.state[op.operation.results[0]] = "open"
+                return True
+            if clamp_of(self.program, op, x) is not None:
+                self.state[op.operation.results[0]] = "clamped"
+                return True
+        return False
+
+    def table(self, op: Any) -> bool:
+        sources = [v for v in op.operation.operands if v in self.state]
+        if len(set(sources)) != 1:
+            return False
+        x = sources[0]
+        found = [c for c in functions(self.program, x, op) if is_table(c)]
+        if not found:
+            return False
+        self.need_source(found[-1])
+        self.claim(found[-1])
+        return True
+
+    def affine(self, op: Any) -> bool:
+        for i, x in enumerate(op.operation.operands):
+            if x in self.state and step(self.program, op, x) is not None:
+                self.need(op, i, wide=True)
+                self.state[op.operation.results[0]] = "open"
+                return True
+        return False
+
+    def binary(self, op: Any) -> bool:
+        divides = kind_of(op) == "stablehlo.divide"
+        if kind_of(op) not in PRODUCTS_AND_SUMS and not divides:
+            return False
+        if any(is_constant(self.program, v) for v in op.operation.operands):
+            return False
+        self.need_all(op, prefix=True, wide=True)
+        self.state[op.operation.results[0]] = "closed" if divides else "open"
+        return True
+
+    def reduced(self, op: Any) -> bool:
+        if reduction(self.program, op) != "add":
+            return False
+        self.need(op, 0, wide=True)
+        self.state[op.operation.results[0]] = "open"
+        return True
+
+    # Edges
+
+    def need_all(self, op: Any, *, prefix: bool = False, wide: bool = False) -> None:
+        for i, v in enumerate(op.operation.operands):
+            wanted = v in self.state or prefix
+            if wanted and is_float(v) and self.state.get(v) != "float":
+                self.need(op, i, wide=wide)
+
+    def need_source(self, cut: Cut, *, wide: bool = False) -> None:
+        """The ops of a recognised function read an edge in the place of its source."""
+        for op in cut.ops:
+            for i, v in enumerate(op.operation.operands):
+                if v == cut.source:
+                    self.need(op, i, wide=wide)
+
+    def need(self, op: Any, index: int, *, wide: bool = False, carried: bool = False) -> None:
+        """The op reads an edge behind its operand, one for all that want the same."""
+        value = op.operation.operands[index]
+        if edge_name(value.owner):
+            return
+        key = value, wide, carried
+        if key not in self.edges:
+            with context(), self._behind(value):
+                name = self._name(value)
+                self.edges[key] = edge(self.program, value, name, wide=wide, carried=carried)
+        op.operation.operands[index] = self.edges[key]
+
+    def _behind(self, value: ir.Value) -> Any:
+        if isinstance(value.owner, ir.Block):
+            return at(value.owner.operations[0])
+        return at(value.owner, after=True)
+
+    def _name(self, value: ir.Value) -> str:
+        if not isinstance(value.owner, ir.Block) and kind_of(value.owner) == "stablehlo.convert":
+            x = value.owner.operation.operands[0]
+            value = x if x in list(self.program.body.arguments) else value
+        if isinstance(value.owner, ir.Block):
+            number = ir.BlockArgument(value).arg_number
+            if value.owner == self.program.body:
+                base = f"input {self.program.inputs[number].name}"
+            else:
+                base = f"{string_attr(value.owner.owner, NAME) or 'loop'} carry {number}"
+        else:
+            base = f"{string_attr(value.owner, NAME) or kind_of(value.owner)} result"
+        name, n = base, 1
+        while name in self.names:
+            n += 1
+            name = f"{base}#{n}"
+        self.names.add(name)
+        return name
+
+
+def _summed(op: Any, x: ir.Value) -> bool:
+    """Whether softmax or a normalization can begin with `op`: it reduces `x` or squares it."""
+    kind, operands = op.operation.name, list(op.operation.operands)
+    return kind == "stablehlo.reduce" or (kind == "stablehlo.multiply" and operands == [x, x])
+
+
+def _is_normalization(cut: Cut) -> bool:
+    shape = shape_of(cut.source)
+    if shape_of(cut.result) != shape or len(shape) < 1 or shape[-1] < 2:
+        return False
+    return as_normalization(cut, shape, unit=True) is not None
+
+
+def _largest(program: Program, cut: Cut, first: Any) -> Cut:
+    """With the factor and the offset of the columns, when they follow."""
+    larger = [c for c in functions(program, cut.source, first) if len(c.ops) > len(cut.ops)]
+    return next((c for c in reversed(larger) if _is_normalization(c)), cut)
+
+
+def _reads(op: Any, state: dict[Any, State]) -> bool:
+    """Whether an op's regions (a loop, a branch) read a value from outside that has a state."""
+    return any(
+        v in state
+        for region in op.operation.regions
+        for block in region.blocks
+        for inner in walk(block)
+        for v in inner.operation.operands
+    )

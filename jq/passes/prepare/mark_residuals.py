@@ -1,0 +1,103 @@
+"""Marks what a sum of convolutions adds: it is stored as codes, as the convolutions' inputs are.
+
+    %y = convolution %x, %w              %e = composite "jq.edge" %x
+    %s = add %y, %x             ->       %y = convolution %e, %w
+                                         %s = add %y, %e
+
+A feature map in float32 takes four times the memory traffic of its codes, which are there anyway
+where a convolution reads them. Only sums whose terms come from convolutions through biases,
+clamps, pooling and other such sums; the residual sums of a transformer have outliers that 8 bits
+do not hold. With static ranges and `convolution_sums=codes`; `placement=early` has edges at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from jq.ir import Program, at, context, ir
+from jq.ir.affine import step, user_of
+from jq.ir.build import NAME, string_attr
+from jq.ir.cone import kind_of
+from jq.ir.markers import edge
+from jq.ops.base import Contraction, rule_of
+from jq.ops.selection import elements
+from jq.passes.base import Pass, PassContext
+from jq.passes.integer._ops import clamp_of, is_float
+
+
+@dataclass(frozen=True)
+class MarkResiduals(Pass):
+    name = "mark-residuals"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        s = cx.settings
+        static = s.activations.mode == "static" and "convolution" in s.op_types
+        if not static or s.placement == "early" or s.convolution_sums != "codes":
+            return False
+        maps = _Maps(program)
+        sums = [(op, value) for op in program.walk() if (value := maps.visit(op)) is not None]
+        marked: dict[ir.Value, ir.Value] = {}
+        for op, value in sums:
+            if value not in marked:
+                marked[value] = _edge(program, value, len(marked))
+            for use in list(value.uses):
+                if use.owner == op or isinstance(rule_of(use.owner), Contraction):
+                    use.owner.operands[use.operand_number] = marked[value]
+        return bool(sums)
+
+
+@dataclass
+class _Maps:
+    """Which values are feature maps, and how convolutions lead to them.
+
+    Attributes:
+        known: maps, and when each was computed.
+        ends: those that are a convolution and the steps and clamps that nothing else reads.
+    """
+
+    program: Program
+    known: dict[ir.Value, int] = field(default_factory=dict)
+    ends: set[ir.Value] = field(default_factory=set)
+
+    def visit(self, op: Any) -> ir.Value | None:
+        """Learns of the op's result; the term that is to be stored when the op is a sum."""
+        results = list(op.operation.results)
+        if len(results) != 1 or not is_float(results[0]):
+            return None
+        (result,), operands = results, list(op.operation.operands)
+        if kind_of(op) == "stablehlo.convolution":
+            self._learn(result)
+            self.ends.add(result)
+            return None
+        for x in operands:
+            if x in self.known and self._continues(op, x):
+                self._learn(result)
+                if x in self.ends and user_of(x) is not None:
+                    self.ends.add(result)
+                return None
+        if any(operands[i] in self.known for i in elements(self.program, op)):
+            self._learn(result)
+        return self._sum(op, result) if kind_of(op) == "stablehlo.add" else None
+
+    def _continues(self, op: Any, x: ir.Value) -> bool:
+        return step(self.program, op, x) is not None or clamp_of(self.program, op, x) is not None
+
+    def _sum(self, op: Any, result: ir.Value) -> ir.Value | None:
+        a, b = op.operation.operands
+        if a == b or a not in self.known or b not in self.known:
+            return None
+        self._learn(result)
+        single = [v for v in (a, b) if v in self.ends and user_of(v) is not None]
+        if not single:
+            return None
+        return b if max(single, key=self.known.__getitem__) == a else a
+
+    def _learn(self, value: ir.Value) -> None:
+        self.known[value] = len(self.known)
+
+
+def _edge(program: Program, value: ir.Value, number: int) -> ir.Value:
+    name = string_attr(value.owner, NAME) or f"{kind_of(value.owner)} {number}"
+    with context(), at(value.owner, after=True):
+        return edge(program, value, f"{name} residual")

@@ -1,0 +1,169 @@
+"""A loop that runs a known number of times becomes its iterations, one after the other.
+
+    while (%i < 3) { %w = dynamic_slice %stack, %i; %x = dot_general %x, %w; ... }
+    ->
+    %w0 = slice %stack [0:1]; %x1 = dot_general %x, %w0; %w1 = slice %stack [1:2]; ...
+
+With `placement=early` each layer of a `scan` has ranges, tables and multipliers of its own, all of
+them constants of the program; the copy of an op for iteration k is called NAME[k]. At the `target`
+level (`stacks`) each layer has weights that are constants, which kernels pack; copies keep their
+names, for they compute one op of the plan. Not for a loop that runs more than `limit` times. A
+branch that is known then (every second layer is another one) takes the place of the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, at, ir, shape_of, walk
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import NAME, string_attr
+from jq.ir.build import replace as replace_op
+from jq.ir.cone import compute
+from jq.ir.constants import evaluate
+from jq.ir.contract import match_contract
+from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.stack import trip_count
+from jq.passes.base import Pass, PassContext
+from jq.passes.kernels._kernel import isa_of
+
+OPS = StableHloOps()
+MOVES = {f"stablehlo.{kind}" for kind in ("reshape", "transpose", "convert", "broadcast_in_dim")}
+
+
+@dataclass(frozen=True)
+class UnrollLoops(Pass):
+    """Options:
+
+    limit: a loop that runs more often stays a loop.
+    stacks: under any placement, loops whose products read slices of weights, and no others.
+    """
+
+    name = "unroll-loops"
+    limit: int = 64
+    stacks: bool = False
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        if cx.settings.placement != "early" and not self.stacks:
+            return False
+        if self.stacks and isa_of(cx.target) is None:
+            return False
+        loops = [op for op in program.walk() if op.operation.name == "stablehlo.while"]
+        changed = False
+        for loop in reversed(loops):  # innermost first
+            trips = trip_count(program, loop)
+            if trips is None or trips > self.limit:
+                continue
+            if not self.stacks or _reads_stack(program, loop):
+                _unroll(loop, trips, numbered=not self.stacks)
+                changed = True
+        if changed:
+            for op in program.walk():
+                _fix_indices(program, op)
+        while _choose(program):
+            changed = True
+        if changed:
+            program.drop_dead()
+        return changed
+
+
+def _reads_stack(program: Program, loop: Any) -> bool:
+    """Whether a product in the body reads a part of a weight that the iteration chooses."""
+    products = (op for op in walk(loop.operation.regions[1].blocks[0]) if _is_product(op))
+    return any(_is_slice(program, v) for op in products for v in op.operation.operands)
+
+
+def _is_product(op: Any) -> bool:
+    kinds = ("stablehlo.dot_general", "stablehlo.convolution")
+    return op.operation.name in kinds or match_contract(op) is not None
+
+
+def _is_slice(program: Program, value: ir.Value) -> bool:
+    """Whether a value is moved or decoded from a slice of a weight."""
+    op: Any = value.owner
+    if isinstance(op, ir.Block):
+        return False
+    if op.operation.name == "stablehlo.dynamic_slice":
+        return evaluate(program, op.operation.operands[0]) is not None
+    if op.operation.name not in MOVES and not match(op, DEQUANTIZE):
+        return False
+    return any(_is_slice(program, v) for v in op.operation.operands)
+
+
+def _unroll(loop: Any, trips: int, numbered: bool) -> None:
+    values = list(loop.operation.operands)
+    for k in range(trips):
+        with at(loop):
+            suffix = f"[{k}]" if numbered else ""
+            values = copied(loop.operation.regions[1].blocks[0], values, suffix)
+    for result, value in zip(loop.operation.results, values, strict=True):
+        result.replace_all_uses_with(value)
+    loop.operation.erase()
+
+
+def copied(block: ir.Block, arguments: Sequence[ir.Value], suffix: str) -> list[ir.Value]:
+    """Copies a block's ops to the current insertion point, for these arguments; what it returns.
+
+    `suffix` is added to the names of ops.
+    """
+    values: dict[ir.Value, ir.Value] = dict(zip(block.arguments, arguments, strict=True))
+    *ops, last = list(block.operations)
+    for op in ops:
+        copy = op.operation.clone()
+        for inner in (copy, *_inside(copy)):
+            for index, value in enumerate(inner.operands):
+                inner.operands[index] = values.get(value, value)
+            if (name := string_attr(inner, NAME)) is not None:
+                inner.attributes[NAME] = ir.StringAttr.get(name + suffix)
+        values.update(zip(op.operation.results, copy.results, strict=True))
+    return [values.get(v, v) for v in last.operation.operands]
+
+
+def _inside(op: ir.Operation) -> list[ir.Operation]:
+    blocks = [block for region in op.regions for block in region.blocks]
+    return [inner.operation for block in blocks for inner in walk(block)]
+
+
+def _choose(program: Program) -> bool:
+    """Puts the branch that is taken in the place of each choice that is known."""
+    changed = False
+    for op in program.walk():
+        if op.operation.name not in ("stablehlo.case", "stablehlo.if"):
+            continue
+        known = compute(program, op.operation.operands[0])
+        if known is None:
+            continue
+        index, last = int(known.reshape(())), len(op.operation.regions) - 1
+        if op.operation.name == "stablehlo.if":
+            index = 1 - index
+        elif not 0 <= index <= last:
+            index = last
+        with at(op):
+            values = copied(op.operation.regions[index].blocks[0], [], "")
+        replace_op(op, values)
+        changed = True
+        break  # what was walked is gone
+    return changed
+
+
+def _fix_indices(program: Program, op: Any) -> None:
+    """A dynamic_slice at a place that is known becomes a slice."""
+    if op.operation.name != "stablehlo.dynamic_slice":
+        return
+    source, *starts = op.operation.operands
+    found = [compute(program, v) for v in starts]
+    if any(a is None for a in found):
+        return
+    whole, sizes = shape_of(source), shape_of(op.operation.results[0])
+    begin = [
+        int(np.clip(a, 0, n - s))
+        for a, n, s in zip(found, whole, sizes, strict=True)
+        if a is not None
+    ]
+    with at(op):
+        value = OPS.slice(source, begin, [b + s for b, s in zip(begin, sizes, strict=True)])
+    replace_op(op, [value])

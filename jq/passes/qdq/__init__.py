@@ -1,0 +1,1 @@
+"""Markers are placed where the plan wants them, and moved to what computes."""

@@ -1,0 +1,135 @@
+"""What a loop carries, or a branch gives, stays codes where it is quantized on every way.
+
+    while(%x = dequantize %q) { ...; return dequantize %r }
+    ->
+    while(%x = %q) { dequantize %x; ...; return %r }
+
+Fires where all of them have one scale and zero point, known now: the plan gives edges that a
+loop or a branch hands on the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jq.formats import Encoding
+from jq.ir import Program, at, dtype_of, editing, ir, shape_of, tensor_type
+from jq.ir.build import attributes_of
+from jq.ir.markers import DEQUANTIZE, dequantize, match
+from jq.passes.base import Pass, PassContext
+from jq.passes.integer._values import parameters, static_parameters
+
+LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
+
+
+@dataclass(frozen=True)
+class Codes:
+    """How every way to one result is quantized."""
+
+    encoding: Encoding
+    scale: float
+    zero_point: int
+    dtype: Any  # of the codes
+
+    def floats(self, program: Program, codes: ir.Value, like: Any, name: str) -> ir.Value:
+        """The dequantize of `codes`, at the current insertion point."""
+        zero = self.zero_point if self.encoding.scheme == "asymmetric" else None
+        given = static_parameters(self.encoding, self.scale, zero)
+        return dequantize(program, self.encoding, {"codes": codes, **given}, like, tensor=name)
+
+
+@dataclass(frozen=True)
+class CarryCodes(Pass):
+    name = "carry-codes"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        changed = False
+        for op in reversed(list(program.walk())):  # inner ones first
+            if op.operation.name not in (LOOP, *BRANCHES):
+                continue
+            held = {i: c for i in range(len(op.operation.results)) if (c := _codes(program, op, i))}
+            if held:
+                _rebuild(program, op, held)
+                changed = True
+        return changed
+
+
+def _ways(op: Any, index: int) -> list[ir.Value]:
+    """The values that result `index` can come from."""
+    regions = list(op.operation.regions)
+    blocks = [r.blocks[0] for r in (regions[1:] if op.operation.name == LOOP else regions)]
+    lasts = [b.operations[len(b.operations) - 1] for b in blocks]
+    start = [op.operation.operands[index]] if op.operation.name == LOOP else []
+    return [*start, *(last.operation.operands[index] for last in lasts)]
+
+
+def _codes(program: Program, op: Any, index: int) -> Codes | None:
+    found = []
+    for value in _ways(op, index):
+        marker = match(value, DEQUANTIZE)
+        known = parameters(program, marker) if marker and not any(marker.encoding.block) else None
+        if marker is None or known is None:
+            return None
+        codes = marker.parts["codes"]
+        if shape_of(codes) != marker.encoding.shape:
+            return None
+        found.append(Codes(marker.encoding, *known, dtype_of(codes)))
+    return found[0] if all(c == found[0] for c in found) else None
+
+
+def _rebuild(program: Program, op: Any, held: dict[int, Codes]) -> None:
+    old, loop = op.operation, op.operation.name == LOOP
+    operands = list(old.operands)
+    types = [r.type for r in old.results]
+    with editing():
+        for i, c in held.items():
+            types[i] = tensor_type(c.encoding.shape, c.dtype)
+    if loop:
+        operands = _as_codes(operands, held)
+    with at(old):
+        new = ir.Operation.create(
+            old.name,
+            results=types,
+            operands=operands,
+            attributes=attributes_of(old),
+            regions=len(old.regions),
+        )
+    for source, target in zip(old.regions, new.regions, strict=True):
+        block = source.blocks[0]
+        last = block.operations[len(block.operations) - 1]
+        if last.operation.operands and len(last.operation.operands) == len(types):
+            for i, v in enumerate(_as_codes(list(last.operation.operands), held)):
+                last.operation.operands[i] = v
+        if loop:
+            _take_codes(program, block, held)
+        block.append_to(target)
+    for i, value in enumerate(old.results):
+        result = new.results[i]
+        if i in held:
+            with at(new, after=True):
+                result = held[i].floats(program, result, dtype_of(value), "carried")
+        value.replace_all_uses_with(result)
+    old.erase()
+
+
+def _as_codes(values: Sequence[ir.Value], held: dict[int, Codes]) -> list[ir.Value]:
+    found = list(values)
+    for i in held:
+        marker = match(found[i], DEQUANTIZE)
+        assert marker is not None
+        found[i] = marker.parts["codes"]
+    return found
+
+
+def _take_codes(program: Program, block: ir.Block, held: dict[int, Codes]) -> None:
+    """Arguments of a loop's block become codes; who reads them reads a dequantize."""
+    for i, c in held.items():
+        argument = block.arguments[i]
+        dtype = dtype_of(argument)
+        with editing():
+            argument.set_type(tensor_type(c.encoding.shape, c.dtype))
+        with at(block.operations[0]):
+            floats = c.floats(program, argument, dtype, "carried")
+        argument.replace_all_uses_except(floats, floats.owner.operation)

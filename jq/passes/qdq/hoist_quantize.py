@@ -1,0 +1,145 @@
+"""A quantize moves up through ops that only move or choose elements.
+
+    quantize (transpose %x), %s, %z   ->  transpose (quantize %x, %s, %z)
+    quantize (reduce_window max %x)   ->  reduce_window max (quantize %x)
+    quantize (concatenate %x, %y)     ->  concatenate (quantize %x), (quantize %y)
+
+The codes are the same (see `_selection`), and fewer bytes are moved. This is where the placement
+is decided: `late` leaves every quantize in front of its contraction; `hybrid` moves it up where
+nobody else reads the float result, and not to where there is more to quantize (but for pooling,
+whose operand a contraction gives in codes); `early` moves it up as far as it goes. For given
+scales, one a tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jq.formats import Encoding, get_format
+from jq.formats.affine import Affine
+from jq.formats.integer_functions import Output
+from jq.ir import Program, at, ir, shape_of
+from jq.ir.affine import compact
+from jq.ir.arrays import StableHloOps
+from jq.ir.cone import compute, kind_of
+from jq.ir.markers import QUANTIZE, Marker, match, quantize
+from jq.ops.selection import elements, select_codes
+from jq.passes.base import Pass, PassContext
+from jq.passes.integer._ops import is_float
+from jq.passes.integer._values import output_of, static_parameters
+from jq.passes.qdq.sink_dequantize import erase_dead
+
+OPS = StableHloOps()
+
+
+@dataclass(frozen=True)
+class HoistQuantize(Pass):
+    name = "hoist-quantize"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        if cx.settings.placement == "late":
+            return False
+        hoist = _Hoist(program, everywhere=cx.settings.placement == "early")
+        for op in program.walk():
+            if (marker := match(op, QUANTIZE)) and (key := _Key.of(program, marker)):
+                hoist.run(marker, key)
+        erase_dead(program)
+        program.drop_dead()
+        return bool(hoist.through)
+
+
+@dataclass(frozen=True)
+class _Key:
+    """What a quantize does, whatever the shape."""
+
+    encoding: Encoding
+    out: Output
+
+    @staticmethod
+    def of(program: Program, marker: Marker) -> _Key | None:
+        out = output_of(program, marker)
+        return None if out is None else _Key(marker.encoding.with_shape((), ()), out)
+
+
+@dataclass
+class _Hoist:
+    program: Program
+    everywhere: bool
+    known: dict[Any, ir.Value] = field(default_factory=dict)  # codes by value and key
+    through: set[int] = field(default_factory=set)  # ops (by hash) that work on codes now
+
+    def run(self, marker: Marker, key: _Key) -> None:
+        x = marker.op.operands[0]
+        if self._goes_through(x, key):
+            codes = self._codes(x, key, marker.tensor)
+            marker.op.operation.results[0].replace_all_uses_with(codes)
+
+    def _goes_through(self, x: ir.Value, key: _Key) -> bool:
+        """Whether `x` is the result of an op to move through."""
+        if isinstance(x.owner, ir.Block) or not is_float(x):
+            return False
+        places = elements(self.program, x.owner)
+        if not places or self.everywhere or hash(x.owner.operation) in self.through:
+            return bool(places)
+        sources = [x.owner.operation.operands[i] for i in places]
+        computed = [v for v in sources if compute(self.program, v) is None]
+        pools = kind_of(x.owner) in ("stablehlo.reduce", "stablehlo.reduce_window")
+        more = sum(math.prod(shape_of(v)) for v in computed) > math.prod(shape_of(x))
+        return (pools or not more) and all(self._takes_codes(use.owner, key) for use in x.uses)
+
+    def _takes_codes(self, reader: Any, key: _Key) -> bool:
+        marker = match(reader, QUANTIZE)
+        if marker is None:
+            return hash(reader.operation) in self.through
+        return _Key.of(self.program, marker) == key
+
+    def _codes(self, x: ir.Value, key: _Key, name: str) -> ir.Value:
+        """The codes of a value, right behind it."""
+        if (x, key) not in self.known:
+            if isinstance(x.owner, ir.Block):
+                place = at(x.owner.operations[0])
+            else:
+                place = at(x.owner, after=True)
+            self.known[x, key] = self._computed(x, key, name, place)
+        return self.known[x, key]
+
+    def _computed(self, x: ir.Value, key: _Key, name: str, place: Any) -> ir.Value:
+        shape = shape_of(x)
+        array, enc = compute(self.program, x), key.encoding.with_shape(shape, (0,) * len(shape))
+        if array is not None:
+            with place:
+                return self._constant(array, enc, key.out, name)
+        if self._goes_through(x, key):
+            op = x.owner
+            self.through.add(hash(op.operation))
+            places = elements(self.program, op)
+            codes = [self._codes(op.operation.operands[i], key, name) for i in places]
+            with at(op):
+                return select_codes(op, codes)
+        with place:
+            zero = key.out.zero_point if enc.scheme == "asymmetric" else None
+            given = static_parameters(enc, key.out.scale, zero)
+            codes = quantize(self.program, x, enc, given, tensor=name)["codes"]
+        for use in list(x.uses):
+            other = match(use.owner, QUANTIZE)
+            if other and other.op.operation != codes.owner and _Key.of(self.program, other) == key:
+                other.op.operation.results[0].replace_all_uses_with(codes)
+        return codes
+
+    def _constant(self, x: np.ndarray, enc: Encoding, out: Output, name: str) -> ir.Value:
+        """Codes of a constant, as it is repeated."""
+        fmt, small = get_format(enc.format), compact(x)
+        assert isinstance(fmt, Affine)
+        steps = np.rint(np.nan_to_num(small.astype(np.float32) / np.float32(out.scale)))
+        codes = np.clip(steps + out.zero_point, out.low, out.high).astype(fmt.code_type)
+        kept = [axis for axis, n in enumerate(codes.shape) if n > 1]
+        vector = codes.reshape([codes.shape[axis] for axis in kept])
+        value = OPS.constant(vector) if vector.size <= 16 else self._weight(vector, name)
+        return OPS.broadcast(value, x.shape, kept)
+
+    def _weight(self, codes: np.ndarray, name: str) -> ir.Value:
+        return self.program.add_weight(f"{name}:constant", codes)

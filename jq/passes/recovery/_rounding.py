@@ -1,0 +1,143 @@
+"""Recovery passes that choose the codes of weights, seen as matrices, by what they multiply."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from jq.formats import Encoding, get_format
+from jq.formats.affine import Affine
+from jq.ir import Program
+from jq.passes.base import PassContext, Recovery
+from jq.passes.recovery._inputs import (
+    Matrix,
+    NotApplicable,
+    Use,
+    gram_bytes,
+    in_parts,
+    matrix_encoding,
+    moments_of_weights,
+    spread,
+    uses_of_weights,
+)
+from jq.passes.recovery._solve import Solution, joined
+
+LOG = logging.getLogger("jq")
+LARGE = 2048  # inputs of a product whose linear algebra is worth several threads
+
+
+@dataclass(frozen=True)
+class Rounding(Recovery):
+    """Fills `PassContext.encoded`; the program stays as it is.
+
+    A weight that is read by anything but matrix products and convolutions, or not stored as
+    integers, keeps plain rounding, and the reason is logged. One that another pass chose codes for
+    is left alone.
+
+    Options: `power` and `shared`, see `jq.calibrate.moments.collect`; `samples`, how many batches
+    of the calibration data are enough where all codes have 8 bits or more, whose rounding matters
+    little (fewer bits take all).
+    """
+
+    power: float = 0.5
+    shared: float = 0.25
+    samples: int = 64
+
+    @abstractmethod
+    def solve(self, name: str, weight: np.ndarray, gram: np.ndarray, enc: Encoding) -> Solution:
+        """Codes and scales of a matrix f32[K, N] with inputs of moments f64[K, K]."""
+
+    def wanted(self, cx: PassContext) -> bool:
+        return any(isinstance(get_format(e.format), Affine) for e in cx.plan.weights.values())
+
+    def recover(self, program: Program, cx: PassContext) -> bool:
+        uses = uses_of_weights(program, cx)
+        solvable: dict[str, tuple[Matrix, Encoding]] = {}
+        for name, found in uses.items():
+            if name in cx.encoded:
+                continue
+            try:
+                if isinstance(found, str):
+                    raise NotApplicable(found)
+                enc = cx.plan.weights[name]
+                if not isinstance(get_format(enc.format), Affine):
+                    raise NotApplicable(f"{enc.format} is not an integer format")
+                solvable[name] = found[0].matrix, matrix_encoding(found[0].matrix, enc)
+            except NotApplicable as reason:
+                LOG.info("%s: %s is rounded plainly: %s", self.name, name, reason)
+        what = f"{self!r} {sorted(solvable.items())}"
+        codes = cx.found(program, what, lambda: self._solve_all(program, cx, uses, solvable))
+        for key, array in codes.items():
+            name, _, part = key.rpartition(":")
+            cx.encoded.setdefault(name, {})[part] = array
+        return bool(solvable)
+
+    def _solve_all(
+        self,
+        program: Program,
+        cx: PassContext,
+        uses: Mapping[str, list[Use] | str],
+        solvable: Mapping[str, tuple[Matrix, Encoding]],
+    ) -> dict[str, np.ndarray]:
+        """What is stored of every weight, under `name:part`."""
+        done: dict[str, np.ndarray] = {}
+        parts = in_parts({name: gram_bytes(matrix) for name, (matrix, _) in solvable.items()})
+        count = len(cx.data or ())
+        narrow = any(_bits(enc) < 8 for _, enc in solvable.values())
+        chosen = spread(count, count if narrow else self.samples)
+        for i, names in enumerate(parts):
+            wanted = {n: uses[n] for n in names}
+            moments = moments_of_weights(
+                program, cx, wanted, self.power, shared=self.shared, samples=chosen
+            )
+            for j, name in enumerate(names):
+                matrix, enc = solvable[name]
+                weight = matrix.of(np.asarray(program.weights[name]).astype(np.float32))
+                gram = moments.pop(name).gram
+                # In many small products threads only wait for each other.
+                with threadpool_limits(None if len(weight) >= LARGE else 1, "blas"):
+                    solution = self._by_groups(name, weight, matrix.groups, gram, enc)
+                stored = parts_of(solution, matrix, cx.plan.weights[name])
+                done |= {f"{name}:{part}": array for part, array in stored.items()}
+                cx.report((i + (j + 1) / len(names)) / len(parts))
+        return done
+
+    def _by_groups(
+        self, name: str, weight: np.ndarray, groups: int, gram: np.ndarray, enc: Encoding
+    ) -> Solution:
+        """Each group of columns with the moments of its own rows."""
+        count = weight.shape[1] // groups
+        own = enc.with_shape((len(weight), count), enc.block)
+        grams = gram.reshape(groups, len(weight), len(weight))
+        columns = [weight[:, g * count : (g + 1) * count] for g in range(groups)]
+        return joined([self.solve(name, w, h, own) for w, h in zip(columns, grams, strict=True)])
+
+
+def _bits(enc: Encoding) -> int:
+    fmt = get_format(enc.format)
+    assert isinstance(fmt, Affine)
+    return fmt.bits
+
+
+def parts_of(solution: Solution, matrix: Matrix, enc: Encoding) -> dict[str, np.ndarray]:
+    """What is stored of a solution."""
+    codes = matrix.back(solution.codes, enc.shape)
+    scale, zero = (matrix.back(v, enc.grid) for v in (solution.scale, solution.zero))
+    return stored(codes, scale, zero, enc)
+
+
+def stored(
+    codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, enc: Encoding
+) -> dict[str, np.ndarray]:
+    """The parts of integer codes; `zero` counts in the asymmetric scheme alone."""
+    fmt = get_format(enc.format)
+    assert isinstance(fmt, Affine)
+    parts = {"codes": fmt.pack(codes.astype(np.int32), enc), "scale": scale.astype(enc.scale_type)}
+    if enc.scheme == "asymmetric":
+        parts["zero_point"] = fmt.pack(zero.astype(np.int32), enc)
+    return parts

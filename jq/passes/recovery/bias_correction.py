@@ -1,0 +1,198 @@
+"""The mean error of every product is taken out of its bias.
+
+    y = x W + b   ->   y' = x' W' + (b - E[x' W' - x W])
+
+x' and W' are what the quantized program computes with, E the mean over the calibration data,
+output channel by output channel (Nagel et al., "Data-Free Quantization Through Weight Equalization
+and Bias Correction", 2019, section 4.2, with measured in place of assumed means). Each product is
+looked at alone, on float inputs. Rows count by how much they move the output, so padding does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from jq.backend.xla import XlaExecutable
+from jq.calibrate.inputs import other_axes
+from jq.calibrate.moments import Wanted, sensitivity
+from jq.calibrate.stat_ops import PROGRAM_STATS as OPS
+from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.affine import compact, constant_of, user_of
+from jq.ops.base import rule_of
+from jq.ops.dot_general import Dims, DotGeneral
+from jq.passes.base import PassContext, Recovery
+from jq.passes.isolated import Isolation
+from jq.plan import OpPlan, contractions, op_name
+
+LOG = logging.getLogger("jq")
+F32 = np.float32
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Of one product: the mean of its error, f64 of the result's rank with 1 along its rows, and
+    the share of that in the mean squared error."""
+
+    mean: np.ndarray
+    share: float
+
+
+@dataclass(frozen=True)
+class BiasCorrection(Recovery):
+    """Options:
+
+    share: of the squared error that the mean must have, for an `add` where there is no bias yet.
+    power: of the mean squared gradient of a row, which is its weight; 0: all rows alike.
+    """
+
+    name = "bias-correction"
+    share: float = 0.02
+    power: float = 0.5
+
+    def wanted(self, cx: PassContext) -> bool:
+        return any(op.decision != "float" for op in cx.plan.ops)
+
+    def recover(self, program: Program, cx: PassContext) -> bool:
+        found = shifts(program, cx, self.power)
+        ops = {op_name(op): op for op, _ in contractions(program)}
+        for name, shift in found.items():
+            least = self.share if user_with_bias(program, ops[name]) is None else 0.0
+            LOG.info("bias-correction: %s: %.1f %% of the error", name, 100 * shift.share)
+            if shift.mean.any() and shift.share >= least:
+                _add(program, ops[name], -shift.mean)
+        program.drop_dead()
+        return bool(found)
+
+
+def shifts(program: Program, cx: PassContext, power: float) -> dict[str, Shift]:
+    """By op: products of an activation and a weight, outside of loops."""
+    copy = program.clone()
+    plans = {p.name: p for p in cx.plan.ops if p.decision != "float"}
+    wanted = _wanted(copy, plans)
+    if not wanted:
+        return {}
+    stored = {f"{w}:{k}": v for w, parts in cx.encoded.items() for k, v in parts.items()}
+    isolation, results, spread = Isolation(copy, stored), [], {}
+    for op, w in wanted:
+        spread[w.name] = _Spread.of(op, w)
+        results += _measure(copy, op, w, isolation.result(op, plans[w.name]))
+    copy.return_values(results)
+    run, data = XlaExecutable(copy), cx.data or ()
+    gradient = partial(sensitivity, program.clone(), [w for _, w in wanted])
+    total = {w.name: [np.zeros(())] * 3 for _, w in wanted}
+    for i, inputs in enumerate(data):
+        weights = {name: np.ones(s.counted, F32) for name, s in spread.items()}
+        gains = cx.gains.of(list(spread), i, inputs, gradient) if power else {}
+        for name, g in gains.items():
+            weights[name] = np.asarray(g).reshape(spread[name].counted) ** F32(power)
+        run.bind({_importance(name): found for name, found in weights.items()})
+        sums = run(*inputs)
+        for j, (name, t) in enumerate(total.items()):
+            new = (*sums[2 * j : 2 * j + 2], spread[name].count(weights[name]))
+            total[name] = [a + b.astype(np.float64) for a, b in zip(t, new, strict=True)]
+        cx.report((i + 1) / len(data))
+    return {name: _shift(*t) for name, t in total.items()}
+
+
+def _shift(error: np.ndarray, square: np.ndarray, count: np.ndarray) -> Shift:
+    count = np.maximum(count, 1e-30)
+    mean, squared = error / count, float((square / count).sum())
+    return Shift(mean, min(1.0, float((mean**2).sum()) / max(squared, 1e-300)))
+
+
+def _wanted(program: Program, plans: Mapping[str, OpPlan]) -> list[tuple[Any, Wanted]]:
+    found = []
+    for op, rule in list(contractions(program)):
+        plan = plans.get(op_name(op))
+        if plan is None or op.operation.block != program.body or len(rule.roles(op)) != 2:
+            continue
+        weights = [i for i, p in plan.operands.items() if p.kind == "weight"]
+        if len(weights) == 1 and dtype_of(op.results[0]).kind in "fV":
+            found.append((op, Wanted(plan.name, 1 - weights[0], ())))
+    return found
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """Axes of a result: `rows` are averaged over, `own` come from the weight. The rest, of a
+    product for each batch index, have means of their own; they have importance as rows have
+    (`counted`)."""
+
+    shape: tuple[int, ...]
+    own: tuple[int, ...]
+    rows: tuple[int, ...]
+
+    @staticmethod
+    def of(op: Any, w: Wanted) -> _Spread:
+        shape, own = shape_of(op.results[0]), tuple(other_axes(op, w))
+        batch = len(Dims.of(op).batch) if isinstance(rule_of(op), DotGeneral) else 0
+        rows = tuple(a for a in range(len(shape)) if a not in own and a >= batch)
+        return _Spread(shape, own, rows)
+
+    @property
+    def axes(self) -> list[int]:
+        return [a for a in range(len(self.shape)) if a not in self.own]
+
+    @property
+    def counted(self) -> list[int]:
+        return [self.shape[a] for a in self.axes]
+
+    def count(self, weights: np.ndarray) -> np.ndarray:
+        """How much all rows count, of the result's rank."""
+        wide = weights.reshape([1 if a in self.own else n for a, n in enumerate(self.shape)])
+        return np.asarray(wide.sum(self.rows, dtype=np.float64, keepdims=True))
+
+
+def _importance(name: str) -> str:
+    return f"{name}:importance"
+
+
+def _measure(program: Program, op: Any, w: Wanted, quantized: ir.Value) -> list[ir.Value]:
+    """Weighted sums of the error and of its square over the rows, of the result's rank."""
+    spread = _Spread.of(op, w)
+    weights = program.add_weight(_importance(w.name), np.ones(spread.counted, F32))
+    with at(quantized.owner, after=True):
+        error = OPS.sub(OPS.convert(quantized, F32), OPS.convert(op.results[0], F32))
+        weighted = OPS.mul(error, OPS.broadcast(weights, spread.shape, spread.axes))
+        return [OPS.reduce_sum(v, spread.rows) for v in (weighted, OPS.mul(weighted, error))]
+
+
+def user_with_bias(program: Program, op: Any) -> tuple[Any, int, np.ndarray] | None:
+    """The `add` of a constant that alone reads a result: it, the number of the constant operand,
+    and its value with 1 along axes that it repeats itself along."""
+    result = op.operation.results[0]
+    user = user_of(result)
+    if user is None or user.operation.name != "stablehlo.add":
+        return None
+    number = 1 if user.operation.operands[0] == result else 0
+    old = constant_of(program, user.operation.operands[number])
+    return None if old is None else (user.operation, number, old)
+
+
+def _add(program: Program, op: Any, vector: np.ndarray) -> None:
+    """Adds a constant to a result, as part of its bias where it has one."""
+    result, found = op.operation.results[0], user_with_bias(program, op)
+    if found is not None:
+        user, number, old = found
+        with at(user):
+            user.operands[number] = _constant(program, op, old + vector)
+        return
+    with at(op, after=True):
+        total = OPS.add(result, _constant(program, op, vector))
+    result.replace_all_uses_except(total, [total.owner.operation])
+
+
+def _constant(program: Program, op: Any, array: np.ndarray) -> ir.Value:
+    result = op.operation.results[0]
+    array = compact(np.asarray(array)).astype(dtype_of(result))
+    axes: Sequence[int] = [a for a, n in enumerate(array.shape) if n > 1]
+    weight = program.add_weight(
+        f"{op_name(op)}:bias", array.reshape([array.shape[a] for a in axes])
+    )
+    return OPS.broadcast(weight, shape_of(result), axes)

@@ -1,0 +1,89 @@
+"""Ends of weights' ranges are chosen for the least squared error, not for the largest value.
+
+    least over r in shares of  sum over a block of  h_k (Q(w; r * lo, r * hi) - w)^2
+
+for every scale by itself; asymmetric: also for both ends. h_k = E[x_k^2] of the input that a
+weight is multiplied by where there are calibration data, else 1. A few large weights are cut off,
+all others get a finer step. Weights that another recovery pass chose codes for are left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.formats import Encoding, get_format
+from jq.formats.affine import Affine
+from jq.ir import Program
+from jq.passes.base import PassContext, Recovery
+from jq.passes.recovery._inputs import Matrix, moments_of_weights, uses_of_weights
+from jq.passes.recovery._ranges import search_ranges
+from jq.passes.recovery._rounding import stored
+
+LOG = logging.getLogger("jq")
+F32 = np.float32
+
+
+@dataclass(frozen=True)
+class Clip(Recovery):
+    """Options:
+
+    least, steps: shares of the range from 1 down to `least`, so many of them; asymmetric: so many
+        pairs, about.
+    power: of the mean squared gradient of a row of the input, which is its weight.
+    """
+
+    name = "clip"
+    needs_data = False
+    least: float = 0.4
+    steps: int = 25
+    power: float = 0.5
+
+    def wanted(self, cx: PassContext) -> bool:
+        return any(isinstance(get_format(e.format), Affine) for e in cx.plan.weights.values())
+
+    def recover(self, program: Program, cx: PassContext) -> bool:
+        importance = self._importance(program, cx)
+        for i, (name, enc) in enumerate(cx.plan.weights.items()):
+            fmt = get_format(enc.format)
+            if name in cx.encoded or not isinstance(fmt, Affine):
+                LOG.info("clip: %s is left as it is", name)
+                continue
+            weight = np.asarray(program.weights[name]).astype(F32)
+            if not np.isfinite(weight).all():
+                continue  # refused, by its name, where it is stored
+            cx.encoded[name] = self._parts(fmt, weight, importance.get(name, np.ones(1)), enc)
+            cx.report((i + 1) / len(cx.plan.weights))
+        return bool(cx.encoded)
+
+    def _parts(
+        self, fmt: Affine, weight: np.ndarray, importance: np.ndarray, enc: Encoding
+    ) -> dict[str, np.ndarray]:
+        """What is stored of a weight."""
+        count = self.steps if enc.scheme == "symmetric" else round(self.steps**0.5)
+        shares = np.linspace(1, self.least, max(count, 2))
+        scale, zero = search_ranges(fmt, weight, importance, enc, shares.tolist())
+        point = zero.astype(np.int32) if enc.scheme == "asymmetric" else None
+        codes = fmt.quantize(weight, scale, point, enc)
+        return stored(codes, scale, zero, enc)
+
+    def _importance(self, program: Program, cx: PassContext) -> dict[str, np.ndarray]:
+        """E[x^2] for the elements of weights, in their own shape, of those that products read."""
+        if not cx.data:
+            return {}
+        left = {n: u for n, u in uses_of_weights(program, cx).items() if n not in cx.encoded}
+        moments = moments_of_weights(program, cx, left, self.power, full=False)
+        found: dict[str, np.ndarray] = {}
+        for name, uses in left.items():
+            if not isinstance(uses, str):
+                found[name] = spread(uses[0].matrix, moments[name].gram)
+        return found
+
+
+def spread(matrix: Matrix, rows: np.ndarray) -> np.ndarray:
+    """A number per row of a matrix (per group and row, with groups) for each stored element."""
+    count = int(np.prod(matrix.permuted)) // rows.shape[-1]
+    wide = np.repeat(rows.reshape(matrix.groups, -1), count // matrix.groups, axis=0).T
+    return matrix.back(np.ascontiguousarray(wide, F32), matrix.shape)

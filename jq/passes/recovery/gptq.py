@@ -1,0 +1,28 @@
+"""Weights are rounded so that the products with the calibration data change least.
+
+See `_solve` for the method, `_rounding` for the weights that it takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.formats import Encoding
+from jq.passes.recovery._rounding import Rounding
+from jq.passes.recovery._solve import Solution, solve
+
+
+@dataclass(frozen=True)
+class Gptq(Rounding):
+    """Options: see `_solve.solve`."""
+
+    name = "gptq"
+    damping: float = 0.1
+    order: bool = True
+    passes: int = 3
+
+    def solve(self, name: str, weight: np.ndarray, gram: np.ndarray, enc: Encoding) -> Solution:
+        damping, order, passes = self.damping, self.order, self.passes
+        return solve(weight, gram, enc, damping=damping, order=order, passes=passes)

@@ -1,0 +1,161 @@
+"""Values between layers are rotated by Hadamard matrices that end up in weights, at no cost.
+
+    y = f(x W1) W2   ->   y = f(x W1 Q) Q^T W2
+
+for everything between that is linear in the channels, or an RMS norm, whose vector W2 takes in
+first: the residual stream of a network of RMS norms as a whole, the values of attention head by
+head, two products in a row (Ashkboos et al., "QuaRot: Outlier-Free 4-Bit Inference in Rotated
+LLMs", 2024, with the graph instead of a list of layers; random signs as in Liu et al., "SpinQuant:
+LLM Quantization with Learned Rotations", 2024). A rotated channel is a sum of all of them, so none
+is louder than the others. No data are needed. The float program computes what it did, within
+rounding.
+
+What must be rotated together is found by dataflow, see `_turns`. Where activations stay
+float, only what makes the rounding of weights better is rotated.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.formats import NUMPY, Encoding, get_format
+from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.affine import constant_of
+from jq.ir.arrays import StableHloOps
+from jq.passes.base import PassContext, Recovery
+from jq.passes.recovery._hadamard import block_of, matrix
+from jq.passes.recovery._inputs import planned_weights
+from jq.passes.recovery._pairs import find_inputs
+from jq.passes.recovery._turns import Blocked, Closure, Turn
+from jq.settings import FLOAT
+
+LOG = logging.getLogger("jq")
+OPS = StableHloOps()
+DEPTH = 4  # movements in front of a product that are looked through for the size of heads
+
+
+@dataclass(frozen=True)
+class Rotate(Recovery):
+    """Option `seed` of the random signs."""
+
+    name = "rotate"
+    needs_data = False
+    seed: int = 0
+
+    def wanted(self, cx: PassContext) -> bool:
+        return cx.settings.weights.format != FLOAT
+
+    def recover(self, program: Program, cx: PassContext) -> bool:
+        count, done = 0, set[ir.Value]()
+        weights_alone = cx.settings.activations.format == FLOAT
+        encodings = planned_weights(program, cx) if weights_alone else {}
+        for i in find_inputs(program):
+            value = _inside_norm(program, i.value, i.axis)
+            if value in done:
+                continue
+            found = _closure(program, value, i.axis)
+            if found is None:
+                continue
+            done |= found.values.keys()
+            q = rotation(found.size, self.seed + count)
+            if weights_alone and not _better(program, found, q, encodings):
+                LOG.info("rotate: not %s: its rounding would lose more", ", ".join(found.weights))
+                continue
+            LOG.info("rotate: %s by %d", ", ".join(found.weights), found.size)
+            _apply(program, found, q)
+            count += 1
+        if not count:
+            self.skip(cx, "nothing between two layers is linear in all channels, or gains by it")
+            return False
+        program.drop_dead()
+        return True
+
+
+def rotation(size: int, seed: int) -> np.ndarray:
+    """f64[size, size], orthogonal: random signs, then Hadamard matrices in blocks."""
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], size)
+    block = block_of(size)
+    h = np.kron(np.eye(size // block), matrix(size) / np.sqrt(block))
+    return signs[:, None] * h
+
+
+def _better(
+    program: Program, found: Closure, q: np.ndarray, encodings: Mapping[str, Encoding]
+) -> bool:
+    """Whether the weights, rotated, lose less by rounding, relative to their size."""
+    before = after = 0.0
+    for name in found.weights.keys() & encodings.keys():
+        weight = np.asarray(program.weights[name], np.float32)
+        before += _lost(weight, encodings[name])
+        after += _lost(found.rotated(name, q).astype(np.float32), encodings[name])
+    return after < before
+
+
+def _lost(weight: np.ndarray, enc: Encoding) -> float:
+    fmt = get_format(enc.format)
+    stored = np.asarray(fmt.decode(NUMPY, fmt.encode(weight, enc), enc))
+    return float(np.square(stored - weight).sum() / max(np.square(weight).sum(), 1e-30))
+
+
+def _inside_norm(program: Program, value: ir.Value, axis: int) -> ir.Value:
+    """What a vector of channels is multiplied with, where a value is such a product."""
+    op = value.owner
+    if isinstance(op, ir.Block) or op.operation.name != "stablehlo.multiply":
+        return value
+    for number in (0, 1):
+        vector = constant_of(program, op.operation.operands[1 - number])
+        if vector is not None and vector.ndim and vector.shape[axis] > 1:
+            return op.operation.operands[number]
+    return value
+
+
+def _closure(program: Program, value: ir.Value, axis: int) -> Closure | None:
+    """The set that grows from a value, rotated as a whole or head by head."""
+    width = shape_of(value)[axis]
+    for size in _sizes(value, width):
+        if block_of(size) == 1:
+            continue
+        found = Closure(program)
+        try:
+            found.grow(value, Turn(axis, width // size, size))
+        except Blocked as reason:
+            LOG.debug("rotate: not by %d: %s", size, reason)
+            continue
+        if len(found.weights) > 1:
+            return found
+    return None
+
+
+def _sizes(value: ir.Value, width: int) -> list[int]:
+    """The width, then sizes of axes that it was joined from."""
+    sizes = [width]
+    for _ in range(DEPTH):
+        op = value.owner
+        if isinstance(op, ir.Block) or not op.operation.operands:
+            break
+        value = op.operation.operands[0]
+        sizes += [n for n in shape_of(value)[-1:] if n not in sizes and width % n == 0 and n > 1]
+        if op.operation.name not in ("stablehlo.reshape", "stablehlo.transpose"):
+            break
+    return sizes
+
+
+def _apply(program: Program, found: Closure, q: np.ndarray) -> None:
+    for name in found.weights:
+        dtype = program.weights[name].dtype
+        program.weights[name] = np.ascontiguousarray(found.rotated(name, q).astype(dtype))
+    for op, number, turn in found.constants:
+        shape = shape_of(op.operands[number])
+        constant = constant_of(program, op.operands[number])
+        assert constant is not None
+        line = np.broadcast_to(constant.reshape(-1), [shape[turn.axis]])
+        new = turn.on(0).apply(line, q).astype(dtype_of(op.operands[number]))
+        with at(op):
+            weight = program.add_weight(f"{next(iter(found.weights))}:rotated", new)
+            op.operands[number] = OPS.broadcast(weight, shape, [turn.axis])
+    for op, number in found.norms:
+        op.results[0].replace_all_uses_with(op.operands[number])

@@ -1,0 +1,182 @@
+"""Activations go through a Hadamard transform in front of products, weights through its inverse.
+
+    y = x W   ->   y = (x H) (H^T W / n)
+
+Every channel of x H is a sum of all of them, with signs: none is much louder than the others, and
+one scale serves all (Ashkboos et al., "QuaRot: Outlier-Free 4-Bit Inference in Rotated LLMs", 2024;
+its online transforms). H H^T = n I, so the float program computes what it did within rounding. The
+transform takes one small step a factor of n, not a product with H (`_hadamard`).
+
+It costs at run time. So it is placed where it pays: products are tried on some rows of the
+calibration data, quantized as they will be.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.calibrate.moments import Moments, collect
+from jq.formats import NUMPY, Encoding, get_format
+from jq.formats.affine import Affine, unpacked
+from jq.ir import Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
+from jq.ir.arrays import StableHloOps
+from jq.ops.dot_general import PLAIN
+from jq.passes.base import PassContext, Recovery
+from jq.passes.recovery._hadamard import block_of, factors_of, hadamard, matrix
+from jq.passes.recovery._inputs import Use, find_use, planned_weights
+from jq.passes.recovery._pairs import Input, find_inputs
+from jq.settings import FLOAT, Settings
+
+LOG = logging.getLogger("jq")
+OPS = StableHloOps()
+ROWS = 256  # of each input that are looked at
+
+
+@dataclass(frozen=True)
+class RotateOnline(Recovery):
+    """Options: `gain`, how many times smaller the error on the calibration data must be."""
+
+    name = "rotate-online"
+    gain: float = 1.3
+    power: float = 0.5
+
+    def wanted(self, cx: PassContext) -> bool:
+        return cx.settings.weights.format != FLOAT
+
+    def recover(self, program: Program, cx: PassContext) -> bool:
+        encodings = planned_weights(program, cx)
+        inputs = [i for i in find_inputs(program) if _rotatable(program, i, encodings)]
+        wanted = [use.wanted for i in inputs for use in _uses(i, program)]
+        seen = collect(program, cx.data or (), wanted, power=self.power, full=False, rows=ROWS)
+        changed = False
+        for number, i in enumerate(inputs):
+            uses = _uses(i, program)
+            moments = [seen[use.wanted.name] for use in uses]
+            gain = _gain(program, i, uses, moments, encodings, cx.settings)
+            LOG.info("rotate-online: %s: error / %.2f", ", ".join(i.channels), gain)
+            if gain >= self.gain:
+                _apply(program, i)
+                changed = True
+            cx.report((number + 1) / len(inputs))
+        if changed:
+            program.drop_dead()
+        return changed
+
+
+def transform(x: ir.Value, axis: int) -> ir.Value:
+    """x H along an axis, block by block, at the current insertion point; H as in `matrix`."""
+    shape, rank = shape_of(x), len(shape_of(x))
+    order = [*(a for a in range(rank) if a != axis), axis]
+    factors, block = factors_of(shape[axis]), block_of(shape[axis])
+    lead = [shape[a] for a in order[:-1]]
+    value = OPS.reshape(OPS.transpose(x, order), [*lead, shape[axis] // block, *factors])
+    for n in factors:
+        value = _step(value, rank, n)
+    value = OPS.reshape(value, [*lead, shape[axis]])
+    return OPS.transpose(value, [int(a) for a in np.argsort(order)])
+
+
+def _step(x: ir.Value, axis: int, n: int) -> ir.Value:
+    """The axis, of size n, goes to the end, times the Hadamard matrix of that order: after as many
+    steps as there are factors all axes are where they were."""
+    shape, signs = shape_of(x), hadamard(n)
+    assert signs is not None
+    result = tensor_type([*shape[:axis], *shape[axis + 1 :], n], dtype_of(x))
+    numbers = stablehlo.DotDimensionNumbers.get([], [], [axis], [0])
+    factor = OPS.constant(signs.astype(dtype_of(x)))
+    product = stablehlo.dot_general(result, x, factor, numbers)
+    with editing():
+        product.owner.attributes[PLAIN] = ir.UnitAttr.get()
+    return product
+
+
+def turned(array: np.ndarray, axis: int) -> np.ndarray:
+    """`transform` in NumPy, f64."""
+    width = array.shape[axis]
+    block, h = block_of(width), matrix(width)
+    moved = np.moveaxis(np.asarray(array, np.float64), axis, -1)
+    cut = moved.reshape(*moved.shape[:-1], width // block, block) @ h
+    return np.moveaxis(cut.reshape(moved.shape), -1, axis)
+
+
+def _rotatable(program: Program, i: Input, encodings: Mapping[str, Encoding]) -> bool:
+    known = i.channels.keys() <= encodings.keys()
+    return known and block_of(i.width) > 1 and all(own_axis(i, n) is not None for n in i.channels)
+
+
+def own_axis(i: Input, name: str) -> int | None:
+    """The one axis of a weight that its channels lie along; None in a grouped convolution."""
+    channels = i.channels[name]
+    axes = [a for a, n in enumerate(channels.shape) if (channels != channels.take([0], a)).any()]
+    if i.width == 1 or len(axes) != 1 or channels.shape[axes[0]] != i.width:
+        return None
+    ids = np.moveaxis(channels, axes[0], -1).reshape(-1, i.width)
+    return axes[0] if (ids == np.arange(i.width)).all() else None
+
+
+def _uses(i: Input, program: Program) -> list[Use]:
+    return [find_use(program, op, 1 - operand) for op, operand in i.readers]
+
+
+def _gain(
+    program: Program,
+    i: Input,
+    uses: Sequence[Use],
+    moments: Sequence[Moments],
+    encodings: Mapping[str, Encoding],
+    settings: Settings,
+) -> float:
+    """The squared error of the products over what it is with the transform."""
+    before = after = 0.0
+    for use, m in zip(uses, moments, strict=True):
+        name, shape = use.matrix.name, use.matrix
+        axis = own_axis(i, name)
+        assert axis is not None
+        weight = np.asarray(program.weights[name], np.float64)
+        inner = [shape.shape[a] for a in shape.order[: shape.contracted]]
+        rows = m.rows.reshape(-1, *inner)
+        place = 1 + shape.order.index(axis)
+        whole = m.rows.astype(np.float64) @ shape.of(weight)
+        for rotate in (False, True):
+            w = turned(weight, axis) / block_of(i.width) if rotate else weight
+            x = turned(rows, place) if rotate else rows
+            result = _rounded(x.reshape(m.rows.shape), settings) @ shape.of(
+                _stored(w, encodings[name])
+            )
+            error = float((((result - whole) ** 2).sum(1) * m.share).sum())
+            before, after = (before, after + error) if rotate else (before + error, after)
+    return before / max(after, 1e-300)
+
+
+def _stored(weight: np.ndarray, enc: Encoding) -> np.ndarray:
+    fmt = get_format(enc.format)
+    parts = fmt.encode(weight.astype(np.float32), enc)
+    return np.asarray(fmt.decode(NUMPY, parts, enc), np.float64)
+
+
+def _rounded(rows: np.ndarray, settings: Settings) -> np.ndarray:
+    """Activations as they will be: with one range, or with one a row."""
+    a = settings.activations
+    fmt = get_format(a.format) if a.format != FLOAT else None
+    if not isinstance(fmt, Affine):
+        return rows
+    shared = a.mode == "static" or a.granularity == "per-tensor"
+    enc = unpacked(Encoding(a.format, rows.shape, (0 if shared else 1, 0), a.scheme))
+    found = fmt.fake_quantize(NUMPY, rows.astype(np.float32), enc)
+    return np.asarray(found, np.float64)
+
+
+def _apply(program: Program, i: Input) -> None:
+    with at(i.readers[0][0]):
+        value = transform(i.value, i.axis)
+    for op, operand in i.readers:
+        op.operation.operands[operand] = value
+    for name in i.channels:
+        axis, old = own_axis(i, name), np.asarray(program.weights[name])
+        assert axis is not None
+        new = turned(old, axis) / block_of(i.width)
+        program.weights[name] = np.ascontiguousarray(new.astype(old.dtype))

@@ -1,0 +1,1 @@
+"""What IREE needs besides kernels: markers opened, defects worked around."""
