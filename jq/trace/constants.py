@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import jax
 import numpy as np
 from jax._src.lib import xla_client  # type: ignore[attr-defined]
 
 from jq.ir import editing, func, ir, shape_of, to_dtype, walk
+from jq.ir.arrays import StableHloOps
 from jq.ir.resources import resource_array
 from jq.trace.scope import clean_scope, scope
 
@@ -26,6 +27,7 @@ def lift_constants(block: ir.Block, taken: Collection[str]) -> dict[str, np.ndar
     """
     arrays: dict[str, np.ndarray] = {}
     arguments: dict[ir.Attribute, ir.Value] = {}
+    _split_complex(block)
     for op in walk(block):
         if op.operation.name != "stablehlo.constant":
             continue
@@ -43,6 +45,21 @@ def lift_constants(block: ir.Block, taken: Collection[str]) -> dict[str, np.ndar
     return arrays
 
 
+def _split_complex(block: ir.Block) -> None:
+    """Complex constants become two real ones: the bindings cannot read them."""
+    for op in [op for op in walk(block) if op.operation.name == "stablehlo.constant"]:
+        value = op.results[0]
+        if not isinstance(ir.RankedTensorType(value.type).element_type, ir.ComplexType):
+            continue
+        array = _evaluate(value.type, op.operation.clone)
+        with editing(), ir.InsertionPoint(op.operation), op.location:
+            ops = StableHloOps()
+            parts = [ops.constant(part) for part in (array.real, array.imag)]
+            joined = ir.Operation.create("stablehlo.complex", [value.type], parts)
+        value.replace_all_uses_with(joined.result)
+        op.operation.erase()
+
+
 def _make_dense(op: ir.OpView) -> None:
     """Resources are not for XLA, and not for the interpreter."""
     attr, kind = op.attributes["value"], op.results[0].type
@@ -54,8 +71,6 @@ def _make_dense(op: ir.OpView) -> None:
 def _is_large(op: ir.OpView) -> bool:
     attr, value = op.attributes["value"], op.results[0]
     if isinstance(attr, ir.DenseElementsAttr) and attr.is_splat:
-        return False
-    if isinstance(ir.RankedTensorType(value.type).element_type, ir.ComplexType):
         return False
     count = int(np.prod(shape_of(value)))
     is_float = isinstance(ir.RankedTensorType(value.type).element_type, ir.FloatType)
@@ -82,18 +97,21 @@ def constant_array(attr: ir.Attribute, kind: ir.Type) -> np.ndarray:
         return resource_array(attr, tensor)
     if to_dtype(tensor.element_type).isbuiltin == 1:
         return np.asarray(attr)
-    return _evaluate(attr, tensor)
+    constant = {"value": attr}
+    return _evaluate(
+        tensor, lambda: ir.Operation.create("stablehlo.constant", [kind], [], constant)
+    )
 
 
-def _evaluate(attr: ir.Attribute, kind: ir.RankedTensorType) -> np.ndarray:
-    """Through XLA: the bindings do not read bf16, fp8 and sub-byte types."""
+def _evaluate(kind: ir.Type, build: Callable[[], ir.Operation]) -> np.ndarray:
+    """A constant through XLA: the bindings do not read complex numbers, bf16, fp8 and sub-byte
+    types."""
     with editing():
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
             main = func.FuncOp("main", ir.FunctionType.get([], [kind]))
         with ir.InsertionPoint(main.add_entry_block()):
-            value = {"value": attr}
-            func.ReturnOp([ir.Operation.create("stablehlo.constant", [kind], [], value).result])
+            func.ReturnOp([build().result])
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
     device = jax.devices("cpu")[0]

@@ -29,7 +29,7 @@ from jq.model import Model
 from jq.trace.chlo import drop_annotations, legalize, open_quantized_types
 from jq.trace.constants import lift_constants
 from jq.trace.dynamic import require_static
-from jq.trace.empty import drop_empty_sums
+from jq.trace.empty import drop_empty
 from jq.trace.exported import read_exported
 from jq.trace.inline import inline_calls
 from jq.trace.loops import hoist_invariants
@@ -110,7 +110,7 @@ def flatten(module: ir.Module, taken: Collection[str] = ()) -> dict[str, np.ndar
     block = main_of(module).entry_block
     drop_annotations(module, block)
     require_static(block)
-    drop_empty_sums(block)
+    drop_empty(block)
     hoist_invariants(block)
     constants = lift_constants(block, taken)
     update_signature(main_of(module))

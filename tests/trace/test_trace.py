@@ -323,3 +323,25 @@ def test_a_constant_does_not_take_a_parameters_name(check):
     table = array(20)
     program = check(lambda p, x: x * p["constant"] + table, {"constant": array(20)}, array(20))
     assert list(program.weights) == ["constant", "constant#2"]
+
+
+@pytest.mark.parametrize("count", [1, 8, 40])  # inline, and as weights
+def test_complex_constants(check, count):
+    turns = np.exp(1j * np.arange(count)).astype(np.complex64)
+    program = check(lambda p, x: jnp.real(turns * x) + jnp.abs((x + 2j).sum()), {}, array(count))
+    assert len(program.weights) == (2 if count > 16 else 0)
+
+
+def test_tensors_without_elements_are_constants(check):
+    def fn(params, x):
+        y = x @ params
+        nothing = y[:0]
+        runs = jax.lax.associative_scan(jnp.add, y, axis=0)  # slices and joins empty ends
+        sums = nothing.sum(0), y[:, :0].max(1, initial=-2)
+        return runs, jnp.concatenate([nothing, y, nothing]), nothing @ params.T, sums
+
+    program = check(fn, array(8, 4), array(17, 8))
+    for op in program.walk():
+        if op.operation.name.startswith("stablehlo.") and op.operation.name != "stablehlo.constant":
+            shapes = [v.type.shape for v in (*op.operands, *op.results)]
+            assert all(0 not in shape for shape in shapes), op
