@@ -33,8 +33,9 @@ def cut_range(
 
     Parts that stay whole are left out. None where a part cannot be cut there.
     """
-    found = [cut_axes(enc, axis, n) for n in (low, high) if 0 < n < enc.shape[axis]]
-    if not found or any(axes is None for axes in found):
+    ends = [n for n in (low, high) if 0 < n < enc.shape[axis]] or [enc.shape[axis]]
+    found = [cut_axes(enc, axis, n) for n in ends]
+    if any(axes is None for axes in found):
         return None
     first, last = (_shapes(enc, axis, n) for n in (low, high))
     axes = {name: a for name, a in (found[0] or {}).items() if a is not None}

@@ -105,7 +105,7 @@ def _decomposition(module: ir.Module, name: str, op: ir.OpView) -> None:
 
 
 def drop_annotations(module: ir.Module, block: ir.Block) -> None:
-    """Removes what JAX says about devices; a custom call that computes something is refused."""
+    """Removes what JAX says to devices and compilers; a custom call that computes is refused."""
     for op in list(walk(block)):
         name = op.operation.name
         for key in [k for k in op.attributes if k.startswith(("mhlo.", "sdy.", "jax."))]:
@@ -118,7 +118,7 @@ def drop_annotations(module: ir.Module, block: ir.Block) -> None:
                     op=clean_scope(scope(op.location)) or None,
                     hint="rewrite that part of the model with ordinary array operations",
                 )
-        elif name != "sdy.sharding_constraint":
+        elif name not in ("sdy.sharding_constraint", "stablehlo.optimization_barrier"):
             continue
         for old, new in zip(op.results, op.operands, strict=True):
             old.replace_all_uses_with(new)

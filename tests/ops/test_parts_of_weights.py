@@ -26,6 +26,10 @@ PARTS = {
         "%p = stablehlo.slice %w [1:16:2, 0:4] : (tensor<16x12xf32>) -> tensor<8x4xf32>",
         lambda w: w[1:16:2, :4],
     ),
+    "every other row from end to end": (
+        "%p = stablehlo.slice %w [0:16:2, 8:12] : (tensor<16x12xf32>) -> tensor<8x4xf32>",
+        lambda w: w[::2, 8:],
+    ),
     "the other way round": (
         "%a = stablehlo.slice %w [4:8, 0:8] : (tensor<16x12xf32>) -> tensor<4x8xf32>\n"
         "%p = stablehlo.transpose %a, dims = [1, 0] : (tensor<4x8xf32>) -> tensor<8x4xf32>",
