@@ -20,9 +20,11 @@ from jq.errors import InternalError
 from jq.kernels.builder import Builder
 from jq.kernels.functions import (
     SEGMENTS,
+    Divisor,
     divisor,
     gelu,
     gelu_by_segments,
+    gelu_for_codes,
     gelu_reference,
     silu,
     silu_reference,
@@ -222,21 +224,27 @@ class Clamp(Step):
 
 @dataclass(frozen=True)
 class Gelu(Step):
-    """`y * Phi(y)`, or its tanh form; within `functions.GELU_BOUND` of the exact function."""
+    """`y * Phi(y)`, or its tanh form; within `functions.GELU_BOUND` of the exact function.
+
+    With `codes` (only codes of it are wanted) within `GELU_CODES_BOUND`, and NaN gives 0.
+    """
 
     kind: ClassVar[str] = "gelu"
     approximate: bool = False
+    codes: bool = False
 
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
-        return gelu(b, y, self.approximate)
+        return gelu(b, y, self.approximate, self.codes)
 
     def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
         if isa.permute and isa.lanes == SEGMENTS:
-            return gelu_by_segments(b, isa, y, self.approximate)
-        return gelu(b, y, self.approximate)
+            by_segments = gelu_for_codes if self.codes else gelu_by_segments
+            return by_segments(b, isa, y, self.approximate)
+        return self.apply(b, y, operands)
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        return gelu_reference(y, self.approximate)
+        result = gelu_reference(y, self.approximate)
+        return np.where(np.isnan(result), np.float32(0), result) if self.codes else result
 
 
 @dataclass(frozen=True)
@@ -262,6 +270,8 @@ class Quantize(Step):
     `scale_in * scale_weight / scale_out` already. `low` and `high` bound the code (a relu is a
     bound at the zero point). `unsigned` stores `code + 128`. With `per_column` scale and zero point
     are by column: products that are one have results of their own.
+    Without `exact` the quotient may be off by 2^-23 of its size, and y is a number: for what has an
+    error of its own (`Gelu` with `codes`).
     """
 
     kind: ClassVar[str] = "quantize"
@@ -272,6 +282,7 @@ class Quantize(Step):
     high: int = 127
     unsigned: bool = False
     per_column: bool = False
+    exact: bool = True
 
     def __post_init__(self) -> None:
         if not -128 <= self.low <= self.high <= 127:
@@ -295,8 +306,8 @@ class Quantize(Step):
 
     def whole(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
         if self.divide:
-            steps: ir.Value = operands[0].steps(b, y)
-            return steps
+            divided: Divisor = operands[0]
+            return divided.steps(b, y) if self.exact else divided.near(b, y)
         low, high, _ = operands
         return b.min(b.max(b.zero_if_nan(y), low), high)
 

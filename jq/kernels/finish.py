@@ -102,8 +102,10 @@ class Epilogue:
             for step in self.steps
         ]
 
-    def store(self, isa: Isa, tile: Tile, rows: Sequence[Row]) -> None:
-        """Applies all steps to the rows of a register tile, and stores them."""
+    def store(self, isa: Isa, tile: Tile, rows: Sequence[Row], chain: int = TOGETHER) -> None:
+        """Applies all steps to the rows of a register tile, and stores them; so many vectors at a
+        time up to where they are packed.
+        """
         ready = [self.row(row.by_row) for row in rows]
         places = [
             _Place(row, j, operands)
@@ -111,26 +113,36 @@ class Epilogue:
             for j in range(len(row.accumulators))
         ]
         for together in batches(places, TOGETHER):
-            self._store(isa, tile, together)
+            self._store(isa, tile, together, chain)
 
-    def _store(self, isa: Isa, tile: Tile, places: Sequence[_Place]) -> None:
-        """As one vector; their number is a power of two."""
-        b = self.b
-        value = join(b, [place.row.accumulators[place.j] for place in places])
+    def packs(self, isa: Isa) -> bool:
+        """Whether results are codes, four vectors of which become one."""
         last = self.steps[-1].step if self.steps else None
-        packs = last is not None and last.packs and isa.packs and self.lanes == isa.lanes
-        for i, step in enumerate(self.steps[:-1] if packs else self.steps):
-            value = step.step.emit(b, isa, value, self._operands(i, places))
-        if not packs or last is None:
-            self._scatter(tile, value, places)
+        return last is not None and last.packs and bool(isa.packs) and self.lanes == isa.lanes
+
+    def _store(self, isa: Isa, tile: Tile, places: Sequence[_Place], chain: int) -> None:
+        """Places whose number is a power of two."""
+        b = self.b
+        if not self.packs(isa):
+            self._scatter(tile, self._applied(isa, places, len(self.steps)), places)
             return
-        operands = self._operands(len(self.steps) - 1, places)
-        steps = b.split(last.whole(b, value, operands), self.lanes)
+        last, steps = self.steps[-1].step, []
+        for some in batches(places, chain):
+            value = self._applied(isa, some, len(self.steps) - 1)
+            operands = self._operands(len(self.steps) - 1, some)
+            steps += b.split(last.whole(b, value, operands), self.lanes)
         for first in range(0, len(steps), PACKED):
             some = places[first : first + PACKED]
             four = [steps[first + min(i, len(some) - 1)] for i in range(PACKED)]
             ends = [self._prepared(-1, some[min(i, len(some) - 1)]) for i in range(PACKED)]
             self._scatter(tile, last.pack(b, isa, four, ends), some)
+
+    def _applied(self, isa: Isa, places: Sequence[_Place], count: int) -> ir.Value:
+        """Places as one vector after the first `count` steps."""
+        value = join(self.b, [place.row.accumulators[place.j] for place in places])
+        for i, step in enumerate(self.steps[:count]):
+            value = step.step.emit(self.b, isa, value, self._operands(i, places))
+        return value
 
     def _operands(self, i: int, places: Sequence[_Place]) -> list[Any]:
         """The operands of step i, prepared."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -55,10 +56,18 @@ class Divisor:
         """`y / scale`, rounded once, where its rounding to an integer is within the bounds; else
         something that rounds to the bound; 0 for NaN."""
         zero = b.f32(0.0, lanes_of(y))
-        bounded = b.select_equal(y, y, b.min(b.max(y, self.low), self.high), zero)
+        bounded = b.select_equal(y, y, self._bounded(b, y), zero)
         quotient = b.fma(bounded, self.inverse, b.mul(bounded, self.tail))
         remainder = b.fma(self.negative, quotient, bounded)
         return b.fma(remainder, self.inverse, quotient)
+
+    def near(self, b: Builder, y: ir.Value) -> ir.Value:
+        """Within 2^-23 of the size of `y / scale`, or something that rounds to the bound; y is a
+        number."""
+        return b.mul(self._bounded(b, y), self.inverse)
+
+    def _bounded(self, b: Builder, y: ir.Value) -> ir.Value:
+        return b.min(b.max(y, self.low), self.high)
 
 
 def divisor(b: Builder, scale: ir.Value, low: ir.Value, high: ir.Value) -> Divisor:
@@ -96,14 +105,16 @@ def exp2(b: Builder, x: ir.Value, most: float = 126.0) -> ir.Value:
     return b.reinterpret(b.add(b.reinterpret(power, "i32"), exponent), "f32")
 
 
-def gelu(b: Builder, x: ir.Value, approximate: bool) -> ir.Value:
+def gelu(b: Builder, x: ir.Value, approximate: bool, codes: bool = False) -> ir.Value:
     """`x * (1/2 + h(x))` without a division; absolute error below `GELU_BOUND` for every x.
 
     h is an odd polynomial of degree 17 on [-c, c] that slightly passes 1/2 at c, and is held at
-    +-1/2 beyond, so that large |x| give exactly x or 0.
+    +-1/2 beyond, so that large |x| give exactly x or 0. With `codes`, NaN gives 0.
     """
     lanes = lanes_of(x)
     bound, coefficients = GELU_TANH if approximate else GELU_ERF
+    if codes:
+        x = b.max(x, b.f32(-bound, lanes))
     inside = b.clamp(x, -bound, bound)
     half = b.mul(inside, _horner(b, coefficients, b.mul(inside, inside)))
     half = b.clamp(half, -0.5, 0.5)
@@ -121,6 +132,29 @@ def gelu_by_segments(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir
     inside = b.min(size, b.f32((SEGMENTS - 1) / SEGMENTS_IN_ONE, lanes))
     # The nearest whole number of segments, in the low bits: all that the instruction looks at.
     bits = b.fma(inside, b.f32(SEGMENTS_IN_ONE, lanes), b.f32(MAGIC, lanes))
+    half = _parabola(b, isa, _gelu_segments(approximate), bits, inside)
+    return b.fma(size, half, b.mul(x, b.f32(0.5, lanes)))
+
+
+def gelu_for_codes(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir.Value:
+    """`max(x, 0) + g(|x|)` within `GELU_CODES_BOUND`, g a parabola a segment; 0 for NaN.
+
+    Segments are 1/4 wide, so that a sum finds them; products, which hold up those of integers, are
+    only the parabola's two.
+    """
+    lanes = lanes_of(x)
+    size = b.abs(x)
+    inside = b.min(size, b.f32(NEGLIGIBLE, lanes))
+    last = b.min(size, b.f32((SEGMENTS - 1) / 4, lanes))
+    bits = b.add(last, b.f32(MAGIC / 4, lanes))
+    tail = _parabola(b, isa, _gelu_tails(approximate), bits, inside)
+    return b.add(b.max(x, b.f32(0.0, lanes)), tail)
+
+
+def _parabola(b: Builder, isa: Isa, rows: Array, bits: ir.Value, x: ir.Value) -> ir.Value:
+    """The parabola in x whose number the low bits of a float give, all that the instruction reads;
+    `rows`: constant, slope and square of each.
+    """
     index = b.split(b.reinterpret(bits, "i32"), isa.lanes)
     kind = vec(isa.lanes, "f32")
 
@@ -128,22 +162,44 @@ def gelu_by_segments(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir
         table = b.table(column.tolist())
         return b.join([b.intrinsic(isa.permute, kind, [table, i]) for i in index])
 
-    constant, slope, square = map(pick, _gelu_segments(approximate).T)
-    half = b.fma(b.fma(square, inside, slope), inside, constant)
-    return b.fma(size, half, b.mul(x, b.f32(0.5, lanes)))
+    constant, slope, square = map(pick, rows.T)
+    return b.fma(b.fma(square, x, slope), x, constant)
 
 
 @cache
 def _gelu_segments(approximate: bool) -> Array:
     """Parabolas through `Phi(x) - 1/2` at the Chebyshev points of every segment."""
-    rows = []
-    for i in range(SEGMENTS - 1):
-        low, high = max(0.0, i - 0.5) / SEGMENTS_IN_ONE, (i + 0.5) / SEGMENTS_IN_ONE
-        x = (low + high) / 2 + (high - low) / 2 * np.cos(np.pi * np.array([1, 3, 5]) / 6)
-        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-        half = np.tanh(inner) / 2 if approximate else _erf(x / math.sqrt(2)) / 2
-        rows.append(np.polynomial.polynomial.polyfit(x, half, 2))
+    ends = [(max(0.0, i - 0.5), i + 0.5) for i in range(SEGMENTS - 1)]
+    rows = [
+        _through(
+            low / SEGMENTS_IN_ONE, high / SEGMENTS_IN_ONE, lambda x: _phi(x, approximate) - 0.5
+        )
+        for low, high in ends
+    ]
     return np.array([*rows, [0.5, 0.0, 0.0]]).astype(np.float32)
+
+
+@cache
+def _gelu_tails(approximate: bool) -> Array:
+    """Parabolas through `gelu(x) - x`, x >= 0; the last segment ends where that is next to 0."""
+    ends = [(max(0.0, i - 0.5) / 4, (i + 0.5) / 4) for i in range(SEGMENTS)]
+    ends[-1] = (ends[-1][0], NEGLIGIBLE)
+    rows = [_through(*both, lambda x: -x * _phi(-x, approximate)) for both in ends]
+    return np.array(rows).astype(np.float32)
+
+
+def _through(low: float, high: float, function: Callable[[Array], Array]) -> Array:
+    """The parabola through a function's values at the three Chebyshev points."""
+    x = (low + high) / 2 + (high - low) / 2 * np.cos(np.pi * np.array([1, 3, 5]) / 6)
+    found: Array = np.polynomial.polynomial.polyfit(x, function(x), 2)
+    return found
+
+
+def _phi(x: Array, approximate: bool) -> Array:
+    """The normal distribution's, or its tanh form."""
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    bell: Array = np.tanh(inner) if approximate else _erf(x / math.sqrt(2))
+    return (1 + bell) / 2
 
 
 def silu(b: Builder, x: ir.Value) -> ir.Value:
@@ -156,10 +212,7 @@ def silu(b: Builder, x: ir.Value) -> ir.Value:
 def gelu_reference(x: Array, approximate: bool) -> Array:
     """The exact function, in double precision, rounded once."""
     wide = np.asarray(x, np.float64)
-    if approximate:
-        inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)
-        return _rounded(0.5 * wide * (1 + np.tanh(inner)))
-    return _rounded(0.5 * wide * (1 + _erf(wide / math.sqrt(2))))
+    return _rounded(wide * _phi(wide, approximate))
 
 
 def silu_reference(x: Array) -> Array:
@@ -170,6 +223,8 @@ def silu_reference(x: Array) -> Array:
 
 GELU_BOUND = 6e-5
 SEGMENTS, SEGMENTS_IN_ONE = 16, 3.4  # of |x| in `gelu_by_segments`: an error of 4.5e-5
+GELU_CODES_BOUND = 7e-5
+NEGLIGIBLE = 4.4  # from here on GELU is taken for that of this number, but for x itself
 SILU_BOUND = 5e-7
 
 # Minimax fits (weighted by |x| for gelu, relative for exp2), lowest power first.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from iree.compiler import ir
@@ -10,12 +11,16 @@ from iree.compiler import ir
 from jq.kernels import dot
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.dispatch import Output, dispatch
-from jq.kernels.finish import Epilogue, Row
+from jq.kernels.finish import TOGETHER, Epilogue, Row
 from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index, vec
 
 if TYPE_CHECKING:
     from jq.kernels.gemm import Gemm
+
+MANY_REGISTERS = 32
+PIECE = 2  # vectors of an epilogue between two parts of K, which are so many steps at least
+SHORTEST = 4
 
 
 class Corrected(Protocol):
@@ -145,7 +150,9 @@ class Panel:
         """`block` rows."""
         tall = self.gemm.tiling.rows
         full, rest = divmod(block, tall)
-        if full:
+        if full > 1 and self._overlaps(tall):
+            self._overlapped(full, tall)
+        elif full:
             with self.b.loop(0, full * tall, tall, writes=[self.tile]) as loop:
                 self._rows(loop.index, tall)
         if rest:
@@ -153,22 +160,86 @@ class Panel:
 
     def _rows(self, first: Index, count: int) -> None:
         """One register tile: `count` rows from `first` (within the block)."""
+        (acc,) = self._products(first, count)
+        self._finish(first, [acc[i : i + len(self.vectors)] for i in self._places(count)])
+
+    # Long epilogues
+
+    def _overlaps(self, tall: int) -> bool:
+        """Whether a tile's epilogue is better done among the products of the next one."""
+        pieces = tall * math.ceil(len(self.vectors) / PIECE)
+        return (
+            self.epilogue.packs(self.isa)
+            and self.isa.registers >= MANY_REGISTERS
+            and self.gemm.k >= SHORTEST * pieces * self.isa.dot.group
+        )
+
+    def _overlapped(self, full: int, tall: int) -> None:
+        """`full` register tiles: a processor looks ahead too little to begin with a tile's products
+        while the last one's epilogue is under way, but far enough for a piece of it.
+        """
+        b, kind = self.b, vec(self.isa.lanes, "i32")
+        held = b.scratch([tall * len(self.vectors), self.isa.lanes], "i32")
+
+        def hold(acc: Sequence[ir.Value]) -> None:
+            for i, value in enumerate(acc):
+                b.put(value, held, [i, 0])
+
+        pieces = [(i, j) for i in range(tall) for j in self.vectors[::PIECE]]
+
+        def finish(first: Index, i: int, j: int) -> None:
+            at = self._places(tall)[i]
+            piece = [b.get(held, [at + v, 0], kind) for v in self.vectors[j : j + PIECE]]
+            self._finish(b.offset(first, i), [piece], j, 1)
+
+        (acc,) = self._products(0, tall)
+        hold(acc)
+        with b.loop(0, (full - 1) * tall, tall, writes=[self.tile]) as loop:
+            parts = self._products(b.offset(loop.index, tall), tall, len(pieces))
+            for i, j in pieces:
+                acc = next(parts)
+                finish(loop.index, i, j)
+            hold(acc)
+        for i, j in pieces:
+            finish((full - 1) * tall, i, j)
+
+    def _places(self, count: int) -> range:
+        """Where the accumulators of each row of a tile begin."""
+        return range(0, count * len(self.vectors), len(self.vectors))
+
+    def _products(self, first: Index, count: int, parts: int = 1) -> Iterator[list[ir.Value]]:
+        """The accumulators of a register tile after each of some parts of K."""
         b = self.b
         rows = [b.offset(self.row, b.offset(first, i)) for i in range(count)]
         acc = self._start(rows)
         whole, tail = divmod(self.gemm.k, self.isa.dot.group)
-        if whole:
-            with b.loop(0, whole, carry=acc) as loop:
-                loop.carried = self._step(loop.carried, rows, loop.index, None)
-            acc = loop.carried
-        if tail:
-            acc = self._step(acc, rows, whole, tail)
-        lead, wide = [0] * len(self.prefix), len(self.vectors)
+        for part in range(parts):
+            begin, end = (whole * i // parts for i in (part, part + 1))
+            if end > begin:
+                with b.loop(begin, end, carry=acc) as loop:
+                    loop.carried = self._step(loop.carried, rows, loop.index, None)
+                acc = loop.carried
+            if tail and end == whole:
+                acc = self._step(acc, rows, whole, tail)
+            yield acc
+
+    def _finish(
+        self,
+        first: Index,
+        accumulators: Sequence[Sequence[ir.Value]],
+        vector: int = 0,
+        chain: int = TOGETHER,
+    ) -> None:
+        """The epilogue of rows from `first`, and of a panel's vectors from `vector`."""
+        b, lead = self.b, [0] * len(self.prefix)
+        local = [b.offset(first, i) for i in range(len(accumulators))]
+        rows = [b.offset(self.row, at) for at in local]
+        column = b.offset(self.to, vector * self.isa.lanes)
         finished = [
-            Row(acc[i * wide : (i + 1) * wide], [row], [*lead, b.offset(first, i)], [row], self.to)
-            for i, row in enumerate(rows)
+            Row(acc, [row], [*lead, at], [row], column, vector)
+            for acc, at, row in zip(accumulators, local, rows, strict=True)
         ]
-        self.epilogue.store(self.isa, self.tile, finished)
+        self.epilogue.store(self.isa, self.tile, finished, chain)
 
     def _start(self, rows: Sequence[Index]) -> list[ir.Value]:
         """Where the accumulators of a register tile start from."""

@@ -21,6 +21,7 @@ from jq.kernels import (
     Step,
     get_isa,
 )
+from jq.kernels.functions import gelu_reference
 from tests.kernels.harness import Runner, linked
 from tests.kernels.strategies import HERE, codes, gemms, step_operands
 
@@ -120,8 +121,14 @@ def test_products_are_rounded_before_sums(step: Step) -> None:
 
 @pytest.mark.parametrize(
     ("step", "bound"),
-    [(Gelu(), 6e-5), (Gelu(True), 6e-5), (Silu(), None)],
-    ids=["gelu", "gelu-tanh", "silu"],
+    [
+        (Gelu(), 6e-5),
+        (Gelu(True), 6e-5),
+        (Gelu(codes=True), 7e-5),
+        (Gelu(True, codes=True), 7e-5),
+        (Silu(), None),
+    ],
+    ids=["gelu", "gelu-tanh", "gelu-codes", "gelu-tanh-codes", "silu"],
 )
 def test_float_functions_stay_in_their_bound(step: Step, bound: float | None) -> None:
     """One product by 1: the epilogue sees bias exactly, over a dense range and far outside."""
@@ -142,9 +149,52 @@ def test_float_functions_stay_in_their_bound(step: Step, bound: float | None) ->
         assert (np.abs(y[0] - exact) <= limit).all()
 
 
-def test_not_a_number_is_zero() -> None:
+@pytest.mark.parametrize("isa", HERE)
+def test_codes_of_a_function_are_of_numbers_in_its_bound(isa: str) -> None:
+    n, scale, zero = 4096, np.float32(0.0213), -105
+    steps = (Dequantize(), Bias(), Gelu(codes=True), Quantize(exact=False))
+    kernel = Gemm(isa=isa, m=1, k=1, n=n, epilogue=steps)
+    parts = kernel.pack(np.zeros((1, n), np.int8))
+    x = np.linspace(-8, 8, n, dtype=np.float32)
+    (y,) = Runner([kernel]).run(
+        0,
+        np.zeros((1, 1), np.int8),
+        parts["weights"],
+        parts["init"],
+        np.ones(n, np.float32),
+        x,
+        np.array([scale]),
+        np.array([zero], np.int32),
+    )
+    exact = np.minimum(gelu_reference(x, False), (127 - zero) * scale)
+    found = (y[0].astype(np.float32) - zero) * scale
+    assert (np.abs(found - exact) <= scale / 2 + 7e-5 + 2**-22 * np.abs(exact)).all()
+
+
+@pytest.mark.parametrize("isa", HERE[:1])
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(50, 403, 100), (23, 480, 33), (96, 512, 64)], ids=lambda v: str(v)
+)
+def test_epilogues_among_the_next_products(isa: str, m: int, k: int, n: int) -> None:
+    """K long enough that a tile's epilogue runs between the products of the next."""
+    ends = [(Quantize(),), (Bias(), Residual(), Quantize(unsigned=True, per_column=True))]
+    kernels = [
+        Gemm(isa=isa, m=m, k=k, n=n, epilogue=(Dequantize(), *end), unsigned=u, row_zero=z)
+        for end, u, z in zip(ends, (True, False), (False, True), strict=True)
+    ]
+    runner = Runner(kernels)
+    for i, kernel in enumerate(kernels):
+        result, expected = run_and_compare(runner, i, kernel, i)
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize(
+    "steps", [(Quantize(),), (Gelu(codes=True), Quantize(exact=False))], ids=["", "gelu"]
+)
+@pytest.mark.parametrize("isa", HERE)
+def test_not_a_number_is_zero(isa: str, steps: tuple[Step, ...]) -> None:
     """NaN quantizes to the code of 0, as the formats say."""
-    kernel = Gemm(isa=HERE[0], m=1, k=1, n=16, epilogue=(Dequantize(), Bias(), Quantize()))
+    kernel = Gemm(isa=isa, m=1, k=1, n=16, epilogue=(Dequantize(), Bias(), *steps))
     parts = kernel.pack(np.zeros((1, 16), np.int8))
     bias = np.array([np.nan, np.inf, -np.inf, 0] * 4, np.float32)
     one = np.ones(1, np.float32)
@@ -158,7 +208,8 @@ def test_not_a_number_is_zero() -> None:
         one,
         np.array([9], np.int32),
     )
-    np.testing.assert_array_equal(y[0], np.array([9, 127, -128, 9] * 4, np.int8))
+    lowest = -128 if len(steps) == 1 else 9  # GELU of it is 0
+    np.testing.assert_array_equal(y[0], np.array([9, 127, lowest, 9] * 4, np.int8))
 
 
 def test_description_round_trips() -> None:

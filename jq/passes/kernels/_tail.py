@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from jq.ir import Program, ir, shape_of
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, match
-from jq.kernels import Bias, ColumnScale, Quantize, Residual, Step
+from jq.kernels import Bias, ColumnScale, Gelu, Quantize, Residual, Step
 from jq.passes.functions import find_activation
 from jq.passes.kernels._kernel import OPS, column_factors, only_user
 from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters
@@ -126,4 +126,8 @@ def _quantize(program: Program, tail: Tail, n: int) -> Tail:
     if marker is None or scheme is None:
         return tail
     given = static_parameters(program, marker) or ()
-    return tail.then(Quantize(low=scheme.low), given, [marker.op])
+    last = tail.steps[-1] if tail.steps else None
+    if isinstance(last, Gelu):
+        tail = replace(tail, steps=(*tail.steps[:-1], replace(last, codes=True)))
+    step = Quantize(low=scheme.low, exact=not isinstance(last, Gelu))
+    return tail.then(step, given, [marker.op])
