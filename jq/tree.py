@@ -1,8 +1,9 @@
 """Pytree structures as plain JSON, so that a saved program gives back what the function gave.
 
-A structure is `{"leaf": i}`, `{"none": true}`, `{"tuple": [...]}`, `{"list": [...]}` or
-`{"dict": [[key, structure], ...]}`. Other containers (and dicts whose keys are no strings or
-numbers) become tuples of their leaves.
+A structure is `{"leaf": i}`, `{"none": true}`, `{"tuple": [...]}`, `{"list": [...]}`,
+`{"dict": [[key, structure], ...]}` or, for other containers and dicts whose keys are no strings or
+numbers, `{"leaves": [i, ...]}`: they are given as they are, or as anything with as many leaves,
+and come back as tuples.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import jax
 
 Structure = Mapping[str, Any]
 
@@ -20,13 +23,16 @@ def describe(value: Any) -> Structure:
         return {"leaf": value}
     if value is None:
         return {"none": True}
-    if isinstance(value, dict) and all(isinstance(key, str | int | float) for key in value):
+    if isinstance(value, Mapping) and all(isinstance(key, str | int | float) for key in value):
         return {"dict": [[key, describe(child)] for key, child in value.items()]}
     if isinstance(value, list):
         return {"list": [describe(child) for child in value]}
     if isinstance(value, tuple):
         return {"tuple": [describe(child) for child in value]}
-    raise TypeError(type(value).__name__)
+    leaves = jax.tree.leaves(value)
+    if not all(isinstance(leaf, int) for leaf in leaves):
+        raise TypeError(type(value).__name__)
+    return {"leaves": leaves}
 
 
 @dataclass(frozen=True)
@@ -59,15 +65,15 @@ class WithParts:
 def structure_of(treedef: Any, count: int = 0) -> Structure:
     """The structure of a JAX tree definition.
 
-    A flat tuple for containers that JSON cannot name; of `count` leaves where there is no tree
-    (a program that came from a file).
+    A flat tuple where a container refuses integers as leaves, and of `count` leaves where there is
+    no tree (a program that came from a file).
     """
     if treedef is None:
         return {"tuple": [{"leaf": i} for i in range(count)]}
     count = treedef.num_leaves
     try:
         return describe(treedef.unflatten(list(range(count))))
-    except Exception:  # a custom container may refuse integers as leaves, in its own way
+    except Exception:  # each container in its own way
         return {"tuple": [{"leaf": i} for i in range(count)]}
 
 
@@ -80,6 +86,8 @@ def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
         return None
     if kind == "dict":
         return {key: unflatten(child, leaves) for key, child in content}
+    if kind == "leaves":
+        return tuple(leaves[i] for i in content)
     children = [unflatten(child, leaves) for child in content]
     return children if kind == "list" else tuple(children)
 
@@ -100,6 +108,11 @@ def _collect(structure: Structure, value: Any, path: str, leaves: dict[int, Any]
             raise ValueError(f"{path or 'input'} must be a dict of {[k for k, _ in content]}")
         for key, child in content:
             _collect(child, value[key], f"{path}/{key}", leaves)
+    elif kind == "leaves":
+        found = jax.tree.leaves(value)
+        if len(found) != len(content):
+            raise ValueError(f"{path or 'input'} must be {len(content)} arrays, not {len(found)}")
+        leaves.update(zip(content, found, strict=True))
     elif kind in ("list", "tuple"):
         if not isinstance(value, Sequence) or len(value) != len(content):
             raise ValueError(f"{path or 'input'} must be a {kind} of {len(content)}")

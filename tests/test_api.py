@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -73,12 +75,39 @@ def test_one_setting_and_one_rule_need_no_list() -> None:
     assert op.decision == "float"
 
 
-def test_dicts_with_keys_that_json_has_not_are_flat() -> None:
-    with pytest.raises(TypeError):
-        describe({(1, 2): 0})
+def test_dicts_with_keys_that_json_has_not_are_tuples() -> None:
+    assert unflatten(describe({(1, 2): 0}), "x") == ("x",)
     structure = describe({"b": 0, 3: [1]})
     assert unflatten(structure, "xy") == {"b": "x", 3: ["y"]}
     assert flatten(structure, {"b": 1, 3: [2]}) == [1, 2]
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class Batch:
+    """An input of a class of the user's own."""
+
+    x: Any
+    mask: Any
+
+
+def test_containers_of_the_users_own() -> None:
+    def fn(p: Any, batch: Batch, scale: Any) -> Any:
+        return {"y": (batch.x @ p["w"]) * scale[0], "batch": batch}
+
+    batch, scale = Batch(X, np.arange(2, dtype=np.int32)), (np.float32(3),)
+    given = jq.Model(fn, {"w": W}, (batch, scale), calibration=[(batch, scale)])
+    compiled = jq.compile(given, "float")
+    for first in (
+        batch,
+        (X, np.arange(2, dtype=np.int32)),
+    ):  # a process that lacks the class gives a tuple
+        result = compiled(first, scale)
+        np.testing.assert_allclose(result["y"], X * 3)
+        np.testing.assert_array_equal(result["batch"][1], [0, 1])
+    with pytest.raises(UserError, match="/0 must be 2 arrays, not 1"):
+        compiled(X, scale)
+    assert jq.compare(given, compiled).outputs[2].name == "y"
 
 
 def test_what_stands_in_a_prompt_is_short() -> None:

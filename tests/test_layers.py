@@ -17,6 +17,7 @@ OUTSIDE = {
     "jaxlib": ("ir",),
     "iree": ("backend", "kernels"),
     "jax": (
+        "tree",
         "trace",
         "models",
         "backend.xla",
