@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+
+# New objects between two searches for garbage: importing and rewriting make many, and no cycles.
+OBJECTS = 50_000
 
 
 def main() -> None:
     """Runs `jaxq` with the process's arguments and exits with its code."""
+    gc.set_threshold(OBJECTS)
     try:
         from jq.cli.app import main as run
 
@@ -14,4 +19,5 @@ def main() -> None:
     except KeyboardInterrupt:  # before or after the command, which reports its own
         print("jaxq: interrupted", file=sys.stderr)
         code = 130
+    gc.freeze()  # the interpreter ends without looking for garbage: half a second
     raise SystemExit(code)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,15 @@ class Cut:
                 known[op.operation.results[0]] = _RULES[kind_of(op)](arrays, op.operation)
         return known[self.result]
 
+    def of_elements(self) -> Cut | None:
+        """The same function for arrays of any shape; None where it is not one of each element, or
+        not the same of all."""
+        kinds = {kind_of(op) for op in self.ops}
+        same = all(a.size and (a == a.flat[0]).all() for a in self.constants.values())
+        if not same or kinds & _SHAPED:
+            return None
+        return replace(self, constants={v: a.flat[0] for v, a in self.constants.items()})
+
 
 def kind_of(op: Any) -> str:
     """The op's name; a composite's own name."""
@@ -55,11 +64,18 @@ def cuts(program: Program, source: ir.Value) -> Iterator[Cut]:
     constants: dict[Any, Array] = {}
     inside: dict[Any, None] = {source: None}
     ops: list[Any] = []
+    readers = _readers(source)  # of what is inside, still to come
     for op in _after(source):
+        if not readers:
+            return
+        if op.operation not in readers:
+            continue
+        readers.remove(op.operation)
         if not _belongs(program, op, inside, constants):
             continue
         ops.append(op)
         inside[op.operation.results[0]] = None
+        readers |= _readers(op.operation.results[0])
         if len(ops) > LIMIT:
             return
         members = {o.operation for o in ops}
@@ -137,6 +153,10 @@ def functions(program: Program, source: ir.Value, first: Any) -> Iterator[Cut]:
             yield cut
 
 
+def _readers(value: ir.Value) -> set[Any]:
+    return {use.owner.operation for use in value.uses}
+
+
 def _after(source: ir.Value) -> Iterator[Any]:
     """Ops behind the value in its block."""
     owner = source.owner
@@ -154,8 +174,6 @@ def _belongs(
 ) -> bool:
     operands = list(op.operation.operands)
     if kind_of(op) not in _RULES or len(op.operation.results) != 1:
-        return False
-    if not any(v in inside for v in operands):
         return False
     for v in operands:
         if v in inside or v in constants:
@@ -259,3 +277,5 @@ _RULES: dict[str, Callable[[list[Array], Any], Array]] = {
     "stablehlo.reduce": _reduce,
     "stablehlo.reshape": lambda arrays, op: arrays[0].reshape(shape_of(op.results[0])),
 }
+# All others take elements one by one.
+_SHAPED = {f"stablehlo.{name}" for name in ("broadcast_in_dim", "reduce", "reshape")}

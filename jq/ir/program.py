@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -171,10 +172,7 @@ class Program:
                 ir.FunctionType.get([a.type for a in args], results)
             )
             main.attributes["arg_attrs"] = ir.ArrayAttr.get(
-                [
-                    ir.DictAttr.get({} if n is None else {WEIGHT: ir.StringAttr.get(n)})
-                    for n in names
-                ]
+                [_argument_attributes(n) for n in names]
             )
 
     # Views
@@ -220,6 +218,12 @@ class Program:
                     arg.replace_all_uses_with(constant_of(copy.weights[name]))
         copy.drop_unused_weights()
         return copy.module
+
+
+@lru_cache(maxsize=1 << 16)
+def _argument_attributes(weight: str | None) -> ir.DictAttr:
+    """Of one argument of `@main`. Kept: a program names all its weights with every one added."""
+    return ir.DictAttr.get({} if weight is None else {WEIGHT: ir.StringAttr.get(weight)})
 
 
 def walk(block: ir.Block) -> Iterator[ir.OpView]:

@@ -58,7 +58,7 @@ def choose(isa: Isa, m: int, k: int, n: int, result_bytes: int = 4) -> Tiling:
     candidates = [
         cut(isa, rows, vectors, m, k, n)
         for vectors in range(1, min(widest, MAX_VECTORS) + 1)
-        for rows in range(1, m + 1)
+        for rows in range(1, min(m, isa.registers) + 1)
         if _registers(rows, vectors) <= isa.registers
     ]
     return min(

@@ -48,9 +48,12 @@ def find_activation(program: Program, source: ir.Value) -> Activation | None:
 def _step(cut: Cut, shape: tuple[int, ...]) -> Step | None:
     size = math.prod(shape)
     points = _POINTS if size >= 64 else _SOME_POINTS  # a call of little for each
-    calls = [np.resize(part, shape) for part in np.array_split(points, -(-len(points) // size))]
-    x = np.concatenate([c.reshape(-1) for c in calls]).astype(np.float64)
-    y = np.concatenate([cut(c).reshape(-1) for c in calls]).astype(np.float64)
+    if (element := cut.of_elements()) is not None:
+        x, y = points.astype(np.float64), element(points).astype(np.float64)
+    else:
+        calls = [np.resize(part, shape) for part in np.array_split(points, -(-len(points) // size))]
+        x = np.concatenate([c.reshape(-1) for c in calls]).astype(np.float64)
+        y = np.concatenate([cut(c).reshape(-1) for c in calls]).astype(np.float64)
     if not np.isfinite(y).all():
         return None
     if clamp := _clamp(x, y):

@@ -86,6 +86,23 @@ def test_error_is_one_line_with_the_ir_kept(temp: Path) -> None:
     assert "iree-compile" in (path.parent / "command.txt").read_text()
 
 
+def test_checked_between_passes_only_where_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks take time; they say best what is wrong."""
+    runs: list[bool] = []
+    run = compiler._run
+
+    def counted(command: list[str], work: Path, timeout: float) -> tuple[int | None, str]:
+        runs.append(compiler.UNCHECKED not in command)
+        return run(command, work, timeout)
+
+    monkeypatch.setattr(compiler, "_run", counted)
+    compile_module(ADD, keep_dump=False)
+    assert runs == [False]
+    with pytest.raises(CompilerError, match="no-such-flag"):
+        compile_module(ADD, flags=["--no-such-flag"])
+    assert runs == [False, False, True]
+
+
 def test_unknown_flag(temp: Path) -> None:
     with pytest.raises(CompilerError, match="no-such-flag"):
         compile_module(ADD, flags=[*HOST_FLAGS, "--no-such-flag"])

@@ -184,8 +184,8 @@ def _bound(
         limits = np.iinfo(dtype_of(side.codes))
         return float(max(limits.max - zero, zero - limits.min)), None
     contracted = tuple(sorted(rule.roles(op)[index].contracted))
-    size = np.abs(codes.astype(np.int64) - zero)
-    total = size.sum(axis=contracted, keepdims=True).astype(np.float64)
+    size = np.abs(np.subtract(codes, zero, dtype=np.int32))  # codes have at most 16 bits
+    total = size.sum(axis=contracted, keepdims=True, dtype=np.int64).astype(np.float64)
     return float(size.max(initial=0)), _along(op, rule, index, total)
 
 

@@ -78,10 +78,11 @@ def _scale_weight(program: Program, op: Any, rule: Contraction, chain: Affine) -
             kept = chain.c.reshape([chain.c.shape[axes[a]] for a in order])
             sizes = [chain.c.shape[axes[a]] if a in axes else 1 for a in range(old.ndim)]
             factor = kept.transpose(np.argsort(order)).reshape(sizes)
-        scaled = (old * factor).astype(np.float32)
+        scaled = np.empty(old.shape, np.float32)
+        np.multiply(old, factor, out=scaled, dtype=np.float64, casting="same_kind")
         if not np.isfinite(scaled).all():
             continue
-        program.weights[name] = np.ascontiguousarray(scaled)
+        program.weights[name] = scaled
         return True
     return False
 
