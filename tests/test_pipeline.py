@@ -187,6 +187,10 @@ UNFIT = {
         window = {reverse = [true]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
         : (tensor<1x5x3xf32>, tensor<3x3x4xf32>) -> tensor<1x3x4xf32>
       return %0 : tensor<1x3x4xf32> }""",
+    "plain-transforms": """(%x: tensor<3x6xf32>) -> tensor<3x4xcomplex<f32>> {
+      %0 = stablehlo.fft %x, type = RFFT, length = [6]
+        : (tensor<3x6xf32>) -> tensor<3x4xcomplex<f32>>
+      return %0 : tensor<3x4xcomplex<f32>> }""",
 }
 
 

@@ -15,6 +15,7 @@ from jq.ir import Program
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import marker_kind
 from jq.passes.target.order_broadcasts import permutes
+from jq.passes.target.plain_transforms import needs_products
 from jq.passes.target.plain_windows import reversed_axes
 from jq.passes.target.shield_unsigned import is_unsigned
 from jq.passes.target.widen_depthwise import is_narrow_depthwise
@@ -50,6 +51,7 @@ LEVELS: dict[str, tuple[Ban, ...]] = {
         Ban("a depthwise convolution with a narrow filter", _narrow, "widen-depthwise"),
         Ban("a broadcast that permutes", permutes, "order-broadcasts"),
         Ban("a reversed window", reversed_axes, "plain-windows"),
+        Ban("a Fourier transform of this length", needs_products, "plain-transforms"),
     ),
 }
 
