@@ -174,6 +174,10 @@ UNFIT = {
       %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
            : (tensor<4x8xui8>, tensor<8x3xui8>) -> tensor<4x3xi32>
       return %0 : tensor<4x3xi32> }""",
+    "multiply-outer": """(%x: tensor<3x5x1xi8>, %w: tensor<1x8xi8>) -> tensor<3x5x8xi32> {
+      %0 = stablehlo.dot_general %x, %w, contracting_dims = [2] x [0]
+           : (tensor<3x5x1xi8>, tensor<1x8xi8>) -> tensor<3x5x8xi32>
+      return %0 : tensor<3x5x8xi32> }""",
     "widen-depthwise": """(%x: tensor<1x5x3xi8>, %w: tensor<3x1x3xi8>) -> tensor<1x3x3xi32> {
       %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
         window = {} {batch_group_count = 1 : i64, feature_group_count = 3 : i64}

@@ -14,6 +14,7 @@ from jq.errors import UserError
 from jq.ir import Program
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import marker_kind
+from jq.passes.target.multiply_outer import is_outer
 from jq.passes.target.order_broadcasts import permutes
 from jq.passes.target.plain_transforms import needs_products
 from jq.passes.target.plain_windows import reversed_axes
@@ -47,6 +48,7 @@ LEVELS: dict[str, tuple[Ban, ...]] = {
     "integer": _PLAIN,
     "target": (
         *_PLAIN,
+        Ban("a product that sums over nothing", is_outer, "multiply-outer"),
         Ban("a contraction of unsigned integers", is_unsigned, "shield-unsigned"),
         Ban("a depthwise convolution with a narrow filter", _narrow, "widen-depthwise"),
         Ban("a broadcast that permutes", permutes, "order-broadcasts"),

@@ -47,6 +47,20 @@ def test_depthwise_convolution_to_a_wider_type() -> None:
         compile_module(text.encode())
 
 
+def test_product_over_nothing_beside_a_conversion() -> None:
+    """`multiply-outer`."""
+    text = """func.func public @main(%x: tensor<15x1xi8>, %w: tensor<1x8xi8>)
+        -> (tensor<3x5x8xi32>, tensor<3x5x1xi32>) {
+      %a = stablehlo.reshape %x : (tensor<15x1xi8>) -> tensor<3x5x1xi8>
+      %b = stablehlo.convert %a : (tensor<3x5x1xi8>) -> tensor<3x5x1xi32>
+      %y = stablehlo.dot_general %a, %w, contracting_dims = [2] x [0]
+        : (tensor<3x5x1xi8>, tensor<1x8xi8>) -> tensor<3x5x8xi32>
+      return %y, %b : tensor<3x5x8xi32>, tensor<3x5x1xi32>
+    }"""
+    with pytest.raises(CompilerError):
+        compile_module(text.encode())
+
+
 def test_conversion_to_integers_wraps() -> None:
     """`saturate-converts`. StableHLO leaves it open; XLA saturates, NaN is 0."""
     text = """func.func public @main(%x: tensor<3xf32>) -> tensor<3xi8> {

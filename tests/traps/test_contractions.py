@@ -38,6 +38,21 @@ def test_unsigned_operands_are_shielded(form):
     np.testing.assert_array_equal(mended("shield-unsigned", UNSIGNED[form], *BYTES)[0], PRODUCT)
 
 
+# A product that sums over nothing (`tests/backend/test_iree_defects.py` has what goes wrong).
+OUTER = """(%x: tensor<15x1xi8>, %w: tensor<1x8xi8>) -> (tensor<3x5x8xi32>, tensor<3x5x1xi32>) {
+  %a = stablehlo.reshape %x : (tensor<15x1xi8>) -> tensor<3x5x1xi8>
+  %b = stablehlo.convert %a : (tensor<3x5x1xi8>) -> tensor<3x5x1xi32>
+  %y = stablehlo.dot_general %a, %w, contracting_dims = [2] x [0]
+       : (tensor<3x5x1xi8>, tensor<1x8xi8>) -> tensor<3x5x8xi32>
+  return %y, %b : tensor<3x5x8xi32>, tensor<3x5x1xi32> }"""
+COLUMN, ROW = (RNG.integers(-128, 128, shape).astype(np.int8) for shape in ((15, 1), (1, 8)))
+TABLE = (COLUMN.astype(np.int32) * ROW).reshape(3, 5, 8)
+
+
+def test_outer_product_is_multiplied():
+    np.testing.assert_array_equal(mended("multiply-outer", OUTER, COLUMN, ROW)[0], TABLE)
+
+
 # A depthwise convolution whose filter is narrower than its result gives garbage, or is refused.
 DEPTHWISE = """(%x: tensor<1x6x6x4xi8>, %w: tensor<3x3x1x4xi8> {jq.weight = "w"})
     -> tensor<1x4x4x4xi32> {
