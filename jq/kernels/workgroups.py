@@ -21,5 +21,6 @@ def unevenness(count: int, threads: int = 2) -> float:
 
 def parts(fixed: int, most: int) -> int:
     """Into how many parts (1 to `most`) each of `fixed` workgroups is best cut further."""
-    options = range(1, max(1, min(most, 1 + math.ceil(2 * ENOUGH / fixed))) + 1)
+    wanted = max(CHUNK, 1 + math.ceil(2 * ENOUGH / fixed))
+    options = range(1, max(1, min(most, wanted)) + 1)
     return min(options, key=lambda n: (max(0, ENOUGH - fixed * n), unevenness(fixed * n), n))
