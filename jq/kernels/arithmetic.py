@@ -168,6 +168,12 @@ class Arithmetic:
         """`x == y ? a : b` on floats; NaN equals nothing."""
         return arith.select(arith.cmpf(arith.CmpFPredicate.OEQ, x, y), a, b)
 
+    def any_above(self, a: ir.Value, bound: int) -> ir.Value:
+        """Whether an integer lane is above the bound, as i1."""
+        above = arith.cmpi(arith.CmpIPredicate.sgt, a, self.constant(a.type, bound))
+        kind = ir.IntegerType.get_signless(1)
+        return vector.ReductionOp(kind, vector.CombiningKind.OR, above).result
+
     def zero_if_nan(self, a: ir.Value) -> ir.Value:
         return self.select_equal(a, a, a, self.f32(0.0, lanes_of(a)))
 

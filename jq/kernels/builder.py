@@ -8,7 +8,7 @@ writes a tile threads it, so that a body reads like a loop nest over buffers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -213,6 +213,20 @@ class Builder(Arithmetic):
         loop.carried = results[: len(carry)]
         for tile, value in zip(writes, results[len(carry) :], strict=True):
             tile.value = value
+
+    def rarely(
+        self,
+        condition: ir.Value,
+        body: Callable[[], Sequence[ir.Value]],
+        otherwise: Sequence[ir.Value],
+    ) -> list[ir.Value]:
+        """What a body, which writes no tile, gives where a condition holds, else the values."""
+        op = scf.IfOp(condition, [value.type for value in otherwise], has_else=True)
+        with ir.InsertionPoint(op.then_block):
+            scf.YieldOp(list(body()))
+        with ir.InsertionPoint(op.else_block):
+            scf.YieldOp(list(otherwise))
+        return list(op.results)
 
 
 def _check_bounds(kind: ir.Type, at: Sequence[Index], lanes: int) -> None:

@@ -74,6 +74,11 @@ class Step(ABC):
         """The first part of a step that `packs`: numbers that are rounded to codes, in f32."""
         raise InternalError(f"epilogue step {self.kind!r} makes no codes")
 
+    def near(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value | None:
+        """`whole` in fewer operations, for whoever checks `functions.doubt`; None where it has
+        none."""
+        return None
+
     def pack(
         self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[Sequence[Any]]
     ) -> ir.Value:
@@ -310,6 +315,12 @@ class Quantize(Step):
             return divided.steps(b, y) if self.exact else divided.near(b, y)
         low, high, _ = operands
         return b.min(b.max(b.zero_if_nan(y), low), high)
+
+    def near(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value | None:
+        if not (self.divide and self.exact):
+            return None
+        divided: Divisor = operands[0]
+        return divided.near(b, y)
 
     def pack(
         self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[Sequence[Any]]

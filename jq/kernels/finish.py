@@ -10,6 +10,7 @@ from iree.compiler import ir
 
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.epilogue import COLUMN, ELEMENT, ROW, SCALAR, Step
+from jq.kernels.functions import DOUBT, doubt
 from jq.kernels.isa import Isa
 from jq.kernels.lanes import batches
 from jq.kernels.packs import PACKED
@@ -126,16 +127,39 @@ class Epilogue:
         if not self.packs(isa):
             self._scatter(tile, self._applied(isa, places, len(self.steps)), places)
             return
-        last, steps = self.steps[-1].step, []
-        for some in batches(places, chain):
-            value = self._applied(isa, some, len(self.steps) - 1)
-            operands = self._operands(len(self.steps) - 1, some)
-            steps += b.split(last.whole(b, value, operands), self.lanes)
+        last, steps = self.steps[-1].step, self._steps(isa, places, chain)
         for first in range(0, len(steps), PACKED):
             some = places[first : first + PACKED]
             four = [steps[first + min(i, len(some) - 1)] for i in range(PACKED)]
             ends = [self._prepared(-1, some[min(i, len(some) - 1)]) for i in range(PACKED)]
             self._scatter(tile, last.pack(b, isa, four, ends), some)
+
+    def _steps(self, isa: Isa, places: Sequence[_Place], chain: int) -> list[ir.Value]:
+        """What is rounded to the codes of some places: quotients in one multiplication, and again
+        exactly in the rare case that one of them is next to a half.
+        """
+        b, last = self.b, len(self.steps) - 1
+        quick = isa.rounds and chain < TOGETHER
+
+        def found(near: bool) -> list[ir.Value]:
+            steps = []
+            for some in batches(places, chain):
+                value, operands = self._applied(isa, some, last), self._operands(last, some)
+                step = self.steps[-1].step
+                quotient = step.near(b, value, operands) if near else None
+                if near and quotient is None:
+                    return []
+                result = step.whole(b, value, operands) if quotient is None else quotient
+                steps += b.split(result, self.lanes)
+            return steps
+
+        steps = found(True) if quick else []
+        if not steps:
+            return found(False)
+        worst = doubt(b, steps[0])
+        for step in steps[1:]:
+            worst = b.max_int(worst, doubt(b, step))
+        return b.rarely(b.any_above(worst, DOUBT), lambda: found(False), steps)
 
     def _applied(self, isa: Isa, places: Sequence[_Place], count: int) -> ir.Value:
         """Places as one vector after the first `count` steps."""

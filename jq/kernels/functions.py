@@ -18,6 +18,8 @@ from jq.kernels.values import lanes_of, vec
 # Adding 1.5 * 2^23 rounds a float below 2^22 to an integer, half to even, into its low bits.
 MAGIC = 12582912.0
 MAGIC_BITS = 0x4B400000
+# Of quotients below 2^8 that are off by 3/2 2^-23 of their size.
+DOUBT = int(np.float32(0.5 - 2.0**-14).view(np.int32))
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -62,12 +64,20 @@ class Divisor:
         return b.fma(remainder, self.inverse, quotient)
 
     def near(self, b: Builder, y: ir.Value) -> ir.Value:
-        """Within 2^-23 of the size of `y / scale`, or something that rounds to the bound; y is a
-        number."""
+        """Within 2^-23 of the size of `y / scale`, or something that rounds to the bound; NaN for
+        NaN."""
         return b.mul(self._bounded(b, y), self.inverse)
 
     def _bounded(self, b: Builder, y: ir.Value) -> ir.Value:
-        return b.min(b.max(y, self.low), self.high)
+        return b.min(self.high, b.max(self.low, y))
+
+
+def doubt(b: Builder, near: ir.Value) -> ir.Value:
+    """By lane, bits that are above `DOUBT` where `Divisor.near` may round to another integer than
+    `Divisor.steps`: within 2^-14 of a half, as one lane in 2^13 is, and for NaN.
+    """
+    whole = b.intrinsic(f"llvm.roundeven.v{lanes_of(near)}f32", near.type, [near])
+    return b.reinterpret(b.abs(b.sub(near, whole)), "i32")
 
 
 def divisor(b: Builder, scale: ir.Value, low: ir.Value, high: ir.Value) -> Divisor:

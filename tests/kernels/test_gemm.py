@@ -188,6 +188,27 @@ def test_epilogues_among_the_next_products(isa: str, m: int, k: int, n: int) -> 
         np.testing.assert_array_equal(result, expected)
 
 
+def test_quotients_next_to_halves_are_exact() -> None:
+    """Among the next tile's products a quotient is one multiplication, where that is enough."""
+    m, k, n, scale = 40, 512, 64, np.float32(3 * 2**-24 + 2**-2)
+    kernel = Gemm(isa=HERE[0], m=m, k=k, n=n, epilogue=(Dequantize(), Bias(), Quantize()))
+    rng = np.random.default_rng(0)
+    lhs = np.zeros((m, k), np.int8)
+    lhs[:, 0] = rng.integers(-128, 128, m)
+    weight = np.ones((k, n), np.int8)
+    half = np.arange(n, dtype=np.float32) * scale / 2
+    bias = np.nextafter(half, np.float32([0, 1, -1] * n)[:n])
+    bias[-3:] = np.nan, np.inf, -np.inf
+    ones, zero = np.full(n, scale, np.float32), np.array([-7], np.int32)
+    parts = kernel.pack(weight)
+    operands = (ones, bias, np.array([scale]), zero)
+    (result,) = Runner([kernel]).run(0, lhs, parts["weights"], parts["init"], *operands)
+    steps = [[ones], [bias], [scale, zero]]
+    with np.errstate(invalid="ignore"):
+        expected = kernel.reference(lhs, weight, operands=steps)
+    np.testing.assert_array_equal(result, expected)
+
+
 @pytest.mark.parametrize(
     "steps", [(Quantize(),), (Gelu(codes=True), Quantize(exact=False))], ids=["", "gelu"]
 )
