@@ -32,7 +32,7 @@ KERNEL = "jq.kernel"
 # Small constants end up inside dispatches, where IREE 3.13 cannot read bfloat16 resources.
 _SMALL = 1024
 # Types that IREE takes as they are. All others travel as bytes.
-_PLAIN = {"i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", "complex<f32>", "complex<f64>"}
+_PLAIN = {"i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64"}
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,9 @@ def _stored(array: np.ndarray) -> np.ndarray:
     name = dtype_name(array.dtype)
     if name in _PLAIN:
         return array  # a deferred one is made when it is written
+    if name.startswith("complex"):
+        array = np.ascontiguousarray(array)
+        return array[..., None].view(array.real.dtype)  # real and imaginary parts
     if name in ("i4", "ui4"):
         raise UserError("IREE compiles 4-bit arrays wrongly", hint="pack two values in an int8")
     return np.asarray(array).view(f"i{array.dtype.itemsize}")
@@ -169,8 +172,29 @@ def _typed(value: ir.Value, kind: ir.Type) -> ir.Value:
     if value.type == kind:
         return value
     element = str(ir.RankedTensorType(kind).element_type)
+    if element.startswith("complex"):
+        return _complex(value, kind)
     name = "convert" if element == "i1" else "bitcast_convert"  # a bool occupies a byte
     return ir.Operation.create(f"stablehlo.{name}", [kind], [value]).result
+
+
+def _complex(value: ir.Value, kind: ir.Type) -> ir.Value:
+    """Numbers whose parts lie along the last axis."""
+    pairs = ir.RankedTensorType(value.type)
+    *shape, _ = pairs.shape
+    parts = []
+    for i in (0, 1):
+        bounds = {
+            "start_indices": [*[0] * len(shape), i],
+            "limit_indices": [*shape, i + 1],
+            "strides": [1] * (len(shape) + 1),
+        }
+        attributes = {k: ir.DenseI64ArrayAttr.get(v) for k, v in bounds.items()}
+        part = ir.RankedTensorType.get([*shape, 1], pairs.element_type)
+        cut = ir.Operation.create("stablehlo.slice", [part], [value], attributes).result
+        flat = ir.RankedTensorType.get(shape, pairs.element_type)
+        parts.append(ir.Operation.create("stablehlo.reshape", [flat], [cut]).result)
+    return ir.Operation.create("stablehlo.complex", [kind], parts).result
 
 
 def _drop_arguments(main: Any, keep: int) -> None:

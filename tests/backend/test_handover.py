@@ -56,6 +56,23 @@ def test_weight_types(shape: tuple[int, ...], inline: bool) -> None:
         np.testing.assert_array_equal(y, array.astype(np.float32) - 3, err_msg=name)
 
 
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_complex_weights(dtype: type, inline: bool) -> None:
+    shape, part = (3, 5), "f32" if dtype is np.complex64 else "f64"
+    w = (RNG.standard_normal(shape) + 1j * RNG.standard_normal(shape)).astype(dtype)
+    kind, flat = f"tensor<3x5xcomplex<{part}>>", f"tensor<3x5x{part}>"
+    text = f"""func.func public @main(%x: tensor<{part}>, %w: {kind}) -> ({flat}, {flat}) {{
+      %r = stablehlo.real %w : ({kind}) -> {flat}
+      %i = stablehlo.imag %w : ({kind}) -> {flat}
+      %b = stablehlo.broadcast_in_dim %x, dims = [] : (tensor<{part}>) -> {flat}
+      %y = stablehlo.multiply %r, %b : {flat}
+      return %y, %i : {flat}, {flat} }}"""
+    real, imag = compiled(make_program(text, {"w": w}), inline=inline)(w.real.dtype.type(2))
+    np.testing.assert_array_equal(real, 2 * w.real)
+    np.testing.assert_array_equal(imag, w.imag)
+
+
 def test_four_bit_arrays_are_refused() -> None:
     """I4 breaks at some shapes; formats pack nibbles in int8."""
     with pytest.raises(UserError, match="pack two values"):

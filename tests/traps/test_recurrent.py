@@ -1,0 +1,50 @@
+"""Two loops in a row whose kernels read the same numbers, also between and behind them."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jq
+from jq.passes.target.shield_splats import ShieldSplats
+from tests.traps.helpers import defect
+
+RNG = np.random.default_rng(0)
+PARAMS = {
+    "forward": RNG.standard_normal((8, 8)).astype(np.float32) / 2,
+    "backward": RNG.standard_normal((8, 8)).astype(np.float32) / 2,
+    "head": RNG.standard_normal((16, 4)).astype(np.float32) / 2,
+}
+HALF = RNG.standard_normal((3, 1, 8)).astype(np.float32) * 9
+X = np.concatenate([HALF, -HALF], 1)  # tanh reaches both ends: all zero points are 0
+
+
+def bidirectional(params, x):
+    def run(w, x):
+        def step(h, t):
+            h = jnp.tanh(h @ w + t)
+            return h, h
+
+        return jax.lax.scan(step, jnp.zeros((2, 8)), x)[1]
+
+    both = [run(params["forward"], x), run(params["backward"], x[::-1])]
+    return jnp.concatenate(both, -1) @ params["head"]
+
+
+def compiled():
+    model = jq.Model(bidirectional, PARAMS, (X,), calibration=[(X,)])
+    return jq.compile(model, "int8-static", settings=["recovery=false"], cache=False)
+
+
+@defect("shield-splats")
+def test_numbers_of_two_loops(monkeypatch):
+    monkeypatch.setattr(ShieldSplats, "run", lambda *_: False)
+    monkeypatch.setattr("jq.backend.compiler._keep", lambda *_: None)
+    compiled()
+
+
+def test_numbers_of_two_loops_are_shielded():
+    want = np.asarray(bidirectional(PARAMS, X))
+    error = np.asarray(compiled()(X)) - want
+    assert np.sqrt(np.mean(error**2)) < 0.02 * np.sqrt(np.mean(want**2))
