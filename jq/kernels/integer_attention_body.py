@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from iree.compiler import ir
@@ -14,14 +14,15 @@ from jq.kernels.builder import Builder, Tile
 from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.finish import Epilogue, Row
 from jq.kernels.functions import MAGIC, MAGIC_BITS, exp2
-from jq.kernels.lanes import batches, reduce_rows, transpose
+from jq.kernels.lanes import batches, transpose
 from jq.kernels.packs import PACKED, pack_bytes
 from jq.kernels.values import Index, vec
 
 if TYPE_CHECKING:
     from jq.kernels.integer_attention import IntegerAttention
 
-WIDE = 4  # rows of a softmax that go through a function as one vector
+TOGETHER = 8  # rows of a softmax
+WIDE = 4  # of which so many go through a function as one vector
 QUERY, VALUE, PROBABILITY = 0, 2, 3  # places of the zero points; that of k does not matter
 SCORE, SCALE = range(2)  # places of the factors
 
@@ -177,9 +178,7 @@ class CodesHead:
         self.scores = b.scratch([rows, kernel.padded_keys], "f32")
         self.probabilities = b.scratch([rows, kernel.padded_keys], "i8")
         self.largest = b.scratch([rows, lanes], "f32")
-        # What a row has of its own, several rows a vector (`_apart`).
-        self.tops = b.scratch([rows, lanes], "f32")
-        self.value_start = b.scratch([rows, lanes], "i32")  # its part of the accumulators
+        self.value_start = b.scratch([rows, lanes], "i32")  # the row's part of the accumulators
 
     def emit(self) -> None:
         kernel, b = self.kernel, self.b
@@ -195,7 +194,12 @@ class CodesHead:
         with b.loop(0, count) as loop:
             self._query(first, loop.index)
         self._scores(first, count)
-        self._softmax(range(count))
+        even = count // TOGETHER * TOGETHER
+        if even:
+            with b.loop(0, even, TOGETHER) as loop:
+                self._softmax([b.offset(loop.index, i) for i in range(TOGETHER)])
+        if even < count:
+            self._softmax(list(range(even, count)))
         vectors = self.kernel.padded_dim // self.lanes
         width = max(1, min(12, (self.isa.registers - 2) // (count + 1)))
         for start in range(0, vectors, width):
@@ -284,9 +288,8 @@ class CodesHead:
         """Codes of some rows, together so that their chains of dependent operations overlap."""
         b, lanes, keys = self.b, self.lanes, self.kernel.padded_keys
         kind = vec(lanes, "f32")
-        largest = self._joined([b.get(self.largest, [row, 0], kind) for row in rows], b.max)
-        tops = self._apart(largest, self.tops, len(rows))
-        most = [b.join(part) for part in batches(tops, WIDE)]
+        largest = [b.reduce(b.get(self.largest, [row, 0], kind), b.max) for row in rows]
+        most = [b.join(part) for part in batches(largest, WIDE)]
         with b.loop(0, keys, lanes, carry=[b.f32(0.0, lanes)] * len(rows)) as loop:
             exps = []
             for part, top in zip(batches(rows, WIDE), most, strict=True):
@@ -295,37 +298,13 @@ class CodesHead:
             for row, e in zip(rows, exps, strict=True):
                 b.put(e, self.scores, [row, loop.index])
             loop.carried = [b.add(t, e) for t, e in zip(loop.carried, exps, strict=True)]
-        scale, one = self._factor(SCALE), b.f32(1.0, lanes)
-        inverses = []
-        for top, total in zip(largest, self._joined(loop.carried, b.add), strict=True):
+        scale = self._factor(SCALE)
+        factors = []
+        for most, partial in zip(largest, loop.carried, strict=True):
             # A row of -inf has no softmax: its probabilities get the code of 0.
-            real = b.add(total, b.sub(top, top))
-            inverses.append(b.zero_if_nan(b.div(one, b.mul(real, scale))))
-        factors = self._apart(inverses, self.tops, len(rows))
+            total = b.add(b.reduce(partial, b.add), b.sub(most, most))
+            factors.append(b.zero_if_nan(b.div(b.f32(1.0, lanes), b.mul(total, scale))))
         self._quantize(rows, factors)
-
-    def _joined(
-        self, values: Sequence[ir.Value], combine: Callable[[ir.Value, ir.Value], ir.Value]
-    ) -> list[ir.Value]:
-        """Every vector reduced; the results of several are lanes of one."""
-        return [reduce_rows(self.b, part, combine) for part in batches(values, self.lanes)]
-
-    def _apart(self, joined: Sequence[ir.Value], scratch: ir.Value, count: int) -> list[ir.Value]:
-        """The result of each of `count` vectors in every lane, by way of memory: loads spread."""
-        for i, value in enumerate(joined):
-            self.b.put(value, scratch, [i, 0])
-        return [self._spread(scratch, i, count) for i in range(count)]
-
-    def _spread(self, scratch: ir.Value, i: int, count: int) -> ir.Value:
-        """Of `count` results that were put apart, the i-th."""
-        places = [
-            [part, r * (self.lanes // len(own))]
-            for part, own in enumerate(batches(range(count), self.lanes))
-            for r in range(len(own))
-        ]
-        kind = ir.MemRefType(scratch.type).element_type
-        one = self.b.get(scratch, places[i], ir.VectorType.get([1], kind))
-        return self.b.broadcast(one, self.lanes)
 
     def _quantize(self, rows: Sequence[Index], factors: Sequence[ir.Value]) -> None:
         if self.isa.packs and self.isa.dot.element == "i8" and self.codes.offset:
@@ -390,8 +369,9 @@ class CodesHead:
         b, lanes = self.b, self.lanes
         shifted = b.add(self.codes.zero(PROBABILITY), b.i32(self.codes.offset, lanes))
         nothing = b.mul(b.i32(count, lanes), shifted)
-        for i, total in enumerate(self._joined(totals, b.add)):
-            b.put(b.mul(self.codes.zero(VALUE), b.sub(nothing, total)), self.value_start, [i, 0])
+        for row, total in zip(rows, totals, strict=True):
+            real = b.sub(nothing, b.reduce(total, b.add))
+            b.put(b.mul(self.codes.zero(VALUE), real), self.value_start, [row, 0])
 
     # Values
 
@@ -400,7 +380,7 @@ class CodesHead:
         b, lanes, isa, kernel = self.b, self.lanes, self.isa, self.kernel
         columns = [(start + j) * lanes for j in range(vectors)]
         starts = [b.load(self.v_start, [*self.shared, c], vec(lanes, "i32")) for c in columns]
-        rows = [self._spread(self.value_start, i, count) for i in range(count)]
+        rows = [b.get(self.value_start, [i, 0], vec(lanes, "i32")) for i in range(count)]
         acc = [b.add(row, begin) for row in rows for begin in starts]
         with b.loop(0, kernel.packed[2].shape[2], carry=acc) as loop:
             values = [

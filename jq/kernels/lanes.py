@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from iree.compiler import ir
@@ -27,30 +27,6 @@ def transpose(b: Builder, rows: Sequence[ir.Value]) -> list[ir.Value]:
             rows[i], rows[i + distance] = b.shuffle(a, c, low), b.shuffle(a, c, high)
         distance //= 2
     return rows
-
-
-def reduce_rows(
-    b: Builder, rows: Sequence[ir.Value], combine: Callable[[ir.Value, ir.Value], ir.Value]
-) -> ir.Value:
-    """`Builder.reduce` of up to as many vectors as they have lanes (a power of two), in the same
-    tree: the result of row r is in each lane of the r-th of as many parts of the vector.
-    """
-    rows, n = list(rows), lanes_of(rows[0])
-    size = n  # lanes of a row
-    while len(rows) > 1:
-        size //= 2
-        starts = range(0, 2 * n, 2 * size)
-        low = [start + i for start in starts for i in range(size)]
-        pairs = zip(rows[::2], rows[1::2], strict=True)
-        rows = [
-            combine(b.shuffle(x, y, low), b.shuffle(x, y, [i + size for i in low]))
-            for x, y in pairs
-        ]
-    (joined,) = rows
-    while size > 1:
-        size //= 2
-        joined = combine(joined, b.shuffle(joined, joined, [i ^ size for i in range(n)]))
-    return joined
 
 
 def batches(items: Sequence[T], most: int) -> list[Sequence[T]]:
