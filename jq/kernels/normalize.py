@@ -234,15 +234,23 @@ class _Rows:
         def write(
             columns: list[Index], valid: int | None, states: list[list[ir.Value]]
         ) -> list[list[ir.Value]]:
-            for column in columns:
-                for i, to in enumerate(local):
+            isa = self.kernel.target
+            packs = bool(parameters) and self.quantizer.packs(isa, len(columns), valid)
+            for i, to in enumerate(local):
+                values = []
+                for column in columns:
                     y = self._normalized(i, column, valid)
                     if self.kernel.keep:
                         b.store(y, tiles[0], [to, column], valid)
                     if parameters:
-                        value = self._quantized(y, column, valid)
-                        codes = self.quantizer.codes(parameters[i], value)
-                        b.store(codes, tiles[kept], [to, column], valid)
+                        values.append(self._quantized(y, column, valid))
+                if packs:
+                    codes = self.quantizer.packed(isa, parameters[i], values)
+                    b.store(codes, tiles[kept], [to, columns[0]])
+                    continue
+                for column, value in zip(columns, values, strict=False):
+                    codes = self.quantizer.codes(parameters[i], value)
+                    b.store(codes, tiles[kept], [to, column], valid)
             return states
 
         over_row(b, self.kernel.k, self.lanes, UNROLL, write, writes=written)

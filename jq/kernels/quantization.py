@@ -18,6 +18,8 @@ from iree.compiler import ir
 from jq.errors import InternalError
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.functions import MAGIC_BITS, Divisor, divisor, rounded_bits, to_i8
+from jq.kernels.isa import Isa
+from jq.kernels.packs import PACKED, pack_bytes
 from jq.kernels.values import Index, vec
 
 SMALLEST_NORMAL = 2.0**-126
@@ -163,6 +165,25 @@ class RowQuantizer:
         return b.sub(bits, b.i32(MAGIC_BITS + base + 128, lanes))
 
     # Codes
+
+    def packed(self, isa: Isa, row: RowParameters, xs: Sequence[ir.Value]) -> ir.Value:
+        """i8 codes of `PACKED` vectors behind each other (`isa.packs`)."""
+        b, lanes = self.b, self.lanes
+        steps = []
+        for x in xs:
+            if isinstance(row.factor, Divisor):
+                steps.append(row.factor.steps(b, x))
+            else:
+                step = b.zero_if_nan(b.mul(x, row.factor))
+                steps.append(b.min(b.max(step, row.low), row.high))
+        shift = b.i32(self.shift, lanes)
+        zero = b.i32(0, lanes) if row.offset is None else b.sub(row.offset, shift)
+        return pack_bytes(b, isa, steps, [zero] * len(steps), self.scheme.unsigned)
+
+    def packs(self, isa: Isa, count: int, valid: int | None) -> bool:
+        """Whether so many vectors of codes are packed."""
+        whole = count == PACKED and valid is None and self.lanes == isa.lanes
+        return whole and bool(isa.packs) and not self.scheme.wide
 
     def codes(self, row: RowParameters, x: ir.Value) -> ir.Value:
         """i8 codes of the vector `x`."""

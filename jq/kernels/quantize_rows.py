@@ -112,6 +112,11 @@ class QuantizeRows(Kernel):
         def write(
             columns: list[Index], valid: int | None, states: list[list[ir.Value]]
         ) -> list[list[ir.Value]]:
+            if quantizer.packs(self.target, len(columns), valid):
+                xs = [load(column, None) for column in columns]
+                packed = quantizer.packed(self.target, parameters, xs)
+                b.store(packed, tiles[0], [local, columns[0]])
+                return states
             for column in columns:
                 codes = quantizer.codes(parameters, load(column, valid))
                 b.store(codes, tiles[0], [local, column], valid)
