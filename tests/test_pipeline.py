@@ -195,6 +195,13 @@ UNFIT = {
       %0 = stablehlo.fft %x, type = RFFT, length = [6]
         : (tensor<3x6xf32>) -> tensor<3x4xcomplex<f32>>
       return %0 : tensor<3x4xcomplex<f32>> }""",
+    "shield-slices": """(%x: tensor<5x6x2xf32>, %i: tensor<3x1xi32>) -> tensor<3x6x1xf32> {
+      %0 = stablehlo.slice %x [0:5, 0:6, 1:2] : (tensor<5x6x2xf32>) -> tensor<5x6x1xf32>
+      %1 = "stablehlo.gather"(%0, %i) <{dimension_numbers = #stablehlo.gather<offset_dims = [1, 2],
+        collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>,
+        slice_sizes = array<i64: 1, 6, 1>}>
+        : (tensor<5x6x1xf32>, tensor<3x1xi32>) -> tensor<3x6x1xf32>
+      return %1 : tensor<3x6x1xf32> }""",
 }
 
 

@@ -91,3 +91,25 @@ def test_permuting_broadcast():
 def test_permuting_broadcast_is_ordered():
     (got,) = mended("order-broadcasts", PERMUTING, CUBE)
     np.testing.assert_array_equal(got, CUBE.transpose(2, 0, 1))
+
+
+# A gather reads through a slice, and not where elements do not lie side by side.
+PIXELS = np.arange(180, dtype=np.float32).reshape(9, 10, 2)
+CHOSEN = np.array([[4], [0], [7]], np.int32)
+CHANNEL = """(%x: tensor<9x10x2xf32>, %i: tensor<3x1xi32>) -> tensor<3x10xf32> {
+  %s = stablehlo.slice %x [0:9, 0:10, 0:1] : (tensor<9x10x2xf32>) -> tensor<9x10x1xf32>
+  %r = stablehlo.reshape %s : (tensor<9x10x1xf32>) -> tensor<9x10xf32>
+  %y = "stablehlo.gather"(%r, %i) <{dimension_numbers = #stablehlo.gather<offset_dims = [1],
+    collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>,
+    slice_sizes = array<i64: 1, 10>}> : (tensor<9x10xf32>, tensor<3x1xi32>) -> tensor<3x10xf32>
+  return %y : tensor<3x10xf32> }"""
+
+
+@defect("shield-slices")
+def test_gather_from_a_channel():
+    np.testing.assert_array_equal(raw(CHANNEL, PIXELS, CHOSEN)[0], PIXELS[CHOSEN[:, 0], :, 0])
+
+
+def test_gather_from_a_channel_is_shielded():
+    (got,) = mended("shield-slices", CHANNEL, PIXELS, CHOSEN)
+    np.testing.assert_array_equal(got, PIXELS[CHOSEN[:, 0], :, 0])

@@ -33,6 +33,8 @@ class ClampIndices(Pass):
 def _clamped(op: Any) -> ir.Value:
     d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
     table, index = op.operands[0], op.operands[1]
+    if dtype_of(index).kind == "u":  # all of them but half of ui64's, which no tensor reaches
+        index = OPS.convert(index, np.int64)
     shape, sizes, dtype = shape_of(table), integers(op, "slice_sizes"), dtype_of(index)
     largest = np.array([shape[a] - sizes[a] for a in d.start_index_map], np.int64)
     largest = np.minimum(largest, np.iinfo(dtype).max).astype(dtype)
