@@ -130,8 +130,9 @@ class Epilogue:
         last, steps = self.steps[-1].step, self._steps(isa, places, chain)
         for first in range(0, len(steps), PACKED):
             some = places[first : first + PACKED]
-            four = [steps[first + min(i, len(some) - 1)] for i in range(PACKED)]
-            ends = [self._prepared(-1, some[min(i, len(some) - 1)]) for i in range(PACKED)]
+            turns = [i % len(some) for i in range(PACKED)]  # of two, both pairs are the same
+            four = [steps[first + i] for i in turns]
+            ends = [self._prepared(-1, some[i]) for i in turns]
             self._scatter(tile, last.pack(b, isa, four, ends), some)
 
     def _steps(self, isa: Isa, places: Sequence[_Place], chain: int) -> list[ir.Value]:
