@@ -17,7 +17,7 @@ from pathlib import Path
 from iree.compiler.tools.binaries import find_tool
 
 from jq.backend.dump import dump_flags, read_phases
-from jq.errors import CompilerError, UserError
+from jq.errors import CompilerError, JqError, UserError
 
 # What every module of ours is compiled with; a target adds the rest.
 BASE_FLAGS: tuple[str, ...] = (
@@ -40,6 +40,7 @@ HOST_FLAGS: tuple[str, ...] = (
 # goes in (`handover`) and when it is read again (`dump`), and all of it where a compile fails.
 UNCHECKED = "--verify=false"
 LINKER = "iree-lld"
+_LACKING = r"(?:undefined symbol: |failed to legalize operation 'math\.)(\w+)"  # of libm
 _LINE_LIMIT = 400
 
 
@@ -68,9 +69,10 @@ def compile_module(
 ) -> Compilation:
     """Compiles MLIR bytecode (or text) with `iree-compile BASE_FLAGS flags`.
 
-    Any failure, crash or timeout is a `CompilerError` with the compiler's first error in one line;
-    the IR, the command and the compiler's output are kept in a directory `jaxq-crash-*` under the
-    system's temporary directory. An interrupt kills the compiler and leaves nothing behind.
+    A function that the compiler lacks is a `UserError`. Any other failure, crash or timeout is a
+    `CompilerError` with the compiler's first error in one line; the IR, the command and the
+    compiler's output are kept in a directory `jaxq-crash-*` under the system's temporary directory.
+    An interrupt kills the compiler and leaves nothing behind.
     """
     with tempfile.TemporaryDirectory(prefix="jaxq-") as name:
         work = Path(name)
@@ -140,7 +142,12 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def _failure(
     code: int | None, log: str, command: Sequence[str], source: bytes, timeout: float
-) -> CompilerError:
+) -> JqError:
+    if lacking := re.search(_LACKING, log):
+        return UserError(
+            f"the compiler has no function {lacking[1]} of float64 numbers",
+            hint="compute that part of the model in float32",
+        )
     if code is None:
         message = f"iree-compile did not finish within {timeout:g} s"
     elif code < 0:

@@ -29,8 +29,8 @@ from jq.backend.sensitivity import Sensitivity
 from jq.backend.xla import XlaExecutable
 from jq.calibrate.gains import Gains
 from jq.calibrate.inputs import Wanted, other_axes
+from jq.calibrate.observer import not_finite
 from jq.calibrate.readers import Ask, Moments, Reader, Results
-from jq.errors import UserError
 from jq.ir import Program
 from jq.ir.build import NAME, string_attr
 
@@ -90,9 +90,7 @@ def collect(
         values = dict(zip(results, run(*data[i]), strict=True))
         for reader, *given in zip(readers, weights, drawn, strict=True):
             if not reader.add(values, *given):
-                raise UserError(
-                    f"NaN or infinity in sample {i} of the calibration data", op=reader.name
-                )
+                raise not_finite(i, reader.name)
         report(done / len(chosen))
     return {reader.name: reader.moments() for reader in readers}
 

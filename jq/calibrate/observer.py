@@ -137,4 +137,21 @@ def get_observer(name: str) -> Observer:
         raise UserError(f"unknown calibration method {name!r}", hint=f"known: {known}") from None
 
 
-__all__ = ["HistogramObserver", "MinMax", "NumpyOps", "Observer", "Stats", "get_observer"]
+def not_finite(sample: int, name: str) -> UserError:
+    """The error of an activation that has no range."""
+    return UserError(
+        f"NaN or infinity in sample {sample} of the calibration data, or made of it",
+        op=name,
+        hint="leave the sample out, or let the model mask with large finite numbers",
+    )
+
+
+__all__ = [
+    "HistogramObserver",
+    "MinMax",
+    "NumpyOps",
+    "Observer",
+    "Stats",
+    "get_observer",
+    "not_finite",
+]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jq.backend.xla import XlaExecutable
-from jq.calibrate.observer import Observer, Stats, get_observer
+from jq.calibrate.observer import Observer, Stats, get_observer, not_finite
 from jq.calibrate.range import Range
 from jq.calibrate.ranges import Ranges, site
 from jq.calibrate.relevance import Relevance
@@ -143,9 +143,7 @@ def calibrate(
         for i, name in enumerate(sites):
             stats = tuple(results[i * width : (i + 1) * width])
             if not np.isfinite(observer.extremes(stats)).all() and not _empty(observer, stats):
-                raise UserError(
-                    f"NaN or infinity in sample {count} of the calibration data", op=name
-                )
+                raise not_finite(count, name)
             total[i] = observer.combine(NUMPY_STATS, total[i], _wide(stats))
         count += 1
         if progress:

@@ -14,7 +14,7 @@ import pytest
 
 from jq.backend import compiler
 from jq.backend.compiler import HOST_FLAGS, compile_module, first_error
-from jq.errors import CompilerError
+from jq.errors import CompilerError, UserError
 
 ADD = b"""func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
   %0 = stablehlo.add %a, %a : tensor<4xf32>
@@ -47,6 +47,14 @@ def test_result_and_program(temp: Path) -> None:
     assert "linalg.generic" in built.program
     assert "loc(" in built.program
     assert built.seconds > 0
+    assert list(temp.iterdir()) == []
+
+
+@pytest.mark.parametrize("function", ["tanh", "cbrt"])
+def test_functions_that_the_compiler_lacks(function: str, temp: Path) -> None:
+    text = ADD.replace(b"add %a, %a", f"{function} %a".encode()).replace(b"f32", b"f64")
+    with pytest.raises(UserError, match=f"no function {function} of float64 numbers; .*float32"):
+        compile_module(text)
     assert list(temp.iterdir()) == []
 
 
