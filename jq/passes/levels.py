@@ -17,7 +17,7 @@ from jq.ir.markers import marker_kind
 from jq.passes.target.multiply_outer import is_outer
 from jq.passes.target.order_broadcasts import permutes
 from jq.passes.target.plain_transforms import needs_products
-from jq.passes.target.plain_windows import reversed_axes
+from jq.passes.target.plain_windows import ends_early, reversed_axes
 from jq.passes.target.shield_slices import reads_channels
 from jq.passes.target.shield_unsigned import is_unsigned
 from jq.passes.target.widen_depthwise import is_narrow_depthwise
@@ -54,6 +54,7 @@ LEVELS: dict[str, tuple[Ban, ...]] = {
         Ban("a depthwise convolution with a narrow filter", _narrow, "widen-depthwise"),
         Ban("a broadcast that permutes", permutes, "order-broadcasts"),
         Ban("a reversed window", reversed_axes, "plain-windows"),
+        Ban("a window that ends early", ends_early, "plain-windows"),
         Ban("a Fourier transform of this length", needs_products, "plain-transforms"),
         Ban("a gather from a slice along the last axis", reads_channels, "shield-slices"),
     ),

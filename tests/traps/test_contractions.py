@@ -121,3 +121,41 @@ def test_strides_that_end_early():
 def test_strides_that_end_early_are_cut():
     want = grouped(IMAGE, PAIRS, STRIDES, 2)
     np.testing.assert_array_equal(mended("plain-windows", STRIDED, IMAGE, w=PAIRS)[0], want)
+
+
+# A window that ends before the last element, where the result has one row, reads another place.
+EARLY = """(%x: tensor<2x3x3x4xf32>, %w: tensor<2x2x4x6xf32> {jq.weight = "w"})
+    -> tensor<2x1x1x6xf32> {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+    window = {stride = [2, 2]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+    : (tensor<2x3x3x4xf32>, tensor<2x2x4x6xf32>) -> tensor<2x1x1x6xf32>
+  return %y : tensor<2x1x1x6xf32> }"""
+POOL = """(%x: tensor<2x2x3x4xf32>) -> tensor<2x1x1x4xf32> {
+  %c = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = "stablehlo.reduce_window"(%x, %c) <{window_dimensions = array<i64: 1, 2, 2, 1>,
+      window_strides = array<i64: 1, 2, 2, 1>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %s = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+  }) : (tensor<2x2x3x4xf32>, tensor<f32>) -> tensor<2x1x1x4xf32>
+  return %0 : tensor<2x1x1x4xf32> }"""
+WHOLE = RNG.integers(-9, 10, (2, 3, 3, 4)).astype(np.float32)  # sums are exact
+EDGE = RNG.integers(-9, 10, (2, 2, 4, 6)).astype(np.float32)
+CONVOLVED = np.einsum("bhwi,hwio->bo", WHOLE[:, :2, :2], EDGE).reshape(2, 1, 1, 6)
+POOLED = WHOLE[:, :2, :2].sum((1, 2), keepdims=True)
+
+
+@defect("plain-windows")
+def test_convolution_that_ends_early():
+    np.testing.assert_array_equal(raw(EARLY, WHOLE, w=EDGE)[0], CONVOLVED)
+
+
+@defect("plain-windows")
+def test_pool_that_ends_early():
+    np.testing.assert_array_equal(raw(POOL, WHOLE[:, :2])[0], POOLED)
+
+
+def test_windows_that_end_early_are_cut():
+    got = mended("plain-windows", EARLY, WHOLE, w=EDGE)[0]
+    np.testing.assert_array_equal(got, CONVOLVED)
+    np.testing.assert_array_equal(mended("plain-windows", POOL, WHOLE[:, :2])[0], POOLED)

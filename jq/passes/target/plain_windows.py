@@ -1,4 +1,6 @@
-"""Windows of convolutions that IREE 3.13 compiles wrongly, or not at all, are written out.
+"""Windows that IREE 3.13 compiles wrongly, or not at all, are written out.
+
+Of convolutions, and of pools (`reduce_window`):
 
     convolution(%x, %w) window = {reverse = [true], pad = [[-1, 0]], lhs_dilate = [2]}
     ->
@@ -6,8 +8,8 @@
 
 - A reversed window is ignored when each group has one input channel: the kernel is reversed.
 - Negative padding and a dilated input: the input is padded (or cut) and dilated beforehand.
-- A grouped convolution whose result has one row is refused where its strides do not end on the
-  last element: elements that are never read are cut off.
+- A result of one row, whose window does not end on the last element, is that of another place, or
+  of memory behind the tensor; a grouped convolution is refused. What is never read is cut off.
 """
 
 from __future__ import annotations
@@ -34,10 +36,23 @@ class PlainWindows(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         for op in program.walk():
-            if op.operation.name == "stablehlo.convolution":
-                with at(op):
+            with at(op):
+                if op.operation.name == "stablehlo.convolution":
                     changed |= any([_reverse(op), _pad(op)])
+                elif op.operation.name == "stablehlo.reduce_window":
+                    changed |= _pad_pool(op)
         return changed
+
+
+def ends_early(op: Any) -> bool:
+    """Whether a window of a convolution or pool leaves elements that IREE stumbles over."""
+    if op.operation.name == "stablehlo.reduce_window":
+        return any(_pool_excess(op))
+    if op.operation.name != "stablehlo.convolution":
+        return False
+    axes = Layout.of(op).input_spatial
+    dilation = integers(op, "lhs_dilation") or (1,) * len(axes)
+    return any(_excess(op, Layout.of(op), padding_of(op), dilation))
 
 
 def reversed_axes(op: Any) -> list[int]:
@@ -91,18 +106,71 @@ def _set_padding(op: Any, pairs: list[tuple[int, int]]) -> None:
 def _excess(
     op: Any, layout: Layout, padding: list[tuple[int, int]], dilation: Sequence[int]
 ) -> list[int]:
-    """How many of the last elements a grouped convolution's strides never reach."""
+    """How many of the last elements a convolution's window never reaches, where that matters."""
     count = len(layout.input_spatial)
-    if ir.IntegerAttr(op.operation.attributes["feature_group_count"]).value == 1:
-        return [0] * count
     x, kernel = shape_of(op.operands[0]), shape_of(op.operands[1])
-    stride = integers(op, "window_strides") or (1,) * count
-    kernel_dilation = integers(op, "rhs_dilation") or (1,) * count
-    excess = []
-    for i, (axis, kernel_axis) in enumerate(
-        zip(layout.input_spatial, layout.kernel_spatial, strict=True)
+    return _unread(
+        [x[a] for a in layout.input_spatial],
+        [kernel[a] for a in layout.kernel_spatial],
+        integers(op, "window_strides") or (1,) * count,
+        padding,
+        dilation,
+        integers(op, "rhs_dilation") or (1,) * count,
+        everywhere=ir.IntegerAttr(op.operation.attributes["feature_group_count"]).value > 1,
+    )
+
+
+def _unread(
+    sizes: Sequence[int],
+    windows: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    window_dilation: Sequence[int],
+    *,
+    everywhere: bool = False,
+) -> list[int]:
+    """Elements behind the last window, by axis: of axes whose result has one row, or of all."""
+    unread = []
+    for n, window, stride, edges, by, apart in zip(
+        sizes, windows, strides, padding, dilation, window_dilation, strict=True
     ):
-        size = (x[axis] - 1) * dilation[i] + 1 + sum(padding[i])
-        reach = (kernel[kernel_axis] - 1) * kernel_dilation[i] + 1
-        excess.append((size - reach) % stride[i] if size >= reach else 0)
-    return excess
+        left = (n - 1) * by + 1 + sum(edges) - ((window - 1) * apart + 1)
+        matters = left > 0 and (everywhere or left < stride)
+        unread.append(left % stride if matters else 0)
+    return unread
+
+
+def _pool_excess(op: Any) -> list[int]:
+    shape = shape_of(op.operands[0])
+    ones = (1,) * len(shape)
+    return _unread(
+        shape,
+        integers(op, "window_dimensions"),
+        integers(op, "window_strides") or ones,
+        _pool_padding(op),
+        integers(op, "base_dilations") or ones,
+        integers(op, "window_dilations") or ones,
+    )
+
+
+def _pool_padding(op: Any) -> list[tuple[int, int]]:
+    rank, padding = len(shape_of(op.operands[0])), attributes_of(op).get("padding")
+    pairs = np.zeros((rank, 2), int) if padding is None else np.array(padding).reshape(rank, 2)
+    return [(int(low), int(high)) for low, high in pairs]
+
+
+def _pad_pool(op: Any) -> bool:
+    """The operands are padded, dilated and cut beforehand."""
+    if not any(excess := _pool_excess(op)):
+        return False
+    padding, rank = _pool_padding(op), len(excess)
+    low, high = [a for a, _ in padding], [b - e for (_, b), e in zip(padding, excess, strict=True)]
+    interior = [n - 1 for n in integers(op, "base_dilations") or (1,) * rank]
+    count = len(op.operation.operands) // 2
+    for i in range(count):
+        x, init = op.operation.operands[i], op.operation.operands[count + i]
+        op.operation.operands[i] = pad(x, init, low, high, interior)
+    _set_padding(op, [(0, 0)] * rank)
+    op.operation.attributes["base_dilations"] = i64_array([1] * rank)
+    return True
