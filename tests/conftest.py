@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 os.environ["JAX_PLATFORMS"] = "cpu"
+gc.set_threshold(50_000)  # as the command line: programs are many objects, and few cycles
 
 # The same examples on every run, unless `--hypothesis-profile=random` asks for new ones. A first
 # example compiles, which no deadline allows for; `print_blob` makes a failure elsewhere
@@ -25,3 +27,21 @@ def _own_cache() -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", folder)
         yield
+
+
+@pytest.fixture
+def quick_xla(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA compiles without optimizing, in half the time: for tests of what is computed with it,
+    where its own bits are not the question."""
+    import jax
+
+    from jq.backend import xla
+
+    quick = {"xla_backend_optimization_level": 0}
+    compile = jax.stages.Lowered.compile
+
+    def quickly(self: jax.stages.Lowered, options: dict | None = None) -> jax.stages.Compiled:
+        return compile(self, {**(options or {}), **quick})
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", quickly)
+    monkeypatch.setattr(xla, "_OPTIONS", {**xla._OPTIONS, **quick})

@@ -13,6 +13,8 @@ import jq
 from jq.formats import NUMPY, Encoding, get_format
 from jq.layers import compare_layers
 
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
 ALL = {"min_elements": 1}
 
 

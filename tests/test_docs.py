@@ -12,6 +12,8 @@ import pytest
 
 from jq.cli.app import main
 
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 

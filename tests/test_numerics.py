@@ -27,6 +27,8 @@ from jq.models.minilm import build_random as minilm
 from jq.models.mobilenet import build as mobilenet
 from jq.models.resnet import build as resnet
 
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
 CREST, GAIN = 8, 4
 MODELS = {
     "digits_cnn": lambda: digits_cnn(width=4, epochs=1),

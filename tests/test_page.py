@@ -52,7 +52,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "digits.py").write_text(SOURCE)
     model, out = f"{folder}/digits.py:model", folder / "out"
     compiled = ["compile", model, "--pipeline", "int8-static", "-o", str(out), "-q"]
-    assert main(compiled) == 0
+    assert main([*compiled, "--set", "recovery=false"]) == 0
     arguments = ["report", model, str(out), "-o", str(folder / "report.html"), "-q"]
     assert main([*arguments, "--samples", "2"]) == 0
     assert main(arguments) == 2  # it exists

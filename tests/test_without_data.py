@@ -11,6 +11,8 @@ import pytest
 import jq
 from jq.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
 
 def model() -> jq.Model:
     rng = np.random.default_rng(0)

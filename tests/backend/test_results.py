@@ -10,6 +10,8 @@ from jq.calibrate import run
 from jq.passes.recovery import gptq, smooth
 from tests.texts import load
 
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
 TEXT = """(%x: tensor<4x3xf32>, %w: tensor<3x2xf32> {jq.weight = "w"}) -> tensor<4x2xf32> {
   %0 = stablehlo.dot %x, %w : (tensor<4x3xf32>, tensor<3x2xf32>) -> tensor<4x2xf32>
   return %0 : tensor<4x2xf32>

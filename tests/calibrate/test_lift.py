@@ -13,6 +13,8 @@ from jq.errors import UserError
 from jq.model import Model
 from jq.trace import trace
 
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((4, 4)).astype(np.float32)
 STACK = RNG.standard_normal((3, 4, 4)).astype(np.float32)

@@ -10,6 +10,8 @@ from jq.calibrate.stat_ops import NUMPY_STATS
 from jq.errors import UserError
 from jq.formats import NUMPY, Encoding, get_format
 
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
 METHODS = ["minmax", "average", "percentile", "entropy", "mse", "octav"]
 RNG = np.random.default_rng(1)
 

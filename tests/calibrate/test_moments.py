@@ -11,6 +11,8 @@ from jq.errors import UserError
 from jq.model import Model
 from jq.trace.trace import trace
 
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
 RNG = np.random.default_rng(3)
 
 

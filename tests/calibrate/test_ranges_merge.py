@@ -9,6 +9,8 @@ from jq.errors import UserError
 from jq.model import Model
 from jq.trace.trace import trace
 
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
 RNG = np.random.default_rng(2)
 DATA = [[(RNG.standard_normal((4, 8)) * s).astype(np.float32)] for s in (1, 7, 0.3, 2)]
 

@@ -9,6 +9,8 @@ from jq.errors import UserError
 from jq.model import Model
 from jq.trace.trace import trace
 
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
 RNG = np.random.default_rng(4)
 W = RNG.standard_normal((8, 8)).astype(np.float32)
 

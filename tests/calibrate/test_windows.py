@@ -1,6 +1,7 @@
 """What the windows of convolutions see, of any geometry: times the kernel it is the convolution."""
 
 import numpy as np
+import pytest
 
 from jq.backend.xla import XlaExecutable
 from jq.calibrate.inputs import Wanted, rows_of
@@ -9,6 +10,8 @@ from jq.ops.convolution import Layout, groups_of
 from tests.ops.collect import collect
 from tests.ops.test_convolution import convolutions
 from tests.texts import load
+
+pytestmark = pytest.mark.usefixtures("quick_xla")
 
 RNG = np.random.default_rng(0)
 

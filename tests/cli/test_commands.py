@@ -15,6 +15,8 @@ import pytest
 
 from jq.cli.app import main
 
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
 Captured = pytest.CaptureFixture[str]
 
 SOURCE = """
