@@ -12,6 +12,7 @@ import numpy as np
 from jq.errors import JqError
 from jq.ir import dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import integers
+from jq.ir.constants import constant_array
 
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
 Rule = Callable[[list[Any], Any], Any]
@@ -138,7 +139,7 @@ def _reduce_window(args: list[Any], op: Any) -> Any:
     ones = (1,) * rank
     return lax.reduce_window(
         args[0],
-        np.asarray(_splat(op.operation.operands[1])),
+        _splat(op.operation.operands[1]),
         combine,
         integers(op, "window_dimensions"),
         integers(op, "window_strides") or ones,
@@ -152,10 +153,13 @@ def _splat(value: ir.Value) -> np.ndarray:
     """The value of a splat constant, perhaps behind a broadcast of one number to one number."""
     owner: Any = value.owner
     while not isinstance(owner, ir.Block) and owner.operation.name == "stablehlo.broadcast_in_dim":
-        owner = owner.operation.operands[0].owner
-    if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.constant":
+        value = owner.operation.operands[0]
+        owner = value.owner
+    known = not isinstance(owner, ir.Block) and owner.operation.name == "stablehlo.constant"
+    array = constant_array(value) if known else None
+    if array is None:
         raise Unsupported("a start that is not a constant")
-    return np.array(ir.DenseElementsAttr(owner.operation.attributes["value"]))
+    return array.reshape(())
 
 
 ELEMENTWISE: dict[str, Callable[..., Any]] = {

@@ -21,7 +21,7 @@ def evaluate(program: Program, value: ir.Value) -> np.ndarray | None:
     if isinstance(owner, ir.Block):
         return None
     if owner.operation.name == "stablehlo.constant":
-        return _constant(owner.operation.attributes["value"], value)
+        return constant_array(value)
     if owner.operation.name == "stablehlo.concatenate":
         pieces = [evaluate(program, v) for v in owner.operation.operands]
         known = [p for p in pieces if p is not None]
@@ -34,8 +34,9 @@ def evaluate(program: Program, value: ir.Value) -> np.ndarray | None:
     return None if source is None else handler(source, owner.operation, shape_of(value))
 
 
-def _constant(attr: ir.Attribute, value: ir.Value) -> np.ndarray | None:
-    """A dense constant; a resource blob is none of ours and stays unknown."""
+def constant_array(value: ir.Value) -> np.ndarray | None:
+    """The array of a dense constant's result; a resource blob is none of ours and stays unknown."""
+    attr = value.owner.operation.attributes["value"]
     if not isinstance(attr, ir.DenseElementsAttr):
         return None
     shape, dtype = shape_of(value), dtype_of(value)

@@ -199,3 +199,20 @@ def test_several_skipped_passes_warn_once(caplog):
     assert caplog.text.count("it needs calibration data") == 1
     notes = compiled.manifest.notes
     assert [n.split()[0] for n in notes if "calibration data" in n] == ["smooth", "gptq"]
+
+
+def test_pools_of_bfloat16_have_gradients():
+    """The start of a pool is a constant of a type that NumPy has no buffers of."""
+
+    def pooled(w, x):
+        half = jnp.asarray(0, jnp.bfloat16)
+        return jax.lax.reduce_window(x @ w, half, jax.lax.add, (1, 2, 1), (1, 2, 1), "VALID")
+
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((16, 8)).astype(jnp.bfloat16)
+    x = rng.standard_normal((2, 4, 16)).astype(jnp.bfloat16)
+    model = Model(pooled, w, (x,), calibration=[(x,)])
+    settings = {"weights.format": "int4", "min_elements": 1}
+    levels = api.rewrite(model, pipeline="int8-weight-only", settings=settings)
+    (got,), want = XlaExecutable(levels["qdq"])(x), np.asarray(pooled(w, x), np.float32)
+    assert np.abs(got.astype(np.float32) - want).max() < 0.2 * np.abs(want).max()
