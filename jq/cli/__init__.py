@@ -19,5 +19,4 @@ def main() -> None:
     except KeyboardInterrupt:  # before or after the command, which reports its own
         print("jaxq: interrupted", file=sys.stderr)
         code = 130
-    gc.freeze()  # the interpreter ends without looking for garbage: half a second
     raise SystemExit(code)

@@ -141,6 +141,13 @@ def test_inspect_shows_int8(artifact: Path, capsys: Captured) -> None:
     assert types == {("i8", "i8", "i32")}
 
 
+def test_a_process_ends_in_silence(artifact: Path) -> None:
+    """The bindings complain about what is alive when the interpreter has gone."""
+    command = [sys.executable, "-m", "jq", "inspect", str(artifact), "-q", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
 def test_run_from_file_to_file(artifact: Path, tmp_path: Path, capsys: Captured) -> None:
     given, result = tmp_path / "in.npz", tmp_path / "out.npz"
     x = np.random.default_rng(1).standard_normal((4, 32)).astype(np.float32)
