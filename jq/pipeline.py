@@ -1,7 +1,7 @@
 """A pipeline: settings and the ordered list of passes, read from `pipelines/<name>.toml`.
 
-The list has three parts, one for each level that it reaches; every entry says why it stands
-where it stands.
+The list has a part for each level, and one for the hand-over to the compiler behind the target's;
+every entry says why it stands where it stands.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from jq.target import Target, load_toml
 
 Level = Literal["float", "qdq", "integer", "target"]
 LEVELS: tuple[Level, ...] = ("float", "qdq", "integer", "target")
+Part = Literal["float", "qdq", "integer", "target", "handover"]
 
 
 class Step(Strict):
@@ -46,8 +47,9 @@ class PipelineFile(Strict):
     """What a pipeline file holds. Settings are those of `jq.settings.Settings`.
 
     `base` is a pipeline that this one starts from: its rules stand behind the file's own, its
-    settings and, level by level, its passes hold where the file has none. A path is relative
-    to the file.
+    settings and, part by part, its passes hold where the file has none. A path is relative
+    to the file. `handover` are the target's last passes: what the compiler needs, whatever the
+    pipeline.
     """
 
     name: str = ""
@@ -55,7 +57,12 @@ class PipelineFile(Strict):
     description: str = ""
     settings: dict[str, Any] = {}
     rules: tuple[Rule, ...] = ()
-    passes: dict[Level, tuple[Step, ...]] = {}
+    passes: dict[Part, tuple[Step, ...]] = {}
+
+    def steps(self, level: Level) -> tuple[Step, ...]:
+        """What reaches a level."""
+        own = self.passes.get(level, ())
+        return own + self.passes.get("handover", ()) if level == "target" else own
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,7 @@ def load_pipeline(
         )
     for rule in (*rules, *file.rules):
         check_rule(rule)
-    passes = {level: tuple(step.make() for step in file.passes.get(level, ())) for level in LEVELS}
+    passes = {level: tuple(step.make() for step in file.steps(level)) for level in LEVELS}
     explicit = frozenset(overrides or {})
     loaded = Pipeline(
         file.name, file.description, settings, (*rules, *file.rules), passes, explicit, file
