@@ -174,6 +174,12 @@ class Arithmetic:
         kind = ir.IntegerType.get_signless(1)
         return vector.ReductionOp(kind, vector.CombiningKind.OR, above).result
 
+    def any_not_below(self, a: ir.Value, bound: ir.Value) -> ir.Value:
+        """Whether a lane is not below its bound; NaN is not."""
+        found = arith.cmpf(arith.CmpFPredicate.UGE, a, bound)
+        kind = ir.IntegerType.get_signless(1)
+        return vector.ReductionOp(kind, vector.CombiningKind.OR, found).result
+
     def zero_if_nan(self, a: ir.Value) -> ir.Value:
         return self.select_equal(a, a, a, self.f32(0.0, lanes_of(a)))
 

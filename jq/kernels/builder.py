@@ -17,7 +17,7 @@ from iree.compiler.dialects import arith, memref, scf, vector
 
 from jq.errors import InternalError
 from jq.kernels.arithmetic import Arithmetic
-from jq.kernels.values import Index, Position, element, high, lanes_of, minor_identity
+from jq.kernels.values import Index, Position, element, high, lanes_of, minor_identity, vec
 
 
 @dataclass
@@ -103,6 +103,17 @@ class Builder(Arithmetic):
         inside = arith.cmpi(arith.CmpIPredicate.ult, distance, self.index(size))
         return self.at_most(moved, size - 1), inside
 
+    def number(self, value: Index, lanes: int) -> ir.Value:
+        """An index as int32 in every lane."""
+        if isinstance(value, int):
+            return self.i32(value, lanes)
+        scalar = arith.index_cast(element("i32"), value.value)
+        return vector.broadcast(vec(lanes, "i32"), scalar)
+
+    def later_if(self, condition: ir.Value, value: Index, otherwise: ir.Value) -> ir.Value:
+        """`condition ? value : otherwise`, of indices."""
+        return arith.select(condition, self.index(value), otherwise)
+
     def chosen(self, condition: ir.Value | bool, name: str, yes: int, no: int) -> ir.Value:
         """An integer scalar of bits: `condition ? yes : no`."""
         kind = element(name)
@@ -179,7 +190,7 @@ class Builder(Arithmetic):
     def loop(
         self,
         lower: int,
-        upper: int,
+        upper: Index,
         step: int = 1,
         *,
         carry: Sequence[ir.Value] = (),
@@ -190,8 +201,8 @@ class Builder(Arithmetic):
         The body assigns `loop.carried`; after the block it holds the results. A loop of a single
         known trip emits its body alone.
         """
-        last = lower + (upper - 1 - lower) // step * step
-        if last == lower:
+        last = lower + (high(upper) - 1 - lower) // step * step
+        if last == lower and isinstance(upper, int):
             yield Loop(lower, list(carry))
             return
         writes = [tile for tile in writes if not tile.in_memory]

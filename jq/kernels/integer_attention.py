@@ -9,6 +9,9 @@
         out = codes v - corrections                           accumulators rows x vectors of D
         epilogue, store
 
+With a mask by key, what lies behind the last key that it shows is not computed: such keys have the
+probability 0. Sentences that are padded to a length take the time of what they hold.
+
 4 Sq Sk D operations a head, and about 20 Sq Sk for the softmax. Accumulators are exact; a row's
 scores lack what the zero point of k adds to all of them, which no softmax sees. A probability is
 within `(keys / lanes + 42) 2^-24 + 2e-7` of its size, plus what the
@@ -35,6 +38,7 @@ from jq.kernels.epilogue import COLUMN, SCALAR, Step, check
 from jq.kernels.finish import operand_types
 from jq.kernels.integer_attention_body import CodesHead, pack
 from jq.kernels.kernel import Kernel
+from jq.kernels.packs import PACKED
 from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index
 
@@ -171,6 +175,11 @@ class IntegerAttention(Kernel):
         return (TensorType(shape, check(self.epilogue)),)
 
     @property
+    def skips(self) -> bool:
+        """Whether keys behind the last one that the mask shows are left out (`reach`)."""
+        return self.mask == "keys" and self.keys % (PACKED * self.target.lanes) == 0
+
+    @property
     def packed(self) -> tuple[TensorType, ...]:
         """k and what its products start from, v likewise."""
         lead, group = (self.batch, self.kv_heads), self.group
@@ -188,7 +197,8 @@ class IntegerAttention(Kernel):
 
     def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
         q, k, v, zeros, *rest = zip(operands, self.operands, strict=True)
-        packed = zip(pack(self, [k, v, zeros]), self.packed, strict=True)
+        shown = rest[:2] if self.skips else []
+        packed = zip(pack(self, [k, v, zeros, *shown]), self.packed, strict=True)
         inputs = [q, *packed, zeros, *rest]
 
         def row(b: Builder, ids: Sequence[Index]) -> Index:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from jq.kernels.finish import Epilogue, Row
 from jq.kernels.functions import MAGIC, MAGIC_BITS, exp2
 from jq.kernels.lanes import batches, transpose
 from jq.kernels.packs import PACKED, pack_bytes
-from jq.kernels.values import Index, vec
+from jq.kernels.values import Index, Position, vec
 
 if TYPE_CHECKING:
     from jq.kernels.integer_attention import IntegerAttention
@@ -52,6 +53,30 @@ class Codes:
         return b.sub(b.i32(0, self.lanes), b.mul(shift, total))
 
 
+def reach(
+    kernel: IntegerAttention, b: Builder, factors: ir.Value, mask: ir.Value | None, batch: Index
+) -> Index:
+    """Keys up to the last one that the mask shows, in whole vectors.
+
+    A key is hidden when its probability is 0 whatever the codes are: scores differ by `spread` at
+    most, and 2^-127 counts as 0. Of equal masks none is hidden, nor where a number is NaN.
+    """
+    if not kernel.skips or mask is None:
+        return kernel.padded_keys
+    lanes, kind = kernel.target.lanes, vec(kernel.target.lanes, "f32")
+    with b.loop(0, kernel.keys, lanes, carry=[b.f32(-math.inf, lanes)]) as loop:
+        loop.carried = [b.max(b.load(mask, [batch, loop.index], kind), loop.carried[0])]
+    most = b.reduce(loop.carried[0], b.max)
+    factor = b.abs(b.broadcast(b.load(factors, [SCORE], vec(1, "f32")), lanes))
+    largest = b.f32(kernel.dim * 255 * 128, lanes)  # of the products' sums
+    spread = b.add(b.mul(b.mul(factor, largest), b.f32(2.01, lanes)), b.f32(160, lanes))
+    limit = b.sub(most, spread)
+    with b.loop(0, kernel.keys, lanes, carry=[b.index(lanes)]) as loop:
+        shown = b.any_not_below(b.load(mask, [batch, loop.index], kind), limit)
+        loop.carried = [b.later_if(shown, b.offset(loop.index, lanes), loop.carried[0])]
+    return Position(loop.carried[0], kernel.keys)
+
+
 def pack(kernel: IntegerAttention, operands: Sequence[Operand]) -> list[ir.Value]:
     """k, v and what their products start from (`IntegerAttention.packed`); zeros at the ends."""
 
@@ -61,7 +86,8 @@ def pack(kernel: IntegerAttention, operands: Sequence[Operand]) -> list[ir.Value
         head, batch = ids
         codes = Codes(kernel, b, tensors[2])
         _pack_keys(codes, tensors[0], tiles[:2], batch, head)
-        _pack_values(codes, tensors[1], tiles[2:], batch, head)
+        shown = reach(kernel, b, tensors[3], tensors[4], batch) if kernel.skips else None
+        _pack_values(codes, tensors[1], tiles[2:], batch, head, shown)
 
     def place(rank: int) -> Output:
         kind = kernel.packed[rank]
@@ -111,9 +137,14 @@ def _pack_keys(
 
 
 def _pack_values(
-    codes: Codes, source: ir.Value, tiles: Sequence[Tile], batch: Index, head: Index
+    codes: Codes,
+    source: ir.Value,
+    tiles: Sequence[Tile],
+    batch: Index,
+    head: Index,
+    shown: Index | None,
 ) -> None:
-    """Groups of rows, interleaved."""
+    """Groups of rows, interleaved; those behind the first `shown` keys are not read."""
     kernel, b, n, group = codes.kernel, codes.b, codes.lanes, codes.group
     begin = b.offset(b.scaled(head, kernel.dim), kernel.starts[2])
     columns = range(0, kernel.padded_dim, n)
@@ -135,7 +166,8 @@ def _pack_values(
     totals = [b.i32(0, n)] * len(columns)
     whole, tail = divmod(kernel.keys, group)
     if whole:
-        with b.loop(0, whole, carry=totals, writes=tiles[:1]) as loop:
+        count = whole if shown is None else b.divided(shown, group)
+        with b.loop(0, count, carry=totals, writes=tiles[:1]) as loop:
             loop.carried = step(loop.index, loop.carried, group)
         totals = loop.carried
     if tail:
@@ -173,10 +205,12 @@ class CodesHead:
             column=b.scaled(head, kernel.dim),
             n=kernel.columns,
         )
+        self.reach = reach(kernel, b, self.factors, self.mask, batch)
         rows, lanes = kernel.tile, self.lanes
+        beyond = (PACKED - 1) * lanes * kernel.skips  # zeros behind the reach, to whole packs
         self.queries = b.scratch([rows, kernel.query_bytes], "i8")
-        self.scores = b.scratch([rows, kernel.padded_keys], "f32")
-        self.probabilities = b.scratch([rows, kernel.padded_keys], "i8")
+        self.scores = b.scratch([rows, kernel.padded_keys + beyond], "f32")
+        self.probabilities = b.scratch([rows, kernel.padded_keys + beyond], "i8")
         self.largest = b.scratch([rows, lanes], "f32")
         self.value_start = b.scratch([rows, lanes], "i32")  # the row's part of the accumulators
 
@@ -230,6 +264,11 @@ class CodesHead:
         width = max(1, (self.isa.registers - 2) // (count + 1))
         whole, tail = divmod(kernel.keys, lanes)
         step = min(width, 12, max(1, whole))
+        if kernel.skips:  # the last tile ends at the last key, and may compute some keys again
+            with self.b.loop(0, self.reach, step * lanes) as loop:
+                key = self.b.at_most(loop.index, kernel.keys - step * lanes)
+                self._score_tile(first, count, key, step, None)
+            return
         last = whole // step * step
         if last:
             with self.b.loop(0, last * lanes, step * lanes) as loop:
@@ -286,11 +325,11 @@ class CodesHead:
 
     def _softmax(self, rows: Sequence[Index]) -> None:
         """Codes of some rows, together so that their chains of dependent operations overlap."""
-        b, lanes, keys = self.b, self.lanes, self.kernel.padded_keys
+        b, lanes = self.b, self.lanes
         kind = vec(lanes, "f32")
         largest = [b.reduce(b.get(self.largest, [row, 0], kind), b.max) for row in rows]
         most = [b.join(part) for part in batches(largest, WIDE)]
-        with b.loop(0, keys, lanes, carry=[b.f32(0.0, lanes)] * len(rows)) as loop:
+        with b.loop(0, self.reach, lanes, carry=[b.f32(0.0, lanes)] * len(rows)) as loop:
             exps = []
             for part, top in zip(batches(rows, WIDE), most, strict=True):
                 scores = b.join([b.get(self.scores, [row, loop.index], kind) for row in part])
@@ -337,13 +376,21 @@ class CodesHead:
 
         whole, tail = divmod(kernel.padded_keys, width)
         totals = [b.i32(0, lanes)] * len(rows)
+        end: Index = whole * width
+        if kernel.skips:
+            for row, i in itertools.product(rows, range(PACKED - 1)):
+                place = b.offset(self.reach, i * lanes)
+                b.put(b.f32(0.0, lanes), self.scores, [row, place])
+            packs = b.divided(b.offset(self.reach, width - 1), width)
+            end = b.scaled(packs, width)
         if whole:
-            with b.loop(0, whole * width, width, carry=totals) as loop:
+            with b.loop(0, end, width, carry=totals) as loop:
                 loop.carried = add(loop.carried, loop.index, PACKED)
             totals = loop.carried
         if tail:
             totals = add(totals, whole * width, tail // lanes)
-        self._value_starts(rows, totals, (whole + (tail > 0)) * width)
+            end = (whole + 1) * width
+        self._value_starts(rows, totals, end)
 
     def _quantize_each(self, rows: Sequence[Index], factors: Sequence[ir.Value]) -> None:
         b, lanes, kernel = self.b, self.lanes, self.kernel
@@ -351,8 +398,7 @@ class CodesHead:
         shifted = b.add(zero, b.i32(self.codes.offset, lanes))  # the code of 0 as it is read
         most = b.sub(b.f32(kernel.high, lanes), b.to_f32(zero))
         base = b.sub(b.i32(MAGIC_BITS, lanes), shifted)
-        keys = kernel.padded_keys
-        with b.loop(0, keys, lanes, carry=[b.i32(0, lanes)] * len(rows)) as loop:
+        with b.loop(0, self.reach, lanes, carry=[b.i32(0, lanes)] * len(rows)) as loop:
             sums = []
             for row, factor, total in zip(rows, factors, loop.carried, strict=True):
                 e = b.get(self.scores, [row, loop.index], vec(lanes, "f32"))
@@ -362,13 +408,15 @@ class CodesHead:
                 b.put(b.truncate(codes, "i8"), self.probabilities, [row, loop.index])
                 sums.append(b.add(total, codes))
             loop.carried = sums
-        self._value_starts(rows, loop.carried, keys)
+        self._value_starts(rows, loop.carried, self.reach)
 
-    def _value_starts(self, rows: Sequence[Index], totals: Sequence[ir.Value], count: int) -> None:
+    def _value_starts(
+        self, rows: Sequence[Index], totals: Sequence[ir.Value], count: Index
+    ) -> None:
         """What the zero point of v adds, from the sums of `count` codes of probabilities."""
         b, lanes = self.b, self.lanes
         shifted = b.add(self.codes.zero(PROBABILITY), b.i32(self.codes.offset, lanes))
-        nothing = b.mul(b.i32(count, lanes), shifted)
+        nothing = b.mul(b.number(count, lanes), shifted)
         for row, total in zip(rows, totals, strict=True):
             real = b.sub(nothing, b.reduce(total, b.add))
             b.put(b.mul(self.codes.zero(VALUE), real), self.value_start, [row, 0])
@@ -382,7 +430,8 @@ class CodesHead:
         starts = [b.load(self.v_start, [*self.shared, c], vec(lanes, "i32")) for c in columns]
         rows = [b.get(self.value_start, [i, 0], vec(lanes, "i32")) for i in range(count)]
         acc = [b.add(row, begin) for row in rows for begin in starts]
-        with b.loop(0, kernel.packed[2].shape[2], carry=acc) as loop:
+        groups = b.divided(self.reach, self.group) if kernel.skips else kernel.packed[2].shape[2]
+        with b.loop(0, groups, carry=acc) as loop:
             values = [
                 dot.weights(b, isa, self.v, [*self.shared, loop.index, c * self.group])
                 for c in columns

@@ -102,6 +102,45 @@ SMALL = IntegerAttention(
 )
 
 
+MASKS = {
+    "first alone": [0] + [-1e9] * 127,
+    "holes": [-np.inf, 0, -1e9, 0] * 8 + [-np.inf] * 96,
+    "one lane past a pack": [0] * 65 + [-np.inf] * 63,
+    "all": [0] * 128,
+    "all but the first": [-np.inf] + [0] * 127,
+    "the last": [-1e9] * 127 + [0],
+    "none": [-1e9] * 128,
+    "none at all": [-np.inf] * 128,
+    "faint": [0] * 20 + [-3] * 108,
+    "no number": [0] * 20 + [np.nan] + [-1e9] * 107,
+    "raised": [5e8] * 40 + [0] * 88,
+}
+
+
+@pytest.mark.parametrize("isa", HERE)
+def test_keys_that_a_mask_hides_change_nothing(isa: str) -> None:
+    """Those behind the last one shown are left out; with a mask by query none is: equal bits."""
+    by_key = IntegerAttention(
+        isa=isa,
+        batch=len(MASKS),
+        queries=19,
+        keys=128,
+        heads=2,
+        kv_heads=1,
+        dim=20,
+        widths=(40, 20, 20),
+        starts=(0, 0, 0),
+        mask="keys",
+    )
+    by_query = dataclasses.replace(by_key, mask="full")
+    assert by_key.skips and not by_query.skips
+    runner, operands = Runner([by_key, by_query]), inputs(np.random.default_rng(2), by_key)[:5]
+    mask = np.array(list(MASKS.values()), np.float32)
+    full = np.ascontiguousarray(np.broadcast_to(mask[:, None], (len(mask), 19, 128)))
+    (want,), (got,) = runner.run(1, *operands, full), runner.run(0, *operands, mask)
+    np.testing.assert_array_equal(got, want)
+
+
 def test_the_result_is_rescaled_and_quantized_exactly() -> None:
     """The epilogue works on the exact integers; columns of the last head are padded."""
     final = dataclasses.replace(SMALL, epilogue=(Dequantize(), Quantize()))
