@@ -10,7 +10,7 @@
         epilogue, store
 
 With a mask by key, what lies behind the last key that it shows is not computed: such keys have the
-probability 0. Sentences that are padded to a length take the time of what they hold.
+probability 0.
 
 4 Sq Sk D operations a head, and about 20 Sq Sk for the softmax. Accumulators are exact; a row's
 scores lack what the zero point of k adds to all of them, which no softmax sees. A probability is

@@ -5,7 +5,7 @@
     dot_general (every second row and column of %x)[196,512], (reshape %w)[512,1024]
 
 IREE has loop nests for windows of two dimensions, with which a copy of the patches cannot compete.
-For others (one dimension, three, a stride without a window) it takes up to a hundred times as long
+For others (one dimension, three, a stride without a window) it takes many times as long
 as for the product. Not in groups, not where the patches would take more than `LARGEST` bytes, and
 not where the filter lies in another order and is no weight: it would be turned at every call. The
 sum may have another order.
