@@ -145,8 +145,8 @@ def _failure(
 ) -> JqError:
     if lacking := re.search(_LACKING, log):
         return UserError(
-            f"the compiler has no function {lacking[1]} of float64 numbers",
-            hint="compute that part of the model in float32",
+            f"the compiler has no function {lacking[1]}",
+            hint="it lacks most functions of float64: compute that part of the model in float32",
         )
     if code is None:
         message = f"iree-compile did not finish within {timeout:g} s"

@@ -12,7 +12,7 @@ import numpy as np
 from jq.errors import JqError
 from jq.ir import dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import integers
-from jq.ir.constants import constant_array
+from jq.ir.constants import dense_array
 
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
 Rule = Callable[[list[Any], Any], Any]
@@ -156,7 +156,7 @@ def _splat(value: ir.Value) -> np.ndarray:
         value = owner.operation.operands[0]
         owner = value.owner
     known = not isinstance(owner, ir.Block) and owner.operation.name == "stablehlo.constant"
-    array = constant_array(value) if known else None
+    array = dense_array(value) if known else None
     if array is None:
         raise Unsupported("a start that is not a constant")
     return array.reshape(())

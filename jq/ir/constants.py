@@ -21,7 +21,7 @@ def evaluate(program: Program, value: ir.Value) -> np.ndarray | None:
     if isinstance(owner, ir.Block):
         return None
     if owner.operation.name == "stablehlo.constant":
-        return constant_array(value)
+        return dense_array(value)
     if owner.operation.name == "stablehlo.concatenate":
         pieces = [evaluate(program, v) for v in owner.operation.operands]
         known = [p for p in pieces if p is not None]
@@ -34,7 +34,7 @@ def evaluate(program: Program, value: ir.Value) -> np.ndarray | None:
     return None if source is None else handler(source, owner.operation, shape_of(value))
 
 
-def constant_array(value: ir.Value) -> np.ndarray | None:
+def dense_array(value: ir.Value) -> np.ndarray | None:
     """The array of a dense constant's result; a resource blob is none of ours and stays unknown."""
     attr = value.owner.operation.attributes["value"]
     if not isinstance(attr, ir.DenseElementsAttr):

@@ -170,15 +170,15 @@ class Arithmetic:
 
     def any_above(self, a: ir.Value, bound: int) -> ir.Value:
         """Whether an integer lane is above the bound, as i1."""
-        above = arith.cmpi(arith.CmpIPredicate.sgt, a, self.constant(a.type, bound))
-        kind = ir.IntegerType.get_signless(1)
-        return vector.ReductionOp(kind, vector.CombiningKind.OR, above).result
+        return self._any(arith.cmpi(arith.CmpIPredicate.sgt, a, self.constant(a.type, bound)))
 
     def any_not_below(self, a: ir.Value, bound: ir.Value) -> ir.Value:
         """Whether a lane is not below its bound; NaN is not."""
-        found = arith.cmpf(arith.CmpFPredicate.UGE, a, bound)
+        return self._any(arith.cmpf(arith.CmpFPredicate.UGE, a, bound))
+
+    def _any(self, lanes: ir.Value) -> ir.Value:
         kind = ir.IntegerType.get_signless(1)
-        return vector.ReductionOp(kind, vector.CombiningKind.OR, found).result
+        return vector.ReductionOp(kind, vector.CombiningKind.OR, lanes).result
 
     def zero_if_nan(self, a: ir.Value) -> ir.Value:
         return self.select_equal(a, a, a, self.f32(0.0, lanes_of(a)))

@@ -110,7 +110,7 @@ class Builder(Arithmetic):
         scalar = arith.index_cast(element("i32"), value.value)
         return vector.broadcast(vec(lanes, "i32"), scalar)
 
-    def later_if(self, condition: ir.Value, value: Index, otherwise: ir.Value) -> ir.Value:
+    def select_index(self, condition: ir.Value, value: Index, otherwise: ir.Value) -> ir.Value:
         """`condition ? value : otherwise`, of indices."""
         return arith.select(condition, self.index(value), otherwise)
 

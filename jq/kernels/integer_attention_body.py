@@ -73,7 +73,7 @@ def reach(
     limit = b.sub(most, spread)
     with b.loop(0, kernel.keys, lanes, carry=[b.index(lanes)]) as loop:
         shown = b.any_not_below(b.load(mask, [batch, loop.index], kind), limit)
-        loop.carried = [b.later_if(shown, b.offset(loop.index, lanes), loop.carried[0])]
+        loop.carried = [b.select_index(shown, b.offset(loop.index, lanes), loop.carried[0])]
     return Position(loop.carried[0], kernel.keys)
 
 

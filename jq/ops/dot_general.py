@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, dtype_of, ir, shape_of, stablehlo
+from jq.ir import Program, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.build import NAME, like, reduce_sum, string_attr
 from jq.ir.markers import Marker
 from jq.ops.base import Axes, Codes, Contraction, Role, codes_of
@@ -111,6 +111,14 @@ def dot(op: Any, lhs: ir.Value, rhs: ir.Value, dims: Dims, dtype: Any) -> ir.Val
         precision_config=None,
         algorithm=None,
     )
+
+
+def by_matrix(x: ir.Value, matrix: ir.Value) -> ir.Value:
+    """x [..., K] times a matrix [K, N] of its type, at the current insertion point."""
+    *rows, _ = shape_of(x)
+    kind = tensor_type([*rows, shape_of(matrix)[1]], dtype_of(x))
+    numbers = Dims((), ((len(rows), 0),)).attribute()
+    return stablehlo.dot_general(kind, x, matrix, numbers)
 
 
 class DotGeneral(Contraction):

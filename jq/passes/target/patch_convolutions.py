@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_name, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
+from jq.ir import Program, at, dtype_name, dtype_of, editing, ir, shape_of
 from jq.ir.build import NAME, attributes_of, replace
+from jq.ops.dot_general import by_matrix
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import OPS, NoKernel
 from jq.passes.kernels._patches import Window
@@ -55,9 +56,7 @@ def _lower(program: Program, op: Any) -> bool:
             return False
         matrix = _matrix(program, w, window, depth)
         rows = OPS.reshape(window.patches(x), [count, depth])
-        kind = tensor_type([count, features], dtype_of(result))
-        numbers = stablehlo.DotDimensionNumbers.get([], [], [1], [0])
-        product = stablehlo.dot_general(kind, rows, matrix, numbers)
+        product = by_matrix(rows, matrix)
         with editing():
             if NAME in attributes:
                 product.owner.attributes[NAME] = attributes[NAME]

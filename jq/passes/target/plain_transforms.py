@@ -21,6 +21,7 @@ from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, i64_array, integers, replace, string_attr
 from jq.ir.types import tensor_type
+from jq.ops.dot_general import by_matrix
 from jq.passes.base import Pass, PassContext
 
 OPS = StableHloOps()
@@ -94,7 +95,7 @@ def _along_last(x: ir.Value, kind: Kind, length: int, where: str | None) -> ir.V
     matrix = _matrix(kind, length, width, where)
     if kind != "RFFT":
         x = OPS.concatenate([_part("real", x), _part("imag", x)], len(rows))
-    y = _product(x, matrix.astype(dtype_of(x)))
+    y = by_matrix(x, OPS.constant(matrix.astype(dtype_of(x))))
     if kind == "IRFFT":
         return y
     half, low = matrix.shape[1] // 2, [0] * len(rows)
@@ -115,20 +116,6 @@ def _matrix(kind: Kind, length: int, width: int, where: str | None) -> np.ndarra
     rows = unit if kind == "RFFT" else np.concatenate([unit, 1j * unit])
     found = _NUMPY[kind](rows, length)
     return found if kind == "IRFFT" else np.concatenate([found.real, found.imag], 1)
-
-
-def _product(x: ir.Value, matrix: np.ndarray) -> ir.Value:
-    *rows, _ = shape_of(x)
-    last = len(rows)
-    numbers = ir.Attribute.parse(
-        f"#stablehlo.dot<lhs_contracting_dimensions = [{last}], rhs_contracting_dimensions = [0]>"
-    )
-    return ir.Operation.create(
-        "stablehlo.dot_general",
-        results=[tensor_type([*rows, matrix.shape[1]], matrix.dtype)],
-        operands=[x, OPS.constant(matrix)],
-        attributes={"dot_dimension_numbers": numbers},
-    ).result
 
 
 def _complex(x: ir.Value) -> type:

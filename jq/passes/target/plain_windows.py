@@ -48,11 +48,7 @@ def ends_early(op: Any) -> bool:
     """Whether a window of a convolution or pool leaves elements that IREE stumbles over."""
     if op.operation.name == "stablehlo.reduce_window":
         return any(_pool_excess(op))
-    if op.operation.name != "stablehlo.convolution":
-        return False
-    axes = Layout.of(op).input_spatial
-    dilation = integers(op, "lhs_dilation") or (1,) * len(axes)
-    return any(_excess(op, Layout.of(op), padding_of(op), dilation))
+    return op.operation.name == "stablehlo.convolution" and any(_excess(op))
 
 
 def reversed_axes(op: Any) -> list[int]:
@@ -82,7 +78,7 @@ def _pad(op: Any) -> bool:
     layout, padding = Layout.of(op), padding_of(op)
     axes = layout.input_spatial
     dilation = integers(op, "lhs_dilation") or (1,) * len(axes)
-    excess = _excess(op, layout, padding, dilation)
+    excess = _excess(op)
     padding = [(low, high - e) for (low, high), e in zip(padding, excess, strict=True)]
     if max(dilation, default=1) == 1 and not any(p < 0 for pair in padding for p in pair):
         _set_padding(op, padding)
@@ -103,18 +99,17 @@ def _set_padding(op: Any, pairs: list[tuple[int, int]]) -> None:
     op.operation.attributes["padding"] = ir.DenseElementsAttr.get(array)
 
 
-def _excess(
-    op: Any, layout: Layout, padding: list[tuple[int, int]], dilation: Sequence[int]
-) -> list[int]:
+def _excess(op: Any) -> list[int]:
     """How many of the last elements a convolution's window never reaches, where that matters."""
+    layout = Layout.of(op)
     count = len(layout.input_spatial)
     x, kernel = shape_of(op.operands[0]), shape_of(op.operands[1])
     return _unread(
         [x[a] for a in layout.input_spatial],
         [kernel[a] for a in layout.kernel_spatial],
         integers(op, "window_strides") or (1,) * count,
-        padding,
-        dilation,
+        padding_of(op),
+        integers(op, "lhs_dilation") or (1,) * count,
         integers(op, "rhs_dilation") or (1,) * count,
         everywhere=ir.IntegerAttr(op.operation.attributes["feature_group_count"]).value > 1,
     )
