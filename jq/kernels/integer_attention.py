@@ -36,7 +36,8 @@ from jq.kernels.builder import Builder, Tile
 from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.epilogue import COLUMN, SCALAR, Step, check
 from jq.kernels.finish import operand_types
-from jq.kernels.integer_attention_body import CodesHead, pack
+from jq.kernels.integer_attention_body import CodesHead
+from jq.kernels.integer_attention_pack import pack
 from jq.kernels.kernel import Kernel
 from jq.kernels.packs import PACKED
 from jq.kernels.tensor import TensorType
