@@ -29,6 +29,7 @@ from jq.kernels.normalize import Normalize
 from jq.kernels.pack_operand import PackOperand
 from jq.kernels.quantization import RowQuantization
 from jq.kernels.quantize_rows import QuantizeRows
+from jq.kernels.sequences import Sequences
 from jq.kernels.softmax import Softmax
 from jq.kernels.split_rows import SplitRows
 from jq.kernels.tensor import TensorType
@@ -61,6 +62,7 @@ __all__ = [
     "Residual",
     "RowQuantization",
     "RowScale",
+    "Sequences",
     "Silu",
     "Softmax",
     "SplitRows",

@@ -91,6 +91,16 @@ class Builder(Arithmetic):
             return value
         return Position(arith.minui(value.value, self.index(bound)), bound)
 
+    def above(self, value: Index, low: Index) -> Index:
+        """max(value - low, 0)."""
+        if isinstance(value, int) and isinstance(low, int):
+            return max(value - low, 0)
+        if low == 0:
+            return value
+        most, bound = arith.maxui(self.index(value), self.index(low)), high(value)
+        least = low if isinstance(low, int) else 0
+        return Position(arith.subi(most, self.index(low)), max(bound - least, 0))
+
     def within(self, value: Index, low: int, size: int) -> tuple[Index, ir.Value | bool]:
         """`value - low` held to 0 .. size - 1, and whether it lies there by itself."""
         if isinstance(value, int):
@@ -150,6 +160,13 @@ class Builder(Arithmetic):
             return read
         zero = self.constant(narrow, 0)
         return self.shuffle(read, zero, [min(i, width) for i in range(lanes)])
+
+    def read_index(self, source: ir.Value, at: Sequence[Index], most: int) -> Index:
+        """An i32 of `source` as an index; what is not in 0 .. most counts as `most`."""
+        one = self.load(source, at, vec(1, "i32"))
+        scalar = vector.extract(one, [], [0])
+        wide = arith.index_cast(ir.IndexType.get(), scalar)  # a negative one is huge, unsigned
+        return Position(arith.minui(wide, self.index(most)), most)
 
     def store(
         self, value: ir.Value, tile: Tile, at: Sequence[Index], valid: int | None = None

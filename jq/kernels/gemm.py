@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -26,9 +26,10 @@ from iree.compiler import ir
 from jq.errors import InternalError
 from jq.kernels import gemm_body, tiled_gemm, tiling
 from jq.kernels.builder import Builder
-from jq.kernels.epilogue import Step, check
+from jq.kernels.epilogue import COLUMN, ELEMENT, ROW, Step, check
 from jq.kernels.finish import operand_types
 from jq.kernels.kernel import Kernel
+from jq.kernels.sequences import Sequences
 from jq.kernels.tensor import TensorType
 from jq.kernels.tiled_gemm import TiledCut, pack_weight
 from jq.kernels.tiling import Tiling
@@ -49,6 +50,7 @@ class Gemm(Kernel):
         row_zero: i32 [M], and colsum i32 [N'], if `row_zero`.
         column_zero: i32 [N'] (`pack`), if `column_zero`.
         what the epilogue's steps name, step by step; [N] operands have N' elements.
+        counts: i32 [M / length], if `sequences`.
     N' is N, or the lanes of a vector when N is smaller (`pad_columns` fills up). With `batch` above
     one every operand and result has a leading axis of that size, scalars and N' vectors too.
 
@@ -61,6 +63,7 @@ class Gemm(Kernel):
         tile: rows and vectors of a register tile; empty: what `tiling.choose` takes.
         streams: places in memory that a panel's weights are read from at once. One row or two wait
             for memory, and a processor fetches several streams ahead faster than one.
+        sequences: which rows are left out.
     """
 
     family: ClassVar[str] = "gemm"
@@ -75,6 +78,7 @@ class Gemm(Kernel):
     epilogue: tuple[Step, ...] = ()
     tile: tuple[int, ...] = ()
     streams: int = 1
+    sequences: Sequences | None = None
 
     def __post_init__(self) -> None:
         if min(self.m, self.k, self.n, self.batch) < 1:
@@ -85,6 +89,8 @@ class Gemm(Kernel):
         width = STREAM_VECTORS * self.streams * self.target.lanes
         if self.streams > 1 and (self.m > STREAM_ROWS or self.n < width):
             raise InternalError(f"no {self.streams} streams of {self.label}")
+        if self.sequences and (self.batch > 1 or self.on_tiles or self.streams > 1):
+            raise InternalError(f"all rows of {self.label} are computed")
 
     @property
     def label(self) -> str:
@@ -135,14 +141,15 @@ class Gemm(Kernel):
 
     @cached_property
     def tiling(self) -> Tiling:
+        m = self.sequences.length if self.sequences else self.m
         if self.tile:
             rows, vectors = self.tile
-            return tiling.cut(self.target, rows, vectors, self.m, self.k, self.n)
+            return tiling.cut(self.target, rows, vectors, m, self.k, self.n)
         if self.streams > 1:
             vectors = STREAM_VECTORS * self.streams
             return tiling.cut(self.target, self.m, vectors, self.m, self.k, self.n)
         size = 1 if check(self.epilogue) == "i8" else 4
-        return tiling.choose(self.target, self.m, self.k, self.n, size)
+        return tiling.choose(self.target, m, self.k, self.n, size)
 
     @property
     def columns(self) -> int:
@@ -174,7 +181,26 @@ class Gemm(Kernel):
         if self.column_zero:
             kinds.append(self._typed((self.columns,), "i32"))
         steps = operand_types(self.epilogue, (self.m, self.n), self.columns)
-        return (*kinds, *(self._typed(shape, what) for shape, what in steps))
+        counts = [self.sequences.operand(self.m)] if self.sequences else []
+        return (*kinds, *(self._typed(shape, what) for shape, what in steps), *counts)
+
+    @property
+    def accesses(self) -> tuple[str, ...]:
+        """How each operand is indexed: `codes`, `weights`, or as operands of a step are."""
+        corrections = [ROW, COLUMN] * self.row_zero + [COLUMN] * self.column_zero
+        steps = [how for step in self.epilogue for how, _ in step.operands]
+        return ("codes", "weights", COLUMN, *corrections, *steps)
+
+    @property
+    def row_operands(self) -> tuple[int, ...]:
+        return tuple(i for i, how in enumerate(self.accesses) if how in ("codes", ROW, ELEMENT))
+
+    def by_sequences(self, sequences: Sequences) -> Gemm | None:
+        if self.batch > 1 or self.on_tiles or self.streams > 1:
+            return None
+        vectors = self.tiling.vectors  # as the weights lie
+        rows = tiling.even_rows(self.target, vectors, sequences.length)
+        return replace(self, tile=(rows, vectors), sequences=sequences)
 
     @property
     def results(self) -> tuple[TensorType, ...]:

@@ -12,6 +12,8 @@ from jq.kernels import dot
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.finish import TOGETHER, Epilogue, Row
+from jq.kernels.rows import fill
+from jq.kernels.sequences import Blocks
 from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index, vec
 
@@ -98,9 +100,10 @@ def emit(gemm: Gemm, operands: Sequence[tuple[ir.Value, TensorType]]) -> list[ir
     """The dispatch; its result."""
     cut, depth = gemm.tiling, len(gemm.lead)
     width = min(gemm.n, cut.vectors * gemm.target.lanes)
+    blocks = Blocks.of(gemm.m, cut.block, gemm.sequences)
 
     def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
-        row = b.at_most(b.scaled(ids[0], cut.block), gemm.m - cut.block)
+        row = blocks.first(b, ids[0])
         column = b.at_most(b.scaled(ids[1], width), gemm.n - width)
         return [*ids[2 : 2 + depth], row, column]
 
@@ -108,10 +111,16 @@ def emit(gemm: Gemm, operands: Sequence[tuple[ir.Value, TensorType]]) -> list[ir
         b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
     ) -> None:
         *prefix, row, column = offsets(b, ids)
-        Panel(gemm, b, tensors, tiles[0], prefix, row, column, ids[1]).emit(cut.block)
+        wanted: Index = cut.block
+        if gemm.sequences:
+            *tensors, counts = tensors
+            wanted = gemm.sequences.wanted(b, counts, row, cut.block)
+        Panel(gemm, b, tensors, tiles[0], prefix, row, column, ids[1]).emit(cut.block, wanted)
+        if gemm.sequences and gemm.sequences.fill:
+            fill(b, tiles[0], gemm.results[0], wanted)
 
     output = Output(gemm.results[0], (*((1,) * depth), cut.block, width), offsets)
-    return dispatch(operands, [output], [cut.blocks, cut.panels, *gemm.lead], body)
+    return dispatch(operands, [output], [blocks.count, cut.panels, *gemm.lead], body)
 
 
 class Panel:
@@ -146,12 +155,25 @@ class Panel:
         )
         self.start = Start(gemm, self.epilogue, init, corrections)
 
-    def emit(self, block: int) -> None:
+    def emit(self, block: int, wanted: Index) -> None:
+        """The first `wanted` of `block` rows."""
+        if isinstance(wanted, int):
+            self._all(wanted)
+            return
+        tall = min(block, self.gemm.tiling.rows)
+        if block > tall and self._overlaps(tall):
+            with self.b.loop(0, self.b.at_most(wanted, 1), writes=[self.tile]):
+                self._overlapped(tall, block, wanted)
+            return
+        with self.b.loop(0, wanted, tall, writes=[self.tile]) as loop:
+            self._rows(self.b.at_most(loop.index, block - tall), tall)
+
+    def _all(self, block: int) -> None:
         """`block` rows."""
         tall = self.gemm.tiling.rows
         full, rest = divmod(block, tall)
         if full > 1 and self._overlaps(tall):
-            self._overlapped(full, tall)
+            self._overlapped(tall, full * tall, full * tall)
         elif full:
             with self.b.loop(0, full * tall, tall, writes=[self.tile]) as loop:
                 self._rows(loop.index, tall)
@@ -174,9 +196,10 @@ class Panel:
             and self.gemm.k >= SHORTEST * pieces * self.isa.dot.group
         )
 
-    def _overlapped(self, full: int, tall: int) -> None:
-        """`full` register tiles: a processor looks ahead too little to begin with a tile's products
-        while the last one's epilogue is under way, but far enough for a piece of it.
+    def _overlapped(self, tall: int, block: int, wanted: Index) -> None:
+        """The register tiles of the first `wanted` (some) of `block` rows, the last of which ends
+        at the block's end at most. A processor looks ahead too little to begin with a tile's
+        products while the last one's epilogue is under way, but far enough for a piece of it.
         """
         b, kind = self.b, vec(self.isa.lanes, "i32")
         held = b.scratch([tall * len(self.vectors), self.isa.lanes], "i32")
@@ -194,14 +217,18 @@ class Panel:
 
         (acc,) = self._products(0, tall)
         hold(acc)
-        with b.loop(0, (full - 1) * tall, tall, writes=[self.tile]) as loop:
-            parts = self._products(b.offset(loop.index, tall), tall, len(pieces))
+        behind = b.above(wanted, tall)  # rows of the tiles behind the first
+        with b.loop(0, behind, tall, writes=[self.tile]) as loop:
+            first = b.at_most(b.offset(loop.index, tall), block - tall)
+            parts = self._products(first, tall, len(pieces))
             for i, j in pieces:
                 acc = next(parts)
                 finish(loop.index, i, j)
             hold(acc)
+        whole = b.scaled(b.divided(b.offset(behind, tall - 1), tall), tall)
+        last = b.at_most(whole, block - tall)
         for i, j in pieces:
-            finish((full - 1) * tall, i, j)
+            finish(last, i, j)
 
     def _places(self, count: int) -> range:
         """Where the accumulators of each row of a tile begin."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from iree.compiler import ir
@@ -29,7 +29,8 @@ from jq.kernels.gemm_body import Panel
 from jq.kernels.kernel import Kernel
 from jq.kernels.normalize import Normalize
 from jq.kernels.quantize_rows import QuantizeRows
-from jq.kernels.rows import row_dispatch
+from jq.kernels.rows import Rows, row_dispatch
+from jq.kernels.sequences import Sequences
 from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index, vec
 
@@ -53,6 +54,7 @@ class GemmRows(Kernel):
     gemm: Gemm
     normalize: Normalize | None = None
     quantize: QuantizeRows | None = None
+    sequences: Sequences | None = None
 
     def __post_init__(self) -> None:
         if (self.normalize is None) == (self.quantize is None):
@@ -86,7 +88,18 @@ class GemmRows(Kernel):
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
-        return (*self.gemm.operands, *self.second.operands[1:])
+        counts = [self.sequences.operand(self.gemm.m)] if self.sequences else []
+        return (*self.gemm.operands, *self.second.operands[1:], *counts)
+
+    @property
+    def row_operands(self) -> tuple[int, ...]:
+        return self.gemm.row_operands
+
+    def by_sequences(self, sequences: Sequences) -> GemmRows | None:
+        gemm = self.gemm.by_sequences(sequences)
+        if gemm is None:
+            return None
+        return replace(self, gemm=replace(gemm, sequences=None), sequences=sequences)
 
     @property
     def results(self) -> tuple[TensorType, ...]:
@@ -102,38 +115,43 @@ class GemmRows(Kernel):
 
     @property
     def block(self) -> int:
-        """Rows of a workgroup."""
+        """Rows of a workgroup. Of sequences no two chunks: nobody knows how many are wanted."""
+        if self.sequences:
+            return self.chunk
         chunks = math.ceil(self.gemm.m / self.chunk)
         parts = workgroups.parts(1, chunks)
         return min(self.gemm.m, math.ceil(chunks / parts) * self.chunk)
 
     def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
         inputs = list(zip(operands, self.operands, strict=True))
-        return row_dispatch(inputs, self.results, self._chunk, self.block, self.chunk)
+        return row_dispatch(
+            inputs, self.results, self._chunk, self.block, self.chunk, self.sequences
+        )
 
     def _chunk(
         self,
         b: Builder,
         tensors: Sequence[ir.Value],
         tiles: Sequence[Tile],
-        rows: Sequence[Index],
-        local: Sequence[Index],
+        rows: Rows,
     ) -> None:
         gemm, own = self.gemm, len(self.gemm.operands)
         between = Tile(b.scratch([self.chunk, gemm.n], "f32"))
         width = min(gemm.n, gemm.tiling.vectors * gemm.target.lanes)
-        with b.loop(0, self.chunk) as loop:
-            self._fetch(b, tensors[:own], b.offset(rows[0], loop.index))
+        first, count = rows.at[0], len(rows.at)
+        with b.loop(0, rows.wanted) as loop:
+            row = b.at_most(loop.index, count - 1)
+            self._fetch(b, tensors[:own], b.offset(first, row))
         with b.loop(0, gemm.tiling.panels) as loop:
             column = b.at_most(b.scaled(loop.index, width), gemm.n - width)
-            panel = Panel(gemm, b, tensors[:own], between, [], rows[0], column, loop.index, column)
-            panel.emit(self.chunk)
-        together = min(self.chunk, self.second.together)
-        with b.loop(0, self.chunk, together, writes=tiles) as loop:
-            base = b.at_most(loop.index, self.chunk - together)
+            panel = Panel(gemm, b, tensors[:own], between, [], first, column, loop.index, column)
+            panel.emit(count, rows.wanted)
+        together = min(count, self.second.together)
+        with b.loop(0, rows.wanted, together, writes=tiles) as loop:
+            base = b.at_most(loop.index, count - together)
             inner = [b.offset(base, i) for i in range(together)]
-            to = [b.offset(local[0], row) for row in inner]
-            self.second.body(b, [between.value, *tensors[own:]], tiles, inner, to)
+            to = [b.offset(rows.to[0], row) for row in inner]
+            self.second.body(b, [between.value, *tensors[own:]], tiles, Rows(inner, to, together))
 
     def _fetch(self, b: Builder, tensors: Sequence[ir.Value], row: Index) -> None:
         """Touches a row of what the epilogue reads by element: a register tile's are too far from

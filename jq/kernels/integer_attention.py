@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,9 +37,9 @@ from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.epilogue import COLUMN, SCALAR, Step, check
 from jq.kernels.finish import operand_types
 from jq.kernels.integer_attention_body import CodesHead
-from jq.kernels.integer_attention_pack import pack
+from jq.kernels.integer_attention_pack import SPREAD, UNDERFLOW, pack
 from jq.kernels.kernel import Kernel
-from jq.kernels.packs import PACKED
+from jq.kernels.sequences import Sequences
 from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index
 
@@ -62,6 +62,7 @@ class IntegerAttention(Kernel):
     Attributes:
         low, high: bounds of the probabilities' codes; low is not above their zero point.
         epilogue: steps from i32.
+        sequences: which queries are left out (of no other length).
     """
 
     family: ClassVar[str] = "integer_attention"
@@ -78,6 +79,7 @@ class IntegerAttention(Kernel):
     low: int = -128
     high: int = 127
     epilogue: tuple[Step, ...] = ()
+    sequences: Sequences | None = None
 
     def __post_init__(self) -> None:
         check(self.epilogue)
@@ -95,6 +97,8 @@ class IntegerAttention(Kernel):
                 raise InternalError(f"{n} heads of {self.dim} from {start} leave {width} columns")
         if self._row_bytes > STACK:
             raise InternalError(f"{self.keys} keys are more than a row tile can hold")
+        if self.sequences not in (None, Sequences(self.queries)):
+            raise InternalError(f"a sequence of {self.label} is its queries")
 
     @property
     def label(self) -> str:
@@ -168,7 +172,17 @@ class IntegerAttention(Kernel):
             TensorType((2,), "f32"),
             *masks[self.mask],
             *(TensorType(shape, what) for shape, what in steps),
+            *([self.sequences.operand(self.batch * self.queries)] if self.sequences else []),
         )
+
+    @property
+    def row_operands(self) -> tuple[int, ...]:
+        return (0,)
+
+    def by_sequences(self, sequences: Sequences) -> IntegerAttention | None:
+        if sequences != Sequences(self.queries):
+            return None
+        return replace(self, sequences=sequences)
 
     @property
     def results(self) -> tuple[TensorType, ...]:
@@ -178,7 +192,18 @@ class IntegerAttention(Kernel):
     @property
     def skips(self) -> bool:
         """Whether keys behind the last one that the mask shows are left out (`reach`)."""
-        return self.mask == "keys" and self.keys % (PACKED * self.target.lanes) == 0
+        return self.mask == "keys" and self.keys % self.target.lanes == 0
+
+    def spread(self, factor: float) -> float:
+        """A key is hidden, its probability 0 whatever the codes are, when its number in the mask is
+        this much below the largest one: scores differ by less, and 2^-127 counts as 0.
+        """
+        return abs(factor) * self.largest_sum * SPREAD + UNDERFLOW
+
+    @property
+    def largest_sum(self) -> int:
+        """Of products of q and k, without what a zero point of k adds to all of a row."""
+        return self.dim * 255 * 128
 
     @property
     def packed(self) -> tuple[TensorType, ...]:
@@ -211,7 +236,12 @@ class IntegerAttention(Kernel):
         def body(
             b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
         ) -> None:
-            CodesHead(self, b, tensors, tiles[0], row(b, ids), ids[1], ids[2]).emit()
+            wanted: Index = self.block
+            if self.sequences:
+                *tensors, counts = tensors
+                first = b.offset(b.scaled(ids[2], self.queries), row(b, ids))
+                wanted = self.sequences.wanted(b, counts, first, self.block)
+            CodesHead(self, b, tensors, tiles[0], row(b, ids), ids[1], ids[2]).emit(wanted)
 
         output = Output(self.results[0], (1, self.block, self.dim), offsets)
         blocks = math.ceil(self.queries / self.block)

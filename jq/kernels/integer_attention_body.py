@@ -16,7 +16,7 @@ from jq.kernels.functions import MAGIC, MAGIC_BITS, exp2
 from jq.kernels.integer_attention_pack import PROBABILITY, SCALE, SCORE, VALUE, Codes, reach
 from jq.kernels.lanes import batches
 from jq.kernels.packs import PACKED, pack_bytes
-from jq.kernels.values import Index, vec
+from jq.kernels.values import Index, high, vec
 
 if TYPE_CHECKING:
     from jq.kernels.integer_attention import IntegerAttention
@@ -63,8 +63,13 @@ class CodesHead:
         self.largest = b.scratch([rows, lanes], "f32")
         self.value_start = b.scratch([rows, lanes], "i32")  # the row's part of the accumulators
 
-    def emit(self) -> None:
+    def emit(self, wanted: Index) -> None:
+        """The first `wanted` rows of the block."""
         kernel, b = self.kernel, self.b
+        if not isinstance(wanted, int):
+            with b.loop(0, wanted, kernel.tile, writes=[self.tile]) as loop:
+                self._rows(b.at_most(loop.index, kernel.block - kernel.tile), kernel.tile)
+            return
         full, rest = divmod(kernel.block, kernel.tile)
         if full:
             with b.loop(0, full * kernel.tile, kernel.tile, writes=[self.tile]) as loop:
@@ -226,12 +231,12 @@ class CodesHead:
         whole, tail = divmod(kernel.padded_keys, width)
         totals = [b.i32(0, lanes)] * len(rows)
         end: Index = whole * width
-        if kernel.skips:
+        if kernel.skips:  # whole packs, with zeros behind the reach
             for row, i in itertools.product(rows, range(PACKED - 1)):
                 place = b.offset(self.reach, i * lanes)
                 b.put(b.f32(0.0, lanes), self.scores, [row, place])
             packs = b.divided(b.offset(self.reach, width - 1), width)
-            end = b.scaled(packs, width)
+            whole, tail, end = high(packs), 0, b.scaled(packs, width)
         if whole:
             with b.loop(0, end, width, carry=totals) as loop:
                 loop.carried = add(loop.carried, loop.index, PACKED)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 QUERY, VALUE, PROBABILITY = 0, 2, 3  # places of the zero points; that of k does not matter
 SCORE, SCALE = range(2)  # places of the factors
+SPREAD, UNDERFLOW = 2.01, 160.0  # of the largest sum; behind it, 2^x is 0 (with room for rounding)
 
 
 class Codes:
@@ -52,8 +53,8 @@ def reach(
 ) -> Index:
     """Keys up to the last one that the mask shows, in whole vectors.
 
-    A key is hidden when its probability is 0 whatever the codes are: scores differ by `spread` at
-    most, and 2^-127 counts as 0. Of equal masks none is hidden, nor where a number is NaN.
+    `IntegerAttention.spread` says which key is hidden. Of equal masks none is, nor where a number
+    is NaN.
     """
     if not kernel.skips or mask is None:
         return kernel.padded_keys
@@ -62,8 +63,8 @@ def reach(
         loop.carried = [b.max(b.load(mask, [batch, loop.index], kind), loop.carried[0])]
     most = b.reduce(loop.carried[0], b.max)
     factor = b.abs(b.broadcast(b.load(factors, [SCORE], vec(1, "f32")), lanes))
-    largest = b.f32(kernel.dim * 255 * 128, lanes)  # of the products' sums
-    spread = b.add(b.mul(b.mul(factor, largest), b.f32(2.01, lanes)), b.f32(160, lanes))
+    scores = b.mul(b.mul(factor, b.f32(kernel.largest_sum, lanes)), b.f32(SPREAD, lanes))
+    spread = b.add(scores, b.f32(UNDERFLOW, lanes))
     limit = b.sub(most, spread)
     with b.loop(0, kernel.keys, lanes, carry=[b.index(lanes)]) as loop:
         shown = b.any_not_below(b.load(mask, [batch, loop.index], kind), limit)

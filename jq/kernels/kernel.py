@@ -14,13 +14,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any, ClassVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
 
 from iree.compiler import ir
 
 from jq.errors import InternalError, UserError
 from jq.kernels.isa import Isa, get_isa
 from jq.kernels.tensor import TensorType
+
+if TYPE_CHECKING:
+    from jq.kernels.sequences import Sequences
 
 ATTRIBUTE = "jq.kernel"
 
@@ -69,6 +72,15 @@ class Kernel(ABC):
     @abstractmethod
     def operations(self) -> int:
         """Arithmetic operations of one call (a multiply-add counts two)."""
+
+    @property
+    def row_operands(self) -> tuple[int, ...]:
+        """Operands of which a row of the results reads its own row alone."""
+        return ()
+
+    def by_sequences(self, sequences: Sequences) -> Kernel | None:
+        """The same with one operand more that says which rows are wanted; None: it takes none."""
+        return None
 
     @abstractmethod
     def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:

@@ -15,7 +15,7 @@ joined in a fixed order. With u = 2^-24 the relative error of a sum of squares i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from iree.compiler import ir
@@ -24,7 +24,8 @@ from jq.errors import InternalError
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.kernel import Kernel
 from jq.kernels.quantization import RowParameters, RowQuantization, RowQuantizer
-from jq.kernels.rows import over_row, row_block, row_dispatch, split
+from jq.kernels.rows import Rows, over_row, row_block, row_dispatch, split
+from jq.kernels.sequences import Sequences
 from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index, vec
 
@@ -43,6 +44,7 @@ class Normalize(Kernel):
         keep: the normalized rows are a result.
         scheme: their codes are results, as `QuantizeRows` has them; None: they are not.
         factors: codes are of the rows with columns multiplied by them.
+        sequences: which rows are left out.
     """
 
     family: ClassVar[str] = "normalize"
@@ -56,6 +58,7 @@ class Normalize(Kernel):
     keep: bool = True
     scheme: RowQuantization | None = None
     factors: bool = False
+    sequences: Sequences | None = None
 
     def __post_init__(self) -> None:
         if min(self.m, self.k) < 1:
@@ -83,7 +86,15 @@ class Normalize(Kernel):
             *([vector] if self.beta else []),
             *([vector] if self.factors else []),
             *(TensorType(shape, kind) for shape, kind in given),
+            *([self.sequences.operand(self.m)] if self.sequences else []),
         )
+
+    @property
+    def row_operands(self) -> tuple[int, ...]:
+        return (0,)
+
+    def by_sequences(self, sequences: Sequences) -> Normalize:
+        return replace(self, sequences=sequences)
 
     @property
     def results(self) -> tuple[TensorType, ...]:
@@ -97,7 +108,7 @@ class Normalize(Kernel):
         inputs = list(zip(operands, self.operands, strict=True))
         block = row_block(self.m, self.k)
         together = min(block, self.together)
-        return row_dispatch(inputs, self.results, self.body, block, together)
+        return row_dispatch(inputs, self.results, self.body, block, together, self.sequences)
 
     @property
     def together(self) -> int:
@@ -109,11 +120,10 @@ class Normalize(Kernel):
         b: Builder,
         tensors: Sequence[ir.Value],
         tiles: Sequence[Tile],
-        rows: Sequence[Index],
-        local: Sequence[Index],
+        rows: Rows,
     ) -> None:
         """Some rows of the first tensor, to the tiles."""
-        _Rows(self, b, tensors, rows).emit(tiles, local)
+        _Rows(self, b, tensors, rows.at).emit(tiles, rows.to)
 
 
 class _Rows:

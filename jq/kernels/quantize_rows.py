@@ -12,7 +12,7 @@ About 4 operations an element for the range and 5 for the code; bound by memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from iree.compiler import ir
@@ -21,7 +21,8 @@ from jq.errors import InternalError
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.kernel import Kernel
 from jq.kernels.quantization import RowQuantization, RowQuantizer
-from jq.kernels.rows import over_row, row_block, row_dispatch
+from jq.kernels.rows import Rows, over_row, row_block, row_dispatch
+from jq.kernels.sequences import Sequences
 from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index, vec
 
@@ -34,7 +35,7 @@ class QuantizeRows(Kernel):
 
     `factors`: columns are multiplied before.
     The static scheme has two more operands, its scale f32 [1], in [2^-70, 2^100], and its zero
-    point i32 [1].
+    point i32 [1]. With `sequences` some rows are left out.
     """
 
     family: ClassVar[str] = "quantize_rows"
@@ -44,6 +45,7 @@ class QuantizeRows(Kernel):
     k: int
     scheme: RowQuantization = field(default_factory=RowQuantization)
     factors: bool = False
+    sequences: Sequences | None = None
 
     def __post_init__(self) -> None:
         if min(self.m, self.k) < 1:
@@ -61,7 +63,15 @@ class QuantizeRows(Kernel):
     def operands(self) -> tuple[TensorType, ...]:
         given = [TensorType(shape, kind) for shape, kind in self.scheme.operands]
         factors = [TensorType((self.k,), "f32")] * self.factors
-        return (TensorType((self.m, self.k), "f32"), *factors, *given)
+        counts = [self.sequences.operand(self.m)] if self.sequences else []
+        return (TensorType((self.m, self.k), "f32"), *factors, *given, *counts)
+
+    @property
+    def row_operands(self) -> tuple[int, ...]:
+        return (0,)
+
+    def by_sequences(self, sequences: Sequences) -> QuantizeRows:
+        return replace(self, sequences=sequences)
 
     @property
     def results(self) -> tuple[TensorType, ...]:
@@ -70,18 +80,18 @@ class QuantizeRows(Kernel):
 
     def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
         inputs = list(zip(operands, self.operands, strict=True))
-        return row_dispatch(inputs, self.results, self.body, row_block(self.m, self.k))
+        block = row_block(self.m, self.k)
+        return row_dispatch(inputs, self.results, self.body, block, sequences=self.sequences)
 
     def body(
         self,
         b: Builder,
         tensors: Sequence[ir.Value],
         tiles: Sequence[Tile],
-        rows: Sequence[Index],
-        locals_: Sequence[Index],
+        rows: Rows,
     ) -> None:
         """One row of the first tensor, to the tiles."""
-        (row,), (local,) = rows, locals_
+        (row,), (local,) = rows.at, rows.to
         lanes = self.target.lanes
         quantizer = RowQuantizer(b, self.scheme, lanes)
         source, *rest = tensors

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from iree.compiler import ir
 
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.dispatch import Output, dispatch
+from jq.kernels.sequences import Blocks, Sequences
 from jq.kernels.tensor import TensorType
-from jq.kernels.values import Index
+from jq.kernels.values import Index, lanes_of, vec
 
 BLOCKS = 16  # workgroups at most
 MIN_ELEMENTS = 1 << 14  # less is not worth a workgroup of its own
+FILL = 64  # elements that are made 0 at a time
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that are computed together: where they are (from the start of the operands), where they
+    go (from that of the tiles), and how many of them are wanted.
+    """
+
+    at: Sequence[Index]
+    to: Sequence[Index]
+    wanted: Index
 
 
 def row_block(rows: int, columns: int) -> int:
@@ -25,39 +39,55 @@ def row_block(rows: int, columns: int) -> int:
 def row_dispatch(
     operands: Sequence[tuple[ir.Value, TensorType]],
     results: Sequence[TensorType],
-    body: Callable[
-        [Builder, Sequence[ir.Value], Sequence[Tile], Sequence[Index], Sequence[Index]], None
-    ],
+    body: Callable[[Builder, Sequence[ir.Value], Sequence[Tile], Rows], None],
     block: int,
     together: int = 1,
+    sequences: Sequences | None = None,
 ) -> list[ir.Value]:
     """A dispatch whose results have the rows as first axis.
 
-    `body(builder, tensors, tiles, rows, local)` emits the work of `together` rows: `rows` count
-    from the start of the operands, `local` from that of the tiles. The last block ends at the last
-    row: rows that two blocks share are computed twice, with the same bits.
+    `body(builder, tensors, tiles, rows)` emits the work of `together` rows. The last block ends at
+    the last row: rows that two blocks share are computed twice, with the same bits. With
+    `sequences` the last operand says which rows are wanted; the body does not see it.
     """
-    rows = results[0].shape[0]
-
-    def first(b: Builder, ids: Sequence[Index]) -> Index:
-        return b.at_most(b.scaled(ids[0], block), rows - block)
+    blocks = Blocks.of(results[0].shape[0], block, sequences)
+    block, together = blocks.block, min(together, blocks.block)
 
     def output(kind: TensorType) -> Output:
         rest = kind.shape[1:]
-        return Output(kind, (block, *rest), lambda b, ids: [first(b, ids), *([0] * len(rest))])
+        where = [0] * len(rest)
+        return Output(kind, (block, *rest), lambda b, ids: [blocks.first(b, ids[0]), *where])
 
     def workgroup(
         b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
     ) -> None:
-        start = first(b, ids)
-        with b.loop(0, block, together, writes=tiles) as loop:
+        start = blocks.first(b, ids[0])
+        wanted: Index = block
+        if sequences is not None:
+            *tensors, counts = tensors
+            wanted = sequences.wanted(b, counts, start, block)
+        with b.loop(0, wanted, together, writes=tiles) as loop:
             base = b.at_most(loop.index, block - together)
             local = [b.offset(base, i) for i in range(together)]
-            body(b, tensors, tiles, [b.offset(start, row) for row in local], local)
+            at = [b.offset(start, row) for row in local]
+            body(b, tensors, tiles, Rows(at, local, b.at_most(b.above(wanted, base), together)))
+        if sequences is not None and sequences.fill:
+            for tile, kind in zip(tiles, results, strict=True):
+                if len(kind.shape) > 1:
+                    fill(b, tile, kind, wanted)
 
-    return dispatch(
-        operands, [output(kind) for kind in results], [math.ceil(rows / block)], workgroup
-    )
+    return dispatch(operands, [output(kind) for kind in results], [blocks.count], workgroup)
+
+
+def fill(b: Builder, tile: Tile, kind: TensorType, first: Index) -> None:
+    """Zeros in the rows of a tile from `first` on; rows are the last axis but one."""
+    *lead, rows, columns = ir.RankedTensorType(tile.value.type).shape
+    zero = b.constant(vec(min(columns, FILL), kind.element), 0)
+    with b.loop(0, b.above(rows, first), writes=[tile]) as loop:
+        row = b.at_most(b.offset(first, loop.index), rows - 1)
+        with b.loop(0, columns, lanes_of(zero), writes=[tile]) as inner:
+            column = b.at_most(inner.index, columns - lanes_of(zero))
+            b.store(zero, tile, [*([0] * len(lead)), row, column])
 
 
 def over_row(

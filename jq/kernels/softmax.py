@@ -24,7 +24,7 @@ from jq.kernels.builder import Builder, Tile
 from jq.kernels.functions import exp2
 from jq.kernels.kernel import Kernel
 from jq.kernels.quantization import RowParameters, RowQuantization, RowQuantizer
-from jq.kernels.rows import row_block, row_dispatch
+from jq.kernels.rows import Rows, row_block, row_dispatch
 from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index, vec
 
@@ -117,10 +117,9 @@ class Softmax(Kernel):
             b: Builder,
             tensors: Sequence[ir.Value],
             tiles: Sequence[Tile],
-            rows: Sequence[Index],
-            local: Sequence[Index],
+            rows: Rows,
         ) -> None:
-            _Rows(self, b, tensors, rows).emit(tiles, local)
+            _Rows(self, b, tensors, rows.at).emit(tiles, rows.to)
 
         inputs = list(zip(operands, self.operands, strict=True))
         return row_dispatch(

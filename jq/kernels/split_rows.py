@@ -29,7 +29,7 @@ from jq.kernels.builder import Builder, Tile
 from jq.kernels.functions import MAGIC_BITS, rounded_bits
 from jq.kernels.kernel import Kernel
 from jq.kernels.quantization import RowQuantization, RowQuantizer
-from jq.kernels.rows import row_block, row_dispatch
+from jq.kernels.rows import Rows, row_block, row_dispatch
 from jq.kernels.tensor import TensorType
 from jq.kernels.values import Index, vec
 
@@ -90,10 +90,9 @@ class SplitRows(Kernel):
         b: Builder,
         tensors: Sequence[ir.Value],
         tiles: Sequence[Tile],
-        rows: Sequence[Index],
-        locals_: Sequence[Index],
+        rows: Rows,
     ) -> None:
-        (row,), (local,) = rows, locals_
+        (row,), (local,) = rows.at, rows.to
         whole, rest = divmod(self.k, self.block)
         if whole:
             with b.loop(0, whole, writes=tiles) as loop:

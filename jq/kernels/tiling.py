@@ -66,6 +66,15 @@ def choose(isa: Isa, m: int, k: int, n: int, result_bytes: int = 4) -> Tiling:
     )
 
 
+def even_rows(isa: Isa, vectors: int, length: int) -> int:
+    """Rows of the cheapest register tile for sequences of so many rows, the last tile of which is
+    moved back to end at the edge.
+    """
+    free = isa.registers - EPILOGUE_REGISTERS
+    fitting = [rows for rows in range(1, length + 1) if _registers(rows, vectors) <= free] or [1]
+    return min(fitting, key=lambda n: (math.ceil(length / n) * _step(isa, n, vectors), -n))
+
+
 def _cost(isa: Isa, t: Tiling, n: int, result_bytes: int) -> float:
     """Cycles; accumulators that leave few registers to an epilogue are spilled around it, several
     threads wait for the one with most workgroups, and lines that two panels share move between
