@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,9 +91,12 @@ def declarations(program: Program) -> dict[str, func.FuncOp]:
 
 def described(program: Program, op: Any) -> Kernel | None:
     """The kernel that an op calls."""
-    if op.operation.name != "func.call":
-        return None
-    declared = declarations(program).get(_callee(op))
+    return called(declarations(program), op) if op.operation.name == "func.call" else None
+
+
+def called(known: Mapping[str, func.FuncOp], op: Any) -> Kernel | None:
+    """The same, of declarations that are known."""
+    declared = known.get(_callee(op)) if op.operation.name == "func.call" else None
     return None if declared is None else Kernel.from_json(string_attr(declared, ATTRIBUTE) or "")
 
 

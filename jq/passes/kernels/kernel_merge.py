@@ -75,9 +75,7 @@ class _Product:
         kernel = described(program, op)
         if not isinstance(kernel, Gemm) or kernel.batch > 1 or kernel.on_tiles:
             return None
-        how = ["codes", "weights", COLUMN]
-        how += [ROW, COLUMN] * kernel.row_zero + [COLUMN] * kernel.column_zero
-        how += [access for step in kernel.epilogue for access, _ in step.operands]
+        how = kernel.accesses
         if kernel.n < kernel.target.lanes or ELEMENT in how:
             return None
         operands = tuple(

@@ -1,0 +1,125 @@
+"""Rows that a mask hides from everything that reads them are not computed.
+
+    %y = call @jq_gemm_1024x384x384(%x, ...)          %n = how many rows of each sequence are read
+    %z = multiply %y, broadcast(%mask)           ->   %y = call @jq_gemm_1024x384x384'(%x, ..., %n)
+                                                      %z = multiply %y, broadcast(%mask)
+
+So sentences that are padded to a length cost what their own lengths do. `_rows_read` says which
+rows are read; kernels leave out those behind the last one of each sequence. Nothing is left out
+where a row is a result of the program, or read by an op that has no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, at, dtype_of, ir, run_passes
+from jq.ir.build import NAME, string_attr
+from jq.kernels import Sequences
+from jq.passes.base import Pass, PassContext
+from jq.passes.kernels._kernel import OPS, call_kernel, drop_declarations, rename_kernels
+from jq.passes.kernels._rows_read import NOTHING, First, Nonzero, Reads, Rows, Shown, cone
+
+
+@dataclass(frozen=True)
+class KernelHiddenRows(Pass):
+    name = "kernel-hidden-rows"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        run_passes(program.module, "func.func(cse)")  # equal masks are one value
+        reads = Reads(program)
+        found = list(_found(reads))
+        if not found:
+            return False
+        widest = _widest(rows for _, _, rows in found)
+        counts: dict[Rows, ir.Value] = {}
+        with at(_front(program, found[0][0], [rows for _, _, rows in found])):
+            for _, _, rows in found:
+                if (same := _merged(rows, widest)) not in counts:
+                    counts[same] = _count(same)
+        for op, kernel, rows in found:
+            operands = [*op.operands, counts[_merged(rows, widest)]]
+            with at(op):
+                results = call_kernel(program, kernel, operands, string_attr(op, NAME) or "")
+            for old, new in zip(op.results, results, strict=True):
+                old.replace_all_uses_with(new)
+            op.erase()
+        cx.notes.append(f"{len(found)} kernels leave out rows that nothing reads, such as padding")
+        drop_declarations(program)
+        rename_kernels(program, cx)
+        return True
+
+
+def _found(reads: Reads) -> Iterable[tuple[Any, Any, Rows]]:
+    """Ops some of whose rows nobody reads, in the order of the program; the kernels that leave
+    them out."""
+    for op, kernel in reads.kernels.items():
+        rows = reads.of(op)
+        if rows is None or rows == NOTHING or not rows.are_of(kernel):
+            continue
+        some = kernel.by_sequences(Sequences(rows.length, fill=op in reads.filled))
+        if some is not None:
+            yield op, some, rows
+
+
+def _front(program: Program, first: Any, found: Iterable[Rows]) -> Any:
+    """`first`, an op, with the ops that masks are computed by in front of it."""
+    masks = [r.mask for rows in found for r in rows.reasons if not isinstance(r, First)]
+    wanted = {op for mask in masks for op in cone(mask) or []}
+    behind = False
+    for op in list(program.body.operations):
+        behind = behind or op.operation == first
+        if behind and op.operation in wanted:
+            op.operation.move_before(first)
+    return first
+
+
+def _widest(found: Iterable[Rows]) -> dict[ir.Value, float]:
+    """The largest spread of each mask: one count for all layers is better than one for each."""
+    widest: dict[ir.Value, float] = {}
+    for reason in (reason for rows in found for reason in rows.reasons):
+        if isinstance(reason, Shown):
+            widest[reason.mask] = max(widest.get(reason.mask, 0.0), reason.spread)
+    return widest
+
+
+def _merged(rows: Rows, widest: dict[ir.Value, float]) -> Rows:
+    reasons = dict.fromkeys(
+        Shown(r.mask, widest[r.mask]) if isinstance(r, Shown) else r for r in rows.reasons
+    )
+    return Rows(rows.batch, rows.length, tuple(sorted(reasons, key=lambda r: type(r).__name__)))
+
+
+def _count(rows: Rows) -> ir.Value:
+    """i32 [batch]: how many rows of each sequence there are up to the last one that is read."""
+    shape = (rows.batch, rows.length)
+    least = max([r.count for r in rows.reasons if isinstance(r, First)], default=0)
+    none = OPS.constant(np.full(shape, least, np.int32))
+    numbers = OPS.constant(np.arange(1, rows.length + 1, dtype=np.int32))
+    numbers = OPS.broadcast(numbers, shape, (1,))
+    found = none
+    for reason in rows.reasons:
+        if not isinstance(reason, First):
+            mask = OPS.reshape(reason.mask, shape)
+            read = _nonzero(mask, reason) if isinstance(reason, Nonzero) else _shown(mask, reason)
+            found = OPS.maximum(found, OPS.select(read, numbers, none))
+    return OPS.reshape(OPS.reduce_max(found, [1]), (rows.batch,))
+
+
+def _nonzero(mask: ir.Value, reason: Nonzero) -> ir.Value:
+    zero = OPS.broadcast(OPS.constant(np.zeros((), dtype_of(mask))), OPS.shape(mask), ())
+    return OPS.compare(mask, zero, "EQ" if reason.negated else "NE")
+
+
+def _shown(mask: ir.Value, reason: Shown) -> ir.Value:
+    """Everywhere where a number is NaN, or the largest one no number."""
+    shape = OPS.shape(mask)
+    largest = OPS.broadcast(OPS.reduce_max(mask, [1]), shape, (0, 1))
+    spread = OPS.constant(np.full(shape, reason.spread, np.float32))
+    hidden = OPS.compare(mask, OPS.sub(largest, spread), "LT")
+    false = OPS.constant(np.zeros(shape, bool))
+    return OPS.compare(hidden, false, "EQ")

@@ -1,0 +1,166 @@
+"""Rows that a mask hides are left out, and no result of a program changes by a bit."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jq
+from jq.backend.compiler import compile_module
+from jq.backend.handover import handover
+from jq.backend.runtime import Executable
+from jq.job import prepare_job
+from jq.kernels import Kernel, detect
+from jq.passes.base import PassContext
+from jq.passes.kernels._kernel import declarations
+from jq.pipeline import make_plan, rewrite
+from tests.passes.test_kernel_passes import array
+
+B, S, D, HEADS = 3, 64, 32, 2
+PARAMS = {
+    f"{layer}{name}": array(*shape) / 6
+    for layer in (0, 1)
+    for name, shape in {
+        **dict.fromkeys("qkvo", (D, D)),
+        "up": (D, 2 * D),
+        "down": (2 * D, D),
+    }.items()
+}
+PARAMS |= {"gamma": 1 + array(D) / 9, "beta": array(D) / 9}
+
+pytestmark = pytest.mark.skipif(detect().tiles, reason="products on matrix tiles compute all rows")
+
+
+def norm(p: Any, x: jax.Array) -> jax.Array:
+    x = x - x.mean(-1, keepdims=True)
+    return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-6) * p["gamma"] + p["beta"]
+
+
+def encode(p: Any, x: jax.Array, mask: jax.Array, layers: int = 1) -> jax.Array:
+    bias = (1.0 - mask[:, None, None, :].astype(jnp.float32)) * -10000.0
+    x = norm(p, x)
+    for i in range(layers):
+        q, k, v = (
+            (x @ p[f"{i}{n}"]).reshape(B, S, HEADS, D // HEADS).transpose(0, 2, 1, 3) for n in "qkv"
+        )
+        weights = jax.nn.softmax(q @ k.swapaxes(2, 3) / 4 + bias)
+        context = (weights @ v).transpose(0, 2, 1, 3).reshape(B, S, D)
+        x = norm(p, x + context @ p[f"{i}o"])
+        x = norm(p, x + jax.nn.gelu(x @ p[f"{i}up"]) @ p[f"{i}down"])
+    return x
+
+
+def mean(p: Any, x: jax.Array, mask: jax.Array) -> jax.Array:
+    kept = mask[:, :, None].astype(jnp.float32)
+    return (encode(p, x, mask, layers=2) * kept).sum(1) / kept.sum(1)
+
+
+def largest(p: Any, x: jax.Array, mask: jax.Array) -> jax.Array:
+    return jnp.where(mask[:, :, None] > 0, encode(p, x, mask), -jnp.inf).max(1)
+
+
+def first(p: Any, x: jax.Array, mask: jax.Array) -> jax.Array:
+    return encode(p, x, mask)[:, 0]
+
+
+def all_rows(p: Any, x: jax.Array, mask: jax.Array) -> tuple[jax.Array, ...]:
+    y = encode(p, x, mask)
+    return y, (y * mask[:, :, None]).sum(1)
+
+
+def behind_a_function(p: Any, x: jax.Array, mask: jax.Array) -> jax.Array:
+    """A function may make no number of a row that was left out."""
+    return (jnp.log(jnp.abs(encode(p, x, mask))) * mask[:, :, None]).sum(1)
+
+
+@cache
+def data() -> list[tuple[np.ndarray, np.ndarray]]:
+    lengths = [(64, 64, 64), (5, 33, 1), (17, 64, 16), (1, 1, 1), (48, 2, 63)]
+    masks = [(np.arange(S) < np.array(n)[:, None]).astype(np.int32) for n in lengths]
+    holes = np.zeros((B, S), np.int32)
+    holes[0, 7:30], holes[1, 3], holes[2, :60:2] = 1, 1, 1
+    return [(array(B, S, D), mask) for mask in [*masks, holes]]
+
+
+class Compiled:
+    """A model with the pass, and without."""
+
+    def __init__(self, fn: Any, pipeline: str = "int8-static") -> None:
+        model = jq.Model(fn, PARAMS, data()[0], calibration=data()[:3])
+        job = prepare_job(model, pipeline, "llvm-cpu", ["recovery=false"])
+        ranges = jq.calibrate(model) if job.needs_ranges else None
+        plan = make_plan(job.program, job.pipeline, job.target, ranges)
+        steps = job.pipeline.passes["target"]
+        without = [step for step in steps if step.name != "kernel-hidden-rows"]
+        assert len(without) == len(steps) - 1
+        self.runs = []
+        for chosen in (steps, without):
+            passes = {**job.pipeline.passes, "target": tuple(chosen)}
+            changed = dataclasses.replace(job.pipeline, passes=passes)
+            cx = PassContext(plan, job.pipeline.settings, job.target, job.data)
+            program = rewrite(job.program, changed, cx)["target"]
+            if chosen is steps:
+                self.kernels = [
+                    Kernel.from_json(op.attributes["jq.kernel"].value)
+                    for op in declarations(program).values()
+                ]
+            handed = handover(program)
+            compiled = compile_module(handed.bytecode, flags=job.target.flags)
+            self.runs.append(Executable.load(compiled.vmfb, handed.parameters or None))
+
+    @property
+    def shorter(self) -> list[str]:
+        """Families of kernels that leave rows out."""
+        return sorted(k.family for k in self.kernels if getattr(k, "sequences", None))
+
+    def check(self) -> None:
+        """The same bits, whatever the batch before has left in memory."""
+        for x, mask in data():
+            for run in self.runs:
+                run(np.full_like(x, np.nan), np.ones_like(mask))
+            some, every = (run(x, mask) for run in self.runs)
+            for a, b in zip(some, every, strict=True):
+                assert np.isfinite(b).all()
+                np.testing.assert_array_equal(a, b)
+
+
+ENCODER = {"gemm", "gemm_rows", "integer_attention", "normalize"}
+
+
+@pytest.mark.parametrize("fn", [mean, largest, first])
+def test_what_a_mask_hides(fn: Any) -> None:
+    compiled = Compiled(fn)
+    assert set(compiled.shorter) == ENCODER
+    whole = {k.family for k in compiled.kernels if not getattr(k, "sequences", None)}
+    assert not whole & ENCODER
+    compiled.check()
+
+
+def test_float_attention_reads_what_its_mask_hides() -> None:
+    """No bound holds for its scores: only what follows the last one is left out."""
+    compiled = Compiled(largest, "int8-dynamic")
+    assert compiled.shorter and not set(compiled.shorter) & {"attention", "normalize"}
+    compiled.check()
+
+
+@pytest.mark.parametrize("fn", [all_rows, behind_a_function])
+def test_rows_that_are_read(fn: Any) -> None:
+    assert not Compiled(fn).shorter
+
+
+def test_rows_of_another_size() -> None:
+    """A product with a row for every head of a token: its rows are not those of the mask."""
+
+    def heads(p: Any, x: jax.Array, mask: jax.Array) -> jax.Array:
+        y = x.reshape(B, S, HEADS, D // HEADS) @ p["0q"][: D // HEADS]
+        return (y.reshape(B, S, HEADS * D) * mask[:, :, None]).sum(1)
+
+    compiled = Compiled(heads)
+    assert not compiled.shorter
+    compiled.check()
