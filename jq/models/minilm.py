@@ -74,12 +74,17 @@ def _parameters(layers: int) -> dict[str, Any]:
 
 
 def build(
-    batch: int = 1, sequence: int = 128, layers: int = LAYERS, calibration: int = CALIBRATION
+    batch: int = 1,
+    sequence: int = 128,
+    layers: int = LAYERS,
+    calibration: int = CALIBRATION,
+    full: bool = False,
 ) -> Model:
     """The published encoder, or its first `layers` layers.
 
     Calibration (as many as asked for) and evaluation (256) are different sentences from the
-    documentation of Python's standard library, rounded up to whole batches.
+    documentation of Python's standard library, rounded up to whole batches; with `full` each one is
+    followed by the next ones, until nothing is padded.
     """
     _check(batch, sequence, POSITIONS)
     if calibration < 1:
@@ -91,8 +96,8 @@ def build(
         fn=forward,
         params=_parameters(layers),
         example_inputs=_specs(batch, sequence),
-        calibration=_batches(evaluation, calibration, batch, sequence),
-        evaluation=_batches(0, evaluation, batch, sequence),
+        calibration=_batches(evaluation, calibration, batch, sequence, full),
+        evaluation=_batches(0, evaluation, batch, sequence, full),
         name="minilm",
         input_names=INPUTS,
     )
@@ -142,11 +147,19 @@ def _specs(batch: int, sequence: int) -> Batch:
     return (spec((batch, sequence), np.int32),) * 2
 
 
-def _batches(first: int, count: int, batch: int, sequence: int) -> Callable[[], Iterator[Batch]]:
+def _batches(
+    first: int, count: int, batch: int, sequence: int, full: bool
+) -> Callable[[], Iterator[Batch]]:
     """`count` batches from number `first` on. Reading the sentences takes a second: later."""
 
     def batches() -> Iterator[Batch]:
-        texts = sentences()[first * batch :][: count * batch]
+        known = sentences()
+        texts = known[first * batch :][: count * batch]
+        if full:  # a token a sentence at least
+            texts = tuple(
+                " ".join((known * 2)[i : i + sequence])
+                for i in range(first * batch, (first + count) * batch)
+            )
         if len(texts) < count * batch:
             raise UserError(f"no {(first + count) * batch} sentences in the standard library")
         ids, mask = tokenize(texts, sequence)

@@ -40,6 +40,14 @@ def models() -> dict[str, Case]:
     found = [
         Case("minilm-1x128", _built_in("minilm"), encoder, "transformer", INT8),
         Case("minilm-8x128", _built_in("minilm", batch=8), encoder, "transformer", INT8),
+        Case("minilm-1x128-full", _built_in("minilm", full=True), encoder, "transformer", INT8),
+        Case(
+            "minilm-8x128-full",
+            _built_in("minilm", batch=8, full=True),
+            encoder,
+            "transformer",
+            INT8,
+        ),
         Case("resnet-224", _built_in("resnet"), images, "convolution", frozenset({STATIC})),
         Case("mobilenet-224", _built_in("mobilenet"), images, "convolution", frozenset({STATIC})),
         Case("digits_cnn", _built_in("digits_cnn"), images, "convolution", frozenset({STATIC})),
