@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from jq.kernels.gemm import Gemm
 
 MANY_REGISTERS = 32
-PIECE = 2  # vectors of an epilogue between two parts of K, which are so many steps at least
-SHORTEST = 4
+PIECES = (2, 4)  # vectors of an epilogue between two parts of K, fewer if it is long enough for
+SHORTEST = 4  # so many steps of each part
 
 
 class Corrected(Protocol):
@@ -189,30 +189,35 @@ class Panel:
 
     def _overlaps(self, tall: int) -> bool:
         """Whether a tile's epilogue is better done among the products of the next one."""
-        pieces = tall * math.ceil(len(self.vectors) / PIECE)
         return (
             self.epilogue.packs(self.isa)
             and self.isa.registers >= MANY_REGISTERS
-            and self.gemm.k >= SHORTEST * pieces * self.isa.dot.group
+            and self._piece(tall) is not None
         )
+
+    def _piece(self, tall: int) -> int | None:
+        """Vectors of an epilogue between two parts of K; None where K is too short."""
+        steps = self.gemm.k // self.isa.dot.group
+        counts = {size: tall * math.ceil(len(self.vectors) / size) for size in PIECES}
+        return next((size for size, n in counts.items() if steps >= SHORTEST * n), None)
 
     def _overlapped(self, tall: int, block: int, wanted: Index) -> None:
         """The register tiles of the first `wanted` (some) of `block` rows, the last of which ends
         at the block's end at most. A processor looks ahead too little to begin with a tile's
         products while the last one's epilogue is under way, but far enough for a piece of it.
         """
-        b, kind = self.b, vec(self.isa.lanes, "i32")
+        b, kind, size = self.b, vec(self.isa.lanes, "i32"), self._piece(tall) or 1
         held = b.scratch([tall * len(self.vectors), self.isa.lanes], "i32")
 
         def hold(acc: Sequence[ir.Value]) -> None:
             for i, value in enumerate(acc):
                 b.put(value, held, [i, 0])
 
-        pieces = [(i, j) for i in range(tall) for j in self.vectors[::PIECE]]
+        pieces = [(i, j) for i in range(tall) for j in self.vectors[::size]]
 
         def finish(first: Index, i: int, j: int) -> None:
             at = self._places(tall)[i]
-            piece = [b.get(held, [at + v, 0], kind) for v in self.vectors[j : j + PIECE]]
+            piece = [b.get(held, [at + v, 0], kind) for v in self.vectors[j : j + size]]
             self._finish(b.offset(first, i), [piece], j, 1)
 
         (acc,) = self._products(0, tall)

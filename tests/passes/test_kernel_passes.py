@@ -234,6 +234,34 @@ def test_bfloat16_models_have_kernels():
     np.testing.assert_array_equal(both.found[0], both.expected[0])
 
 
+@pytest.mark.parametrize(
+    ("family", "pipeline", "options"),
+    [
+        ("gemm", "int8-static", {}),
+        ("gemm", "int8-static", {"dimension_numbers": ("NCHW", "OIHW", "NCHW")}),
+        ("convolution", "int8-static", {"window_strides": (2, 1)}),
+        ("convolution", "int8-static", {"padding": [(0, 1), (0, 0)]}),
+        ("convolution", "int8-static", {"feature_group_count": 2}),
+        ("convolution", "int8-dynamic", {}),
+    ],
+)
+def test_a_window_of_one_pixel_is_a_product(family, pipeline, options):
+    """Of the pixels as they lie, with the zero points of all."""
+    groups, last = options.get("feature_group_count", 1), "dimension_numbers" not in options
+    weight = array(1, 1, 68 // groups, 52)
+    params = {"w": weight if last else weight.transpose(3, 2, 0, 1)}
+    plain = {"window_strides": (1, 1), "padding": "VALID"}
+    plain["dimension_numbers"] = ("NHWC", "HWIO", "NHWC")
+
+    def fn(p, x):
+        return jax.nn.relu(jax.lax.conv_general_dilated(x, p["w"], **{**plain, **options}))
+
+    x = array(2, 5, 7, 68)
+    both = Both(fn, params, (x if last else x.transpose(0, 3, 1, 2),), pipeline)
+    assert both.families == {family}
+    np.testing.assert_array_equal(both.found[0], both.expected[0])
+
+
 def test_a_chain_of_convolutions_keeps_its_codes_in_one_view():
     def fn(p, x):
         y = jax.nn.relu(convolved(x, p["a"]) + p["b"])
@@ -243,7 +271,7 @@ def test_a_chain_of_convolutions_keeps_its_codes_in_one_view():
     params = {"a": array(3, 3, 5, 20) / 5, "b": array(20), "c": array(1, 1, 20, 7)}
     params |= {"d": array(3, 3, 1, 20), "e": array(20)}
     both = Both(fn, params, (array(2, 9, 8, 5),), "int8-static")
-    assert both.families == {"convolution", "depthwise"}
+    assert both.families == {"convolution", "depthwise", "gemm"}
     assert "stablehlo.xor" not in both.levels["target"].text()
     np.testing.assert_array_equal(both.found[0], both.expected[0])
 

@@ -105,6 +105,13 @@ class Convolved:
         return single and self.groups > 1
 
     @property
+    def pointwise(self) -> bool:
+        """A product of pixels and filters, as they lie; zero points are known."""
+        window, known = self.window, isinstance(self.zero_point, int)
+        moves = self.weight.shape[:2] != (1, 1) or window.strides != (1, 1) or self.groups > 1
+        return known and not moves and not any(window.interior) and not np.any(window.padding)
+
+    @property
     def channels_last(self) -> bool:
         """The result is [batch, ..., filters]."""
         last = len(shape_of(self.contract.op.results[0])) - 1

@@ -8,7 +8,8 @@
 
 Fires on one or two spatial dimensions, int8 x int8; zero points are constant, or those of samples,
 found at run time. Where every filter reads one channel, and every channel has one filter:
-`Depthwise`. Instructions that read codes as unsigned get them so (`kernel-views`).
+`Depthwise`; where the window is one pixel, and moves by one: `Gemm` of the pixels. Instructions
+that read codes as unsigned get them so (`kernel-views`).
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from jq.ir.build import replace
 from jq.ir.constants import evaluate
 from jq.ir.contract import match_contract
 from jq.ir.requantize import Requantized, match_requantize
-from jq.kernels import AddCodes, Codes, Convolution, Depthwise, Dequantize, Step, get_isa
+from jq.kernels import AddCodes, Codes, Convolution, Depthwise, Dequantize, Gemm, Step, get_isa
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved
 from jq.passes.kernels._kernel import OPS, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes.kernels._tail import Tail
 
 CONVOLUTION = "convolution"
+_Kernel = Convolution | Depthwise | Gemm
 MAX_EDGES = 4  # tiles of a row that have code of their own
 
 
@@ -87,7 +89,7 @@ class _Lower:
             kernel, operands = self._kernel((Dequantize(per_row=not static), *tail.steps), scale)
             if not static:
                 per_sample = OPS.reshape(parts["scale"], [math.prod(shape_of(parts["scale"]))])
-                operands.append(OPS.broadcast(per_sample, [kernel.batch], [0]))
+                operands.append(OPS.broadcast(per_sample, [conv.batch], [0]))
             operands += tail.values(self.program, c.name, kernel.pad_columns)
             value = self._call(kernel, operands, tail.shape)
             tail.replace(value if tail.steps else OPS.convert(value, dtype))
@@ -125,13 +127,15 @@ class _Lower:
 
     def _kernel(
         self, steps: Sequence[Step], scale: np.ndarray, bias: np.ndarray | None = None
-    ) -> tuple[Convolution | Depthwise, list[ir.Value]]:
+    ) -> tuple[_Kernel, list[ir.Value]]:
         """The kernel and its first operands, up to the scale by column."""
         conv = self.conv
         zero = conv.zero_point if isinstance(conv.zero_point, int) else 0
-        kernel: Convolution | Depthwise
+        kernel: _Kernel
         if conv.depthwise:
             kernel, weight = self._depthwise(steps), conv.weight[:, :, 0]
+        elif conv.pointwise and steps[0] == Dequantize():
+            kernel, weight = self._pointwise(steps), conv.weight[0, 0]
         else:
             described = self._described(steps, padded=True)
             kernel = Convolution(**described, filters=conv.filters, groups=conv.groups)
@@ -146,6 +150,12 @@ class _Lower:
         if inside:
             operands.append(conv.padding_code(self.unsigned))
         return kernel, [*operands, self._weight("column_scale", kernel.pad_columns(scale))]
+
+    def _pointwise(self, steps: Sequence[Step]) -> Gemm:
+        image, (k, n) = self.conv.shape(), self.conv.weight.shape[2:]
+        pixels = image["batch"] * image["height"] * image["width"]
+        unsigned, epilogue = self.unsigned, tuple(steps)
+        return Gemm(isa=self.isa, m=pixels, k=k, n=n, unsigned=unsigned, epilogue=epilogue)
 
     def _weight(self, part: str, array: np.ndarray) -> ir.Value:
         return self.program.add_weight(f"{self.conv.contract.name}:{part}", array)
@@ -169,9 +179,7 @@ class _Lower:
             "epilogue": tuple(steps),
         }
 
-    def _call(
-        self, kernel: Convolution | Depthwise, operands: list[ir.Value], shape: tuple[int, ...]
-    ) -> ir.Value:
+    def _call(self, kernel: _Kernel, operands: list[ir.Value], shape: tuple[int, ...]) -> ir.Value:
         (result,) = call_kernel(self.program, kernel, operands, self.conv.contract.name)
         return self.conv.output(result, shape)
 
