@@ -79,6 +79,12 @@ def behind_a_function(p: Any, x: jax.Array, mask: jax.Array) -> jax.Array:
     return (jnp.log(jnp.abs(encode(p, x, mask))) * mask[:, :, None]).sum(1)
 
 
+def by_a_branch(p: Any, x: jax.Array, mask: jax.Array) -> jax.Array:
+    """A mask that a branch finds: it may read anything."""
+    mask = jax.lax.cond(mask.sum() > S, lambda m: m, lambda m: 1 - m, mask)
+    return (encode(p, x, mask) * mask[:, :, None]).sum(1)
+
+
 @cache
 def data() -> list[tuple[np.ndarray, np.ndarray]]:
     lengths = [(64, 64, 64), (5, 33, 1), (17, 64, 16), (1, 1, 1), (48, 2, 63)]
@@ -149,7 +155,7 @@ def test_float_attention_reads_what_its_mask_hides() -> None:
     compiled.check()
 
 
-@pytest.mark.parametrize("fn", [all_rows, behind_a_function])
+@pytest.mark.parametrize("fn", [all_rows, behind_a_function, by_a_branch])
 def test_rows_that_are_read(fn: Any) -> None:
     assert not Compiled(fn).shorter
 

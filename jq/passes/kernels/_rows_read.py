@@ -14,6 +14,7 @@ and are read again where anything else reads the value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -126,25 +127,26 @@ class Reads:
     # Rules: what an op reads of its operand of some number
 
     def _same(self, op: Any, number: int) -> Read:
-        """Ops whose result has the rows of its operands."""
-        return self.of(op)
+        """Ops whose result has the rows of its operands, but for those that are one number."""
+        whole, part = shape_of(op.results[0]), shape_of(op.operands[number])
+        return self.of(op) if math.prod(part) == math.prod(whole) else None
 
     def _multiply(self, op: Any, number: int) -> Read:
         value = op.operands[number]
         found = self._masked(shape_of(value), op.operands[1 - number])
         maker = self._maker(value)
         if found is None or maker is None or dtype_of(value).kind in "biu":
-            return self.of(op)
+            return self._same(op, number)
         if self.kernels[maker].by_sequences(Sequences(found.length, fill=True)) is None:
-            return self.of(op)
+            return self._same(op, number)
         self.filled.add(maker)
         return found
 
     def _select(self, op: Any, number: int) -> Read:
         if number == 0 or shape_of(op.operands[0]) != shape_of(op.operands[1]):
-            return self.of(op)
+            return self._same(op, number)
         found = self._masked(shape_of(op.operands[1]), op.operands[0], negated=number == 2)
-        return found or self.of(op)
+        return found or self._same(op, number)
 
     def _slice(self, op: Any, number: int) -> Read:
         shape, limits = shape_of(op.operands[0]), integers(op, "limit_indices")
@@ -154,10 +156,11 @@ class Reads:
 
     def _transpose(self, op: Any, number: int) -> Read:
         """Rows stay where they are, or another transpose brings them back."""
-        return self._join(self._moved(use.owner, integers(op, "permutation")) for use in _uses(op))
+        order, uses = integers(op, "permutation"), [u for v in op.results for u in v.uses]
+        return self._join(self._moved(use.owner.operation, order) for use in uses)
 
     def _moved(self, op: Any, permutation: Sequence[int]) -> Read:
-        if op.operation.name != "stablehlo.transpose":
+        if op.name != "stablehlo.transpose" or op.parent != self.program.main.operation:
             return None
         back = [permutation[axis] for axis in integers(op, "permutation")]
         return self.of(op) if back == sorted(back) else None
@@ -212,24 +215,22 @@ class Reads:
 
 
 def cone(value: ir.Value) -> list[Any] | None:
-    """The ops that a value is computed by; None where they are many, or call something."""
+    """The ops that a value is computed by; None where they are many, or one of them runs others."""
     found: dict[Any, None] = {}
     values = [value]
     while values:
         owner: Any = values.pop().owner
         if isinstance(owner, ir.Block) or owner.operation in found:
             continue
-        if owner.operation.name == "func.call" or len(found) == MASK_OPS:
+        op = owner.operation
+        if op.name == "func.call" or op.name in _BRANCHES or len(found) == MASK_OPS:
             return None
-        found[owner.operation] = None
+        found[op] = None
         values += owner.operation.operands
     return list(found)
 
 
-def _uses(op: Any) -> list[Any]:
-    return [use for value in op.results for use in value.uses]
-
-
+_BRANCHES = ("stablehlo.while", "stablehlo.case", "stablehlo.if")  # may read any value
 _SAME = ("reshape", "convert", "add", "subtract", "xor", "maximum", "minimum", "negate", "clamp")
 _RULES: dict[str, Callable[[Reads, Any, int], Read]] = {
     **{f"stablehlo.{name}": Reads._same for name in _SAME},
