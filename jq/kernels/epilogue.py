@@ -47,6 +47,7 @@ class Step(ABC):
     result: ClassVar[str] = "f32"  # element type behind the step
     source: ClassVar[str] = "f32"  # and before it
     packs: ClassVar[bool] = False  # it can be cut in two: `whole` and `pack`
+    long: ClassVar[bool] = False  # it has dozens of operations
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -235,6 +236,7 @@ class Gelu(Step):
     """
 
     kind: ClassVar[str] = "gelu"
+    long: ClassVar[bool] = True
     approximate: bool = False
     codes: bool = False
 
@@ -257,6 +259,7 @@ class Silu(Step):
     """`y / (1 + exp(-y))`; within `functions.SILU_BOUND` (relative) of the exact function."""
 
     kind: ClassVar[str] = "silu"
+    long: ClassVar[bool] = True
 
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
         return silu(b, y)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from jq.kernels.gemm import Gemm
 
 MANY_REGISTERS = 32
-PIECES = (2, 4)  # vectors of an epilogue between two parts of K, fewer if it is long enough for
-SHORTEST = 4  # so many steps of each part
+PIECE, LONG = 4, 2  # vectors of an epilogue between two parts of K; of one with a long step
+SHORTEST = 4  # steps of a part, at least
 
 
 class Corrected(Protocol):
@@ -192,32 +191,36 @@ class Panel:
         return (
             self.epilogue.packs(self.isa)
             and self.isa.registers >= MANY_REGISTERS
-            and self._piece(tall) is not None
+            and self.gemm.k >= SHORTEST * tall * len(self._cuts) * self.isa.dot.group
         )
 
-    def _piece(self, tall: int) -> int | None:
-        """Vectors of an epilogue between two parts of K; None where K is too short."""
-        steps = self.gemm.k // self.isa.dot.group
-        counts = {size: tall * math.ceil(len(self.vectors) / size) for size in PIECES}
-        return next((size for size, n in counts.items() if steps >= SHORTEST * n), None)
+    @property
+    def _piece(self) -> int:
+        """Vectors of an epilogue between two parts of K: many parts are much code."""
+        return LONG if any(step.long for step in self.gemm.epilogue) else PIECE
+
+    @property
+    def _cuts(self) -> range:
+        """Where the pieces of a row begin."""
+        return self.vectors[:: self._piece]
 
     def _overlapped(self, tall: int, block: int, wanted: Index) -> None:
         """The register tiles of the first `wanted` (some) of `block` rows, the last of which ends
         at the block's end at most. A processor looks ahead too little to begin with a tile's
         products while the last one's epilogue is under way, but far enough for a piece of it.
         """
-        b, kind, size = self.b, vec(self.isa.lanes, "i32"), self._piece(tall) or 1
+        b, kind = self.b, vec(self.isa.lanes, "i32")
         held = b.scratch([tall * len(self.vectors), self.isa.lanes], "i32")
 
         def hold(acc: Sequence[ir.Value]) -> None:
             for i, value in enumerate(acc):
                 b.put(value, held, [i, 0])
 
-        pieces = [(i, j) for i in range(tall) for j in self.vectors[::size]]
+        pieces = [(i, j) for i in range(tall) for j in self._cuts]
 
         def finish(first: Index, i: int, j: int) -> None:
             at = self._places(tall)[i]
-            piece = [b.get(held, [at + v, 0], kind) for v in self.vectors[j : j + size]]
+            piece = [b.get(held, [at + v, 0], kind) for v in self.vectors[j : j + self._piece]]
             self._finish(b.offset(first, i), [piece], j, 1)
 
         (acc,) = self._products(0, tall)
