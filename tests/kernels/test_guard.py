@@ -7,17 +7,27 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from jq.kernels import Attention, Gemm, Kernel, Normalize, QuantizeRows, RowQuantization
+from jq.kernels import (
+    Attention,
+    Gemm,
+    Kernel,
+    Normalize,
+    QuantizeRows,
+    RowQuantization,
+    Sequences,
+)
 from tests.kernels.strategies import HERE, gemms, sizes
 from tests.kernels.test_convolution import convolutions, depthwises
 from tests.kernels.test_gemv import kernels as gemvs
 from tests.kernels.test_integer_attention import kernels as integer_attentions
+from tests.kernels.test_sequences import kernels as of_sequences
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -67,6 +77,8 @@ def drawn() -> st.SearchStrategy[Kernel]:
         convolutions(),
         depthwises(),
         integer_attentions(),
+        integer_attentions().map(lambda k: replace(k, sequences=Sequences(k.queries))),
+        of_sequences().map(lambda k: replace(k[0], sequences=Sequences(k[1], k[2]))),
         attentions(),
         st.builds(QuantizeRows, isa=isas, m=sizes, k=sizes, scheme=schemes),
         st.builds(Normalize, isa=isas, m=sizes, k=sizes, scheme=schemes),

@@ -86,9 +86,9 @@ def kernels(draw: st.DrawFn) -> tuple[Kernel, int, bool]:
     return GemmRows(isa=gemm.isa, gemm=gemm, normalize=second), length, fill
 
 
-def check(runner: Runner, at: int, kernel: Kernel, operands: list[Any], counts: np.ndarray) -> None:
+def check(runner: Runner, at: int, kernel: Any, operands: list[Any], counts: np.ndarray) -> None:
     """Kernels `at` and `at + 1` are of all rows, and of those that are wanted."""
-    sequences: Sequences = kernel.sequences  # type: ignore[attr-defined]
+    sequences: Sequences = kernel.sequences
     whole = runner.run(at, *operands)
     some = runner.run(at + 1, *operands, counts)
     known = np.where((counts < 0) | (counts > sequences.length), sequences.length, counts)

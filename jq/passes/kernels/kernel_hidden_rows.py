@@ -37,7 +37,9 @@ class KernelHiddenRows(Pass):
             return False
         widest = _widest(rows for _, _, rows in found)
         counts: dict[Rows, ir.Value] = {}
-        with at(_front(program, found[0][0], [rows for _, _, rows in found])):
+        first = found[0][0]
+        _bring_masks(program, first, [rows for _, _, rows in found])
+        with at(first):
             for _, _, rows in found:
                 if (same := _merged(rows, widest)) not in counts:
                     counts[same] = _count(same)
@@ -66,8 +68,8 @@ def _found(reads: Reads) -> Iterable[tuple[Any, Any, Rows]]:
             yield op, some, rows
 
 
-def _front(program: Program, first: Any, found: Iterable[Rows]) -> Any:
-    """`first`, an op, with the ops that masks are computed by in front of it."""
+def _bring_masks(program: Program, first: Any, found: Iterable[Rows]) -> None:
+    """Moves the ops that masks are computed by in front of `first`."""
     masks = [r.mask for rows in found for r in rows.reasons if not isinstance(r, First)]
     wanted = {op for mask in masks for op in cone(mask) or []}
     behind = False
@@ -75,7 +77,6 @@ def _front(program: Program, first: Any, found: Iterable[Rows]) -> Any:
         behind = behind or op.operation == first
         if behind and op.operation in wanted:
             op.operation.move_before(first)
-    return first
 
 
 def _widest(found: Iterable[Rows]) -> dict[ir.Value, float]:
