@@ -20,9 +20,11 @@ from urllib.parse import quote
 import numpy as np
 from iree.compiler import ir
 from iree.compiler.dialects import func, util
+from iree.compiler.passmanager import PassManager
 
 from jq import kernels
 from jq.backend.runtime import SCOPE
+from jq.backend.stored import location_names
 from jq.errors import InternalError, UserError
 from jq.ir import Program, dtype_name, run_passes
 
@@ -67,7 +69,7 @@ def handover(
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(copy.bytecode())
         main = _function(module, "main")
-        _name_locations(main.entry_block)
+        _name_locations(module)
         for name, array in program.weights.items():
             stored = _stored(array)
             value = _argument(main, name, list(program.weights), len(program.inputs))
@@ -108,12 +110,23 @@ def _walk(block: ir.Block) -> Iterator[Any]:
                 yield from _walk(inner)
 
 
-def _name_locations(block: ir.Block) -> None:
-    """Attributes of ours do not survive lowering, locations do: they carry the ops' names."""
-    for op in _walk(block):
-        if NAME in op.attributes:
-            name = ir.StringAttr(op.attributes[NAME]).value
-            op.operation.location = ir.Location.name(name, op.operation.location)
+def _name_locations(module: ir.Module) -> None:
+    """Attributes of ours do not survive lowering, locations do: they carry the names of ops, and
+    nothing else, so that a model traced from another line gives the same bytecode.
+    """
+    named = [(op, _names(op)) for op in _walk(module.body)]
+    PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+    for op, names in named:
+        location = op.location
+        for name in reversed(names):
+            location = ir.Location.name(name, location)
+        op.operation.location = location
+
+
+def _names(op: Any) -> tuple[str, ...]:
+    """Our own name of an op, if it has one, and those that JAX gave it."""
+    own = (ir.StringAttr(op.attributes[NAME]).value,) if NAME in op.attributes else ()
+    return (*own, *location_names(op.location))
 
 
 def _argument(main: Any, name: str, names: list[str], inputs: int) -> ir.Value:

@@ -3,9 +3,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,6 +17,9 @@ from jq.backend.cache import compile_cached, key_of
 from jq.backend.compiler import HOST_FLAGS, Compilation, compile_module
 from jq.backend.handover import handover
 from jq.errors import CompilerError
+from jq.ir import Program
+from jq.model import Model
+from jq.trace import trace
 from tests.backend.helpers import make_program
 
 ADD = b"""func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
@@ -121,3 +127,19 @@ def test_hand_over_is_the_same_in_every_process() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
     )
     assert done.stdout.split() == handover_keys()
+
+
+def traced(model: Callable[[jax.Array], jax.Array]) -> Program:
+    spec = jax.ShapeDtypeStruct((4, 8), np.float32)
+    return trace(Model(fn=lambda _, x: model(x), params={}, example_inputs=(spec,)))
+
+
+def test_a_model_is_found_from_another_line() -> None:
+    first = traced(lambda x: jnp.tanh(x) @ jnp.ones((8, 8)))
+    moved = traced(lambda x: jnp.tanh(x) @ jnp.ones((8, 8)))
+    other = traced(lambda x: jnp.tanh(x) @ jnp.ones((8, 4)))
+    assert first.bytecode() != moved.bytecode()
+    key, same, another = (
+        key_of(handover(program).bytecode, ()) for program in (first, moved, other)
+    )
+    assert key == same != another
