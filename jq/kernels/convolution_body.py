@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from iree.compiler import ir
 
-from jq.kernels import dot
+from jq.kernels import dot, overlap, tiling
 from jq.kernels.builder import Builder, Tile
-from jq.kernels.finish import Epilogue, Row
+from jq.kernels.finish import TOGETHER, Epilogue, Row
 from jq.kernels.gemm_body import Start, split_corrections
+from jq.kernels.overlap import Between
 from jq.kernels.values import Index
 
 if TYPE_CHECKING:
@@ -47,42 +49,95 @@ class PixelPanel:
         self.start = Start(conv, self.epilogue, init, corrections)
 
     def emit(self) -> None:
-        cut = self.conv.tiling
-        full, rest = divmod(cut.block, cut.rows)
-        if full:
-            with self.b.loop(0, full * cut.rows, cut.rows, writes=[self.tile]) as loop:
-                self._pixels(loop.index, cut.rows)
+        tall, block = self.conv.tiling.rows, self.conv.tiling.block
+        whole, rest = tiling.tiles(block, tall)
+        if whole > tall and self._overlaps:
+            self._overlapped(whole)
+        elif whole:
+            with self.b.loop(0, whole, tall, writes=[self.tile]) as loop:
+                self._pixels(self.b.at_most(loop.index, whole - tall), tall)
         if rest:
-            self._pixels(full * cut.rows, rest)
+            self._pixels(whole, rest)
 
     def _pixels(self, first: Index, count: int) -> None:
         """One register tile: `count` pixels from `first` (within the block)."""
+        acc, wide = self._products(first, count), len(self.vectors)
+        parts = [acc[i : i + wide] for i in range(0, count * wide, wide)]
+        self._finish(first, parts)
+
+    def _finish(
+        self,
+        first: Index,
+        accumulators: Sequence[Sequence[ir.Value]],
+        vector: int = 0,
+        chain: int = TOGETHER,
+    ) -> None:
+        """The epilogue of pixels from `first`, and of a panel's vectors from `vector`."""
+        b = self.b
+        finished = []
+        for i, acc in enumerate(accumulators):
+            local = b.offset(first, i)
+            pixel = b.offset(self.pixel, local)
+            by_row = [self.conv.sample(b, pixel)]
+            finished.append(Row(acc, [pixel], [local], by_row, vector * self.isa.lanes, vector))
+        self.epilogue.store(self.isa, self.tile, finished, chain)
+
+    # Epilogues among products
+
+    @property
+    def _parts(self) -> int:
+        """Parts of a run, behind each of which is a pixel's epilogue."""
+        return math.ceil(self.conv.tiling.rows / math.prod(self.conv.runs))
+
+    @property
+    def _overlaps(self) -> bool:
+        return overlap.pays(self.isa, self.epilogue, self._whole, self._parts)
+
+    def _overlapped(self, block: int) -> None:
+        """The register tiles of `block` pixels."""
+        tall = self.conv.tiling.rows
+
+        def products(first: Index, between: Between) -> list[ir.Value]:
+            return self._products(first, tall, between)
+
+        def finish(pixel: Index, accumulators: Sequence[ir.Value], vector: int) -> None:
+            self._finish(pixel, [accumulators], vector, 1)
+
+        cut = overlap.pieces(self.conv.epilogue, len(self.vectors))
+        overlap.emit(self.b, self.isa, self.tile, tall, cut, block, block, products, finish)
+
+    # Products
+
+    @property
+    def _whole(self) -> int:
+        """Steps of a run that read whole groups."""
+        conv = self.conv
+        return conv.run_groups if conv.room else conv.run // self.isa.dot.group
+
+    def _products(self, first: Index, count: int, between: Between | None = None) -> list[ir.Value]:
+        """The accumulators of a register tile; something else after each of a run's parts."""
         b, conv = self.b, self.conv
         pixels = [b.offset(self.pixel, b.offset(first, i)) for i in range(count)]
         corners = [conv.corner(b, p) for p in pixels]
+        acc = [v for p in pixels for v in self.start.of(conv.sample(b, p), None)]
         high, wide = conv.runs
-        samples = [conv.sample(b, p) for p in pixels]
-        acc = [value for sample in samples for value in self.start.of(sample, None)]
-        with b.loop(0, high, carry=acc) as rows:
-            with b.loop(0, wide, carry=rows.carried) as columns:
-                columns.carried = self._run(columns.carried, corners, rows.index, columns.index)
+        writes = [self.tile] if between else []
+        with b.loop(0, high, carry=acc, writes=writes) as rows:
+            with b.loop(0, wide, carry=rows.carried, writes=writes) as columns:
+                tap = (rows.index, columns.index)
+                columns.carried = self._run(columns.carried, corners, *tap, between)
             rows.carried = columns.carried
-        wide = len(self.vectors)
-        finished = [
-            Row(
-                rows.carried[i * wide : (i + 1) * wide],
-                at=[pixel],
-                to=[b.offset(first, i)],
-                by_row=[samples[i]],
-            )
-            for i, pixel in enumerate(pixels)
-        ]
-        self.epilogue.store(self.isa, self.tile, finished)
+        return rows.carried
 
     def _run(
-        self, acc: Sequence[ir.Value], corners: Sequence[Sequence[Index]], h: Index, w: Index
+        self,
+        acc: list[ir.Value],
+        corners: Sequence[Sequence[Index]],
+        h: Index,
+        w: Index,
+        between: Between | None,
     ) -> list[ir.Value]:
-        b, conv = self.b, self.conv
+        b, conv, done = self.b, self.conv, 0
         channel = b.scaled(self.group, conv.channels // conv.groups)
         starts = []
         for corner in corners:
@@ -90,13 +145,32 @@ class PixelPanel:
             starts.append([sample, row, b.offset(column, channel)])
         run = b.offset(b.scaled(h, conv.runs[1]), w)
         base = b.scaled(run, conv.run_groups)
-        whole, tail = (conv.run_groups, 0) if conv.room else divmod(conv.run, self.isa.dot.group)
-        out = list(acc)
-        if whole:
-            with b.loop(0, whole, carry=out) as loop:
-                loop.carried = self._step(loop.carried, starts, base, loop.index, None)
-            out = loop.carried
-        return self._step(out, starts, base, whole, tail) if tail else out
+        if between:
+            size, done = self._whole // self._parts, self._whole // self._parts * self._parts
+            with b.loop(0, self._parts, carry=acc, writes=[self.tile]) as loop:
+                begin = b.scaled(loop.index, size)
+                loop.carried = self._along(loop.carried, starts, base, begin, size)
+                between(b.offset(b.scaled(run, self._parts), loop.index))
+            acc = loop.carried
+        acc = self._along(acc, starts, base, done, self._whole - done)
+        tail = 0 if conv.room else conv.run % self.isa.dot.group
+        return self._step(acc, starts, base, self._whole, tail) if tail else acc
+
+    def _along(
+        self,
+        acc: list[ir.Value],
+        starts: Sequence[Sequence[Index]],
+        base: Index,
+        begin: Index,
+        count: int,
+    ) -> list[ir.Value]:
+        """So many steps of a run."""
+        if not count:
+            return acc
+        with self.b.loop(0, count, carry=acc) as loop:
+            k = self.b.offset(begin, loop.index)
+            loop.carried = self._step(loop.carried, starts, base, k, None)
+        return loop.carried
 
     def _step(
         self,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from iree.compiler import ir
 
-from jq.kernels import dot
+from jq.kernels import dot, overlap, tiling
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.finish import TOGETHER, Epilogue, Row
+from jq.kernels.overlap import Between
 from jq.kernels.rows import fill
 from jq.kernels.sequences import Blocks
 from jq.kernels.tensor import TensorType
@@ -18,10 +19,6 @@ from jq.kernels.values import Index, vec
 
 if TYPE_CHECKING:
     from jq.kernels.gemm import Gemm
-
-MANY_REGISTERS = 32
-PIECE, LONG = 4, 2  # vectors of an epilogue between two parts of K; of one with a long step
-SHORTEST = 4  # steps of a part, at least
 
 
 class Corrected(Protocol):
@@ -156,107 +153,90 @@ class Panel:
 
     def emit(self, block: int, wanted: Index) -> None:
         """The first `wanted` of `block` rows."""
-        if isinstance(wanted, int):
-            self._all(wanted)
-            return
         tall = min(block, self.gemm.tiling.rows)
+        if not isinstance(wanted, int):
+            self._tiles(tall, block, wanted)
+            return
+        whole, rest = tiling.tiles(wanted, tall)
+        if whole:
+            self._tiles(tall, whole, whole)
+        if rest:
+            self._rows(whole, rest)
+
+    def _tiles(self, tall: int, block: int, wanted: Index) -> None:
+        """The register tiles of the first `wanted` of `block` rows, the last of which ends at the
+        block's end at most.
+        """
         if block > tall and self._overlaps(tall):
-            with self.b.loop(0, self.b.at_most(wanted, 1), writes=[self.tile]):
-                self._overlapped(tall, block, wanted)
+            self._overlapped(tall, block, wanted)
             return
         with self.b.loop(0, wanted, tall, writes=[self.tile]) as loop:
             self._rows(self.b.at_most(loop.index, block - tall), tall)
 
-    def _all(self, block: int) -> None:
-        """`block` rows."""
-        tall = self.gemm.tiling.rows
-        full, rest = divmod(block, tall)
-        if full > 1 and self._overlaps(tall):
-            self._overlapped(tall, full * tall, full * tall)
-        elif full:
-            with self.b.loop(0, full * tall, tall, writes=[self.tile]) as loop:
-                self._rows(loop.index, tall)
-        if rest:
-            self._rows(full * tall, rest)
-
     def _rows(self, first: Index, count: int) -> None:
         """One register tile: `count` rows from `first` (within the block)."""
-        (acc,) = self._products(first, count)
+        acc = self._products(first, count)
         self._finish(first, [acc[i : i + len(self.vectors)] for i in self._places(count)])
 
-    # Long epilogues
+    # Epilogues among products
+
+    @property
+    def _pieces(self) -> range:
+        return overlap.pieces(self.gemm.epilogue, len(self.vectors))
 
     def _overlaps(self, tall: int) -> bool:
-        """Whether a tile's epilogue is better done among the products of the next one."""
-        return (
-            self.epilogue.packs(self.isa)
-            and self.isa.registers >= MANY_REGISTERS
-            and self.gemm.k >= SHORTEST * tall * len(self._cuts) * self.isa.dot.group
-        )
-
-    @property
-    def _piece(self) -> int:
-        """Vectors of an epilogue between two parts of K: many parts are much code."""
-        return LONG if any(step.long for step in self.gemm.epilogue) else PIECE
-
-    @property
-    def _cuts(self) -> range:
-        """Where the pieces of a row begin."""
-        return self.vectors[:: self._piece]
+        return overlap.pays(self.isa, self.epilogue, self._whole, tall * len(self._pieces))
 
     def _overlapped(self, tall: int, block: int, wanted: Index) -> None:
-        """The register tiles of the first `wanted` (some) of `block` rows, the last of which ends
-        at the block's end at most. A processor looks ahead too little to begin with a tile's
-        products while the last one's epilogue is under way, but far enough for a piece of it.
-        """
-        b, kind = self.b, vec(self.isa.lanes, "i32")
-        held = b.scratch([tall * len(self.vectors), self.isa.lanes], "i32")
+        """The register tiles of the first `wanted` of `block` rows."""
 
-        def hold(acc: Sequence[ir.Value]) -> None:
-            for i, value in enumerate(acc):
-                b.put(value, held, [i, 0])
+        def products(first: Index, between: Between) -> list[ir.Value]:
+            return self._products(first, tall, between)
 
-        pieces = [(i, j) for i in range(tall) for j in self._cuts]
+        def finish(row: Index, accumulators: Sequence[ir.Value], vector: int) -> None:
+            self._finish(row, [accumulators], vector, 1)
 
-        def finish(first: Index, i: int, j: int) -> None:
-            at = self._places(tall)[i]
-            piece = [b.get(held, [at + v, 0], kind) for v in self.vectors[j : j + self._piece]]
-            self._finish(b.offset(first, i), [piece], j, 1)
-
-        (acc,) = self._products(0, tall)
-        hold(acc)
-        behind = b.above(wanted, tall)  # rows of the tiles behind the first
-        with b.loop(0, behind, tall, writes=[self.tile]) as loop:
-            first = b.at_most(b.offset(loop.index, tall), block - tall)
-            parts = self._products(first, tall, len(pieces))
-            for i, j in pieces:
-                acc = next(parts)
-                finish(loop.index, i, j)
-            hold(acc)
-        whole = b.scaled(b.divided(b.offset(behind, tall - 1), tall), tall)
-        last = b.at_most(whole, block - tall)
-        for i, j in pieces:
-            finish(last, i, j)
+        cut = self._pieces
+        overlap.emit(self.b, self.isa, self.tile, tall, cut, block, wanted, products, finish)
 
     def _places(self, count: int) -> range:
         """Where the accumulators of each row of a tile begin."""
         return range(0, count * len(self.vectors), len(self.vectors))
 
-    def _products(self, first: Index, count: int, parts: int = 1) -> Iterator[list[ir.Value]]:
-        """The accumulators of a register tile after each of some parts of K."""
-        b = self.b
+    @property
+    def _whole(self) -> int:
+        """Steps along K of whole groups."""
+        return self.gemm.k // self.isa.dot.group
+
+    def _products(self, first: Index, count: int, between: Between | None = None) -> list[ir.Value]:
+        """The accumulators of a register tile; something else after each of some parts of K."""
+        b, done = self.b, 0
         rows = [b.offset(self.row, b.offset(first, i)) for i in range(count)]
         acc = self._start(rows)
-        whole, tail = divmod(self.gemm.k, self.isa.dot.group)
-        for part in range(parts):
-            begin, end = (whole * i // parts for i in (part, part + 1))
-            if end > begin:
-                with b.loop(begin, end, carry=acc) as loop:
-                    loop.carried = self._step(loop.carried, rows, loop.index, None)
-                acc = loop.carried
-            if tail and end == whole:
-                acc = self._step(acc, rows, whole, tail)
-            yield acc
+        if between:
+            cut = self._pieces
+            parts = count * len(cut)
+            size, done = self._whole // parts, self._whole // parts * parts
+            with b.loop(0, count, carry=acc, writes=[self.tile]) as loop:
+                for turn, piece in enumerate(cut):
+                    part = b.offset(b.scaled(loop.index, len(cut)), turn)
+                    loop.carried = self._along(loop.carried, rows, b.scaled(part, size), size)
+                    between(loop.index, piece)
+            acc = loop.carried
+        acc = self._along(acc, rows, done, self._whole - done)
+        tail = self.gemm.k % self.isa.dot.group
+        return self._step(acc, rows, self._whole, tail) if tail else acc
+
+    def _along(
+        self, acc: list[ir.Value], rows: Sequence[Index], begin: Index, count: int
+    ) -> list[ir.Value]:
+        """So many steps along K."""
+        if not count:
+            return acc
+        with self.b.loop(0, count, carry=acc) as loop:
+            k = self.b.offset(begin, loop.index)
+            loop.carried = self._step(loop.carried, rows, k, None)
+        return loop.carried
 
     def _finish(
         self,

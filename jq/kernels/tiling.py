@@ -66,6 +66,14 @@ def choose(isa: Isa, m: int, k: int, n: int, result_bytes: int = 4) -> Tiling:
     )
 
 
+def tiles(block: int, rows: int) -> tuple[int, int]:
+    """How many rows of a block whole register tiles cover, and how many are left. Where more than
+    half a tile would be, the last one is moved back: a tile of its own is as much code again.
+    """
+    rest = block % rows
+    return (block, 0) if block >= rows and 2 * rest > rows else (block - rest, rest)
+
+
 def even_rows(isa: Isa, vectors: int, length: int) -> int:
     """Rows of the cheapest register tile for sequences of so many rows, the last tile of which is
     moved back to end at the edge.

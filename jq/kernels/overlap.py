@@ -1,0 +1,89 @@
+"""Register tiles one behind the other, the epilogue of each among the products of the next.
+
+    for tile in 0 ..:
+      for row in tile:                       # a loop, so that code stays small
+        some products of the tile
+        if tile > 0: epilogue(row of the tile before)
+    epilogue(the last tile)
+
+A processor looks ahead too little to begin with a tile's products while the last one's epilogue is
+under way, but far enough for a piece of it. Accumulators wait on the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from iree.compiler import ir
+
+from jq.kernels.builder import Builder, Tile
+from jq.kernels.epilogue import Step
+from jq.kernels.finish import Epilogue
+from jq.kernels.isa import Isa
+from jq.kernels.values import Index, vec
+
+MANY_REGISTERS = 32
+PIECE, LONG = 4, 2  # vectors of an epilogue between two parts of the products; with a long step
+SHORTEST = 4  # steps of a part, at least
+
+
+class Between(Protocol):
+    """What products call between their parts."""
+
+    def __call__(self, row: Index, piece: int | None = None) -> None:
+        """The epilogue of a row of the tile before, or of its piece from that vector on; nothing
+        where there is no such row.
+        """
+
+
+def pieces(steps: Sequence[Step], vectors: int) -> range:
+    """Where the pieces of a row of so many vectors begin."""
+    return range(0, vectors, LONG if any(step.long for step in steps) else PIECE)
+
+
+def pays(isa: Isa, epilogue: Epilogue, steps: int, parts: int) -> bool:
+    """Whether products of so many steps, cut into parts, are long enough for an epilogue."""
+    return epilogue.packs(isa) and isa.registers >= MANY_REGISTERS and steps >= SHORTEST * parts
+
+
+def emit(
+    b: Builder,
+    isa: Isa,
+    tile: Tile,
+    tall: int,
+    cut: range,
+    block: int,
+    wanted: Index,
+    products: Callable[[Index, Between], Sequence[ir.Value]],
+    finish: Callable[[Index, Sequence[ir.Value], int], None],
+) -> None:
+    """Tiles of `tall` rows: the first `wanted` (0 to all) of `block` rows, the last of which ends
+    at the block's end at most.
+
+    `cut` are a row's `pieces`. `products(first, between)` gives the accumulators of the tile at a
+    row, `finish(row, accumulators, vector)` does the epilogue of a row from that vector on.
+    """
+    vectors = range(cut.stop)
+    held = b.scratch([tall * cut.stop, isa.lanes], "i32")
+
+    def epilogue(first: Index, row: Index, piece: int | None = None) -> None:
+        at = b.scaled(row, cut.stop)
+        for start in cut if piece is None else [piece]:
+            some = [b.offset(at, v) for v in vectors[start : start + cut.step]]
+            values = [b.get(held, [i, 0], vec(isa.lanes, "i32")) for i in some]
+            finish(b.offset(first, row), values, start)
+
+    with b.loop(0, wanted, tall, writes=[tile]) as loop:
+        before, rows = b.above(loop.index, tall), b.at_most(loop.index, tall)
+
+        def between(row: Index, piece: int | None = None) -> None:
+            with b.loop(0, b.at_most(b.above(rows, row), 1), writes=[tile]):
+                epilogue(before, b.at_most(row, tall - 1), piece)
+
+        for i, value in enumerate(products(b.at_most(loop.index, block - tall), between)):
+            b.put(value, held, [i, 0])
+    behind = b.scaled(b.divided(b.offset(wanted, tall - 1), tall), tall)
+    last = b.at_most(b.above(behind, tall), block - tall)
+    with b.loop(0, b.at_most(behind, tall), writes=[tile]) as loop:
+        epilogue(last, loop.index)
