@@ -103,7 +103,7 @@ class PixelPanel:
         def finish(pixel: Index, accumulators: Sequence[ir.Value], vector: int) -> None:
             self._finish(pixel, [accumulators], vector, 1)
 
-        cut = overlap.pieces(self.conv.epilogue, len(self.vectors))
+        cut = overlap.pieces(self.epilogue)
         overlap.emit(self.b, self.isa, self.tile, tall, cut, block, block, products, finish)
 
     # Products

@@ -75,10 +75,13 @@ class Step(ABC):
         """The first part of a step that `packs`: numbers that are rounded to codes, in f32."""
         raise InternalError(f"epilogue step {self.kind!r} makes no codes")
 
-    def near(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value | None:
-        """`whole` in fewer operations, for whoever checks `functions.doubt`; None where it has
-        none."""
-        return None
+    @property
+    def has_near(self) -> bool:
+        return False
+
+    def near(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        """`whole` in fewer operations, for whoever checks `functions.doubt`, if it `has_near`."""
+        raise InternalError(f"epilogue step {self.kind!r} has no shorter form")
 
     def pack(
         self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[Sequence[Any]]
@@ -319,9 +322,11 @@ class Quantize(Step):
         low, high, _ = operands
         return b.min(b.max(b.zero_if_nan(y), low), high)
 
-    def near(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value | None:
-        if not (self.divide and self.exact):
-            return None
+    @property
+    def has_near(self) -> bool:
+        return self.divide and self.exact
+
+    def near(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
         divided: Divisor = operands[0]
         return divided.near(b, y)
 

@@ -116,6 +116,10 @@ class Epilogue:
         for together in batches(places, TOGETHER):
             self._store(isa, tile, together, chain)
 
+    @property
+    def long(self) -> bool:
+        return any(prepared.step.long for prepared in self.steps)
+
     def packs(self, isa: Isa) -> bool:
         """Whether results are codes, four vectors of which become one."""
         last = self.steps[-1].step if self.steps else None
@@ -139,24 +143,19 @@ class Epilogue:
         """What is rounded to the codes of some places: quotients in one multiplication, and again
         exactly in the rare case that one of them is next to a half.
         """
-        b, last = self.b, len(self.steps) - 1
-        quick = isa.rounds and chain < TOGETHER
+        b, last, ending = self.b, len(self.steps) - 1, self.steps[-1].step
 
         def found(near: bool) -> list[ir.Value]:
             steps = []
             for some in batches(places, chain):
                 value, operands = self._applied(isa, some, last), self._operands(last, some)
-                step = self.steps[-1].step
-                quotient = step.near(b, value, operands) if near else None
-                if near and quotient is None:
-                    return []
-                result = step.whole(b, value, operands) if quotient is None else quotient
+                result = (ending.near if near else ending.whole)(b, value, operands)
                 steps += b.split(result, self.lanes)
             return steps
 
-        steps = found(True) if quick else []
-        if not steps:
+        if not (isa.rounds and chain < TOGETHER and ending.has_near):
             return found(False)
+        steps = found(True)
         worst = doubt(b, steps[0])
         for step in steps[1:]:
             worst = b.max_int(worst, doubt(b, step))

@@ -182,7 +182,7 @@ class Panel:
 
     @property
     def _pieces(self) -> range:
-        return overlap.pieces(self.gemm.epilogue, len(self.vectors))
+        return overlap.pieces(self.epilogue)
 
     def _overlaps(self, tall: int) -> bool:
         return overlap.pays(self.isa, self.epilogue, self._whole, tall * len(self._pieces))

@@ -18,7 +18,6 @@ from typing import Protocol
 from iree.compiler import ir
 
 from jq.kernels.builder import Builder, Tile
-from jq.kernels.epilogue import Step
 from jq.kernels.finish import Epilogue
 from jq.kernels.isa import Isa
 from jq.kernels.values import Index, vec
@@ -37,14 +36,17 @@ class Between(Protocol):
         """
 
 
-def pieces(steps: Sequence[Step], vectors: int) -> range:
-    """Where the pieces of a row of so many vectors begin."""
-    return range(0, vectors, LONG if any(step.long for step in steps) else PIECE)
+def pieces(epilogue: Epilogue) -> range:
+    """Where the pieces of a row begin."""
+    return range(0, len(epilogue.columns), LONG if epilogue.long else PIECE)
 
 
 def pays(isa: Isa, epilogue: Epilogue, steps: int, parts: int) -> bool:
-    """Whether products of so many steps, cut into parts, are long enough for an epilogue."""
-    return epilogue.packs(isa) and isa.registers >= MANY_REGISTERS and steps >= SHORTEST * parts
+    """Whether products of so many steps, cut into parts, are long enough for an epilogue, and that
+    is more than a multiplication and a store.
+    """
+    worth = epilogue.packs(isa) or epilogue.long
+    return worth and isa.registers >= MANY_REGISTERS and steps >= SHORTEST * parts
 
 
 def emit(
