@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.kernels import Convolution, Depthwise, Dequantize, Quantize
+from jq.kernels.epilogue import QuantizedResidual
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, codes, epilogues
 
@@ -128,3 +131,41 @@ def test_every_shape_is_exact(drawn: list[Convolution | Depthwise], seed: int) -
     runner = Runner(drawn)
     for i, kernel in enumerate(drawn):
         run_and_compare(runner, i, kernel, seed + i)
+
+
+def long_convolutions() -> list[Convolution]:
+    """Runs so long, and tiles so many, that a tile's epilogue stands among the next one's products:
+    as rows of the window, or taps, are runs; with codes left over, fewer tiles than whole ones, and
+    rows that are fewer than the parts.
+    """
+    to_codes = (Dequantize(), Quantize(unsigned=True))
+    added = (Dequantize(), QuantizedResidual(), Quantize(divide=False))
+    plain = Convolution(
+        isa=HERE[0],
+        batch=2,
+        height=9,
+        width=8,
+        channels=64,
+        filters=40,
+        window=(3, 3),
+        epilogue=to_codes,
+    )
+    return [
+        replace(changed, isa=isa)
+        for isa in HERE
+        for changed in (
+            plain,
+            replace(plain, filters=64, epilogue=added),
+            replace(plain, channels=70, window=(2, 2), row_zero=True),
+            replace(plain, channels=128, filters=80, groups=2, dilations=(1, 2), epilogue=added),
+            replace(plain, channels=33, window=(1, 8), unsigned=True),
+            replace(plain, batch=1, window=(7, 5), strides=(2, 1)),
+        )
+    ]
+
+
+def test_epilogues_among_products() -> None:
+    kernels = long_convolutions()
+    runner = Runner(kernels)
+    for i, kernel in enumerate(kernels):
+        run_and_compare(runner, i, kernel, i)

@@ -24,7 +24,7 @@ from jq.kernels import (
     Sequences,
 )
 from tests.kernels.strategies import HERE, gemms, sizes
-from tests.kernels.test_convolution import convolutions, depthwises
+from tests.kernels.test_convolution import convolutions, depthwises, long_convolutions
 from tests.kernels.test_gemv import kernels as gemvs
 from tests.kernels.test_integer_attention import kernels as integer_attentions
 from tests.kernels.test_sequences import kernels as of_sequences
@@ -93,6 +93,14 @@ def drawn() -> st.SearchStrategy[Kernel]:
     suppress_health_check=list(HealthCheck),
 )
 def test_nothing_outside_is_touched(kernels: list[Kernel]) -> None:
+    nothing_outside_is_touched(kernels)
+
+
+def test_nothing_outside_is_touched_by_long_convolutions() -> None:
+    nothing_outside_is_touched(long_convolutions())
+
+
+def nothing_outside_is_touched(kernels: Sequence[Kernel]) -> None:
     done = guarded(kernels)
     assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-300:]
     lines = done.stdout.splitlines()
