@@ -26,7 +26,7 @@ from jq import kernels
 from jq.backend.runtime import SCOPE
 from jq.backend.stored import location_names
 from jq.errors import InternalError, UserError
-from jq.ir import Program, dtype_name, run_passes
+from jq.ir import Program, dtype_name
 
 INLINE_LIMIT = 32 << 20  # bytes of weights that may live inside the module
 NAME = "jq.name"
@@ -64,7 +64,7 @@ def handover(
     """
     inline = sum(array.nbytes for array in program.weights.values()) < inline_limit
     copy = program.clone()
-    run_passes(copy.module, "func.func(stablehlo-legalize-composite-to-call)")
+    copy.run_passes("func.func(stablehlo-legalize-composite-to-call)")
     parameters: dict[str, np.ndarray] = {}
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.parse(copy.bytecode())

@@ -10,7 +10,7 @@ import numpy as np
 from jax.extend.backend import get_compile_options
 
 from jq.errors import CompilerError, UserError
-from jq.ir import Program, run_passes
+from jq.ir import Program
 
 # By default XLA may keep bfloat16 intermediates in float32, and loses a NaN on the right of a
 # maximum.
@@ -32,7 +32,7 @@ class XlaExecutable:
 
     def __init__(self, program: Program, *, strict: bool = False) -> None:
         copy = program.clone()
-        run_passes(copy.module, "func.func(stablehlo-legalize-composite-to-call)")
+        copy.run_passes("func.func(stablehlo-legalize-composite-to-call)")
         if "arg_attrs" in copy.main.attributes:
             del copy.main.attributes["arg_attrs"]  # donation and sharding are not for us
         device = jax.local_devices(backend="cpu")[0]

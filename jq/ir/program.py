@@ -66,6 +66,7 @@ class Program:
     decompositions: dict[str, str] = field(
         default_factory=dict
     )  # key -> function, so equal ones are shared
+    _stale: bool = field(default=False, init=False, repr=False)  # weights that @main lacks
 
     def __repr__(self) -> str:
         return f"<Program of {len(self.weights)} weights: {signature(self.inputs, self.outputs)}>"
@@ -124,7 +125,7 @@ class Program:
         if not isinstance(array, Deferred):
             array = np.ascontiguousarray(array).reshape(array.shape)
         self.weights[unique] = array
-        self.refresh()
+        self._stale = True
         return value
 
     def drop_unused_weights(self) -> bool:
@@ -145,8 +146,13 @@ class Program:
 
     def drop_dead(self) -> None:
         """Erases ops that nothing needs, and then the weights that nothing reads."""
-        run_passes(self.module, "canonicalize")
+        self.run_passes("canonicalize")
         self.drop_unused_weights()
+
+    def run_passes(self, *passes: str) -> None:
+        """MLIR's own passes, as `jq.ir.run_passes` takes them."""
+        self._settle()
+        run_passes(self.module, *passes)
 
     @property
     def returned(self) -> list[ir.Value]:
@@ -174,6 +180,12 @@ class Program:
             main.attributes["arg_attrs"] = ir.ArrayAttr.get(
                 [_argument_attributes(n) for n in names]
             )
+        self._stale = False
+
+    def _settle(self) -> None:
+        """Weights are added by hundreds: the function is told of all of them at once."""
+        if self._stale:
+            self.refresh()
 
     # Views
 
@@ -183,6 +195,7 @@ class Program:
 
     def verify(self) -> None:
         """Raises `InternalError` when the IR or the weights do not fit together."""
+        self._settle()
         try:
             self.module.operation.verify()
         except ir.MLIRError as error:
@@ -197,12 +210,14 @@ class Program:
     def text(self, *, locations: bool = False, whole: bool = False) -> str:
         """Readable MLIR: weights are arguments with their names, large constants elided unless
         `whole`."""
+        self._settle()
         limit = None if whole else 16
         return str(
             self.module.operation.get_asm(enable_debug_info=locations, large_elements_limit=limit)
         )
 
     def bytecode(self) -> bytes:
+        self._settle()
         buffer = io.BytesIO()
         self.module.operation.write_bytecode(buffer)
         return buffer.getvalue()
@@ -222,7 +237,7 @@ class Program:
 
 @lru_cache(maxsize=1 << 16)
 def _argument_attributes(weight: str | None) -> ir.DictAttr:
-    """Of one argument of `@main`. Kept: a program names all its weights with every one added."""
+    """Of one argument of `@main`. Kept: passes add weights, and all are named again."""
     return ir.DictAttr.get({} if weight is None else {WEIGHT: ir.StringAttr.get(weight)})
 
 

@@ -137,7 +137,7 @@ class PixelPanel:
         w: Index,
         between: Between | None,
     ) -> list[ir.Value]:
-        b, conv, done = self.b, self.conv, 0
+        b, conv = self.b, self.conv
         channel = b.scaled(self.group, conv.channels // conv.groups)
         starts = []
         for corner in corners:
@@ -145,32 +145,20 @@ class PixelPanel:
             starts.append([sample, row, b.offset(column, channel)])
         run = b.offset(b.scaled(h, conv.runs[1]), w)
         base = b.scaled(run, conv.run_groups)
+
+        def step(acc: list[ir.Value], k: Index) -> list[ir.Value]:
+            return self._step(acc, starts, base, k, None)
+
         if between:
-            size, done = self._whole // self._parts, self._whole // self._parts * self._parts
-            with b.loop(0, self._parts, carry=acc, writes=[self.tile]) as loop:
-                begin = b.scaled(loop.index, size)
-                loop.carried = self._along(loop.carried, starts, base, begin, size)
-                between(b.offset(b.scaled(run, self._parts), loop.index))
-            acc = loop.carried
-        acc = self._along(acc, starts, base, done, self._whole - done)
+
+            def epilogue(row: Index, piece: int | None = None) -> None:
+                between(b.offset(b.scaled(run, self._parts), row), piece)
+
+            acc = overlap.parts(b, self.tile, acc, self._whole, self._parts, [None], step, epilogue)
+        else:
+            acc = overlap.along(b, acc, 0, self._whole, step)
         tail = 0 if conv.room else conv.run % self.isa.dot.group
         return self._step(acc, starts, base, self._whole, tail) if tail else acc
-
-    def _along(
-        self,
-        acc: list[ir.Value],
-        starts: Sequence[Sequence[Index]],
-        base: Index,
-        begin: Index,
-        count: int,
-    ) -> list[ir.Value]:
-        """So many steps of a run."""
-        if not count:
-            return acc
-        with self.b.loop(0, count, carry=acc) as loop:
-            k = self.b.offset(begin, loop.index)
-            loop.carried = self._step(loop.carried, starts, base, k, None)
-        return loop.carried
 
     def _step(
         self,

@@ -210,33 +210,19 @@ class Panel:
 
     def _products(self, first: Index, count: int, between: Between | None = None) -> list[ir.Value]:
         """The accumulators of a register tile; something else after each of some parts of K."""
-        b, done = self.b, 0
+        b, steps = self.b, self._whole
         rows = [b.offset(self.row, b.offset(first, i)) for i in range(count)]
+
+        def step(acc: list[ir.Value], k: Index) -> list[ir.Value]:
+            return self._step(acc, rows, k, None)
+
         acc = self._start(rows)
         if between:
-            cut = self._pieces
-            parts = count * len(cut)
-            size, done = self._whole // parts, self._whole // parts * parts
-            with b.loop(0, count, carry=acc, writes=[self.tile]) as loop:
-                for turn, piece in enumerate(cut):
-                    part = b.offset(b.scaled(loop.index, len(cut)), turn)
-                    loop.carried = self._along(loop.carried, rows, b.scaled(part, size), size)
-                    between(loop.index, piece)
-            acc = loop.carried
-        acc = self._along(acc, rows, done, self._whole - done)
+            acc = overlap.parts(b, self.tile, acc, steps, count, self._pieces, step, between)
+        else:
+            acc = overlap.along(b, acc, 0, steps, step)
         tail = self.gemm.k % self.isa.dot.group
-        return self._step(acc, rows, self._whole, tail) if tail else acc
-
-    def _along(
-        self, acc: list[ir.Value], rows: Sequence[Index], begin: Index, count: int
-    ) -> list[ir.Value]:
-        """So many steps along K."""
-        if not count:
-            return acc
-        with self.b.loop(0, count, carry=acc) as loop:
-            k = self.b.offset(begin, loop.index)
-            loop.carried = self._step(loop.carried, rows, k, None)
-        return loop.carried
+        return self._step(acc, rows, steps, tail) if tail else acc
 
     def _finish(
         self,

@@ -26,6 +26,8 @@ MANY_REGISTERS = 32
 PIECE, LONG = 4, 2  # vectors of an epilogue between two parts of the products; with a long step
 SHORTEST = 4  # steps of a part, at least
 
+Step = Callable[[list[ir.Value], Index], list[ir.Value]]  # accumulators after step k
+
 
 class Between(Protocol):
     """What products call between their parts."""
@@ -47,6 +49,38 @@ def pays(isa: Isa, epilogue: Epilogue, steps: int, parts: int) -> bool:
     """
     worth = epilogue.packs(isa) or epilogue.long
     return worth and isa.registers >= MANY_REGISTERS and steps >= SHORTEST * parts
+
+
+def along(b: Builder, acc: list[ir.Value], begin: Index, count: int, step: Step) -> list[ir.Value]:
+    """The accumulators after so many steps along K."""
+    if not count:
+        return acc
+    with b.loop(0, count, carry=acc) as loop:
+        loop.carried = step(loop.carried, b.offset(begin, loop.index))
+    return loop.carried
+
+
+def parts(
+    b: Builder,
+    tile: Tile,
+    acc: list[ir.Value],
+    steps: int,
+    turns: int,
+    cut: Sequence[int | None],
+    step: Step,
+    between: Between,
+) -> list[ir.Value]:
+    """The accumulators after all steps; in each of some turns, `between` of each piece follows a
+    part of them.
+    """
+    size = steps // (turns * len(cut))
+    with b.loop(0, turns, carry=acc, writes=[tile]) as loop:
+        for i, piece in enumerate(cut):
+            part = b.offset(b.scaled(loop.index, len(cut)), i)
+            loop.carried = along(b, loop.carried, b.scaled(part, size), size, step)
+            between(loop.index, piece)
+    done = size * turns * len(cut)
+    return along(b, loop.carried, done, steps - done, step)
 
 
 def emit(

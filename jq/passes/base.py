@@ -164,14 +164,14 @@ def make_pass(name: str, options: dict[str, Any]) -> Pass:
 
 
 def run_all(passes: Iterable[Pass], program: Program, cx: PassContext) -> list[str]:
-    """Runs passes in order, verifying after each; the names of those that changed something."""
+    """Runs passes in order, verifying after each that changed something; the names of those."""
     changed: list[str] = []
     done: list[str] = []
     for p in passes:
         try:
             if p.run(program, cx):
                 changed.append(p.name)
-            program.verify()
+                program.verify()
         except Exception as error:
             if isinstance(error, JqError) and not isinstance(error, InternalError):
                 raise

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, run_passes
+from jq.ir import Program, at, dtype_of, ir
 from jq.ir.build import NAME, string_attr
 from jq.kernels import Sequences
 from jq.passes.base import Pass, PassContext
@@ -30,7 +30,7 @@ class KernelHiddenRows(Pass):
     name = "kernel-hidden-rows"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        run_passes(program.module, "func.func(cse)")  # equal masks are one value
+        program.run_passes("func.func(cse)")  # equal masks are one value
         reads = Reads(program)
         found = list(_found(reads))
         if not found:

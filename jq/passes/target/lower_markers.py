@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import Program, at, func, ir, run_passes
+from jq.ir import Program, at, func, ir
 from jq.ir.build import replace
 from jq.ir.encodings import drop_encodings
 from jq.ir.markers import marker_kind
@@ -35,7 +35,7 @@ class LowerMarkers(Pass):
             functions[symbol].operation.erase()
         program.decompositions.clear()
         drop_encodings(program)
-        run_passes(program.module, "func.func(canonicalize,cse)")
+        program.run_passes("func.func(canonicalize,cse)")
         program.drop_unused_weights()
         return changed
 
