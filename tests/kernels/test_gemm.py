@@ -188,6 +188,21 @@ def test_epilogues_among_the_next_products(isa: str, m: int, k: int, n: int) -> 
         np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.parametrize("isa", HERE[:1])
+def test_float_functions_among_the_next_products(isa: str) -> None:
+    """As above, with float results and several pieces of a row, each where it belongs."""
+    steps: tuple[tuple[Step, float], ...] = ((Gelu(), 6e-5), (Silu(), 5e-7))
+    kernels = [
+        Gemm(isa=isa, m=23, k=403, n=200, epilogue=(Dequantize(), Bias(), step), tile=tile)
+        for (step, _), tile in zip(steps, ((5, 4), (6, 3)), strict=True)
+    ]
+    runner = Runner(kernels)
+    for i, (_, bound) in enumerate(steps):
+        result, expected = run_and_compare(runner, i, kernels[i], i)
+        limit = bound + 5e-7 * np.maximum(1, np.abs(expected))
+        assert np.ptp(expected) > 1 and (np.abs(result - expected) <= limit).all()
+
+
 def test_quotients_next_to_halves_are_exact() -> None:
     """Among the next tile's products a quotient is one multiplication, where that is enough."""
     m, k, n, scale = 40, 512, 64, np.float32(3 * 2**-24 + 2**-2)
