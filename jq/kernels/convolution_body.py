@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from iree.compiler import ir
@@ -151,10 +152,11 @@ class PixelPanel:
 
         if between:
 
-            def epilogue(row: Index, piece: int | None = None) -> None:
-                between(b.offset(b.scaled(run, self._parts), row), piece)
+            def epilogue(part: Index, piece: int | None) -> None:
+                between.epilogue(b.offset(b.scaled(run, self._parts), part), piece)
 
-            acc = overlap.parts(b, self.tile, acc, self._whole, self._parts, [None], step, epilogue)
+            of_run = replace(between, epilogue=epilogue)
+            acc = overlap.parts(b, self.tile, acc, self._whole, self._parts, [None], step, of_run)
         else:
             acc = overlap.along(b, acc, 0, self._whole, step)
         tail = 0 if conv.room else conv.run % self.isa.dot.group

@@ -1,10 +1,9 @@
 """Register tiles one behind the other, the epilogue of each among the products of the next.
 
-    for tile in 0 ..:
+    for tile in 0 .. and one more:
       for row in tile:                       # a loop, so that code stays small
-        some products of the tile
+        some products of the tile            # none behind the last
         if tile > 0: epilogue(row of the tile before)
-    epilogue(the last tile)
 
 A processor looks ahead too little to begin with a tile's products while the last one's epilogue is
 under way, but far enough for a piece of it. Accumulators wait on the stack.
@@ -13,7 +12,7 @@ under way, but far enough for a piece of it. Accumulators wait on the stack.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 from iree.compiler import ir
 
@@ -29,13 +28,18 @@ SHORTEST = 4  # steps of a part, at least
 Step = Callable[[list[ir.Value], Index], list[ir.Value]]  # accumulators after step k
 
 
-class Between(Protocol):
-    """What products call between their parts."""
+@dataclass(frozen=True)
+class Between:
+    """What stands between the parts of a tile's products.
 
-    def __call__(self, row: Index, piece: int | None = None) -> None:
-        """The epilogue of a row of the tile before, or of its piece from that vector on; nothing
-        where there is no such row.
-        """
+    Attributes:
+        epilogue: of a row of the tile before, or of its piece from that vector on; nothing where
+            there is no such row.
+        tiles: 1 where there is a tile, 0 behind the last one.
+    """
+
+    epilogue: Callable[[Index, int | None], None]
+    tiles: Index
 
 
 def pieces(epilogue: Epilogue) -> range:
@@ -51,9 +55,11 @@ def pays(isa: Isa, epilogue: Epilogue, steps: int, parts: int) -> bool:
     return worth and isa.registers >= MANY_REGISTERS and steps >= SHORTEST * parts
 
 
-def along(b: Builder, acc: list[ir.Value], begin: Index, count: int, step: Step) -> list[ir.Value]:
+def along(
+    b: Builder, acc: list[ir.Value], begin: Index, count: Index, step: Step
+) -> list[ir.Value]:
     """The accumulators after so many steps along K."""
-    if not count:
+    if count == 0:
         return acc
     with b.loop(0, count, carry=acc) as loop:
         loop.carried = step(loop.carried, b.offset(begin, loop.index))
@@ -77,10 +83,11 @@ def parts(
     with b.loop(0, turns, carry=acc, writes=[tile]) as loop:
         for i, piece in enumerate(cut):
             part = b.offset(b.scaled(loop.index, len(cut)), i)
-            loop.carried = along(b, loop.carried, b.scaled(part, size), size, step)
-            between(loop.index, piece)
+            count = b.scaled(between.tiles, size)
+            loop.carried = along(b, loop.carried, b.scaled(part, size), count, step)
+            between.epilogue(loop.index, piece)
     done = size * turns * len(cut)
-    return along(b, loop.carried, done, steps - done, step)
+    return along(b, loop.carried, done, b.scaled(between.tiles, steps - done), step)
 
 
 def emit(
@@ -110,16 +117,15 @@ def emit(
             values = [b.get(held, [i, 0], vec(isa.lanes, "i32")) for i in some]
             finish(b.offset(first, row), values, start)
 
-    with b.loop(0, wanted, tall, writes=[tile]) as loop:
-        before, rows = b.above(loop.index, tall), b.at_most(loop.index, tall)
+    behind = b.scaled(b.divided(b.offset(wanted, tall - 1), tall), tall)
+    with b.loop(0, b.offset(behind, 1), tall, writes=[tile]) as loop:
+        before = b.at_most(b.above(loop.index, tall), block - tall)
+        rows = b.at_most(loop.index, tall)
 
-        def between(row: Index, piece: int | None = None) -> None:
+        def epilogues(row: Index, piece: int | None = None) -> None:
             with b.loop(0, b.at_most(b.above(rows, row), 1), writes=[tile]):
                 epilogue(before, b.at_most(row, tall - 1), piece)
 
+        between = Between(epilogues, b.at_most(b.above(behind, loop.index), 1))
         for i, value in enumerate(products(b.at_most(loop.index, block - tall), between)):
             b.put(value, held, [i, 0])
-    behind = b.scaled(b.divided(b.offset(wanted, tall - 1), tall), tall)
-    last = b.at_most(b.above(behind, tall), block - tall)
-    with b.loop(0, b.at_most(behind, tall), writes=[tile]) as loop:
-        epilogue(last, loop.index)
