@@ -94,6 +94,18 @@ def test_error_is_one_line_with_the_ir_kept(temp: Path) -> None:
     assert "iree-compile" in (path.parent / "command.txt").read_text()
 
 
+@pytest.mark.parametrize("own", ["", "glibc.malloc.check=0"])
+def test_large_pages_but_where_the_user_said_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str
+) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    if own:
+        monkeypatch.setenv("GLIBC_TUNABLES", own)
+    print_it = [sys.executable, "-c", "import os; print(os.environ['GLIBC_TUNABLES'])"]
+    code, log = compiler._run(print_it, tmp_path, 60)
+    assert (code, log.strip()) == (0, own or "glibc.malloc.hugetlb=1")
+
+
 def test_checked_between_passes_only_where_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks take time; they say best what is wrong."""
     runs: list[bool] = []
