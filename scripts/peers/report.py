@@ -33,7 +33,7 @@ def compare(rows: Sequence[Row]) -> None:
 
 
 COLUMNS = ("", "median ms", "best ms", "SQNR dB", "cosine", "worst", "ratio", "to", "same kind")
-LIMIT = "x limit"
+LIMITS = {"x limit": "times_limit", "best x limit": "best_times_limit"}
 PEAK = "peak"
 
 
@@ -64,9 +64,9 @@ def markdown(document: dict[str, Any]) -> str:
         own.sort(key=lambda r: (r["kind"] == PEAK, r["median_ms"]))
         body = [cells(r) for r in own]
         if any("limit_ms" in r for r in own):
-            limits = [f"{r['times_limit']:.2f}" if "limit_ms" in r else "" for r in own]
-            body = [[*line, limit] for line, limit in zip(body, limits, strict=True)]
-            lines += table((*COLUMNS, LIMIT), body)
+            limits = [[f"{r[k]:.2f}" if k in r else "" for k in LIMITS.values()] for r in own]
+            body = [[*line, *some] for line, some in zip(body, limits, strict=True)]
+            lines += table((*COLUMNS, *LIMITS), body)
         else:
             lines += table(COLUMNS, body)
     lines += products(document["rows"])

@@ -64,7 +64,9 @@ def _program(peak: peaks.Peak, path: Path) -> Built:
 
 
 def add_limits(rows: Sequence[dict[str, Any]], work: Mapping[str, Need]) -> None:
-    """Adds `limit_ms`, `times_limit` and, where memory decides, `memory_share` to every row."""
+    """Adds `limit_ms`, `times_limit`, `best_times_limit` (the best time, as the peaks are) and,
+    where memory decides, `memory_share` to every row.
+    """
     rates = {
         (r["case"], r["threads"], r["contender"]): r["operations"] / r["best_ms"]
         for r in rows
@@ -81,6 +83,7 @@ def add_limits(rows: Sequence[dict[str, Any]], work: Mapping[str, Need]) -> None
         memory = size / rates[*here, "memory"] if size else 0.0
         row["limit_ms"] = max(compute, memory)
         row["times_limit"] = row["median_ms"] / row["limit_ms"]
+        row["best_times_limit"] = row["best_ms"] / row["limit_ms"]
         if memory:
             row["memory_share"] = memory / row["median_ms"]
 
