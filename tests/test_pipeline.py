@@ -9,13 +9,14 @@ import pytest
 
 from jq.backend.xla import XlaExecutable
 from jq.data import data_dir
-from jq.errors import UserError
+from jq.errors import InternalError, UserError
 from jq.ir import Program
 from jq.ir.markers import marker_kind
-from jq.passes.base import PassContext
+from jq.passes.base import Pass, PassContext, run_all
 from jq.passes.levels import LEVELS as BANS
 from jq.passes.levels import check_level
 from jq.pipeline import LEVELS, load_pipeline, make_plan, prepare, rewrite
+from jq.plan import QuantPlan
 from jq.settings import Rule
 from jq.target import load_target
 from tests.texts import inputs_of, load
@@ -218,3 +219,18 @@ def test_a_pipeline_without_a_cure_is_refused(tmp_path):
     path = write(tmp_path, "[settings]\nop_types = []")
     with pytest.raises(UserError, match="the pipeline needs the pass order-broadcasts"):
         levels(UNFIT["order-broadcasts"], path)
+
+
+class Untold(Pass):
+    """Breaks a program and says that it changed nothing."""
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        program.weights["extra"] = np.zeros(1, np.float32)
+        return False
+
+
+def test_what_a_pass_does_not_tell_is_verified_too() -> None:
+    program, pipeline = load(DENSE), load_pipeline("float")
+    cx = PassContext(QuantPlan((), {}), pipeline.settings, load_target("llvm-cpu"))
+    with pytest.raises(InternalError, match="1 weight arguments, 2 weights"):
+        run_all([Untold()], program, cx)

@@ -66,7 +66,6 @@ class Program:
     decompositions: dict[str, str] = field(
         default_factory=dict
     )  # key -> function, so equal ones are shared
-    _stale: bool = field(default=False, init=False, repr=False)  # weights that @main lacks
 
     def __repr__(self) -> str:
         return f"<Program of {len(self.weights)} weights: {signature(self.inputs, self.outputs)}>"
@@ -125,7 +124,6 @@ class Program:
         if not isinstance(array, Deferred):
             array = np.ascontiguousarray(array).reshape(array.shape)
         self.weights[unique] = array
-        self._stale = True
         return value
 
     def drop_unused_weights(self) -> bool:
@@ -180,11 +178,10 @@ class Program:
             main.attributes["arg_attrs"] = ir.ArrayAttr.get(
                 [_argument_attributes(n) for n in names]
             )
-        self._stale = False
 
     def _settle(self) -> None:
         """Weights are added by hundreds: the function is told of all of them at once."""
-        if self._stale:
+        if len(self.main.type.inputs) != len(self.body.arguments):
             self.refresh()
 
     # Views

@@ -63,8 +63,8 @@ class Builder(Arithmetic):
     def scaled(self, value: Index, by: int) -> Index:
         if isinstance(value, int):
             return value * by
-        if by == 1:
-            return value
+        if by in (0, 1):
+            return value if by == 1 else 0
         return Position(arith.muli(value.value, self.index(by)), value.high * by)
 
     def divided(self, value: Index, by: int) -> Index:

@@ -33,8 +33,8 @@ class Between:
     """What stands between the parts of a tile's products.
 
     Attributes:
-        epilogue: of a row of the tile before, or of its piece from that vector on; nothing where
-            there is no such row.
+        epilogue: of a row of the tile before: of its piece from that vector on, or (None) all of
+            it; nothing where there is no such row.
         tiles: 1 where there is a tile, 0 behind the last one.
     """
 
@@ -110,7 +110,7 @@ def emit(
     vectors = range(cut.stop)
     held = b.scratch([tall * cut.stop, isa.lanes], "i32")
 
-    def epilogue(first: Index, row: Index, piece: int | None = None) -> None:
+    def epilogue(first: Index, row: Index, piece: int | None) -> None:
         at = b.scaled(row, cut.stop)
         for start in cut if piece is None else [piece]:
             some = [b.offset(at, v) for v in vectors[start : start + cut.step]]
@@ -122,7 +122,7 @@ def emit(
         before = b.at_most(b.above(loop.index, tall), block - tall)
         rows = b.at_most(loop.index, tall)
 
-        def epilogues(row: Index, piece: int | None = None) -> None:
+        def epilogues(row: Index, piece: int | None) -> None:
             with b.loop(0, b.at_most(b.above(rows, row), 1), writes=[tile]):
                 epilogue(before, b.at_most(row, tall - 1), piece)
 

@@ -164,7 +164,9 @@ def make_pass(name: str, options: dict[str, Any]) -> Pass:
 
 
 def run_all(passes: Iterable[Pass], program: Program, cx: PassContext) -> list[str]:
-    """Runs passes in order, verifying after each that changed something; the names of those."""
+    """Runs passes in order, verifying after each that changed something and at the end; the names
+    of those that did.
+    """
     changed: list[str] = []
     done: list[str] = []
     for p in passes:
@@ -181,4 +183,5 @@ def run_all(passes: Iterable[Pass], program: Program, cx: PassContext) -> list[s
                 f" (passes before it: {before})"
             ) from error
         done.append(p.name)
+    program.verify()  # what says that it changed nothing may have tidied up
     return changed

@@ -199,6 +199,7 @@ def test_float_functions_among_the_next_products(isa: str) -> None:
     runner = Runner(kernels)
     for i, (_, bound) in enumerate(steps):
         result, expected = run_and_compare(runner, i, kernels[i], i)
+        # What goes in is rounded to float32, too: a product and a sum.
         limit = bound + 5e-7 * np.maximum(1, np.abs(expected))
         assert np.ptp(expected) > 1 and (np.abs(result - expected) <= limit).all()
 
