@@ -29,20 +29,18 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class AddCodes(Step):
     """`(round_half_even(y) [clamped] + f32(codes - zero_point) * factor) * unit`.
 
-    Operands: codes by element, factor (a whole number), unit (a power of two), the zero point
-    unless `centered` (it is 0 in the view of the codes), and two bounds if `bounded`.
+    Operands: codes by element, factor (a whole number), unit (a power of two), the zero point, and
+    two bounds if `bounded`.
     """
 
     kind: ClassVar[str] = "add_codes"
     unsigned: bool = False
-    centered: bool = False
     bounded: bool = False
 
     @property
     def operands(self) -> tuple[tuple[str, str], ...]:
-        zero = () if self.centered else ((SCALAR, "i32"),)
         bounds = ((SCALAR, "f32"), (SCALAR, "f32")) if self.bounded else ()
-        return ((ELEMENT, "i8"), (SCALAR, "f32"), (SCALAR, "f32"), *zero, *bounds)
+        return ((ELEMENT, "i8"), (SCALAR, "f32"), (SCALAR, "f32"), (SCALAR, "i32"), *bounds)
 
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
         return self._add(b, b.to_f32(b.round_to_int(y)), operands)  # |y| < 2^30
@@ -54,23 +52,21 @@ class AddCodes(Step):
         return self._add(b, whole, operands)
 
     def _add(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
-        codes, factor, unit, *rest = operands
+        codes, factor, unit, zero, *bounds = operands
         if self.bounded:
-            y = b.min(b.max(y, rest[-2]), rest[-1])
+            y = b.min(b.max(y, bounds[0]), bounds[1])
         wide = (b.extend_unsigned if self.unsigned else b.extend)(codes, "i32")
-        if not self.centered:
-            shift = b.add(rest[0], b.i32(128, lanes_of(y))) if self.unsigned else rest[0]
-            wide = b.sub(wide, shift)
+        shift = b.add(zero, b.i32(128, lanes_of(y))) if self.unsigned else zero
+        wide = b.sub(wide, shift)
         return b.mul(b.add(b.mul(b.to_f32(wide), factor), y), unit)  # exact, fused or not
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        stored, factor, unit, *rest = operands
+        stored, factor, unit, zero, *bounds = operands
         codes = (stored.astype(np.int32) & 255) if self.unsigned else stored.astype(np.int32)
-        if not self.centered:
-            codes = codes - (128 if self.unsigned else 0) - rest[0]
+        codes = codes - (128 if self.unsigned else 0) - zero
         y = np.rint(y)
         if self.bounded:
-            y = np.clip(y, rest[-2], rest[-1])
+            y = np.clip(y, *bounds)
         result: Array = (y + codes.astype(np.float32) * factor) * unit
         return result
 

@@ -67,7 +67,7 @@ def rescales() -> st.SearchStrategy[tuple[Any, ...]]:
     flags = st.booleans()
     return st.builds(
         lambda residual, last: (Dequantize(), *residual, last),
-        st.one_of(st.just(()), st.tuples(st.builds(AddCodes, flags, flags, flags))),
+        st.one_of(st.just(()), st.tuples(st.builds(AddCodes, flags, flags))),
         st.one_of(st.builds(Codes, unsigned=flags), st.just(Codes(-100, 90, True))),
     )
 

@@ -116,14 +116,12 @@ class _Lower:
 
     def _residual(self, r: ResidualScale, codes: ir.Value) -> tuple[AddCodes, list[ir.Value]]:
         bounded = math.isfinite(r.low) or math.isfinite(r.high)
-        centered = r.zero_point == (-128 if self.unsigned else 0)
         rows = self.conv.rows(unsigned_view(codes) if self.unsigned else codes)
         values = [rows, _scalar(r.factor, np.float32), _scalar(2.0**-r.fraction, np.float32)]
-        if not centered:
-            values.append(_scalar(r.zero_point, np.int32))
+        values.append(_scalar(r.zero_point, np.int32))
         if bounded:
             values += [_scalar(bound, np.float32) for bound in (r.low, r.high)]
-        return AddCodes(self.unsigned, centered, bounded), values
+        return AddCodes(self.unsigned, bounded), values
 
     def _kernel(
         self, steps: Sequence[Step], scale: np.ndarray, bias: np.ndarray | None = None
