@@ -18,6 +18,7 @@ from jq.kernels.epilogue import (
     Silu,
     Step,
 )
+from jq.kernels.frame import Frame
 from jq.kernels.gemm import Gemm
 from jq.kernels.gemm_rows import GemmRows
 from jq.kernels.gemv import Gemv
@@ -47,6 +48,7 @@ __all__ = [
     "DecodeDot",
     "Depthwise",
     "Dequantize",
+    "Frame",
     "Gelu",
     "Gemm",
     "GemmRows",

@@ -23,10 +23,11 @@ from jq.kernels.values import Index, Position, element, high, lanes_of, minor_id
 @dataclass
 class Tile:
     """The part of an output that one workgroup writes; `value` is its current tensor, or scratch
-    memory that is written as one.
+    memory that is written as one. `shape` bounds what is written.
     """
 
     value: ir.Value
+    shape: tuple[int, ...]
 
     @property
     def in_memory(self) -> bool:
@@ -146,7 +147,7 @@ class Builder(Arithmetic):
         """Lanes of `source` from `at` along its last axis; lanes past `valid` are zero."""
         lanes = int(kind.shape[0])
         width = lanes if valid is None else min(valid, lanes)
-        _check_bounds(source.type, at, width)
+        _check_bounds(_shape(source), at, width)
         narrow = ir.VectorType.get([width], kind.element_type)
         read = vector.TransferReadOp(
             narrow,
@@ -177,7 +178,7 @@ class Builder(Arithmetic):
         if tile.in_memory:
             self.put(value, tile.value, at)
             return
-        _check_bounds(tile.value.type, at, lanes_of(value))
+        _check_bounds(tile.shape, at, lanes_of(value))
         tile.value = vector.TransferWriteOp(
             tile.value.type,
             value,
@@ -194,11 +195,11 @@ class Builder(Arithmetic):
             return memref.alloca(kind, [], [], alignment=64)
 
     def get(self, scratch: ir.Value, at: Sequence[Index], kind: ir.VectorType) -> ir.Value:
-        _check_bounds(scratch.type, at, int(kind.shape[0]))
+        _check_bounds(_shape(scratch), at, int(kind.shape[0]))
         return vector.LoadOp(kind, scratch, [self.index(i) for i in at]).result
 
     def put(self, value: ir.Value, scratch: ir.Value, at: Sequence[Index]) -> None:
-        _check_bounds(scratch.type, at, lanes_of(value))
+        _check_bounds(_shape(scratch), at, lanes_of(value))
         vector.StoreOp(value, scratch, [self.index(i) for i in at])
 
     # Loops
@@ -257,9 +258,12 @@ class Builder(Arithmetic):
         return list(op.results)
 
 
-def _check_bounds(kind: ir.Type, at: Sequence[Index], lanes: int) -> None:
+def _shape(buffer: ir.Value) -> Sequence[int]:
+    return list(ir.ShapedType(buffer.type).shape)
+
+
+def _check_bounds(shape: Sequence[int], at: Sequence[Index], lanes: int) -> None:
     """Raises when an access of `lanes` elements at its largest position leaves the buffer."""
-    shape = ir.ShapedType(kind).shape
     ends = [high(i) + 1 for i in at[:-1]] + [high(at[-1]) + lanes]
     if len(ends) != len(shape) or any(e > n for e, n in zip(ends, shape, strict=True)):
         raise InternalError(f"access up to {ends} of a buffer of shape {list(shape)}")

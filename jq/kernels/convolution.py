@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -29,6 +29,7 @@ from jq.kernels.convolution_body import PixelPanel
 from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.epilogue import Step, check
 from jq.kernels.finish import operand_types
+from jq.kernels.frame import Frame
 from jq.kernels.gemm_body import correction_types
 from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
@@ -57,6 +58,7 @@ class Convolution(Kernel):
         groups: filters and channels in groups (a depthwise convolution: `Depthwise`).
         row_zero: samples have zero points that are known at run time.
         unsigned: the codes are stored in their unsigned view.
+        frame: what stands around the images of the result, for the convolution that reads them.
     """
 
     family: ClassVar[str] = "convolution"
@@ -73,6 +75,7 @@ class Convolution(Kernel):
     row_zero: bool = False
     unsigned: bool = False
     epilogue: tuple[Step, ...] = ()
+    frame: Frame | None = None
 
     column_zero: ClassVar[bool] = False
     weight_offset: ClassVar[int] = 0
@@ -84,6 +87,8 @@ class Convolution(Kernel):
             raise InternalError(f"{self.groups} groups do not divide {self.label}")
         if min(self.batch, self.channels, self.filters, *self.output, *self.strides) < 1:
             raise InternalError(f"empty convolution {self.label}")
+        if self.frame and self.on_tiles:
+            raise InternalError(f"no frame around {self.label}")
 
     @property
     def label(self) -> str:
@@ -197,7 +202,11 @@ class Convolution(Kernel):
 
     @property
     def results(self) -> tuple[TensorType, ...]:
-        return (TensorType((self.pixels, self.filters), check(self.epilogue)),)
+        rows = self.frame.rows(self.pixels) if self.frame else self.pixels
+        return (TensorType((rows, self.filters), check(self.epilogue)),)
+
+    def in_frame(self, frame: Frame) -> Convolution | None:
+        return None if self.on_tiles else replace(self, frame=frame)
 
     # Weights
 
@@ -279,9 +288,15 @@ class Convolution(Kernel):
         def body(
             b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
         ) -> None:
-            PixelPanel(self, b, tensors, tiles[0], offsets(b, ids), ids).emit()
+            start = offsets(b, ids)
+            frame, pixels = self.frame, self.pixels
+            part = frame.part(b, start[0], cut.block, pixels) if frame else None
+            if part:
+                part.fill(b, tiles[0], self.results[0])
+            PixelPanel(self, b, tensors, tiles[0], start, ids, part).emit()
 
-        output = Output(self.results[0], (cut.block, width), offsets)
+        plain = Output(self.results[0], (cut.block, width), offsets)
+        output = self.frame.around(plain, self.pixels) if self.frame else plain
         return dispatch(inputs, [output], [cut.blocks, cut.panels, self.groups], body)
 
     def _gather(
@@ -340,4 +355,4 @@ class Convolution(Kernel):
         y = y.reshape(self.pixels, self.filters)
         for step, arrays in zip(self.epilogue, operands, strict=True):
             y = step.reference(y, arrays)
-        return y
+        return self.frame.reference(y) if self.frame else y

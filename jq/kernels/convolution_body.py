@@ -12,6 +12,7 @@ from iree.compiler import ir
 from jq.kernels import dot, overlap, tiling
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.finish import TOGETHER, Epilogue, Row
+from jq.kernels.frame import Part
 from jq.kernels.gemm_body import Start, split_corrections
 from jq.kernels.overlap import Between
 from jq.kernels.values import Index
@@ -31,9 +32,10 @@ class PixelPanel:
         tile: Tile,
         start: Sequence[Index],
         ids: Sequence[Index],
+        part: Part | None,
     ) -> None:
         self.conv, self.b, self.isa, self.tile = conv, b, conv.target, tile
-        (self.pixel, column), self.group = start, ids[2]
+        (self.pixel, column), self.group, self.part = start, ids[2], part
         self.panel = b.offset(b.scaled(ids[2], conv.tiling.panels), ids[1])
         self.codes, self.weights, init, *rest = tensors
         corrections, steps = split_corrections(conv, rest)
@@ -79,8 +81,9 @@ class PixelPanel:
         for i, acc in enumerate(accumulators):
             local = b.offset(first, i)
             pixel = b.offset(self.pixel, local)
+            to = self.part.row(b, pixel) if self.part else local
             by_row = [self.conv.sample(b, pixel)]
-            finished.append(Row(acc, [pixel], [local], by_row, vector * self.isa.lanes, vector))
+            finished.append(Row(acc, [pixel], [to], by_row, vector * self.isa.lanes, vector))
         self.epilogue.store(self.isa, self.tile, finished, chain)
 
     # Epilogues among products

@@ -16,11 +16,18 @@ from jq.kernels.values import Index, Position, element, high
 
 @dataclass(frozen=True)
 class Output:
-    """A result of a dispatch: its whole type, the tile of a workgroup, and where that tile is."""
+    """A result of a dispatch: its whole type, the tile of a workgroup, and where that tile is.
+
+    Where tiles differ in size, `sizes` says how large one is, and `tile` how large they can be.
+    """
 
     whole: TensorType
     tile: tuple[int, ...]
     offsets: Callable[[Builder, Sequence[Index]], Sequence[Index]]
+    sizes: Callable[[Builder, Sequence[Index]], Sequence[Index]] | None = None
+
+    def size(self, b: Builder, ids: Sequence[Index]) -> Sequence[Index]:
+        return self.sizes(b, ids) if self.sizes else self.tile
 
 
 def dispatch(
@@ -43,13 +50,12 @@ def dispatch(
             for axis, n in enumerate(workgroups)
         ]
         tensors = [_load_whole(a, t) for a, (_, t) in zip(block.arguments, inputs, strict=False)]
-        tiles = [
-            Tile(tensor.EmptyOp(list(o.tile), element(o.whole.element)).result) for o in outputs
-        ]
+        sizes = [output.size(builder, ids) for output in outputs]
+        tiles = [_tile(output, size) for output, size in zip(outputs, sizes, strict=True)]
         body(builder, ids, tensors, tiles)
         targets = list(block.arguments)[len(inputs) :]
-        for tile, output, target in zip(tiles, outputs, targets, strict=True):
-            _store_tile(tile.value, target, output, output.offsets(builder, ids))
+        for tile, output, target, size in zip(tiles, outputs, targets, sizes, strict=True):
+            _store_tile(tile.value, target, output, output.offsets(builder, ids), size)
         func.ReturnOp([])
     entry = ir.SymbolRefAttr.get([symbol, symbol])
     results = [o.whole.mlir() for o in outputs]
@@ -101,21 +107,33 @@ def _load_whole(source: ir.Value, kind: TensorType) -> ir.Value:
     ).result
 
 
+def _tile(output: Output, size: Sequence[Index]) -> Tile:
+    sizes = [n if isinstance(n, int) else n.value for n in size]
+    return Tile(tensor.EmptyOp(sizes, element(output.whole.element)).result, output.tile)
+
+
 def _store_tile(
-    value: ir.Value, target: ir.Value, output: Output, offsets: Sequence[Index]
+    value: ir.Value,
+    target: ir.Value,
+    output: Output,
+    offsets: Sequence[Index],
+    sizes: Sequence[Index],
 ) -> None:
-    for offset, size, bound in zip(offsets, output.tile, output.whole.shape, strict=True):
-        if high(offset) + size > bound:
+    for offset, size, bound in zip(offsets, sizes, output.whole.shape, strict=True):
+        if high(offset) + (size if isinstance(size, int) else 0) > bound:
             raise InternalError(f"tile {output.tile} leaves {output.whole}")
-    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
+    dynamic, unknown = (
+        ir.ShapedType.get_dynamic_stride_or_offset(),
+        ir.ShapedType.get_dynamic_size(),
+    )
     iree_tensor_ext.DispatchTensorStoreOp(
         value,
         target,
         [],
         [o.value for o in offsets if not isinstance(o, int)],
-        [],
+        [n.value for n in sizes if not isinstance(n, int)],
         [],
         [o if isinstance(o, int) else dynamic for o in offsets],
-        list(output.tile),
-        [1] * len(output.tile),
+        [n if isinstance(n, int) else unknown for n in sizes],
+        [1] * len(sizes),
     )

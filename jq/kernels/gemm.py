@@ -28,6 +28,7 @@ from jq.kernels import gemm_body, tiled_gemm, tiling
 from jq.kernels.builder import Builder
 from jq.kernels.epilogue import COLUMN, ELEMENT, ROW, Step, check
 from jq.kernels.finish import operand_types
+from jq.kernels.frame import Frame
 from jq.kernels.kernel import Kernel
 from jq.kernels.sequences import Sequences
 from jq.kernels.tensor import TensorType
@@ -64,6 +65,7 @@ class Gemm(Kernel):
         streams: places in memory that a panel's weights are read from at once. One row or two wait
             for memory, and a processor fetches several streams ahead faster than one.
         sequences: which rows are left out.
+        frame: what stands around rows that are pixels of images: [M'] rows of the result.
     """
 
     family: ClassVar[str] = "gemm"
@@ -79,6 +81,7 @@ class Gemm(Kernel):
     tile: tuple[int, ...] = ()
     streams: int = 1
     sequences: Sequences | None = None
+    frame: Frame | None = None
 
     def __post_init__(self) -> None:
         if min(self.m, self.k, self.n, self.batch) < 1:
@@ -91,6 +94,10 @@ class Gemm(Kernel):
             raise InternalError(f"no {self.streams} streams of {self.label}")
         if self.sequences and (self.batch > 1 or self.on_tiles or self.streams > 1):
             raise InternalError(f"all rows of {self.label} are computed")
+        if self.frame and (self.batch > 1 or self.on_tiles or self.sequences):
+            raise InternalError(f"no frame around {self.label}")
+        if self.frame:
+            self.frame.rows(self.m)
 
     @property
     def label(self) -> str:
@@ -202,9 +209,15 @@ class Gemm(Kernel):
         rows = tiling.even_rows(self.target, vectors, sequences.length)
         return replace(self, tile=(rows, vectors), sequences=sequences)
 
+    def in_frame(self, frame: Frame) -> Gemm | None:
+        if self.batch > 1 or self.on_tiles or self.sequences:
+            return None
+        return replace(self, frame=frame)
+
     @property
     def results(self) -> tuple[TensorType, ...]:
-        return (self._typed((self.m, self.n), check(self.epilogue)),)
+        rows = self.frame.rows(self.m) if self.frame else self.m
+        return (self._typed((rows, self.n), check(self.epilogue)),)
 
     def _typed(self, shape: tuple[int, ...], kind: str) -> TensorType:
         return TensorType(((self.batch, *shape) if self.batch > 1 else shape), kind)
@@ -326,4 +339,4 @@ class Gemm(Kernel):
         y: Array = (acc + (0 if bias is None else bias)).astype(np.int32)
         for step, arrays in zip(self.epilogue, operands, strict=True):
             y = step.reference(y, arrays)
-        return y
+        return self.frame.reference(y) if self.frame else y

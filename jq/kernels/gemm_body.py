@@ -11,6 +11,7 @@ from jq.kernels import dot, overlap, tiling
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.finish import TOGETHER, Epilogue, Row
+from jq.kernels.frame import Part
 from jq.kernels.overlap import Between
 from jq.kernels.rows import fill
 from jq.kernels.sequences import Blocks
@@ -111,16 +112,23 @@ def emit(gemm: Gemm, operands: Sequence[tuple[ir.Value, TensorType]]) -> list[ir
         if gemm.sequences:
             *tensors, counts = tensors
             wanted = gemm.sequences.wanted(b, counts, row, cut.block)
-        Panel(gemm, b, tensors, tiles[0], prefix, row, column, ids[1]).emit(cut.block, wanted)
+        part = gemm.frame.part(b, row, cut.block, gemm.m) if gemm.frame else None
+        if part:
+            part.fill(b, tiles[0], gemm.results[0])
+        panel = Panel(gemm, b, tensors, tiles[0], prefix, row, column, ids[1], part=part)
+        panel.emit(cut.block, wanted)
         if gemm.sequences and gemm.sequences.fill:
-            fill(b, tiles[0], gemm.results[0], wanted)
+            fill(b, tiles[0], gemm.results[0], wanted, cut.block)
 
-    output = Output(gemm.results[0], (*((1,) * depth), cut.block, width), offsets)
+    plain = Output(gemm.results[0], (*((1,) * depth), cut.block, width), offsets)
+    output = gemm.frame.around(plain, gemm.m) if gemm.frame else plain
     return dispatch(operands, [output], [blocks.count, cut.panels, *gemm.lead], body)
 
 
 class Panel:
-    """Rows from `row` by one panel of columns from `column`, stored from column `to` of a tile."""
+    """Rows from `row` by one panel of columns from `column`, stored from column `to` of a tile, in
+    the `part` of a frame that it is.
+    """
 
     def __init__(
         self,
@@ -133,9 +141,11 @@ class Panel:
         column: Index,
         panel: Index,
         to: Index = 0,
+        part: Part | None = None,
     ) -> None:
         self.gemm, self.b, self.isa, self.tile = gemm, b, gemm.target, tile
         self.prefix, self.row, self.panel, self.to = list(prefix), row, panel, to
+        self.part = part
         self.codes, self.weights, init, *rest = tensors
         corrections, steps = split_corrections(gemm, rest)
         self.vectors = range(gemm.tiling.vectors)
@@ -213,6 +223,7 @@ class Panel:
         b, steps = self.b, self._whole
         rows = [b.offset(self.row, b.offset(first, i)) for i in range(count)]
 
+
         def step(acc: list[ir.Value], k: Index) -> list[ir.Value]:
             return self._step(acc, rows, k, None)
 
@@ -235,10 +246,11 @@ class Panel:
         b, lead = self.b, [0] * len(self.prefix)
         local = [b.offset(first, i) for i in range(len(accumulators))]
         rows = [b.offset(self.row, at) for at in local]
+        places = [self.part.row(b, row) for row in rows] if self.part else local
         column = b.offset(self.to, vector * self.isa.lanes)
         finished = [
             Row(acc, [row], [*lead, at], [row], column, vector)
-            for acc, at, row in zip(accumulators, local, rows, strict=True)
+            for acc, at, row in zip(accumulators, places, rows, strict=True)
         ]
         self.epilogue.store(self.isa, self.tile, finished, chain)
 

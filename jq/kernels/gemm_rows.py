@@ -136,7 +136,7 @@ class GemmRows(Kernel):
         rows: Rows,
     ) -> None:
         gemm, own = self.gemm, len(self.gemm.operands)
-        between = Tile(b.scratch([self.chunk, gemm.n], "f32"))
+        between = Tile(b.scratch([self.chunk, gemm.n], "f32"), (self.chunk, gemm.n))
         width = min(gemm.n, gemm.tiling.vectors * gemm.target.lanes)
         first, count = rows.at[0], len(rows.at)
         with b.loop(0, rows.wanted) as loop:

@@ -23,6 +23,7 @@ from jq.kernels.isa import Isa, get_isa
 from jq.kernels.tensor import TensorType
 
 if TYPE_CHECKING:
+    from jq.kernels.frame import Frame
     from jq.kernels.sequences import Sequences
 
 ATTRIBUTE = "jq.kernel"
@@ -80,6 +81,10 @@ class Kernel(ABC):
 
     def by_sequences(self, sequences: Sequences) -> Kernel | None:
         """The same with one operand more that says which rows are wanted; None: it takes none."""
+        return None
+
+    def in_frame(self, frame: Frame) -> Kernel | None:
+        """The same with padding around its result, whose rows are pixels; None: it has no frame."""
         return None
 
     @abstractmethod

@@ -74,20 +74,22 @@ def row_dispatch(
         if sequences is not None and sequences.fill:
             for tile, kind in zip(tiles, results, strict=True):
                 if len(kind.shape) > 1:
-                    fill(b, tile, kind, wanted)
+                    fill(b, tile, kind, wanted, block)
 
     return dispatch(operands, [output(kind) for kind in results], [blocks.count], workgroup)
 
 
-def fill(b: Builder, tile: Tile, kind: TensorType, first: Index) -> None:
-    """Zeros in the rows of a tile from `first` on; rows are the last axis but one."""
-    *lead, rows, columns = ir.RankedTensorType(tile.value.type).shape
-    zero = b.constant(vec(min(columns, FILL), kind.element), 0)
-    with b.loop(0, b.above(rows, first), writes=[tile]) as loop:
+def fill(
+    b: Builder, tile: Tile, kind: TensorType, first: Index, end: Index, number: int = 0
+) -> None:
+    """A number in the rows of a tile from `first` up to `end`; rows are the last axis but one."""
+    *lead, rows, columns = tile.shape
+    vector = b.constant(vec(min(columns, FILL), kind.element), number)
+    with b.loop(0, b.above(end, first), writes=[tile]) as loop:
         row = b.at_most(b.offset(first, loop.index), rows - 1)
-        with b.loop(0, columns, lanes_of(zero), writes=[tile]) as inner:
-            column = b.at_most(inner.index, columns - lanes_of(zero))
-            b.store(zero, tile, [*([0] * len(lead)), row, column])
+        with b.loop(0, columns, lanes_of(vector), writes=[tile]) as inner:
+            column = b.at_most(inner.index, columns - lanes_of(vector))
+            b.store(vector, tile, [*([0] * len(lead)), row, column])
 
 
 def over_row(

@@ -25,6 +25,7 @@ from jq.kernels import (
 )
 from tests.kernels.strategies import HERE, gemms, sizes
 from tests.kernels.test_convolution import convolutions, depthwises, long_convolutions
+from tests.kernels.test_frame import framed_convolutions, framed_gemms
 from tests.kernels.test_gemv import kernels as gemvs
 from tests.kernels.test_integer_attention import kernels as integer_attentions
 from tests.kernels.test_sequences import kernels as of_sequences
@@ -76,6 +77,8 @@ def drawn() -> st.SearchStrategy[Kernel]:
         gemvs,
         convolutions(),
         depthwises(),
+        framed_gemms(),
+        framed_convolutions(),
         integer_attentions(),
         integer_attentions().map(lambda k: replace(k, sequences=Sequences(k.queries))),
         of_sequences().map(lambda k: replace(k[0], sequences=Sequences(k[1], k[2]))),
