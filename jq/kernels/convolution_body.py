@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from iree.compiler import ir
 
 from jq.kernels import dot, overlap, tiling
+from jq.kernels.ahead import Ahead
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.finish import TOGETHER, Epilogue, Row
 from jq.kernels.frame import Part
@@ -50,6 +51,7 @@ class PixelPanel:
             n=conv.n,
         )
         self.start = Start(conv, self.epilogue, init, corrections)
+        self.ahead = Ahead.of(b, self.weights, self.panel, conv.pixels, conv.tiling)
 
     def emit(self) -> None:
         tall, block = self.conv.tiling.rows, self.conv.tiling.block
@@ -123,19 +125,21 @@ class PixelPanel:
         b, conv = self.b, self.conv
         pixels = [b.offset(self.pixel, b.offset(first, i)) for i in range(count)]
         corners = [conv.corner(b, p) for p in pixels]
+        tile = b.divided(first, conv.tiling.rows)
         acc = [v for p in pixels for v in self.start.of(conv.sample(b, p), None)]
         high, wide = conv.runs
         writes = [self.tile] if between else []
         with b.loop(0, high, carry=acc, writes=writes) as rows:
             with b.loop(0, wide, carry=rows.carried, writes=writes) as columns:
                 tap = (rows.index, columns.index)
-                columns.carried = self._run(columns.carried, corners, *tap, between)
+                columns.carried = self._run(columns.carried, tile, corners, *tap, between)
             rows.carried = columns.carried
         return rows.carried
 
     def _run(
         self,
         acc: list[ir.Value],
+        tile: Index,
         corners: Sequence[Sequence[Index]],
         h: Index,
         w: Index,
@@ -151,6 +155,8 @@ class PixelPanel:
         base = b.scaled(run, conv.run_groups)
 
         def step(acc: list[ir.Value], k: Index) -> list[ir.Value]:
+            if self.ahead:
+                self.ahead.fetch(tile, b.offset(base, k))
             return self._step(acc, starts, base, k, None)
 
         if between:

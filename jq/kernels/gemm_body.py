@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from iree.compiler import ir
 
 from jq.kernels import dot, overlap, tiling
+from jq.kernels.ahead import Ahead
 from jq.kernels.builder import Builder, Tile
 from jq.kernels.dispatch import Output, dispatch
 from jq.kernels.finish import TOGETHER, Epilogue, Row
@@ -160,6 +161,9 @@ class Panel:
             prefix=prefix,
         )
         self.start = Start(gemm, self.epilogue, init, corrections)
+        self.ahead = None
+        if gemm.batch == 1 and gemm.streams == 1:
+            self.ahead = Ahead.of(b, self.weights, panel, gemm.m, gemm.tiling)
 
     def emit(self, block: int, wanted: Index) -> None:
         """The first `wanted` of `block` rows."""
@@ -223,8 +227,11 @@ class Panel:
         b, steps = self.b, self._whole
         rows = [b.offset(self.row, b.offset(first, i)) for i in range(count)]
 
+        tile = b.divided(first, self.gemm.tiling.rows)
 
         def step(acc: list[ir.Value], k: Index) -> list[ir.Value]:
+            if self.ahead:
+                self.ahead.fetch(tile, k)
             return self._step(acc, rows, k, None)
 
         acc = self._start(rows)

@@ -1,0 +1,95 @@
+"""Weights are fetched a panel ahead where that pays, from where they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import iree.runtime as rt
+import numpy as np
+import pytest
+from iree.compiler import ir
+from iree.compiler.dialects import arith, func, llvm
+
+from jq.kernels import Convolution, Gemm, TensorType
+from jq.kernels.ahead import Ahead, _address
+from jq.kernels.builder import Builder
+from jq.kernels.dispatch import Output, dispatch
+from jq.kernels.values import vec
+from tests.kernels.harness import compile_text, linked
+
+GEMM = Gemm(isa="avx512_vnni", m=49, k=512, n=256)
+CONVOLUTION = Convolution(
+    isa="avx512_vnni", batch=1, height=9, width=9, channels=64, filters=128, window=(3, 3)
+)
+
+
+@pytest.mark.parametrize("isa", ["avx512_vnni", "aarch64_i8mm", "portable"])
+def test_few_rows_fetch(isa: str) -> None:
+    for kernel in (replace(GEMM, isa=isa), replace(CONVOLUTION, isa=isa)):
+        assert "llvm.intr.prefetch" in linked([kernel])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"m": 1024},  # products take much longer than weights
+        {"m": 3},  # one tile
+        {"k": 1 << 15},  # a panel fills the cache
+        {"batch": 2},
+    ],
+    ids=str,
+)
+def test_others_do_not(changed: dict[str, int]) -> None:
+    assert "prefetch" not in linked([replace(GEMM, **changed)])
+
+
+def test_the_whole_panel_is_fetched_once() -> None:
+    """Every line of the next panel, by the tiles of one."""
+    found: list[int] = []
+
+    class Recorded(Ahead):
+        def _prefetch(self, offset: object) -> None:
+            assert isinstance(offset, int)
+            found.append(offset)
+
+    steps, width, tiles = 70, 192, 4
+    ahead = Recorded(Builder(None), None, 5 * steps * width, steps * width // 64, steps, 1)  # type: ignore[arg-type]
+    for tile in range(tiles):
+        for step in range(steps):
+            ahead.fetch(tile, step)
+    lines = range(5 * steps * width, 6 * steps * width, 64)
+    assert sorted(set(found)) == list(lines)
+    assert len(found) - found.count(lines[-1]) == len(lines) - 1
+
+
+def read_at_addresses() -> str:
+    """A function of two tensors that gives 16 bytes of the second, read at its address."""
+    kind, result = TensorType((4, 2, 64), "i8"), TensorType((16,), "i8")
+
+    def body(b: Builder, ids: object, tensors: list, tiles: list) -> None:
+        i64 = ir.IntegerType.get_signless(64)
+        offset = arith.ConstantOp(i64, 2 * 64 + 3).result
+        pointer = llvm.inttoptr(
+            ir.Type.parse("!llvm.ptr"), arith.addi(_address(tensors[1]), offset)
+        )
+        b.store(llvm.load(vec(16, "i8"), pointer, alignment=1), tiles[0], [0])
+
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            function = func.FuncOp("f", ([kind.mlir()] * 2, [result.mlir()]))
+        with ir.InsertionPoint(function.add_entry_block()):
+            inputs = [(value, kind) for value in function.arguments]
+            output = Output(result, (16,), lambda b, ids: [0])
+            func.ReturnOp(dispatch(inputs, [output], [1], body))
+        return str(module)
+
+
+def test_the_address_is_that_of_the_buffer() -> None:
+    config = rt.Config("local-sync")
+    context = rt.SystemContext(config=config)
+    data = compile_text(read_at_addresses())
+    context.add_vm_module(rt.VmModule.copy_buffer(config.vm_instance, data))
+    one, two = np.random.default_rng(0).integers(-128, 128, (2, 4, 2, 64), dtype=np.int8)
+    found = context.modules.module["f"](one, two).to_host()
+    np.testing.assert_array_equal(found, two.reshape(-1)[131:147])
