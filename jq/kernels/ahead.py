@@ -20,12 +20,10 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, func, llvm, memref, tensor
 
 from jq.kernels.builder import Builder
-from jq.kernels.tiling import Tiling
+from jq.kernels.tiling import LINE, SECOND_CACHE, Tiling
 from jq.kernels.values import Index
 
-LINE = 64  # bytes
-CACHE = 1 << 20  # bytes of the second cache, of which two panels may take
-SHARE = 0.75
+SHARE = 0.75  # of the second cache, for two panels
 FEW_ROWS = 256
 LOCALITY = 2  # of 3: not in the first cache
 
@@ -57,7 +55,7 @@ class Ahead:
         """
         _, steps, width = ir.RankedTensorType(weights.type).shape
         size, tiles = steps * width, math.ceil(cut.block / cut.rows)
-        if rows > FEW_ROWS or tiles < 2 or 2 * size > SHARE * CACHE:
+        if rows > FEW_ROWS or tiles < 2 or 2 * size > SHARE * SECOND_CACHE:
             return None
         lines = math.ceil(size / LINE)
         behind = b.scaled(b.offset(panel, 1), size)

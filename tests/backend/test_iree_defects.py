@@ -130,3 +130,36 @@ def test_parameters_are_not_checked() -> None:
     vmfb = compile_module(given.bytecode, flags=HOST_FLAGS).vmfb
     call = Executable.load(vmfb, {"w": w.view(np.int32).reshape(3, 2)})
     np.testing.assert_array_equal(call(np.zeros((2, 3), np.float32))[0], w)
+
+
+def test_a_microkernel_gives_no_number() -> None:
+    """`jq/kernels/ahead.py` lets it store the number in a tensor."""
+    text = """flow.executable private @e {
+      flow.executable.export public @e workgroups() -> (index, index, index) {
+        %c1 = arith.constant 1 : index
+        flow.return %c1, %c1, %c1 : index, index, index
+      }
+      builtin.module {
+        func.func private @number(%base: memref<i8>, %offset: index) -> i64 {
+          %0 = arith.index_cast %offset : index to i64
+          return %0 : i64
+        }
+        func.func @e(%in: !iree_tensor_ext.dispatch.tensor<readonly:tensor<64xi8>>,
+                     %out: !iree_tensor_ext.dispatch.tensor<writeonly:tensor<1xi64>>) {
+          %0 = iree_tensor_ext.dispatch.tensor.load %in, offsets = [0], sizes = [64], strides = [1]
+            : !iree_tensor_ext.dispatch.tensor<readonly:tensor<64xi8>> -> tensor<64xi8>
+          %1 = iree_codegen.ukernel.generic {calls = @number} "number" ins(%0 : tensor<64xi8>)
+            strided_dims([[]]) -> i64
+          %2 = tensor.from_elements %1 : tensor<1xi64>
+          iree_tensor_ext.dispatch.tensor.store %2, %out, offsets = [0], sizes = [1], strides = [1]
+            : tensor<1xi64> -> !iree_tensor_ext.dispatch.tensor<writeonly:tensor<1xi64>>
+          return
+        }
+      }
+    }
+    func.func public @main(%x: tensor<64xi8>) -> tensor<1xi64> {
+      %0 = flow.dispatch @e::@e(%x) : (tensor<64xi8>) -> tensor<1xi64>
+      return %0 : tensor<1xi64>
+    }"""
+    with pytest.raises(CompilerError, match="crashed|null operand"):
+        compile_module(text.encode())
