@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, func, llvm, memref, tensor
@@ -80,31 +81,29 @@ def _i64() -> ir.Type:
 
 
 def _address(source: ir.Value) -> ir.Value:
-    """The address of a tensor that is read, i64; at the current insertion point."""
-    name = _define()
-    space = tensor.EmptyOp([1], _i64()).result
-    found = ir.Operation.create(
-        "iree_codegen.ukernel.generic",
-        results=[space.type],
-        operands=[source, space],
-        attributes={
-            "u_kernel_fn_name": ir.StringAttr.get(name),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 0]),
-            "strided_dims": ir.Attribute.parse("[[], []]"),
-            "calls": ir.FlatSymbolRefAttr.get(name),  # or it would be removed: nobody names it
-        },
-    ).result
-    return tensor.extract(found, [arith.ConstantOp(ir.IndexType.get(), 0)])
+    """The address of a tensor that a body reads, i64; found once, where the tensor is."""
+    read: Any = source.owner
+    name = _define(read.operation.block.owner.operation)
+    with ir.InsertionPoint.after(read):
+        space = tensor.EmptyOp([1], _i64()).result
+        found = ir.Operation.create(
+            "iree_codegen.ukernel.generic",
+            results=[space.type],
+            operands=[source, space],
+            attributes={
+                "u_kernel_fn_name": ir.StringAttr.get(name),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 0]),
+                "strided_dims": ir.Attribute.parse("[[], []]"),
+                "calls": ir.FlatSymbolRefAttr.get(name),  # or it would be removed: nobody names it
+            },
+        ).result
+        return tensor.extract(found, [arith.ConstantOp(ir.IndexType.get(), 0)])
 
 
-def _define() -> str:
-    """The function's name; it stands in front of the body that is being built, named after that
-    one: IREE puts all bodies of a program into one module. It takes the base and the offset of
-    bytes, and those of a number.
+def _define(body: ir.Operation) -> str:
+    """The function's name; it stands in front of a body, named after it: IREE puts all bodies of a
+    program into one module. It takes the base and the offset of bytes, and those of a number.
     """
-    body = ir.InsertionPoint.current.block.owner.operation
-    while body.name != "func.func":
-        body = body.parent.operation
     name = f"{ir.StringAttr(body.attributes['sym_name']).value}_address"
     index = ir.IndexType.get()
     one, other = (ir.MemRefType.get([], ir.IntegerType.get_signless(n)) for n in (8, 64))
