@@ -21,11 +21,11 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, func, llvm, memref, tensor
 
 from jq.kernels.builder import Builder
-from jq.kernels.tiling import LINE, SECOND_CACHE, Tiling
+from jq.kernels.tiling import LINE, SECOND_CACHE
 from jq.kernels.values import Index
 
 SHARE = 0.75  # of the second cache, for two panels
-FEW_ROWS = 256
+FEW_ROWS = 256  # products of 512 take 40 times as long as their weights do
 LOCALITY = 2  # of 3: not in the first cache
 
 
@@ -38,6 +38,7 @@ class Ahead:
         first: the byte behind the panel.
         lines: of a panel.
         steps: of a tile's products.
+        tall: rows of a tile.
         each: lines a step.
     """
 
@@ -46,21 +47,35 @@ class Ahead:
     first: Index
     lines: int
     steps: int
+    tall: int
     each: int
 
     @staticmethod
-    def of(b: Builder, weights: ir.Value, panel: Index, rows: int, cut: Tiling) -> Ahead | None:
-        """Of packed weights i8 [panels, steps, bytes], for so many rows; None where it does not
-        pay: products of many rows take much longer than their weights do, a single tile has no
-        time in which to fetch, or two panels do not fit the cache.
+    def of(
+        b: Builder, weights: ir.Value, panel: Index, rows: int, block: int, tall: int
+    ) -> Ahead | None:
+        """Of packed weights i8 [panels, steps, bytes], for so many rows, of which tiles of `tall`
+        read a panel for a block at a time; None where it does not pay: products of many rows take
+        much longer than their weights do, a single tile has no time in which to fetch, or two
+        panels do not fit the cache.
         """
         _, steps, width = ir.RankedTensorType(weights.type).shape
-        size, tiles = steps * width, math.ceil(cut.block / cut.rows)
+        size, tiles = steps * width, math.ceil(block / tall)
         if rows > FEW_ROWS or tiles < 2 or 2 * size > SHARE * SECOND_CACHE:
             return None
         lines = math.ceil(size / LINE)
+        each = math.ceil(lines / (tiles * steps))
         behind = b.scaled(b.offset(panel, 1), size)
-        return Ahead(b, _address(weights), behind, lines, steps, math.ceil(lines / (tiles * steps)))
+        return Ahead(b, _address(weights), behind, lines, steps, tall, each)
+
+    @property
+    def size(self) -> int:
+        """Bytes of a panel, in whole lines."""
+        return self.lines * LINE
+
+    def tile(self, first: Index) -> Index:
+        """Which tile begins at a row of the block; the last one may begin ahead of its place."""
+        return self.b.divided(self.b.offset(first, self.tall - 1), self.tall)
 
     def fetch(self, tile: Index, step: Index) -> None:
         """The lines of one step of a tile."""

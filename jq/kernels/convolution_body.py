@@ -51,7 +51,8 @@ class PixelPanel:
             n=conv.n,
         )
         self.start = Start(conv, self.epilogue, init, corrections)
-        self.ahead = Ahead.of(b, self.weights, self.panel, conv.pixels, conv.tiling)
+        cut = conv.tiling
+        self.ahead = Ahead.of(b, self.weights, self.panel, conv.pixels, cut.block, cut.rows)
 
     def emit(self) -> None:
         tall, block = self.conv.tiling.rows, self.conv.tiling.block
@@ -125,7 +126,7 @@ class PixelPanel:
         b, conv = self.b, self.conv
         pixels = [b.offset(self.pixel, b.offset(first, i)) for i in range(count)]
         corners = [conv.corner(b, p) for p in pixels]
-        tile = b.divided(first, conv.tiling.rows)
+        tile = self.ahead.tile(first) if self.ahead else 0
         acc = [v for p in pixels for v in self.start.of(conv.sample(b, p), None)]
         high, wide = conv.runs
         writes = [self.tile] if between else []

@@ -161,13 +161,13 @@ class Panel:
             prefix=prefix,
         )
         self.start = Start(gemm, self.epilogue, init, corrections)
-        self.ahead = None
-        if gemm.batch == 1 and gemm.streams == 1:
-            self.ahead = Ahead.of(b, self.weights, panel, gemm.m, gemm.tiling)
+        self.ahead: Ahead | None = None
 
     def emit(self, block: int, wanted: Index) -> None:
         """The first `wanted` of `block` rows."""
-        tall = min(block, self.gemm.tiling.rows)
+        gemm, tall = self.gemm, min(block, self.gemm.tiling.rows)
+        if gemm.batch == 1 and gemm.streams == 1:
+            self.ahead = Ahead.of(self.b, self.weights, self.panel, gemm.m, block, tall)
         if not isinstance(wanted, int):
             self._tiles(tall, block, wanted)
             return
@@ -226,8 +226,7 @@ class Panel:
         """The accumulators of a register tile; something else after each of some parts of K."""
         b, steps = self.b, self._whole
         rows = [b.offset(self.row, b.offset(first, i)) for i in range(count)]
-
-        tile = b.divided(first, self.gemm.tiling.rows)
+        tile = self.ahead.tile(first) if self.ahead else 0
 
         def step(acc: list[ir.Value], k: Index) -> list[ir.Value]:
             if self.ahead:

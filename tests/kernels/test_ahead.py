@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import iree.runtime as rt
@@ -14,7 +15,7 @@ from jq.kernels import Convolution, Gemm, TensorType
 from jq.kernels.ahead import Ahead, _address
 from jq.kernels.builder import Builder
 from jq.kernels.dispatch import Output, dispatch
-from jq.kernels.values import vec
+from jq.kernels.values import Index, high, vec
 from tests.kernels.harness import compile_text, linked
 
 GEMM = Gemm(isa="avx512_vnni", m=49, k=512, n=256)
@@ -43,21 +44,48 @@ def test_others_do_not(changed: dict[str, int]) -> None:
     assert "prefetch" not in linked([replace(GEMM, **changed)])
 
 
-def test_the_whole_panel_is_fetched_once() -> None:
-    """Every line of the next panel, by the tiles of one."""
+@pytest.mark.parametrize(
+    ("kernel", "block"),
+    [
+        (GEMM, 49),
+        (replace(GEMM, m=8, tile=(5, 4)), 8),  # two tiles, the second one begins ahead of its place
+        (replace(GEMM, k=384, n=24), 49),  # a panel of fewer bytes a step than a line has
+        (CONVOLUTION, 49),
+    ],
+    ids=lambda v: getattr(v, "label", ""),
+)
+def test_the_tiles_of_a_panel_fetch_all_of_the_next(
+    kernel: Gemm | Convolution, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every line of it once, but for the last one; from the byte where the panel's own end."""
+    made: list[Ahead] = []
+    seen: list[tuple[int, int]] = []
+    of = Ahead.of
+
+    def recorded(b: Builder, weights: ir.Value, panel: Index, *rest: int) -> Ahead | None:
+        assert rest[1] == block
+        found = of(b, weights, panel, *rest)
+        assert found is not None
+        size = int(np.prod(ir.RankedTensorType(weights.type).shape[1:]))
+        assert high(found.first) == (high(panel) + 1) * size == (high(panel) + 1) * found.size
+        made.append(found)
+        return found
+
+    monkeypatch.setattr(Ahead, "of", staticmethod(recorded))
+    monkeypatch.setattr(Ahead, "fetch", lambda _, *at: seen.append((high(at[0]), high(at[1]))))
+    linked([kernel])
+    monkeypatch.undo()
+    tiles = math.ceil(block / made[0].tall)
+    assert max(seen) == (tiles - 1, made[0].steps - 1)
+
     found: list[int] = []
-
-    class Recorded(Ahead):
-        def _prefetch(self, offset: object) -> None:
-            assert isinstance(offset, int)
-            found.append(offset)
-
-    steps, width, tiles = 70, 192, 4
-    ahead = Recorded(Builder(None), None, 5 * steps * width, steps * width // 64, steps, 1)  # type: ignore[arg-type]
-    for tile in range(tiles):
-        for step in range(steps):
-            ahead.fetch(tile, step)
-    lines = range(5 * steps * width, 6 * steps * width, 64)
+    monkeypatch.setattr(Ahead, "_prefetch", lambda _, offset: found.append(offset))
+    ahead = replace(made[0], b=Builder(None), address=None, first=0)
+    starts = [min(t * ahead.tall, block - ahead.tall) for t in range(tiles)]
+    for first in starts:
+        for step in range(ahead.steps):
+            ahead.fetch(ahead.tile(first), step)
+    lines = range(0, ahead.size, 64)
     assert sorted(set(found)) == list(lines)
     assert len(found) - found.count(lines[-1]) == len(lines) - 1
 
