@@ -21,6 +21,24 @@ settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("fixed")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--max-isa", help="pass for a processor with no more than this, such as avx2")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if limit := config.getoption("--max-isa"):
+        os.environ["JAXQ_MAX_ISA"] = limit  # child processes are told in this way too
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    from jq.kernels import ISAS, available
+
+    here = [isa.name for isa in available()]
+    others = [name for name in ISAS if name not in here]
+    terminalreporter.write_line(f"instruction sets that run here: {', '.join(here)}")
+    terminalreporter.write_line(f"compiled only: {', '.join(others)}")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache() -> Iterator[None]:
     """What earlier runs left in the user's cache decides nothing here."""

@@ -14,7 +14,7 @@ from jq import api
 from jq.compiled import CompiledModel
 from jq.model import Model
 
-SIZE = 128  # whole tiles: kernels pad the rest
+SIZE = 384  # whole tiles of two, three or four vectors of any length: kernels pad the rest
 RNG = np.random.default_rng(0)
 
 

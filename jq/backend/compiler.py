@@ -16,6 +16,7 @@ from pathlib import Path
 
 from iree.compiler.tools.binaries import find_tool
 
+from jq.backend.cpu import HOST, believed_flags
 from jq.backend.dump import dump_flags, read_phases
 from jq.errors import CompilerError, JqError, UserError
 
@@ -34,7 +35,7 @@ BASE_FLAGS: tuple[str, ...] = (
 HOST_FLAGS: tuple[str, ...] = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
-    "--iree-llvmcpu-target-cpu=host",
+    HOST,
 )
 # The compiler checks its own program after every pass: up to 0.4 of its time. It is checked when it
 # goes in (`handover`) and when it is read again (`dump`), and all of it where a compile fails.
@@ -84,7 +85,7 @@ def compile_module(
             reason = f"cannot write to {work.parent}: {error.strerror}"
             raise UserError(reason, hint="TMPDIR=... names another folder") from error
         command = [find_tool("iree-compile"), "module.mlirbc", "-o", "module.vmfb"]
-        command += [*BASE_FLAGS, *linker_flags(work), *flags]
+        command += [*BASE_FLAGS, *linker_flags(work), *believed_flags(flags)]
         if keep_dump:
             command += dump_flags(Path("dump"))
         start = time.perf_counter()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jq.errors import UserError
-from jq.processor import Processor, machine_name, this_processor
+from jq.processor import Processor, limit, machine_name, this_processor
 
 # LLVM's name -> the flag in /proc/cpuinfo, where the two differ. These are the features whose
 # instructions a compiler puts into loops; others (caches, system calls) decide nothing.
@@ -53,6 +54,8 @@ _AARCH64 = {
 }
 _FLAGS = {"x86_64": _X86, "aarch64": _AARCH64}
 
+HOST = "--iree-llvmcpu-target-cpu=host"
+
 
 @dataclass(frozen=True)
 class Cpu:
@@ -78,6 +81,16 @@ class Cpu:
 def host() -> Cpu | None:
     """This machine's processor; None where the system does not list its features."""
     return named_by_llvm(this_processor())
+
+
+def believed_flags(flags: Iterable[str]) -> list[str]:
+    """The compiler's flags, where "host" means no more than `JAXQ_MAX_ISA` allows."""
+    here = host()
+    if limit() is None or here is None:
+        return list(flags)
+    features = ",".join(f"+{name}" for name in sorted(here.features))
+    poorer = ["--iree-llvmcpu-target-cpu=x86-64", f"--iree-llvmcpu-target-cpu-features={features}"]
+    return [part for flag in flags for part in (poorer if flag == HOST else [flag])]
 
 
 def named_by_llvm(processor: Processor) -> Cpu | None:

@@ -8,6 +8,7 @@ from jq.backend import cpu
 from jq.backend.compiler import HOST_FLAGS, compile_module
 from jq.backend.cpu import Cpu
 from jq.errors import UserError
+from jq.kernels import available
 from jq.processor import this_processor
 
 ADD = b"""func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
@@ -50,6 +51,36 @@ def test_compiled_for_this_machine() -> None:
     needed = needs(*HOST_FLAGS)
     assert needed.features
     cpu.check_host(needed)
+
+
+RICH = "flags\t: sse2 avx avx2 fma avx512f avx512bw avx512vl avx512_vnni avx_vnni amx_int8"
+
+
+@pytest.mark.parametrize(
+    ("limit", "left"),
+    [
+        ("avx512", {"avx512f", "avx512bw", "avx512vl", "avx2", "avx", "fma", "sse2"}),
+        ("avx_vnni", {"avx_vnni", "avx2", "avx", "fma", "sse2"}),
+        ("avx2", {"avx2", "avx", "fma", "sse2"}),
+        ("sse2", {"sse2"}),
+    ],
+)
+def test_a_rich_machine_can_pass_for_a_poorer_one(
+    limit: str, left: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(RICH)
+    monkeypatch.setenv("JAXQ_MAX_ISA", limit)
+    flags = this_processor(tmp_path / "cpuinfo", "x86_64").flags
+    assert flags == left
+    assert available(flags, "x86_64")[0].name == limit
+
+
+def test_what_is_compiled_keeps_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAXQ_MAX_ISA", "sse2")
+    assert not {"avx", "fma"} & needs(*HOST_FLAGS).features
+    monkeypatch.setenv("JAXQ_MAX_ISA", "avx1024")
+    with pytest.raises(UserError, match="JAXQ_MAX_ISA=avx1024 is not an instruction set; known: "):
+        this_processor()
 
 
 def test_richer_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
