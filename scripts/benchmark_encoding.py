@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Prints how many values per second each number format encodes and decodes in NumPy, on one core.
 
 python scripts/benchmark_encoding.py [FORMAT...] [--size N] [--axis 0|1]

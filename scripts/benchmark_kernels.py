@@ -1,4 +1,4 @@
-#!/usr/bin/env python
+#!/usr/bin/env python3
 """Times kernels by themselves on one core, best of many runs.
 
     python scripts/benchmark_kernels.py [--isa NAME ...] [--family gemm ...] [--only TEXT] [--cold]

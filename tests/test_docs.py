@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -72,3 +73,16 @@ def test_every_page_is_in_the_index() -> None:
 def test_links_lead_somewhere(page: str) -> None:
     for link in re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text()):
         assert (ROOT / page).parent.joinpath(link).exists(), f"{page}: {link}"
+
+
+SOURCED = {"environment.sh"}  # by the other scripts
+
+
+@pytest.mark.parametrize(
+    "script", sorted(p.name for p in (ROOT / "scripts").iterdir() if p.is_file())
+)
+def test_scripts_can_be_run(script: str) -> None:
+    """The docs run them as commands: a first line that names the interpreter, and the run bit."""
+    path = ROOT / "scripts" / script
+    runs = path.read_text().startswith("#!") and os.access(path, os.X_OK)
+    assert runs or script in SOURCED
