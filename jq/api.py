@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from jq.audit.op_table import op_table
 from jq.backend.cache import compile_cached
 from jq.backend.compiler import Compilation, compile_module
 from jq.backend.handover import handover
 from jq.backend.manifest import describe_build
-from jq.calibrate import run as calibration_run
-from jq.calibrate.ranges import Ranges, site
+from jq.calibration import run as calibration_run
+from jq.calibration.ranges import Ranges, site
 from jq.compiled import CompiledModel, load
 from jq.errors import CompilerError, UserError
 from jq.ir import Program
@@ -39,9 +40,8 @@ from jq.job import (
 from jq.ops.work import work_of
 from jq.pipeline import LEVELS, make_plan
 from jq.pipeline import rewrite as rewrite_levels
-from jq.plan import QuantPlan
+from jq.planning import QuantPlan
 from jq.progress import Progress
-from jq.report import op_table
 from jq.target import Target
 
 MANY_OPERATIONS = 10_000_000  # of float products: from here on their layout matters

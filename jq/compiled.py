@@ -17,9 +17,9 @@ from jq.backend.runtime import Executable
 from jq.backend.save import save_artifact
 from jq.ir import Program, TensorSpec
 from jq.ir.program import signature
-from jq.plan import QuantPlan
+from jq.planning import QuantPlan
 from jq.tables import size
-from jq.trace.inputs import flat_inputs
+from jq.tracing.inputs import flat_inputs
 from jq.tree import unflatten
 
 

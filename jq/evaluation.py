@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from jq.compare import NOTHING_INSIDE, Comparison, Inside, compare_outputs, samples_of
+from jq.comparison.metrics import Metric, check
+from jq.comparison.outputs import NOTHING_INSIDE, Comparison, Inside, compare_outputs, samples_of
 from jq.errors import UserError
 from jq.job import Calls, Data, Source
-from jq.metrics import Metric, check
 from jq.progress import Progress
-from jq.trace.source import load_function
+from jq.tracing.source import load_function
 from jq.tree import structure_of, unflatten
 
 Outputs = Sequence[np.ndarray]

@@ -15,7 +15,7 @@ import numpy as np
 
 from jq import npz
 from jq.backend.results import Results
-from jq.calibrate.ranges import Ranges
+from jq.calibration.ranges import Ranges
 from jq.data import data_names
 from jq.errors import JqError, UserError
 from jq.ir import Program
@@ -31,13 +31,13 @@ from jq.pipeline import (
     prepare,
     without_ranges,
 )
-from jq.plan import QuantPlan
+from jq.planning import QuantPlan
 from jq.progress import Progress
 from jq.settings import Rule, parse_assignments, parse_rule
 from jq.target import Target, load_target
-from jq.trace.inputs import flat_inputs
-from jq.trace.source import load_model
-from jq.trace.trace import trace as trace_model
+from jq.tracing.entry import trace as trace_model
+from jq.tracing.inputs import flat_inputs
+from jq.tracing.source import load_model
 from jq.tree import structure_of
 
 LOG = logging.getLogger("jq")

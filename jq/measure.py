@@ -9,10 +9,12 @@ from typing import Any
 from jq import npz
 from jq.api import compile, plan_job, rewrite_job
 from jq.backend.xla import XlaExecutable
-from jq.bench import Job as BenchJob
-from jq.bench import bench as measure_jobs
-from jq.bench import random_inputs
-from jq.compare import NOTHING_INSIDE, Comparison, Inside
+from jq.benchmark import Job as BenchJob
+from jq.benchmark import bench as measure_jobs
+from jq.benchmark import random_inputs
+from jq.comparison.layers import compare_layers
+from jq.comparison.metrics import Metric
+from jq.comparison.outputs import NOTHING_INSIDE, Comparison, Inside
 from jq.compiled import CompiledModel, load
 from jq.errors import UserError
 from jq.evaluation import Evaluation, evaluation_of
@@ -28,10 +30,8 @@ from jq.job import (
     prepare_job,
     trace,
 )
-from jq.layers import compare_layers
-from jq.metrics import Metric
 from jq.pipeline import PipelineFile, flat_settings, load_pipeline
-from jq.plan import QuantPlan
+from jq.planning import QuantPlan
 from jq.progress import Progress, silent
 from jq.settings import FLOAT, Rule
 from jq.target import Target

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import ConfigDict
 
-from jq.calibrate.ranges import Ranges
+from jq.calibration.ranges import Ranges
 from jq.errors import UserError
 from jq.ir import Program
 from jq.ir.quant_types import to_quant_types
@@ -23,7 +23,7 @@ from jq.passes.base import Pass, PassContext, Recovery, make_pass, run_all
 from jq.passes.dequantized import dequantized
 from jq.passes.levels import check_level
 from jq.passes.target.lower_markers import LowerMarkers
-from jq.plan import QuantPlan, plan
+from jq.planning import QuantPlan, plan
 from jq.settings import FLOAT, Rule, Settings, Strict, apply_overrides, check_rule, validate
 from jq.target import Target, load_toml
 

@@ -32,9 +32,9 @@ from peers.case import DYNAMIC, STATIC, WEIGHTS4, Case, Contender, Skipped, Sour
 from peers.installed import machine
 from peers.report import table
 
-from jq.models.digits_cnn import TEST
-from jq.models.digits_cnn import build as build_digits
-from jq.models.minilm import build as build_minilm
+from jq.models.zoo.digits_cnn import TEST
+from jq.models.zoo.digits_cnn import build as build_digits
+from jq.models.zoo.minilm import build as build_minilm
 
 PEERS: dict[str, Callable[[Case], list[Contender]]] = {
     "onnxruntime": ort.contenders,

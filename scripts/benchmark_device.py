@@ -26,10 +26,10 @@ from rich.console import Console
 from rich.table import Table
 
 from jq import api, doctor
-from jq.bench import Job, Session, measure, random_inputs
-from jq.bench.session import worker_command
-from jq.bench.worker import peak_rss_bytes, serve
-from jq.compare import samples_of
+from jq.benchmark import Job, Session, measure, random_inputs
+from jq.benchmark.session import worker_command
+from jq.benchmark.worker import peak_rss_bytes, serve
+from jq.comparison.outputs import samples_of
 from jq.errors import JqError
 from jq.measure import compare
 from jq.model import Batch, Model, batches

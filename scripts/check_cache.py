@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import jq
 
-gpt = importlib.import_module("jq.models.gpt")
+gpt = importlib.import_module("jq.models.zoo.gpt")
 PROMPTS = ["5,9,33", "1,2,3", "0", "100,2000,8000,17"]
 
 

@@ -15,7 +15,7 @@ from jq.model import batches
 
 EVALUATION = 4  # batches
 
-_whole = import_module("jq.models.minilm").build(batch=8, sequence=64)
+_whole = import_module("jq.models.zoo.minilm").build(batch=8, sequence=64)
 model = replace(
     _whole, evaluation=(batches(_whole.evaluation) or [])[:EVALUATION], name="minilm_subset"
 )

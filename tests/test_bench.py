@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from jq.backend.compiler import compile_module
-from jq.bench import Job, Latency, Session, bench, measure, random_inputs
-from jq.bench.worker import peak_rss_bytes, read_arrays, write_arrays
+from jq.benchmark import Job, Latency, Session, bench, measure, random_inputs
+from jq.benchmark.worker import peak_rss_bytes, read_arrays, write_arrays
 from jq.errors import JqError, UserError
 from jq.ir import TensorSpec
 
@@ -22,7 +22,7 @@ KEYS = {"median_ms", "p90_ms", "min_ms", "runs", "threads", "peak_rss_bytes"}
 # A worker that sleeps instead of computing: what it takes is known.
 SLEEPER = """
 import sys, time
-from jq.bench.worker import serve
+from jq.benchmark.worker import serve
 serve(lambda: time.sleep(float(sys.argv[1])))
 """
 

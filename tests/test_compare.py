@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jq.compare import Comparison, Inside, LayerError, compare_outputs, samples_of
+from jq.comparison.outputs import Comparison, Inside, LayerError, compare_outputs, samples_of
 from jq.errors import UserError
 
 KEYS = {"name", "shape", "sqnr_db", "cosine", "cosine_min", "max_abs_error", "match"}

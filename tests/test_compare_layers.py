@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import jq
+from jq.comparison.layers import compare_layers
 from jq.formats import NUMPY, Encoding, get_format
-from jq.layers import compare_layers
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
 

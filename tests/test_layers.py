@@ -18,7 +18,7 @@ OUTSIDE = {
     "iree": ("backend", "kernels"),
     "jax": (
         "tree",
-        "trace",
+        "tracing",
         "models",
         "backend.xla",
         "backend.evaluate",
@@ -26,13 +26,13 @@ OUTSIDE = {
         "backend.rounding",
         "backend.sensitivity",
         "backend.tuning",
-        "ir.context",
+        "ir.mlir_context",
     ),
 }
 
 
 def module_name(path: Path) -> str:
-    """`ir.context` for jq/ir/context.py; the package itself is `jq`, `__main__` is `cli`."""
+    """`ir.types` for jq/ir/types.py; the package itself is `jq`, `__main__` is `cli`."""
     parts = path.relative_to(ROOT / "jq").with_suffix("").parts
     name = ".".join(part for part in parts if part != "__init__")
     return {"": "jq", "__main__": "cli"}.get(name, name)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import jq
-from jq.compare import compare_outputs
+from jq.comparison.metrics import check, retrieval_agreement, top1_agreement
+from jq.comparison.outputs import compare_outputs
 from jq.errors import UserError
-from jq.metrics import check, retrieval_agreement, top1_agreement
 
 REFERENCE = [[np.array([[3.0, 1.0], [0.0, 1.0]])], [np.array([[1.0, 2.0], [2.0, 1.0]])]]
 QUANTIZED = [[np.array([[3.0, 1.0], [1.0, 0.0]])], [np.array([[1.0, 2.0], [2.0, 1.0]])]]

@@ -21,11 +21,11 @@ from jq.data import data_dir
 from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import Program, dtype_of
 from jq.model import Batch, batches
-from jq.models.digits_cnn import build as digits_cnn
-from jq.models.gpt import build as gpt
-from jq.models.minilm import build_random as minilm
-from jq.models.mobilenet import build as mobilenet
-from jq.models.resnet import build as resnet
+from jq.models.zoo.digits_cnn import build as digits_cnn
+from jq.models.zoo.gpt import build as gpt
+from jq.models.zoo.minilm import build_random as minilm
+from jq.models.zoo.mobilenet import build as mobilenet
+from jq.models.zoo.resnet import build as resnet
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
 

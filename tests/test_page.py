@@ -14,7 +14,9 @@ import pytest
 from jq.cli.app import main
 from jq.page.parts import histogram, number, rebinned
 
-SOURCE = "from jq.models.digits_cnn import build\ndef model(): return build(width=4, epochs=1)\n"
+SOURCE = (
+    "from jq.models.zoo.digits_cnn import build\ndef model(): return build(width=4, epochs=1)\n"
+)
 VOID = {"meta", "br", "rect", "line"}
 
 

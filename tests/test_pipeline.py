@@ -16,7 +16,7 @@ from jq.passes.base import Pass, PassContext, run_all
 from jq.passes.levels import LEVELS as BANS
 from jq.passes.levels import check_level
 from jq.pipeline import LEVELS, load_pipeline, make_plan, prepare, rewrite
-from jq.plan import QuantPlan
+from jq.planning import QuantPlan
 from jq.settings import Rule
 from jq.target import load_target
 from tests.texts import inputs_of, load

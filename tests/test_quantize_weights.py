@@ -14,7 +14,7 @@ from jq.backend.xla import XlaExecutable
 from jq.formats import get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.ir import ir, parse_module
-from jq.quantize_weights import SkippedWeight, quantize_weights
+from jq.weights.quantize import SkippedWeight, quantize_weights
 
 RNG = np.random.default_rng(0)
 

@@ -13,7 +13,7 @@ from jq.backend.runtime import Executable
 from jq.ir import Program, TensorSpec, dtype_of, ir, parse_module, shape_of
 from jq.ir.build import NAME
 from jq.ir.program import WEIGHT
-from jq.trace.naming import name_ops
+from jq.tracing.naming import name_ops
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -64,7 +64,7 @@ def search(
     """Chooses a format for every layer: the cheapest that holds the budgets, or the most exact
     within them. Compiles it and proves that it does. An interrupted search goes on where it was."""
     from jq.files import check_new
-    from jq.search import search as search_formats
+    from jq.mixed_precision import search as search_formats
 
     if output is not None:
         check_new(output, force=force)

@@ -9,7 +9,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 
 from jq.ir.build import NAME
-from jq.ir.context import editing
+from jq.ir.mlir_context import editing
 from jq.ir.program import Program
 from jq.ir.types import tensor_type
 

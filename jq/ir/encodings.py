@@ -22,8 +22,8 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jq.formats import Encoding
-from jq.ir.context import editing
 from jq.ir.markers import encoding_attributes, encoding_of
+from jq.ir.mlir_context import editing
 from jq.ir.program import Program
 
 ATTRIBUTE = "jq.encodings"

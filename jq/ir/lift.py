@@ -17,7 +17,7 @@ from jaxlib.mlir import ir
 
 from jq.errors import InternalError
 from jq.ir.build import attributes_of, constant
-from jq.ir.context import at, context
+from jq.ir.mlir_context import at, context
 
 Combine = Callable[[ir.Value, ir.Value], ir.Value]
 

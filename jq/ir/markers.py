@@ -20,7 +20,7 @@ from jq.errors import InternalError
 from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine
 from jq.ir.arrays import StableHloOps
-from jq.ir.context import editing
+from jq.ir.mlir_context import editing
 from jq.ir.program import Program
 
 DEQUANTIZE = "jq.dequantize"

@@ -19,8 +19,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 
 from jq.errors import InternalError
-from jq.ir.context import at, context, editing, parse_module, run_passes
 from jq.ir.deferred import Deferred
+from jq.ir.mlir_context import at, context, editing, parse_module, run_passes
 from jq.ir.types import dtype_of, shape_of, tensor_type
 
 WEIGHT = "jq.weight"  # argument attribute: the weight's name

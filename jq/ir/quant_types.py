@@ -31,9 +31,9 @@ from jq.formats.affine import Affine
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
-from jq.ir.context import at
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, dequantize, encoding_of, match, quantize
+from jq.ir.mlir_context import at
 from jq.ir.program import Program, constant_of, walk
 from jq.ir.types import dtype_of, tensor_type, to_dtype
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jq.errors import InternalError
-from jq.ir.context import editing
+from jq.ir.mlir_context import editing
 from jq.ir.types import to_dtype
 
 _RESOURCES = 5  # id of the section

@@ -9,9 +9,9 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jq.formats import Encoding
-from jq.ir.context import context
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import dequantize
+from jq.ir.mlir_context import context
 from jq.ir.program import Program
 from jq.ir.types import dtype_of
 

@@ -25,7 +25,7 @@ from jq.kernels.gemv import Gemv
 from jq.kernels.integer_attention import IntegerAttention
 from jq.kernels.isa import ISAS, Isa, available, detect, get_isa
 from jq.kernels.kernel import ATTRIBUTE, Kernel
-from jq.kernels.link import link
+from jq.kernels.linking import link
 from jq.kernels.normalize import Normalize
 from jq.kernels.pack_operand import PackOperand
 from jq.kernels.quantization import RowQuantization

@@ -8,10 +8,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from jq.compare import LayerError
+from jq.comparison.metrics import Metric
+from jq.comparison.outputs import LayerError
 from jq.files import written_whole
 from jq.job import AnyModel, Data
-from jq.metrics import Metric
 from jq.page.facts import Facts, Shape, gather
 from jq.page.parts import bars, cell, histogram, number, rebinned, table, tile
 from jq.progress import Progress, silent

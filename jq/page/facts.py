@@ -11,18 +11,18 @@ import numpy as np
 
 from jq.api import rewrite_job
 from jq.backend.manifest import Manifest
-from jq.calibrate.histogram import Histogram
-from jq.calibrate.run import calibrate
-from jq.compare import Comparison
+from jq.calibration.histogram import Histogram
+from jq.calibration.run import calibrate
+from jq.comparison.layers import compare_layers
+from jq.comparison.metrics import Metric
+from jq.comparison.outputs import Comparison
 from jq.compiled import load
 from jq.evaluation import evaluation_of
 from jq.formats import get_format
 from jq.job import AnyModel, Calls, Data, Job, trace
-from jq.layers import compare_layers
 from jq.measure import bench, compare_compiled, plan_again
-from jq.metrics import Metric
 from jq.passes.isolated import parts_of
-from jq.plan import QuantPlan
+from jq.planning import QuantPlan
 from jq.progress import Progress
 
 BINS = 64

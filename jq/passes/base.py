@@ -19,10 +19,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jq.backend.results import Results
-from jq.calibrate.gains import Gains
+from jq.calibration.gains import Gains
 from jq.errors import InternalError, JqError, UserError
 from jq.ir import Program
-from jq.plan import QuantPlan
+from jq.planning import QuantPlan
 from jq.settings import Rule, Settings
 from jq.target import Target
 
@@ -41,7 +41,7 @@ class PassContext:
     `results` has what earlier runs found.
     `encoded` is where a recovery pass leaves the parts it chose for a weight; `place-weights`
     takes them instead of plain rounding. `rules` and `explicit` are what the plan is made by (see
-    `jq.plan.plan`), for passes in front of it. `kernels` says which kernel computes an op, and
+    `jq.planning.plan`), for passes in front of it. `kernels` says which kernel computes an op, and
     `without_kernel` why there is none; `kernel_types` has the element types (lhs, rhs, acc) of
     kernels that multiply in other types than the `integer` level. `dequantized` says where
     integers become floats again, and why. `merged` names the ops whose products are one with an

@@ -14,7 +14,7 @@ from jq.ops.base import Contraction, rule_of
 from jq.ops.selection import elements
 from jq.passes.base import PassContext
 from jq.passes.integer._ops import ELEMENTWISE, PRODUCTS_AND_SUMS
-from jq.plan.operands import is_stored
+from jq.planning.operands import is_stored
 
 SUMS = ("stablehlo.reduce", "stablehlo.reduce_window", *PRODUCTS_AND_SUMS)
 

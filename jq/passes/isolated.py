@@ -21,7 +21,7 @@ from jq.ir import Program, at, dtype_of, ir
 from jq.ir.build import NAME
 from jq.ir.stored import store
 from jq.passes.qdq.place_activations import through_codes
-from jq.plan import OpPlan, TensorPlan, op_name
+from jq.planning import OpPlan, TensorPlan, op_name
 
 
 class Isolation:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from jq.model import Model
-from jq.trace.source import load_model
+from jq.tracing.source import load_model
 from peers.case import DYNAMIC, HERE, MODELS, STATIC, WEIGHTS4, WEIGHTS8, Case
 from peers.decode import decode_step
 from peers.product import product
@@ -20,7 +20,7 @@ WEIGHTS = frozenset({DYNAMIC, WEIGHTS8, WEIGHTS4})
 
 
 def _built_in(module: str, **sizes: int) -> Callable[[], Model]:
-    return lambda: importlib.import_module(f"jq.models.{module}").build(**sizes)
+    return lambda: importlib.import_module(f"jq.models.zoo.{module}").build(**sizes)
 
 
 def models() -> dict[str, Case]:

@@ -35,7 +35,7 @@ def decode_step(
     of it, f32[context, heads, hidden / heads]. Results are logits and the token's own keys and
     values. There is no calibration data: nobody's weights are fitted to any.
     """
-    gpt = importlib.import_module("jq.models.gpt")
+    gpt = importlib.import_module("jq.models.zoo.gpt")
     params = gpt.parameters(layers, hidden, vocabulary, context, seed)
     stacked = params.pop("layers")
     params["layers"] = {

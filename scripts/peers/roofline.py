@@ -20,7 +20,7 @@ import jax
 from jq import api
 from jq.model import Model
 from jq.ops.work import CONVOLUTION, DOT, work_of
-from jq.trace.naming import weight_of
+from jq.tracing.naming import weight_of
 from peers import peaks
 from peers.build import Built
 from peers.case import FLOAT, WEIGHTS4, Contender

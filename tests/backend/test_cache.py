@@ -19,7 +19,7 @@ from jq.backend.handover import handover
 from jq.errors import CompilerError
 from jq.ir import Program
 from jq.model import Model
-from jq.trace import trace
+from jq.tracing import trace
 from tests.backend.helpers import make_program
 
 ADD = b"""func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {

@@ -7,7 +7,7 @@ import numpy as np
 
 from jq import api
 from jq.backend.xla import XlaExecutable
-from jq.models.mobilenet import build
+from jq.models.zoo.mobilenet import build
 
 
 def test_a_convolution_network_on_xla_is_what_jit_computes() -> None:

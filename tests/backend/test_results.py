@@ -6,7 +6,7 @@ import pytest
 
 import jq
 from jq.backend.results import Results
-from jq.calibrate import run
+from jq.calibration import run
 from jq.passes.recovery import gptq, smooth
 from tests.texts import load
 

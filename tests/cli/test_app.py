@@ -84,15 +84,6 @@ def test_inspects_a_gguf_file(tmp_path: Path, capsys: Captured) -> None:
     ]
 
 
-def test_stages_stay_functions_whatever_is_imported() -> None:
-    code = (
-        "import jq.trace.source, jq.plan, jq.compare, jq; "
-        "assert all(callable(f) for f in (jq.trace, jq.plan, jq.compare, jq.calibrate)); "
-        "assert jq.models.names() and 'compile' in dir(jq)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_help_imports_no_compiler() -> None:
     """`python -m jq` starts quickly: jax and IREE are imported by the commands that need them."""
     code = (

@@ -9,11 +9,11 @@ import pytest
 from jq.errors import UserError
 from jq.models import _convnet, _images
 from jq.models._tree import flatten
-from jq.models.mobilenet import build as build_mobilenet
-from jq.models.mobilenet import channels
-from jq.models.mobilenet import network as mobilenet_network
-from jq.models.resnet import build as build_resnet
-from jq.models.resnet import network as resnet_network
+from jq.models.zoo.mobilenet import build as build_mobilenet
+from jq.models.zoo.mobilenet import channels
+from jq.models.zoo.mobilenet import network as mobilenet_network
+from jq.models.zoo.resnet import build as build_resnet
+from jq.models.zoo.resnet import network as resnet_network
 
 SMALL = {
     "resnet": partial(resnet_network, depth=14, width=8, classes=10),

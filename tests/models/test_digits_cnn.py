@@ -6,7 +6,7 @@ import pytest
 
 import jq.models
 from jq.errors import UserError
-from jq.models.digits_cnn import accuracy, build, forward, half_shifts, initial, splits
+from jq.models.zoo.digits_cnn import accuracy, build, forward, half_shifts, initial, splits
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import jq.models
 from jq.errors import UserError
 from jq.model import batches
 from jq.models import _bert
-from jq.models.minilm import build, build_random, folder, tokenize
+from jq.models.zoo.minilm import build, build_random, folder, tokenize
 
 
 @pytest.fixture(scope="module")

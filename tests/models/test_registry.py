@@ -20,13 +20,13 @@ def test_names_come_with_descriptions():
 def test_listing_imports_no_model():
     code = (
         "import sys, jq.models; jq.models.names();"
-        "sys.exit(any(n in sys.modules for n in ('jq.models.minilm', 'sklearn', 'tokenizers')))"
+        "sys.exit(any(n in sys.modules for n in ('jq.models.zoo.minilm', 'sklearn', 'tokenizers')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_attribute_is_a_model_also_after_importing_its_file():
-    from jq.models.digits_cnn import build
+    from jq.models.zoo.digits_cnn import build
 
     model = importlib.import_module("jq.models").digits_cnn
     assert isinstance(model, Model)

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from jq.backend.xla import XlaExecutable
-from jq.calibrate.range import Range
-from jq.calibrate.ranges import Ranges, site
+from jq.calibration.range import Range
+from jq.calibration.ranges import Ranges, site
 from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import Program, TensorSpec, at, dtype_of, func, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.passes.base import PassContext, run_all
 from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
-from jq.plan import OpPlan, TensorPlan
+from jq.planning import OpPlan, TensorPlan
 from jq.settings import Rule
 from jq.target import Device, Target
 from tests.texts import load, run_iree

@@ -11,7 +11,7 @@ from jq.ir import Program, dtype_of, shape_of
 from jq.ir.markers import DEQUANTIZE, match
 from jq.passes.base import PassContext
 from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
-from jq.plan import QuantPlan
+from jq.planning import QuantPlan
 from jq.settings import Rule
 from jq.target import load_target
 from tests.programs import assert_same_bits

@@ -15,7 +15,7 @@ from jq.backend.xla import XlaExecutable
 from jq.job import prepare_job
 from jq.passes.base import PassContext, make_pass
 from jq.pipeline import load_pipeline, prepare
-from jq.plan import QuantPlan
+from jq.planning import QuantPlan
 from jq.target import load_target
 
 CONV = ("NHWC", "HWIO", "NHWC")
@@ -106,7 +106,7 @@ def test_a_factor_of_another_axis_stays():
 
 
 def test_resnet_has_no_multiply_left():
-    model = import_module("jq.models.resnet").build(depth=14, width=8, image=32, classes=10)
+    model = import_module("jq.models.zoo.resnet").build(depth=14, width=8, image=32, classes=10)
     job = prepare_job(model, "float", "llvm-cpu")
     names = [op.operation.name for op in job.program.walk()]
     assert not {"stablehlo.multiply", "stablehlo.subtract", "stablehlo.rsqrt"} & set(names)

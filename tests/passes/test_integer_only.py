@@ -180,7 +180,7 @@ def contraction_types(program):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_are_integer_from_end_to_end(name):
-    model = import_module(f"jq.models.{name}").build(**MODELS[name])
+    model = import_module(f"jq.models.zoo.{name}").build(**MODELS[name])
     levels = lowered(model)
     types = contraction_types(levels["integer"])
     assert types and set(types) == {("int8", "int8", "int32")}
@@ -195,7 +195,7 @@ def test_models_are_integer_from_end_to_end(name):
 
 
 def test_encoder_is_integer_between_embedding_and_pooling():
-    model = import_module("jq.models.minilm").build_random(layers=1)
+    model = import_module("jq.models.zoo.minilm").build_random(layers=1)
     levels = lowered(model)
     types = contraction_types(levels["integer"])
     assert len(types) == 8 and set(types) == {("int8", "int8", "int32")}

@@ -7,7 +7,7 @@ import pytest
 
 from jq.backend.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass, run_all
-from jq.plan import QuantPlan
+from jq.planning import QuantPlan
 from jq.settings import Settings
 from jq.target import load_target
 from tests.texts import inputs_of, load

@@ -15,7 +15,7 @@ from jq.errors import UserError
 from jq.formats import Encoding, get_format
 from scripts.check_cache import decode, whole
 
-gpt = importlib.import_module("jq.models.gpt")
+gpt = importlib.import_module("jq.models.zoo.gpt")
 INT8 = {"kv_cache.format": "int8"}
 LAYERS, CONTEXT, HEADS, HIDDEN = 2, 80, 4, 32
 PROMPT = [5, 9, 33]

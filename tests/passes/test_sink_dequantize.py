@@ -15,7 +15,7 @@ from jq.ir import Program, at, func
 from jq.ir.markers import DEQUANTIZE, match
 from jq.passes.base import PassContext, make_pass, run_all
 from jq.pipeline import load_pipeline
-from jq.plan import QuantPlan
+from jq.planning import QuantPlan
 from jq.target import load_target
 from tests.ops.integers import tensor
 from tests.texts import load

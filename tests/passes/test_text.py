@@ -22,12 +22,12 @@ import pytest
 from filecheck.matcher import Matcher
 from filecheck.options import Options
 
-from jq.calibrate.range import Range
-from jq.calibrate.ranges import Ranges
+from jq.calibration.range import Range
+from jq.calibration.ranges import Ranges
 from jq.errors import JqError
 from jq.ir import Program
 from jq.passes.base import Pass, PassContext, make_pass, run_all
-from jq.plan import QuantPlan, plan
+from jq.planning import QuantPlan, plan
 from jq.settings import Settings, apply_overrides, parse_assignments, parse_rule, parse_value
 from jq.target import load_target
 from tests.texts import load

@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jq.calibrate.run import calibrate
+from jq.calibration.run import calibrate
 from jq.ir import Program
 from jq.model import Model
 from jq.passes.base import PassContext
 from jq.pipeline import load_pipeline, make_plan, prepare
 from jq.target import load_target
-from jq.trace.trace import trace
+from jq.tracing.entry import trace
 
 TARGET = load_target("llvm-cpu")
 RNG = np.random.default_rng(0)

@@ -10,9 +10,9 @@ from jq.model import Model
 from jq.passes.base import PassContext
 from jq.passes.recovery.awq import Awq
 from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
-from jq.plan import QuantPlan
+from jq.planning import QuantPlan
 from jq.settings import parse_rule
-from jq.trace.trace import trace
+from jq.tracing.entry import trace
 from tests.recovery.models import TARGET, mlp, normal
 
 RNG = np.random.default_rng(23)

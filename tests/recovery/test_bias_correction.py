@@ -13,7 +13,7 @@ from jq.passes.qdq.place_weights import PlaceWeights
 from jq.passes.recovery.bias_correction import BiasCorrection, shifts, user_with_bias
 from jq.passes.recovery.gptq import Gptq
 from jq.pipeline import load_pipeline
-from jq.plan import contractions
+from jq.planning import contractions
 from tests.recovery.models import context, mlp, normal
 
 RNG = np.random.default_rng(11)

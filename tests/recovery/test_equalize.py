@@ -12,8 +12,8 @@ from jq.passes.qdq.place_weights import PlaceWeights
 from jq.passes.recovery._pairs import find_pairs
 from jq.passes.recovery.equalize import Equalize
 from jq.pipeline import load_pipeline
-from jq.plan import QuantPlan
-from jq.trace.trace import trace
+from jq.planning import QuantPlan
+from jq.tracing.entry import trace
 from tests.recovery.models import TARGET, context, normal
 
 RNG = np.random.default_rng(17)

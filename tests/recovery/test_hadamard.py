@@ -12,8 +12,8 @@ from jq.passes.base import PassContext
 from jq.passes.recovery._hadamard import block_of, factors_of, hadamard, matrix
 from jq.passes.recovery.rotate_online import RotateOnline, transform, turned
 from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
-from jq.plan import QuantPlan
-from jq.trace.trace import trace
+from jq.planning import QuantPlan
+from jq.tracing.entry import trace
 from tests.recovery.models import TARGET, normal
 
 RNG = np.random.default_rng(29)

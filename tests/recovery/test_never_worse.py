@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from jq.backend.xla import XlaExecutable
-from jq.calibrate.run import calibrate
+from jq.calibration.run import calibrate
 from jq.passes.base import PassContext, run_all
 from jq.pipeline import load_pipeline, make_plan, prepare
-from jq.plan import QuantPlan
-from jq.trace.trace import trace
+from jq.planning import QuantPlan
+from jq.tracing.entry import trace
 from tests.recovery.models import TARGET
 
 pytest.importorskip("sklearn")
@@ -20,7 +20,7 @@ NOISE = 0.5  # dB: what other codes of the same quality make of it
 
 @cache
 def source():
-    model = import_module("jq.models.digits_cnn").build()
+    model = import_module("jq.models.zoo.digits_cnn").build()
     program, data = trace(model), [list(x) for x in model.calibration()[:2]]
     run = XlaExecutable(program)
     return program, data, [run(*x)[0] for x in data]

@@ -8,7 +8,7 @@ import pytest
 from jq.backend.xla import XlaExecutable
 from jq.model import Model
 from jq.passes.recovery._producers import edits_for
-from jq.trace.trace import trace
+from jq.tracing.entry import trace
 from tests.recovery.models import normal
 
 RNG = np.random.default_rng(1)

@@ -11,8 +11,8 @@ from jq.passes.base import PassContext
 from jq.passes.recovery._turns import Turn, _moved
 from jq.passes.recovery.rotate import Rotate, rotation
 from jq.pipeline import load_pipeline
-from jq.plan import QuantPlan
-from jq.trace.trace import trace
+from jq.planning import QuantPlan
+from jq.tracing.entry import trace
 from tests.recovery.models import TARGET, normal
 
 RNG = np.random.default_rng(31)

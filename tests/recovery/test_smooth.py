@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from jq.backend.xla import XlaExecutable
-from jq.calibrate.moments import Moments
-from jq.calibrate.run import calibrate
+from jq.calibration.moments import Moments
+from jq.calibration.run import calibrate
 from jq.model import Model
 from jq.passes.base import PassContext
 from jq.passes.recovery._factors import Product, factors
 from jq.passes.recovery.smooth import Smooth, find_groups
 from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
-from jq.trace.trace import trace
+from jq.tracing.entry import trace
 from tests.recovery.models import TARGET, context, mlp, normal
 
 RNG = np.random.default_rng(7)

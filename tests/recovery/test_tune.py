@@ -14,7 +14,7 @@ from jq.model import Model
 from jq.passes.recovery.clip import Clip
 from jq.passes.recovery.gptq import Gptq
 from jq.passes.recovery.tune import Tune, blocks_of
-from jq.trace.trace import trace
+from jq.tracing.entry import trace
 from tests.recovery.models import context, mlp, normal
 from tests.recovery.test_gptq import after, outputs
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jq.passes.base import PassContext, make_pass, run_all
-from jq.plan import QuantPlan
+from jq.planning import QuantPlan
 from jq.settings import Settings
 from jq.target import load_target
 from tests.texts import load, run_iree

@@ -24,9 +24,9 @@ from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ops.base import Contraction
 from jq.passes.base import Pass, PassContext
 from jq.passes.qdq.sink_dequantize import erase_dead
-from jq.plan import OpPlan, contractions, op_name
-from jq.plan.encodings import code_bits
-from jq.plan.overflow import LIMIT, largest_code, largest_sum, worst_case
+from jq.planning import OpPlan, contractions, op_name
+from jq.planning.encodings import code_bits
+from jq.planning.overflow import LIMIT, largest_code, largest_sum, worst_case
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from jq.passes.integer._ops import clamp_of
 from jq.passes.integer._sums import Product
 from jq.passes.integer._values import Leaf, leaf_of, output_of
 from jq.passes.qdq.sink_dequantize import erase_dead
-from jq.plan import OpPlan
+from jq.planning import OpPlan
 
 LARGEST = 2.0**30  # steps; a conversion to int32 does not overflow
 Bounds = tuple[float, float]

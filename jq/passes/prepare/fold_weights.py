@@ -23,7 +23,7 @@ from jq.ir.markers import DEQUANTIZE, match
 from jq.ops.base import Movement, rule_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare._join_stored import join_stored
-from jq.plan import contractions
+from jq.planning import contractions
 
 TAG = "jq.fold"
 

@@ -19,7 +19,7 @@ from jq.ir import Program, at, dtype_of, enclosing, ir
 from jq.ir.markers import DEQUANTIZE, dequantize, match, quantize, quantize_dynamic
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._values import static_parameters
-from jq.plan import TensorPlan, contractions, op_name
+from jq.planning import TensorPlan, contractions, op_name
 
 
 @dataclass(frozen=True)

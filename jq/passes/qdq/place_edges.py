@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jq.calibrate.ranges import site
+from jq.calibration.ranges import site
 from jq.errors import UserError
 from jq.ir import Program
 from jq.ir.build import replace

@@ -28,7 +28,7 @@ from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.stored import store_weight
 from jq.ops.base import Movement, rule_of
 from jq.passes.base import Pass, PassContext
-from jq.plan import QuantPlan, contractions, op_name
+from jq.planning import QuantPlan, contractions, op_name
 
 FLOAT = ":float"  # behind the name of a weight that is stored as it is, besides its parts
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from jq.calibrate.inputs import Wanted
-from jq.calibrate.moments import Moments, collect
+from jq.calibration.inputs import Wanted
+from jq.calibration.moments import Moments, collect
 from jq.formats import Encoding
 from jq.ir import Program, ir, shape_of
 from jq.ir.build import integers
@@ -19,7 +19,7 @@ from jq.ops.base import rule_of
 from jq.ops.convolution import Convolution, groups_of
 from jq.ops.dot_general import Dims, DotGeneral
 from jq.passes.base import PassContext
-from jq.plan import contractions, find_weight, op_name, plan
+from jq.planning import contractions, find_weight, op_name, plan
 from jq.settings import FLOAT
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from jq.ops.convolution import Convolution, Layout, groups_of
 from jq.ops.dot_general import DotGeneral
 from jq.passes.recovery._inputs import NotApplicable, find_use
 from jq.passes.recovery._producers import edits_for
-from jq.plan import contractions, find_weight
+from jq.planning import contractions, find_weight
 
 Channels = np.ndarray  # the channel of every element of a weight, broadcast; -1: of none
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.calibrate.moments import Moments, collect
+from jq.calibration.moments import Moments, collect
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import Affine, unpacked
 from jq.ir import Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type

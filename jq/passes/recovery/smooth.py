@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.calibrate.moments import collect
+from jq.calibration.moments import collect
 from jq.errors import UserError
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
@@ -30,7 +30,7 @@ from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._factors import Product, factors
 from jq.passes.recovery._inputs import NotApplicable, Use, find_use, spread, uses_in
 from jq.passes.recovery._producers import Edits, edits_for
-from jq.plan import contractions, find_weight
+from jq.planning import contractions, find_weight
 from jq.settings import FLOAT
 
 LOG = logging.getLogger("jq")

@@ -1,0 +1,110 @@
+"""Budgets: what a choice of formats must reach, or may cost.
+
+`NAME>=VALUE` or `NAME<=VALUE`. A figure of the comparison (`sqnr_db`, `cosine`, `accuracy`, any
+that a user's metric gives), its drop against float (`accuracy_drop`, shares in points of a
+hundred), or a resource:
+    size     stored bytes of the weights, over those of the float model
+    work     bit operations of all products, over those of the float model
+    latency  milliseconds a call, with a unit (`5ms`); without one, over the float program
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from jq.comparison.metrics import ALIASES, ERRORS
+from jq.comparison.outputs import Comparison, worst
+from jq.errors import UserError
+
+RESOURCES = ("size", "work", "latency")
+_POINTS = {"accuracy", "top1_agreement", "retrieval_agreement", "match"}  # shares, in hundredths
+_LARGER_IS_BETTER = {"sqnr_db", "cosine", "cosine_min"} | _POINTS
+_PATTERN = re.compile(r"\s*(.+?)\s*(>=|<=)\s*([-+.\deE]+)\s*(ms|dB)?\s*")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One condition. `function` is the `file.py:name` that gives the figure, when there is one."""
+
+    name: str
+    at_least: bool
+    limit: float
+    unit: str = ""
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}{'>=' if self.at_least else '<='}{self.limit:g}{self.unit}"
+
+    @property
+    def is_resource(self) -> bool:
+        return self.name in RESOURCES
+
+    @property
+    def figure(self) -> str:
+        """Name of the figure that is looked at: without `_drop`."""
+        return self.name.removesuffix("_drop")
+
+    def holds(self, value: float, limit: float | None = None) -> bool:
+        """Whether a value keeps to the limit (or to another one); NaN never does."""
+        limit = self.limit if limit is None else limit
+        return value >= limit if self.at_least else value <= limit
+
+    def value(self, comparison: Comparison) -> float:
+        """What a comparison reached.
+
+        Raises:
+            UserError: it has no such figure.
+        """
+        both = figures(comparison).get(self.figure)
+        if both is None:
+            known = ", ".join((*figures(comparison), *RESOURCES))
+            raise UserError(f"no figure {self.figure!r} to hold a budget", hint=f"known: {known}")
+        if self.name == self.figure:
+            return both["quantized"]
+        drop = both["float"] - both["quantized"]
+        return 100 * drop if self.figure in _POINTS else drop
+
+
+def figures(comparison: Comparison) -> dict[str, dict[str, float]]:
+    """All figures by name: the errors of the worst output, and the metrics."""
+    errors = worst(comparison.outputs)
+    both = {name: {"float": ERRORS[name], "quantized": value} for name, value in errors.items()}
+    return both | {name: dict(values) for name, values in comparison.metrics.items()}
+
+
+def parse_budget(text: str) -> Budget:
+    """`"sqnr_db>=35"`, `"accuracy_drop<=0.5"`, `"size<=0.3"`, `"my.py:metric>=0.9"`."""
+    found = _PATTERN.fullmatch(text)
+    try:
+        limit = float(found[3]) if found else math.nan
+    except ValueError:
+        limit = math.nan
+    if found is None or not math.isfinite(limit):
+        raise UserError(f"cannot read budget {text!r}", hint="write NAME>=VALUE or NAME<=VALUE")
+    name, at_least, unit = found[1], found[2] == ">=", found[4] or ""
+    function = name if ":" in name else ""
+    name = ALIASES.get(name, name.rpartition(":")[2])
+    budget = Budget(name, at_least, limit, unit, function)
+    _check_direction(budget)
+    _check_unit(budget)
+    return budget
+
+
+def _check_direction(budget: Budget) -> None:
+    """Refuses a bound on the wrong side of a quantity whose good side is known."""
+    smaller = budget.is_resource or budget.name == "max_abs_error"
+    smaller |= budget.name.endswith("_drop") and budget.figure in _LARGER_IS_BETTER
+    if (smaller and budget.at_least) or (budget.name in _LARGER_IS_BETTER and not budget.at_least):
+        right = "<=" if smaller else ">="
+        raise UserError(
+            f"budget {budget} bounds the wrong side",
+            hint=f"write {budget.name}{right}{budget.limit:g}",
+        )
+
+
+def _check_unit(budget: Budget) -> None:
+    fits = {"": True, "ms": budget.name == "latency", "dB": budget.name == "sqnr_db"}
+    if not fits[budget.unit]:
+        raise UserError(f"{budget.name} has no unit {budget.unit}")

@@ -1,0 +1,139 @@
+"""Which choice: the cheapest that really holds the budgets, or the most exact within them.
+
+Errors are assumed to add up only to order the choices; whether a choice holds is asked of the
+model itself, as far as one program tells (`Judge`). What the compiled model does differently is
+learnt as a margin on each budget.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from jq.errors import UserError
+from jq.mixed_precision.budget import Budget
+from jq.mixed_precision.costs import Resource
+from jq.mixed_precision.evaluate import Judge
+from jq.mixed_precision.frontier import Choice, Points, frontier, hull, price, within
+from jq.mixed_precision.groups import Group
+
+Holds = Callable[[Choice], bool]
+TRIES = 4  # of going further than the frontier does
+
+
+class Chooser:
+    """Chooses, again and again, while it learns what the compiled model reaches."""
+
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        points: Sequence[Points],
+        resources: Mapping[str, Resource],
+        budgets: Sequence[Budget],
+        judge: Judge,
+    ) -> None:
+        self.groups, self.points, self.resources, self.judge = groups, points, resources, judge
+        self.path = frontier(points)
+        self.figures = [b for b in budgets if not b.is_resource]
+        self.limited = [b for b in budgets if b.is_resource]
+        self.margins: dict[Budget, float] = dict.fromkeys(budgets, 0.0)
+
+    def predict(self, budget: Budget, choice: Choice) -> float:
+        """What the choice reaches, without the margin."""
+        if budget.is_resource:
+            return self.resources[budget.name].of(choice)
+        return budget.value(self.judge(choice))
+
+    def learn(self, budget: Budget, choice: Choice, reached: float) -> None:
+        """The compiled model reached this."""
+        self.margins[budget] = reached - self.predict(budget, choice)
+
+    def expect(self, budget: Budget, choice: Choice) -> float:
+        return self.predict(budget, choice) + self.margins[budget]
+
+    def choose(self) -> Choice:
+        """Raises: UserError: no choice is expected to hold; it says what the best one reaches."""
+        choice = self._cheapest() if self.figures else self._within()
+        for budget in self.limited:
+            if not self._expected(budget, choice):
+                raise self._failure(budget, choice)
+        return choice
+
+    def _cheapest(self) -> Choice:
+        def holds(choice: Choice) -> bool:
+            return all(self._expected(b, choice) for b in self.figures)
+
+        index = cheapest(self.path, holds)
+        if index is None:
+            failing = next(b for b in self.figures if not self._expected(b, self.path[0]))
+            raise self._failure(failing, self.path[0])
+        return further(self.points, self.path[index], holds)
+
+    def _within(self) -> Choice:
+        budget = self.limited[0]
+        resource = self.resources[budget.name]
+        limit = self._limit(budget) - self.margins[budget] - resource.fixed
+        choice = within(self.points, limit)
+        if choice is None:
+            raise self._failure(budget, self.path[-1])
+        return choice
+
+    def _limit(self, budget: Budget) -> float:
+        return self.resources[budget.name].share(budget) if budget.is_resource else budget.limit
+
+    def meets(self, budget: Budget, value: float) -> bool:
+        """Whether what was reached keeps to a budget (a resource: as a share)."""
+        return budget.holds(value, self._limit(budget))
+
+    def _expected(self, budget: Budget, choice: Choice) -> bool:
+        return self.meets(budget, self.expect(budget, choice))
+
+    def _failure(self, budget: Budget, best: Choice) -> UserError:
+        value = self.expect(budget, best)
+        others = [f"{name} {r.of(best):.4g}" for name, r in self.resources.items()]
+        others += [f"{b.name} {self.expect(b, best):.6g}" for b in self.figures if b is not budget]
+        formats = ", ".join(f"{n} {name}" for name, n in self.formats(best).items())
+        return UserError(
+            f"budget {budget} cannot be met; the best reached is {value:.6g}"
+            f" ({'; '.join([*others, formats])})",
+            hint="change the budget, or give other --candidates",
+        )
+
+    def formats(self, choice: Choice) -> Counter[str]:
+        """How many groups have each candidate."""
+        return Counter(g.options[i].name for g, i in zip(self.groups, choice, strict=True))
+
+
+def cheapest(path: Sequence[Choice], holds: Holds) -> int | None:
+    """The last index of `path` that holds, by bisection; None when not even the first does."""
+    if holds(path[-1]):
+        return len(path) - 1
+    if not holds(path[0]):
+        return None
+    low, high = 0, len(path) - 1  # holds, does not hold
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(path[middle]) else (low, middle)
+    return low
+
+
+def further(groups: Sequence[Points], choice: Choice, holds: Holds, tries: int = TRIES) -> Choice:
+    """`choice` with single groups made cheaper, those with the best price first, while it holds."""
+    refused: set[tuple[int, int]] = set()
+    for _ in range(tries):
+        steps = []
+        for g, points in enumerate(groups):
+            path = hull(points)
+            if choice[g] in path[:-1]:
+                after = path[path.index(choice[g]) + 1]
+                if (g, after) not in refused:
+                    steps.append((price(points, choice[g], after), g, after))
+        if not steps:
+            break
+        _, g, after = min(steps)
+        changed = (*choice[:g], after, *choice[g + 1 :])
+        if holds(changed):
+            choice = changed
+        else:
+            refused.add((g, after))
+    return choice

@@ -1,0 +1,62 @@
+"""The choice as a user gets it: the pipeline file, compiled and compared with float."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jq.api import build, plan_job
+from jq.comparison.outputs import Comparison
+from jq.compiled import CompiledModel
+from jq.evaluation import Evaluation
+from jq.job import Stages
+from jq.measure import compare_compiled
+from jq.mixed_precision.budget import Budget
+from jq.mixed_precision.costs import Resource
+from jq.mixed_precision.latency import median_ms
+from jq.mixed_precision.problem import Problem
+from jq.mixed_precision.rules import MixedPipeline
+from jq.pipeline import for_target, load_pipeline
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A compiled choice. `resources`: shares of the float model's, as far as they are measured."""
+
+    compiled: CompiledModel
+    comparison: Comparison
+    resources: dict[str, float]
+
+    def value(self, budget: Budget) -> float | None:
+        """What was reached; None for a resource that is known without measuring."""
+        if budget.is_resource:
+            return self.resources.get(budget.name)
+        return budget.value(self.comparison)
+
+
+def prove(
+    problem: Problem,
+    pipeline: MixedPipeline,
+    evaluation: Evaluation,
+    latency: Resource | None,
+    stages: Stages,
+) -> Proof:
+    """Compiles what the pipeline file says, compares it, and measures its latency if asked to."""
+    with tempfile.TemporaryDirectory(prefix="jaxq-") as folder:
+        loaded = load_pipeline(str(pipeline.save(Path(folder) / "mixed.toml")))
+    job = problem.job
+    own_files = {**job.own_files, "pipeline": loaded.file.model_dump()}
+    job = replace(job, pipeline=for_target(loaded, job.target), own_files=own_files)
+    compiled = build(job, plan_job(job, stages), stages)
+    comparison = compare_compiled(evaluation, compiled, stages.progress)
+    resources = {"size": size_share(compiled)}
+    if latency is not None:
+        resources["latency"] = median_ms(compiled) / latency.whole
+    return Proof(compiled, comparison, resources)
+
+
+def size_share(compiled: CompiledModel) -> float:
+    """Stored bytes of all weights over those of the float model, as the audit counts them."""
+    weights = compiled.audit().weights
+    return sum(w.stored_bytes for w in weights) / (sum(w.float_bytes for w in weights) or 1)

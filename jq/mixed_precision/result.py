@@ -1,0 +1,139 @@
+"""What a search found: the choice, how it was reached, and the pipeline file that makes it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from jq.comparison.outputs import Comparison
+from jq.compiled import CompiledModel
+from jq.mixed_precision.rules import MixedPipeline
+from jq.settings import Rule
+from jq.tables import to_text
+
+
+@dataclass(frozen=True)
+class Point:
+    """A choice on the frontier: what it costs, and what it reaches.
+
+    `predicted_db` is the SQNR if errors added up; `reached` the figures of the budgets, None
+    where the choice was not run; `formats` counts the groups by candidate.
+    """
+
+    cost: float
+    resources: Mapping[str, float]
+    predicted_db: float
+    reached: Mapping[str, float] | None
+    formats: Mapping[str, int]
+    chosen: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "cost": self.cost,
+            **self.resources,
+            "predicted_sqnr_db": self.predicted_db,
+            "reached": None if self.reached is None else dict(self.reached),
+            "formats": dict(self.formats),
+            "chosen": self.chosen,
+        }
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """What was chosen for a group of ops, and what each option would have meant.
+
+    `options`: candidate -> `sqnr_db` at the model's outputs when this group alone takes it,
+    and what it takes of each resource.
+    """
+
+    name: str
+    ops: tuple[str, ...]
+    choice: str
+    options: Mapping[str, Mapping[str, float]]
+
+    def to_dict(self) -> dict[str, Any]:
+        options = {name: dict(facts) for name, facts in self.options.items()}
+        return {"name": self.name, "ops": list(self.ops), "choice": self.choice, "options": options}
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """Attributes:
+    budgets: as they were given.
+    reached: their figures, of the compiled model.
+    resources: size, work and latency of the choice, as far as they were asked for.
+    frontier: the choices that were run, from the most exact to the cheapest.
+    layers: the choice for each group of ops.
+    file: the pipeline that makes this choice.
+    comparison: of the compiled model against float.
+    """
+
+    budgets: tuple[str, ...]
+    reached: Mapping[str, float]
+    resources: Mapping[str, float]
+    frontier: tuple[Point, ...]
+    layers: tuple[LayerChoice, ...]
+    file: MixedPipeline
+    comparison: Comparison
+    compiled: CompiledModel
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """What turns the base pipeline into the choice."""
+        return self.file.rules
+
+    @property
+    def formats(self) -> dict[str, int]:
+        """How many groups of ops have each candidate."""
+        return dict(Counter(layer.choice for layer in self.layers))
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the pipeline file."""
+        return self.file.save(Path(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `jaxq search --json`."""
+        return {
+            "budgets": list(self.budgets),
+            "reached": dict(self.reached),
+            **self.resources,
+            "formats": self.formats,
+            "frontier": [p.to_dict() for p in self.frontier],
+            "layers": [layer.to_dict() for layer in self.layers],
+            "rules": [rule.model_dump() for rule in self.rules],
+            "comparison": self.comparison.to_dict(),
+            "seconds": dict(self.seconds),
+        }
+
+    def table(self) -> Table:
+        return frontier_table(self.frontier)
+
+    def __str__(self) -> str:
+        return to_text(self.table())
+
+
+def frontier_table(points: Sequence[Point]) -> Table:
+    """One row a choice; figures that were not measured are left empty."""
+    resources = list(dict.fromkeys(name for p in points for name in p.resources))
+    reached = list(dict.fromkeys(name for p in points for name in p.reached or ()))
+    table = Table(
+        "", *resources, "predicted SQNR dB", *reached, "formats", title="From exact to cheap"
+    )
+    for p in points:
+        formats = ", ".join(f"{count} {name}" for name, count in p.formats.items())
+        table.add_row(
+            "*" if p.chosen else "",
+            *(f"{p.resources[name]:.4g}" for name in resources),
+            "exact" if math.isinf(p.predicted_db) else f"{p.predicted_db:.2f}",
+            *("" if p.reached is None else f"{p.reached[name]:.6g}" for name in reached),
+            formats,
+            style="bold" if p.chosen else None,
+        )
+    return table

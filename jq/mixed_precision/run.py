@@ -1,0 +1,209 @@
+"""The search, step by step: candidates, sensitivities, frontier, choice, proof."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from jq.comparison.metrics import Metric
+from jq.errors import UserError
+from jq.evaluation import Evaluation, evaluation_of
+from jq.job import AnyModel, Calls, Data, Rules, Settings, Stages, as_overrides, prepare_job
+from jq.mixed_precision.budget import Budget, parse_budget
+from jq.mixed_precision.candidates import make_candidates
+from jq.mixed_precision.choose import Chooser
+from jq.mixed_precision.costs import USUAL, check_objective, objective, size_of, work_in
+from jq.mixed_precision.evaluate import Judge, sensitivities
+from jq.mixed_precision.frontier import Choice, total
+from jq.mixed_precision.latency import latency_of
+from jq.mixed_precision.problem import Problem, make_problem
+from jq.mixed_precision.prove import Proof, prove
+from jq.mixed_precision.result import LayerChoice, Point, SearchResult
+from jq.mixed_precision.rules import MixedPipeline, check_rules, rules_of
+from jq.mixed_precision.state import State, digest_of, state_dir
+from jq.progress import Progress, silent
+from jq.tracing.source import load_function
+
+ATTEMPTS = 4  # compilations until the compiled model holds what the search promised
+SHOWN = 6  # steps of the frontier, besides the choices that were run
+SAMPLES = 16  # calls that sensitivities are measured on
+
+
+def search(
+    model: AnyModel,
+    budget: str | Sequence[str],
+    pipeline: str = "int8-dynamic",
+    target: str = "llvm-cpu",
+    *,
+    candidates: Sequence[str] = (),
+    data: Data = None,
+    metric: Metric | Sequence[Metric] | None = None,
+    labels: Any = None,
+    calibration: Data = None,
+    settings: Settings = None,
+    rules: Rules = None,
+    cost: str | None = None,
+    samples: int = SAMPLES,
+    state: str | Path | None = None,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """Chooses a format for every layer: the cheapest that holds a budget, proved on the result.
+
+    Args:
+        budget: one or several, see `jq.mixed_precision.budget`. Of resources alone: the most exact
+            choice within them.
+        pipeline: the base: its passes run, its own formats are a candidate.
+        candidates: see `jq.mixed_precision.candidates`.
+        data, metric, labels: as in `jq.compare`; what the budgets are held on.
+        cost: what to save: `size`, `work`, `latency` or a sum of these shares; `size+work` by
+            default, or the resource that there is a budget for.
+        samples: calls that the sensitivity of each layer is measured on.
+        state: a file to keep measurements in, by default in the user's cache directory.
+
+    Raises:
+        UserError: among others when a budget cannot be met; it says what can be reached.
+    """
+    budgets = tuple(map(parse_budget, [budget] if isinstance(budget, str) else budget))
+    if not budgets:
+        raise UserError("no budget", hint='give one, such as --budget "cosine>=0.995"')
+    limited = [b.name for b in budgets if b.is_resource]
+    cost = cost or (limited[0] if limited else USUAL)
+    check_objective(cost)
+    stages, told = Stages(progress), progress or silent
+    job = prepare_job(model, pipeline, target, settings, rules, calibration, stages=stages)
+    chosen = make_candidates(candidates, job.pipeline.settings, job.pipeline.name)
+    evaluation = _evaluation(evaluation_of(job.source, data, labels, metric), budgets)
+    problem = make_problem(job, chosen, stages)
+    calls = _spread(evaluation.calls, samples)  # not what recovery steps were fitted to
+    known = State(Path(state) if state else state_dir() / f"{digest_of(job, calls)}.json")
+    with stages("sensitivity"):
+        switch = problem.switch()
+        errors = sensitivities(switch, calls, known, told)
+    judge = Judge(evaluation, switch, told)
+    judge.require(b.figure for b in budgets if not b.is_resource)
+    resources = {
+        "size": size_of(job, problem.groups, problem.base_stored),
+        "work": work_in(job, problem.groups, problem.base),
+    }
+    if "latency" in (*limited, *check_objective(cost)):
+        with stages("latency"):
+            resources["latency"] = latency_of(problem, known, told)
+    costs = objective(cost, resources)
+    points = [list(zip(*pair, strict=True)) for pair in zip(costs, errors, strict=True)]
+    chooser = Chooser(problem.groups, points, resources, budgets, judge)
+    maker = _Maker(problem, base_of(pipeline), as_overrides(settings), budgets)
+    choice, file, proof = _proved(chooser, maker, judge.evaluation, stages)
+    return _result(chooser, choice, file, proof, stages)
+
+
+def _evaluation(given: Evaluation, budgets: Sequence[Budget]) -> Evaluation:
+    """With the functions that budgets name."""
+    functions = (load_function(b.function) for b in budgets if b.function)
+    return replace(given, metrics=(*given.metrics, *functions))
+
+
+def _spread(calls: Calls, count: int) -> Calls:
+    """At most `count` calls, evenly from all."""
+    step = max(1.0, len(calls) / max(count, 1))
+    return [calls[int(i * step)] for i in range(min(max(count, 1), len(calls)))]
+
+
+def base_of(pipeline: str) -> str:
+    """How a pipeline file elsewhere names this pipeline."""
+    return str(Path(pipeline).resolve()) if Path(pipeline).suffix == ".toml" else pipeline
+
+
+class _Maker:
+    """Makes the pipeline file of a choice."""
+
+    def __init__(
+        self, problem: Problem, base: str, settings: dict[str, Any], budgets: Sequence[Budget]
+    ) -> None:
+        self.problem, self.base, self.settings = problem, base, settings
+        self.note = f"Found by `jaxq search` for {', '.join(map(str, budgets))}"
+
+    def __call__(self, choice: Choice) -> MixedPipeline:
+        problem, job = self.problem, self.problem.job
+        rules = rules_of(job, problem.groups, choice)
+        check_rules(job, problem.groups, choice, rules)
+        return MixedPipeline(self.base, self.settings, (*job.pipeline.rules, *rules), (self.note,))
+
+
+def _proved(
+    chooser: Chooser, maker: _Maker, evaluation: Evaluation, stages: Stages
+) -> tuple[Choice, MixedPipeline, Proof]:
+    """A choice whose compiled model holds all budgets; what it lacks is learnt from."""
+    for _ in range(ATTEMPTS):
+        choice = chooser.choose()
+        file = maker(choice)
+        latency = chooser.resources.get("latency")
+        proof = prove(maker.problem, file, evaluation, latency, stages)
+        reached = {b: proof.value(b) for b in chooser.margins}
+        broken = {b: v for b, v in reached.items() if v is not None and not chooser.meets(b, v)}
+        if not broken:
+            told = "; ".join(f"{b.name} {v:.6g}" for b, v in reached.items() if v is not None)
+            return choice, replace(file, notes=(f"{file.notes[0]}: {told}.",)), proof
+        for b, v in broken.items():
+            chooser.learn(b, choice, v)
+    b, v = next(iter(broken.items()))
+    raise UserError(
+        f"budget {b} cannot be met: compiled, the last of {ATTEMPTS} choices reaches {v:.6g}",
+        hint="ask for a little more than you need",
+    )
+
+
+def _result(
+    chooser: Chooser, choice: Choice, file: MixedPipeline, proof: Proof, stages: Stages
+) -> SearchResult:
+    resources = {name: r.of(choice) for name, r in chooser.resources.items()} | proof.resources
+    figures = {b.name: b.value(proof.comparison) for b in chooser.figures}
+    path = chooser.path
+    evenly = {path[round(i * (len(path) - 1) / SHOWN)] for i in range(SHOWN + 1)}
+    shown = {*evenly, *(set(path) & chooser.judge.known.keys()), choice}
+    points = sorted((_point(chooser, c, c == choice) for c in shown), key=lambda p: -p.cost)
+    return SearchResult(
+        budgets=tuple(map(str, chooser.margins)),
+        reached=figures | {b.name: resources[b.name] for b in chooser.limited},
+        resources=resources,
+        frontier=tuple(points),
+        layers=tuple(_layers(chooser, choice)),
+        file=file,
+        comparison=proof.comparison,
+        compiled=proof.compiled,
+        seconds=stages.seconds,
+    )
+
+
+def _point(chooser: Chooser, choice: Choice, chosen: bool) -> Point:
+    cost, error = total(chooser.points, choice)
+    known = chooser.judge.known.get(choice)
+    return Point(
+        cost=cost,
+        resources={name: r.of(choice) for name, r in chooser.resources.items()},
+        predicted_db=decibels(error),
+        reached=None if known is None else {b.name: b.value(known) for b in chooser.figures},
+        formats=chooser.formats(choice),
+        chosen=chosen,
+    )
+
+
+def _layers(chooser: Chooser, choice: Choice) -> list[LayerChoice]:
+    rows = []
+    for g, (group, taken) in enumerate(zip(chooser.groups, choice, strict=True)):
+        options = {
+            option.name: {
+                "sqnr_db": decibels(chooser.points[g][i][1]),
+                **{name: r.options[g][i] for name, r in chooser.resources.items()},
+            }
+            for i, option in enumerate(group.options)
+        }
+        rows.append(LayerChoice(group.name, group.ops, group.options[taken].name, options))
+    return rows
+
+
+def decibels(error: float) -> float:
+    """SQNR of an error that is noise power over signal power."""
+    return -10 * math.log10(error) if error > 0 else math.inf

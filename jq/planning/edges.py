@@ -1,0 +1,161 @@
+"""Parameters of the tensors between regions, where ops want the same ones for several tensors.
+
+Ops that move or choose elements (`jq.ops.selection`) work on codes when all their operands and
+the result have one scale and zero point. Tensors that such ops join are a group; its range is that
+of all its edges, forwards and backwards. An edge whose step would more than double leaves
+the group: it keeps its own range, and one integer rescale stands where the parameters change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from jq.calibration.range import Range
+from jq.calibration.ranges import site
+from jq.formats import get_format
+from jq.formats.affine import Affine
+from jq.ir import Program, ir, shape_of
+from jq.ir.markers import edge_name, is_carried, is_wide
+from jq.ops.base import Contraction, rule_of
+from jq.ops.selection import elements
+from jq.planning.decisions import Declined, OpPlan, TensorPlan
+from jq.planning.operands import op_name
+from jq.planning.tensors import TensorPlanner
+from jq.settings import FLOAT, ActivationSettings
+
+COARSER = 2.0  # how many times larger a step may become for the sake of equal parameters
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An edge of the program, how it is to be quantized, and what was seen of it."""
+
+    op: Any
+    name: str
+    settings: ActivationSettings
+    seen: Range
+    carried: bool = False
+
+
+def plan_edges(
+    program: Program, tensors: TensorPlanner, settings: ActivationSettings, ops: Sequence[OpPlan]
+) -> dict[str, TensorPlan]:
+    """The parameters of every edge by name; none for edges that nobody reads as codes."""
+    plans = {op.name: op for op in ops}
+    groups, members = Groups(program), dict[tuple[Any, str], list[Edge]]()
+    for op in program.walk():
+        name = edge_name(op)
+        wanted = None if name is None else _settings(op, settings, plans)
+        if name is None or wanted is None:
+            continue
+        try:
+            seen = tensors.seen(site(name, 0), wanted)
+        except Declined:
+            continue
+        found = Edge(op, name, wanted, seen, is_carried(op))
+        key = groups.find(op.operation.operands[0]), wanted.format
+        members.setdefault(key, []).append(found)
+    return {
+        edge.name: tensors.fixed(merged, edge.settings, shape_of(edge.op.operation.operands[0]))
+        for group in members.values()
+        for merged, cluster in clusters(group)
+        for edge in cluster
+    }
+
+
+def clusters(group: Sequence[Edge]) -> list[tuple[Range, list[Edge]]]:
+    """Edges with the range that they share: the widest first, then those that can live with it.
+
+    What loops and branches hand on has no choice.
+    """
+    tied = [edge for edge in group if edge.carried]
+    found = [(reduce(Range.merge, (e.seen for e in tied)), tied)] if tied else []
+    rest = [edge for edge in group if not edge.carried]
+    for edge in sorted(rest, key=lambda e: -_extent(e.seen, e.settings)):
+        for i, (shared, those) in enumerate(found):
+            merged = shared.merge(edge.seen)
+            own = _extent(edge.seen, edge.settings)
+            if _extent(merged, edge.settings) <= COARSER * own:
+                found[i] = merged, [*those, edge]
+                break
+        else:
+            found.append((edge.seen, [edge]))
+    return found
+
+
+def _extent(r: Range, s: ActivationSettings) -> float:
+    """What the steps of a range are proportional to."""
+    if s.scheme == "symmetric":
+        return max(abs(r.low), abs(r.high))
+    return max(0.0, r.high) - min(0.0, r.low)
+
+
+def _settings(
+    op: Any, s: ActivationSettings, plans: dict[str, OpPlan]
+) -> ActivationSettings | None:
+    """How an edge is quantized: for the contraction that wants most bits; None for none."""
+    if is_wide(op):
+        return s.model_copy(update={"format": s.residual or s.format})
+    formats = []
+    for use in op.operation.results[0].uses:
+        if (
+            not isinstance(rule := rule_of(use.owner), Contraction)
+            or len(rule.roles(use.owner)) < 2
+        ):
+            formats.append(s.format)
+            continue
+        plan = plans.get(op_name(use.owner))
+        operand = plan.operands.get(use.operand_number) if plan else None
+        if operand is not None and plan and plan.decision == "integer":
+            formats.append(operand.encoding.format)
+    if not formats or s.format == FLOAT:
+        return None
+    return s.model_copy(update={"format": max(formats, key=_bits)})
+
+
+def _bits(name: str) -> int:
+    fmt = get_format(name)
+    return fmt.bits if isinstance(fmt, Affine) else 0
+
+
+class Groups:
+    """Union-find of the values that ops on elements join, and loops and branches hand on."""
+
+    def __init__(self, program: Program) -> None:
+        self.parent: dict[ir.Value, ir.Value] = {}
+        for op in program.walk():
+            if op.operation.name in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
+                self._hand_on(op)
+            elif len(op.operation.results) == 1:
+                for i in elements(program, op):
+                    self._join(op.operation.operands[i], op.operation.results[0])
+
+    def find(self, value: ir.Value) -> ir.Value:
+        while value in self.parent:
+            value = self.parent[value]
+        return value
+
+    def _hand_on(self, op: Any) -> None:
+        loop = op.operation.name == "stablehlo.while"
+        for i, result in enumerate(op.operation.results):
+            for region in op.operation.regions:
+                block = region.blocks[0]
+                last = block.operations[len(block.operations) - 1].operation
+                if loop:
+                    self._join(block.arguments[i], result)
+                if not loop or len(last.operands) == len(op.operation.results):
+                    self._join(_behind_edge(last.operands[i]), result)
+            if loop:
+                self._join(_behind_edge(op.operation.operands[i]), result)
+
+    def _join(self, a: ir.Value, b: ir.Value) -> None:
+        a, b = self.find(a), self.find(b)
+        if a != b:
+            self.parent[b] = a
+
+
+def _behind_edge(value: ir.Value) -> ir.Value:
+    return value.owner.operation.operands[0] if edge_name(value.owner) else value

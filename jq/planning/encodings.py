@@ -1,0 +1,91 @@
+"""Which encoding an operand gets, and what its integers imply for a product."""
+
+from __future__ import annotations
+
+from jq.formats import Encoding, get_format
+from jq.formats.affine import Affine
+from jq.formats.ggml import GgmlFormat
+from jq.ops.base import Axes, Contraction, Role
+from jq.planning.decisions import Declined, TensorPlan
+from jq.planning.operands import WeightUse
+from jq.settings import TensorSettings
+
+
+def stored_plan(use: WeightUse) -> TensorPlan:
+    """A weight that came quantized, as it is."""
+    assert use.stored is not None
+    return TensorPlan("weight", use.stored, weight=use.name, stored=True)
+
+
+def code_bits(enc: Encoding) -> int:
+    """Bits of the integers that a tensor is computed with."""
+    fmt = get_format(enc.format)
+    if isinstance(fmt, Affine):
+        return fmt.bits
+    if isinstance(fmt, GgmlFormat):
+        return 8
+    raise Declined(f"{enc.format} has no integer product")
+
+
+def summed_terms(rule: Contraction, use: WeightUse, enc: Encoding, terms: int) -> int:
+    """How many products the integers of one block sum; the blocks are summed in float."""
+    shared = [a for a, n in enumerate(enc.shape) if a not in use.contracted and 1 < enc.grid[a] < n]
+    blocked = [a for a in use.contracted if enc.grid[a] > 1]
+    if shared or len(blocked) > 1:
+        raise Declined(f"blocks {enc.block} of the weight do not lie along one contracted axis")
+    if not blocked:
+        return terms
+    if not rule.splits_blocks:
+        raise Declined(f"{rule.op} has no integer form with blocks along a contracted axis")
+    (axis,) = blocked
+    length, size = enc.shape[axis], enc.block[axis]
+    if length % size:
+        raise Declined(f"blocks of {size} do not divide the contracted axis of {length}")
+    return terms // length * size
+
+
+def weight_block(use: WeightUse, s: TensorSettings) -> tuple[int, ...]:
+    """Block sizes of a weight: one scale along contracted axes, blocks along one of them."""
+    rank = len(use.shape)
+    if use.block_axis is not None:
+        own = get_format(s.format).default_block(use.shape, use.block_axis)
+        if own is not None:
+            return own
+    if s.granularity == "per-tensor":
+        return (0,) * rank
+    if s.granularity == "per-block" and use.block_axis is not None:
+        return tuple(
+            s.block_size if a == use.block_axis else int(a not in use.contracted)
+            for a in range(rank)
+        )
+    return tuple(int(a not in use.contracted) for a in range(rank))
+
+
+def activation_block(
+    s: TensorSettings, shape: tuple[int, ...], role: Role, run: int | None
+) -> tuple[int, ...]:
+    """Block sizes of an activation: one scale a tensor, a token, or a block of a token.
+
+    Blocks are `block_size` long, or as long as those of the weight (`run`, see `run_along`) where
+    that is no multiple of it. Where the op has no products of blocks (`run` is None), or they do
+    not divide the axis, a token has one scale.
+    """
+    if s.granularity == "per-tensor":
+        return (0,) * len(shape)
+    token = [int(a not in role.contracted) for a in range(len(shape))]
+    if s.granularity == "per-block" and run is not None and role.block_axis is not None:
+        size = s.block_size if run % s.block_size == 0 else run
+        if shape[role.block_axis] % size == 0:
+            token[role.block_axis] = size
+    return tuple(token)
+
+
+def run_along(enc: Encoding, contracted: Axes) -> int:
+    """How many codes of a weight share a scale along the axis that is summed over; 0: all."""
+    fmt = get_format(enc.format)
+    return fmt.run if isinstance(fmt, GgmlFormat) else max(enc.block[a] for a in contracted)
+
+
+def encoding(s: TensorSettings, shape: tuple[int, ...], block: tuple[int, ...]) -> Encoding:
+    options = tuple(sorted(s.options.items()))
+    return Encoding(s.format, shape, block, s.scheme, s.scale_type, options)

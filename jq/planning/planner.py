@@ -1,0 +1,177 @@
+"""Deciding on every contraction of a float program."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from jq.calibration.ranges import Ranges
+from jq.errors import FormatError
+from jq.formats import get_format
+from jq.formats.affine import Affine
+from jq.ir import Program, dtype_of
+from jq.ir.build import SCOPE, string_attr
+from jq.ops.base import Contraction, contraction_names
+from jq.planning.agree import agree_on_weights
+from jq.planning.decisions import Declined, OpPlan, QuantPlan, TensorPlan
+from jq.planning.edges import plan_edges
+from jq.planning.encodings import code_bits, run_along, stored_plan, summed_terms
+from jq.planning.operands import WeightUse, contractions, find_weight, op_name
+from jq.planning.overflow import LIMIT, largest_code, largest_sum, worst_case
+from jq.planning.tensors import TensorPlanner
+from jq.settings import FLOAT, Rule, Settings, apply_overrides
+from jq.target import Target
+
+
+def plan(
+    program: Program,
+    settings: Settings,
+    target: Target,
+    rules: tuple[Rule, ...] = (),
+    ranges: Ranges | None = None,
+    explicit: Collection[str] = (),
+) -> QuantPlan:
+    """Decides on every contraction of a float program.
+
+    Args:
+        rules: the first whose pattern matches an op's name, scope or type overrides `settings`.
+        ranges: observed ranges, needed by static activations.
+        explicit: settings that were asked for: what the target lacks of them is declined, of
+            all others replaced by the nearest that it has.
+    """
+    tensors = TensorPlanner(program, target, ranges or Ranges())
+    planner = _Planner(settings, rules, frozenset(explicit), tensors)
+    ops = tuple(planner.decide(op, rule) for op, rule in contractions(program))
+    ops, weights = agree_on_weights(ops)
+    spent = planner.used | set(contraction_names())  # a type of op may well be missing
+    unused = tuple(r.pattern for r in rules if r.pattern not in spent)
+    activations = target.adapt(settings, explicit)[0].activations
+    edges = plan_edges(program, tensors, activations, ops)
+    return QuantPlan(ops, weights, unused, tuple(tensors.unranged), edges)
+
+
+@dataclass
+class _Planner:
+    settings: Settings
+    rules: tuple[Rule, ...]
+    explicit: frozenset[str]
+    tensors: TensorPlanner
+    used: set[str] = field(default_factory=set)  # patterns of rules that matched an op
+
+    @property
+    def program(self) -> Program:
+        return self.tensors.program
+
+    @property
+    def target(self) -> Target:
+        return self.tensors.target
+
+    def decide(self, op: Any, rule: Contraction) -> OpPlan:
+        name, kind = op_name(op), rule.op
+        settings, note = self._settings_for(op, rule)
+        try:
+            operands = self._operands(op, rule, settings)
+        except (Declined, FormatError) as reason:
+            declined = self._declined(op, rule, settings, str(reason))
+            own = settings.float_type == "own" or declined.decision != "float"
+            return declined if own else replace(declined, float_type=settings.float_type)
+        integer = len(operands) == len(rule.roles(op)) > 1
+        decision: Literal["integer", "weight-only"] = "integer" if integer else "weight-only"
+        return OpPlan(name, kind, decision, operands, note=note)
+
+    def _declined(self, op: Any, rule: Contraction, settings: Settings, reason: str) -> OpPlan:
+        """Float, but for weights that came quantized: they stay so whatever is said of the op."""
+        uses = {r.index: find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)}
+        kept = {i: stored_plan(u) for i, u in uses.items() if u is not None and u.stored}
+        asked = settings.weights.format == FLOAT or rule.op not in settings.op_types
+        floats = tuple(u.name for u in uses.values() if asked and u is not None and not u.stored)
+        decision: Literal["weight-only", "float"] = "weight-only" if kept else "float"
+        return OpPlan(op_name(op), rule.op, decision, kept, reason, float_weights=floats)
+
+    def _settings_for(self, op: Any, rule: Contraction) -> tuple[Settings, str]:
+        """Settings of one op as its target can carry them out, and what was changed for that."""
+        uses = [find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)]
+        paths = [u.name for u in uses if u is not None]
+        names = (op_name(op), string_attr(op, SCOPE) or "", rule.op, *paths)
+        for r in self.rules:
+            if r.matches(names):
+                self.used.add(r.pattern)
+                where = f"rule {r.pattern!r}"
+                settings = apply_overrides(self.settings, r.override, where=where)
+                return self.target.adapt(settings, self.explicit | r.override.keys())
+        return self.target.adapt(self.settings, self.explicit)
+
+    def _operands(self, op: Any, rule: Contraction, settings: Settings) -> dict[int, TensorPlan]:
+        if rule.op not in settings.op_types:
+            raise Declined(f"{rule.op} is not among op_types")
+        if rule.op not in self.target.device.ops:
+            raise Declined(f"target {self.target.name} has no quantized {rule.op}")
+        if reason := rule.decline(op):
+            raise Declined(reason)
+        roles = rule.roles(op)
+        if not all(dtype_of(op.operands[r.index]).kind in "fV" for r in roles):
+            raise Declined("already integer")
+        uses = {r.index: find_weight(self.program, op.operands[r.index], r) for r in roles}
+        weights = {i: u for i, u in uses.items() if u is not None}
+        if len(weights) == len(roles) > 1:
+            raise Declined("both operands are constant")
+        plans = {i: self.tensors.weight(u, settings) for i, u in weights.items()}
+        rest = [r for r in roles if r.index not in plans]
+        plans |= {r.index: p for r in rest if (p := self.tensors.given(op, r)) is not None}
+        own = len(plans) == len(roles)
+        if not weights and not own and settings.activation_products == FLOAT:
+            raise Declined("a product of two activations stays float (activation_products=float)")
+        rest = [r for r in roles if r.index not in plans]
+        if rest and settings.activations.format != FLOAT:
+            run = _run(rule, plans, weights)
+            for r in rest:
+                plans[r.index] = self.tensors.activation(op, r, settings, run)
+        if len(plans) == len(roles) > 1:
+            self._check_products(op, rule, plans, weights)
+        elif rest and weights and not self.target.device.float_products:
+            raise Declined(f"target {self.target.name} has no product with a float operand")
+        if not plans:
+            raise Declined("activations stay float in this pipeline")
+        return plans
+
+    def _check_products(
+        self, op: Any, rule: Contraction, plans: dict[int, TensorPlan], uses: dict[int, WeightUse]
+    ) -> None:
+        """The device must have the product, and its accumulator must hold every sum."""
+        sides = sorted(plans.values(), key=lambda p: p.kind == "weight")
+        bits = [code_bits(p.encoding) for p in sides]
+        pair = " x ".join(f"int{n}" for n in bits)
+        if len(bits) > 1 and pair not in self.target.device.products:
+            others = ", ".join(self.target.device.products) or "none"
+            raise Declined(f"target {self.target.name} has no product {pair}; it has: {others}")
+        for p in sides:
+            if p.stored:
+                self.tensors.has_weight(p.encoding)
+        terms = rule.terms(op)
+        for i, use in uses.items():
+            terms = min(terms, summed_terms(rule, use, plans[i].encoding, rule.terms(op)))
+        if 16 not in bits and worst_case(terms, sides) > LIMIT:
+            bound = self._largest_accumulator(plans, uses)
+            if bound is None or bound > LIMIT:
+                raise Declined(f"{terms} products can overflow an int32 accumulator")
+
+    def _largest_accumulator(
+        self, plans: dict[int, TensorPlan], uses: dict[int, WeightUse]
+    ) -> int | None:
+        """The largest sum of products with these very weights; None where they are not known."""
+        for index, use in uses.items():
+            enc, other = plans[index].encoding, next(p for i, p in plans.items() if i != index)
+            fmt = get_format(enc.format)
+            if use.stored is None and isinstance(fmt, Affine):
+                parts = fmt.encode(self.program.weights[use.name], enc)
+                return largest_sum(parts, enc, use.contracted) * largest_code(other)
+        return None
+
+
+def _run(rule: Contraction, plans: dict[int, TensorPlan], uses: dict[int, WeightUse]) -> int | None:
+    """Codes of the weight that share a scale; None where activations are not cut into blocks."""
+    if not rule.splits_blocks or len(uses) != 1:
+        return None
+    ((index, use),) = uses.items()
+    return run_along(plans[index].encoding, use.contracted) if len(use.contracted) == 1 else None

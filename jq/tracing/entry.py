@@ -1,0 +1,176 @@
+"""From a model, or a file of one, to a `Program` at level `float`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.errors import UserError
+from jq.formats.tensor import QuantizedTensor
+from jq.ir import (
+    Program,
+    TensorSpec,
+    dtype_of,
+    editing,
+    func,
+    ir,
+    parse_module,
+    run_passes,
+    shape_of,
+)
+from jq.ir.encodings import read_encodings
+from jq.ir.quant_types import from_quant_types
+from jq.ir.stored import store_weight
+from jq.model import Model
+from jq.tracing.chlo import drop_annotations, legalize, open_quantized_types
+from jq.tracing.constants import lift_constants
+from jq.tracing.dynamic import require_static
+from jq.tracing.empty import drop_empty
+from jq.tracing.exported import read_exported
+from jq.tracing.inline import inline_calls
+from jq.tracing.loops import hoist_invariants
+from jq.tracing.lower import lower
+from jq.tracing.modules import Imported, import_module, parse_stablehlo
+from jq.tracing.naming import name_ops
+from jq.tracing.source import load_model
+from jq.tracing.stored import restore_stored
+from jq.tracing.weights import Leaf, bind, data_of
+
+
+def trace(
+    model: Model | Program | ir.Module | str | Path, *, sizes: Mapping[str, int] | None = None
+) -> Program:
+    """The float program of a model.
+
+    Args:
+        model: a `jq.Model`, a StableHLO module (which is left as it is), the path of a file,
+            or what the command line takes (`package.module:name`). A `Program` comes back itself.
+        sizes: values of symbolic dimensions: by name (`b`), or by argument and axis
+            (`arg0[0]`) in a module where they have none.
+    """
+    if isinstance(model, str):
+        model = load_model(model)
+    if isinstance(model, Program):
+        return model
+    if isinstance(model, Model):
+        return _from_model(model, sizes)
+    if isinstance(model, ir.Module):
+        buffer = io.BytesIO()
+        model.operation.write_bytecode(buffer)
+        return _from_module(import_module(parse_module(buffer.getvalue()), None, sizes))
+    if isinstance(model, Path):
+        return _from_module(_read(model, sizes))
+    raise UserError(
+        f"a {type(model).__name__} is no model", hint="give jq.Model(fn, params, example_inputs)"
+    )
+
+
+def _read(path: Path, sizes: Mapping[str, int] | None) -> Imported:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
+    if path.suffix == ".jaxexport":
+        return read_exported(data, str(path), sizes)
+    return import_module(parse_stablehlo(data, str(path)), str(path), sizes)
+
+
+def _from_model(model: Model, sizes: Mapping[str, int] | None) -> Program:
+    lowered = lower(model, sizes)
+    constants = flatten(lowered.module, [name for name, _ in lowered.params])
+    block = main_of(lowered.module).entry_block
+    weights = bind(block, len(lowered.inputs), lowered.params)
+    update_signature(main_of(lowered.module))
+    trees = lowered.in_tree, lowered.out_tree
+    return make_program(
+        lowered.module, {**weights, **constants}, lowered.inputs, lowered.outputs, trees
+    )
+
+
+def _from_module(imported: Imported) -> Program:
+    constants = flatten(imported.module)
+    trees = imported.in_tree, imported.out_tree
+    return make_program(imported.module, constants, imported.inputs, imported.outputs, trees)
+
+
+def flatten(module: ir.Module, taken: Collection[str] = ()) -> dict[str, np.ndarray]:
+    """One function of plain StableHLO, in place: no calls, no constant carries, no duplicates.
+
+    Large constants become arguments behind the others; gives their names, none of them
+    `taken`, and their data.
+    """
+    from_quant_types(module)
+    open_quantized_types(module)
+    legalize(module)
+    inline_calls(module)
+    block = main_of(module).entry_block
+    drop_annotations(module, block)
+    require_static(block)
+    drop_empty(block)
+    hoist_invariants(block)
+    constants = lift_constants(block, taken)
+    update_signature(main_of(module))
+    run_passes(module, "canonicalize", "cse", "symbol-dce")
+    return constants
+
+
+def make_program(
+    module: ir.Module,
+    weights: Mapping[str, Leaf],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    trees: tuple[Any, Any],
+) -> Program:
+    """A verified program of `@main(inputs..., weights...)`, whose ops have their names."""
+    main = main_of(module)
+    block = main.entry_block
+    terminator = block.operations[len(block.operations) - 1]
+    for key in ("res_attrs", "arg_attrs"):
+        if key in main.attributes:
+            del main.attributes[key]
+    listed = read_encodings(module)
+    for key in [k for k in module.operation.attributes if k != "sym_name"]:
+        del module.operation.attributes[key]
+    program = Program(
+        module,
+        {name: data_of(leaf) for name, leaf in weights.items()},
+        _specs(inputs, list(block.arguments)[: len(inputs)]),
+        _specs(outputs, list(terminator.operands)),
+        in_tree=trees[0],
+        out_tree=trees[1],
+    )
+    restore_stored(program, listed)
+    for name, leaf in weights.items():
+        if isinstance(leaf, QuantizedTensor):
+            store_weight(program, name, leaf.encoding, leaf.parts)
+    program.drop_unused_weights()
+    program.refresh()
+    name_ops(program)
+    program.verify()
+    return program
+
+
+def main_of(module: ir.Module) -> func.FuncOp:
+    functions = (op for op in module.body.operations if isinstance(op, func.FuncOp))
+    return next(f for f in functions if f.name.value == "main")
+
+
+def update_signature(main: func.FuncOp) -> None:
+    """Makes the function's type agree with the arguments of its block."""
+    with editing():
+        kinds = [arg.type for arg in main.entry_block.arguments]
+        kind = ir.FunctionType.get(kinds, list(main.type.results))
+        main.attributes["function_type"] = ir.TypeAttr.get(kind)
+        if "arg_attrs" in main.attributes:
+            del main.attributes["arg_attrs"]
+
+
+def _specs(names: Sequence[str], values: Sequence[ir.Value]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(name, shape_of(value), dtype_of(value).name)
+        for name, value in zip(names, values, strict=True)
+    )

@@ -1,0 +1,93 @@
+"""Functions that `jax.export` wrote to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax import export
+
+from jq.errors import UserError
+from jq.ir import editing, func, ir, stablehlo, tensor_type
+from jq.tracing.dynamic import concrete_shape, specialise
+from jq.tracing.leaves import leaf_name, leaf_names, unique
+from jq.tracing.modules import Imported, entry, parse_stablehlo
+
+
+def read_exported(data: bytes, where: str, sizes: Mapping[str, int] | None) -> Imported:
+    """A module whose `@main` takes every argument of the function, used or not."""
+    exported = _deserialize(data, where)
+    module = parse_stablehlo(exported.mlir_module_serialized, where)
+    args, kwargs = jax.tree_util.tree_unflatten(exported.in_tree, exported.in_avals)
+    leaves = jax.tree_util.tree_leaves_with_path(args)
+    named = jax.tree_util.tree_leaves_with_path(kwargs)
+    positional = leaf_names([path for path, _ in leaves], "arg")
+    names = unique([*positional, *(leaf_name(path) for path, _ in named)])
+    shapes = [
+        concrete_shape(aval.shape, name, sizes)
+        for name, (_, aval) in zip(names, [*leaves, *named], strict=True)
+    ]
+    if any(tuple(a.shape) != s for a, s in zip(exported.in_avals, shapes, strict=True)):
+        main = entry(module, where)
+        first = len(main.type.inputs) - len(exported.module_kept_var_idx)
+        fixed = [tuple(ir.RankedTensorType(t).shape) for t in list(main.type.inputs)[:first]]
+        specialise(module, main, [*fixed, *(shapes[i] for i in exported.module_kept_var_idx)])
+    _take_all_arguments(module, entry(module, where), exported, shapes)
+    results = jax.tree_util.tree_leaves_with_path(
+        jax.tree_util.tree_unflatten(exported.out_tree, exported.out_avals)
+    )
+    return Imported(
+        module,
+        names,
+        leaf_names([path for path, _ in results], "out"),
+        jax.tree_util.tree_structure((*args, kwargs) if kwargs else args),
+        exported.out_tree,
+    )
+
+
+def _deserialize(data: bytes, where: str) -> export.Exported:
+    try:
+        exported = export.deserialize(bytearray(data))
+    except Exception as error:  # a damaged file fails in many ways inside the reader
+        reason = (str(error).splitlines() or [""])[0]
+        raise UserError(
+            f"cannot read the exported function: {type(error).__name__}: {reason}",
+            location=where,
+        ) from error
+    if exported.ordered_effects or exported.unordered_effects:
+        raise UserError("the exported function has side effects", location=where)
+    if exported.nr_devices != 1:
+        raise UserError(f"exported for {exported.nr_devices} devices", location=where)
+    return exported
+
+
+def _take_all_arguments(
+    module: ir.Module, inner: func.FuncOp, exported: export.Exported, shapes: list[tuple[int, ...]]
+) -> None:
+    """Wraps the exported function, from which unused arguments were dropped, in a `@main`.
+
+    A function for several platforms takes the index of one in front.
+    """
+    kept = exported.module_kept_var_idx
+    types = list(inner.type.inputs)
+    with editing():
+        inner.attributes["sym_name"] = ir.StringAttr.get("exported")
+        inner.attributes["sym_visibility"] = ir.StringAttr.get("private")
+        kinds: list[Any] = [
+            types[len(types) - len(kept) + kept.index(i)] if i in kept else tensor_type(s, a.dtype)
+            for i, (s, a) in enumerate(zip(shapes, exported.in_avals, strict=True))
+        ]
+        with ir.InsertionPoint(module.body):
+            main = func.FuncOp("main", ir.FunctionType.get(kinds, list(inner.type.results)))
+        block = main.add_entry_block()
+        with ir.InsertionPoint(block):
+            operands = [block.arguments[i] for i in kept]
+            if len(types) > len(kept):
+                platforms = [p.lower() for p in exported.platforms]
+                index = platforms.index("cpu") if "cpu" in platforms else 0
+                value = ir.DenseElementsAttr.get(np.array(index, np.int32), type=types[0])
+                operands.insert(0, stablehlo.constant(value))
+            call = func.CallOp(list(inner.type.results), "exported", operands)
+            func.ReturnOp(list(call.results))

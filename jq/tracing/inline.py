@@ -1,0 +1,62 @@
+"""Every `func.call` is replaced by the callee's ops, so that only `@main` is left.
+
+JAX makes a function of each nested `jit`, of loop bodies and of custom derivatives. Their
+ops carry names relative to the function; inlining joins them with the call's name.
+"""
+
+from __future__ import annotations
+
+from jq.errors import UserError
+from jq.ir import editing, func, ir, run_passes, walk
+from jq.tracing.scope import join, scope
+
+
+def inline_calls(module: ir.Module) -> None:
+    """Inlines in place, also inside loops and branches, and removes unused functions."""
+    functions = {op.name.value: op for op in module.body.operations if isinstance(op, func.FuncOp)}
+    flat: set[str] = set()
+
+    def flatten(name: str, callers: tuple[str, ...]) -> None:
+        if name in callers:
+            raise UserError("the module calls itself recursively", op=name)
+        if name in flat:
+            return
+        calls = [op for op in walk(functions[name].entry_block) if isinstance(op, func.CallOp)]
+        for call in calls:
+            callee = call.callee.value
+            flatten(callee, (*callers, name))
+            _splice(call, functions[callee])
+        flat.add(name)
+
+    for name, function in functions.items():
+        if len(function.regions[0].blocks) > 1:
+            raise UserError(
+                "the module jumps between blocks instead of using stablehlo.while", op=name
+            )
+    for name in functions:
+        flatten(name, ())
+    with editing():
+        for name, function in functions.items():
+            function.attributes["sym_visibility"] = ir.StringAttr.get(
+                "public" if name == "main" else "private"
+            )
+    run_passes(module, "symbol-dce")
+
+
+def _splice(call: func.CallOp, callee: func.FuncOp) -> None:
+    """Puts a copy of the callee's ops in front of `call` and removes the call."""
+    prefix = scope(call.location)
+    with editing():
+        copy = callee.operation.clone(ip=ir.InsertionPoint(callee.operation))
+        block = copy.regions[0].blocks[0]
+        for arg, operand in zip(block.arguments, call.operands, strict=True):
+            arg.replace_all_uses_with(operand)
+        for op in walk(block):
+            op.operation.location = join(prefix, scope(op.location))
+        *body, terminator = block.operations
+        for op in body:
+            op.move_before(call)
+        for result, value in zip(call.results, terminator.operands, strict=True):
+            result.replace_all_uses_with(value)
+        call.operation.erase()
+        copy.erase()

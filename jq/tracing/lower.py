@@ -1,0 +1,132 @@
+"""From a `jq.Model` to a StableHLO module in our context, with its arguments' leaves."""
+
+from __future__ import annotations
+
+import io
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jq.errors import UserError
+from jq.ir import ir, parse_module
+from jq.model import Model
+from jq.tracing.dynamic import concrete_shape
+from jq.tracing.leaves import leaf_name, leaf_names, unique
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A module as JAX made it: `@main(input leaves..., param leaves...)`, nothing dropped.
+
+    Attributes:
+        inputs: names of the leading arguments.
+        params: name and leaf (array, or what stands for one) of the other arguments.
+        outputs: names of the results.
+        in_tree, out_tree: structure of the tuple of inputs, and of the result.
+    """
+
+    module: ir.Module
+    inputs: list[str]
+    params: list[tuple[str, Any]]
+    outputs: list[str]
+    in_tree: Any
+    out_tree: Any
+
+
+def lower(model: Model, sizes: Mapping[str, int] | None = None) -> Lowered:
+    """Traces `model` with its parameters as arguments; symbolic dimensions get their `sizes`."""
+    params = jax.tree_util.tree_leaves_with_path(model.params)
+    param_tree = jax.tree_util.tree_structure(model.params)
+    examples, in_tree = jax.tree_util.tree_flatten_with_path(tuple(model.example_inputs))
+    inputs = _input_names([path for path, _ in examples], model)
+    named_params = list(
+        zip(leaf_names([path for path, _ in params], "params"), params, strict=True)
+    )
+
+    def program(*leaves: Any) -> Any:
+        args = jax.tree_util.tree_unflatten(in_tree, leaves[: len(examples)])
+        return model.fn(jax.tree_util.tree_unflatten(param_tree, leaves[len(examples) :]), *args)
+
+    specs = [
+        _spec(leaf, name, sizes)
+        for name, leaf in [
+            *zip(inputs, (leaf for _, leaf in examples), strict=True),
+            *((name, leaf) for name, (_, leaf) in named_params),
+        ]
+    ]
+    # Nothing is dropped here, so that arguments and leaves stay one to one.
+    jitted = jax.jit(program, keep_unused=True)
+    try:
+        lowered = jitted.trace(*specs).lower(lowering_platforms=("cpu",))
+    except Exception as error:
+        raise _cannot_trace(error) from error
+    buffer = io.BytesIO()
+    lowered.compiler_ir("stablehlo").operation.write_bytecode(buffer)
+    results, out_tree = jax.tree_util.tree_flatten_with_path(lowered.out_info)
+    return Lowered(
+        parse_module(buffer.getvalue(), what="the traced model"),
+        inputs,
+        [(name, leaf) for name, (_, leaf) in named_params],
+        leaf_names([path for path, _ in results], "out"),
+        in_tree,
+        out_tree,
+    )
+
+
+def _input_names(paths: list[Any], model: Model) -> list[str]:
+    """`arg0`, `arg1/x`, or the model's own names, one an input or one a leaf."""
+    default, given = leaf_names(paths, "arg"), model.input_names
+    if given is None:
+        return default
+    if len(set(given)) < len(given):
+        raise UserError(f"two inputs have one name: {', '.join(given)}")
+    if len(given) == len(model.example_inputs):
+        both = [(given[path[0].idx], leaf_name(path[1:])) for path in paths]
+        return unique(["/".join(filter(None, pair)) for pair in both])
+    if len(given) == len(paths):
+        return list(given)
+    raise UserError(
+        f"{len(given)} input names for {len(model.example_inputs)} inputs",
+        hint="give one name per input",
+    )
+
+
+def _spec(leaf: Any, name: str, sizes: Mapping[str, int] | None) -> jax.ShapeDtypeStruct:
+    """Shape and type under which a leaf is traced, the way `jax.jit` would see it."""
+    shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+    if shape is not None and dtype is not None:
+        if not jnp.issubdtype(dtype, jax.dtypes.extended):
+            dtype = jax.dtypes.canonicalize_dtype(dtype)
+        weak = bool(getattr(leaf, "weak_type", False))
+        return jax.ShapeDtypeStruct(concrete_shape(shape, name, sizes), dtype, weak_type=weak)
+    try:
+        kind = jax.typeof(leaf)
+    except TypeError:
+        raise UserError(
+            f"{type(leaf).__name__} is not an array",
+            op=name,
+            hint="keep settings out of the parameters and inputs, in the function itself",
+        ) from None
+    return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=kind.weak_type)
+
+
+def _cannot_trace(error: Exception) -> UserError:
+    """JAX's own first line, with the place in the user's code that it came from."""
+    if isinstance(error, UserError):
+        return error
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    first = lines[0] if lines else "no message"
+    library = str(Path(jax.__file__).parent)
+    ours = str(Path(__file__))
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(library) and frame.filename != ours
+    ]
+    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
+    return UserError(f"the model cannot be traced: {type(error).__name__}: {first}", location=where)

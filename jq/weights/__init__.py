@@ -1,0 +1,1 @@
+"""Low-bit weights in one call, for a model or for a StableHLO module."""

@@ -1,0 +1,181 @@
+"""The whole search on a small classifier, through the command line and in Python."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jq
+from jq.cli.app import main
+from jq.cli.search import split
+from jq.mixed_precision import evaluate
+
+Captured = pytest.CaptureFixture[str]
+SOURCE = """
+import jax.numpy as jnp
+import numpy as np
+import jq
+
+rng = np.random.default_rng(0)
+PARAMS = {
+    "first": rng.standard_normal((32, 64)).astype(np.float32) / 6,
+    "second": rng.standard_normal((64, 64)).astype(np.float32) / 8,
+    "head": rng.standard_normal((64, 10)).astype(np.float32) / 8,
+}
+SAMPLES = [(rng.standard_normal((16, 32)).astype(np.float32),) for _ in range(6)]
+
+
+def classify(params, x):
+    h = jnp.maximum(x @ params["first"], 0)
+    return jnp.maximum(h @ params["second"], 0) @ params["head"]
+
+
+def labels():
+    return np.concatenate([np.asarray(classify(PARAMS, x)).argmax(1) for (x,) in SAMPLES[2:]])
+
+
+def model():
+    return jq.Model(
+        classify, PARAMS, SAMPLES[0], calibration=SAMPLES[:2], evaluation=SAMPLES[2:], labels=labels
+    )
+
+
+def margin(outputs):
+    first, second = np.sort(outputs, 1)[:, -1], np.sort(outputs, 1)[:, -2]
+    return float((first - second).mean())
+"""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("user") / "classifier.py"
+    path.write_text(SOURCE)
+    return path
+
+
+def document(capsys: Captured, *arguments: object) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main([*map(str, arguments), "--json"]) == 0
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def refused(capsys: Captured, *arguments: object) -> str:
+    capsys.readouterr()
+    assert main([*map(str, arguments), "-q"]) == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pipeline", ["int8-dynamic", "int8-static"])
+def test_the_file_makes_the_same_model_again(
+    source: Path, tmp_path: Path, capsys: Captured, pipeline: str
+) -> None:
+    mixed, out = tmp_path / "mixed.toml", tmp_path / "out"
+    arguments = ("search", f"{source}:model", "--budget", "sqnr_db>=20", "-o", mixed)
+    found = document(capsys, *arguments, "--pipeline", pipeline, "--set", "min_elements=2")
+    assert found["path"] == str(mixed) and found["reached"]["sqnr_db"] >= 20
+    assert {"int4", pipeline} <= found["formats"].keys()
+    document(capsys, "compile", f"{source}:model", "--pipeline", mixed, "-o", out)
+    compared = document(capsys, "compare", f"{source}:model", out)
+    assert compared["outputs"] == found["comparison"]["outputs"]
+    assert compared["metrics"] == found["comparison"]["metrics"]
+    assert tomllib.loads(mixed.read_text())["settings"] == {"min_elements": 2}
+    chosen = [p for p in found["frontier"] if p["chosen"]]
+    assert len(chosen) == 1 and chosen[0]["size"] == pytest.approx(found["size"], rel=0.2)
+    assert "--force" in refused(capsys, *arguments)
+
+
+def test_a_base_that_is_a_file(source: Path, tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "own").mkdir()
+    base = tmp_path / "own" / "base.toml"
+    base.write_text('base = "int8-dynamic"\n[[rules]]\npattern = "head"\noverride = {}\n')
+    mixed = tmp_path / "mixed.toml"
+    arguments = ("search", f"{source}:model", "--budget", "cosine>=0.97", "--pipeline", base)
+    found = document(capsys, *arguments, "-o", mixed, "--candidates", "int4,float")
+    assert tomllib.loads(mixed.read_text())["base"] == "own/base.toml"
+    assert [layer["name"] for layer in found["layers"]] == ["first", "second"]  # a rule has head
+    rows = document(capsys, "explain", f"{source}:model", "--pipeline", mixed)["ops"]
+    assert {r["name"]: r["weights"] for r in rows}["head"] == "int8 per-channel symmetric"
+
+
+def test_budgets_of_all_kinds(source: Path, capsys: Captured) -> None:
+    arguments = ("search", f"{source}:model", "--candidates", "float,int8-dynamic,int4")
+    sized = document(capsys, *arguments, "--budget", "size<=0.27")
+    assert sized["size"] <= 0.27 and sized["formats"].keys() == {"int8-dynamic", "int4"}
+    dropped = document(capsys, *arguments, "--budget", "accuracy_drop<=4")
+    assert dropped["reached"]["accuracy_drop"] <= 4
+    both = ("--budget", f"{source}:margin>=0.05", "--budget", "work<=0.07", "--cost", "work")
+    own = document(capsys, *arguments, *both)
+    assert own["reached"]["margin"] >= 0.05 and own["reached"]["work"] <= 0.07
+
+
+def test_what_cannot_be_met(source: Path, tmp_path: Path, capsys: Captured) -> None:
+    mixed = tmp_path / "mixed.toml"
+    arguments = ("search", f"{source}:model", "-o", mixed, "--candidates", "int8-dynamic,int4")
+    told = refused(capsys, *arguments, "--budget", "sqnr_db>=90")
+    assert "cannot be met" in told and "int8-dynamic" in told
+    assert "size<=0.01 cannot be met" in refused(capsys, *arguments, "--budget", "size<=0.01")
+    both = ("--budget", "sqnr_db>=35", "--budget", "size<=0.15")
+    assert "size<=0.15 cannot be met" in refused(capsys, *arguments, *both)
+    assert "no figure 'recall'" in refused(capsys, *arguments, "--budget", "recall>=0.5")
+    one = (*arguments[:4], "--candidates", "int8-dynamic", "--budget", "cosine>=0.5")
+    assert "do not differ" in refused(capsys, *one)
+    assert not mixed.exists()
+
+
+def test_an_interrupted_search_goes_on(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state.json"
+    measured, noise = [], evaluate.noise
+
+    def counted(*arguments: Any) -> float:
+        if len(measured) == 5:
+            raise KeyboardInterrupt
+        measured.append(noise(*arguments))
+        return measured[-1]
+
+    monkeypatch.setattr(evaluate, "noise", counted)
+    options = {"state": state, "candidates": ["float", "int8-dynamic", "int4"]}
+    with pytest.raises(KeyboardInterrupt):
+        jq.search(f"{source}:model", "sqnr_db>=20", **options)
+    kept = json.loads(state.read_text())["values"]
+    assert sorted(kept.values()) == sorted(measured)
+    measured.clear()
+    found = jq.search(f"{source}:model", "sqnr_db>=20", **options)
+    assert len(measured) == 4  # of nine
+    assert found.comparison.outputs[0].sqnr_db >= 20
+    state.write_text("{damaged")
+    measured.clear()
+    with pytest.raises(KeyboardInterrupt):
+        jq.search(f"{source}:model", "sqnr_db>=20", **options)
+
+
+def test_latency_is_measured(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal((64, 64), np.float32) for _ in range(2)]  # no code is exact
+    x = (rng.standard_normal((4, 64), np.float32),)
+    model = jq.Model(lambda w, x: x @ w[0] @ w[1], weights, x)
+    options = {"candidates": ["float", "int8-dynamic"], "state": tmp_path / "state.json"}
+    found = jq.search(model, "latency<=1000ms", **options)
+    assert found.resources["latency"] > 0
+    assert found.formats == {"float": 2}  # the most exact one within it
+    kept = json.loads((tmp_path / "state.json").read_text())["values"]
+    # The model, and each option once, since the ops are alike.
+    assert len([key for key in kept if key.startswith("latency")]) == 1 + 2
+
+
+def test_names_on_the_command_line() -> None:
+    assert split(["float, int4", "a: x=1, y=2"]) == ["float", "int4", "a: x=1, y=2"]
+
+
+def test_the_result_prints_its_frontier(source: Path) -> None:
+    found = jq.search(f"{source}:model", "cosine>=0.9", candidates=["int8-dynamic", "int4"])
+    assert "predicted SQNR dB" in str(found) and "3 int4" in str(found)
+    assert np.isfinite(found.reached["cosine"])
+    assert found.compiled(np.zeros((16, 32), np.float32)).shape == (16, 10)
