@@ -48,7 +48,7 @@ class Minifloat:
         return float((1 + fraction / (1 << self.mantissa)) * 2.0 ** (field - self.bias))
 
     def encode(self, x: np.ndarray, rounding: str = "even") -> np.ndarray:
-        """Codes in int8 of finite float32 values, saturated at the largest number.
+        """Codes in int8 of float32 values, saturated at the largest number (as NaN is).
 
         With e the exponent of x, no smaller than that of the smallest normal number, x is
         k * 2^(e - mantissa), k rounded to an integer. The code is k plus 2^mantissa for each
@@ -59,9 +59,12 @@ class Minifloat:
         """
         m = self.mantissa
         bits = x.view(I32)
-        e = np.bitwise_and(bits, EXPONENT)
+        magnitude = np.bitwise_and(bits, MAGNITUDE)
+        # Beyond twice the largest number all saturate: the units added below stay in range.
+        np.minimum(magnitude, F32(2 * self.largest).view(I32), out=magnitude)
+        e = np.bitwise_and(magnitude, EXPONENT)
         np.maximum(e, I32((128 - self.bias) << 23), out=e)
-        magnitude = np.bitwise_and(bits, MAGNITUDE).view(F32)
+        magnitude = magnitude.view(F32)
         if rounding == "even":
             e += I32((23 - m) << 23)  # 2^(e - m) is the unit of the last place of this number,
             magnitude += e.view(F32)  # so the addition rounds, and leaves k in its low bits

@@ -38,6 +38,11 @@ class Layout:
     output_feature: int
     output_spatial: tuple[int, ...]
 
+    @property
+    def output_order(self) -> list[int]:
+        """Axes of the result: batch, spatial ones in the order of the window's, filters."""
+        return [self.output_batch, *self.output_spatial, self.output_feature]
+
     @staticmethod
     def of(op: Any) -> Layout:
         d = stablehlo.ConvDimensionNumbers(op.operation.attributes["dimension_numbers"])

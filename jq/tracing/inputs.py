@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from jq.errors import UserError
 from jq.ir import TensorSpec
 from jq.tree import Structure, flatten
+
+# What JAX makes of an array of 64 bits, unless `jax_enable_x64` is set.
+_NARROWED = {
+    "int64": "int32",
+    "uint64": "uint32",
+    "float64": "float32",
+    "complex128": "complex64",
+}
 
 
 def flat_inputs(
@@ -17,7 +26,8 @@ def flat_inputs(
 ) -> list[np.ndarray]:
     """One array per input of the program, its shape and type checked.
 
-    A Python number or list takes the input's type; an array must have it.
+    A Python number or list takes the input's type; an array must have it, or one of 64 bits that
+    JAX narrows to it. A typed random key (`jax.random.key`) is its data.
     """
     if not isinstance(inputs, Sequence) or isinstance(inputs, str):
         raise UserError(
@@ -36,10 +46,14 @@ def flat_inputs(
 
 def check_array(spec: TensorSpec, value: Any) -> np.ndarray:
     """`value` as the array that `spec` asks for, or a `UserError` that says what differs."""
+    if jax.dtypes.issubdtype(getattr(value, "dtype", None), jax.dtypes.prng_key):
+        value = jax.random.key_data(value)
     try:
         array = np.asarray(value) if hasattr(value, "dtype") else np.asarray(value, spec.dtype)
     except (ValueError, TypeError, OverflowError) as error:
         raise UserError(f"input {spec.name!r} is no array of {spec.dtype}: {error}") from error
+    if _NARROWED.get(array.dtype.name) == spec.dtype:
+        array = array.astype(spec.dtype)
     if array.dtype.name != spec.dtype:
         raise UserError(
             f"input {spec.name!r} has type {array.dtype.name}, the model takes {spec.dtype}",

@@ -30,9 +30,10 @@ def numbers(spec: Minifloat, oracle: type) -> np.ndarray:
     around = [np.nextafter(middle, np.float32(way)) for way in (-np.inf, np.inf)]
     rng = np.random.default_rng(0)
     spread = rng.standard_normal(20_000) * 10.0 ** rng.uniform(-8, 8, 20_000)
-    tiny = np.array([0.0, -0.0, 1e-45, -1e-45, 2.0**-126, 3e38, -3e38])
+    ends = np.array([0.0, -0.0, 1e-45, -1e-45, 2.0**-126, 3e38, -3e38, np.inf, -np.inf])
+    huge = np.ldexp(1.5, np.arange(90, 128))
     with np.errstate(over="ignore"):
-        return np.concatenate([exact, middle, *around, spread, tiny]).astype(np.float32)
+        return np.concatenate([exact, middle, *around, spread, ends, huge]).astype(np.float32)
 
 
 @EVERY
@@ -50,7 +51,6 @@ def test_limits(spec: Minifloat, oracle: type) -> None:
 @EVERY
 def test_rounding_to_even(spec: Minifloat, oracle: type) -> None:
     x = numbers(spec, oracle)
-    x = x[np.abs(x) < 1e30]  # what a scaled value can be
     want = np.clip(x, -spec.largest, spec.largest).astype(oracle).view(np.int8)
     assert_same_bits(spec.encode(x), want)
 
@@ -59,7 +59,6 @@ def test_rounding_to_even(spec: Minifloat, oracle: type) -> None:
 def test_rounding_away_from_zero(spec: Minifloat, oracle: type) -> None:
     """Ties go up in magnitude; everything else rounds as above."""
     x = numbers(spec, oracle)
-    x = x[np.abs(x) < 1e30]
     values = np.sort(
         np.unique(spec.decode(NUMPY, np.arange(spec.largest_code + 1).astype(np.int8)))
     )

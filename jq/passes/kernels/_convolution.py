@@ -113,9 +113,9 @@ class Convolved:
 
     @property
     def channels_last(self) -> bool:
-        """The result is [batch, ..., filters]."""
-        last = len(shape_of(self.contract.op.results[0])) - 1
-        return self.layout.output_feature == last and self.layout.output_batch == 0
+        """The result is [batch, ..., filters], its spatial axes in the input's order."""
+        order = self.layout.output_order
+        return order == sorted(order)
 
     @property
     def plain_padding(self) -> bool:
@@ -185,21 +185,15 @@ class Convolved:
             "dilations": self.window.dilations,
         }
 
-    def _order(self, rank: int) -> list[int]:
-        """Axes of the result: batch, spatial ones, filters."""
-        d = self.layout
-        spatial = [a for a in range(rank) if a not in (d.output_batch, d.output_feature)]
-        return [d.output_batch, *spatial, d.output_feature]
-
     def rows(self, value: ir.Value) -> ir.Value:
         """A value of the result's layout as [pixels, F]."""
-        order = self._order(len(shape_of(value)))
+        order = self.layout.output_order
         moved = OPS.transpose(value, order) if order != sorted(order) else value
         return OPS.reshape(moved, [math.prod(shape_of(moved)[:-1]), self.filters])
 
     def output(self, result: ir.Value, shape: tuple[int, ...]) -> ir.Value:
         """[pixels, F] in the layout of the op's result, whose shape is `shape`."""
-        order = self._order(len(shape))
+        order = self.layout.output_order
         value = OPS.reshape(result, [shape[a] for a in order])
         inverse = [order.index(a) for a in range(len(shape))]
         return OPS.transpose(value, inverse) if inverse != sorted(inverse) else value

@@ -80,8 +80,6 @@ class Window:
 
     def result(self, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
         """[B * positions, F] in the layout of the op's result."""
-        d = self.layout
-        spatial = [a for a in range(len(shape)) if a not in (d.output_batch, d.output_feature)]
-        order = [d.output_batch, *spatial, d.output_feature]
+        order = self.layout.output_order
         value = OPS.reshape(value, [shape[a] for a in order])
         return OPS.transpose(value, [order.index(a) for a in range(len(shape))])

@@ -1,17 +1,22 @@
 """Conversions from float to integer saturate, and NaN becomes 0, as on XLA; IREE 3.13 wraps.
 
-    convert %x : f32 -> i8  ->  convert (select (x == x) clamp(-128, x, 127), 0)
+    convert %x : f32 -> i8   ->  convert (select (x == x) clamp(-128, x, 127), 0)
+    convert %x : f32 -> i32  ->  select (x >= 2^31) 2^31 - 1, convert clamp(-2^31, x, 2^31 - 128)
 
-Fires on the model's own conversions; those of our formats are clamped where they are built.
+The largest integer of 32 bits is no float32: what is beyond the largest float below it gets it by
+a select. Fires on the model's own conversions; those of our formats are clamped where they are
+built.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Program, at, constant_of, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.passes.base import Pass, PassContext
 
@@ -23,30 +28,45 @@ class SaturateConverts(Pass):
     name = "saturate-converts"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
-        for op in program.walk():
-            if op.operation.name != "stablehlo.convert":
-                continue
-            source, target = dtype_of(op.operands[0]), dtype_of(op.results[0])
-            if source.kind not in "fV" or target.kind not in "iu":
-                continue
-            with at(op):
-                op.operation.operands[0] = _saturated(op.operands[0], target)
-            changed = True
-        return changed
+        found = [op for op in program.walk() if _is_float_to_integer(op)]
+        for op in found:
+            _saturate(op)
+        return bool(found)
 
 
-def _saturated(x: ir.Value, target: np.dtype) -> ir.Value:
-    """`x` within the integers of `target` that its float type can hold."""
-    wide = x if dtype_of(x).itemsize >= 4 else OPS.convert(x, np.float32)
-    dtype, shape = dtype_of(wide), shape_of(x)
-    info = np.iinfo(target)
-    low, high = dtype.type(info.min), dtype.type(info.max)
-    if int(high) > info.max:  # rounded up: the next float below is the largest that fits
-        high = np.nextafter(high, dtype.type(0))
+def _is_float_to_integer(op: Any) -> bool:
+    if op.operation.name != "stablehlo.convert":
+        return False
+    source, target = dtype_of(op.operands[0]), dtype_of(op.results[0])
+    return _kind(source) == "f" and _kind(target) == "i"
 
-    def full(value: float) -> ir.Value:
-        return OPS.broadcast(OPS.constant(np.asarray(value, dtype)), shape, [])
 
-    number = OPS.select(OPS.equal(wide, wide), wide, full(0))
-    return OPS.minimum(OPS.maximum(number, full(low)), full(high))
+def _kind(dtype: np.dtype[Any]) -> str:
+    """`f` or `i` (whatever the sign), also of types that NumPy calls void; else NumPy's letter."""
+    if dtype.kind == "V":
+        return "i" if "int" in dtype.name else "f"
+    return "i" if dtype.kind == "u" else dtype.kind
+
+
+def _saturate(op: Any) -> None:
+    """Clamps what the op converts, and chooses the largest integer where no float is it."""
+    x, target = op.operands[0], dtype_of(op.results[0])
+    with at(op):
+        wide = x if dtype_of(x).itemsize >= 4 else OPS.convert(x, np.float32)
+        dtype, shape = dtype_of(wide), shape_of(x)
+        info = ml_dtypes.iinfo(target)
+        low, high = dtype.type(info.min), dtype.type(info.max)
+        inside = high if int(high) == info.max else np.nextafter(high, dtype.type(0))
+
+        def full(value: Any) -> ir.Value:
+            return OPS.broadcast(OPS.constant(np.asarray(value, dtype)), shape, [])
+
+        number = OPS.select(OPS.equal(wide, wide), wide, full(0))
+        op.operation.operands[0] = OPS.minimum(OPS.maximum(number, full(low)), full(inside))
+    if inside == high:
+        return
+    with at(op, after=True):
+        most = OPS.broadcast(constant_of(np.asarray(info.max, target)), shape, [])
+        result = op.results[0]
+        chosen = OPS.select(OPS.compare(wide, full(high), "GE"), most, result)
+    result.replace_all_uses_except(chosen, chosen.owner.operation)
