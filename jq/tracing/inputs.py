@@ -47,7 +47,7 @@ def flat_inputs(
 
 def check_array(spec: TensorSpec, value: Any) -> np.ndarray:
     """`value` as the array that `spec` asks for, or a `UserError` that says what differs."""
-    if jnp.issubdtype(getattr(value, "dtype", None), jax.dtypes.prng_key):
+    if jnp.issubdtype(getattr(value, "dtype", np.void), jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     try:
         array = np.asarray(value) if hasattr(value, "dtype") else np.asarray(value, spec.dtype)

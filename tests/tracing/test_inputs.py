@@ -10,7 +10,7 @@ import pytest
 import jq
 from jq.errors import UserError
 from jq.ir import TensorSpec
-from jq.trace.inputs import check_array
+from jq.tracing.inputs import check_array
 
 WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
 
