@@ -1,0 +1,207 @@
+"""A decoder from a GGUF file: its metadata as a `Config`, its blocks as the parameters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.errors import UserError
+from jq.formats.base import Encoding
+from jq.formats.tensor import QuantizedTensor
+from jq.gguf import GgufFile, load_gguf
+from jq.models.decoder import rope
+from jq.models.decoder.architectures import ARCHITECTURES, Architecture
+from jq.models.decoder.config import Config
+from jq.models.decoder.names import Leaf, check_shapes, tensor_tree
+
+# Tensors that hold no parameter: factors of the rotary frequencies.
+_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+
+
+def read_gguf(path: str | Path) -> tuple[Config, dict[str, Any], GgufFile]:
+    """The model in a file: what it is, its parameters in the file's own formats, and the file.
+
+    Raises:
+        UserError: the file is damaged, or has an architecture, a tensor, a shape or a choice
+            that is not known; named.
+    """
+    file = load_gguf(path)
+    config = _Reader(file).config()
+    architecture = _architecture(file)
+    tensors = {name: t for name, t in file.tensors.items() if name not in _FACTORS}
+    tree = tensor_tree(architecture.gguf, tensors, config, str(path), split=_experts)
+    check_shapes(config, tree, str(path))
+    return config, tree, file
+
+
+def _architecture(file: GgufFile) -> Architecture:
+    name = file.metadata.get("general.architecture")
+    for known in ARCHITECTURES:
+        if known.name == name:
+            return known
+    raise UserError(
+        f"the architecture {name!r} is not known",
+        location=str(file.path),
+        hint="known: " + ", ".join(a.name for a in ARCHITECTURES),
+    )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Metadata under the architecture's name."""
+
+    file: GgufFile
+
+    def get(self, key: str, kind: type, default: Any = None) -> Any:
+        """A value of the wanted kind; a whole number will do for a float."""
+        name = f"{_architecture(self.file).name}.{key}"
+        value: Any = self.file.metadata.get(name, default)
+        if value is None:
+            raise self.wrong(f"there is no {name}")
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind:
+            raise self.wrong(
+                f"{name} is {value!r:.40}, not {'a number' if kind is float else kind.__name__}"
+            )
+        if kind is float and not math.isfinite(value):
+            raise self.wrong(f"{name} is {value}")
+        return value
+
+    def size(self, key: str, default: int | None = None) -> int:
+        value: int = self.get(key, int, default)
+        if not 0 <= value < 1 << 31 or (value == 0 and default != 0):
+            raise self.wrong(f"{key} is {value}")
+        return value
+
+    def wrong(self, reason: str) -> UserError:
+        return UserError(f"the metadata describe no model: {reason}", location=str(self.file.path))
+
+    def config(self) -> Config:
+        known = _architecture(self.file)
+        layers, hidden = self.size("block_count"), self.size("embedding_length")
+        if layers > 4096:
+            raise self.wrong(f"block_count is {layers}")
+        heads = self._heads("attention.head_count")
+        kv_heads = self._heads("attention.head_count_kv", heads)
+        head = self.size("attention.key_length", max(hidden // heads, 1))
+        if heads % kv_heads or self.size("attention.value_length", head) != head:
+            raise self.wrong(f"{heads} heads of {head} do not share {kv_heads} of values")
+        wide = layers == known.wide_scale_layers
+        scale = 1 / math.sqrt(hidden / heads if wide else head)
+        windows = self._windows(known, layers)
+        ropes = self._ropes(known, self.size("rope.dimension_count", head))
+        local = "local" if len(ropes) > 1 else "all"
+        experts = self.size("expert_count", 0)
+        return Config(
+            architecture=known.name,
+            vocabulary=self._vocabulary(),
+            hidden=hidden,
+            inner=self.size("feed_forward_length"),
+            heads=heads,
+            kv_heads=kv_heads,
+            head=head,
+            context=self.size("context_length"),
+            epsilon=self.get("attention.layer_norm_rms_epsilon", float),
+            windows=windows,
+            ropes=tuple(ropes.items()),
+            rope_of=tuple(local if window else "all" for window in windows),
+            activation=known.activation,
+            pairs=known.gguf_pairs,
+            embedding_scale=math.sqrt(hidden) if known.scaled_embedding else 1.0,
+            attention_scale=scale,
+            attention_cap=self.get("attn_logit_softcapping", float, known.caps[0]),
+            logit_cap=self.get("final_logit_softcapping", float, known.caps[1]),
+            experts=experts,
+            experts_used=self.size("expert_used_count") if experts else 0,
+        )
+
+    def _heads(self, key: str, default: int | None = None) -> int:
+        """One number; files may give one for each layer when all are equal."""
+        name = f"{_architecture(self.file).name}.{key}"
+        value = self.file.metadata.get(name)
+        if isinstance(value, np.ndarray):
+            if len(set(value.tolist())) != 1:
+                raise self.wrong(f"{key} differs from layer to layer")
+            return int(value[0])
+        return self.size(key, default)
+
+    def _vocabulary(self) -> int:
+        table = self.file.tensors.get("token_embd.weight")
+        if table is None or len(table.shape) != 2:
+            raise self.wrong("there is no table token_embd.weight")
+        return int(table.shape[0])
+
+    def _windows(self, known: Architecture, layers: int) -> tuple[int, ...]:
+        # Files of `llama` may name a window that their own reader ignores.
+        window = 0 if known.name == "llama" else self.size("attention.sliding_window", known.window)
+        name = f"{known.name}.attention.sliding_window_pattern"
+        pattern = self.file.metadata.get(name, known.global_every)
+        if isinstance(pattern, np.ndarray):
+            if len(pattern) != layers:
+                raise self.wrong(f"{name} has {len(pattern)} entries for {layers} layers")
+            return tuple(window if local else 0 for local in pattern)
+        if type(pattern) is not int or pattern < 0:
+            raise self.wrong(f"{name} is {pattern!r:.40}")
+        return tuple(0 if pattern and (i + 1) % pattern == 0 else window for i in range(layers))
+
+    def _ropes(self, known: Architecture, dims: int) -> dict[str, rope.Rope]:
+        base = self.get("rope.freq_base", float, 10000.0)
+        if not base > 1 or dims % 2:
+            raise self.wrong(f"rotary positions of base {base} on {dims} elements")
+        found = {"all": self._rope(base, dims)}
+        if known.local_base:
+            local = self.get("rope.freq_base_swa", float, known.local_base)
+            found["local"] = rope.plain(local, dims)
+        return found
+
+    def _rope(self, base: float, dims: int) -> rope.Rope:
+        factor = self.get("rope.scaling.factor", float, 1.0)
+        kind = self.get("rope.scaling.type", str, "none" if factor == 1 else "linear")
+        tensors = self.file.tensors
+        if "rope_freqs.weight" in tensors:
+            return rope.divided(base, dims, self._factors("rope_freqs.weight", dims))
+        if "rope_factors_short.weight" in tensors or kind == "longrope":
+            original = self.size("rope.scaling.original_context_length")
+            context = self.size("context_length")
+            scale = self.get(
+                "rope.scaling.attn_factor", float, rope.longrope_scale(context, original)
+            )
+            short = rope.divided(
+                base, dims, self._factors("rope_factors_short.weight", dims), scale
+            )
+            long = rope.divided(base, dims, self._factors("rope_factors_long.weight", dims), scale)
+            return rope.Rope(short.frequencies, scale, long.frequencies, original)
+        if kind == "none":
+            return rope.plain(base, dims)
+        if kind == "linear":
+            return rope.plain(base, dims, factor)
+        if kind == "yarn":
+            original = self.size("rope.scaling.original_context_length")
+            return rope.yarn(base, dims, factor, original)
+        raise self.wrong(f"rotary positions are scaled by {kind!r}, which is not known")
+
+    def _factors(self, name: str, dims: int) -> list[float]:
+        factors = self.file.tensors.get(name)
+        if not isinstance(factors, np.ndarray) or factors.size != dims // 2:
+            raise self.wrong(f"{name} does not hold {dims // 2} numbers")
+        return [float(f) for f in factors.reshape(-1)]
+
+
+def _experts(leaf: Leaf) -> list[Leaf]:
+    """A stack [experts, out, in] as its matrices, over the same memory."""
+    if not isinstance(leaf, QuantizedTensor):
+        return list(leaf)
+    enc = leaf.encoding
+    one = Encoding(enc.format, enc.shape[1:], enc.block[1:])
+    return [
+        QuantizedTensor(one, {name: part[i] for name, part in leaf.parts.items()}, leaf.name)
+        for i in range(enc.shape[0])
+    ]
+
+
+__all__ = ["read_gguf"]

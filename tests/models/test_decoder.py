@@ -1,0 +1,65 @@
+"""Decoders against `transformers` (its logits are in transformers_logits.json), from safetensors
+and from GGUF."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jq.errors import UserError
+from jq.models.decoder import load_decoder
+from jq.models.decoder.network import step
+from tests.decoders import CASES, write_folder, write_gguf
+
+# Kept in files as float32 with 7 digits; both sides sum a few hundred float32 products a logit.
+TOLERANCE = 5e-5
+# llama.cpp's llama has no windows; its file cannot say which layers of qwen2 have one, nor how
+# gemma2 scales scores; llama3's factors are a tensor that its converter computes.
+NO_GGUF = {"mistral", "qwen2-window", "gemma2-scale", "llama3-positions"}
+PIECES = {"gemma3": (0, 1, 6, 10), "llama": (0, 3, 11)}
+
+
+def logits_of(decoder, tokens, pieces=(0,)):
+    """f32[tokens, vocabulary] by plain JAX, the prompt taken in in pieces that begin there."""
+    config, capacity = decoder.config, 32
+    params = jax.tree.map(np.asarray, decoder.parameters(capacity))
+    caches = [
+        tuple(jnp.zeros(config.cache_shape(1, capacity)) for _ in range(2))
+        for _ in range(config.layers)
+    ]
+    rows, run = [], jax.jit(partial(step, config))
+    with jax.default_matmul_precision("highest"):
+        for start, end in zip(pieces, (*pieces[1:], len(tokens)), strict=True):
+            piece = jnp.asarray(tokens[start:end], jnp.int32)[None]
+            logits, caches = run(params, piece, jnp.int32(start), caches)
+            rows.append(np.asarray(logits[0]))
+    return np.concatenate(rows)
+
+
+def assert_equal(case, got):
+    want = np.array(CASES[case]["logits"], np.float32)
+    assert np.abs(got - want).max() <= TOLERANCE * np.abs(want).max()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_safetensors(case, tmp_path):
+    decoder = load_decoder(write_folder(case, tmp_path / "model", shards=2 if "3" in case else 1))
+    assert_equal(case, logits_of(decoder, CASES[case]["tokens"]))
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c not in NO_GGUF])
+def test_gguf(case, tmp_path):
+    decoder = load_decoder(write_gguf(case, tmp_path / "model.gguf"))
+    assert_equal(case, logits_of(decoder, CASES[case]["tokens"], PIECES.get(case, (0,))))
+
+
+def test_an_unknown_architecture_is_named(tmp_path):
+    folder = write_folder("llama", tmp_path / "model")
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace('"llama"', '"mamba"'))
+    with pytest.raises(UserError, match="mamba"):
+        load_decoder(folder)
