@@ -68,7 +68,7 @@ class _Reader:
             raise self.wrong(
                 f"{name} is {value!r:.40}, not {'a number' if kind is float else kind.__name__}"
             )
-        if kind is float and not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             raise self.wrong(f"{name} is {value}")
         return value
 

@@ -82,7 +82,7 @@ def _tensor(data: Any, name: str, entry: Any, start: int, path: Path) -> np.ndar
     dtype, count = np.dtype(_TYPES[kind]), math.prod(shape)
     if end - first != count * dtype.itemsize or start + end > len(data):
         raise _wrong(
-            f"tensor {name!r}, {kind}{shape}, lies at {first} to {end} of {len(data) - start} bytes",
+            f"tensor {name!r}, {kind}{shape}, is at {first} to {end} of {len(data) - start} bytes",
             path,
             start + first,
         )
