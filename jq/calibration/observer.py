@@ -125,7 +125,7 @@ class HistogramObserver(Observer):
 def _scan() -> None:
     # By path: the attribute `calibrate` of the package `jq` is a function of its API.
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        importlib.import_module(f"jq.calibrate.{module.name}")
+        importlib.import_module(f"jq.calibration.{module.name}")
 
 
 def get_observer(name: str) -> Observer:
