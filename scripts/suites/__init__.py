@@ -1,0 +1,1 @@
+"""Suites of many small programs: each is compiled, run, and compared with JAX on XLA."""

@@ -1,0 +1,122 @@
+"""JAX's own cases of its primitives (`jax._src.internal_test_util.test_harnesses`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src.internal_test_util.test_harnesses import Harness
+from jax._src.internal_test_util.test_harnesses import all_harnesses as ALL
+
+from suites import program
+from suites.outcome import Outcome
+from suites.program import Case
+
+# Results that many numbers are added up or multiplied for.
+SUMS = (
+    "conv_general_dilated",
+    "cum",
+    "custom_linear_solve",
+    "dot_general",
+    "fft",
+    "random_gamma",
+    "reduce",
+    "scatter",
+    "select_and",
+    "triangular_solve",
+    "tridiagonal_solve",
+)
+LINEAR = ("conv_general_dilated", "dot_general", "gather")  # in each argument
+# Half a step of a format, as a share of the largest number. A step for the asymmetric one: its zero
+# point is rounded, too.
+_INT8, _INT4, _ASYMMETRIC = 0.5 / 127, 0.5 / 7, 1 / 255
+_STEPS = {
+    "int8-weight-only": (0.0, _INT8),
+    "int4-weight-only": (0.0, _INT4),
+    "int8-dynamic": (2 * _ASYMMETRIC, _INT8),
+    "int8-static": (2 * _ASYMMETRIC, _INT8),
+}
+
+
+def chosen(sample: int | None = None, groups: Sequence[str] = ()) -> list[int]:
+    """Places in `ALL` of those that JAX has on a CPU, or of `sample` a group, evenly spread."""
+    found = [
+        i for i, h in enumerate(ALL) if h.filter("cpu") and (not groups or h.group_name in groups)
+    ]
+    if sample is None:
+        return found
+    sizes, seen, kept = Counter(ALL[i].group_name for i in found), Counter[str](), []
+    for i in found:
+        group = ALL[i].group_name
+        at, n = seen[group], sizes[group]
+        seen[group] += 1
+        if n <= sample or (at * sample) // n != ((at + 1) * sample) // n:
+            kept.append(i)
+    return kept
+
+
+def judge(batch: Sequence[int], pipeline: str) -> list[Outcome]:
+    """What becomes of these harnesses."""
+    cases = [case(ALL[i], weights=pipeline != "float") for i in batch]
+    return program.judge(cases, pipeline)
+
+
+def case(harness: Harness, *, weights: bool = False) -> Case:
+    """A harness with its own arguments as inputs, or with all but one as weights."""
+    args = tuple(harness.dyn_args_maker(np.random.RandomState(0)))
+    sums = harness.group_name.startswith(SUMS)
+    if not weights or len(args) < 2:
+
+        def plain(_: Any, *inputs: Any) -> Any:
+            return harness.dyn_fun(*inputs)
+
+        return Case(harness.group_name, harness.name, plain, args, sums=sums)
+    held = 0 if harness.group_name == "gather" else 1  # what is gathered from; else the second
+
+    def call(held_args: Any, *inputs: Any) -> Any:
+        both = (*held_args, *inputs) if held == 0 else (*inputs, *held_args)
+        return harness.dyn_fun(*both)
+
+    first, rest = (args[:1], args[1:]) if held == 0 else (args[1:], args[:1])
+    room = _room(harness, first[0], rest) if harness.group_name in LINEAR else _none
+    return Case(harness.group_name, harness.name, call, rest, first, sums=sums, room=room)
+
+
+def _none(pipeline: str) -> list[Any]:
+    return []
+
+
+def _room(harness: Harness, weight: Any, inputs: Sequence[Any]) -> Callable[[str], list[Any]]:
+    """What rounding both operands to a format can change: the same sum over absolute values.
+
+    |f(x + dx, w + dw) - f(x, w)| <= f(|x|, dw) + f(dx, |w|) + f(dx, dw), for f is linear in each.
+    """
+
+    def at(pipeline: str) -> list[Any]:
+        activation, step = _STEPS.get(pipeline, (0.0, 0.0))
+        kind = np.asarray(weight).dtype
+        if kind.kind in "biu" or not step:
+            return []
+        w, dw = _sizes(weight, step)
+        if harness.group_name == "gather":
+            return [_wide(harness.dyn_fun(dw, *inputs))]
+        x, dx = _sizes(inputs[0], activation)
+        total = sum(_wide(harness.dyn_fun(a, b)) for a, b in ((x, dw), (dx, w), (dx, dw)))
+        return [total]
+
+    return at
+
+
+def _sizes(array: Any, step: float) -> tuple[Any, Any]:
+    """The absolute values, and the error of each, in the array's own type."""
+    size = np.abs(np.asarray(array)).astype(np.asarray(array).dtype)
+    parts = np.asarray(array, np.complex128)
+    largest = max(np.abs(parts.real).max(initial=0), np.abs(parts.imag).max(initial=0))
+    return size, np.full(size.shape, largest * step * (1 + 2**-6), size.dtype)
+
+
+def _wide(result: Any) -> np.ndarray:
+    return np.abs(np.asarray(jax.tree.leaves(result)[0]).astype(np.complex128)).astype(np.float64)
