@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -18,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 
 from jq.benchmark.worker import write_arrays
+from jq.child import python_command
 from jq.errors import JqError, UserError
 from jq.progress import Progress, silent
 
@@ -73,7 +72,6 @@ class Session:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
 
     def __enter__(self) -> Session:
@@ -202,4 +200,4 @@ def worker_command(folder: Path, job: Job, threads: int) -> list[str]:
     }
     path = folder / "job.json"
     path.write_text(json.dumps(document))
-    return [sys.executable, "-m", "jq.benchmark.worker", str(path)]
+    return python_command("jq.benchmark.worker", str(path))

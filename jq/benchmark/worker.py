@@ -1,4 +1,4 @@
-"""The process that runs what is measured: `python -m jq.benchmark.worker JOB.json`.
+"""The process that runs what is measured: `main("JOB.json")`, started by `jq.child`.
 
 It answers one line of JSON to each line on its standard input: `{"runs": n}` gives the
 milliseconds of n calls. At the end of input it reports the peak memory and leaves.
@@ -78,7 +78,3 @@ def read_arrays(folder: Path, rows: list[dict[str, Any]]) -> list[np.ndarray]:
         np.frombuffer((folder / f"input{i}").read_bytes(), row["dtype"]).reshape(row["shape"])
         for i, row in enumerate(rows)
     ]
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

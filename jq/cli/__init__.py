@@ -15,6 +15,7 @@ OBJECTS = 50_000
 def main() -> NoReturn:
     """Runs `jaxq` with the process's arguments and exits with its code."""
     gc.set_threshold(OBJECTS)
+    os.environ["PYTHONSAFEPATH"] = "1"  # no Python that anyone starts runs files of this folder
     try:
         from jq.cli.app import main as run
 

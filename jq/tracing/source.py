@@ -6,7 +6,8 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -56,31 +57,47 @@ def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UserError("no such file", location=str(path))
     path = path.resolve()
-    _importable(path.parent)  # as `python path/to/file.py` does it
     found = importlib.util.spec_from_file_location(path.stem, path)
     assert found is not None  # true of every path that ends in .py
     assert found.loader is not None
     module, run = importlib.util.module_from_spec(found), found.loader.exec_module
     sys.modules.setdefault(path.stem, module)  # pickling and dataclasses look it up
-    _guard(lambda: run(module), str(path), "cannot import")
+    with _importable(path.parent):  # as `python path/to/file.py` does it
+        _guard(lambda: run(module), str(path), "cannot import")
     return module
 
 
 def _from_package(name: str) -> ModuleType:
-    _importable(Path.cwd())
-    try:
-        exists = importlib.util.find_spec(name) is not None
-    except (ModuleNotFoundError, ValueError):
-        exists = False
-    if not exists:
-        raise UserError(f"no module named {name!r}", hint=_USAGE)
-    module: ModuleType = _guard(lambda: importlib.import_module(name), name, "cannot import")
+    top, here = name.partition(".")[0], Path.cwd()
+    local = top not in sys.modules and ((here / top).is_dir() or (here / f"{top}.py").is_file())
+    with _importable(here) if local else nullcontext():
+        try:
+            exists = importlib.util.find_spec(name) is not None
+        except (ImportError, ValueError):
+            exists = False
+        if not exists:
+            raise UserError(f"no module named {name!r}", hint=_USAGE)
+        module: ModuleType = _guard(lambda: importlib.import_module(name), name, "cannot import")
     return module
 
 
-def _importable(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """The user's module may import what lies beside it, before anything else of that name.
+
+    Afterwards the folder comes last: what the user's functions import when they are called is
+    found, but no file there takes the place of a module that we or a library import later.
+    """
+    entry = str(folder)
+    known = entry in sys.path
+    if not known:
+        sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        if not known and entry in sys.path:
+            sys.path.remove(entry)
+            sys.path.append(entry)
 
 
 def _guard(action: Any, where: str, what: str) -> Any:
