@@ -24,6 +24,7 @@ from jq.calibration.ranges import Ranges, site
 from jq.compiled import CompiledModel, load
 from jq.errors import CompilerError, UserError
 from jq.ir import Program
+from jq.ir.digest import program_digest
 from jq.ir.markers import edge_name
 from jq.job import (
     AnyModel,
@@ -84,7 +85,9 @@ def calibrate_job(job: Job, stages: Stages) -> Ranges:
 
         found = job.prepared.found(job.program, f"calibrate({chosen!r})", observe)
         ranges = Ranges.of_text(bytes(found["text"]).decode())
-    return replace(ranges, smoothing=job.prepared.smoothing)
+    return replace(
+        ranges, smoothing=job.prepared.smoothing, model=program_digest(job.source.program)
+    )
 
 
 def plan(
@@ -201,6 +204,7 @@ def compile(
     rules: Rules = None,
     emit: Sequence[str] | str | None = None,
     cache: bool = True,
+    iree_flags: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compiles a model into a quantized program that IREE runs.
@@ -217,6 +221,9 @@ def compile(
         emit: levels to keep in the artifact as MLIR.
         cache: take what recovery, calibration and IREE found from an earlier run with the same
             input, when there is one.
+        iree_flags: more flags for IREE's compiler (`--name=value`), in place of the target's own
+            of the same name. Some start programs or write files: pass none from a file that you
+            did not write.
         progress: called with the stage's name and the share done (or None).
 
     Raises:
@@ -238,6 +245,7 @@ def compile(
         ranges,
         stages=stages,
         cache=cache,
+        iree_flags=iree_flags,
     )
     quant_plan = plan_job(job, stages)
     for rule in as_rules(rules):

@@ -19,6 +19,7 @@ from jq.calibration.ranges import Ranges
 from jq.data import data_names
 from jq.errors import JqError, UserError
 from jq.ir import Program
+from jq.ir.digest import program_digest
 from jq.model import Batch, Model, batches
 from jq.passes.base import PassContext
 from jq.pipeline import (
@@ -199,41 +200,57 @@ def prepare_job(
     stages: Stages | None = None,
     recover: bool = True,
     cache: bool = False,
+    iree_flags: Sequence[str] = (),
 ) -> Job:
     """Checks every name and setting before any slow work, then traces and cleans up.
 
     `recover=False` leaves out what takes time and changes values alone (see `PassContext`);
-    `cache` takes what recovery and calibration find from earlier runs, and keeps it.
+    `cache` takes what recovery and calibration find from earlier runs, and keeps it;
+    `iree_flags` are added to the target's.
     """
     stages = stages or Stages()
-    first, where = tuple(as_rules(rules)), load_target(target)
+    first, own_target = tuple(as_rules(rules)), load_target(target)
+    where = own_target.with_flags(iree_flags)
     chosen = for_target(load_pipeline(pipeline, as_overrides(settings), first), where)
-    if isinstance(ranges, str | Path):
-        ranges = Ranges.load(Path(ranges))
+    known = Ranges.load(Path(ranges)) if isinstance(ranges, str | Path) else ranges
     with stages("trace"):
         source = trace(model)
+        if known is not None:
+            check_ranges(known, source.program, ranges)
         own = source.model.calibration if source.model else None
         given = calibration is not None
         data = source.calls(calibration) if given else Later(partial(source.calls, own))
-    smoothing = ranges.smoothing if ranges else None
+    smoothing = known.smoothing if known else None
     with stages("prepare") as report:
         results = Results(data) if cache else None
         cx = _context(chosen, where, data, smoothing, recover, report, results)
         program = prepare(source.program, chosen, where, cx=cx)
-        other = without_ranges(chosen, where) if ranges is None else None
+        other = without_ranges(chosen, where) if known is None else None
         if other and not data and make_plan(program, chosen, where).unranged:
             note = "there is no calibration data: ranges of activations are found at run time"
             LOG.warning("%s: %s", chosen.name, note)
-            chosen, known = other, [*cx.notes, note]
+            chosen, notes = other, [*cx.notes, note]
             cx = _context(chosen, where, data, smoothing, recover, report, results)
-            cx = replace(cx, notes=known)
+            cx = replace(cx, notes=notes)
             program = prepare(source.program, chosen, where, cx=cx)
     own_files: dict[str, Mapping[str, Any]] = {}
     if pipeline not in data_names("pipelines"):
         own_files["pipeline"] = chosen.file.model_dump()
     if target not in data_names("targets"):
-        own_files["target"] = where.model_dump()
-    return Job(source, program, chosen, where, data, own_files, cx, ranges)
+        own_files["target"] = own_target.model_dump()
+    return Job(source, program, chosen, where, data, own_files, cx, known)
+
+
+def check_ranges(ranges: Ranges, program: Program, given: Ranges | str | Path | None) -> None:
+    """Refuses ranges that make no sense, are of another model, or come from a file that does not
+    say of which."""
+    ranges.check()
+    file = f"{given}: " if isinstance(given, str | Path) else ""
+    if ranges.model != program_digest(program) and (ranges.model or file):
+        raise UserError(
+            f"{file}the ranges are of another model, or of other weights, shapes or versions",
+            hint="make them with `jaxq calibrate` on this model",
+        )
 
 
 def _context(

@@ -50,6 +50,7 @@ def compare(
     metric: Metric | Sequence[Metric] | None = None,
     labels: Any = None,
     layers: bool = False,
+    iree_flags: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Comparison:
     """Error of a compiled model (or of one compiled now) against the float model.
@@ -62,11 +63,19 @@ def compare(
         labels: one a sample; by default those of the model's evaluation set.
         layers: also the error of every contraction's result (`jq.layers`). For an artifact that
             was loaded its plan is made again, with its settings, on the model's calibration data.
+        iree_flags: see `jq.compile`.
     """
     source = trace(model)
     if compiled is None:
         compiled = compile(
-            source, pipeline, target, calibration, settings=settings, rules=rules, progress=progress
+            source,
+            pipeline,
+            target,
+            calibration,
+            settings=settings,
+            rules=rules,
+            iree_flags=iree_flags,
+            progress=progress,
         )
     given = evaluation_of(source, data, labels, metric)
     inside = _inside(given, compiled, calibration, progress) if layers else NOTHING_INSIDE

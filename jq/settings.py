@@ -215,4 +215,5 @@ def validate(kind: type[Model], data: dict[str, Any], *, where: str) -> Model:
         if first["type"] == "extra_forbidden":
             known = ", ".join(sorted(kind.model_fields))
             raise UserError(f"unknown key {key!r} in {where}", hint=f"known: {known}") from error
-        raise UserError(f"{where}: {key}: {first['msg']}, got {first['input']!r}") from error
+        reason = first["msg"].removeprefix("Value error, ")
+        raise UserError(f"{where}: {key}: {reason}, got {first['input']!r:.200}") from error

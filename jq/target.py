@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import AfterValidator
+
+from jq.compiler_flags import check_file_flags, check_user_flags, combined
 from jq.data import data_file
 from jq.errors import UserError
 from jq.formats import get_format
@@ -39,20 +42,34 @@ ACTIVATIONS: tuple[Granularity, ...] = ("per-block", "per-token", "per-tensor")
 SCHEMES = ("asymmetric", "symmetric")
 
 
+def _from_file(flags: tuple[str, ...]) -> tuple[str, ...]:
+    check_file_flags(flags)
+    return flags
+
+
+Flags = Annotated[tuple[str, ...], AfterValidator(_from_file)]
+
+
 class Target(Strict):
     """Where a program runs.
 
     `product_flags` are added for a program in which nothing is quantized and that is products
-    for the most part.
+    for the most part. Both are flags that choose code and do nothing else (`jq.compiler_flags`);
+    `with_flags` adds others.
     """
 
     name: str
     description: str = ""
     driver: str = "local-task"
-    flags: tuple[str, ...] = ()
-    product_flags: tuple[str, ...] = ()
+    flags: Flags = ()
+    product_flags: Flags = ()
     kernels: str = "none"  # instruction set of our kernels: none, host, or a name
     device: Device = Device()
+
+    def with_flags(self, flags: Sequence[str]) -> Target:
+        """The target with flags that a person gave, in place of its own of the same name."""
+        own = combined(self.flags, check_user_flags(flags))
+        return self.model_copy(update={"flags": own})
 
     def adapt(self, settings: Settings, explicit: Collection[str]) -> tuple[Settings, str]:
         """Settings with what the device or the format lacks replaced by the nearest that it has,

@@ -18,6 +18,7 @@ from iree.compiler.tools.binaries import find_tool
 
 from jq.backend.cpu import HOST, believed_flags
 from jq.backend.dump import dump_flags, read_phases
+from jq.compiler_flags import combined
 from jq.errors import CompilerError, JqError, UserError
 
 # What every module of ours is compiled with; a target adds the rest.
@@ -42,6 +43,9 @@ HOST_FLAGS: tuple[str, ...] = (
 UNCHECKED = "--verify=false"
 # glibc: the compiler's heap in large pages, a twentieth of its time. The user's own comes first.
 LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+# The compiler's own temporary files, which it names to its linker through a shell without quoting:
+# relative to its working directory, whatever the user's TMPDIR is called.
+TEMPORARY = {"TMPDIR": "."}
 LINKER = "iree-lld"
 _LACKING = r"(?:undefined symbol: |failed to legalize operation 'math\.)(\w+)"  # of libm
 _LINE_LIMIT = 400
@@ -85,7 +89,7 @@ def compile_module(
             reason = f"cannot write to {work.parent}: {error.strerror}"
             raise UserError(reason, hint="TMPDIR=... names another folder") from error
         command = [find_tool("iree-compile"), "module.mlirbc", "-o", "module.vmfb"]
-        command += [*BASE_FLAGS, *linker_flags(work), *believed_flags(flags)]
+        command += combined((*BASE_FLAGS, *linker_flags(work)), flags)
         if keep_dump:
             command += dump_flags(Path("dump"))
         start = time.perf_counter()
@@ -118,7 +122,7 @@ def _run(command: Sequence[str], work: Path, timeout: float) -> tuple[int | None
     process = subprocess.Popen(
         command,
         cwd=work,
-        env=LARGE_PAGES | os.environ,
+        env=LARGE_PAGES | os.environ | TEMPORARY,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -152,6 +156,8 @@ def _failure(
             f"the compiler has no function {lacking[1]}",
             hint="it lacks most functions of float64: compute that part of the model in float32",
         )
+    if unknown := re.search(r"Unknown command line argument '([^']*)'", log):
+        return UserError(f"IREE's compiler has no flag {unknown[1].partition('=')[0]}")
     if code is None:
         message = f"iree-compile did not finish within {timeout:g} s"
     elif code < 0:

@@ -36,6 +36,7 @@ def compare(
     inputs: options.Samples = None,
     metric: options.Metrics = None,
     labels: options.Labels = None,
+    iree_flags: options.IreeFlags = None,
     layers: Annotated[
         bool, typer.Option("--layers", help="Also every layer and what it reads.")
     ] = False,
@@ -61,6 +62,7 @@ def compare(
             metric=metric or None,
             labels=options.read_labels(labels),
             layers=layers,
+            iree_flags=iree_flags or (),
             progress=progress,
         )
     out.show(comparison.table())

@@ -33,6 +33,7 @@ def compile_model(
     settings: options.Settings = None,
     rules: options.Rules = None,
     sizes: options.Sizes = None,
+    iree_flags: options.IreeFlags = None,
     emit: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,6 +62,7 @@ def compile_model(
             rules=rules,
             emit=emit,
             cache=cache,
+            iree_flags=iree_flags or (),
             progress=progress,
         )
         progress("save", None)

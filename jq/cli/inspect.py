@@ -25,7 +25,7 @@ def inspect(
     ],
 ) -> dict[str, Any]:
     """Shows the stored bytes and format of every weight, the type of every contraction, and what
-    stayed float."""
+    stayed float. Exit code 1: the program does not show what the manifest claims."""
     if artifact.suffix == ".gguf":
         return inspect_gguf(out, artifact)
     from jq import api
@@ -33,6 +33,8 @@ def inspect(
     audit = api.load(artifact).audit()
     out.show(Group(*audit.tables()))
     out.line(audit.summary())
+    if not audit.verified:
+        out.code = 1
     document: dict[str, Any] = audit.to_dict()
     return document
 

@@ -74,6 +74,15 @@ Sizes = Annotated[
     ),
 ]
 Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Worker threads.")]
+IreeFlags = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--iree-flag",
+        metavar="FLAG",
+        help="One more flag of IREE's compiler, `--iree-flag=--name=value`; some start programs or "
+        "write files. May be given several times.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run wrote there.")]
 DEFAULT_PIPELINE = "int8-dynamic"
 DEFAULT_TARGET = "llvm-cpu"

@@ -49,6 +49,7 @@ def search(
     calibration: options.Calibration = None,
     settings: options.Settings = None,
     rules: options.Rules = None,
+    iree_flags: options.IreeFlags = None,
     cost: Annotated[
         str | None,
         typer.Option(metavar="WHAT", help="What to save: size, work, latency, or a sum of these."),
@@ -85,6 +86,7 @@ def search(
                 cost=cost,
                 samples=samples,
                 state=state,
+                iree_flags=iree_flags or (),
                 progress=progress,
             )
     except KeyboardInterrupt:

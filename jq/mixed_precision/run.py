@@ -48,6 +48,7 @@ def search(
     cost: str | None = None,
     samples: int = SAMPLES,
     state: str | Path | None = None,
+    iree_flags: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> SearchResult:
     """Chooses a format for every layer: the cheapest that holds a budget, proved on the result.
@@ -62,6 +63,7 @@ def search(
             default, or the resource that there is a budget for.
         samples: calls that the sensitivity of each layer is measured on.
         state: a file to keep measurements in, by default in the user's cache directory.
+        iree_flags: see `jq.compile`.
 
     Raises:
         UserError: among others when a budget cannot be met; it says what can be reached.
@@ -73,7 +75,16 @@ def search(
     cost = cost or (limited[0] if limited else USUAL)
     check_objective(cost)
     stages, told = Stages(progress), progress or silent
-    job = prepare_job(model, pipeline, target, settings, rules, calibration, stages=stages)
+    job = prepare_job(
+        model,
+        pipeline,
+        target,
+        settings,
+        rules,
+        calibration,
+        stages=stages,
+        iree_flags=iree_flags,
+    )
     chosen = make_candidates(candidates, job.pipeline.settings, job.pipeline.name)
     evaluation = _evaluation(evaluation_of(job.source, data, labels, metric), budgets)
     problem = make_problem(job, chosen, stages)

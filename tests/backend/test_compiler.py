@@ -118,13 +118,13 @@ def test_checked_between_passes_only_where_it_fails(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(compiler, "_run", counted)
     compile_module(ADD, keep_dump=False)
     assert runs == [False]
-    with pytest.raises(CompilerError, match="no-such-flag"):
+    with pytest.raises(UserError, match="no-such-flag"):
         compile_module(ADD, flags=["--no-such-flag"])
     assert runs == [False, False, True]
 
 
 def test_unknown_flag(temp: Path) -> None:
-    with pytest.raises(CompilerError, match="no-such-flag"):
+    with pytest.raises(UserError, match="no-such-flag"):
         compile_module(ADD, flags=[*HOST_FLAGS, "--no-such-flag"])
 
 
@@ -187,3 +187,19 @@ def test_interrupt_leaves_nothing(tmp_path: Path) -> None:
 )
 def test_first_error(log: str, line: str) -> None:
     assert first_error(log) == line
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "a;touch PWNED", "$(touch PWNED)", "`touch PWNED`", "é'\""]
+)
+def test_any_name_of_a_temporary_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.chdir(tmp_path)
+    assert compiler.compile_module(ADD).vmfb
+    assert list(folder.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [folder]
