@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jq.calibration.checks import Statistics, check_range, check_smoothing, check_statistics
 from jq.calibration.observer import get_observer
 from jq.calibration.range import Range
 from jq.calibration.stat_ops import NUMPY_STATS
 from jq.errors import UserError
+from jq.files import written_whole
 
-SCHEMA = 1
-Statistics = tuple[np.ndarray, ...]
+SCHEMA = 2  # 1 did not say of which model they are
+_TYPES, _MOST = ("int32", "int64", "float32", "float64"), 1 << 16  # of one statistic
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Ranges:
         statistics: the method's statistics, which a merge needs; empty for `minmax`.
         smoothing: powers of two by weight, that activations were divided by channel by channel
             before they were observed (see `jq.passes.recovery.smooth`).
+        model: digest of the float program they were observed on (`jq.ir.digest`); empty when
+            nobody says.
     """
 
     sites: Mapping[str, Range] = field(default_factory=dict)
@@ -35,6 +41,7 @@ class Ranges:
     method: str = "minmax"
     statistics: Mapping[str, Statistics] = field(default_factory=dict)
     smoothing: Mapping[str, np.ndarray] = field(default_factory=dict)
+    model: str = ""
 
     def get(self, name: str, bits: int = 8, scheme: str = "asymmetric") -> Range | None:
         """The range that the method chooses for a site; None when no sample reached it."""
@@ -48,6 +55,8 @@ class Ranges:
         Raises:
             UserError: the methods differ, or the programs that were observed.
         """
+        if self.model != other.model and self.model and other.model:
+            raise UserError("ranges of different models cannot be merged")
         if self.method != other.method:
             raise UserError(f"ranges of {self.method} and of {other.method} cannot be merged")
         if not _equal(self.smoothing, other.smoothing):
@@ -62,12 +71,27 @@ class Ranges:
             if name in statistics:
                 s = get_observer(self.method).combine(NUMPY_STATS, statistics[name], s)
             statistics[name] = s
-        return Ranges(sites, self.samples + other.samples, self.method, statistics, self.smoothing)
+        return replace(
+            self,
+            sites=sites,
+            samples=self.samples + other.samples,
+            statistics=statistics,
+            model=self.model or other.model,
+        )
+
+    def check(self) -> None:
+        """Raises `UserError` for ranges that nothing can be computed from."""
+        get_observer(self.method)
+        for name, found in self.sites.items():
+            check_range(name, found)
+        check_statistics(self.method, self.sites, self.statistics)
+        check_smoothing(self.smoothing)
 
     def text(self) -> str:
         """As JSON."""
         data = {
             "schema": SCHEMA,
+            "model": self.model,
             "method": self.method,
             "samples": self.samples,
             "sites": {k: [r.low, r.high] for k, r in sorted(self.sites.items())},
@@ -82,40 +106,50 @@ class Ranges:
         return json.dumps(data, indent=1) + "\n"
 
     def save(self, path: Path) -> None:
-        temporary = path.with_name(path.name + ".part")
         try:
-            temporary.write_text(self.text())
-            temporary.replace(path)
+            with written_whole(path) as temporary:
+                temporary.write_text(self.text(), encoding="utf-8")
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise UserError(f"cannot write {path}: {error.strerror}") from error
 
     @staticmethod
     def load(path: Path) -> Ranges:
         try:
-            return Ranges.of_text(path.read_text(), str(path))
+            text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} is not a file of ranges: it is no text") from error
+        return Ranges.of_text(text, str(path))
 
     @staticmethod
     def of_text(text: str, path: str = "this") -> Ranges:
         """The inverse of `text`; errors name `path`."""
         try:
             data = json.loads(text)
-            if data["schema"] != SCHEMA:
-                raise UserError(f"{path}: ranges of schema {data['schema']}, this reads {SCHEMA}")
+            if (schema := data["schema"]) != SCHEMA:
+                raise UserError(
+                    f"{path}: ranges of schema {schema!r:.20}, this reads {SCHEMA}",
+                    hint="make them again with `jaxq calibrate`",
+                )
             sites = {str(k): Range(float(a), float(b)) for k, (a, b) in data["sites"].items()}
             statistics = {
                 str(k): tuple(_from_json(a) for a in arrays)
                 for k, arrays in data.get("statistics", {}).items()
             }
-            smoothing = {
-                str(k): np.exp2(np.array(v, np.float32))
-                for k, v in data.get("smoothing", {}).items()
-            }
-            return Ranges(sites, int(data["samples"]), str(data["method"]), statistics, smoothing)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path} is not a file of ranges: {error}") from error
+            powers = {str(k): np.array(v, np.float32) for k, v in data.get("smoothing", {}).items()}
+            with np.errstate(over="ignore"):  # and refused below
+                smoothing = {k: np.exp2(v) for k, v in powers.items()}
+            samples, method = int(data["samples"]), str(data["method"])
+            found = Ranges(sites, samples, method, statistics, smoothing, str(data["model"]))
+        except _MALFORMED as error:
+            reason = f"no {error}" if isinstance(error, KeyError) else f"{error}"
+            raise UserError(f"{path} is not a file of ranges: {reason:.200}") from error
+        try:
+            found.check()
+        except UserError as error:
+            raise UserError(f"{path}: {error.message}", op=error.op, hint=error.hint) from error
+        return found
 
 
 def _equal(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
@@ -132,10 +166,15 @@ def _to_json(array: np.ndarray) -> dict[str, Any]:
 
 
 def _from_json(data: Mapping[str, Any]) -> np.ndarray:
-    array = np.zeros(tuple(data["shape"]), np.dtype(data["type"]))
+    shape, first = tuple(int(n) for n in data["shape"]), int(data["first"])
+    if data["type"] not in _TYPES or min(shape, default=0) < 0 or math.prod(shape) > _MOST:
+        raise ValueError(f"no statistics are {data['type']!r:.20}{list(shape)!r:.40}")
+    array = np.zeros(shape, np.dtype(data["type"]))
     values = np.array(data["values"].split(), array.dtype)
     flat = array.reshape(-1)
-    flat[data["first"] : data["first"] + len(values)] = values
+    if not 0 <= first <= first + len(values) <= len(flat):
+        raise ValueError(f"{len(values)} values from {first} on do not fit into {list(shape)}")
+    flat[first : first + len(values)] = values
     return array
 
 
