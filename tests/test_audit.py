@@ -109,7 +109,9 @@ def test_a_weight_that_is_not_there_is_not_verified() -> None:
 
 def test_a_weight_of_which_nothing_is_left_is_folded() -> None:
     """An equal one has its data; nothing in the program could hold it."""
-    audit = run([], contractions=(), ops=({**OP, "weight": "l1/w"},))
+    ops, both = ({**OP, "weight": "l1/w"},), {"l1/w": ENCODING, "equal": ENCODING}
+    equal = [const("equal:codes", (64, 32), "i8"), const("equal:scale", (1, 32), "f32")]
+    audit = run(equal, contractions=(), ops=ops, encodings=both)
     assert audit.verified
     assert (audit.weights[0].format, audit.contractions) == ("folded", ())
     nameless = StoredConstant("c0", (64, 32), "f32", 64 * 32 * 4)

@@ -40,6 +40,7 @@ def audit_program(
     claims = Claims(manifest, dump)
     weights = claims.weights()
     contractions = claims.contractions()
+    claims.program()
     whole = manifest.get("float_parameter_bytes") or sum(w.float_bytes for w in weights)
     return Audit(
         weights=weights,

@@ -46,7 +46,33 @@ class Claims:
                 row = _plain(name, plain[name], stored.plain(name, plain[name]))
             rows.append(row)
         self.other_bytes = sum(c.bytes for c in stored.rest)
+        self._without_evidence()
         return tuple(rows)
+
+    def _without_evidence(self) -> None:
+        """A weight of which nothing is stored is what it is claimed to be if an equal one is."""
+        claims = self.manifest.get("encodings", {})
+        stored = [_kind(claim) for name, claim in claims.items() if name not in self.folded]
+        for name in claims:
+            if name in self.folded and _kind(claims[name]) not in stored:
+                kind = claims[name]["format"]
+                self.false.append(
+                    f"{name} is claimed {kind} and the program shows neither it nor an equal one"
+                )
+
+    def program(self) -> None:
+        """The program takes and gives what the manifest says that the artifact does."""
+        claimed = self.manifest.get("inputs"), self.manifest.get("outputs")
+        if claimed == (None, None):
+            return
+        meant = tuple(tuple(tuple(t["shape"]) for t in side or ()) for side in claimed)
+        if self.dump.signature is None:
+            self.false.append("program.mlir shows no function @main: there is nothing to verify by")
+        elif meant != self.dump.signature:
+            takes, gives = (list(map(list, side)) for side in self.dump.signature)
+            self.false.append(
+                f"program.mlir is of another artifact: its @main takes {takes} and gives {gives}"
+            )
 
     def _merged(self) -> list[list[str]]:
         """The weights of products that are one, each group once."""
@@ -161,6 +187,12 @@ def _plain(name: str, spec: Mapping[str, Any], found: Sequence[StoredConstant]) 
     kind, shape = mlir_name(spec["dtype"]), tuple(spec["shape"])
     total, floats = sum(c.bytes for c in found), math.prod(shape) * bit_width(kind) // 8
     return StoredWeight(name, shape, kind if total else FOLDED, "none", total, floats)
+
+
+def _kind(claim: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What equal weights have in common."""
+    parts = {part: (p["dtype"], tuple(p["shape"])) for part, p in claim["parts"].items()}
+    return claim["format"], tuple(claim["shape"]), tuple(sorted(parts.items()))
 
 
 def _code_bits(claim: Mapping[str, Any], size: int) -> float:

@@ -8,6 +8,7 @@ it, but their types remain.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,12 +84,17 @@ class FloatOp:
     op: str
 
 
+Shapes = tuple[tuple[int, ...], ...]
+Signature = tuple[Shapes, Shapes]
+
+
 @dataclass(frozen=True)
 class Dump:
     """All that an audit needs from the compiler's IR.
 
     `derived` are tensors computed when the module is loaded: they cost memory, not file size.
-    `expanded` are floats computed from constants alone at every call.
+    `expanded` are floats computed from constants alone at every call. `signature` are the shapes
+    that `@main` takes and gives; None where there is no such function.
     """
 
     constants: tuple[StoredConstant, ...]
@@ -97,6 +103,7 @@ class Dump:
     float_ops: tuple[FloatOp, ...]
     derived: tuple[StoredConstant, ...]
     expanded: tuple[Expanded, ...] = ()
+    signature: Signature | None = None
 
 
 def read_dump(text: str) -> Dump:
@@ -143,8 +150,34 @@ def _read(module: Any) -> Dump:
         elif kind.startswith("linalg.") and (maths := float_math(op)):
             floats.append(FloatOp(name, "+".join(maths)))
     return Dump(
-        tuple(stored.values()), tuple(contractions), tuple(kernels), tuple(floats), tuple(derived)
+        tuple(stored.values()),
+        tuple(contractions),
+        tuple(kernels),
+        tuple(floats),
+        tuple(derived),
+        signature=_signature(module),
     )
+
+
+def _signature(module: Any) -> Signature | None:
+    """From what the compiler notes of `@main` for its callers:
+    `sync func @main(%input0: tensor<4x64xf32>) -> (%output0: tensor<4xi32>)`."""
+    for op in module.body.operations:
+        if op.operation.name != "util.func" or op.attributes["sym_name"].value != "main":
+            continue
+        if "iree.reflection" not in op.attributes:
+            return None
+        noted = ir.DictAttr(op.attributes["iree.reflection"])
+        if "iree.abi.declaration" not in noted:
+            return None
+        takes, _, gives = ir.StringAttr(noted["iree.abi.declaration"]).value.partition(" -> ")
+        return _shapes(takes), _shapes(gives)
+    return None
+
+
+def _shapes(types: str) -> Shapes:
+    found = re.findall(r"tensor<((?:\d+x)*)", types)
+    return tuple(tuple(int(n) for n in shape.split("x")[:-1]) for shape in found)
 
 
 def _executables(module: Any) -> dict[str, tuple[Product, ...]]:
