@@ -89,7 +89,7 @@ def compile_module(
             reason = f"cannot write to {work.parent}: {error.strerror}"
             raise UserError(reason, hint="TMPDIR=... names another folder") from error
         command = [find_tool("iree-compile"), "module.mlirbc", "-o", "module.vmfb"]
-        command += combined((*BASE_FLAGS, *linker_flags(work)), flags)
+        command += combined((*BASE_FLAGS, *linker_flags(work)), believed_flags(flags))
         if keep_dump:
             command += dump_flags(Path("dump"))
         start = time.perf_counter()
