@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """minilm on few sentences, for searches: 64 to calibrate and 32 to evaluate, in batches of 8.
 
 Reproduces the figures of docs/search.md:
