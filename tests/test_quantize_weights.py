@@ -228,3 +228,13 @@ def test_compiles():
     module = quantize_weights(text(64, 64), "int8")
     assert isinstance(module, ir.Module)
     assert jq.compile(jq.trace(module), "float").audit().weights[0].format == "int8"
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("format", ["int8", "int4", "float8_e4m3fn"])
+def test_a_quantized_model_computes_in_the_type_it_had(format, dtype) -> None:
+    quantized = quantize_weights(model(dtype=dtype), format)
+    tensor = quantized.params["dense"]["kernel"]
+    assert tensor.dtype == tensor.decode().dtype == dtype
+    before, after = (jq.trace(m).program.outputs for m in (model(dtype=dtype), quantized))
+    assert [o.dtype for o in before] == [o.dtype for o in after]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,20 @@ from jq.formats.base import Encoding, get_format
 
 @dataclass(frozen=True, eq=False)
 class QuantizedTensor:
-    """A stored tensor that stands for a float32 array of its logical shape.
+    """A stored tensor that stands for a float array of its logical shape.
 
     Usable as a leaf of a params pytree: it has the `shape` and `dtype` of what it decodes to,
     and NumPy functions take it as that array. The parts stay as they are (memory-mapped, for
     a tensor from a file).
+
+    Attributes:
+        dtype: float type of the array that it stands for: of the weight that was quantized.
     """
 
     encoding: Encoding
     parts: Mapping[str, np.ndarray]
     name: str = ""
+    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -33,22 +37,19 @@ class QuantizedTensor:
         return len(self.shape)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.float32)
-
-    @property
     def nbytes(self) -> int:
         """Bytes of the stored parts, not of the decoded array."""
         return sum(part.nbytes for part in self.parts.values())
 
     def decode(self) -> np.ndarray:
-        """The float32 array, by the format's own definition."""
-        return get_format(self.encoding.format).to_numpy(self.parts, self.encoding)
+        """The float array: float32 by the format's own definition, then rounded to `dtype`."""
+        array = get_format(self.encoding.format).to_numpy(self.parts, self.encoding)
+        return array.astype(self.dtype, copy=False)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("a quantized tensor has to be decoded: no array without a copy")
-        return self.decode().astype(dtype or np.float32, copy=False)
+        return self.decode().astype(dtype or self.dtype, copy=False)
 
     def __repr__(self) -> str:
         return f"QuantizedTensor({self.name!r}, {self.encoding.format}, {self.shape})"

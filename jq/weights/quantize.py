@@ -127,11 +127,13 @@ def _quantize_model(model: Model, options: WeightOptions) -> Model:
                 chosen.setdefault(name, enc)
         except FormatError as reason:
             skipped(op_name(op), rule.op, str(reason))
-    tensors = {
-        name: QuantizedTensor(enc, get_format(enc.format).encode(program.weights[name], enc), name)
-        for name, enc in chosen.items()
-    }
-    return with_params(model, tensors)
+    return with_params(
+        model, {name: _quantized(program.weights[name], enc, name) for name, enc in chosen.items()}
+    )
+
+
+def _quantized(weight: np.ndarray, enc: Encoding, name: str) -> QuantizedTensor:
+    return QuantizedTensor(enc, get_format(enc.format).encode(weight, enc), name, weight.dtype)
 
 
 def _encodings(program: Program, op: Any, rule: Any, options: WeightOptions) -> dict[str, Encoding]:

@@ -154,3 +154,20 @@ def test_a_tied_weight_keeps_its_float_use():
     tied = replace(model(forward), name="tied")
     _, plain = jq.compile(tied, pipeline="int8-dynamic")(X)
     assert np.array_equal(plain, W + 1)
+
+
+@pytest.mark.parametrize("pipeline", ["float", "int8-dynamic"])
+def test_quantizing_twice_is_what_it_is_in_jax(pipeline: str) -> None:
+    """Of a weight, in two formats; of an activation, to fewer bits. It used to end the process."""
+
+    def weights(p, x):
+        twice = jq.mx_fake_quant(jq.mx_fake_quant(p["w"], "mxint8", 0), "mxint8", 0)
+        return x @ twice + x @ fq(fq(p["w"]), "int4", granularity="per-channel")
+
+    def activations(p, x):
+        return fq(fq(x, range=(-2.0, 2.0)), "int4", range=(-1.0, 1.0)) @ p["w"]
+
+    for fn in (weights, activations) if pipeline == "float" else (activations,):
+        compiled = jq.compile(model(fn), pipeline=pipeline)
+        expected = np.asarray(fn({"w": W}, X))
+        np.testing.assert_allclose(np.asarray(compiled(X)), expected, rtol=0, atol=64 * 2e-6)

@@ -1,10 +1,10 @@
-"""A quantize of a dequantize works on the codes.
+"""A quantize of a dequantize with the same parameters is nothing.
 
     quantize (dequantize %q, %s, %z), %s, %z    ->  %q
-    quantize (dequantize %q, %s, %z), %t, %y    ->  clamp(rescale(%q - %z, %s / %t) + %y)
 
-The rescale is the integer one of `jq.formats.requantize`. Fires where scales and zero points are
-known now, one a tensor; equal ones disappear in any granularity.
+Fires in any granularity, where both parameters are the same numbers. Codes that change their
+parameters stay as they are: float arithmetic rounds them once, and `lower-regions` has the
+integer form for devices without a float unit.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.formats.affine import unpacked
-from jq.ir import Program, at, ir
+from jq.ir import Program
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, match
 from jq.passes.base import Pass, PassContext
-from jq.passes.integer._values import I64, centered, leaf_of, output_of, saturated, scaled
 from jq.passes.qdq.sink_dequantize import erase_dead
 
 
@@ -34,12 +33,8 @@ class FoldQuantize(Pass):
             inner = match(marker.op.operands[0], DEQUANTIZE) if marker else None
             if marker is None or inner is None:
                 continue
-            codes = inner.parts.get("codes")
-            if not _same(program, marker, inner):
-                with at(op):
-                    codes = _rescaled(program, marker)
-            if codes is not None:
-                replace(op, [codes])
+            if _same(program, marker, inner):
+                replace(op, [inner.parts["codes"]])
                 changed = True
         erase_dead(program)
         return changed
@@ -61,11 +56,3 @@ def _same(program: Program, outer: Marker, inner: Marker) -> bool:
 
 def _equal(a: np.ndarray | None, b: np.ndarray | None) -> bool:
     return a is not None and b is not None and np.array_equal(a, b)
-
-
-def _rescaled(program: Program, marker: Marker) -> ir.Value | None:
-    leaf, out = leaf_of(program, marker.op.operands[0]), output_of(program, marker)
-    if leaf is None or out is None:
-        return None
-    x = scaled(program, centered(leaf, I64), np.array(leaf.scale / out.scale), marker.tensor)
-    return saturated(x, out)

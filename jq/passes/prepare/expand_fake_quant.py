@@ -54,30 +54,41 @@ class ExpandFakeQuant(Pass):
 
 
 def _store_weights(program: Program, found: list[FakeQuant]) -> None:
-    """Codes instead of every fake-quantized value that is computed from weights alone."""
+    """Codes instead of every fake-quantized value that is computed from weights alone.
+
+    One may read what another gives, so all are encoded before the first is replaced.
+    """
     constant = Constant(program)
-    pending: list[tuple[FakeQuant, list[Any], ir.Value, list[str]]] = []
+    pending: list[tuple[FakeQuant, list[Any], ir.Value, str]] = []
     for fake in found:
         moves, source = _slices(fake.x)
         names = constant.weights(source)
         if names and (fake.low is None or (not moves and _given(program, fake))):
-            pending.append((fake, moves, source, sorted(names)))
+            pending.append((fake, moves, source, min(names)))
     computed = list(dict.fromkeys(s for _, _, s, _ in pending if program.weight_name(s) is None))
     arrays = dict(zip(computed, evaluate_all(program, computed), strict=True))
-    for fake, moves, source, owners in pending:
+    encoded: list[tuple[Encoding, dict[str, np.ndarray]]] = []
+    for fake, moves, source, _ in pending:
         own = program.weight_name(source)
         array = arrays[source] if own is None else program.weights[own]
         enc = fake.encoding
         if moves:
             enc = enc.with_shape(array.shape, (1, *enc.block))
-        parts = _encode(array, enc, _given(program, fake))
-        value = store(program, owners[0], enc, parts, dtype_of(fake.x))
+        encoded.append((enc, _encode(array, enc, _given(program, fake))))
+    ops, passed_over = {fake.op.operation for fake, *_ in pending}, []
+    for (fake, moves, _, owner), (enc, parts) in zip(pending, encoded, strict=True):
+        if ops.issuperset(use.owner.operation for use in fake.op.results[0].uses):
+            passed_over.append(fake.op.operation)  # what reads it is stored
+            continue
+        value = store(program, owner, enc, parts, dtype_of(fake.op.results[0]))
         with at(fake.op):
             for op in reversed(moves):
                 result = op.operation.results[0]
                 operands = [value, *list(op.operation.operands)[1:]]
                 value = like(op, operands, shape_of(result), dtype_of(result))
         replace_op(fake.op, [value])
+    for op in reversed(passed_over):
+        op.erase()
 
 
 def _slices(value: ir.Value) -> tuple[list[Any], ir.Value]:
