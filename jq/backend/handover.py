@@ -22,11 +22,11 @@ from iree.compiler import ir
 from iree.compiler.dialects import func, util
 from iree.compiler.passmanager import PassManager
 
-from jq import kernels
 from jq.backend.runtime import SCOPE
 from jq.backend.stored import location_names
 from jq.errors import InternalError, UserError
 from jq.ir import Program, dtype_name
+from jq.kernels import linking
 
 INLINE_LIMIT = 32 << 20  # bytes of weights that may live inside the module
 NAME = "jq.name"
@@ -55,7 +55,7 @@ def handover(
     *,
     inline_limit: int = INLINE_LIMIT,
     scope: str = SCOPE,
-    link: Callable[[Any], None] = kernels.link,
+    link: Callable[[Any], None] = linking.link,
 ) -> Handover:
     """Weights together below `inline_limit` bytes become constants, else all become parameters.
 

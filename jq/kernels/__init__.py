@@ -1,13 +1,13 @@
 """Kernels: hand-written loop nests that take the place of an integer chain in a program."""
 
-from jq.kernels.attention import Attention
-from jq.kernels.codes import AddCodes, Codes
-from jq.kernels.convolution import Convolution
-from jq.kernels.decode_dot import DecodeDot
-from jq.kernels.depthwise import Depthwise
-from jq.kernels.epilogue import (
+from jq.kernels.attention.description import Attention
+from jq.kernels.convolution.description import Convolution
+from jq.kernels.depthwise.description import Depthwise
+from jq.kernels.epilogue.steps import (
+    AddCodes,
     Bias,
     Clamp,
+    Codes,
     ColumnScale,
     Dequantize,
     Gelu,
@@ -18,21 +18,21 @@ from jq.kernels.epilogue import (
     Silu,
     Step,
 )
-from jq.kernels.frame import Frame
-from jq.kernels.gemm import Gemm
-from jq.kernels.gemm_rows import GemmRows
-from jq.kernels.gemv import Gemv
-from jq.kernels.integer_attention import IntegerAttention
-from jq.kernels.isa import ISAS, Isa, available, detect, get_isa
+from jq.kernels.gemm.description import Gemm
+from jq.kernels.gemm.gemm_rows import GemmRows
+from jq.kernels.gemm.pack_operand import PackOperand
+from jq.kernels.gemv.decode_dot import DecodeDot
+from jq.kernels.gemv.description import Gemv
+from jq.kernels.integer_attention.description import IntegerAttention
 from jq.kernels.kernel import ATTRIBUTE, Kernel
-from jq.kernels.linking import link
-from jq.kernels.normalize import Normalize
-from jq.kernels.pack_operand import PackOperand
-from jq.kernels.quantization import RowQuantization
-from jq.kernels.quantize_rows import QuantizeRows
-from jq.kernels.sequences import Sequences
-from jq.kernels.softmax import Softmax
-from jq.kernels.split_rows import SplitRows
+from jq.kernels.machine.isa import ISAS, Isa, available, detect, get_isa
+from jq.kernels.rowwise.normalize import Normalize
+from jq.kernels.rowwise.quantization import RowQuantization
+from jq.kernels.rowwise.quantize_rows import QuantizeRows
+from jq.kernels.rowwise.softmax import Softmax
+from jq.kernels.rowwise.split_rows import SplitRows
+from jq.kernels.schedule.frame import Frame
+from jq.kernels.schedule.sequences import Sequences
 from jq.kernels.tensor import TensorType
 
 __all__ = [
@@ -73,5 +73,4 @@ __all__ = [
     "available",
     "detect",
     "get_isa",
-    "link",
 ]

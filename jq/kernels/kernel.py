@@ -1,7 +1,9 @@
-"""What a kernel is: a frozen description that knows its operands, its weights' layout and its body.
+"""What a kernel is: a frozen description that knows its operands and its weights' layout.
 
 A program calls a kernel through a private function declaration that carries the description as
-JSON (`jq.kernel`); `link` gives every such declaration its body when the module is handed over.
+JSON (`jq.kernel`); `link` gives every such declaration the body that is registered for the
+description's type (`jq.kernels.build.bodies`) when the module is handed over. A description can
+be read, packed for and checked against its NumPy reference without a compiler.
 """
 
 from __future__ import annotations
@@ -11,20 +13,15 @@ import json
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
-
-from iree.compiler import ir
+from typing import Any, ClassVar, get_args, get_type_hints
 
 from jq.errors import InternalError, UserError
-from jq.kernels.isa import Isa, get_isa
+from jq.kernels.machine.isa import Isa, get_isa
+from jq.kernels.schedule.frame import Frame
+from jq.kernels.schedule.sequences import Sequences
 from jq.kernels.tensor import TensorType
-
-if TYPE_CHECKING:
-    from jq.kernels.frame import Frame
-    from jq.kernels.sequences import Sequences
 
 ATTRIBUTE = "jq.kernel"
 
@@ -40,6 +37,8 @@ class Kernel(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if not cls.family:
+            return  # what several families share
         if cls.family in Kernel.registry:
             raise InternalError(f"kernel family {cls.family!r} is defined twice")
         Kernel.registry[cls.family] = cls
@@ -86,10 +85,6 @@ class Kernel(ABC):
     def in_frame(self, frame: Frame) -> Kernel | None:
         """The same with padding around its result, whose rows are pixels; None: it has no frame."""
         return None
-
-    @abstractmethod
-    def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
-        """Emits the dispatches at the current insertion point; the results."""
 
     def to_json(self) -> str:
         return json.dumps({"kernel": self.family, **_plain(self)}, sort_keys=True)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from functools import cache
+
 from iree.compiler import ir
 from iree.compiler.dialects import func
 
+import jq.kernels
 from jq.errors import InternalError
+from jq.kernels.build.bodies import emit
+from jq.kernels.build.values import mlir_type
 from jq.kernels.kernel import ATTRIBUTE, Kernel
 
 
@@ -15,16 +22,24 @@ def link(module: ir.Module) -> None:
     `module` lives in IREE's own context. Raises `InternalError` when a declaration's type is not
     the kernel's.
     """
+    register_bodies()
     with module.context, ir.Location.unknown():
         for op in list(module.body.operations):
             if isinstance(op.opview, func.FuncOp) and ATTRIBUTE in op.attributes:
                 _define(op.opview)
 
 
+@cache
+def register_bodies() -> None:
+    """Imports every module under `jq.kernels`: a body registers itself by being there."""
+    for found in pkgutil.walk_packages(jq.kernels.__path__, "jq.kernels."):
+        importlib.import_module(found.name)
+
+
 def _define(declaration: func.FuncOp) -> None:
     kernel = Kernel.from_json(ir.StringAttr(declaration.attributes[ATTRIBUTE]).value)
     expected = ir.FunctionType.get(
-        [t.mlir() for t in kernel.operands], [t.mlir() for t in kernel.results]
+        [mlir_type(t) for t in kernel.operands], [mlir_type(t) for t in kernel.results]
     )
     if declaration.type != expected:
         raise InternalError(
@@ -33,5 +48,6 @@ def _define(declaration: func.FuncOp) -> None:
         )
     entry = declaration.add_entry_block()
     with ir.InsertionPoint(entry):
-        func.ReturnOp(kernel.emit(list(entry.arguments)))
+        operands = zip(entry.arguments, kernel.operands, strict=True)
+        func.ReturnOp(emit(kernel, list(operands)))
     del declaration.attributes[ATTRIBUTE]

@@ -7,7 +7,8 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from iree.compiler import ir
+
+from jq.errors import InternalError
 
 _DTYPES: dict[str, Any] = {
     "i8": np.int8,
@@ -17,6 +18,9 @@ _DTYPES: dict[str, Any] = {
     "bf16": ml_dtypes.bfloat16,
     "f32": np.float32,
 }
+
+_NAMES = {"bool": "i1", "float16": "f16", "float32": "f32", "bfloat16": "bf16"}
+_NAMES |= {f"int{n}": f"i{n}" for n in (8, 16, 32)}
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,10 @@ class TensorType:
     def __str__(self) -> str:
         return f"tensor<{''.join(f'{n}x' for n in self.shape)}{self.element}>"
 
-    def mlir(self) -> ir.RankedTensorType:
-        """The type in the current IREE context."""
-        return ir.RankedTensorType(ir.Type.parse(str(self)))
+
+def element_name(dtype: Any) -> str:
+    """MLIR's name of a NumPy type that may be in a vector."""
+    name = np.dtype(dtype).name
+    if name not in _NAMES:
+        raise InternalError(f"no vectors of {name}")
+    return _NAMES[name]

@@ -16,12 +16,14 @@ import numpy as np
 from iree.compiler import ir
 
 from jq.backend.compiler import HOST_FLAGS, compile_module
-from jq.kernels import Kernel, detect, link
-from jq.kernels import dot as products
-from jq.kernels.builder import Builder, Tile
-from jq.kernels.dispatch import Output, dispatch
+from jq.kernels import Kernel, detect
+from jq.kernels.build.bodies import Operand, emit
+from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.dispatch import Output, dispatch
+from jq.kernels.build.values import Index, vec
+from jq.kernels.linking import link
+from jq.kernels.machine import dot as products
 from jq.kernels.tensor import TensorType
-from jq.kernels.values import Index, vec
 
 GROUPS = 8  # workgroups: an even number of them for every thread
 STEPS = 20_000
@@ -66,23 +68,7 @@ class Peak(Kernel):
         group = self.target.dot.group if self.what == "integer" else 1
         return 2 * GROUPS * STEPS * ACCUMULATORS * self.target.lanes * group
 
-    def emit(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
-        lanes = self.target.lanes
-
-        def body(
-            b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
-        ) -> None:
-            sums = self._stream(b, ids[0], tensors[0])
-            total = sums[0]
-            for other in sums[1:]:
-                total = b.add(total, other)
-            b.store(total, tiles[0], [0, 0])
-
-        output = Output(self.results[0], (1, lanes), lambda b, ids: [ids[0], 0])
-        inputs = list(zip(operands, self.operands, strict=True))
-        return dispatch(inputs, [output], [GROUPS], body)
-
-    def _stream(self, b: Builder, group: Index, source: ir.Value) -> list[ir.Value]:
+    def stream(self, b: Builder, group: Index, source: ir.Value) -> list[ir.Value]:
         lanes = self.target.lanes
         if self.what == "memory":
             part = self.operands[0].shape[1] // STREAMS
@@ -108,6 +94,21 @@ class Peak(Kernel):
             return b.fma(x, y, acc)
         x, y = (products.weights(b, isa, source, [i, 0]) for i in (0, 1))
         return products.dot(b, isa, acc, x, y)
+
+
+@emit.register
+def _(peak: Peak, operands: Sequence[Operand]) -> list[ir.Value]:
+    def body(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+    ) -> None:
+        sums = peak.stream(b, ids[0], tensors[0])
+        total = sums[0]
+        for other in sums[1:]:
+            total = b.add(total, other)
+        b.store(total, tiles[0], [0, 0])
+
+    output = Output(peak.results[0], (1, peak.target.lanes), lambda b, ids: [ids[0], 0])
+    return dispatch(operands, [output], [GROUPS], body)
 
 
 def peaks() -> list[Peak]:

@@ -9,7 +9,8 @@ import numpy as np
 from iree.compiler import ir
 
 from jq.backend.compiler import HOST_FLAGS, compile_module
-from jq.kernels import Kernel, link
+from jq.kernels import Kernel
+from jq.kernels.linking import link
 from jq.processor import permit_tiles
 
 

@@ -12,11 +12,11 @@ from iree.compiler import ir
 
 from jq.errors import InternalError
 from jq.kernels import ISAS, Gemm, TensorType, get_isa
-from jq.kernels.builder import Builder
-from jq.kernels.dispatch import Output, dispatch
-from jq.kernels.tiling import choose
-from jq.kernels.values import vec
-from jq.kernels.workgroups import parts, unevenness
+from jq.kernels.build.builder import Builder
+from jq.kernels.build.dispatch import Output, dispatch
+from jq.kernels.build.values import vec
+from jq.kernels.machine.tiling import choose
+from jq.kernels.machine.workgroups import parts, unevenness
 from tests.kernels.harness import compile_text, linked
 
 

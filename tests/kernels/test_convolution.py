@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.kernels import Convolution, Depthwise, Dequantize, Quantize
-from jq.kernels.epilogue import QuantizedResidual
+from jq.kernels.epilogue.steps import QuantizedResidual
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, codes, epilogues
 

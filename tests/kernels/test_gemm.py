@@ -21,7 +21,7 @@ from jq.kernels import (
     Step,
     get_isa,
 )
-from jq.kernels.functions import gelu_reference
+from jq.kernels.epilogue.activations import gelu_reference
 from tests.kernels.harness import Runner, linked
 from tests.kernels.strategies import HERE, codes, gemms, step_operands
 

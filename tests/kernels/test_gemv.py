@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from jq.errors import InternalError
 from jq.kernels import Bias, Gemv, Residual
-from jq.kernels.gemv import SCALES
-from jq.kernels.gemv_weights import PLANES
+from jq.kernels.gemv.description import SCALES
+from jq.kernels.gemv.layout import PLANES
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, codes, sizes
 

@@ -14,15 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from jq.kernels import (
-    Attention,
-    Gemm,
-    Kernel,
-    Normalize,
-    QuantizeRows,
-    RowQuantization,
-    Sequences,
-)
+from jq.kernels import Attention, Gemm, Kernel, Normalize, QuantizeRows, RowQuantization, Sequences
 from tests.kernels.strategies import HERE, gemms, sizes
 from tests.kernels.test_convolution import convolutions, depthwises, long_convolutions
 from tests.kernels.test_frame import framed_convolutions, framed_gemms

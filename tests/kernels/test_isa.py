@@ -25,8 +25,8 @@ from jq.kernels import (
     available,
     detect,
     get_isa,
-    link,
 )
+from jq.kernels.linking import link
 from jq.processor import this_processor
 from tests.kernels.harness import compile_text, linked
 from tests.kernels.strategies import HERE

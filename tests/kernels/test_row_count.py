@@ -28,7 +28,7 @@ from jq.kernels import (
     SplitRows,
     get_isa,
 )
-from jq.kernels.attention import TILED_QUERIES
+from jq.kernels.attention.description import TILED_QUERIES
 from jq.kernels.tensor import TensorType
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, codes

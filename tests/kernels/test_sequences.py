@@ -28,9 +28,9 @@ from jq.kernels import (
     Sequences,
     get_isa,
 )
-from jq.kernels.builder import Builder
-from jq.kernels.sequences import Blocks
-from jq.kernels.tiling import even_rows
+from jq.kernels.build.builder import Builder
+from jq.kernels.machine.tiling import even_rows
+from jq.kernels.schedule.ragged_rows import Blocks
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE
 from tests.kernels.test_gemm_rows import values

@@ -17,7 +17,7 @@ from jq.formats.scaled import Scaled
 from jq.ir import Program, ir
 from jq.ir.constants import evaluate
 from jq.kernels import Gemv
-from jq.kernels.gemv_weights import PLANES, Scale
+from jq.kernels.gemv.layout import PLANES, Scale
 from jq.passes.kernels._kernel import NoKernel
 
 Parts = tuple[np.ndarray, Any, Any, Any]

@@ -23,7 +23,7 @@ from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.kernels import Dequantize, IntegerAttention, Quantize
-from jq.kernels.integer_attention import SMALLEST_SCALE
+from jq.kernels.integer_attention.description import SMALLEST_SCALE
 from jq.ops.dot_general import Dims
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._attention import Between, base_two, find_softmax, to_kernels

@@ -21,7 +21,7 @@ from jq.ir import Program, at, ir, shape_of
 from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.constants import evaluate
 from jq.kernels import Attention, Gemm, IntegerAttention, Quantize
-from jq.kernels.epilogue import COLUMN, ELEMENT, ROW, SCALAR
+from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, SCALAR
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import (
     OPS,

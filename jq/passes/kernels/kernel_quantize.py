@@ -18,7 +18,7 @@ from jq.ir.build import replace
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.kernels import QuantizeRows, RowQuantization
-from jq.kernels.quantization import (
+from jq.kernels.rowwise.quantization import (
     ASYMMETRIC,
     LARGEST_SCALE,
     SMALLEST_SCALE,

@@ -1,0 +1,148 @@
+"""Keys and values of `Attention` as its products read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from iree.compiler import ir
+
+from jq.kernels.attention.description import Attention
+from jq.kernels.build.bodies import Operand
+from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.dispatch import Output, dispatch
+from jq.kernels.build.lanes import transpose
+from jq.kernels.build.values import Index, vec
+
+
+class Lanes:
+    """Loads and products in the kernel's precision."""
+
+    def __init__(self, kernel: Attention, b: Builder) -> None:
+        self.kernel, self.b, self.isa = kernel, b, kernel.target
+        self.lanes, self.pair = self.isa.lanes, kernel.pair
+        self.word = vec(self.lanes, "i32" if self.pair == 2 else "f32")
+
+    def words(self, values: Sequence[ir.Value]) -> ir.Value:
+        """`pair` consecutive f32 vectors as one vector of words: bf16 pairs, or f32 itself."""
+        if self.pair == 1:
+            return values[0]
+        return self.b.bitcast(self.narrow(*values), self.word)
+
+    def narrow(self, low: ir.Value, high: ir.Value) -> ir.Value:
+        """Two f32 vectors as one of bf16, rounded to nearest even (IREE expands `truncf`)."""
+        kind = vec(2 * self.lanes, "bf16")
+        return self.b.intrinsic(self.isa.bf16_convert, kind, [high, low])
+
+    def product(self, acc: ir.Value, a: ir.Value, w: ir.Value) -> ir.Value:
+        """`acc + sum over the pair`, lane by lane, of two vectors of words."""
+        b = self.b
+        if self.pair == 1:
+            return b.fma(a, w, acc)
+        kind = vec(2 * self.lanes, "bf16")
+        operands = [acc, b.bitcast(a, kind), b.bitcast(w, kind)]
+        return b.intrinsic(self.isa.bf16_dot, vec(self.lanes, "f32"), operands)
+
+    def row_words(
+        self, source: ir.Value, at: Sequence[Index], first: int, scale: float
+    ) -> ir.Value:
+        """Words of the columns `first`... of one row of a head, zero past the head's end."""
+        b, values = self.b, []
+        *lead, start = at
+        for i in range(self.pair):
+            column = first + i * self.lanes
+            valid = min(self.lanes, self.kernel.dim - column)
+            if valid <= 0:
+                values.append(b.f32(0.0, self.lanes))
+                continue
+            kind = vec(self.lanes, "f32")
+            x = b.load(source, [*lead, b.offset(start, column)], kind, valid)
+            values.append(x if scale == 1.0 else b.mul(x, b.f32(scale, self.lanes)))
+        return self.words(values)
+
+
+def pack(kernel: Attention, operands: Sequence[Operand]) -> list[ir.Value]:
+    """k as [B, heads, D / pair, keys'], v as [B, heads, keys' / pair, D'], zeros at the ends."""
+
+    def body(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+    ) -> None:
+        head, batch = ids
+        _pack_keys(Lanes(kernel, b), tensors[0], tiles[0], batch, head)
+        _pack_values(Lanes(kernel, b), tensors[1], tiles[1], batch, head)
+
+    def place(b: Builder, ids: Sequence[Index]) -> list[Index]:
+        return [ids[1], ids[0], *([0] * (len(kernel.packed[0].shape) - 2))]
+
+    outputs = [Output(kind, (1, 1, *kind.shape[2:]), place) for kind in kernel.packed]
+    return dispatch(operands, outputs, [kernel.kv_heads, kernel.batch], body)
+
+
+def _pack_keys(lanes: Lanes, source: ir.Value, tile: Tile, batch: Index, head: Index) -> None:
+    kernel, b, n = lanes.kernel, lanes.b, lanes.lanes
+    depth = math.ceil(kernel.dim / lanes.pair)
+    start = b.offset(b.scaled(head, kernel.dim), kernel.starts[1])
+
+    def place(d: int, first: Index) -> list[Index]:
+        """Where word row d of the keys from `first` goes."""
+        if kernel.on_tiles:
+            return [0, 0, b.divided(first, n), d // n, d % n * n]
+        return [0, 0, d, first]
+
+    def keys(first: Index, count: int) -> None:
+        for d in range(0, depth, n):
+            rows = [
+                lanes.row_words(source, [batch, b.offset(first, r), start], d * lanes.pair, 1.0)
+                if r < count
+                else b.constant(lanes.word, 0)
+                for r in range(n)
+            ]
+            columns = transpose(b, rows)
+            for i, column in enumerate(columns if kernel.on_tiles else columns[: depth - d]):
+                b.store(column, tile, place(d + i, first))
+
+    whole, tail = divmod(kernel.keys, n)
+    if whole:
+        with b.loop(0, whole * n, n, writes=[tile]) as loop:
+            keys(loop.index, n)
+    for first in range(whole * n, kernel.padded_keys, n):
+        keys(first, tail if first == whole * n else 0)
+
+
+def _pack_values(lanes: Lanes, source: ir.Value, tile: Tile, batch: Index, head: Index) -> None:
+    kernel, b, n, pair = lanes.kernel, lanes.b, lanes.lanes, lanes.pair
+    start = b.offset(b.scaled(head, kernel.dim), kernel.starts[2])
+
+    def step(i: Index, count: int) -> None:
+        """One row of the result: `count` rows of v, in pairs."""
+        for column in range(0, kernel.padded_dim, n):
+            valid = min(n, kernel.dim - column)
+            values = [b.f32(0.0, n)] * pair
+            for r in range(count):
+                at = [batch, b.offset(b.scaled(i, pair), r), b.offset(start, column)]
+                values[r] = b.load(source, at, vec(n, "f32"), valid)
+            to = [0, 0, i, column]
+            if kernel.on_tiles:
+                to = [0, 0, column // n, b.divided(i, n), b.scaled(b.modulo(i, n), n)]
+            b.store(_interleaved(lanes, values), tile, to)
+
+    whole, tail = divmod(kernel.keys, pair)
+    if whole:
+        with b.loop(0, whole, writes=[tile]) as loop:
+            step(loop.index, pair)
+    if tail:
+        step(whole, tail)
+    first = whole + (1 if tail else 0)
+    if first < kernel.padded_keys // pair:
+        with b.loop(first, kernel.padded_keys // pair, writes=[tile]) as loop:
+            step(loop.index, 0)
+
+
+def _interleaved(lanes: Lanes, values: Sequence[ir.Value]) -> ir.Value:
+    """Words whose pair is lane i of both vectors."""
+    b, n = lanes.b, lanes.lanes
+    if lanes.pair == 1:
+        return values[0]
+    narrow = lanes.narrow(*values)
+    order = [half * n + i for i in range(n) for half in (0, 1)]
+    return b.bitcast(b.shuffle(narrow, narrow, order), lanes.word)

@@ -1,0 +1,139 @@
+"""Puts the body of one workgroup in an executable of the module, and dispatches it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, builtin, flow, func, iree_tensor_ext, tensor
+
+from jq.errors import InternalError
+from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.values import Index, Position, element, high, mlir_type
+from jq.kernels.tensor import TensorType
+
+
+@dataclass(frozen=True)
+class Output:
+    """A result of a dispatch: its whole type, the tile of a workgroup, and where that tile is.
+
+    Where tiles differ in size, `sizes` says how large one is, and `tile` how large they can be.
+    """
+
+    whole: TensorType
+    tile: tuple[int, ...]
+    offsets: Callable[[Builder, Sequence[Index]], Sequence[Index]]
+    sizes: Callable[[Builder, Sequence[Index]], Sequence[Index]] | None = None
+
+    def size(self, b: Builder, ids: Sequence[Index]) -> Sequence[Index]:
+        return self.sizes(b, ids) if self.sizes else self.tile
+
+
+def dispatch(
+    inputs: Sequence[tuple[ir.Value, TensorType]],
+    outputs: Sequence[Output],
+    workgroups: Sequence[int],
+    body: Callable[[Builder, Sequence[Index], Sequence[ir.Value], Sequence[Tile]], None],
+) -> list[ir.Value]:
+    """A dispatch over `workgroups` (x fastest) at the current insertion point; its results.
+
+    `body(builder, workgroup_ids, input_tensors, output_tiles)` emits the work of one workgroup.
+    It stands in an executable of the module from the start: calls are copied into their callers,
+    and IREE would take a body through every pass once a call.
+    """
+    symbol, block = _executable(inputs, outputs, workgroups)
+    builder = Builder(block)
+    with ir.InsertionPoint(block):
+        ids = [
+            0 if n == 1 else Position(flow.DispatchWorkgroupIDOp(axis).result, n - 1)
+            for axis, n in enumerate(workgroups)
+        ]
+        tensors = [_load_whole(a, t) for a, (_, t) in zip(block.arguments, inputs, strict=False)]
+        sizes = [output.size(builder, ids) for output in outputs]
+        tiles = [_tile(output, size) for output, size in zip(outputs, sizes, strict=True)]
+        body(builder, ids, tensors, tiles)
+        targets = list(block.arguments)[len(inputs) :]
+        for tile, output, target, size in zip(tiles, outputs, targets, sizes, strict=True):
+            _store_tile(tile.value, target, output, output.offsets(builder, ids), size)
+        func.ReturnOp([])
+    entry = ir.SymbolRefAttr.get([symbol, symbol])
+    results = [mlir_type(o.whole) for o in outputs]
+    values = [value for value, _ in inputs]
+    return list(flow.DispatchOp(results, [], ir.ArrayAttr.get([entry]), values, [], []).results)
+
+
+def _executable(
+    inputs: Sequence[tuple[ir.Value, TensorType]],
+    outputs: Sequence[Output],
+    workgroups: Sequence[int],
+) -> tuple[str, ir.Block]:
+    """A new executable in front of the function that is being built: its symbol, its entry."""
+    caller = ir.InsertionPoint.current.block.owner
+    module = caller.parent
+    symbols = [op.attributes["sym_name"] for op in module.regions[0].blocks[0]]
+    taken = {ir.StringAttr(symbol).value for symbol in symbols}
+    base = f"{ir.StringAttr(caller.attributes['sym_name']).value}_part"
+    symbol = next(name for i in range(len(taken) + 1) if (name := f"{base}{i}") not in taken)
+    kinds = [_placeholder("readonly", t) for _, t in inputs]
+    kinds += [_placeholder("writeonly", o.whole) for o in outputs]
+    with ir.InsertionPoint(caller):
+        executable = flow.ExecutableOp(symbol, sym_visibility="private")
+    with ir.InsertionPoint(executable.body.blocks.append()):
+        export = flow.ExecutableExportOp(symbol, symbol)
+        _count(export.workgroup_count, workgroups)
+        inner = builtin.ModuleOp()
+        flow.ExecutableEndOp()
+    with ir.InsertionPoint(inner.body):
+        function = func.FuncOp(symbol, (kinds, []))
+    return symbol, function.add_entry_block()
+
+
+def _count(region: ir.Region, workgroups: Sequence[int]) -> None:
+    with ir.InsertionPoint(ir.Block.create_at_start(region, [])):
+        sizes = [*workgroups, *([1] * (3 - len(workgroups)))]
+        index = ir.IndexType.get()
+        flow.ReturnOp([arith.ConstantOp(index, ir.IntegerAttr.get(index, n)) for n in sizes])
+
+
+def _placeholder(access: str, kind: TensorType) -> ir.Type:
+    return ir.Type.parse(f"!iree_tensor_ext.dispatch.tensor<{access}:{mlir_type(kind)}>")
+
+
+def _load_whole(source: ir.Value, kind: TensorType) -> ir.Value:
+    rank = len(kind.shape)
+    return iree_tensor_ext.DispatchTensorLoadOp(
+        mlir_type(kind), source, [], [], [], [], [0] * rank, list(kind.shape), [1] * rank
+    ).result
+
+
+def _tile(output: Output, size: Sequence[Index]) -> Tile:
+    sizes = [n if isinstance(n, int) else n.value for n in size]
+    return Tile(tensor.EmptyOp(sizes, element(output.whole.element)).result, output.tile)
+
+
+def _store_tile(
+    value: ir.Value,
+    target: ir.Value,
+    output: Output,
+    offsets: Sequence[Index],
+    sizes: Sequence[Index],
+) -> None:
+    for offset, size, bound in zip(offsets, sizes, output.whole.shape, strict=True):
+        if high(offset) + (size if isinstance(size, int) else 0) > bound:
+            raise InternalError(f"tile {output.tile} leaves {output.whole}")
+    dynamic, unknown = (
+        ir.ShapedType.get_dynamic_stride_or_offset(),
+        ir.ShapedType.get_dynamic_size(),
+    )
+    iree_tensor_ext.DispatchTensorStoreOp(
+        value,
+        target,
+        [],
+        [o.value for o in offsets if not isinstance(o, int)],
+        [n.value for n in sizes if not isinstance(n, int)],
+        [],
+        [o if isinstance(o, int) else dynamic for o in offsets],
+        [n if isinstance(n, int) else unknown for n in sizes],
+        [1] * len(sizes),
+    )

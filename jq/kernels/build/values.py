@@ -1,0 +1,58 @@
+"""Values of a kernel body: vectors, and indices that know how large they can be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from jq.kernels.tensor import TensorType
+
+
+
+@dataclass(frozen=True)
+class Position:
+    """A computed index and its largest value; the smallest is at least 0.
+
+    Positions start as workgroup ids and loop indices, whose ranges are known, and keep their
+    range through arithmetic: every load and store is proven in bounds while it is emitted.
+    """
+
+    value: ir.Value
+    high: int
+
+
+Index = Position | int
+
+
+def high(index: Index) -> int:
+    """The largest value of an index."""
+    return index if isinstance(index, int) else index.high
+
+
+def element(name: str) -> ir.Type:
+    return ir.Type.parse(name)
+
+
+def vec(lanes: int, name: str) -> ir.VectorType:
+    """`vector<lanes x name>`."""
+    return ir.VectorType.get([lanes], element(name))
+
+
+def lanes_of(value: ir.Value) -> int:
+    return int(ir.VectorType(value.type).shape[0])
+
+
+def is_float(value: ir.Value) -> bool:
+    kind = value.type
+    scalar = kind.element_type if isinstance(kind, ir.VectorType) else kind
+    return isinstance(scalar, ir.FloatType)
+
+
+def minor_identity(rank: int) -> ir.AffineMapAttr:
+    """The map of a transfer along the last of `rank` axes."""
+    return ir.AffineMapAttr.get(ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(rank - 1)]))
+
+
+def mlir_type(kind: TensorType) -> ir.RankedTensorType:
+    """A tensor's type in the current context."""
+    return ir.RankedTensorType(ir.Type.parse(str(kind)))

@@ -1,0 +1,124 @@
+"""The body of `Convolution`: a workgroup is a block of pixels by one panel of a group's filters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from jq.kernels.build.bodies import Operand, emit
+from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.dispatch import Output, dispatch
+from jq.kernels.build.values import Index, vec
+from jq.kernels.convolution.description import Convolution
+from jq.kernels.gemm import amx
+from jq.kernels.gemm.panel import Panel, Place, Source
+from jq.kernels.machine.tile_cut import DEPTH, ROWS
+from jq.kernels.schedule.padded_output import Part, framed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows(Source):
+    """The windows of pixels: a run is what lies side by side."""
+
+    conv: Convolution
+    group: Index
+
+    @staticmethod
+    def of(conv: Convolution, group: Index = 0) -> Windows:
+        size = conv.target.dot.group
+        whole, tail = (conv.run_groups, 0) if conv.room else divmod(conv.run, size)
+        return Windows(
+            conv=conv,
+            group=group,
+            runs=conv.runs,
+            run_steps=conv.run_groups,
+            whole=whole,
+            tail=tail,
+            stored=conv.panel * size,
+            flip=conv.unsigned != conv.target.dot.lhs_unsigned,
+        )
+
+    def corner(self, b: Builder, row: Index) -> list[Index]:
+        """Where the window of an output pixel starts: sample, row, column * C."""
+        conv, (high, wide) = self.conv, self.conv.output
+        line = b.modulo(b.divided(row, wide), high)
+        column = b.modulo(row, wide)
+        return [
+            self.sample(b, row),
+            b.scaled(line, conv.strides[0]),
+            b.scaled(column, conv.strides[1] * conv.channels),
+        ]
+
+    def tap(self, b: Builder, corner: Sequence[Index], h: Index, w: Index) -> list[Index]:
+        conv, (sample, row, column) = self.conv, corner
+        down = b.offset(row, b.scaled(h, conv.dilations[0]))
+        across = b.offset(column, b.scaled(w, conv.dilations[1] * conv.channels))
+        channel = b.scaled(self.group, conv.channels // conv.groups)
+        return [sample, down, b.offset(across, channel)]
+
+    def sample(self, b: Builder, row: Index) -> Index:
+        """Operands by row have one element a sample."""
+        return b.divided(row, self.conv.output[0] * self.conv.output[1])
+
+
+@emit.register
+def _(conv: Convolution, operands: Sequence[Operand]) -> list[ir.Value]:
+    if conv.on_tiles:
+        return _on_tiles(conv, operands)
+    cut, width = conv.tiling, conv.panel
+
+    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+        row = b.at_most(b.scaled(ids[0], cut.block), conv.pixels - cut.block)
+        column = b.at_most(b.scaled(ids[1], width), conv.n - width)
+        return [row, b.offset(b.scaled(ids[2], conv.n), column)]
+
+    def body(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+    ) -> None:
+        row, column = offsets(b, ids)
+        part = Part.of(b, conv.frame, row, cut.block, conv.pixels) if conv.frame else None
+        if part:
+            part.fill(b, tiles[0], conv.results[0])
+        panel = b.offset(b.scaled(ids[2], cut.panels), ids[1])
+        place = Place(conv.pixels, row, column, panel, part=part)
+        source = Windows.of(conv, ids[2])
+        Panel(conv, source, b, tensors, tiles[0], place).emit(cut.block, cut.block)
+
+    plain = Output(conv.results[0], (cut.block, width), offsets)
+    output = framed(conv.frame, plain, conv.pixels) if conv.frame else plain
+    return dispatch(operands, [output], [cut.blocks, cut.panels, conv.groups], body)
+
+
+def _on_tiles(conv: Convolution, operands: Sequence[Operand]) -> list[ir.Value]:
+    """The codes of 16 pixels, run after run, each padded to whole chunks, are gathered first."""
+    windows = Windows.of(conv)
+
+    def gather(
+        b: Builder, source: ir.Value, prefix: Sequence[Index], first: Index, out: Tile
+    ) -> None:
+        count = min(ROWS, conv.tiles.block)
+        corners = [windows.corner(b, b.offset(first, r)) for r in range(count)]
+        whole, tail = divmod(conv.run, DEPTH)
+        high, wide = conv.runs
+
+        def chunk(run: Index, h: Index, w: Index, at: Index, valid: int | None) -> None:
+            to = b.offset(b.scaled(run, conv.run_chunks), at)
+            for r, corner in enumerate(corners):
+                sample, row, column = windows.tap(b, corner, h, w)
+                where = [sample, row, b.offset(column, b.scaled(at, DEPTH))]
+                codes = b.load(source, where, vec(DEPTH, "i8"), valid)
+                amx.store_row(b, out, 0, to, r, codes)
+
+        with b.loop(0, high, writes=[out]) as rows, b.loop(0, wide, writes=[out]) as columns:
+            h, w = rows.index, columns.index
+            run = b.offset(b.scaled(h, wide), w)
+            if whole:
+                with b.loop(0, whole, writes=[out]) as chunks:
+                    chunk(run, h, w, chunks.index, None)
+            if tail:
+                chunk(run, h, w, whole, tail)
+
+    rows = amx.pack_tiles(operands[0], conv.tiles, (), gather)
+    return amx.multiply(conv, [rows, *operands[1:]], windows.sample)

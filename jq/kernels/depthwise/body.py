@@ -1,0 +1,209 @@
+"""The body of `Depthwise`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from jq.errors import InternalError
+from jq.kernels.build.bodies import Operand, emit
+from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.dispatch import Output, dispatch
+from jq.kernels.build.values import Index, vec
+from jq.kernels.depthwise.description import Depthwise
+from jq.kernels.epilogue.emission import Epilogue, Row
+from jq.kernels.gemm.start import Start, split_corrections
+from jq.kernels.machine import dot
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The input rows of a group of taps: where they are, and which of them the image has.
+
+    With padding, `mask` has the bytes of rows in the image, `fill` the padding's code elsewhere.
+    """
+
+    at: Sequence[Index]
+    mask: ir.Value | None = None
+    fill: ir.Value | None = None
+
+
+class ChannelRows:
+    """The body of one workgroup: a block of output rows of one sample."""
+
+    def __init__(
+        self,
+        kernel: Depthwise,
+        b: Builder,
+        tensors: Sequence[ir.Value],
+        tile: Tile,
+        row: Index,
+        sample: Index,
+    ) -> None:
+        self.kernel, self.b, self.isa, self.tile = kernel, b, kernel.target, tile
+        self.row, self.sample = row, sample
+        self.codes, self.weights, self.init, *rest = tensors
+        self.corrections, steps = split_corrections(kernel, rest)
+        self.steps, self.padding = list(steps), None
+        if kernel.padded:
+            one = b.load(self.steps.pop(0), [sample], vec(1, "i8"))
+            self.padding = b.broadcast(one, self.isa.lanes * self.isa.dot.group)
+
+    def emit(self) -> None:
+        b, kernel = self.b, self.kernel
+        with b.loop(0, kernel.block, kernel.together, writes=[self.tile]) as rows:
+            local = b.at_most(rows.index, kernel.block - kernel.together)
+            top = b.scaled(b.offset(self.row, local), kernel.strides[0])
+            inputs = [self._rows(top, group) for group in range(kernel.tap_groups)]
+            with b.loop(0, kernel.vectors, writes=[self.tile]) as vectors:
+                self._channels(local, inputs, vectors.index)
+
+    def _rows(self, top: Index, group: int) -> Rows:
+        """Taps past the window have weight 0, whatever row stands in for them."""
+        b, kernel, size = self.b, self.kernel, self.isa.dot.group
+        last = kernel.window[0] + kernel.together - 2
+        taps = [min(group * size + j, last) * kernel.dilations[0] for j in range(size)]
+        if not kernel.padded:
+            return Rows([b.offset(top, tap) for tap in taps])
+        above, at, words = kernel.padding[0][0], [], []
+        for j, tap in enumerate(taps):
+            row, inside = b.within(b.offset(top, tap), above, kernel.height)
+            at.append(row)
+            words.append(b.chosen(inside, f"i{8 * size}", 0xFF << 8 * j, 0))
+        word = words[0]
+        for other in words[1:]:
+            word = b.bit_or(word, other)
+        mask = b.bitcast(b.broadcast(word, self.isa.lanes), vec(size * self.isa.lanes, "i8"))
+        assert self.padding is not None
+        fill = b.bit_and(self.padding, b.xor(mask, b.constant(mask.type, -1)))
+        return Rows(at, mask, fill)
+
+    def _channels(self, local: Index, inputs: Sequence[Rows], vector: Index) -> None:
+        """All pixels of `together` output rows for one vector of channels."""
+        b, kernel, lanes = self.b, self.kernel, self.isa.lanes
+        channel = b.at_most(b.scaled(vector, lanes), max(0, kernel.channels - lanes))
+        epilogue = Epilogue(
+            b,
+            kernel.epilogue,
+            self.steps,
+            lanes=lanes,
+            vectors=1,
+            column=channel,
+            n=kernel.channels,
+        )
+        (init,) = Start(kernel, epilogue, self.init, self.corrections).of(self.sample, None)
+        count = kernel.together * kernel.tap_groups * kernel.window[1]
+        taps = [dot.weights(b, self.isa, self.weights, [vector, i, 0]) for i in range(count)]
+
+        def pixels(first: Index) -> None:
+            self._pixels(local, inputs, first, channel, init, taps, epilogue)
+
+        wide, tile = kernel.output[1], kernel.tile
+        first, last = kernel.edges
+        count = math.ceil(wide / tile)
+        for i in range(first):
+            pixels(min(i * tile, wide - tile))
+        if first + last < count:
+            if first * tile * kernel.strides[1] < kernel.padding[1][0]:
+                raise InternalError(f"{kernel.label} would read in front of a row")
+            end = min(wide, (count - last) * tile)
+            with b.loop(first * tile, end, tile, writes=[self.tile]) as loop:
+                pixels(b.at_most(loop.index, wide - tile))
+        for i in range(count - last, count):
+            pixels(min(i * tile, wide - tile))
+
+    def _pixels(
+        self,
+        local: Index,
+        inputs: Sequence[Rows],
+        column: Index,
+        channel: Index,
+        init: ir.Value,
+        taps: Sequence[ir.Value],
+        epilogue: Epilogue,
+    ) -> None:
+        """One register tile: `together` rows by a tile of pixels from `column`."""
+        b, kernel = self.b, self.kernel
+        wide, tile = kernel.output[1], kernel.tile
+        acc = self._products(inputs, column, channel, init, taps)
+        high = b.offset(b.scaled(self.sample, kernel.output[0]), self.row)
+        finished = []
+        for r in range(kernel.together):
+            for i in range(tile):
+                to = b.offset(b.scaled(b.offset(local, r), wide), b.offset(column, i))
+                pixel = b.offset(b.scaled(high, wide), to)
+                one = [acc[r * tile + i]]
+                finished.append(Row(one, [pixel], [to], [self.sample], channel))
+        epilogue.store(self.isa, self.tile, finished)
+
+    def _products(
+        self,
+        inputs: Sequence[Rows],
+        column: Index,
+        channel: Index,
+        init: ir.Value,
+        taps: Sequence[ir.Value],
+    ) -> list[ir.Value]:
+        """Accumulators of `together` rows by a tile of pixels from `column`."""
+        b, kernel, isa = self.b, self.kernel, self.isa
+        acc = [init] * (kernel.together * kernel.tile)
+        stride, dilation, wide = kernel.strides[1], kernel.dilations[1], kernel.window[1]
+        left = b.scaled(column, stride)
+        meetings: dict[int, list[tuple[int, int]]] = {}
+        for i in range(kernel.tile):
+            for w in range(wide):
+                x = i * stride + w * dilation - kernel.padding[1][0]
+                meetings.setdefault(x, []).append((i, w))
+        for x, meets in sorted(meetings.items()):
+            for group, rows in enumerate(inputs):
+                codes = self._interleaved(rows, b.offset(left, x), channel)
+                for i, w in meets:
+                    for r in range(kernel.together):
+                        at = r * kernel.tile + i
+                        tap = taps[(r * kernel.tap_groups + group) * wide + w]
+                        acc[at] = dot.dot(b, isa, acc[at], codes, tap)
+        return acc
+
+    def _interleaved(self, rows: Rows, column: Index, channel: Index) -> ir.Value:
+        """Lane c: the codes of channel c in the input rows of one group of taps."""
+        b, kernel, isa = self.b, self.kernel, self.isa
+        flip = kernel.unsigned != isa.dot.lhs_unsigned
+        if isinstance(column, int) and not 0 <= column < kernel.width:
+            assert self.padding is not None
+            return dot.operand(b, isa, self.padding, flip)
+        loaded = [
+            b.load(
+                self.codes,
+                [self.sample, row, column, channel],
+                vec(isa.lanes, "i8"),
+                kernel.channels,
+            )
+            for row in rows.at
+        ]
+        codes = dot.interleave(b, loaded)
+        if rows.mask is not None and rows.fill is not None:
+            codes = b.bit_or(b.bit_and(codes, rows.mask), rows.fill)
+        return dot.operand(b, isa, codes, flip)
+
+
+@emit.register
+def _(kernel: Depthwise, operands: Sequence[Operand]) -> list[ir.Value]:
+    high, wide = kernel.output
+
+    def row(b: Builder, ids: Sequence[Index]) -> Index:
+        return b.at_most(b.scaled(ids[0], kernel.block), high - kernel.block)
+
+    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+        first = b.offset(b.scaled(ids[1], high), row(b, ids))
+        return [b.scaled(first, wide), 0]
+
+    def body(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+    ) -> None:
+        ChannelRows(kernel, b, tensors, tiles[0], row(b, ids), ids[1]).emit()
+
+    output = Output(kernel.results[0], (kernel.block * wide, kernel.channels), offsets)
+    return dispatch(operands, [output], [math.ceil(high / kernel.block), kernel.batch], body)

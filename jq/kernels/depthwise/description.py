@@ -1,0 +1,239 @@
+"""Depthwise convolution: every channel by itself, a vector of channels at a time.
+
+    for block of output rows, sample in workgroups:
+      for row (or two, where both fit a group of taps):
+        for vector of channels:
+          for tile of pixels along the row:
+            acc[rows][pixels] = init
+            for input column that the tile sees:     # outside of the image: the padding's code
+              `group` input rows interleaved: one load of each, one shuffle
+              acc += interleaved * taps, for every pixel and tap that meet there
+            epilogue, store
+
+2 * pixels * channels * taps operations; a load of an input column serves all taps along W.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jq.errors import InternalError
+from jq.kernels.epilogue.steps import Step, check, operand_types
+from jq.kernels.gemm.corrections import correction_types
+from jq.kernels.kernel import Kernel
+from jq.kernels.tensor import TensorType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+WORKGROUPS = 16
+MIN_OUTPUTS = 1 << 14
+MAX_PIXELS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Depthwise(Kernel):
+    """i8 [B, H, W, C] -> [B * Ho * Wo, C], in f32, i8 or i32.
+
+    Operands: codes; weights and init (`pack`); i32 [B] zero points and i32 [C'] sums of weights, if
+    `row_zero`; where there is padding, its code i8 [B] (the zero point, in the view of the codes);
+    what the epilogue names: by column [C'] (`pad_columns`), by row [B], by element
+    [B * Ho * Wo, C].
+
+    Attributes:
+        row_zero: samples have zero points that are known at run time.
+        padding: codes read as if they were around the image, low and high, of H and W.
+    """
+
+    family: ClassVar[str] = "depthwise"
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    window: tuple[int, ...]
+    strides: tuple[int, ...] = (1, 1)
+    dilations: tuple[int, ...] = (1, 1)
+    padding: tuple[tuple[int, ...], ...] = ((0, 0), (0, 0))
+    row_zero: bool = False
+    unsigned: bool = False
+    epilogue: tuple[Step, ...] = ()
+
+    column_zero: ClassVar[bool] = False
+    weight_offset: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        check(self.epilogue)
+        if min(self.batch, self.channels, self.height, self.width, *self.strides) < 1:
+            raise InternalError(f"empty convolution {self.label}")
+        if min(*self.output, *(p + 1 for pair in self.padding for p in pair)) < 1:
+            raise InternalError(f"no pixels, or negative padding: {self.label}")
+
+    @property
+    def label(self) -> str:
+        window = "x".join(map(str, self.window))
+        return f"{self.batch}x{self.height}x{self.width}x{self.channels}_{window}"
+
+    @property
+    def padded(self) -> bool:
+        return any(map(any, self.padding))
+
+    @property
+    def output(self) -> tuple[int, int]:
+        """Ho, Wo."""
+        spans = [d * (k - 1) + 1 for d, k in zip(self.dilations, self.window, strict=True)]
+        (top, bottom), (left, right) = self.padding
+        whole = (self.height + top + bottom, self.width + left + right)
+        sizes = zip(whole, spans, self.strides, strict=True)
+        high, wide = ((size - span) // stride + 1 for size, span, stride in sizes)
+        return high, wide
+
+    @property
+    def pixels(self) -> int:
+        return self.batch * self.output[0] * self.output[1]
+
+    @property
+    def operations(self) -> int:
+        return 2 * self.pixels * self.channels * self.window[0] * self.window[1]
+
+    @property
+    def together(self) -> int:
+        """Output rows that one group of input rows serves: 2 where the taps of both fit it."""
+        fits = self.window[0] + 1 <= self.target.dot.group
+        dense = self.strides[0] == 1 and self.dilations[0] == 1
+        return 2 if fits and dense and self.output[0] > 1 else 1
+
+    @property
+    def tap_groups(self) -> int:
+        """Groups of input rows."""
+        return math.ceil((self.window[0] + self.together - 1) / self.target.dot.group)
+
+    @property
+    def tile(self) -> int:
+        """Pixels of a register tile."""
+        free = self.target.registers - 4 - min(self.together * self.window[1], 8)
+        return max(1, min(MAX_PIXELS, free // self.together, self.output[1]))
+
+    @cached_property
+    def edges(self) -> tuple[int, int]:
+        """Tiles along a row, first and last ones, whose windows may leave the image."""
+        left, wide = self.padding[1][0], self.output[1]
+        if not any(self.padding[1]):
+            return 0, 0
+        tiles = math.ceil(wide / self.tile)
+        first = min(tiles, math.ceil(left / (self.strides[1] * self.tile)))
+        reach = (self.window[1] - 1) * self.dilations[1] - left
+        inside = (self.width - 1 - reach) // self.strides[1] + 1  # pixels that end in the image
+        return first, tiles - max(first, min(tiles, max(0, inside) // self.tile))
+
+    @property
+    def block(self) -> int:
+        """Output rows of a workgroup."""
+        high, wide = self.output
+        blocks = min(
+            math.ceil(WORKGROUPS / self.batch),
+            max(1, high * wide * self.channels // MIN_OUTPUTS),
+            math.ceil(high / self.together),
+        )
+        per = math.ceil(high / blocks)
+        return min(high, math.ceil(per / self.together) * self.together)
+
+    @property
+    def columns(self) -> int:
+        return max(self.channels, self.target.lanes)
+
+    @property
+    def vectors(self) -> int:
+        return math.ceil(self.channels / self.target.lanes)
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        size = self.target.lanes * self.target.dot.group
+        taps = self.together * self.tap_groups * self.window[1]
+        steps = operand_types(
+            self.epilogue, (self.pixels, self.channels), self.columns, (self.batch,)
+        )
+        return (
+            TensorType((self.batch, self.height, self.width, self.channels), "i8"),
+            TensorType((self.vectors, taps, size), "i8"),
+            TensorType((self.columns,), "i32"),
+            *correction_types(self, (self.batch,), self.columns),
+            *([TensorType((self.batch,), "i8")] if self.padded else []),
+            *(TensorType(shape, what) for shape, what in steps),
+        )
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        return (TensorType((self.pixels, self.channels), check(self.epilogue)),)
+
+    # Weights
+
+    def pack(
+        self, weight: Array, bias: Array | None = None, zero_point: int = 0
+    ) -> dict[str, Array]:
+        """The constant operands (`weights`, `init`, and `colsum` with `row_zero`) of an int8 weight
+        [KH, KW, C].
+
+        `bias` is i32 [C], `zero_point` that of the codes (signed) where it is known.
+        """
+        if weight.shape != (*self.window, self.channels):
+            raise InternalError(f"{weight.shape} is not the weight of {self.label}")
+        shift = zero_point + (128 if self.target.dot.lhs_unsigned else 0)
+        colsum = weight.sum((0, 1), dtype=np.int32)
+        init = -np.int32(shift) * colsum
+        if bias is not None:
+            init = init + bias.astype(np.int32)
+        constants = {"weights": self._vectors(weight), "init": self.pad_columns(init)}
+        return constants | ({"colsum": self.pad_columns(colsum)} if self.row_zero else {})
+
+    def pad_columns(self, values: Array) -> Array:
+        """[..., C] -> [..., C']: zeros up to one vector."""
+        extra = self.columns - self.channels
+        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, extra)])
+
+    def _vectors(self, weight: Array) -> Array:
+        """[KH, KW, C] -> [vectors, together * tap groups * KW, lanes * group].
+
+        Row r of `together` has its taps r places later.
+        """
+        lanes, group = self.target.lanes, self.target.dot.group
+        length, wide = self.tap_groups * group, self.window[1]
+        shifted = np.zeros((self.together, length, wide, self.columns), np.int8)
+        for r in range(self.together):
+            shifted[r, r : r + self.window[0], :, : self.channels] = weight
+        starts = [min(v * lanes, self.columns - lanes) for v in range(self.vectors)]
+        cut = np.stack([shifted[..., s : s + lanes] for s in starts])
+        cut = cut.reshape(self.vectors, self.together, self.tap_groups, group, wide, lanes)
+        ordered = np.ascontiguousarray(cut.transpose(0, 1, 2, 4, 5, 3))
+        return ordered.reshape(self.vectors, -1, lanes * group)
+
+    # Reference
+
+    def reference(
+        self,
+        codes: Array,
+        weight: Array,
+        bias: Array | None = None,
+        zero_point: int | Array = 0,
+        operands: Sequence[Sequence[Array]] = (),
+    ) -> Array:
+        """The same in NumPy: signed codes [B, H, W, C], weight [KH, KW, C]; [B * Ho * Wo, C]."""
+        high, wide = self.output
+        x = codes.astype(np.int64) - np.reshape(zero_point, (-1, 1, 1, 1))
+        x = np.pad(x, ((0, 0), *self.padding, (0, 0)))
+        acc = np.zeros((self.batch, high, wide, self.channels), np.int64)
+        for h in range(self.window[0]):
+            for w in range(self.window[1]):
+                top, left = h * self.dilations[0], w * self.dilations[1]
+                rows = slice(top, top + (high - 1) * self.strides[0] + 1, self.strides[0])
+                columns = slice(left, left + (wide - 1) * self.strides[1] + 1, self.strides[1])
+                acc += x[:, rows, columns] * weight[h, w].astype(np.int64)
+        y: Array = (acc + (0 if bias is None else bias)).astype(np.int32)
+        y = y.reshape(self.pixels, self.channels)
+        for step, arrays in zip(self.epilogue, operands, strict=True):
+            y = step.reference(y, arrays)
+        return y

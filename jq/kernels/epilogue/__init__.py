@@ -1,0 +1,1 @@
+"""What happens to an accumulator before it is stored."""

@@ -1,0 +1,239 @@
+"""How each step of an epilogue is emitted, with what an instruction set has for it.
+
+One instruction rounds numbers below 2^30 to int32, and where the processor has saturating packs,
+four vectors become one of bytes in four more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from iree.compiler import ir
+
+from jq.errors import InternalError
+from jq.kernels.build.builder import Builder
+from jq.kernels.build.values import lanes_of
+from jq.kernels.epilogue.functions import (
+    SEGMENTS,
+    Divisor,
+    divisor,
+    gelu,
+    gelu_by_segments,
+    gelu_for_codes,
+    silu,
+    to_i8,
+)
+from jq.kernels.epilogue.steps import (
+    AddCodes,
+    Bias,
+    Clamp,
+    Codes,
+    ColumnScale,
+    Dequantize,
+    Gelu,
+    Quantize,
+    QuantizedResidual,
+    Residual,
+    RowScale,
+    Silu,
+    Step,
+)
+from jq.kernels.machine.isa import Isa
+from jq.kernels.machine.packs import pack_bytes
+
+S = TypeVar("S", bound=Step)
+
+
+class Emitter(Generic[S]):
+    """Emits one step."""
+
+    def __init__(self, step: S) -> None:
+        self.step = step
+
+    def prepare(self, b: Builder, operands: Sequence[ir.Value]) -> Sequence[Any]:
+        """What `apply` takes, from operands that do not depend on the row: emitted once."""
+        return operands
+
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        """The step on one vector; operands are vectors of the same lanes, prepared."""
+        raise InternalError(f"epilogue step {self.step.kind!r} has no body")
+
+    def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        """`apply` with what the instruction set has for it; `y` may be several registers."""
+        return self.apply(b, y, operands)
+
+    def whole(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        """The first part of a step that `packs`: numbers that are rounded to codes, in f32."""
+        raise InternalError(f"epilogue step {self.step.kind!r} makes no codes")
+
+    @property
+    def has_near(self) -> bool:
+        return False
+
+    def near(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        """`whole` in fewer operations, for whoever checks `functions.doubt`, if it `has_near`."""
+        raise InternalError(f"epilogue step {self.step.kind!r} has no shorter form")
+
+    def pack(
+        self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[Sequence[Any]]
+    ) -> ir.Value:
+        """The second part: the codes of four such vectors side by side (`isa.packs`), from the
+        operands of each.
+        """
+        raise InternalError(f"epilogue step {self.step.kind!r} makes no codes")
+
+
+_EMITTERS: dict[type[Step], type[Emitter[Any]]] = {}
+
+
+def emits(*kinds: type[Step]) -> Callable[[type[Emitter[Any]]], type[Emitter[Any]]]:
+    """Registers the emitter of some kinds of steps."""
+
+    def register(cls: type[Emitter[Any]]) -> type[Emitter[Any]]:
+        _EMITTERS.update(dict.fromkeys(kinds, cls))
+        return cls
+
+    return register
+
+
+def emitter(step: Step) -> Emitter[Any]:
+    return _EMITTERS[type(step)](step)
+
+
+@emits(Dequantize)
+class DequantizeEmitter(Emitter[Dequantize]):
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        scale = b.mul(operands[1], operands[0]) if self.step.per_row else operands[0]
+        return b.mul(b.to_f32(y), scale)
+
+
+@emits(RowScale, ColumnScale)
+class ProductEmitter(Emitter[Step]):
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        return b.mul(y, operands[0])
+
+
+@emits(Bias, Residual)
+class SumEmitter(Emitter[Step]):
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        return b.add(b.rounded(y), operands[0])
+
+
+@emits(QuantizedResidual)
+class QuantizedResidualEmitter(Emitter[QuantizedResidual]):
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        widen = b.extend_unsigned if self.step.unsigned else b.extend
+        shift = self.step.zero_point + (128 if self.step.unsigned else 0)
+        codes = b.sub(widen(operands[0], "i32"), b.i32(shift, lanes_of(y)))
+        return b.add(b.rounded(y), b.rounded(b.mul(b.to_f32(codes), operands[1])))
+
+
+@emits(Clamp)
+class ClampEmitter(Emitter[Clamp]):
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        if self.step.low is not None:
+            y = b.max(y, b.f32(self.step.low, lanes_of(y)))
+        if self.step.high is not None:
+            y = b.min(y, b.f32(self.step.high, lanes_of(y)))
+        return y
+
+
+@emits(Gelu)
+class GeluEmitter(Emitter[Gelu]):
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        return gelu(b, y, self.step.approximate, self.step.codes)
+
+    def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        if isa.permute and isa.lanes == SEGMENTS:
+            by_segments = gelu_for_codes if self.step.codes else gelu_by_segments
+            return by_segments(b, isa, y, self.step.approximate)
+        return self.apply(b, y, operands)
+
+
+@emits(Silu)
+class SiluEmitter(Emitter[Silu]):
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        return silu(b, y)
+
+
+@emits(Quantize)
+class QuantizeEmitter(Emitter[Quantize]):
+    def prepare(self, b: Builder, operands: Sequence[ir.Value]) -> Sequence[Any]:
+        lanes, zero = lanes_of(operands[-1]), operands[-1]
+        as_float = b.to_f32(zero)
+        bounds = (self.step.low, self.step.high)
+        low, high = (b.sub(b.f32(bound, lanes), as_float) for bound in bounds)
+        ends = (divisor(b, operands[0], low, high),) if self.step.divide else (low, high)
+        return (*ends, zero)
+
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        return to_i8(b, self.whole(b, y, operands), operands[-1], 128 if self.step.unsigned else 0)
+
+    def whole(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        if self.step.divide:
+            divided: Divisor = operands[0]
+            return divided.steps(b, y) if self.step.exact else divided.near(b, y)
+        low, high, _ = operands
+        return b.min(b.max(b.zero_if_nan(y), low), high)
+
+    @property
+    def has_near(self) -> bool:
+        return self.step.divide and self.step.exact
+
+    def near(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        divided: Divisor = operands[0]
+        return divided.near(b, y)
+
+    def pack(
+        self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[Sequence[Any]]
+    ) -> ir.Value:
+        return pack_bytes(b, isa, ys, [prepared[-1] for prepared in operands], self.step.unsigned)
+
+
+@emits(AddCodes)
+class AddCodesEmitter(Emitter[AddCodes]):
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        return self._add(b, b.to_f32(b.round_to_int(y)), operands)  # |y| < 2^30
+
+    def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        if not isa.rounds:
+            return self.apply(b, y, operands)
+        whole = b.intrinsic(f"llvm.roundeven.v{lanes_of(y)}f32", y.type, [y])
+        return self._add(b, whole, operands)
+
+    def _add(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        codes, factor, unit, zero, *bounds = operands
+        if self.step.bounded:
+            y = b.min(b.max(y, bounds[0]), bounds[1])
+        wide = (b.extend_unsigned if self.step.unsigned else b.extend)(codes, "i32")
+        shift = b.add(zero, b.i32(128, lanes_of(y))) if self.step.unsigned else zero
+        wide = b.sub(wide, shift)
+        return b.mul(b.add(b.mul(b.to_f32(wide), factor), y), unit)  # exact, fused or not
+
+
+@emits(Codes)
+class CodesEmitter(Emitter[Codes]):
+    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        lanes = lanes_of(y)
+        codes = b.add(b.round_to_int(y), operands[0])
+        bounded = b.min_int(
+            b.max_int(codes, b.i32(self.step.low, lanes)), b.i32(self.step.high, lanes)
+        )
+        stored = b.add(bounded, b.i32(self.step.shift, lanes)) if self.step.shift else bounded
+        return b.truncate(stored, "i8")
+
+    def whole(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+        return y
+
+    def pack(
+        self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[Sequence[Any]]
+    ) -> ir.Value:
+        return pack_bytes(
+            b,
+            isa,
+            ys,
+            [zero for (zero,) in operands],
+            self.step.unsigned,
+            (self.step.low, self.step.high),
+        )

@@ -1,0 +1,264 @@
+"""Float functions inside kernels, each with its bound, and their exact NumPy counterparts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from iree.compiler import ir
+
+from jq.kernels.build.builder import Builder
+from jq.kernels.build.values import lanes_of, vec
+from jq.kernels.epilogue.activations import phi
+from jq.kernels.machine.isa import Isa
+
+# Adding 1.5 * 2^23 rounds a float below 2^22 to an integer, half to even, into its low bits.
+MAGIC = 12582912.0
+MAGIC_BITS = 0x4B400000
+# Of quotients below 2^8 that are off by 3/2 2^-23 of their size.
+DOUBT = int(np.float32(0.5 - 2.0**-14).view(np.int32))
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def rounded_bits(b: Builder, y: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
+    """`MAGIC_BITS + round_half_even(y)` as i32, y (not NaN) bounded by whole numbers.
+
+    Bounding first gives the same integers, and keeps the sum exact.
+    """
+    bounded = b.min(b.max(y, low), high)
+    return b.reinterpret(b.add(bounded, b.f32(MAGIC, lanes_of(y))), "i32")
+
+
+def to_i8(b: Builder, steps: ir.Value, zero_point: ir.Value, shift: int = 0) -> ir.Value:
+    """`round_half_even(steps) + zero_point + shift` as i8 bits, for steps that are bounded already.
+
+    The zero point (i32, the same in every lane) is added in integers; the low byte of `MAGIC_BITS`
+    is 0.
+    """
+    bits = b.reinterpret(b.add(steps, b.f32(MAGIC, lanes_of(steps))), "i32")
+    offset = b.add(zero_point, b.i32(shift, lanes_of(steps))) if shift else zero_point
+    return b.truncate(b.add(bits, offset), "i8")
+
+
+@dataclass(frozen=True)
+class Divisor:
+    """What a division in front of a rounding needs, the same in every lane; see `divisor`."""
+
+    negative: ir.Value
+    inverse: ir.Value
+    tail: ir.Value
+    low: ir.Value
+    high: ir.Value
+
+    def steps(self, b: Builder, y: ir.Value) -> ir.Value:
+        """`y / scale`, rounded once, where its rounding to an integer is within the bounds; else
+        something that rounds to the bound; 0 for NaN."""
+        zero = b.f32(0.0, lanes_of(y))
+        bounded = b.select_equal(y, y, self._bounded(b, y), zero)
+        quotient = b.fma(bounded, self.inverse, b.mul(bounded, self.tail))
+        remainder = b.fma(self.negative, quotient, bounded)
+        return b.fma(remainder, self.inverse, quotient)
+
+    def near(self, b: Builder, y: ir.Value) -> ir.Value:
+        """Within 2^-23 of the size of `y / scale`, or something that rounds to the bound; NaN for
+        NaN."""
+        return b.mul(self._bounded(b, y), self.inverse)
+
+    def _bounded(self, b: Builder, y: ir.Value) -> ir.Value:
+        return b.min(self.high, b.max(self.low, y))
+
+
+def doubt(b: Builder, near: ir.Value) -> ir.Value:
+    """By lane, bits that are above `DOUBT` where `Divisor.near` may round to another integer than
+    `Divisor.steps`: within 2^-14 of a half, as one lane in 2^13 is, and for NaN.
+    """
+    whole = b.intrinsic(f"llvm.roundeven.v{lanes_of(near)}f32", near.type, [near])
+    return b.reinterpret(b.abs(b.sub(near, whole)), "i32")
+
+
+def divisor(b: Builder, scale: ir.Value, low: ir.Value, high: ir.Value) -> Divisor:
+    """Division by `scale`, a number in [2^-70, 2^100], bounded by whole numbers of at most 2^9.
+
+    The inverse is rounded once, and `tail` is what that rounding took off, so that the first
+    quotient is one of the two floats around the exact one; by Markstein's theorem one correction
+    by its exact remainder then rounds correctly. The remainder does not fall below the normal
+    numbers: quotients below 1/4 round to 0 in any case.
+    """
+    lanes = lanes_of(scale)
+    one, quarter = b.f32(1.0, lanes), b.f32(0.25, lanes)
+    negative, inverse = b.sub(b.f32(0.0, lanes), scale), b.div(one, scale)
+    tail = b.mul(b.fma(negative, inverse, one), inverse)
+    # A quarter beyond a bound rounds to it, whatever the product's rounding.
+    ends = b.mul(b.sub(low, quarter), scale), b.mul(b.add(high, quarter), scale)
+    return Divisor(negative, inverse, tail, *ends)
+
+
+def exp2(b: Builder, x: ir.Value, most: float = 126.0) -> ir.Value:
+    """`2^x` for x in [-126, most] (clamped; `most=inf`: no x is above 126), relative error below
+    2e-7; below -126, and for NaN, a subnormal number, which arithmetic takes for 0.
+
+    `x = n + f` with n the nearest integer, `2^f` a polynomial of degree 5 on [-1/2, 1/2]
+    (relative error 7.5e-8 before rounding), n added to the exponent bits.
+    """
+    lanes = lanes_of(x)
+    bounded = b.max(x, b.f32(-127.0, lanes))
+    if most < math.inf:
+        bounded = b.min(bounded, b.f32(most, lanes))
+    shifted = b.add(bounded, b.f32(MAGIC, lanes))
+    fraction = b.sub(bounded, b.sub(shifted, b.f32(MAGIC, lanes)))
+    power = _horner(b, EXP2, fraction)
+    exponent = b.shift_left(b.reinterpret(shifted, "i32"), 23)
+    return b.reinterpret(b.add(b.reinterpret(power, "i32"), exponent), "f32")
+
+
+def gelu(b: Builder, x: ir.Value, approximate: bool, codes: bool = False) -> ir.Value:
+    """`x * (1/2 + h(x))` without a division; absolute error below `GELU_BOUND` for every x.
+
+    h is an odd polynomial of degree 17 on [-c, c] that slightly passes 1/2 at c, and is held at
+    +-1/2 beyond, so that large |x| give exactly x or 0. With `codes`, NaN gives 0.
+    """
+    lanes = lanes_of(x)
+    bound, coefficients = GELU_TANH if approximate else GELU_ERF
+    if codes:
+        x = b.max(x, b.f32(-bound, lanes))
+    inside = b.clamp(x, -bound, bound)
+    half = b.mul(inside, _horner(b, coefficients, b.mul(inside, inside)))
+    half = b.clamp(half, -0.5, 0.5)
+    return b.mul(x, b.add(half, b.f32(0.5, lanes)))
+
+
+def gelu_by_segments(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir.Value:
+    """`x / 2 + |x| h(|x|)` within `GELU_BOUND`, h a parabola a segment: half of `gelu`'s work.
+
+    The coefficients of a segment are lanes of a register; `x` may be several registers. The last
+    segment is the constant 1/2, so that large |x| give exactly x or 0.
+    """
+    lanes = lanes_of(x)
+    size = b.abs(x)
+    inside = b.min(size, b.f32((SEGMENTS - 1) / SEGMENTS_IN_ONE, lanes))
+    # The nearest whole number of segments, in the low bits: all that the instruction looks at.
+    bits = b.fma(inside, b.f32(SEGMENTS_IN_ONE, lanes), b.f32(MAGIC, lanes))
+    half = _parabola(b, isa, _gelu_segments(approximate), bits, inside)
+    return b.fma(size, half, b.mul(x, b.f32(0.5, lanes)))
+
+
+def gelu_for_codes(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir.Value:
+    """`max(x, 0) + g(|x|)` within `GELU_CODES_BOUND`, g a parabola a segment; 0 for NaN.
+
+    Segments are 1/4 wide, so that a sum finds them; products, which hold up those of integers, are
+    only the parabola's two.
+    """
+    lanes = lanes_of(x)
+    size = b.abs(x)
+    inside = b.min(size, b.f32(NEGLIGIBLE, lanes))
+    last = b.min(size, b.f32((SEGMENTS - 1) / 4, lanes))
+    bits = b.add(last, b.f32(MAGIC / 4, lanes))
+    tail = _parabola(b, isa, _gelu_tails(approximate), bits, inside)
+    return b.add(b.max(x, b.f32(0.0, lanes)), tail)
+
+
+def _parabola(b: Builder, isa: Isa, rows: Array, bits: ir.Value, x: ir.Value) -> ir.Value:
+    """The parabola in x whose number the low bits of a float give, all that the instruction reads;
+    `rows`: constant, slope and square of each.
+    """
+    index = b.split(b.reinterpret(bits, "i32"), isa.lanes)
+    kind = vec(isa.lanes, "f32")
+
+    def pick(column: Array) -> ir.Value:
+        table = b.table(column.tolist())
+        return b.join([b.intrinsic(isa.permute, kind, [table, i]) for i in index])
+
+    constant, slope, square = map(pick, rows.T)
+    return b.fma(b.fma(square, x, slope), x, constant)
+
+
+@cache
+def _gelu_segments(approximate: bool) -> Array:
+    """Parabolas through `Phi(x) - 1/2` at the Chebyshev points of every segment."""
+    ends = [(max(0.0, i - 0.5), i + 0.5) for i in range(SEGMENTS - 1)]
+    rows = [
+        _through(low / SEGMENTS_IN_ONE, high / SEGMENTS_IN_ONE, lambda x: phi(x, approximate) - 0.5)
+        for low, high in ends
+    ]
+    return np.array([*rows, [0.5, 0.0, 0.0]]).astype(np.float32)
+
+
+@cache
+def _gelu_tails(approximate: bool) -> Array:
+    """Parabolas through `gelu(x) - x`, x >= 0; the last segment ends where that is next to 0."""
+    ends = [(max(0.0, i - 0.5) / 4, (i + 0.5) / 4) for i in range(SEGMENTS)]
+    ends[-1] = (ends[-1][0], NEGLIGIBLE)
+    rows = [_through(*both, lambda x: -x * phi(-x, approximate)) for both in ends]
+    return np.array(rows).astype(np.float32)
+
+
+def _through(low: float, high: float, function: Callable[[Array], Array]) -> Array:
+    """The parabola through a function's values at the three Chebyshev points."""
+    x = (low + high) / 2 + (high - low) / 2 * np.cos(np.pi * np.array([1, 3, 5]) / 6)
+    found: Array = np.polynomial.polynomial.polyfit(x, function(x), 2)
+    return found
+
+
+def silu(b: Builder, x: ir.Value) -> ir.Value:
+    """`x / (1 + 2^(-x log2 e))`; error below `SILU_BOUND * max(1, |x|)`."""
+    lanes = lanes_of(x)
+    power = exp2(b, b.mul(x, b.f32(-math.log2(math.e), lanes)))
+    return b.div(x, b.add(power, b.f32(1.0, lanes)))
+
+
+GELU_BOUND = 6e-5
+SEGMENTS, SEGMENTS_IN_ONE = 16, 3.4  # of |x| in `gelu_by_segments`: an error of 4.5e-5
+GELU_CODES_BOUND = 7e-5
+NEGLIGIBLE = 4.4  # from here on GELU is taken for that of this number, but for x itself
+SILU_BOUND = 5e-7
+
+# Minimax fits (weighted by |x| for gelu, relative for exp2), lowest power first.
+GELU_ERF = (
+    4.5,
+    (
+        0.3987086117267609,
+        -0.0659773126244545,
+        0.009580675512552261,
+        -0.0010362586472183466,
+        8.12104408396408e-05,
+        -4.431743036548141e-06,
+        1.5802848452040053e-07,
+        -3.283983307511562e-09,
+        3.000083168003265e-11,
+    ),
+)
+GELU_TANH = (
+    4.3,
+    (
+        0.39876440167427063,
+        -0.06640573590993881,
+        0.009872647933661938,
+        -0.0011181749869138002,
+        9.360458352603018e-05,
+        -5.529709142138017e-06,
+        2.1504257574633812e-07,
+        -4.891272720186635e-09,
+        4.89867521547005e-11,
+    ),
+)
+EXP2 = (
+    1.0000001192092896,
+    0.6931469440460205,
+    0.24022120237350464,
+    0.05550713464617729,
+    0.009675540961325169,
+    0.001327645150013268,
+)
+
+
+def _horner(b: Builder, coefficients: tuple[float, ...], x: ir.Value) -> ir.Value:
+    lanes = lanes_of(x)
+    power = b.f32(coefficients[-1], lanes)
+    for c in coefficients[-2::-1]:
+        power = b.fma(power, x, b.f32(c, lanes))
+    return power

@@ -1,0 +1,306 @@
+"""What happens to an accumulator before it is stored: a typed list of steps.
+
+A step is a pure function of one vector of a row, and names the operands that it reads: by column
+(`[N]`), by row (`[M]`), by element (`[M, N]`) or one scalar (`[1]`). The float operations and their
+order are part of a step's meaning: the `integer` level computes the same, bit for bit. Nothing is
+contracted: a product is rounded before it is added. `emitters` says how each is emitted.
+
+From int32 sums to int8 codes, as `jq.formats.rescale` defines them: Dequantize (the sum times a
+multiplier), AddCodes (where there is a residual), Codes. Steps stay below 2^30 (the pass that makes
+them proves it).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jq.errors import InternalError
+from jq.kernels.epilogue.activations import gelu_reference, silu_reference
+
+COLUMN, ROW, ELEMENT, SCALAR = "column", "row", "element", "scalar"
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Step(ABC):
+    """One step. `operands` pairs an access (`column`, ...) with an element type."""
+
+    kind: ClassVar[str] = ""
+    registry: ClassVar[dict[str, type[Step]]] = {}
+    result: ClassVar[str] = "f32"  # element type behind the step
+    source: ClassVar[str] = "f32"  # and before it
+    packs: ClassVar[bool] = False  # it can be cut in two: `whole` and `pack`
+    long: ClassVar[bool] = False  # it has dozens of operations
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.kind in Step.registry:
+            raise InternalError(f"epilogue step {cls.kind!r} is defined twice")
+        Step.registry[cls.kind] = cls
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    @abstractmethod
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        """The step in NumPy; operands broadcast against `y`."""
+
+
+@dataclass(frozen=True)
+class Dequantize(Step):
+    """`f32(acc) * column_scale`; with `per_row`, `f32(acc) * (row_scale * column_scale)`."""
+
+    kind: ClassVar[str] = "dequantize"
+    source: ClassVar[str] = "i32"
+    per_row: bool = False
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        return ((COLUMN, "f32"), (ROW, "f32")) if self.per_row else ((COLUMN, "f32"),)
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        scale = operands[1] * operands[0] if self.per_row else operands[0]
+        return y.astype(np.float32) * scale
+
+
+@dataclass(frozen=True)
+class RowScale(Step):
+    """`y * row_scale`."""
+
+    kind: ClassVar[str] = "row_scale"
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        return ((ROW, "f32"),)
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        return y * operands[0]
+
+
+@dataclass(frozen=True)
+class ColumnScale(Step):
+    """`y * factor[column]`."""
+
+    kind: ClassVar[str] = "column_scale"
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        return ((COLUMN, "f32"),)
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        return y * operands[0]
+
+
+@dataclass(frozen=True)
+class Bias(Step):
+    """`y + bias[column]`."""
+
+    kind: ClassVar[str] = "bias"
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        return ((COLUMN, "f32"),)
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        return y + operands[0]
+
+
+@dataclass(frozen=True)
+class Residual(Step):
+    """`y + residual[row, column]`."""
+
+    kind: ClassVar[str] = "residual"
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        return ((ELEMENT, "f32"),)
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        return y + operands[0]
+
+
+@dataclass(frozen=True)
+class QuantizedResidual(Step):
+    """`y + f32(codes[row, column] - zero_point) * scale`, for a residual that is stored in int8."""
+
+    kind: ClassVar[str] = "quantized_residual"
+    zero_point: int = 0
+    unsigned: bool = False
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        return ((ELEMENT, "i8"), (SCALAR, "f32"))
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        codes = operands[0].astype(np.int32)
+        if self.unsigned:
+            codes = (codes & 255) - 128
+        return y + (codes - self.zero_point).astype(np.float32) * operands[1]
+
+
+@dataclass(frozen=True)
+class Clamp(Step):
+    """`min(max(y, low), high)`; either bound may be missing: relu is (0, None), relu6 (0, 6)."""
+
+    kind: ClassVar[str] = "clamp"
+    low: float | None = 0.0
+    high: float | None = None
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        low = -np.inf if self.low is None else self.low
+        high = np.inf if self.high is None else self.high
+        clipped: Array = np.clip(y, np.float32(low), np.float32(high))
+        return clipped
+
+
+@dataclass(frozen=True)
+class Gelu(Step):
+    """`y * Phi(y)`, or its tanh form; within `functions.GELU_BOUND` of the exact function.
+
+    With `codes` (only codes of it are wanted) within `GELU_CODES_BOUND`, and NaN gives 0.
+    """
+
+    kind: ClassVar[str] = "gelu"
+    long: ClassVar[bool] = True
+    approximate: bool = False
+    codes: bool = False
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        result = gelu_reference(y, self.approximate)
+        return np.where(np.isnan(result), np.float32(0), result) if self.codes else result
+
+
+@dataclass(frozen=True)
+class Silu(Step):
+    """`y / (1 + exp(-y))`; within `functions.SILU_BOUND` (relative) of the exact function."""
+
+    kind: ClassVar[str] = "silu"
+    long: ClassVar[bool] = True
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        return silu_reference(y)
+
+
+@dataclass(frozen=True)
+class Quantize(Step):
+    """`saturate(round_half_even(v) + zero_point)` with v = `y / scale`, or `y` itself; NaN is 0.
+
+    The scale (if it divides; in [2^-70, 2^100]) and the zero point are operands, so that layers
+    share a kernel.
+    `divide=False` is for an integer rescale: the step before multiplied by
+    `scale_in * scale_weight / scale_out` already. `low` and `high` bound the code (a relu is a
+    bound at the zero point). `unsigned` stores `code + 128`. With `per_column` scale and zero point
+    are by column: products that are one have results of their own.
+    Without `exact` the quotient may be off by 2^-23 of its size, and y is a number: for what has an
+    error of its own (`Gelu` with `codes`).
+    """
+
+    kind: ClassVar[str] = "quantize"
+    result: ClassVar[str] = "i8"
+    packs: ClassVar[bool] = True
+    divide: bool = True
+    low: int = -128
+    high: int = 127
+    unsigned: bool = False
+    per_column: bool = False
+    exact: bool = True
+
+    def __post_init__(self) -> None:
+        if not -128 <= self.low <= self.high <= 127:
+            raise InternalError(f"codes {self.low}..{self.high} do not fit int8")
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        how = COLUMN if self.per_column else SCALAR
+        zero_point = (how, "i32")
+        return ((how, "f32"), zero_point) if self.divide else (zero_point,)
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        value = y / operands[0] if self.divide else y
+        rounded = np.rint(np.where(np.isnan(value), np.float32(0), value)) + operands[-1]
+        codes = np.clip(rounded, self.low, self.high).astype(np.int8)
+        return codes ^ np.int8(-128) if self.unsigned else codes
+
+
+@dataclass(frozen=True)
+class AddCodes(Step):
+    """`(round_half_even(y) [clamped] + f32(codes - zero_point) * factor) * unit`.
+
+    Operands: codes by element, factor (a whole number), unit (a power of two), the zero point, and
+    two bounds if `bounded`.
+    """
+
+    kind: ClassVar[str] = "add_codes"
+    unsigned: bool = False
+    bounded: bool = False
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        bounds = ((SCALAR, "f32"), (SCALAR, "f32")) if self.bounded else ()
+        return ((ELEMENT, "i8"), (SCALAR, "f32"), (SCALAR, "f32"), (SCALAR, "i32"), *bounds)
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        stored, factor, unit, zero, *bounds = operands
+        codes = (stored.astype(np.int32) & 255) if self.unsigned else stored.astype(np.int32)
+        codes = codes - (128 if self.unsigned else 0) - zero
+        y = np.rint(y)
+        if self.bounded:
+            y = np.clip(y, *bounds)
+        result: Array = (y + codes.astype(np.float32) * factor) * unit
+        return result
+
+
+@dataclass(frozen=True)
+class Codes(Step):
+    """`saturate(round_half_even(y) + zero_point)` as i8, |y| < 2^30; the zero point is an operand.
+
+    `low` and `high` bound the code; `unsigned` stores `code + 128`.
+    """
+
+    kind: ClassVar[str] = "codes"
+    result: ClassVar[str] = "i8"
+    packs: ClassVar[bool] = True
+    low: int = -128
+    high: int = 127
+    unsigned: bool = False
+
+    def __post_init__(self) -> None:
+        if not -128 <= self.low <= self.high <= 127:
+            raise InternalError(f"codes {self.low}..{self.high} do not fit int8")
+
+    @property
+    def operands(self) -> tuple[tuple[str, str], ...]:
+        return ((SCALAR, "i32"),)
+
+    @property
+    def shift(self) -> int:
+        """What is stored is code + shift."""
+        return 128 if self.unsigned else 0
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        codes = np.clip(np.rint(y) + operands[0], self.low, self.high).astype(np.int8)
+        return codes ^ np.int8(-128) if self.unsigned else codes
+
+
+def check(steps: Sequence[Step], element: str = "i32") -> str:
+    """The element type behind `steps`; raises `InternalError` when one cannot follow another."""
+    for step in steps:
+        if step.source != element:
+            raise InternalError(f"epilogue step {step.kind!r} takes {step.source}, gets {element}")
+        element = step.result
+    return element
+
+
+def operand_types(
+    steps: Sequence[Step], result: tuple[int, ...], padded: int, rows: tuple[int, ...] | None = None
+) -> list[tuple[tuple[int, ...], str]]:
+    """Shape and element of every operand of `steps`, for a result of shape `[*rows, n]`."""
+    rows = result[:-1] if rows is None else rows
+    shapes = {COLUMN: (padded,), ROW: rows, ELEMENT: result, SCALAR: (1,)}
+    return [(shapes[how], what) for step in steps for how, what in step.operands]

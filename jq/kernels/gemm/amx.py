@@ -1,0 +1,249 @@
+"""`Gemm` on matrix tiles.
+
+    dispatch 1, workgroup (tile of rows): codes to tiles of 16 rows x 64 along K, zeros past K
+    dispatch 2, workgroup (columns, rows):
+      for panel of 32 columns:
+        for 2 tiles of rows:
+          acc[2][2] = 0
+          for 64 codes along K: 2 + 2 tile loads, 4 products
+          acc to memory; row by row: + init (- row_zero * colsum), epilogue, store
+
+A product of tiles takes 16 cycles for 2 * 16 * 16 * 64 operations. What does not divide (rows into
+blocks and tiles, columns into ranges and panels) is cut so that the last part ends at the edge;
+results in two parts are computed twice, with the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from iree.compiler import ir
+
+from jq.kernels.build.bodies import Operand
+from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.dispatch import Output, dispatch
+from jq.kernels.build.values import Index, vec
+from jq.kernels.epilogue.emission import Epilogue
+from jq.kernels.epilogue.steps import Step
+from jq.kernels.gemm.description import Gemm
+from jq.kernels.gemm.start import Start, split_corrections
+from jq.kernels.machine import amx, dot
+from jq.kernels.machine.isa import ISAS
+from jq.kernels.machine.tile_cut import DEPTH, ROWS, WORDS, TiledCut
+from jq.kernels.tensor import TensorType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Tiled(Protocol):
+    """What a product on tiles must say of itself."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def lead(self) -> tuple[int, ...]: ...
+    @property
+    def tiles(self) -> TiledCut: ...
+    @property
+    def row_zero(self) -> bool: ...
+    @property
+    def column_zero(self) -> bool: ...
+    @property
+    def weight_offset(self) -> int: ...
+    @property
+    def unsigned(self) -> bool: ...
+    @property
+    def epilogue(self) -> tuple[Step, ...]: ...
+    @property
+    def results(self) -> tuple[TensorType, ...]: ...
+
+
+def pack_rows(gemm: Gemm, operand: Operand) -> Operand:
+    """i8 [(B,) M, K] -> i32 [(B,) tiles, K / 64, 256]."""
+    cut = gemm.tiles
+
+    def fill(
+        b: Builder, source: ir.Value, prefix: Sequence[Index], first: Index, out: Tile
+    ) -> None:
+        def chunk(at: Index, valid: int | None) -> None:
+            for r in range(min(ROWS, cut.block)):
+                where = [*prefix, b.offset(first, r), b.scaled(at, DEPTH)]
+                store_row(
+                    b, out, len(prefix), at, r, b.load(source, where, vec(DEPTH, "i8"), valid)
+                )
+
+        whole, tail = divmod(cut.k, DEPTH)
+        if whole:
+            with b.loop(0, whole, writes=[out]) as loop:
+                chunk(loop.index, None)
+        if tail:
+            chunk(whole, tail)
+
+    return pack_tiles(operand, cut, gemm.lead, fill)
+
+
+def store_row(b: Builder, out: Tile, depth: int, chunk: Index, r: int, row: ir.Value) -> None:
+    """Row r of the tile of a chunk; `depth` leading axes of size 1."""
+    words = b.bitcast(row, vec(ROWS, "i32"))
+    b.store(words, out, [*([0] * depth), 0, chunk, r * ROWS])
+
+
+def pack_tiles(
+    operand: Operand,
+    cut: TiledCut,
+    lead: tuple[int, ...],
+    fill: Callable[[Builder, ir.Value, Sequence[Index], Index, Tile], None],
+) -> Operand:
+    """Rows as tiles, a workgroup each: `fill(builder, source, batch, first_row, tile)` stores all
+    rows and chunks of one; rows that do not exist stay as they are and reach no result.
+    """
+    kind = TensorType((*lead, *cut.rows_type), "i32")
+    depth = len(lead)
+
+    def place(b: Builder, ids: Sequence[Index]) -> list[Index]:
+        tile = b.offset(b.scaled(ids[1], cut.row_tiles), ids[0])
+        return [*ids[2 : 2 + depth], tile, 0, 0]
+
+    def body(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], out: Sequence[Tile]
+    ) -> None:
+        first = _row_start(b, cut, ids[1], ids[0])
+        fill(b, tensors[0], ids[2 : 2 + depth], first, out[0])
+
+    output = Output(kind, (*((1,) * depth), 1, *cut.rows_type[1:]), place)
+    return dispatch([operand], [output], [cut.row_tiles, cut.blocks, *lead], body)[0], kind
+
+
+def _row_start(b: Builder, cut: TiledCut, block: Index, tile: Index) -> Index:
+    """First row of a tile of a block."""
+    start = b.at_most(b.scaled(block, cut.block), cut.m - cut.block)
+    return b.offset(start, b.at_most(b.scaled(tile, ROWS), max(0, cut.block - ROWS)))
+
+
+Sample = Callable[[Builder, Index], Index]  # what operands by row are indexed with
+
+
+def multiply(
+    gemm: Tiled, operands: Sequence[Operand], sample: Sample = lambda b, row: row
+) -> list[ir.Value]:
+    """The second dispatch; operands are the packed rows and all that follow the codes."""
+    cut, lead = gemm.tiles, gemm.lead
+    depth = len(lead)
+
+    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+        row = b.at_most(b.scaled(ids[1], cut.block), cut.m - cut.block)
+        column = b.at_most(b.scaled(ids[0], cut.range), cut.n - cut.range)
+        return [*ids[2 : 2 + depth], row, column]
+
+    def body(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], out: Sequence[Tile]
+    ) -> None:
+        _Workgroup(gemm, sample, b, ids, tensors, out[0], offsets(b, ids)[-1]).emit()
+
+    output = Output(gemm.results[0], (*((1,) * depth), cut.block, cut.range), offsets)
+    return dispatch(operands, [output], [cut.ranges, cut.blocks, *lead], body)
+
+
+class _Workgroup:
+    """The body of one workgroup: a block of rows, a range of columns."""
+
+    def __init__(
+        self,
+        gemm: Tiled,
+        sample: Sample,
+        b: Builder,
+        ids: Sequence[Index],
+        tensors: Sequence[ir.Value],
+        out: Tile,
+        column: Index,
+    ) -> None:
+        self.gemm, self.sample, self.b, self.cut = gemm, sample, b, gemm.tiles
+        self.out, self.column = out, column
+        self.range_id, self.block_id, *self.prefix = ids[: 2 + len(gemm.lead)]
+        self.rows, self.weights, self.init, *rest = tensors
+        self.corrections, self.steps = split_corrections(gemm, rest)
+        self.scratch = b.scratch([2 * self.cut.vectors * WORDS], "i32")
+
+    def emit(self) -> None:
+        with self.b.loop(0, self.cut.panels, writes=[self.out]) as loop:
+            self._panel(loop.index)
+
+    def _panel(self, panel: Index) -> None:
+        b, cut, gemm = self.b, self.cut, self.gemm
+        local = b.at_most(b.scaled(panel, cut.width), max(0, cut.range - cut.width))
+        epilogue = Epilogue(
+            b,
+            gemm.epilogue,
+            self.steps,
+            lanes=ROWS,
+            vectors=cut.vectors,
+            column=b.offset(self.column, local),
+            n=gemm.n,
+            prefix=self.prefix,
+        )
+        start = Start(gemm, epilogue, self.init, self.corrections)
+        first = b.offset(b.scaled(self.range_id, cut.panels), panel)
+        columns = [b.offset(b.scaled(first, cut.vectors), j) for j in range(cut.vectors)]
+        tall = min(2, cut.row_tiles)
+        with b.loop(0, cut.row_tiles, tall, writes=[self.out]) as loop:
+            pair = b.at_most(loop.index, cut.row_tiles - tall)
+            rows = [b.offset(pair, i) for i in range(tall)]
+            self._products(rows, columns)
+            for i, row in enumerate(rows):
+                self._finish(row, i, epilogue, start, local)
+
+    def _products(self, rows: Sequence[Index], columns: Sequence[Index]) -> None:
+        """All of K for tiles of rows (of the block) by tiles of columns, into the scratch."""
+        b, cut = self.b, self.cut
+        base = b.scaled(self.block_id, cut.row_tiles)
+        kind = "tdpbusd" if self.gemm.unsigned else "tdpbssd"
+        acc = [amx.zero(b) for _ in rows for _ in columns]
+        with b.loop(0, cut.chunks, carry=acc) as loop:
+            right = [amx.load(b, self.weights, [*self.prefix, c, loop.index, 0]) for c in columns]
+            out = []
+            for i, row in enumerate(rows):
+                at = [*self.prefix, b.offset(base, row), loop.index, 0]
+                left = amx.load(b, self.rows, at)
+                for j, weight in enumerate(right):
+                    done = loop.carried[i * len(right) + j]
+                    out.append(amx.product(b, done, left, weight, kind))
+            loop.carried = out
+        for i, tile in enumerate(loop.carried):
+            amx.store(b, tile, self.scratch, i * WORDS)
+
+    def _finish(
+        self,
+        tile: Index,
+        i: int,
+        epilogue: Epilogue,
+        start: Start,
+        column: Index,
+    ) -> None:
+        """The epilogue of the rows of one tile."""
+        b, cut, lead = self.b, self.cut, [0] * len(self.prefix)
+        first = _row_start(b, cut, self.block_id, tile)
+        inside = b.at_most(b.scaled(tile, ROWS), max(0, cut.block - ROWS))
+        with b.loop(0, min(ROWS, cut.block), writes=[self.out]) as loop:
+            row, local = b.offset(first, loop.index), b.offset(inside, loop.index)
+            by_row = self.sample(b, row)
+            ready = epilogue.row([by_row])
+            total = self._row_sum(tile, loop.index) if start.needs_sums else None
+            starts = start.of(by_row, total)
+            for j in range(cut.vectors):
+                word = b.offset(b.scaled(loop.index, ROWS), (i * cut.vectors + j) * WORDS)
+                acc = b.get(self.scratch, [word], vec(ROWS, "i32"))
+                value = epilogue.apply(b.add(acc, starts[j]), [row], j, ready)
+                b.store(value, self.out, [*lead, local, b.offset(column, j * ROWS)], self.gemm.n)
+
+    def _row_sum(self, tile: Index, row: Index) -> ir.Value:
+        """The sum of the (signed) codes of a row of a tile, in every lane."""
+        b, isa = self.b, ISAS["avx512_vnni"]
+        at = b.offset(b.scaled(self.block_id, self.cut.row_tiles), tile)
+        with b.loop(0, self.cut.chunks, carry=[b.i32(0, ROWS)]) as loop:
+            where = [*self.prefix, at, loop.index, b.scaled(row, ROWS)]
+            codes = b.bitcast(b.load(self.rows, where, vec(ROWS, "i32")), vec(DEPTH, "i8"))
+            ones = dot.splat(b, isa, 1)
+            loop.carried = [dot.dot(b, isa, loop.carried[0], ones, codes)]
+        return b.reduce(loop.carried[0], b.add)

@@ -1,0 +1,78 @@
+"""The body of `Gemm` in vectors: a workgroup is a block of rows by one panel of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from jq.kernels.build.bodies import Operand, emit
+from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.dispatch import Output, dispatch
+from jq.kernels.build.values import Index
+from jq.kernels.gemm import amx
+from jq.kernels.gemm.description import Gemm
+from jq.kernels.gemm.panel import Panel, Place, Source
+from jq.kernels.schedule.padded_output import Part, framed
+from jq.kernels.schedule.ragged_rows import Blocks, wanted_rows
+from jq.kernels.schedule.rows import fill
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixRows(Source):
+    """The rows of a matrix: each is one run."""
+
+    prefix: Sequence[Index]
+
+    @staticmethod
+    def of(gemm: Gemm, prefix: Sequence[Index]) -> MatrixRows:
+        whole, tail = divmod(gemm.k, gemm.target.dot.group)
+        return MatrixRows(
+            prefix=prefix,
+            whole=whole,
+            tail=tail,
+            flip=gemm.unsigned and not gemm.target.dot.lhs_unsigned,
+            swapped=gemm.swapped,
+            streams=gemm.streams,
+            fetches=gemm.batch == 1 and gemm.streams == 1,
+            in_pieces=True,
+        )
+
+    def corner(self, b: Builder, row: Index) -> list[Index]:
+        return [*self.prefix, row, 0]
+
+
+@emit.register
+def _(gemm: Gemm, operands: Sequence[Operand]) -> list[ir.Value]:
+    if gemm.on_tiles:
+        return amx.multiply(gemm, [amx.pack_rows(gemm, operands[0]), *operands[1:]])
+    cut, depth = gemm.tiling, len(gemm.lead)
+    width = min(gemm.n, cut.vectors * gemm.target.lanes)
+    blocks = Blocks.of(gemm.m, cut.block, gemm.sequences)
+
+    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+        row = blocks.first(b, ids[0])
+        column = b.at_most(b.scaled(ids[1], width), gemm.n - width)
+        return [*ids[2 : 2 + depth], row, column]
+
+    def body(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+    ) -> None:
+        *prefix, row, column = offsets(b, ids)
+        wanted: Index = cut.block
+        if gemm.sequences:
+            *tensors, counts = tensors
+            wanted = wanted_rows(b, gemm.sequences, counts, row, cut.block)
+        part = Part.of(b, gemm.frame, row, cut.block, gemm.m) if gemm.frame else None
+        if part:
+            part.fill(b, tiles[0], gemm.results[0])
+        place = Place(gemm.m, row, column, ids[1], prefix, part=part)
+        source = MatrixRows.of(gemm, prefix)
+        Panel(gemm, source, b, tensors, tiles[0], place).emit(cut.block, wanted)
+        if gemm.sequences and gemm.sequences.fill:
+            fill(b, tiles[0], gemm.results[0], wanted, cut.block)
+
+    plain = Output(gemm.results[0], (*((1,) * depth), cut.block, width), offsets)
+    output = framed(gemm.frame, plain, gemm.m) if gemm.frame else plain
+    return dispatch(operands, [output], [blocks.count, cut.panels, *gemm.lead], body)

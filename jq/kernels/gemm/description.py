@@ -1,0 +1,328 @@
+"""Integer matrix product with its epilogue: `[M, K] i8 x [K, N] i8 -> [M, N]` f32, i8 or i32.
+
+    for panel, block in workgroups:          # vectors * lanes columns, `block` rows
+      for tile of rows in block:
+        acc[rows][vectors] = init[columns] (- row_zero * colsum)
+        for k in 0 .. K/group:               # vectors weight loads, `rows` broadcasts,
+          acc += codes[row, k] * weights     # rows * vectors products
+        (the last codes of a K that `group` does not divide)
+        epilogue, store
+
+Weights are packed `[panels, K/group, vectors * lanes * group]`: a workgroup reads its panel as one
+stream. `init` holds the int32 bias and every constant correction. 2 * M * N * K operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jq.errors import InternalError
+from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, Step, check, operand_types
+from jq.kernels.kernel import Kernel
+from jq.kernels.machine import tiling
+from jq.kernels.machine.tile_cut import TiledCut, pack_weight
+from jq.kernels.machine.tiling import Tiling
+from jq.kernels.schedule.frame import Frame
+from jq.kernels.schedule.sequences import Sequences
+from jq.kernels.tensor import TensorType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+TILED_ROWS, TILED_DEPTH = 5, 48
+STREAM_ROWS, STREAM_VECTORS = 2, 2  # rows that may have streams; vectors of each
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemm(Kernel):
+    """`epilogue(sum_k (codes[m, k] - row_zero[m]) * (weight[k, n] - column_zero[n]) + bias[n])`.
+
+    Operands, in order:
+        codes: i8 [M, K]; with `unsigned` their unsigned view (`q + 128`).
+        weights, init: what `pack` made.
+        row_zero: i32 [M], and colsum i32 [N'], if `row_zero`.
+        column_zero: i32 [N'] (`pack`), if `column_zero`.
+        what the epilogue's steps name, step by step; [N] operands have N' elements.
+        counts: i32 [M / length], if `sequences`.
+    N' is N, or the lanes of a vector when N is smaller (`pad_columns` fills up). With `batch` above
+    one every operand and result has a leading axis of that size, scalars and N' vectors too.
+
+    Attributes:
+        m, k, n, batch: the shape.
+        unsigned: the codes are stored in their unsigned view.
+        row_zero: activations have a zero point per row, known at run time.
+        column_zero: weights have zero points; the codes must be signed.
+        epilogue: steps from i32; none stores the accumulator.
+        tile: rows and vectors of a register tile; empty: what `tiling.choose` takes.
+        streams: places in memory that a panel's weights are read from at once. One row or two wait
+            for memory, and a processor fetches several streams ahead faster than one.
+        sequences: which rows are left out.
+        frame: what stands around rows that are pixels of images: [M'] rows of the result.
+    """
+
+    family: ClassVar[str] = "gemm"
+
+    m: int
+    k: int
+    n: int
+    batch: int = 1
+    unsigned: bool = False
+    row_zero: bool = False
+    column_zero: bool = False
+    epilogue: tuple[Step, ...] = ()
+    tile: tuple[int, ...] = ()
+    streams: int = 1
+    sequences: Sequences | None = None
+    frame: Frame | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.m, self.k, self.n, self.batch) < 1:
+            raise InternalError(f"empty product {self.label}")
+        if self.column_zero and self.unsigned:
+            raise InternalError("weights with zero points take signed codes")
+        check(self.epilogue)
+        width = STREAM_VECTORS * self.streams * self.target.lanes
+        if self.streams > 1 and (self.m > STREAM_ROWS or self.n < width):
+            raise InternalError(f"no {self.streams} streams of {self.label}")
+        if self.sequences and (self.batch > 1 or self.on_tiles or self.streams > 1):
+            raise InternalError(f"all rows of {self.label} are computed")
+        if self.frame and (self.batch > 1 or self.on_tiles or self.sequences):
+            raise InternalError(f"no frame around {self.label}")
+        if self.frame:
+            self.frame.rows(self.m)
+
+    @property
+    def label(self) -> str:
+        batch = f"{self.batch}x" if self.batch > 1 else ""
+        return f"{batch}{self.m}x{self.k}x{self.n}"
+
+    @property
+    def operations(self) -> int:
+        return 2 * self.batch * self.m * self.k * self.n
+
+    @property
+    def on_tiles(self) -> bool:
+        """Matrix tiles pay from a few rows on (below, reading the weights is all there is), and
+        where K fills them.
+        """
+        return self.target.tiles and self.m >= TILED_ROWS and self.k >= TILED_DEPTH
+
+    @cached_property
+    def tiles(self) -> TiledCut:
+        return TiledCut(self.m, self.k, self.n)
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        return (self.batch,) if self.batch > 1 else ()
+
+    @property
+    def swapped(self) -> bool:
+        """Signed codes where the product reads its left operand as u8: the weights go there, and
+        what their offset of 128 adds is 128 times the sum of a row's codes.
+        """
+        return self.target.dot.lhs_unsigned and not (self.unsigned or self.on_tiles)
+
+    @property
+    def code_offset(self) -> int:
+        """What the product reads is code + offset; tiles take codes as they are stored."""
+        if self.on_tiles or self.swapped:
+            return 128 if self.unsigned else 0
+        return 128 if self.target.dot.lhs_unsigned else 0
+
+    @property
+    def weight_offset(self) -> int:
+        """What the product reads is weight + offset."""
+        return 128 if self.swapped else 0
+
+    @cached_property
+    def tiling(self) -> Tiling:
+        m = self.sequences.length if self.sequences else self.m
+        if self.tile:
+            rows, vectors = self.tile
+            return tiling.cut(self.target, rows, vectors, m, self.k, self.n)
+        if self.streams > 1:
+            vectors = STREAM_VECTORS * self.streams
+            return tiling.cut(self.target, self.m, vectors, self.m, self.k, self.n)
+        size = 1 if check(self.epilogue) == "i8" else 4
+        return tiling.choose(self.target, m, self.k, self.n, size)
+
+    @property
+    def columns(self) -> int:
+        """N', the length of operands by column."""
+        return max(self.n, self.target.lanes)
+
+    @property
+    def groups(self) -> int:
+        return math.ceil(self.k / self.target.dot.group)
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        lanes, group, tiles = self.target.lanes, self.target.dot.group, self.tiling
+        weights = (
+            self._typed(self.tiles.weights_type, "i32")
+            if self.on_tiles
+            else self._typed(self._weights_shape(tiles.vectors * lanes * group), "i8")
+        )
+        kinds = [
+            self._typed((self.m, self.k), "i8"),
+            weights,
+            self._typed((self.columns,), "i32"),
+        ]
+        if self.row_zero:
+            kinds += [
+                self._typed((self.m,), "i32"),
+                self._typed((self.columns,), "i32"),
+            ]
+        if self.column_zero:
+            kinds.append(self._typed((self.columns,), "i32"))
+        steps = operand_types(self.epilogue, (self.m, self.n), self.columns)
+        counts = [self.sequences.operand(self.m)] if self.sequences else []
+        return (*kinds, *(self._typed(shape, what) for shape, what in steps), *counts)
+
+    @property
+    def accesses(self) -> tuple[str, ...]:
+        """How each operand is indexed: `codes`, `weights`, or as operands of a step are."""
+        corrections = [ROW, COLUMN] * self.row_zero + [COLUMN] * self.column_zero
+        steps = [how for step in self.epilogue for how, _ in step.operands]
+        return ("codes", "weights", COLUMN, *corrections, *steps)
+
+    @property
+    def row_operands(self) -> tuple[int, ...]:
+        return tuple(i for i, how in enumerate(self.accesses) if how in ("codes", ROW, ELEMENT))
+
+    def by_sequences(self, sequences: Sequences) -> Gemm | None:
+        if self.batch > 1 or self.on_tiles or self.streams > 1:
+            return None
+        vectors = self.tiling.vectors  # as the weights lie
+        rows = tiling.even_rows(self.target, vectors, sequences.length)
+        return replace(self, tile=(rows, vectors), sequences=sequences)
+
+    def in_frame(self, frame: Frame) -> Gemm | None:
+        if self.batch > 1 or self.on_tiles or self.sequences:
+            return None
+        return replace(self, frame=frame)
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        rows = self.frame.rows(self.m) if self.frame else self.m
+        return (self._typed((rows, self.n), check(self.epilogue)),)
+
+    def _typed(self, shape: tuple[int, ...], kind: str) -> TensorType:
+        return TensorType(((self.batch, *shape) if self.batch > 1 else shape), kind)
+
+    # Weights
+
+    def pack(
+        self,
+        weight: Array,
+        bias: Array | None = None,
+        zero_point: int = 0,
+        column_zero: Array | None = None,
+    ) -> dict[str, Array]:
+        """The constant operands (`weights`, `init`, and if needed `colsum`, `column_zero`) of a
+        [K, N] int8 weight.
+
+        `bias` and `column_zero` are i32 [N], `zero_point` is that of static activations (signed).
+        With `batch`, arrays have the leading axis.
+        """
+        if self.batch == 1:
+            return self._pack(weight, bias, zero_point, column_zero)
+        none = [None] * self.batch
+        biases = none if bias is None else list(bias)
+        zeros = none if column_zero is None else list(column_zero)
+        one = [
+            self._pack(w, b, zero_point, z) for w, b, z in zip(weight, biases, zeros, strict=True)
+        ]
+        return {name: np.stack([p[name] for p in one]) for name in one[0]}
+
+    def _pack(
+        self, weight: Array, bias: Array | None, zero_point: int, column_zero: Array | None
+    ) -> dict[str, Array]:
+        if weight.shape != (self.k, self.n) or weight.dtype != np.int8:
+            raise InternalError(f"{weight.dtype}{weight.shape} is not the weight of {self.label}")
+        colsum = weight.sum(0, dtype=np.int32)
+        zeros = np.zeros(self.n, np.int32) if column_zero is None else column_zero
+        real = colsum - np.int32(self.k) * zeros
+        init = -np.int32(zero_point) * real - np.int32(self.code_offset) * colsum
+        if bias is not None:
+            init = init + bias.astype(np.int32)
+        parts = {"weights": self._panels(weight), "init": self.pad_columns(init)}
+        if self.row_zero:
+            parts["colsum"] = self.pad_columns(real)
+        if self.column_zero:
+            parts["column_zero"] = self.pad_columns(zeros + np.int32(self.weight_offset))
+        return parts
+
+    def _panels(self, weight: Array) -> Array:
+        """[K, N] -> [panels, K/group, vectors * lanes * group]; K and a narrow N end in zeros."""
+        if self.on_tiles:
+            return pack_weight(self.tiles, weight)
+        lanes, group, cut = self.target.lanes, self.target.dot.group, self.tiling
+        width = cut.vectors * lanes
+        padded = np.pad(
+            weight, ((0, self.groups * group - self.k), (0, max(0, width - self.n)))
+        ).reshape(self.groups, group, -1)
+        if self.swapped:
+            padded = padded ^ np.int8(-128)
+        starts = [self._column(panel) for panel in range(cut.panels)]
+        panels = [padded[:, :, start : start + width] for start in starts]
+        stacked = np.stack(panels).transpose(0, 1, 3, 2)
+        if self.streams > 1:
+            shape = (cut.panels, self.groups, self.streams, -1)
+            stacked = stacked.reshape(shape).transpose(2, 0, 1, 3)
+        return np.ascontiguousarray(stacked).reshape(self._weights_shape(width * group))
+
+    def _weights_shape(self, size: int) -> tuple[int, ...]:
+        """A panel's step of `size` bytes; cut among the streams, whose axis is the first then."""
+        one = (self.tiling.panels, self.groups, size // self.streams)
+        return (self.streams, *one) if self.streams > 1 else one
+
+    def unpack(self, weights: Array) -> Array:
+        """The [K, N] weight that `pack` took; not of matrix tiles, not of a batch."""
+        lanes, group, cut = self.target.lanes, self.target.dot.group, self.tiling
+        width = cut.vectors * lanes
+        if self.streams > 1:
+            weights = weights.transpose(1, 2, 0, 3)
+        stacked = weights.reshape(cut.panels, self.groups, width, group).transpose(0, 1, 3, 2)
+        rows = self.groups * group
+        columns = np.zeros((rows, max(self.n, width)), np.int8)
+        for panel, values in enumerate(stacked):
+            start = self._column(panel)
+            columns[:, start : start + width] = values.reshape(rows, width)
+        flip = np.int8(-128 if self.swapped else 0)
+        return np.ascontiguousarray(columns[: self.k, : self.n] ^ flip)
+
+    def pad_columns(self, values: Array) -> Array:
+        """[..., N] -> [..., N']: zeros up to one vector."""
+        extra = self.columns - self.n
+        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, extra)])
+
+    def _column(self, panel: int) -> int:
+        width = self.tiling.vectors * self.target.lanes
+        return min(panel * width, max(0, self.n - width))
+
+    # Reference
+
+    def reference(
+        self,
+        codes: Array,
+        weight: Array,
+        bias: Array | None = None,
+        zero: Array | int = 0,
+        operands: Sequence[Sequence[Array]] = (),
+        column_zero: Array | int = 0,
+    ) -> Array:
+        """The same in NumPy: signed codes [M, K], weight [K, N], zero points per row or one.
+
+        `operands` holds each step's arrays in broadcastable form.
+        """
+        q = codes.astype(np.int64) - np.asarray(zero, np.int64).reshape(-1, 1)
+        acc = q @ (weight.astype(np.int64) - column_zero)
+        y: Array = (acc + (0 if bias is None else bias)).astype(np.int32)
+        for step, arrays in zip(self.epilogue, operands, strict=True):
+            y = step.reference(y, arrays)
+        return self.frame.reference(y) if self.frame else y

@@ -1,0 +1,324 @@
+"""The loop nest of an integer product on vectors: rows by one panel of columns.
+
+for tile of rows in block:                       # `emit`
+  acc[rows][vectors] = start of the row          # `Start`
+  for run of codes that lie side by side:        # one for a matrix; a row of taps of a window
+    for k in 0 .. groups of the run:             # `_products`
+      acc[row][j] += codes[row, k] * weights[k, j]     # `_step`
+      (a line of the next panel's weights is fetched)
+    (the last codes of a run that `group` does not divide)
+  epilogue, store                                # of the tile before, among the products of
+                                                 # this one, where that pays
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from iree.compiler import ir
+
+from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.values import Index, vec
+from jq.kernels.epilogue.emission import TOGETHER, Epilogue, Row
+from jq.kernels.epilogue.steps import Step
+from jq.kernels.gemm.corrections import Corrected
+from jq.kernels.gemm.start import Start, split_corrections
+from jq.kernels.machine import dot
+from jq.kernels.machine.isa import Isa
+from jq.kernels.machine.tiling import Tiling, tiles
+from jq.kernels.schedule import software_pipelining as pipeline
+from jq.kernels.schedule.padded_output import Part
+from jq.kernels.schedule.prefetch import Prefetch
+from jq.kernels.schedule.software_pipelining import Between
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(ABC):
+    """Where the codes of a row lie, and a panel's weights.
+
+    Attributes:
+        runs: runs of codes along two axes; each is read as a stream.
+        whole: steps of a run that read whole groups of codes.
+        tail: codes after them.
+        run_steps: steps of a run in the packed weights.
+        stored: weights of a vector's step that exist; None: all.
+        flip: codes are stored in the other view (signed or unsigned) than the product reads.
+        swapped: the weights are the product's left operand.
+        streams: places in memory that a panel's weights are read from at once.
+        fetches: weights are fetched one panel ahead.
+        in_pieces: an epilogue among products is cut into pieces of a few vectors.
+    """
+
+    whole: int
+    tail: int
+    flip: bool
+    runs: tuple[int, int] = (1, 1)
+    run_steps: int = 0
+    stored: int | None = None
+    swapped: bool = False
+    streams: int = 1
+    fetches: bool = True
+    in_pieces: bool = False
+
+    @abstractmethod
+    def corner(self, b: Builder, row: Index) -> list[Index]:
+        """Where the codes of a row begin."""
+
+    def tap(self, b: Builder, corner: Sequence[Index], h: Index, w: Index) -> list[Index]:
+        """Where run (h, w) of them begins."""
+        return list(corner)
+
+    def sample(self, b: Builder, row: Index) -> Index:
+        """What operands by row are indexed with."""
+        return row
+
+
+class Product(Corrected, Protocol):
+    """What the description of a product says."""
+
+    @property
+    def target(self) -> Isa: ...
+    @property
+    def tiling(self) -> Tiling: ...
+    @property
+    def epilogue(self) -> tuple[Step, ...]: ...
+    @property
+    def n(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which part of a product a panel is.
+
+    Attributes:
+        rows: of the product, all of them.
+        row, column, panel: first row, first column, number in the packed weights.
+        prefix: of a batch.
+        to: column of the tile where the first one is stored.
+        part: of a frame.
+    """
+
+    rows: int
+    row: Index
+    column: Index
+    panel: Index
+    prefix: Sequence[Index] = ()
+    to: Index = 0
+    part: Part | None = None
+
+
+class Panel:
+    """Rows from `place.row` by one panel of columns from `place.column`."""
+
+    def __init__(
+        self,
+        product: Product,
+        source: Source,
+        b: Builder,
+        tensors: Sequence[ir.Value],
+        tile: Tile,
+        place: Place,
+    ) -> None:
+        self.product, self.source, self.b, self.place = product, source, b, place
+        self.isa, self.tile, self.prefix = product.target, tile, list(place.prefix)
+        self.codes, self.weights, init, *rest = tensors
+        corrections, steps = split_corrections(product, rest)
+        self.vectors = range(product.tiling.vectors)
+        self.epilogue = Epilogue(
+            b,
+            product.epilogue,
+            steps,
+            lanes=self.isa.lanes,
+            vectors=len(self.vectors),
+            column=place.column,
+            n=product.n,
+            prefix=place.prefix,
+        )
+        self.start = Start(product, self.epilogue, init, corrections)
+        self.prefetch: Prefetch | None = None
+
+    def emit(self, block: int, wanted: Index) -> None:
+        """The first `wanted` of `block` rows."""
+        tall = min(block, self.product.tiling.rows)
+        if self.source.fetches:
+            at, rows = self.place.panel, self.place.rows
+            self.prefetch = Prefetch.of(self.b, self.weights, at, rows, block, tall)
+        if not isinstance(wanted, int):
+            self._tiles(tall, block, wanted)
+            return
+        whole, rest = tiles(wanted, tall)
+        if whole:
+            self._tiles(tall, whole, whole)
+        if rest:
+            self._rows(whole, rest)
+
+    def _tiles(self, tall: int, block: int, wanted: Index) -> None:
+        """The register tiles of the first `wanted` of `block` rows, the last of which ends at the
+        block's end at most.
+        """
+        pieces = self._turns(tall) * (len(self._pieces) if self.source.in_pieces else 1)
+        if block > tall and pipeline.pays(self.isa, self.epilogue, self.source.whole, pieces):
+            self._pipelined(tall, block, wanted)
+            return
+        with self.b.loop(0, wanted, tall, writes=[self.tile]) as loop:
+            self._rows(self.b.at_most(loop.index, block - tall), tall)
+
+    def _rows(self, first: Index, count: int) -> None:
+        """One register tile: `count` rows from `first` (within the block)."""
+        acc, wide = self._products(first, count), len(self.vectors)
+        self._finish(first, [acc[i : i + wide] for i in range(0, count * wide, wide)])
+
+    # Epilogues among products
+
+    @property
+    def _pieces(self) -> range:
+        return pipeline.pieces(self.epilogue)
+
+    def _turns(self, tall: int) -> int:
+        """Parts of a run, each of which a row's epilogue follows."""
+        return math.ceil(tall / math.prod(self.source.runs))
+
+    def _pipelined(self, tall: int, block: int, wanted: Index) -> None:
+        """The register tiles of the first `wanted` of `block` rows."""
+
+        def products(first: Index, between: Between) -> list[ir.Value]:
+            return self._products(first, tall, between)
+
+        def finish(row: Index, accumulators: Sequence[ir.Value], vector: int) -> None:
+            self._finish(row, [accumulators], vector, 1)
+
+        cut = self._pieces
+        pipeline.emit(self.b, self.isa, self.tile, tall, cut, block, wanted, products, finish)
+
+    # Products
+
+    def _products(self, first: Index, count: int, between: Between | None = None) -> list[ir.Value]:
+        """The accumulators of a register tile, with something else between parts of a run."""
+        b, source = self.b, self.source
+        rows = [b.offset(self.place.row, b.offset(first, i)) for i in range(count)]
+        corners = [source.corner(b, row) for row in rows]
+        tile = self.prefetch.tile(first) if self.prefetch else 0
+        acc, (high, wide) = self._starts(rows), source.runs
+        writes = [self.tile] if between else []
+        with b.loop(0, high, carry=acc, writes=writes) as down:
+            with b.loop(0, wide, carry=down.carried, writes=writes) as along:
+                h, w = down.index, along.index
+                run = b.offset(b.scaled(h, wide), w)
+                starts = [source.tap(b, corner, h, w) for corner in corners]
+                base = b.scaled(run, source.run_steps)
+
+                def step(acc: list[ir.Value], k: Index) -> list[ir.Value]:
+                    if self.prefetch:
+                        self.prefetch.fetch(tile, b.offset(base, k))
+                    return self._step(acc, starts, base, k, None)
+
+                if between:
+                    acc = self._parts(along.carried, run, count, step, between)
+                else:
+                    acc = pipeline.along(b, along.carried, 0, source.whole, step)
+                if source.tail:
+                    acc = self._step(acc, starts, base, source.whole, source.tail)
+                along.carried = acc
+            down.carried = along.carried
+        return down.carried
+
+    def _parts(
+        self,
+        acc: list[ir.Value],
+        run: Index,
+        count: int,
+        step: pipeline.Step,
+        between: Between,
+    ) -> list[ir.Value]:
+        """A run in parts, each followed by a row's epilogue, or a piece of it."""
+        b, turns = self.b, self._turns(count)
+        cut = self._pieces if self.source.in_pieces else [None]
+
+        def epilogue(part: Index, piece: int | None) -> None:
+            between.epilogue(b.offset(b.scaled(run, turns), part), piece)
+
+        of_run = replace(between, epilogue=epilogue)
+        return pipeline.parts(b, self.tile, acc, self.source.whole, turns, cut, step, of_run)
+
+    def _step(
+        self,
+        acc: Sequence[ir.Value],
+        starts: Sequence[Sequence[Index]],
+        base: Index,
+        k: Index,
+        valid: int | None,
+    ) -> list[ir.Value]:
+        """All products of one group of codes."""
+        b, isa, source = self.b, self.isa, self.source
+        weights = [self._weights(b.offset(base, k), j) for j in self.vectors]
+        step, out = b.scaled(k, isa.dot.group), list(acc)
+        for i, (*lead, column) in enumerate(starts):
+            at = [*lead, b.offset(column, step)]
+            codes = dot.codes(b, isa, self.codes, at, source.flip, valid)
+            for j, weight in enumerate(weights):
+                pair = (weight, codes) if source.swapped else (codes, weight)
+                to = i * len(weights) + j
+                out[to] = dot.dot(b, isa, out[to], *pair)
+        return out
+
+    def _weights(self, step: Index, j: int) -> ir.Value:
+        """Vector `j` of a panel's step."""
+        size = self.isa.lanes * self.isa.dot.group
+        stream, vector = divmod(j, len(self.vectors) // self.source.streams)
+        streams = [stream] if self.source.streams > 1 else []
+        at = [*self.prefix, *streams, self.place.panel, step, vector * size]
+        return dot.weights(self.b, self.isa, self.weights, at, self.source.stored)
+
+    # What is before and after
+
+    def _starts(self, rows: Sequence[Index]) -> list[ir.Value]:
+        """Where the accumulators of a register tile start from."""
+        sums = self._row_sums(rows) if self.start.needs_sums else [None] * len(rows)
+        return [
+            v
+            for row, total in zip(rows, sums, strict=True)
+            for v in self.start.of(self.source.sample(self.b, row), total)
+        ]
+
+    def _row_sums(self, rows: Sequence[Index]) -> list[ir.Value]:
+        """The sum of every row's codes, in every lane; of a matrix, whose rows are one run."""
+        b, isa = self.b, self.isa
+        width = isa.lanes * isa.dot.group
+        ones = dot.splat(b, isa, 1)
+
+        def add(sums: Sequence[ir.Value], at: Index, valid: int | None) -> list[ir.Value]:
+            kind = vec(width, "i8")
+            codes = [b.load(self.codes, [*self.prefix, row, at], kind, valid) for row in rows]
+            wide = [c if isa.dot.element == "i8" else b.extend(c, isa.dot.element) for c in codes]
+            return [dot.dot(b, isa, s, ones, c) for s, c in zip(sums, wide, strict=True)]
+
+        sums = [b.i32(0, isa.lanes)] * len(rows)
+        whole, tail = divmod(self.source.whole * isa.dot.group + self.source.tail, width)
+        if whole:
+            with b.loop(0, whole * width, width, carry=sums) as loop:
+                loop.carried = add(loop.carried, loop.index, None)
+            sums = loop.carried
+        if tail:
+            sums = add(sums, whole * width, tail)
+        return [b.reduce(s, b.add) for s in sums]
+
+    def _finish(
+        self,
+        first: Index,
+        accumulators: Sequence[Sequence[ir.Value]],
+        vector: int = 0,
+        chain: int = TOGETHER,
+    ) -> None:
+        """The epilogue of rows from `first`, and of a panel's vectors from `vector`."""
+        b, part, finished = self.b, self.place.part, []
+        column = b.offset(self.place.to, vector * self.isa.lanes)
+        for i, acc in enumerate(accumulators):
+            local = b.offset(first, i)
+            row = b.offset(self.place.row, local)
+            to = [*([0] * len(self.prefix)), part.row(b, row) if part else local]
+            finished.append(Row(acc, [row], to, [self.source.sample(b, row)], column, vector))
+        self.epilogue.store(self.isa, self.tile, finished, chain)

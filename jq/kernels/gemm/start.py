@@ -1,0 +1,63 @@
+"""What the accumulators of integer products start from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iree.compiler import ir
+
+from jq.kernels.build.values import Index
+from jq.kernels.epilogue.emission import Epilogue
+from jq.kernels.gemm.corrections import Corrected
+
+
+def split_corrections(
+    gemm: Corrected, tensors: Sequence[ir.Value]
+) -> tuple[Sequence[ir.Value], Sequence[ir.Value]]:
+    """The operands behind `init`: of the corrections, and of the epilogue."""
+    count = 2 * gemm.row_zero + gemm.column_zero
+    return tensors[:count], tensors[count:]
+
+
+class Start:
+    """What accumulators start from (or end with): everything but the products.
+
+        init[n] - row_zero[m] * colsum[n] - sum_k codes[m, k] * column_zero[n]
+
+    The last term also takes out an offset of the weights, which is the same for every column.
+    """
+
+    def __init__(
+        self,
+        gemm: Corrected,
+        epilogue: Epilogue,
+        init: ir.Value,
+        corrections: Sequence[ir.Value],
+    ) -> None:
+        self.gemm, self.epilogue, self.b = gemm, epilogue, epilogue.b
+        self.init = epilogue.by_column(init, "i32")
+        rest = list(corrections)
+        if gemm.row_zero:
+            self.row_zero = rest.pop(0)
+            self.colsum = epilogue.by_column(rest.pop(0), "i32")
+        if gemm.column_zero:
+            self.column_zero = epilogue.by_column(rest.pop(0), "i32")
+        elif gemm.weight_offset:
+            offset = self.b.i32(gemm.weight_offset, epilogue.lanes)
+            self.column_zero = [offset] * len(self.init)
+
+    @property
+    def needs_sums(self) -> bool:
+        return self.gemm.column_zero or bool(self.gemm.weight_offset)
+
+    def of(self, row: Index, total: ir.Value | None) -> list[ir.Value]:
+        """The panel's vectors for a row whose codes sum to `total`."""
+        b, start = self.b, self.init
+        if self.gemm.row_zero:
+            zero = self.epilogue.scalar(self.row_zero, [row], "i32")
+            start = [b.sub(v, b.mul(zero, c)) for v, c in zip(start, self.colsum, strict=True)]
+        if total is not None:
+            start = [
+                b.sub(v, b.mul(total, c)) for v, c in zip(start, self.column_zero, strict=True)
+            ]
+        return start

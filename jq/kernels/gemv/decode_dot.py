@@ -1,0 +1,137 @@
+"""Products of float activations and stored weights, decoded in registers.
+
+    y[m, n] = sum_k x[m, k] * decode(weight)[n, k]
+
+The weight is read as its format stores it, [N, K] with K last; the decode is the format's own
+(`Format.decode`), emitted on vectors. No float weight exists outside of registers and, for more
+than a few rows, of a panel that stays in the core's cache:
+
+    few rows:   for step of K: w = decode(4 columns); acc[rows][4] += x[rows, step] * w
+    many rows:  panel[8][K] = decode(8 columns)
+                for 4 rows: for k: acc[4][4] += x[rows, k] * panel[columns, k]
+
+2 M N K operations. Sums are in f32, `lanes` partial ones along K: the error is below
+(K / lanes + log2(lanes) + 1) 2^-24 of the sum of magnitudes, plus that of the decode.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jq.errors import InternalError
+from jq.formats import Encoding, get_format
+from jq.kernels.kernel import Kernel
+from jq.kernels.tensor import TensorType, element_name
+
+STEP, STEP_OF_BLOCKS = 128, 32  # values decoded at once, about; where blocks are stored apart
+DIRECT_ROWS = 4  # up to here weights are decoded and used at once
+ROWS, COLUMNS = 4, 4  # of a register tile
+PANEL_BYTES = 128 * 1024  # decoded weights of a workgroup with many rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeDot(Kernel):
+    """f32 [M, K] x stored [N, K] -> f32 [M, N].
+
+    Operands, in order: x f32 [M, K]; the parts of the weight, as `Format.storage` lists them.
+
+    Attributes:
+        format, block, scheme, scale_type, options: the weight's encoding; `block` has an entry for
+            N (0 or 1) and for K.
+    """
+
+    family: ClassVar[str] = "decode_dot"
+
+    m: int
+    k: int
+    n: int
+    format: str
+    block: tuple[int, ...]
+    scheme: str = "symmetric"
+    scale_type: str = "float32"
+    options: tuple[tuple[str, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        if min(self.m, self.k, self.n) < 1:
+            raise InternalError(f"empty product {self.label}")
+        if self.block[0] > 1:
+            raise InternalError(f"blocks {self.block} cross rows of the weight")
+
+    @property
+    def label(self) -> str:
+        return f"{self.m}x{self.k}x{self.n}_{self.format}"
+
+    @property
+    def operations(self) -> int:
+        return 2 * self.m * self.k * self.n
+
+    @property
+    def encoding(self) -> Encoding:
+        return self._of((self.n, self.k), self.block)
+
+    def _of(self, shape: tuple[int, ...], block: tuple[int, ...]) -> Encoding:
+        options = tuple((key, value) for key, value in self.options)
+        return Encoding(self.format, shape, block, self.scheme, self.scale_type, options)
+
+    def piece(self, length: int) -> Encoding:
+        """The encoding of `length` values of a row, from a multiple of `step`."""
+        return self._of((1, length), (self.block[0], min(self.block[1], length)))
+
+    @cached_property
+    def step(self) -> int:
+        """Values decoded at once: whole blocks whose parts are whole bytes."""
+        block = self.block[1]
+        if block == 0:
+            return min(64, self.k)
+        step, flat = block, all(len(shape) == 2 for shape, _ in self.storage.values())
+        while step < (STEP if flat else STEP_OF_BLOCKS) or not self._divides(step):
+            step += block
+        return step if step <= self.k else self.k
+
+    def _divides(self, step: int) -> bool:
+        """Whether two steps take twice the room of one, in every part with an entry a block."""
+        one, two = (
+            get_format(self.format).storage(self._of((1, n), (self.block[0], self.block[1])))
+            for n in (step, 2 * step)
+        )
+        return all(two[p][0][1] == 2 * one[p][0][1] for p in one if p not in ("tensor_scale",))
+
+    @property
+    def storage(self) -> dict[str, tuple[tuple[int, ...], Any]]:
+        return dict(get_format(self.format).storage(self.encoding))
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        parts = [TensorType(shape, element_name(d)) for shape, d in self.storage.values()]
+        return (TensorType((self.m, self.k), "f32"), *parts)
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        return (TensorType((self.m, self.n), "f32"),)
+
+    @property
+    def direct(self) -> bool:
+        return self.m <= DIRECT_ROWS
+
+    @property
+    def padded(self) -> int:
+        """K rounded up to whole vectors."""
+        lanes = self.target.lanes
+        return math.ceil(self.k / lanes) * lanes
+
+    @property
+    def columns(self) -> int:
+        """Columns of a workgroup."""
+        if self.direct:
+            return min(self.n, COLUMNS)
+        fits = max(1, PANEL_BYTES // (4 * self.padded))
+        return min(self.n, 2 * COLUMNS if fits >= 2 * COLUMNS else min(COLUMNS, fits))
+
+    def reference(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """The product in float64, with a decoded weight [N, K]."""
+        return x.astype(np.float64) @ weight.astype(np.float64).T

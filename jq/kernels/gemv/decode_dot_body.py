@@ -1,0 +1,199 @@
+"""The body of `DecodeDot`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from iree.compiler import ir
+
+from jq.errors import InternalError
+from jq.formats import get_format
+from jq.kernels.build.bodies import Operand, emit
+from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.dispatch import Output, dispatch
+from jq.kernels.build.values import Index, vec
+from jq.kernels.build.vector_ops import Array, VectorOps
+from jq.kernels.gemv.decode_dot import COLUMNS, DecodeDot
+from jq.kernels.machine.tile_cut import ROWS
+from jq.kernels.tensor import element_name
+
+
+class _Group:
+    """The body of one workgroup: all rows, the columns from `column`."""
+
+    def __init__(
+        self,
+        kernel: DecodeDot,
+        b: Builder,
+        tensors: Sequence[ir.Value],
+        tile: Tile,
+        column: Index,
+    ) -> None:
+        self.kernel, self.b, self.tile, self.column = kernel, b, tile, column
+        self.x, *parts = tensors
+        self.parts = dict(zip(kernel.storage, parts, strict=True))
+        self.lanes = kernel.target.lanes
+
+    def emit(self) -> None:
+        if self.kernel.direct:
+            self._direct()
+        else:
+            self._panel()
+
+    # Decoding
+
+    def _decode(self, column: Index, step: Index, length: int) -> list[ir.Value]:
+        """Values of one column from `step` on, as vectors of `lanes`; zeros fill the last."""
+        kernel = self.kernel
+        ops = VectorOps(self.b, kernel.target)
+        piece = kernel.piece(length)
+        fmt = get_format(kernel.format)
+        whole, full = kernel.storage, fmt.storage(kernel.piece(kernel.step))
+        parts = {
+            name: self._load(ops, name, whole[name][0], full[name][0], shape, dtype, column, step)
+            for name, (shape, dtype) in fmt.storage(piece).items()
+        }
+        value: Array = fmt.decode(ops, parts, piece)
+        count = math.ceil(length / self.lanes)
+        return [self._lanes(value.value, i * self.lanes, length) for i in range(count)]
+
+    def _load(
+        self,
+        ops: VectorOps,
+        name: str,
+        whole: tuple[int, ...],
+        full: tuple[int, ...],
+        shape: tuple[int, ...],
+        dtype: Any,
+        column: Index,
+        step: Index,
+    ) -> Array:
+        """The part of one piece: `shape` of an operand of shape `whole`, `full` a step."""
+        row = column if whole[0] > 1 else 0
+        along = self.b.scaled(step, full[1]) if whole[1] > full[1] else 0
+        at = [row, along, *([0] * (len(whole) - 2))]
+        count = math.prod(shape)
+        if len(whole) > 2 and shape[1] != 1:
+            raise InternalError(f"a step of {name} is more than a block")
+        loaded = self.b.load(self.parts[name], at, vec(count, element_name(dtype)))
+        return ops.array(loaded, shape, dtype)
+
+    def _lanes(self, value: ir.Value, first: int, length: int) -> ir.Value:
+        """`lanes` values from `first` of a vector of `length`; zeros behind its end."""
+        valid = min(self.lanes, length - first)
+        if length == self.lanes:
+            return value
+        cut = self.b.shuffle(value, value, [min(first + i, length - 1) for i in range(self.lanes)])
+        return self.b.keep(cut, valid)
+
+    def _rows_at(self, row: Index, at: Index, valid: int) -> ir.Value:
+        return self.b.load(self.x, [row, at], vec(self.lanes, "f32"), valid)
+
+    # Few rows
+
+    def _direct(self) -> None:
+        b, kernel = self.b, self.kernel
+        acc = [b.f32(0.0, self.lanes)] * (kernel.m * kernel.columns)
+        whole, tail = divmod(kernel.k, kernel.step)
+        with b.loop(0, whole, carry=acc) as loop:
+            loop.carried = self._step(loop.carried, loop.index, kernel.step)
+        acc = loop.carried
+        if tail:
+            acc = self._step(acc, whole, tail)
+        for row in range(kernel.m):
+            self._store(row, acc[row * kernel.columns : (row + 1) * kernel.columns], 0)
+
+    def _step(self, acc: Sequence[ir.Value], step: Index, length: int) -> list[ir.Value]:
+        b, kernel, out = self.b, self.kernel, list(acc)
+        for c in range(kernel.columns):
+            for i, w in enumerate(self._decode(b.offset(self.column, c), step, length)):
+                at = b.offset(b.scaled(step, kernel.step), i * self.lanes)
+                valid = length - i * self.lanes
+                for row in range(kernel.m):
+                    j = row * kernel.columns + c
+                    out[j] = b.fma(self._rows_at(row, at, valid), w, out[j])
+        return out
+
+    # Many rows
+
+    def _panel(self) -> None:
+        b, kernel = self.b, self.kernel
+        panel = b.scratch((kernel.columns, kernel.padded), "f32")
+        with b.loop(0, kernel.columns) as column:
+            self._fill(panel, column.index)
+        full, rest = divmod(kernel.m, ROWS)
+        for first in range(0, kernel.columns, COLUMNS):
+            columns = min(COLUMNS, kernel.columns - first)
+            if full:
+                with b.loop(0, full * ROWS, ROWS, writes=[self.tile]) as loop:
+                    self._tile(panel, loop.index, ROWS, first, columns)
+            if rest:
+                self._tile(panel, full * ROWS, rest, first, columns)
+
+    def _fill(self, panel: ir.Value, column: Index) -> None:
+        b, kernel = self.b, self.kernel
+        whole, tail = divmod(kernel.k, kernel.step)
+
+        def put(step: Index, length: int) -> None:
+            for i, w in enumerate(self._decode(b.offset(self.column, column), step, length)):
+                at = b.offset(b.scaled(step, kernel.step), i * self.lanes)
+                room = kernel.step - i * self.lanes if length == kernel.step else self.lanes
+                if room < self.lanes:
+                    w = b.shuffle(w, w, list(range(room)))
+                b.put(w, panel, [column, at])
+
+        with b.loop(0, whole) as loop:
+            put(loop.index, kernel.step)
+        if tail:
+            put(whole, tail)
+
+    def _tile(self, panel: ir.Value, row: Index, rows: int, first: int, columns: int) -> None:
+        b, kernel, lanes = self.b, self.kernel, self.lanes
+        acc = [b.f32(0.0, lanes)] * (rows * columns)
+        whole, tail = divmod(kernel.k, lanes)
+
+        def products(acc: Sequence[ir.Value], at: Index, valid: int) -> list[ir.Value]:
+            out = list(acc)
+            kind = vec(lanes, "f32")
+            ws = [b.keep(b.get(panel, [first + c, at], kind), valid) for c in range(columns)]
+            for i in range(rows):
+                x = self._rows_at(b.offset(row, i), at, valid)
+                for c, w in enumerate(ws):
+                    out[i * columns + c] = b.fma(x, w, out[i * columns + c])
+            return out
+
+        if whole:
+            with b.loop(0, whole * lanes, lanes, carry=acc) as loop:
+                loop.carried = products(loop.carried, loop.index, lanes)
+            acc = loop.carried
+        if tail:
+            acc = products(acc, whole * lanes, tail)
+        for i in range(rows):
+            self._store(b.offset(row, i), acc[i * columns : (i + 1) * columns], first)
+
+    def _store(self, row: Index, sums: Sequence[ir.Value], first: int) -> None:
+        """The sums of all lanes of each accumulator, side by side."""
+        b = self.b
+        totals = [b.shuffle(t, t, [0]) for t in (b.reduce(v, b.add) for v in sums)]
+        out = totals[0]
+        for i, total in enumerate(totals[1:]):
+            out = b.shuffle(out, total, [*range(i + 1), i + 1])
+        b.store(out, self.tile, [row, first])
+
+
+@emit.register
+def _(kernel: DecodeDot, operands: Sequence[Operand]) -> list[ir.Value]:
+    width = kernel.columns
+
+    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+        return [0, b.at_most(b.scaled(ids[0], width), kernel.n - width)]
+
+    def body(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+    ) -> None:
+        _Group(kernel, b, tensors, tiles[0], offsets(b, ids)[1]).emit()
+
+    output = Output(kernel.results[0], (kernel.m, width), offsets)
+    return dispatch(operands, [output], [math.ceil(kernel.n / width)], body)

@@ -1,0 +1,255 @@
+"""Few rows times block-scaled weights of 2 to 8 bits, each weight read once.
+
+    y[m, n] = sum_b x_scale[m, b] * (scale[b, n] * sum_k x[m, k] * w[k, n]
+                                     + minimum[b, n] * sum_k x[m, k])
+
+k runs over block b. Weights are stored unsigned (`w + offset`) where the product reads its left
+operand so; what the offset adds is a product of the same codes with a constant.
+
+    for group of panels in workgroups:   # `streams` panels of `vectors * lanes` columns
+      for tile of rows:
+        for chunk of K:                  # `outer` blocks that share a factor, else one block
+          for block of chunk:
+            acc[rows][digits][streams][vectors], extra[rows][digits] = 0
+            for group of codes: codes out of their planes; rows * digits * streams * vectors dots
+            y = fma(f32(acc - extra), scale * x_scale, y)
+          (y times factor, added to what came before)
+        epilogue, store
+
+Codes lie in planes of 1, 2, 4 or 8 bits (6 bits are a plane of 4 and one of 2), a byte of a plane
+holding the same field of several groups: a shift and a mask bring it out. A panel is one stream in
+memory, its scales beside its codes. Several panels are read at once, for a processor fetches each
+ahead by itself: four streams give a third more than one. More than that, such as scales by
+themselves, would meet in the same sets of the first cache. Each stream goes on where the workgroup
+before ended, so nothing that was fetched ahead is in vain.
+
+A number that is more than a code is several: x = x_scale * sum_d 256^d digit[d] (`SplitRows`). The
+products of each digit are exact, so three digits give what float activations give.
+
+2 M N K operations; bound by reading N K bits / 8 of weights. The sum over blocks is in f32, in
+order, one rounding a block: its error is below (K / block + 1) 2^-24 of the sum of magnitudes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from jq.errors import InternalError
+from jq.kernels.epilogue.steps import Step, check, operand_types
+from jq.kernels.gemv.layout import PLANES, Array, Layout, Scale, pack
+from jq.kernels.kernel import Kernel
+from jq.kernels.tensor import TensorType
+
+MAX_ROWS = 4
+LARGEST_SPLIT = 256  # block whose sums of two digits, one shifted by 8 bits, fit 32
+PANEL, COLUMNS = 2, 8  # vectors of a panel, and of all panels of a workgroup
+SCALES = ("f16", "f32", "i8", "column")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemv(Kernel):
+    """i8 [M, K] x blocks [K, N] -> [M, N].
+
+    Operands, in order:
+        codes: i8 [M, K], signed; [M, digits, K] where there are several, the highest first.
+        row scale: f32 [M], or [M, blocks] with `per_block`.
+        weights: i8, what `pack` made: codes and scales.
+        column scale: f32 [N'], where `scale` is `column`.
+        what the epilogue's steps name; [N] operands have N' elements (`pad_columns`).
+
+    Attributes:
+        bits: 2 to 6, or 8.
+        block: weights along K that share a scale; the last block may be partial.
+        per_block: activations have a scale per block, not per row.
+        digits: of a number of the activations, 1 to 3.
+        zero: weights are `scale * (code - zero)`, up to 4 bits, codes and zero points from 0.
+        minimum: weights are `scale * code + minimum` with codes from 0 (below 8 bits), else
+            `scale * code` with signed codes.
+        scale: stored type of scale and minimum: `f16`, `f32`, or `i8`, integers to be multiplied
+            by an f16 factor that `outer` blocks share; `column`: one for all blocks, an operand.
+        epilogue: steps from f32.
+    """
+
+    family: ClassVar[str] = "gemv"
+
+    m: int
+    k: int
+    n: int
+    bits: int = 4
+    block: int = 32
+    per_block: bool = True
+    digits: int = 1
+    zero: bool = False
+    minimum: bool = False
+    scale: str = "f32"
+    outer: int = 0
+    epilogue: tuple[Step, ...] = ()
+
+    def __post_init__(self) -> None:
+        check(self.epilogue, "f32")
+        if min(self.m, self.k, self.n) < 1:
+            raise InternalError(f"empty product {self.label}")
+        if self.bits not in PLANES or (self.minimum and self.bits == 8):
+            raise InternalError(f"no product with {self.bits}-bit weights of this kind")
+        if self.scale not in SCALES or (self.scale == "i8") != (self.outer > 0):
+            raise InternalError(f"no scales of type {self.scale} with {self.outer} blocks each")
+        if self.block < self.least_block(self.bits) or self.block % self.least_block(self.bits):
+            raise InternalError(f"blocks of {self.block} do not hold whole bytes")
+        if (self.minimum or self.zero) and self.scale == "column":
+            raise InternalError("minima and zero points are by block")
+        if self.zero and (self.minimum or self.bits > 4 or self.outer):
+            raise InternalError("zero points are of up to 4 bits, beside scales of one level")
+        if not 1 <= self.digits <= 3 or (self.digits > 1 and self.block > LARGEST_SPLIT):
+            raise InternalError(f"no product of {self.digits} digits in blocks of {self.block}")
+
+    @staticmethod
+    def least_block(bits: int) -> int:
+        """What the length of a block must be a multiple of: the codes that share bytes."""
+        return 4 * 8 // min(PLANES[bits])
+
+    @property
+    def label(self) -> str:
+        float_rows = "_split" if self.digits > 1 else ""
+        return f"{self.m}x{self.k}x{self.n}_int{self.bits}_block{self.block}{float_rows}"
+
+    @property
+    def operations(self) -> int:
+        return 2 * self.m * self.k * self.n
+
+    @property
+    def blocks(self) -> int:
+        return math.ceil(self.k / self.block)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a register tile."""
+        return min(self.m, max(1, MAX_ROWS // self.digits))
+
+    @property
+    def wide(self) -> int:
+        """Vectors of columns that registers and N allow at once: for each the sum of every digit,
+        that of all blocks, and a weight.
+        """
+        isa, rows, digits = self.target, self.rows, self.digits
+        fits = (isa.registers - 2 * rows * digits - 2) // (rows * (digits + 1) + 1)
+        return max(1, min(COLUMNS, fits, self.n // isa.lanes))
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of a panel."""
+        return min(PANEL, self.wide)
+
+    @property
+    def streams(self) -> int:
+        """Panels of a workgroup."""
+        return self.wide // self.vectors
+
+    @property
+    def width(self) -> int:
+        """Columns of a workgroup."""
+        return self.streams * self.vectors * self.target.lanes
+
+    @property
+    def workgroups(self) -> int:
+        return math.ceil(self.n / self.width)
+
+    @property
+    def columns(self) -> int:
+        """N', the length of operands by column."""
+        return max(self.n, self.target.lanes)
+
+    @property
+    def offset(self) -> int:
+        """What is added to stored codes: below 8 bits always, else where products want it."""
+        if self.minimum or self.zero:
+            return 0
+        if self.bits < 8:
+            return 1 << (self.bits - 1)
+        return 128 if self.target.dot.lhs_unsigned else 0
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.of(self)
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        row_scale = (self.m, self.blocks) if self.per_block else (self.m,)
+        chunks = math.ceil(self.blocks / self.layout.blocks)
+        steps = operand_types(self.epilogue, (self.m, self.n), self.columns)
+        split = (self.digits,) if self.digits > 1 else ()
+        if self.scale == "column":
+            steps.insert(0, ((self.columns,), "f32"))
+        return (
+            TensorType((self.m, *split, self.k), "i8"),
+            TensorType(row_scale, "f32"),
+            TensorType((self.streams, self.workgroups, chunks, self.layout.bytes), "i8"),
+            *(TensorType(shape, what) for shape, what in steps),
+        )
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        return (TensorType((self.m, self.n), check(self.epilogue, "f32")),)
+
+    # Weights
+
+    def pack(
+        self,
+        codes: Array,
+        scale: Scale | None = None,
+        minimum: Scale | None = None,
+        zero: Array | None = None,
+    ) -> Array:
+        """The weights' operand: int8 codes [K, N] (signed, or from 0 with a minimum) and scales.
+
+        `scale`, `minimum` and `zero` are [blocks, N]; or, with `outer`, pairs of integers
+        [blocks, N] and factors [chunks, N]; or None where it is an operand by column.
+        """
+        return pack(self, codes, scale, minimum, zero)
+
+    def pad_columns(self, values: Array) -> Array:
+        """[..., N] -> [..., N']: zeros up to one vector."""
+        extra = self.columns - self.n
+        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, extra)])
+
+    # Reference
+
+    def reference(
+        self,
+        x: Array,
+        row_scale: Array,
+        codes: Array,
+        scale: Scale,
+        minimum: Scale | None = None,
+        operands: Sequence[Sequence[Array]] = (),
+        zero: Array | None = None,
+    ) -> Array:
+        """The same in NumPy: integer sums, the rest in double precision, rounded once."""
+        pad = self.blocks * self.block - self.k
+        if self.digits > 1:
+            x = (x.astype(np.int64) << (8 * np.arange(self.digits))[::-1, None]).sum(1)
+        lhs = np.pad(x.astype(np.int64), ((0, 0), (0, pad))).reshape(self.m, self.blocks, -1)
+        rhs = np.pad(codes.astype(np.int64), ((0, pad), (0, 0))).reshape(
+            self.blocks, self.block, self.n
+        )
+        acc = np.einsum("mbk,bkn->mbn", lhs, rhs).astype(np.float64) * self._numbers(scale)
+        if zero is not None:
+            acc = acc - lhs.sum(2)[..., None] * zero * self._numbers(scale)
+        if minimum is not None:
+            acc = acc + lhs.sum(2)[..., None] * self._numbers(minimum)
+        y: Array = (acc * row_scale.reshape(self.m, -1, 1)).sum(1).astype(np.float32)
+        for step, arrays in zip(self.epilogue, operands, strict=True):
+            y = step.reference(y, arrays)
+        return y
+
+    def _numbers(self, scale: Scale) -> Array:
+        """[blocks, N] as numbers."""
+        if not isinstance(scale, tuple):
+            return scale.astype(np.float64)
+        values, factors = scale
+        wide = np.repeat(factors.astype(np.float64), self.outer, axis=0)[: self.blocks]
+        return np.asarray(values * wide)

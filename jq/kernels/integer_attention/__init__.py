@@ -1,0 +1,1 @@
+"""Attention on int8 codes."""

@@ -1,0 +1,308 @@
+"""`IntegerAttention` in vectors: the body of a head."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from iree.compiler import ir
+
+from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.lanes import batches
+from jq.kernels.build.values import Index, high, vec
+from jq.kernels.epilogue.emission import Epilogue, Row
+from jq.kernels.epilogue.functions import MAGIC, MAGIC_BITS, exp2
+from jq.kernels.integer_attention.description import IntegerAttention
+from jq.kernels.integer_attention.pack import PROBABILITY, SCALE, SCORE, VALUE, Codes, reach
+from jq.kernels.machine import dot
+from jq.kernels.machine.packs import PACKED, pack_bytes
+
+TOGETHER = 8  # rows of a softmax
+WIDE = 4  # of which so many go through a function as one vector
+
+
+class CodesHead:
+    """The body of one workgroup: a block of rows of one head."""
+
+    def __init__(
+        self,
+        kernel: IntegerAttention,
+        b: Builder,
+        tensors: Sequence[ir.Value],
+        tile: Tile,
+        row: Index,
+        head: Index,
+        batch: Index,
+    ) -> None:
+        self.kernel, self.b, self.isa, self.tile = kernel, b, kernel.target, tile
+        self.row, self.head = row, head
+        self.lanes, self.group = self.isa.lanes, kernel.group
+        self.q, self.k, self.k_start, self.v, self.v_start, zeros, self.factors, *rest = tensors
+        self.codes = Codes(kernel, b, zeros)
+        self.shared = [batch, b.divided(head, kernel.heads // kernel.kv_heads)]
+        self.mask = rest.pop(0) if kernel.mask != "none" else None
+        self.epilogue = Epilogue(
+            b,
+            kernel.epilogue,
+            rest,
+            lanes=self.lanes,
+            vectors=kernel.padded_dim // self.lanes,
+            column=b.scaled(head, kernel.dim),
+            n=kernel.columns,
+        )
+        self.reach = reach(kernel, b, self.factors, self.mask, batch)
+        rows, lanes = kernel.tile, self.lanes
+        beyond = (PACKED - 1) * lanes * kernel.skips  # zeros behind the reach, to whole packs
+        self.queries = b.scratch([rows, kernel.query_bytes], "i8")
+        self.scores = b.scratch([rows, kernel.padded_keys + beyond], "f32")
+        self.probabilities = b.scratch([rows, kernel.padded_keys + beyond], "i8")
+        self.largest = b.scratch([rows, lanes], "f32")
+        self.value_start = b.scratch([rows, lanes], "i32")  # the row's part of the accumulators
+
+    def emit(self, wanted: Index) -> None:
+        """The first `wanted` rows of the block."""
+        kernel, b = self.kernel, self.b
+        if not isinstance(wanted, int):
+            with b.loop(0, wanted, kernel.tile, writes=[self.tile]) as loop:
+                self._rows(b.at_most(loop.index, kernel.block - kernel.tile), kernel.tile)
+            return
+        full, rest = divmod(kernel.block, kernel.tile)
+        if full:
+            with b.loop(0, full * kernel.tile, kernel.tile, writes=[self.tile]) as loop:
+                self._rows(loop.index, kernel.tile)
+        if rest:
+            self._rows(full * kernel.tile, rest)
+
+    def _rows(self, first: Index, count: int) -> None:
+        b = self.b
+        with b.loop(0, count) as loop:
+            self._query(first, loop.index)
+        self._scores(first, count)
+        even = count // TOGETHER * TOGETHER
+        if even:
+            with b.loop(0, even, TOGETHER) as loop:
+                self._softmax([b.offset(loop.index, i) for i in range(TOGETHER)])
+        if even < count:
+            self._softmax(list(range(even, count)))
+        vectors = self.kernel.padded_dim // self.lanes
+        width = max(1, min(12, (self.isa.registers - 2) // (count + 1)))
+        for start in range(0, vectors, width):
+            self._values(first, count, start, min(width, vectors - start))
+
+    def _query(self, first: Index, i: Index) -> None:
+        """A row of q as the product reads it."""
+        b, kernel = self.b, self.kernel
+        row = b.offset(self.row, b.offset(first, i))
+        begin = b.offset(b.scaled(self.head, kernel.dim), kernel.starts[0])
+        kind = vec(kernel.chunk, "i8")
+        for d in range(0, kernel.dim, kernel.chunk):
+            at = [self.shared[0], row, b.offset(begin, d)]
+            x = b.load(self.q, at, kind, kernel.dim - d)
+            view = b.xor(x, b.constant(kind, -128)) if self.codes.offset else x
+            b.put(view, self.queries, [i, d])
+        b.put(b.f32(-math.inf, self.lanes), self.largest, [i, 0])
+
+    def _left(self, scratch: ir.Value, at: Sequence[Index]) -> ir.Value:
+        """One group of codes of a row, in every lane."""
+        word = self.b.get(scratch, at, vec(self.group, "i8"))
+        return dot.spread(self.b, self.isa, word)
+
+    # Scores
+
+    def _scores(self, first: Index, count: int) -> None:
+        kernel, lanes = self.kernel, self.lanes
+        width = max(1, (self.isa.registers - 2) // (count + 1))
+        whole, tail = divmod(kernel.keys, lanes)
+        step = min(width, 12, max(1, whole))
+        if kernel.skips:  # the last tile ends at the last key, and may compute some keys again
+            with self.b.loop(0, self.reach, step * lanes) as loop:
+                key = self.b.at_most(loop.index, kernel.keys - step * lanes)
+                self._score_tile(first, count, key, step, None)
+            return
+        last = whole // step * step
+        if last:
+            with self.b.loop(0, last * lanes, step * lanes) as loop:
+                self._score_tile(first, count, loop.index, step, None)
+        if whole - last:
+            self._score_tile(first, count, last * lanes, whole - last, None)
+        if tail:
+            self._score_tile(first, count, whole * lanes, 1, tail)
+
+    def _score_tile(
+        self, first: Index, count: int, key: Index, vectors: int, valid: int | None
+    ) -> None:
+        """Scores of `count` rows and `vectors` vectors of keys from `key`.
+
+        The zero point of k adds the same to every score of a row, which no softmax sees.
+        """
+        b, lanes, isa = self.b, self.lanes, self.isa
+        columns = [b.offset(key, j * lanes) for j in range(vectors)]
+        starts = [b.load(self.k_start, [*self.shared, c], vec(lanes, "i32")) for c in columns]
+        with b.loop(0, self.kernel.packed[0].shape[2], carry=starts * count) as loop:
+            keys = [
+                dot.weights(b, isa, self.k, [*self.shared, loop.index, b.scaled(c, self.group)])
+                for c in columns
+            ]
+            out = []
+            for i in range(count):
+                q = self._left(self.queries, [i, b.scaled(loop.index, self.group)])
+                for j, k in enumerate(keys):
+                    out.append(dot.dot(b, isa, loop.carried[i * vectors + j], q, k))
+            loop.carried = out
+        factor = self._factor(SCORE)
+        for i in range(count):
+            largest = b.get(self.largest, [i, 0], vec(lanes, "f32"))
+            for j, c in enumerate(columns):
+                score = b.to_f32(loop.carried[i * vectors + j])
+                score = self._masked(b.rounded(b.mul(score, factor)), b.offset(first, i), c, valid)
+                b.put(score, self.scores, [i, c])
+                largest = b.max(score, largest)
+            b.put(largest, self.largest, [i, 0])
+
+    def _factor(self, which: int) -> ir.Value:
+        return self.b.broadcast(self.b.load(self.factors, [which], vec(1, "f32")), self.lanes)
+
+    def _masked(self, score: ir.Value, row: Index, column: Index, valid: int | None) -> ir.Value:
+        b = self.b
+        if self.mask is not None:
+            at = [self.shared[0], column]
+            if self.kernel.mask == "full":
+                at.insert(1, b.offset(self.row, row))
+            score = b.add(score, b.load(self.mask, at, vec(self.lanes, "f32"), valid))
+        return b.keep(score, valid, -math.inf)
+
+    # Softmax
+
+    def _softmax(self, rows: Sequence[Index]) -> None:
+        """Codes of some rows, together so that their chains of dependent operations overlap."""
+        b, lanes = self.b, self.lanes
+        kind = vec(lanes, "f32")
+        largest = [b.reduce(b.get(self.largest, [row, 0], kind), b.max) for row in rows]
+        most = [b.join(part) for part in batches(largest, WIDE)]
+        with b.loop(0, self.reach, lanes, carry=[b.f32(0.0, lanes)] * len(rows)) as loop:
+            exps = []
+            for part, top in zip(batches(rows, WIDE), most, strict=True):
+                scores = b.join([b.get(self.scores, [row, loop.index], kind) for row in part])
+                exps += b.split(exp2(b, b.sub(scores, top), math.inf), lanes)
+            for row, e in zip(rows, exps, strict=True):
+                b.put(e, self.scores, [row, loop.index])
+            loop.carried = [b.add(t, e) for t, e in zip(loop.carried, exps, strict=True)]
+        scale = self._factor(SCALE)
+        factors = []
+        for most, partial in zip(largest, loop.carried, strict=True):
+            # A row of -inf has no softmax: its probabilities get the code of 0.
+            total = b.add(b.reduce(partial, b.add), b.sub(most, most))
+            factors.append(b.zero_if_nan(b.div(b.f32(1.0, lanes), b.mul(total, scale))))
+        self._quantize(rows, factors)
+
+    def _quantize(self, rows: Sequence[Index], factors: Sequence[ir.Value]) -> None:
+        if self.isa.packs and self.isa.dot.element == "i8" and self.codes.offset:
+            self._quantize_packed(rows, factors)
+        else:
+            self._quantize_each(rows, factors)
+
+    def _quantize_packed(self, rows: Sequence[Index], factors: Sequence[ir.Value]) -> None:
+        """Four vectors of a row at a time; the product itself sums their codes."""
+        b, lanes, kernel = self.b, self.lanes, self.kernel
+        zero, width = self.codes.zero(PROBABILITY), PACKED * lanes
+        ones, kind = dot.splat(b, self.isa, 1), vec(lanes, "f32")
+
+        def codes(row: Index, factor: ir.Value, key: Index, count: int) -> ir.Value:
+            steps = [
+                b.mul(b.get(self.scores, [row, b.offset(key, i * lanes)], kind), factor)
+                for i in range(count)
+            ]
+            steps += [b.f32(0.0, lanes)] * (PACKED - count)
+            packed = pack_bytes(b, self.isa, steps, [zero] * PACKED, True, (-128, kernel.high))
+            kept = b.shuffle(packed, packed, list(range(count * lanes)))
+            b.put(kept, self.probabilities, [row, key])
+            return packed
+
+        def add(totals: Sequence[ir.Value], key: Index, count: int) -> list[ir.Value]:
+            return [
+                dot.dot(b, self.isa, total, codes(row, factor, key, count), ones)
+                for row, factor, total in zip(rows, factors, totals, strict=True)
+            ]
+
+        whole, tail = divmod(kernel.padded_keys, width)
+        totals = [b.i32(0, lanes)] * len(rows)
+        end: Index = whole * width
+        if kernel.skips:  # whole packs, with zeros behind the reach
+            for row, i in itertools.product(rows, range(PACKED - 1)):
+                place = b.offset(self.reach, i * lanes)
+                b.put(b.f32(0.0, lanes), self.scores, [row, place])
+            packs = b.divided(b.offset(self.reach, width - 1), width)
+            whole, tail, end = high(packs), 0, b.scaled(packs, width)
+        if whole:
+            with b.loop(0, end, width, carry=totals) as loop:
+                loop.carried = add(loop.carried, loop.index, PACKED)
+            totals = loop.carried
+        if tail:
+            totals = add(totals, whole * width, tail // lanes)
+            end = (whole + 1) * width
+        self._value_starts(rows, totals, end)
+
+    def _quantize_each(self, rows: Sequence[Index], factors: Sequence[ir.Value]) -> None:
+        b, lanes, kernel = self.b, self.lanes, self.kernel
+        zero = self.codes.zero(PROBABILITY)
+        shifted = b.add(zero, b.i32(self.codes.offset, lanes))  # the code of 0 as it is read
+        most = b.sub(b.f32(kernel.high, lanes), b.to_f32(zero))
+        base = b.sub(b.i32(MAGIC_BITS, lanes), shifted)
+        with b.loop(0, self.reach, lanes, carry=[b.i32(0, lanes)] * len(rows)) as loop:
+            sums = []
+            for row, factor, total in zip(rows, factors, loop.carried, strict=True):
+                e = b.get(self.scores, [row, loop.index], vec(lanes, "f32"))
+                bounded = b.min(b.mul(e, factor), most)
+                bits = b.reinterpret(b.add(bounded, b.f32(MAGIC, lanes)), "i32")
+                codes = b.sub(bits, base)
+                b.put(b.truncate(codes, "i8"), self.probabilities, [row, loop.index])
+                sums.append(b.add(total, codes))
+            loop.carried = sums
+        self._value_starts(rows, loop.carried, self.reach)
+
+    def _value_starts(
+        self, rows: Sequence[Index], totals: Sequence[ir.Value], count: Index
+    ) -> None:
+        """What the zero point of v adds, from the sums of `count` codes of probabilities."""
+        b, lanes = self.b, self.lanes
+        shifted = b.add(self.codes.zero(PROBABILITY), b.i32(self.codes.offset, lanes))
+        nothing = b.mul(b.number(count, lanes), shifted)
+        for row, total in zip(rows, totals, strict=True):
+            real = b.sub(nothing, b.reduce(total, b.add))
+            b.put(b.mul(self.codes.zero(VALUE), real), self.value_start, [row, 0])
+
+    # Values
+
+    def _values(self, first: Index, count: int, start: int, vectors: int) -> None:
+        """Results of `count` rows, `vectors` vectors of the head from vector `start`."""
+        b, lanes, isa, kernel = self.b, self.lanes, self.isa, self.kernel
+        columns = [(start + j) * lanes for j in range(vectors)]
+        starts = [b.load(self.v_start, [*self.shared, c], vec(lanes, "i32")) for c in columns]
+        rows = [b.get(self.value_start, [i, 0], vec(lanes, "i32")) for i in range(count)]
+        acc = [b.add(row, begin) for row in rows for begin in starts]
+        groups = b.divided(self.reach, self.group) if kernel.skips else kernel.packed[2].shape[2]
+        with b.loop(0, groups, carry=acc) as loop:
+            values = [
+                dot.weights(b, isa, self.v, [*self.shared, loop.index, c * self.group])
+                for c in columns
+            ]
+            out = []
+            for i in range(count):
+                p = self._left(self.probabilities, [i, b.scaled(loop.index, self.group)])
+                for j, v in enumerate(values):
+                    out.append(dot.dot(b, isa, loop.carried[i * vectors + j], p, v))
+            loop.carried = out
+        finished = [
+            Row(
+                loop.carried[i * vectors : (i + 1) * vectors],
+                at=[],
+                to=[0, b.offset(first, i)],
+                by_row=[],
+                column=columns[0],
+                first=start,
+                valid=kernel.dim - columns[0],
+            )
+            for i in range(count)
+        ]
+        self.epilogue.store(isa, self.tile, finished)

@@ -1,0 +1,167 @@
+"""`IntegerAttention`: what is found before its rows: keys and values packed, what a mask shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from iree.compiler import ir
+
+from jq.kernels.build.bodies import Operand
+from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.dispatch import Output, dispatch
+from jq.kernels.build.lanes import transpose
+from jq.kernels.build.values import Index, Position, vec
+from jq.kernels.integer_attention.description import SPREAD, UNDERFLOW, IntegerAttention
+from jq.kernels.machine import dot
+
+QUERY, VALUE, PROBABILITY = 0, 2, 3  # places of the zero points; that of k does not matter
+SCORE, SCALE = range(2)  # places of the factors
+
+
+class Codes:
+    """What both dispatches know: the kernel, and what its product reads as unsigned."""
+
+    def __init__(self, kernel: IntegerAttention, b: Builder, zeros: ir.Value) -> None:
+        self.kernel, self.b, self.isa = kernel, b, kernel.target
+        self.lanes, self.group = self.isa.lanes, kernel.group
+        self.offset = 128 if self.isa.dot.lhs_unsigned else 0
+        self.zeros = zeros
+
+    def zero(self, which: int) -> ir.Value:
+        """A zero point in every lane."""
+        return self.b.broadcast(self.b.load(self.zeros, [which], vec(1, "i32")), self.lanes)
+
+    def summed(self, total: ir.Value, codes: ir.Value) -> ir.Value:
+        """`total` with the sum of each lane's group."""
+        ones = dot.splat(self.b, self.isa, 1)
+        return dot.dot(self.b, self.isa, total, ones, dot.operand(self.b, self.isa, codes))
+
+    def start(self, zero: int, total: ir.Value) -> ir.Value:
+        """What a product starts from, with the sum of its right operand: the left one's offset."""
+        b = self.b
+        shift = b.add(self.zero(zero), b.i32(self.offset, self.lanes))
+        return b.sub(b.i32(0, self.lanes), b.mul(shift, total))
+
+
+def reach(
+    kernel: IntegerAttention, b: Builder, factors: ir.Value, mask: ir.Value | None, batch: Index
+) -> Index:
+    """Keys up to the last one that the mask shows, in whole vectors.
+
+    `IntegerAttention.spread` says which key is hidden. Of equal masks none is, nor where a number
+    is NaN.
+    """
+    if not kernel.skips or mask is None:
+        return kernel.padded_keys
+    lanes, kind = kernel.target.lanes, vec(kernel.target.lanes, "f32")
+    with b.loop(0, kernel.keys, lanes, carry=[b.f32(-math.inf, lanes)]) as loop:
+        loop.carried = [b.max(b.load(mask, [batch, loop.index], kind), loop.carried[0])]
+    most = b.reduce(loop.carried[0], b.max)
+    factor = b.abs(b.broadcast(b.load(factors, [SCORE], vec(1, "f32")), lanes))
+    scores = b.mul(b.mul(factor, b.f32(kernel.largest_sum, lanes)), b.f32(SPREAD, lanes))
+    spread = b.add(scores, b.f32(UNDERFLOW, lanes))
+    limit = b.sub(most, spread)
+    with b.loop(0, kernel.keys, lanes, carry=[b.index(lanes)]) as loop:
+        shown = b.any_not_below(b.load(mask, [batch, loop.index], kind), limit)
+        loop.carried = [b.select_index(shown, b.offset(loop.index, lanes), loop.carried[0])]
+    return Position(loop.carried[0], kernel.keys)
+
+
+def pack(kernel: IntegerAttention, operands: Sequence[Operand]) -> list[ir.Value]:
+    """k, v and what their products start from (`IntegerAttention.packed`); zeros at the ends."""
+
+    def body(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+    ) -> None:
+        head, batch = ids
+        codes = Codes(kernel, b, tensors[2])
+        _pack_keys(codes, tensors[0], tiles[:2], batch, head)
+        shown = reach(kernel, b, tensors[3], tensors[4], batch) if kernel.skips else None
+        _pack_values(codes, tensors[1], tiles[2:], batch, head, shown)
+
+    def place(rank: int) -> Output:
+        kind = kernel.packed[rank]
+        rest = kind.shape[2:]
+        return Output(kind, (1, 1, *rest), lambda b, ids: [ids[1], ids[0], *([0] * len(rest))])
+
+    outputs = [place(i) for i in range(len(kernel.packed))]
+    return dispatch(operands, outputs, [kernel.kv_heads, kernel.batch], body)
+
+
+def _pack_keys(
+    codes: Codes, source: ir.Value, tiles: Sequence[Tile], batch: Index, head: Index
+) -> None:
+    """Squares of `lanes` keys x `lanes` groups, transposed."""
+    kernel, b, n, group = codes.kernel, codes.b, codes.lanes, codes.group
+    begin = b.offset(b.scaled(head, kernel.dim), kernel.starts[1])
+    word, chunk = vec(n, f"i{8 * group}"), vec(kernel.chunk, "i8")
+
+    def keys(first: Index, count: int) -> None:
+        total = b.i32(0, n)
+        for d in range(0, kernel.dim, kernel.chunk):
+            rows = [
+                b.load(
+                    source,
+                    [batch, b.offset(first, r), b.offset(begin, d)],
+                    chunk,
+                    kernel.dim - d,
+                )
+                if r < count
+                else b.constant(chunk, 0)
+                for r in range(n)
+            ]
+            columns = transpose(b, [b.bitcast(row, word) for row in rows])
+            depth = math.ceil((kernel.dim - d) / group)
+            for i, column in enumerate(columns[:depth]):
+                square = b.bitcast(column, chunk)
+                b.store(square, tiles[0], [0, 0, d // group + i, b.scaled(first, group)])
+                total = codes.summed(total, square)
+        b.store(codes.start(QUERY, total), tiles[1], [0, 0, first])
+
+    whole, tail = divmod(kernel.keys, n)
+    if whole:
+        with b.loop(0, whole * n, n, writes=tiles) as loop:
+            keys(loop.index, n)
+    if tail:
+        keys(whole * n, tail)
+
+
+def _pack_values(
+    codes: Codes,
+    source: ir.Value,
+    tiles: Sequence[Tile],
+    batch: Index,
+    head: Index,
+    shown: Index | None,
+) -> None:
+    """Groups of rows, interleaved; those behind the first `shown` keys are not read."""
+    kernel, b, n, group = codes.kernel, codes.b, codes.lanes, codes.group
+    begin = b.offset(b.scaled(head, kernel.dim), kernel.starts[2])
+    columns = range(0, kernel.padded_dim, n)
+
+    def step(at: Index, totals: Sequence[ir.Value], count: int) -> list[ir.Value]:
+        """One row of the result, from `count` rows of v."""
+        out = []
+        for column, total in zip(columns, totals, strict=True):
+            rows = [b.constant(vec(n, "i8"), 0)] * group
+            for r in range(count):
+                row = b.offset(b.scaled(at, group), r)
+                where = [batch, row, b.offset(begin, column)]
+                rows[r] = b.load(source, where, vec(n, "i8"), kernel.dim - column)
+            joined = dot.interleave(b, rows)
+            b.store(joined, tiles[0], [0, 0, at, column * group])
+            out.append(codes.summed(total, joined))
+        return out
+
+    totals = [b.i32(0, n)] * len(columns)
+    whole, tail = divmod(kernel.keys, group)
+    if whole:
+        count = whole if shown is None else b.divided(shown, group)
+        with b.loop(0, count, carry=totals, writes=tiles[:1]) as loop:
+            loop.carried = step(loop.index, loop.carried, group)
+        totals = loop.carried
+    if tail:
+        totals = step(whole, totals, tail)
+    for column, total in zip(columns, totals, strict=True):
+        b.store(codes.start(PROBABILITY, total), tiles[1], [0, 0, column])

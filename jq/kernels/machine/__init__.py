@@ -1,0 +1,1 @@
+"""Instruction sets, their products and matrix tiles, and how work is cut for them."""

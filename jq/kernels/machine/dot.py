@@ -1,0 +1,94 @@
+"""The inner product of every integer kernel, in the form that an instruction set has it.
+
+    acc[lane] += sum_j lhs[j] * weight[lane, j]        j < group
+
+`lhs` is one group of codes in every lane. Where the instruction reads it as unsigned, codes are
+kept in their unsigned view (`q + 128`, the same bits as `q ^ 0x80`), and the accumulator starts at
+`-128 * sum_k weight[k, lane]`, which takes the 128 out again: exact in wrapping 32-bit arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iree.compiler import ir
+
+from jq.kernels.build.builder import Builder
+from jq.kernels.build.values import Index, lanes_of, vec
+from jq.kernels.machine.isa import Isa
+
+SIGN_BITS = 0x80808080 - (1 << 32)
+
+
+def codes(
+    b: Builder,
+    isa: Isa,
+    source: ir.Value,
+    at: Sequence[Index],
+    flip: bool,
+    valid: int | None = None,
+) -> ir.Value:
+    """One group of i8 codes from `at`, in every lane; codes past `valid` are zero.
+
+    `flip` turns codes into the other view (signed <-> unsigned).
+    """
+    return spread(b, isa, b.load(source, at, vec(isa.dot.group, "i8"), valid), flip)
+
+
+def spread(b: Builder, isa: Isa, group: ir.Value, flip: bool = False) -> ir.Value:
+    """One group of i8 codes in every lane."""
+    dot = isa.dot
+    if dot.element == "i8":
+        word = b.broadcast(b.bitcast(group, vec(1, "i32")), isa.lanes)
+        if flip:
+            word = b.xor(word, b.i32(SIGN_BITS, isa.lanes))
+        return b.bitcast(word, vec(4 * isa.lanes, "i8"))
+    if flip:
+        group = b.xor(group, b.constant(group.type, -128))
+    wide = b.extend(group, dot.element)
+    if dot.element == "i32":
+        return b.broadcast(wide, isa.lanes)
+    word = b.broadcast(b.bitcast(wide, vec(1, "i32")), isa.lanes)
+    return b.bitcast(word, vec(dot.group * isa.lanes, dot.element))
+
+
+def weights(
+    b: Builder, isa: Isa, source: ir.Value, at: Sequence[Index], valid: int | None = None
+) -> ir.Value:
+    """`lanes x group` packed i8 weights, widened where the product needs it; zeros past `valid`."""
+    value = b.load(source, at, vec(isa.dot.group * isa.lanes, "i8"), valid)
+    return value if isa.dot.element == "i8" else b.extend(value, isa.dot.element)
+
+
+def dot(b: Builder, isa: Isa, acc: ir.Value, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
+    """The accumulator after one group."""
+    kind = vec(isa.lanes, "i32")
+    if not isa.dot.intrinsic:
+        return b.add(acc, b.mul(lhs, rhs))
+    if isa.dot.accumulates:
+        return b.intrinsic(isa.dot.intrinsic, kind, [acc, lhs, rhs])
+    return b.add(acc, b.intrinsic(isa.dot.intrinsic, kind, [lhs, rhs]))
+
+
+def splat(b: Builder, isa: Isa, value: int) -> ir.Value:
+    """The same code in every place of an operand; -128..255, by the bits that i8 gives it."""
+    byte = isa.dot.element == "i8"
+    wrapped = (value + 128) % 256 - 128 if byte else value
+    return b.constant(vec(isa.dot.group * isa.lanes, isa.dot.element), wrapped)
+
+
+def interleave(b: Builder, rows: Sequence[ir.Value]) -> ir.Value:
+    """Vectors of i8 codes as one: lane c, then row."""
+    n, count = lanes_of(rows[0]), len(rows)
+    joined = list(rows)
+    while len(joined) > 1:
+        joined = [b.concat(x, y) for x, y in zip(joined[::2], joined[1::2], strict=True)]
+    order = [row * n + lane for lane in range(n) for row in range(count)]
+    return joined[0] if count == 1 else b.shuffle(joined[0], joined[0], order)
+
+
+def operand(b: Builder, isa: Isa, codes: ir.Value, flip: bool = False) -> ir.Value:
+    """Codes by lane and group as the product takes them; `flip` turns them into the other view."""
+    if flip:
+        codes = b.xor(codes, b.constant(codes.type, -128))
+    return codes if isa.dot.element == "i8" else b.extend(codes, isa.dot.element)

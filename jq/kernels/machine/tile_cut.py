@@ -1,0 +1,97 @@
+"""How a product is cut for matrix tiles, and how its weights lie in them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+ROWS, WORDS = 16, 256  # rows of a tile, 32-bit words of a tile
+DEPTH = 64  # codes along K of a tile
+WORKGROUPS = 16
+BLOCK = 256  # rows of a workgroup at most: its codes stay in cache
+
+
+@dataclass(frozen=True)
+class TiledCut:
+    """How an m x k x n product is cut into blocks of rows and ranges of columns."""
+
+    m: int
+    k: int
+    n: int
+
+    @property
+    def chunks(self) -> int:
+        return math.ceil(self.k / DEPTH)
+
+    @property
+    def vectors(self) -> int:
+        """Tiles of columns in a panel."""
+        return 2 if self.n >= 2 * ROWS else 1
+
+    @property
+    def width(self) -> int:
+        return self.vectors * ROWS
+
+    @property
+    def block(self) -> int:
+        """Rows of a workgroup."""
+        pairs = math.ceil(self.m / (2 * ROWS))
+        panels = math.ceil(self.n / self.width)
+        blocks = max(math.ceil(self.m / BLOCK), min(pairs, math.ceil(WORKGROUPS / panels)))
+        return min(self.m, math.ceil(pairs / blocks) * 2 * ROWS)
+
+    @property
+    def blocks(self) -> int:
+        return math.ceil(self.m / self.block)
+
+    @property
+    def row_tiles(self) -> int:
+        """Tiles of rows in a block."""
+        return math.ceil(self.block / ROWS)
+
+    @property
+    def panels(self) -> int:
+        """Panels of a workgroup."""
+        return max(1, math.ceil(self.n / self.width) * self.blocks // (2 * WORKGROUPS))
+
+    @property
+    def range(self) -> int:
+        """Columns of a workgroup."""
+        return min(self.n, self.panels * self.width)
+
+    @property
+    def ranges(self) -> int:
+        return math.ceil(self.n / self.range)
+
+    @property
+    def starts(self) -> list[int]:
+        """First column of every panel of every range."""
+        return [
+            min(r * self.range, self.n - self.range) + self.panel_start(p)
+            for r in range(self.ranges)
+            for p in range(self.panels)
+        ]
+
+    def panel_start(self, panel: int) -> int:
+        return min(panel * self.width, max(0, self.range - self.width))
+
+    @property
+    def rows_type(self) -> tuple[int, ...]:
+        return (self.blocks * self.row_tiles, self.chunks, WORDS)
+
+    @property
+    def weights_type(self) -> tuple[int, ...]:
+        return (self.ranges * self.panels * self.vectors, self.chunks, WORDS)
+
+
+def pack_weight(cut: TiledCut, weight: Array) -> Array:
+    """i8 [K, N] -> i32 [panels * vectors, K / 64, 256]: a tile holds 16 groups of 4 along K."""
+    padded = np.pad(weight, ((0, cut.chunks * DEPTH - cut.k), (0, max(0, cut.width - cut.n))))
+    panels = np.stack([padded[:, s : s + cut.width] for s in cut.starts])
+    shaped = panels.reshape(len(panels), cut.chunks, DEPTH // 4, 4, cut.vectors, ROWS)
+    ordered = np.ascontiguousarray(shaped.transpose(0, 4, 1, 2, 5, 3))
+    return ordered.view(np.int32).reshape(cut.weights_type)

@@ -1,0 +1,147 @@
+"""How a product's rows and columns are cut: into register tiles, and into workgroups.
+
+A register tile is `rows x vectors` accumulators. One step along K (one group of products) costs
+
+    max(rows * vectors / dot_rate, (rows + vectors) / load_rate, FETCH * vectors, dot_latency)
+
+cycles, and a cut of M x N costs the sum over its tiles. Weights that the second cache does not hold
+come from memory in the first tile of a panel, which waits for them: less where a step reads more
+lines side by side. With few rows that decides. A tile with more rows than the first cache holds
+lines of, where K is a power of two, counts twice.
+
+`choose` takes the cheapest cut whose tile fits the registers, of equal ones one whose rows come out
+even. Columns are cut into panels of `vectors` vectors, rows into equal blocks; where a panel or a
+block does not divide its axis, the last one is moved back to end at the edge: it computes some
+results a second time, with the same bits, and nothing is masked or padded.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from jq.kernels.machine import workgroups
+from jq.kernels.machine.isa import Isa
+
+MAX_VECTORS = 12
+EPILOGUE_REGISTERS, SPILLS = 6, 0.01
+UNEVEN = 0.1  # what an uneven share of workgroups costs, of the time that threads lose
+LINE, SHARED = 64, 0.02  # bytes of a cache line
+SECOND_CACHE = 1 << 20  # bytes
+FETCH = 1.05  # cycles of a vector of weights from the second cache
+WAIT_LINE, WAIT_ROW = 3.75, 0.9  # cycles until lines of weights are there from memory
+WAYS, SET_BYTES = 8, 4096  # of the first cache: addresses so far apart share one set
+MIN_PRODUCTS = 1 << 20  # less work than this is not worth a workgroup of its own
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Attributes:
+    rows, vectors: the register tile.
+    panels: panels along N, each `vectors * lanes` columns.
+    block: rows of a workgroup; `blocks` of them cover M.
+    """
+
+    rows: int
+    vectors: int
+    panels: int
+    block: int
+    blocks: int
+    cycles: float
+
+
+@lru_cache(maxsize=4096)
+def choose(isa: Isa, m: int, k: int, n: int, result_bytes: int = 4) -> Tiling:
+    """The cheapest cut of an m x k x n product whose results take so many bytes each."""
+    widest = max(1, n // isa.lanes)
+    candidates = [
+        cut(isa, rows, vectors, m, k, n)
+        for vectors in range(1, min(widest, MAX_VECTORS) + 1)
+        for rows in range(1, min(m, isa.registers) + 1)
+        if _registers(rows, vectors) <= isa.registers
+    ]
+    return min(
+        candidates, key=lambda t: (_cost(isa, t, n, result_bytes), t.block % t.rows > 0, -t.rows)
+    )
+
+
+def tiles(block: int, rows: int) -> tuple[int, int]:
+    """How many rows of a block whole register tiles cover, and how many are left. Where more than
+    half a tile would be, the last one is moved back: a tile of its own is as much code again.
+    """
+    rest = block % rows
+    return (block, 0) if block >= rows and 2 * rest > rows else (block - rest, rest)
+
+
+def even_rows(isa: Isa, vectors: int, length: int) -> int:
+    """Rows of the cheapest register tile for sequences of so many rows, the last tile of which is
+    moved back to end at the edge.
+    """
+    free = isa.registers - EPILOGUE_REGISTERS
+    fitting = [rows for rows in range(1, length + 1) if _registers(rows, vectors) <= free] or [1]
+    return min(fitting, key=lambda n: (math.ceil(length / n) * _step(isa, n, vectors), -n))
+
+
+def _cost(isa: Isa, t: Tiling, n: int, result_bytes: int) -> float:
+    """Cycles; accumulators that leave few registers to an epilogue are spilled around it, several
+    threads wait for the one with most workgroups, and lines that two panels share move between
+    caches.
+    """
+    crowded = _registers(t.rows, t.vectors) > isa.registers - EPILOGUE_REGISTERS
+    uneven = workgroups.unevenness(t.panels * t.blocks)
+    width = t.vectors * isa.lanes
+    shared = width < n and width * result_bytes % LINE > 0
+    return t.cycles * (1 + SPILLS * crowded + UNEVEN * uneven + SHARED * shared)
+
+
+def _registers(rows: int, vectors: int) -> int:
+    """Accumulators, the weights of a step, and one register of activations."""
+    return rows * vectors + vectors + 1
+
+
+def cut(isa: Isa, rows: int, vectors: int, m: int, k: int, n: int) -> Tiling:
+    """An m x k x n product in register tiles of that size."""
+    panels = math.ceil(n / (vectors * isa.lanes))
+    block, blocks = _row_blocks(m, rows, panels, k * vectors * isa.lanes)
+    steps = math.ceil(k / isa.dot.group) + 8  # a tile's start and end cost about 8 steps
+    full, rest = divmod(block, rows)
+    one = _step(isa, rows, vectors)
+    cycles = full * one + (_step(isa, rest, vectors) if rest else 0)
+    if k * n > SECOND_CACHE:
+        cycles += max(0.0, _wait(isa, rows, vectors) - one)
+    if not _rows_fit(rows, k):
+        cycles *= 2
+    return Tiling(rows, vectors, panels, block, blocks, cycles * steps * panels * blocks)
+
+
+def _step(isa: Isa, rows: int, vectors: int) -> float:
+    return max(
+        rows * vectors / isa.dot_rate,
+        (rows + vectors) / isa.load_rate,
+        vectors * FETCH,
+        float(isa.dot_latency),
+    )
+
+
+def _wait(isa: Isa, rows: int, vectors: int) -> float:
+    """Cycles until a step's weights are there from memory; fitted to times on Zen 4. Lines of one
+    step come side by side, and more rows in between leave fewer steps under way at once.
+    """
+    return WAIT_LINE * vectors * isa.lanes * isa.dot.group / LINE + WAIT_ROW * rows
+
+
+def _rows_fit(rows: int, k: int) -> bool:
+    """Whether the first cache holds a line of every row: rows of a power of two codes meet in few
+    of its sets.
+    """
+    return rows <= WAYS * SET_BYTES // max(LINE, math.gcd(k, SET_BYTES))
+
+
+def _row_blocks(m: int, rows: int, panels: int, products_per_row: int) -> tuple[int, int]:
+    """Rows of a workgroup (whole register tiles), and how many workgroups cover m rows."""
+    affordable = max(1, m * products_per_row // MIN_PRODUCTS)
+    tiles = math.ceil(m / rows)
+    blocks = workgroups.parts(panels, min(affordable, tiles))
+    block = min(m, math.ceil(tiles / blocks) * rows)
+    return block, math.ceil(m / block)

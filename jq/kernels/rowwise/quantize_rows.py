@@ -1,0 +1,71 @@
+"""Rows of floats to int8 codes, with a given scale or one per row from the row itself.
+
+    for block of rows in workgroups:
+      for row in block:
+        range of the row             (dynamic: one pass, 4 vectors at a time)
+        scale, inverse, zero point   (a division each)
+        codes of the row             (a second pass, from cache)
+
+About 4 operations an element for the range and 5 for the code; bound by memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from jq.errors import InternalError
+from jq.kernels.kernel import Kernel
+from jq.kernels.rowwise.quantization import RowQuantization
+from jq.kernels.schedule.sequences import Sequences
+from jq.kernels.tensor import TensorType
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizeRows(Kernel):
+    """f32 [M, K] (, f32 factors [K]) -> i8 [M, K] (, f32 scale [M]) (, i32 zero point [M]).
+
+    `factors`: columns are multiplied before.
+    The static scheme has two more operands, its scale f32 [1], in [2^-70, 2^100], and its zero
+    point i32 [1]. With `sequences` some rows are left out.
+    """
+
+    family: ClassVar[str] = "quantize_rows"
+    together: ClassVar[int] = 1
+
+    m: int
+    k: int
+    scheme: RowQuantization = field(default_factory=RowQuantization)
+    factors: bool = False
+    sequences: Sequences | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.m, self.k) < 1:
+            raise InternalError(f"empty matrix {self.label}")
+
+    @property
+    def label(self) -> str:
+        return f"{self.m}x{self.k}"
+
+    @property
+    def operations(self) -> int:
+        return (9 if self.scheme.dynamic else 8) * self.m * self.k
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        given = [TensorType(shape, kind) for shape, kind in self.scheme.operands]
+        factors = [TensorType((self.k,), "f32")] * self.factors
+        counts = [self.sequences.operand(self.m)] if self.sequences else []
+        return (TensorType((self.m, self.k), "f32"), *factors, *given, *counts)
+
+    @property
+    def row_operands(self) -> tuple[int, ...]:
+        return (0,)
+
+    def by_sequences(self, sequences: Sequences) -> QuantizeRows:
+        return replace(self, sequences=sequences)
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        behind = [TensorType(shape, kind) for shape, kind in self.scheme.results(self.m)]
+        return (TensorType((self.m, self.k), "i8"), *behind)

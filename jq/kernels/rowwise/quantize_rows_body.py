@@ -1,0 +1,74 @@
+"""The body of `QuantizeRows`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iree.compiler import ir
+
+from jq.kernels.build.bodies import Operand, emit
+from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.values import Index, vec
+from jq.kernels.rowwise.quantize_rows import QuantizeRows
+from jq.kernels.rowwise.quantizer import RowQuantizer
+from jq.kernels.rowwise.row_body import over_rows, row_body
+from jq.kernels.schedule.rows import UNROLL, Rows, over_row
+
+
+@row_body.register
+def _(
+    kernel: QuantizeRows,
+    b: Builder,
+    tensors: Sequence[ir.Value],
+    tiles: Sequence[Tile],
+    rows: Rows,
+) -> None:
+    """One row of the first tensor, to the tiles."""
+    (row,), (local,) = rows.at, rows.to
+    lanes = kernel.target.lanes
+    quantizer = RowQuantizer(b, kernel.scheme, lanes)
+    source, *rest = tensors
+    factors = rest.pop(0) if kernel.factors else None
+
+    def load(column: Index, valid: int | None) -> ir.Value:
+        x = b.load(source, [row, column], vec(lanes, "f32"), valid)
+        if factors is None:
+            return x
+        return b.rounded(b.mul(x, b.load(factors, [column], vec(lanes, "f32"), valid)))
+
+    if kernel.scheme.dynamic:
+        states = over_row(
+            b,
+            kernel.k,
+            lanes,
+            UNROLL,
+            lambda columns, valid, states: [
+                quantizer.include(state, load(column, valid))
+                for column, state in zip(columns, states, strict=True)
+            ],
+            quantizer.start(),
+        )
+        parameters = quantizer.parameters(quantizer.join(states))
+    else:
+        parameters = quantizer.given(rest)
+
+    def write(
+        columns: list[Index], valid: int | None, states: list[list[ir.Value]]
+    ) -> list[list[ir.Value]]:
+        if quantizer.packs(kernel.target, len(columns), valid):
+            xs = [load(column, None) for column in columns]
+            packed = quantizer.packed(kernel.target, parameters, xs)
+            b.store(packed, tiles[0], [local, columns[0]])
+            return states
+        for column in columns:
+            codes = quantizer.codes(parameters, load(column, valid))
+            b.store(codes, tiles[0], [local, column], valid)
+        return states
+
+    over_row(b, kernel.k, lanes, UNROLL, write, writes=tiles[:1])
+    quantizer.store(parameters, tiles[1:], local)
+
+
+@emit.register
+def _(kernel: QuantizeRows, operands: Sequence[Operand]) -> list[ir.Value]:
+    return over_rows(kernel, operands)

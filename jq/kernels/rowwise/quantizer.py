@@ -1,0 +1,138 @@
+"""Emits the range, the parameters and the codes of rows, as `RowQuantization` defines them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.values import Index, vec
+from jq.kernels.epilogue.functions import MAGIC_BITS, Divisor, divisor, rounded_bits, to_i8
+from jq.kernels.machine.isa import Isa
+from jq.kernels.machine.packs import PACKED, pack_bytes
+from jq.kernels.rowwise.quantization import ASYMMETRIC, SMALLEST_NORMAL, RowQuantization
+
+
+@dataclass(frozen=True)
+class RowParameters:
+    """Of one row, the same in every lane; `factor` divides (static), or is the inverse scale."""
+
+    factor: ir.Value | Divisor
+    low: ir.Value
+    high: ir.Value
+    offset: ir.Value | None
+    scale: ir.Value | None = None
+    zero: ir.Value | None = None
+
+
+class RowQuantizer:
+    """Emits the range, the parameters and the codes of rows in vectors of `lanes`."""
+
+    def __init__(self, b: Builder, scheme: RowQuantization, lanes: int) -> None:
+        self.b, self.scheme, self.lanes = b, scheme, lanes
+        self.asymmetric = scheme.scheme == ASYMMETRIC
+        self.shift = 128 if scheme.unsigned else 0
+
+    # Range: a state of largest, (smallest,) and a NaN where there was one
+
+    def start(self) -> list[ir.Value]:
+        return [self.b.f32(0.0, self.lanes)] * (3 if self.asymmetric else 2)
+
+    def include(self, state: Sequence[ir.Value], x: ir.Value) -> list[ir.Value]:
+        """The state after the vector `x`."""
+        b, (largest, *smallest, nan) = self.b, state
+        largest = b.max(x if self.asymmetric else b.abs(x), largest)
+        smallest = [b.min(x, s) for s in smallest]
+        return [largest, *smallest, b.select_equal(x, x, nan, x)]
+
+    def join(self, states: Sequence[Sequence[ir.Value]]) -> list[ir.Value]:
+        """One state of several."""
+        combine = [self.b.max, *([self.b.min] if self.asymmetric else []), self.b.add]
+        joined = list(states[0])
+        for state in states[1:]:
+            joined = [how(x, y) for how, x, y in zip(combine, joined, state, strict=True)]
+        return joined
+
+    def parameters(self, state: Sequence[ir.Value]) -> RowParameters:
+        """Of a row, from its whole range."""
+        b, lanes = self.b, self.lanes
+        combine = [b.max, *([b.min] if self.asymmetric else []), b.add]
+        largest, *smallest, nan = (b.reduce(v, how) for v, how in zip(state, combine, strict=True))
+        extent = b.sub(largest, smallest[0]) if smallest else largest
+        extent = b.add(extent, nan)
+        tiny, one = b.f32(self.scheme.steps * SMALLEST_NORMAL, lanes), b.f32(1.0, lanes)
+        bounded = b.max(tiny, extent)  # NaN stays NaN
+        divisor = b.select_equal(bounded, tiny, one, b.f32(self.scheme.steps, lanes))
+        extent = b.select_equal(bounded, tiny, one, extent)
+        scale, inverse = b.div(extent, divisor), b.div(divisor, extent)
+        if not smallest:
+            low, high = (
+                b.f32(bound, lanes) for bound in (self.scheme.low, self.scheme.wide or 127)
+            )
+            offset = b.i32(self.shift, lanes) if self.shift else None
+            return RowParameters(inverse, low, high, offset, scale)
+        zero = self._zero_point(smallest[0], scale)
+        return RowParameters(inverse, *self._around(zero), scale, zero)
+
+    def given(self, operands: Sequence[ir.Value]) -> RowParameters:
+        """Of every row, in the static scheme: from its operands (`RowQuantization.operands`)."""
+        b = self.b
+        scale, zero = (
+            b.broadcast(b.load(x, [0], vec(1, kind)), self.lanes)
+            for x, (_, kind) in zip(operands, self.scheme.operands, strict=True)
+        )
+        low, high, offset = self._around(zero)
+        return RowParameters(divisor(b, scale, low, high), low, high, offset)
+
+    def _around(self, zero: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+        """The bounds before the zero point is added, and what is added."""
+        b, lanes, as_float = self.b, self.lanes, self.b.to_f32(zero)
+        low, high = (b.sub(b.f32(bound, lanes), as_float) for bound in (self.scheme.low, 127))
+        return low, high, b.add(zero, b.i32(self.shift, lanes)) if self.shift else zero
+
+    def _zero_point(self, smallest: ir.Value, scale: ir.Value) -> ir.Value:
+        """`round(saturate(qmin - smallest / scale))`, signed i32."""
+        b, lanes = self.b, self.lanes
+        base = 0 if self.scheme.unsigned_zero else -128
+        x = b.zero_if_nan(b.sub(b.f32(base, lanes), b.div(smallest, scale)))
+        bits = rounded_bits(b, x, b.f32(base, lanes), b.f32(base + 255, lanes))
+        return b.sub(bits, b.i32(MAGIC_BITS + base + 128, lanes))
+
+    # Codes
+
+    def packed(self, isa: Isa, row: RowParameters, xs: Sequence[ir.Value]) -> ir.Value:
+        """i8 codes of `PACKED` vectors behind each other (`isa.packs`)."""
+        b, lanes = self.b, self.lanes
+        steps = []
+        for x in xs:
+            if isinstance(row.factor, Divisor):
+                steps.append(row.factor.steps(b, x))
+            else:
+                step = b.zero_if_nan(b.mul(x, row.factor))
+                steps.append(b.min(b.max(step, row.low), row.high))
+        shift = b.i32(self.shift, lanes)
+        zero = b.i32(0, lanes) if row.offset is None else b.sub(row.offset, shift)
+        return pack_bytes(b, isa, steps, [zero] * len(steps), self.scheme.unsigned)
+
+    def packs(self, isa: Isa, count: int, valid: int | None) -> bool:
+        """Whether so many vectors of codes are packed."""
+        whole = count == PACKED and valid is None and self.lanes == isa.lanes
+        return whole and bool(isa.packs) and not self.scheme.wide
+
+    def codes(self, row: RowParameters, x: ir.Value) -> ir.Value:
+        """i8 codes of the vector `x`."""
+        b = self.b
+        if isinstance(row.factor, Divisor):
+            assert row.offset is not None
+            return to_i8(b, row.factor.steps(b, x), row.offset)
+        steps = b.zero_if_nan(b.mul(x, row.factor))
+        bits = rounded_bits(b, steps, row.low, row.high)
+        return b.truncate(b.add(bits, row.offset) if row.offset else bits, "i8")
+
+    def store(self, row: RowParameters, tiles: Sequence[Tile], at: Index) -> None:
+        """Scale and zero point of a row, where the scheme has them, to [rows] tiles."""
+        values = [v for v in (row.scale, row.zero) if v is not None]
+        for value, tile in zip(values, tiles, strict=True):
+            self.b.store(value, tile, [at], 1)

@@ -1,0 +1,41 @@
+"""What is done to some rows of a matrix, by itself or after a product that made them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+
+from iree.compiler import ir
+
+from jq.errors import InternalError
+from jq.kernels.build.bodies import Operand
+from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.machine.workgroups import row_block
+from jq.kernels.rowwise.normalize import Normalize
+from jq.kernels.rowwise.quantize_rows import QuantizeRows
+from jq.kernels.schedule.rows import Rows, row_dispatch
+
+
+@singledispatch
+def row_body(
+    kernel: object,
+    b: Builder,
+    tensors: Sequence[ir.Value],
+    tiles: Sequence[Tile],
+    rows: Rows,
+) -> None:
+    """Some rows of the first tensor, to the tiles."""
+    raise InternalError(f"{kernel} has no rows")
+
+
+def over_rows(
+    kernel: Normalize | QuantizeRows, operands: Sequence[Operand], together: int = 1
+) -> list[ir.Value]:
+    """A dispatch over all rows of a matrix."""
+
+    def body(b: Builder, tensors: Sequence[ir.Value], tiles: Sequence[Tile], rows: Rows) -> None:
+        row_body(kernel, b, tensors, tiles, rows)
+
+    block = row_block(kernel.m, kernel.k)
+    together = min(block, together)
+    return row_dispatch(operands, kernel.results, body, block, together, kernel.sequences)

@@ -1,0 +1,1 @@
+"""In which order a kernel's work is done, and where its rows go."""

@@ -1,0 +1,134 @@
+"""Weights are fetched into the second cache one panel ahead of the products that read them.
+
+    panel p, tile t, step k:   products of panel p;  prefetch line t * steps + k of panel p + 1
+
+A model's weights come from memory in every call, and the first tile of a panel would wait for them:
+it reads a line every few cycles, several times what memory gives. The tiles of the panel before
+take long enough. Behind the last panel lie the weights of the kernel that comes next: constants are
+stored in the order of their use. A prefetch of an address that does not exist does nothing.
+
+Bodies work on tensors, which have no address: a function that IREE calls with the buffers of its
+operands (a "microkernel") stores that of its first one into its second. LLVM inlines it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, func, llvm, memref, tensor
+
+from jq.kernels.build.builder import Builder
+from jq.kernels.build.values import Index
+from jq.kernels.machine.tiling import LINE, SECOND_CACHE
+
+SHARE = 0.75  # of the second cache, for two panels
+FEW_ROWS = 256  # products of 512 take 40 times as long as their weights do
+LOCALITY = 2  # of 3: not in the first cache
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """Fetches the panel behind one.
+
+    Attributes:
+        address: of all weights, i64.
+        first: the byte behind the panel.
+        lines: of a panel.
+        steps: of a tile's products.
+        tall: rows of a tile.
+        each: lines a step.
+    """
+
+    b: Builder
+    address: ir.Value
+    first: Index
+    lines: int
+    steps: int
+    tall: int
+    each: int
+
+    @staticmethod
+    def of(
+        b: Builder, weights: ir.Value, panel: Index, rows: int, block: int, tall: int
+    ) -> Prefetch | None:
+        """Of packed weights i8 [panels, steps, bytes], for so many rows, of which tiles of `tall`
+        read a panel for a block at a time; None where it does not pay: products of many rows take
+        much longer than their weights do, a single tile has no time in which to fetch, or two
+        panels do not fit the cache.
+        """
+        _, steps, width = ir.RankedTensorType(weights.type).shape
+        size, tiles = steps * width, math.ceil(block / tall)
+        if rows > FEW_ROWS or tiles < 2 or 2 * size > SHARE * SECOND_CACHE:
+            return None
+        lines = math.ceil(size / LINE)
+        each = math.ceil(lines / (tiles * steps))
+        behind = b.scaled(b.offset(panel, 1), size)
+        return Prefetch(b, _address(weights), behind, lines, steps, tall, each)
+
+    @property
+    def size(self) -> int:
+        """Bytes of a panel, in whole lines."""
+        return self.lines * LINE
+
+    def tile(self, first: Index) -> Index:
+        """Which tile begins at a row of the block; the last one may begin ahead of its place."""
+        return self.b.divided(self.b.offset(first, self.tall - 1), self.tall)
+
+    def fetch(self, tile: Index, step: Index) -> None:
+        """The lines of one step of a tile."""
+        b = self.b
+        at = b.scaled(b.offset(b.scaled(tile, self.steps), step), self.each)
+        for i in range(self.each):
+            line = b.at_most(b.offset(at, i), self.lines - 1)
+            self._prefetch(b.offset(self.first, b.scaled(line, LINE)))
+
+    def _prefetch(self, offset: Index) -> None:
+        wide = arith.index_cast(_i64(), self.b.index(offset))
+        pointer = llvm.inttoptr(ir.Type.parse("!llvm.ptr"), arith.addi(self.address, wide))
+        llvm.intr_prefetch(pointer, 0, LOCALITY, 1)
+
+
+def _i64() -> ir.Type:
+    return ir.IntegerType.get_signless(64)
+
+
+def _address(source: ir.Value) -> ir.Value:
+    """The address of a tensor that a body reads, i64; found once, where the tensor is."""
+    read: Any = source.owner
+    name = _define(read.operation.block.owner.operation)
+    with ir.InsertionPoint.after(read):
+        space = tensor.EmptyOp([1], _i64()).result
+        found = ir.Operation.create(
+            "iree_codegen.ukernel.generic",
+            results=[space.type],
+            operands=[source, space],
+            attributes={
+                "u_kernel_fn_name": ir.StringAttr.get(name),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 0]),
+                "strided_dims": ir.Attribute.parse("[[], []]"),
+                "calls": ir.FlatSymbolRefAttr.get(name),  # or it would be removed: nobody names it
+            },
+        ).result
+        return tensor.extract(found, [arith.ConstantOp(ir.IndexType.get(), 0)])
+
+
+def _define(body: ir.Operation) -> str:
+    """The function's name; it stands in front of a body, named after it: IREE puts all bodies of a
+    program into one module. It takes the base and the offset of bytes, and those of a number.
+    """
+    name = f"{ir.StringAttr(body.attributes['sym_name']).value}_address"
+    index = ir.IndexType.get()
+    one, other = (ir.MemRefType.get([], ir.IntegerType.get_signless(n)) for n in (8, 64))
+    with ir.InsertionPoint(body):
+        kinds = [one, index, other, index]
+        function = func.FuncOp(name, (kinds, []), visibility="private")
+    entry = function.add_entry_block()
+    with ir.InsertionPoint(entry):
+        base, offset, result, _ = entry.arguments
+        start = memref.ExtractAlignedPointerAsIndexOp(base).aligned_pointer
+        memref.StoreOp(arith.index_cast(_i64(), arith.addi(start, offset)), result, [])
+        func.ReturnOp([])
+    return name

@@ -1,0 +1,121 @@
+"""What kernels over the rows of a matrix share: rows cut into blocks, and a row into vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+
+from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.dispatch import Output, dispatch
+from jq.kernels.build.values import Index, lanes_of, vec
+from jq.kernels.schedule.ragged_rows import Blocks, wanted_rows
+from jq.kernels.schedule.sequences import Sequences
+from jq.kernels.tensor import TensorType
+
+UNROLL = 4  # vectors of a row side by side
+FILL = 64  # elements that are made 0 at a time
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that are computed together: where they are (from the start of the operands), where they
+    go (from that of the tiles), and how many of them are wanted.
+    """
+
+    at: Sequence[Index]
+    to: Sequence[Index]
+    wanted: Index
+
+
+def row_dispatch(
+    operands: Sequence[tuple[ir.Value, TensorType]],
+    results: Sequence[TensorType],
+    body: Callable[[Builder, Sequence[ir.Value], Sequence[Tile], Rows], None],
+    block: int,
+    together: int = 1,
+    sequences: Sequences | None = None,
+) -> list[ir.Value]:
+    """A dispatch whose results have the rows as first axis.
+
+    `body(builder, tensors, tiles, rows)` emits the work of `together` rows. The last block ends at
+    the last row: rows that two blocks share are computed twice, with the same bits. With
+    `sequences` the last operand says which rows are wanted; the body does not see it.
+    """
+    blocks = Blocks.of(results[0].shape[0], block, sequences)
+    block, together = blocks.block, min(together, blocks.block)
+
+    def output(kind: TensorType) -> Output:
+        rest = kind.shape[1:]
+        where = [0] * len(rest)
+        return Output(kind, (block, *rest), lambda b, ids: [blocks.first(b, ids[0]), *where])
+
+    def workgroup(
+        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+    ) -> None:
+        start = blocks.first(b, ids[0])
+        wanted: Index = block
+        if sequences is not None:
+            *tensors, counts = tensors
+            wanted = wanted_rows(b, sequences, counts, start, block)
+        with b.loop(0, wanted, together, writes=tiles) as loop:
+            base = b.at_most(loop.index, block - together)
+            local = [b.offset(base, i) for i in range(together)]
+            at = [b.offset(start, row) for row in local]
+            body(b, tensors, tiles, Rows(at, local, b.at_most(b.above(wanted, base), together)))
+        if sequences is not None and sequences.fill:
+            for tile, kind in zip(tiles, results, strict=True):
+                if len(kind.shape) > 1:
+                    fill(b, tile, kind, wanted, block)
+
+    return dispatch(operands, [output(kind) for kind in results], [blocks.count], workgroup)
+
+
+def fill(
+    b: Builder, tile: Tile, kind: TensorType, first: Index, end: Index, number: int = 0
+) -> None:
+    """A number in the rows of a tile from `first` up to `end`; rows are the last axis but one."""
+    *lead, rows, columns = tile.shape
+    vector = b.constant(vec(min(columns, FILL), kind.element), number)
+    with b.loop(0, b.above(end, first), writes=[tile]) as loop:
+        row = b.at_most(b.offset(first, loop.index), rows - 1)
+        with b.loop(0, columns, lanes_of(vector), writes=[tile]) as inner:
+            column = b.at_most(inner.index, columns - lanes_of(vector))
+            b.store(vector, tile, [*([0] * len(lead)), row, column])
+
+
+def over_row(
+    b: Builder,
+    columns: int,
+    lanes: int,
+    unroll: int,
+    body: Callable[[list[Index], int | None, list[list[ir.Value]]], list[list[ir.Value]]],
+    carry: Sequence[ir.Value] = (),
+    writes: Sequence[Tile] = (),
+) -> list[list[ir.Value]]:
+    """Runs `body(columns, valid, states)` over a row, `unroll` vectors at a time.
+
+    Every vector of a chunk has its own state (a copy of `carry` to begin with), so that chains of
+    dependent operations overlap. `valid` is None but for the last, partial vector. Returns the
+    states, to be joined.
+    """
+    states = [list(carry) for _ in range(unroll)]
+    width = unroll * lanes
+    whole = columns // width * width
+    if whole:
+        flat = [v for state in states for v in state]
+        with b.loop(0, whole, width, carry=flat, writes=writes) as loop:
+            at = [b.offset(loop.index, u * lanes) for u in range(unroll)]
+            loop.carried = [v for s in body(at, None, split(loop.carried, unroll)) for v in s]
+        states = split(loop.carried, unroll)
+    for column in range(whole, columns, lanes):
+        valid = columns - column if columns - column < lanes else None
+        states[:1] = body([column], valid, states[:1])
+    return states
+
+
+def split(values: Sequence[ir.Value], parts: int) -> list[list[ir.Value]]:
+    """`parts` lists of as many values each, in order."""
+    size = len(values) // parts
+    return [list(values[i * size : (i + 1) * size]) for i in range(parts)]

@@ -1,0 +1,27 @@
+"""Rows that nobody reads: the last ones of a sequence, as many as an operand says at run time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jq.errors import InternalError
+from jq.kernels.tensor import TensorType
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Rows lie in sequences of `length`, and only the first ones of each are wanted: as many as the
+    kernel's last operand says, i32 [M / length].
+
+    What a kernel gives for the others is undefined; with `fill` it is 0 (but for numbers that a row
+    has one of: its scale, its zero point).
+    """
+
+    length: int
+    fill: bool = False
+
+    def operand(self, rows: int) -> TensorType:
+        """The type of the counts for so many rows."""
+        if rows % self.length:
+            raise InternalError(f"{rows} rows are no sequences of {self.length}")
+        return TensorType((rows // self.length,), "i32")

@@ -1,0 +1,123 @@
+"""Weights are fetched a panel ahead where that pays, from where they are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import iree.runtime as rt
+import numpy as np
+import pytest
+from iree.compiler import ir
+from iree.compiler.dialects import arith, func, llvm
+
+from jq.kernels import Convolution, Gemm, TensorType
+from jq.kernels.build.builder import Builder
+from jq.kernels.build.dispatch import Output, dispatch
+from jq.kernels.build.values import Index, high, vec
+from jq.kernels.schedule.prefetch import Prefetch, _address
+from tests.kernels.harness import compile_text, linked
+
+GEMM = Gemm(isa="avx512_vnni", m=49, k=512, n=256)
+CONVOLUTION = Convolution(
+    isa="avx512_vnni", batch=1, height=9, width=9, channels=64, filters=128, window=(3, 3)
+)
+
+
+@pytest.mark.parametrize("isa", ["avx512_vnni", "aarch64_i8mm", "portable"])
+def test_few_rows_fetch(isa: str) -> None:
+    for kernel in (replace(GEMM, isa=isa), replace(CONVOLUTION, isa=isa)):
+        assert "llvm.intr.prefetch" in linked([kernel])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"m": 1024},  # products take much longer than weights
+        {"m": 3},  # one tile
+        {"k": 1 << 15},  # a panel fills the cache
+        {"batch": 2},
+    ],
+    ids=str,
+)
+def test_others_do_not(changed: dict[str, int]) -> None:
+    assert "prefetch" not in linked([replace(GEMM, **changed)])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "block"),
+    [
+        (GEMM, 49),
+        (replace(GEMM, m=8, tile=(5, 4)), 8),  # two tiles, the second one begins ahead of its place
+        (replace(GEMM, k=384, n=24), 49),  # a panel of fewer bytes a step than a line has
+        (CONVOLUTION, 49),
+    ],
+    ids=lambda v: getattr(v, "label", ""),
+)
+def test_the_tiles_of_a_panel_fetch_all_of_the_next(
+    kernel: Gemm | Convolution, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every line of it once, but for the last one; from the byte where the panel's own end."""
+    made: list[Prefetch] = []
+    seen: list[tuple[int, int]] = []
+    of = Prefetch.of
+
+    def recorded(b: Builder, weights: ir.Value, panel: Index, *rest: int) -> Prefetch | None:
+        assert rest[1] == block
+        found = of(b, weights, panel, *rest)
+        assert found is not None
+        size = int(np.prod(ir.RankedTensorType(weights.type).shape[1:]))
+        assert high(found.first) == (high(panel) + 1) * size == (high(panel) + 1) * found.size
+        made.append(found)
+        return found
+
+    monkeypatch.setattr(Prefetch, "of", staticmethod(recorded))
+    monkeypatch.setattr(Prefetch, "fetch", lambda _, *at: seen.append((high(at[0]), high(at[1]))))
+    linked([kernel])
+    monkeypatch.undo()
+    tiles = math.ceil(block / made[0].tall)
+    assert max(seen) == (tiles - 1, made[0].steps - 1)
+
+    found: list[int] = []
+    monkeypatch.setattr(Prefetch, "_prefetch", lambda _, offset: found.append(offset))
+    ahead = replace(made[0], b=Builder(None), address=None, first=0)
+    starts = [min(t * ahead.tall, block - ahead.tall) for t in range(tiles)]
+    for first in starts:
+        for step in range(ahead.steps):
+            ahead.fetch(ahead.tile(first), step)
+    lines = range(0, ahead.size, 64)
+    assert sorted(set(found)) == list(lines)
+    assert len(found) - found.count(lines[-1]) == len(lines) - 1
+
+
+def read_at_addresses() -> str:
+    """A function of two tensors that gives 16 bytes of the second, read at its address."""
+    kind, result = TensorType((4, 2, 64), "i8"), TensorType((16,), "i8")
+
+    def body(b: Builder, ids: object, tensors: list, tiles: list) -> None:
+        i64 = ir.IntegerType.get_signless(64)
+        offset = arith.ConstantOp(i64, 2 * 64 + 3).result
+        pointer = llvm.inttoptr(
+            ir.Type.parse("!llvm.ptr"), arith.addi(_address(tensors[1]), offset)
+        )
+        b.store(llvm.load(vec(16, "i8"), pointer, alignment=1), tiles[0], [0])
+
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            function = func.FuncOp("f", ([kind.mlir()] * 2, [result.mlir()]))
+        with ir.InsertionPoint(function.add_entry_block()):
+            inputs = [(value, kind) for value in function.arguments]
+            output = Output(result, (16,), lambda b, ids: [0])
+            func.ReturnOp(dispatch(inputs, [output], [1], body))
+        return str(module)
+
+
+def test_the_address_is_that_of_the_buffer() -> None:
+    config = rt.Config("local-sync")
+    context = rt.SystemContext(config=config)
+    data = compile_text(read_at_addresses())
+    context.add_vm_module(rt.VmModule.copy_buffer(config.vm_instance, data))
+    one, two = np.random.default_rng(0).integers(-128, 128, (2, 4, 2, 64), dtype=np.int8)
+    found = context.modules.module["f"](one, two).to_host()
+    np.testing.assert_array_equal(found, two.reshape(-1)[131:147])
