@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,3 +87,55 @@ def test_imports_go_leftwards(path: Path) -> None:
     layer = module_name(path).split(".")[0]
     assert layer in ranks, f"docs/architecture.md gives {layer!r} no layer"
     assert list(violations(path, ranks)) == []
+
+
+def dotted(path: Path) -> str:
+    """`jq.ir.types` for jq/ir/types.py."""
+    return ".".join(p for p in path.relative_to(ROOT).with_suffix("").parts if p != "__init__")
+
+
+def imports() -> dict[str, set[str]]:
+    """The modules that each module of ours imports, also inside functions and for types alone."""
+    modules = {dotted(path) for path in FILES}
+    graph: dict[str, set[str]] = {}
+    for path in FILES:
+        names = {name for _, name in imported(path)}
+        found = {n if n in modules else n.rpartition(".")[0] for n in names} & modules
+        graph[dotted(path)] = found - {dotted(path)}
+    return graph
+
+
+def cycle(graph: dict[str, set[str]]) -> list[str]:
+    """A circle in a graph, from one of its nodes back to it; empty where there is none."""
+    done: set[str] = set()
+
+    def walk(node: str, path: list[str]) -> list[str]:
+        if node in path:
+            return [*path[path.index(node) :], node]
+        if node in done:
+            return []
+        for other in sorted(graph[node]):
+            if found := walk(other, [*path, node]):
+                return found
+        done.add(node)
+        return []
+
+    return next((found for node in sorted(graph) if (found := walk(node, []))), [])
+
+
+def test_a_circle_is_found() -> None:
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert cycle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_no_circle_of_imports() -> None:
+    """Not within a folder either, and not `if TYPE_CHECKING`."""
+    assert cycle(imports()) == []
+
+
+def test_descriptions_of_kernels_know_no_compiler() -> None:
+    """Shapes, packing and references are read without IREE."""
+    script = "import jq.kernels, sys; print([m for m in sys.modules if m.startswith('iree')])"
+    run = [sys.executable, "-c", script]
+    found = subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert found.stdout.strip() == "[]"

@@ -133,7 +133,7 @@ def test_parameters_are_not_checked() -> None:
 
 
 def test_a_microkernel_gives_no_number() -> None:
-    """`jq/kernels/ahead.py` lets it store the number in a tensor."""
+    """`jq/kernels/schedule/prefetch.py` lets it store the number in a tensor."""
     text = """flow.executable private @e {
       flow.executable.export public @e workgroups() -> (index, index, index) {
         %c1 = arith.constant 1 : index

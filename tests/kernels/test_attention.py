@@ -13,8 +13,8 @@ from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE
 
 
-def has_bf16(isa: str) -> bool:
-    return bool(get_isa(isa).bf16_dot or get_isa(isa).tiles)
+def precisions(isa: str) -> list[str]:
+    return ["f32", "bf16"] if get_isa(isa).multiplies_bf16 else ["f32"]
 
 
 @st.composite
@@ -41,7 +41,9 @@ def kernels(draw: st.DrawFn) -> Attention:
         starts=starts,
         scale=draw(st.sampled_from([1.0, 0.25])) / np.sqrt(dim),
         mask=draw(st.sampled_from(["none", "keys", "full"])),
-        precision=draw(st.sampled_from(["f32", "bf16"] if has_bf16(isa) else ["f32"])),
+        precision=draw(
+            st.sampled_from(["f32", "bf16"] if get_isa(isa).multiplies_bf16 else ["f32"])
+        ),
     )
 
 
@@ -85,7 +87,9 @@ def test_every_shape(drawn: list[Attention], seed: int) -> None:
         assert error <= bound(kernel, operands), (kernel.to_json(), error)
 
 
-PRECISIONS = [(isa, p) for isa in HERE for p in ("f32", "bf16") if p == "f32" or has_bf16(isa)]
+PRECISIONS = [
+    (isa, p) for isa in HERE for p in ("f32", "bf16") if p == "f32" or get_isa(isa).multiplies_bf16
+]
 
 
 @pytest.mark.parametrize(("isa", "precision"), PRECISIONS)

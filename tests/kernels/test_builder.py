@@ -14,7 +14,7 @@ from jq.errors import InternalError
 from jq.kernels import ISAS, Gemm, TensorType, get_isa
 from jq.kernels.build.builder import Builder
 from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import vec
+from jq.kernels.build.values import mlir_type, vec
 from jq.kernels.machine.tiling import choose
 from jq.kernels.machine.workgroups import parts, unevenness
 from tests.kernels.harness import compile_text, linked
@@ -33,7 +33,7 @@ def emit_load(first: int, trips: int, step: int, lanes: int) -> None:
         from iree.compiler.dialects import func
 
         with ir.InsertionPoint(module.body):
-            function = func.FuncOp("f", ([kind.mlir()], [kind.mlir()]))
+            function = func.FuncOp("f", ([mlir_type(kind)], [mlir_type(kind)]))
         with ir.InsertionPoint(function.add_entry_block()):
             output = Output(kind, (32,), lambda b, ids: [0])
             results = dispatch([(function.arguments[0], kind)], [output], [1], body)

@@ -15,13 +15,17 @@ from jq.kernels import (
     Gemm,
     GemmRows,
     Gemv,
+    IntegerAttention,
     Kernel,
     Normalize,
+    PackOperand,
     Quantize,
     QuantizedResidual,
     QuantizeRows,
     Residual,
     RowQuantization,
+    Softmax,
+    SplitRows,
     available,
     detect,
     get_isa,
@@ -33,9 +37,14 @@ from tests.kernels.strategies import HERE
 
 
 def every_family(isa: str) -> list[Kernel]:
+    """Kernels of every family that is registered, in each of the forms that its bodies have."""
     steps = (Dequantize(), Quantize())
     image = {"batch": 1, "height": 6, "width": 6, "window": (3, 3), "epilogue": steps}
     sums = (Dequantize(), Residual(), QuantizedResidual())
+    heads = {"batch": 1, "keys": 7, "heads": 2, "kv_heads": 2, "dim": 8}
+    heads |= {"widths": (16, 16, 16), "starts": (0, 0, 0)}
+    attention = {"isa": isa, "queries": 9, "scale": 0.3, **heads}
+    precisions = ["f32", "bf16"] if get_isa(isa).multiplies_bf16 else ["f32"]
     return [
         GemmRows(
             isa=isa,
@@ -43,27 +52,24 @@ def every_family(isa: str) -> list[Kernel]:
             normalize=Normalize(isa=isa, m=65, k=37),
         ),
         Gemm(isa=isa, m=17, k=70, n=49, unsigned=True, epilogue=steps),
+        PackOperand(isa=isa, gemm=Gemm(isa=isa, m=17, k=70, n=49)),
         Gemv(isa=isa, m=1, k=64, n=40),
         DecodeDot(isa=isa, m=1, k=64, n=5, format="nf4", block=(1, 32)),
         DecodeDot(isa=isa, m=6, k=70, n=5, format="float8_e4m3fn", block=(1, 0)),
         QuantizeRows(isa=isa, m=3, k=37),
+        SplitRows(isa=isa, m=3, k=70),
+        Softmax(isa=isa, batch=1, heads=2, queries=3, k=37, scheme=RowQuantization()),
         Normalize(isa=isa, m=3, k=37, scheme=RowQuantization("asymmetric")),
         Convolution(isa=isa, filters=20, channels=8, **image),
         Depthwise(isa=isa, channels=20, **image),
-        Attention(
-            isa=isa,
-            batch=1,
-            queries=5,
-            keys=7,
-            heads=2,
-            kv_heads=2,
-            dim=8,
-            widths=(16, 16, 16),
-            starts=(0, 0, 0),
-            scale=0.3,
-            precision="bf16" if get_isa(isa).bf16_dot else "f32",
-        ),
+        IntegerAttention(isa=isa, queries=5, epilogue=steps, **heads),
+        *(Attention(precision=precision, **attention) for precision in precisions),
     ]
+
+
+def test_every_family_is_compiled() -> None:
+    ours = {name for name, cls in Kernel.registry.items() if cls.__module__.startswith("jq.")}
+    assert {kernel.family for kernel in every_family("portable")} == ours
 
 
 # What this machine has is compiled and run by the other tests.

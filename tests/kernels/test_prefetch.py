@@ -14,7 +14,7 @@ from iree.compiler.dialects import arith, func, llvm
 from jq.kernels import Convolution, Gemm, TensorType
 from jq.kernels.build.builder import Builder
 from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, high, vec
+from jq.kernels.build.values import Index, high, mlir_type, vec
 from jq.kernels.schedule.prefetch import Prefetch, _address
 from tests.kernels.harness import compile_text, linked
 
@@ -105,7 +105,7 @@ def read_at_addresses() -> str:
     with ir.Context(), ir.Location.unknown():
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
-            function = func.FuncOp("f", ([kind.mlir()] * 2, [result.mlir()]))
+            function = func.FuncOp("f", ([mlir_type(kind)] * 2, [mlir_type(result)]))
         with ir.InsertionPoint(function.add_entry_block()):
             inputs = [(value, kind) for value in function.arguments]
             output = Output(result, (16,), lambda b, ids: [0])

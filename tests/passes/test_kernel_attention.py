@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jq
+from jq.job import prepare_job
+from jq.kernels import Attention
+from jq.passes.base import PassContext
+from jq.passes.kernels._kernel import described
+from jq.pipeline import make_plan, rewrite
 from tests.passes.test_kernel_passes import Both, array
 
 B, S, H, KV, D = 2, 7, 4, 2, 8
@@ -167,3 +174,23 @@ def test_what_is_another_function_stays(change) -> None:
         assert not both.families & {"integer", "attention"}
         for expected, found in zip(both.expected, both.found, strict=True):
             np.testing.assert_allclose(found, expected, atol=0.02 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    ("isa", "precision"), [("amx_int8", "bf16"), ("avx512_bf16", "bf16"), ("avx512_vnni", "f32")]
+)
+def test_products_are_in_bf16_where_the_processor_has_them(isa: str, precision: str) -> None:
+    """Matrix tiles are one way to have them; nothing is run, so any machine can tell."""
+    q = array(1, 16, 2, 8)
+    model = jq.Model(
+        lambda p, q: jax.nn.dot_product_attention(q, q, q * p["v"]), {"v": array(8)}, (q,)
+    )
+    job = prepare_job(model, "int8-dynamic", "llvm-cpu", {"attention_precision": "bfloat16"})
+    target = replace(job.target, kernels=isa)
+    plan = make_plan(job.program, job.pipeline, target, None)
+    cx = PassContext(plan, job.pipeline.settings, target, job.data)
+    program = rewrite(job.program, job.pipeline, cx)["target"]
+    kernels = [described(program, op) for op in program.walk()]
+    (kernel,) = [kernel for kernel in kernels if isinstance(kernel, Attention)]
+    assert kernel.precision == precision
+    assert kernel.on_tiles == (isa == "amx_int8")

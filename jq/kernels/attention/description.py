@@ -69,7 +69,7 @@ class Attention(Kernel):
         check(self.epilogue, "f32")
         if self.mask not in ("none", "keys", "full") or self.precision not in ("bf16", "f32"):
             raise InternalError(f"unknown mask {self.mask!r} or precision {self.precision!r}")
-        if self.precision == "bf16" and not (self.target.bf16_dot or self.target.tiles):
+        if self.precision == "bf16" and not self.target.multiplies_bf16:
             raise InternalError(f"{self.isa} has no bf16 product")
         if self.heads % self.kv_heads:
             raise InternalError(f"{self.heads} heads cannot share {self.kv_heads}")

@@ -15,8 +15,7 @@ from jq.kernels.build.builder import Builder, Tile
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, vec
 from jq.kernels.build.vector_ops import Array, VectorOps
-from jq.kernels.gemv.decode_dot import COLUMNS, DecodeDot
-from jq.kernels.machine.tile_cut import ROWS
+from jq.kernels.gemv.decode_dot import COLUMNS, ROWS, DecodeDot
 from jq.kernels.tensor import element_name
 
 

@@ -83,6 +83,11 @@ class Isa:
     dot_latency: int = 5
     compile_cpu: str = "generic"
 
+    @property
+    def multiplies_bf16(self) -> bool:
+        """It has products of bf16 numbers, of vectors or of matrix tiles."""
+        return self.tiles or bool(self.bf16_dot)
+
 
 def _vpdpbusd(bits: int) -> Dot:
     return Dot(f"llvm.x86.avx512.vpdpbusd.{bits}", 4, "i8", True, True)

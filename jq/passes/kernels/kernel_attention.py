@@ -89,7 +89,7 @@ def _lower(program: Program, f: Found, isa: str, precision: str) -> str:
     result = f.second.operation.results[0]
     with at(f.second):
         kind, mask = best.mask(f.between.mask)
-        bf16 = precision == "bfloat16" and bool(get_isa(isa).bf16_dot)
+        bf16 = precision == "bfloat16" and get_isa(isa).multiplies_bf16
         kernel = Attention(
             isa=isa,
             batch=samples,
