@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +12,7 @@ import pytest
 import jq
 from jq.job import prepare_job
 from jq.kernels import Attention
+from jq.kernels.attention.description import TILED_QUERIES
 from jq.passes.base import PassContext
 from jq.passes.kernels._kernel import described
 from jq.pipeline import make_plan, rewrite
@@ -181,12 +181,17 @@ def test_what_is_another_function_stays(change) -> None:
 )
 def test_products_are_in_bf16_where_the_processor_has_them(isa: str, precision: str) -> None:
     """Matrix tiles are one way to have them; nothing is run, so any machine can tell."""
-    q = array(1, 16, 2, 8)
-    model = jq.Model(
-        lambda p, q: jax.nn.dot_product_attention(q, q, q * p["v"]), {"v": array(8)}, (q,)
-    )
+    rows = TILED_QUERIES
+    inputs = (array(B, rows, WIDTH), np.ones((B, rows), np.float32))
+
+    def fn(p, x, keep):
+        q, k, v = (jnp.reshape(x @ p[n], (B, rows, H, D)) for n in "qkv")
+        y = jax.nn.dot_product_attention(q, k, v, mask=keep[:, None, None, :] > 0)
+        return jnp.reshape(y, (B, rows, WIDTH)) @ p["o"]
+
+    model = jq.Model(fn, PARAMS, inputs)
     job = prepare_job(model, "int8-dynamic", "llvm-cpu", {"attention_precision": "bfloat16"})
-    target = replace(job.target, kernels=isa)
+    target = job.target.model_copy(update={"kernels": isa})
     plan = make_plan(job.program, job.pipeline, target, None)
     cx = PassContext(plan, job.pipeline.settings, target, job.data)
     program = rewrite(job.program, job.pipeline, cx)["target"]
