@@ -39,7 +39,8 @@ from jq.job import (
     trace,
 )
 from jq.ops.work import work_of
-from jq.pipeline import LEVELS, make_plan
+from jq.passes.order import LEVELS
+from jq.pipeline import make_plan
 from jq.pipeline import rewrite as rewrite_levels
 from jq.planning import QuantPlan
 from jq.progress import Progress

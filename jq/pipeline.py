@@ -1,55 +1,38 @@
-"""A pipeline: settings and the ordered list of passes, read from `pipelines/<name>.toml`.
+"""A pipeline: settings and rules, read from `pipelines/<name>.toml`.
 
-The list has a part for each level, and one for the hand-over to the compiler behind the target's;
-every entry says why it stands where it stands.
+Which passes run follows from the settings: `jq.passes.order` has all of them in their order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import ConfigDict
 
 from jq.calibration.ranges import Ranges
 from jq.errors import UserError
 from jq.ir import Program
 from jq.ir.quant_types import to_quant_types
 from jq.ops.base import contraction_names
-from jq.passes.base import Pass, PassContext, Recovery, make_pass, run_all
+from jq.passes.base import Pass, PassContext, Recovery, run_all
 from jq.passes.dequantized import dequantized
 from jq.passes.levels import check_level
+from jq.passes.order import LEVELS, Level, passes_for
 from jq.passes.target.lower_markers import LowerMarkers
 from jq.planning import QuantPlan, plan
 from jq.settings import FLOAT, Rule, Settings, Strict, apply_overrides, check_rule, validate
 from jq.target import Target, load_toml
 
-Level = Literal["float", "qdq", "integer", "target"]
-LEVELS: tuple[Level, ...] = ("float", "qdq", "integer", "target")
-Part = Literal["float", "qdq", "integer", "target", "handover"]
-
-
-class Step(Strict):
-    """One pass of a pipeline: its name, why it is here, and its options (any other key)."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-    name: str
-    why: str
-
-    def make(self) -> Pass:
-        return make_pass(self.name, dict(self.model_extra or {}))
-
 
 class PipelineFile(Strict):
     """What a pipeline file holds. Settings are those of `jq.settings.Settings`.
 
-    `base` is a pipeline that this one starts from: its rules stand behind the file's own, its
-    settings and, part by part, its passes hold where the file has none. A path is relative
-    to the file. `handover` are the target's last passes: what the compiler needs, whatever the
-    pipeline.
+    `base` is a pipeline that this one starts from: the file's own rules come before the rules of
+    its base, and its settings replace those of its base. A path is relative to the file.
     """
 
     name: str = ""
@@ -57,12 +40,6 @@ class PipelineFile(Strict):
     description: str = ""
     settings: dict[str, Any] = {}
     rules: tuple[Rule, ...] = ()
-    passes: dict[Part, tuple[Step, ...]] = {}
-
-    def steps(self, level: Level) -> tuple[Step, ...]:
-        """What reaches a level."""
-        own = self.passes.get(level, ())
-        return own + self.passes.get("handover", ()) if level == "target" else own
 
 
 @dataclass(frozen=True)
@@ -76,15 +53,25 @@ class Pipeline:
     description: str
     settings: Settings
     rules: tuple[Rule, ...]
-    passes: dict[Level, tuple[Pass, ...]]
     explicit: frozenset[str] = frozenset()
     file: PipelineFile = field(default_factory=PipelineFile)
+
+    @cached_property
+    def passes(self) -> dict[Level, tuple[Pass, ...]]:
+        """The passes that run under the pipeline's settings."""
+        return passes_for(self.settings)
 
 
 def read_pipeline(name: str, readers: tuple[str, ...] = ()) -> PipelineFile:
     """A pipeline file by name or path, with what it takes from its base."""
     stem, data = load_toml("pipelines", name)
     where = f"pipeline {stem}"
+    if "passes" in data:
+        raise UserError(
+            f"{where} has `passes`: which passes run, and their order, follows from the settings",
+            hint="leave them out and write settings: `recovery = [...]` for what keeps accuracy,"
+            " `placement`, `integer_only`; `jaxq list passes` shows the order and the conditions",
+        )
     file = validate(PipelineFile, {"name": stem, **data}, where=where)
     if not file.base:
         return file.model_copy(update={"settings": flat_settings(file.settings)})
@@ -99,7 +86,6 @@ def read_pipeline(name: str, readers: tuple[str, ...] = ()) -> PipelineFile:
         description=file.description or base.description,
         settings=base.settings | flat_settings(file.settings),
         rules=(*file.rules, *base.rules),
-        passes=base.passes | file.passes,
     )
 
 
@@ -124,11 +110,8 @@ def load_pipeline(
         )
     for rule in (*rules, *file.rules):
         check_rule(rule)
-    passes = {level: tuple(step.make() for step in file.steps(level)) for level in LEVELS}
     explicit = frozenset(overrides or {})
-    loaded = Pipeline(
-        file.name, file.description, settings, (*rules, *file.rules), passes, explicit, file
-    )
+    loaded = Pipeline(file.name, file.description, settings, (*rules, *file.rules), explicit, file)
     _check_recovery(loaded)
     _check_placement(loaded)
     return loaded
@@ -150,7 +133,6 @@ def _check_recovery(pipeline: Pipeline) -> None:
 def _check_placement(pipeline: Pipeline) -> None:
     """Refuses a placement that the pipeline cannot carry out."""
     activations, placement = pipeline.settings.activations, pipeline.settings.placement
-    names = {p.name for passes in pipeline.passes.values() for p in passes}
     if activations.format == FLOAT and placement != "hybrid":
         raise UserError(
             f"placement={placement} in pipeline {pipeline.name}, whose activations stay float",
@@ -162,9 +144,7 @@ def _check_placement(pipeline: Pipeline) -> None:
             " finds them while it does",
             hint="use int8-static, or placement=late",
         )
-    if placement == "early" and "mark-edges" not in names:
-        raise UserError(f"placement=early in pipeline {pipeline.name} without pass mark-edges")
-    if placement != "early" and "verify-integer" in names:
+    if placement != "early" and pipeline.settings.integer_only:
         raise UserError(
             f"placement={placement} leaves floats between products, and pipeline {pipeline.name}"
             " is integer-only",

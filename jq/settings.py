@@ -96,6 +96,8 @@ class Settings(Strict):
     from where that costs least, with the same codes; `early`, from the input on for as long as
     ops have an integer form, with calibrated ranges. `convolution_sums` says what a residual sum
     of convolutions adds where ranges are static: floats, or what their codes stand for.
+    `integer_only` leaves no float between the first quantize and the last dequantize, and refuses
+    a program where that cannot be done; it needs `placement=early`.
     """
 
     weights: WeightSettings = WeightSettings()
@@ -111,6 +113,7 @@ class Settings(Strict):
     float_type: Literal["own", "float32", "bfloat16", "float16"] = "own"
     placement: Literal["early", "hybrid", "late"] = "hybrid"
     convolution_sums: Literal["float", "codes"] = "codes"
+    integer_only: bool = False
 
 
 class Rule(Strict):

@@ -16,7 +16,7 @@ from jq.passes.base import run_all
 from jq.passes.isolated import parts_of
 from jq.pipeline import make_plan
 from jq.planning import QuantPlan
-from jq.settings import FLOAT, Rule, apply_overrides
+from jq.settings import Rule, apply_overrides
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,8 @@ def make_problem(job: Job, candidates: Sequence[Candidate], stages: Stages) -> P
 
 
 def _check(job: Job, candidate: Candidate) -> None:
-    """Activations are quantized only where a pass of the pipeline does it."""
-    where = f"candidate {candidate.name!r}"
-    settings = apply_overrides(job.pipeline.settings, candidate.rule, where=where)
-    passes = {p.name for p in job.pipeline.passes["qdq"]}
-    if settings.activations.format != FLOAT and not {"place-activations", "place-edges"} & passes:
-        raise UserError(
-            f"{where} quantizes activations, pipeline {job.pipeline.name} does not",
-            hint="search from int8-dynamic or int8-static",
-        )
+    """Refuses a candidate whose settings do not go together with those of the pipeline."""
+    apply_overrides(job.pipeline.settings, candidate.rule, where=f"candidate {candidate.name!r}")
 
 
 class _Encoder:
@@ -107,7 +100,7 @@ def _integer_ops(plan: QuantPlan) -> list[bool]:
 
 
 def _integer_only(job: Job) -> bool:
-    return any(p.name == "verify-integer" for p in job.pipeline.passes["integer"])
+    return job.pipeline.settings.integer_only
 
 
 def _integer_options(group: Group) -> Group:

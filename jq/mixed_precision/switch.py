@@ -58,19 +58,17 @@ class SwitchProgram:
         self._float = program.weights
         copy = program.clone()
         self._flags: dict[Reading, str] = {}
-        names = {p.name for p in pipeline.passes["qdq"]}
-        if {"place-activations", "place-edges"} & names:
-            self._insert(copy, activations="place-activations" in names)
-        if "place-edges" in names:
+        self._insert(copy)
+        if any(p.name == PlaceEdges.name for p in pipeline.passes["qdq"]):
             PlaceEdges().run(copy, cx)
         self._run = XlaExecutable(copy)
         self._state: list[Option | None] = [None] * len(self.groups)
 
-    def _insert(self, program: Program, *, activations: bool) -> None:
+    def _insert(self, program: Program) -> None:
         ops = {op_name(op): (op, rule) for op, rule in contractions(program)}
         for group in self.groups:
             for option in group.options:
-                for reading in readings(option, activations=activations):
+                for reading in readings(option):
                     if reading not in self._flags:
                         name = self._flags[reading] = f"switch/{len(self._flags)}"
                         _switch(program, *ops[reading.op], reading, name)
@@ -96,7 +94,7 @@ class SwitchProgram:
     def _readings(self, old: Option | None, new: Option | None) -> list[tuple[Reading, bool]]:
         """The flags to change, and their new values."""
         before, after = (
-            {r for r in readings(option, activations=True) if r in self._flags} if option else set()
+            {r for r in readings(option) if r in self._flags} if option else set()
             for option in (old, new)
         )
         return [(r, False) for r in before - after] + [(r, True) for r in after - before]
@@ -106,12 +104,12 @@ class SwitchProgram:
         return self._run(*inputs)
 
 
-def readings(option: Option, *, activations: bool) -> list[Reading]:
+def readings(option: Option) -> list[Reading]:
     """What an option does to the operands of its ops that are no weights."""
     found = []
     for plan in option.plans:
         for index, p in plan.operands.items():
-            if activations and p.kind in ("dynamic", "static"):
+            if p.kind in ("dynamic", "static"):
                 found.append(Reading(plan.name, index, p))
         if plan.float_type:
             found.append(Reading(plan.name, None, None, plan.float_type))

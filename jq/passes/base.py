@@ -77,9 +77,14 @@ class PassContext:
 
 @dataclass(frozen=True)
 class Pass(ABC):
-    """One rewrite. Subclasses define `name` and register themselves."""
+    """One rewrite. Subclasses define `name` and register themselves.
+
+    The passes of this package stand in `jq.passes.order`. One from outside names in `after` the
+    pass that it follows, and its docstring says why.
+    """
 
     name: ClassVar[str] = ""
+    after: ClassVar[str | None] = None
     registry: ClassVar[dict[str, type[Pass]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -104,7 +109,7 @@ class Recovery(Pass):
     """
 
     needs_data: ClassVar[bool] = True
-    optional: bool = False
+    optional: ClassVar[bool] = True
 
     def run(self, program: Program, cx: PassContext) -> bool:
         if not (cx.recover and self.chosen(cx.settings) and self.wanted(cx)):
@@ -151,12 +156,18 @@ def _scan() -> None:
         importlib.import_module(module.name)
 
 
+def known_passes() -> Mapping[str, type[Pass]]:
+    """Every pass by name."""
+    _scan()
+    return Pass.registry
+
+
 def make_pass(name: str, options: dict[str, Any]) -> Pass:
     """The pass called `name` with its options; unknown names and options are errors."""
-    _scan()
-    if name not in Pass.registry:
-        raise UserError(f"unknown pass {name!r}", hint=f"known: {', '.join(sorted(Pass.registry))}")
-    kind = Pass.registry[name]
+    known_names = known_passes()
+    if name not in known_names:
+        raise UserError(f"unknown pass {name!r}", hint=f"known: {', '.join(sorted(known_names))}")
+    kind = known_names[name]
     known = {f.name for f in dataclasses.fields(kind)}
     if extra := sorted(set(options) - known):
         raise UserError(f"pass {name!r} has no option {extra[0]!r}")

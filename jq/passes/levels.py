@@ -1,7 +1,7 @@
 """What must not be left in a program of a level, and the pass that takes it away.
 
-Checked after the passes of a level have run, so that a pipeline that lacks one says so instead
-of handing over a program that is compiled to something else.
+Checked after the passes of a level have run: a program that the compiler would get wrong is
+never handed over.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ LEVELS: dict[str, tuple[Ban, ...]] = {
 
 
 def check_level(program: Program, level: str) -> None:
-    """Raises `UserError` with the pass that is missing when `program` is not of `level`."""
+    """Raises `UserError` with the pass that should have acted if `program` does not fit."""
     for op in program.walk():
         for ban in LEVELS.get(level, ()):
             if ban.found(op):
                 raise UserError(
                     f"{ban.what} is left at level {level}",
                     op=string_attr(op, NAME) or op.operation.name,
-                    hint=f"the pipeline needs the pass {ban.cure}",
+                    hint=f"the pass {ban.cure} does not know how to rewrite it",
                 )

@@ -107,8 +107,8 @@ class Compiled:
         assert len(without) == len(steps) - 1
         self.runs = []
         for chosen in (steps, without):
-            passes = {**job.pipeline.passes, "target": tuple(chosen)}
-            changed = dataclasses.replace(job.pipeline, passes=passes)
+            changed = dataclasses.replace(job.pipeline)
+            vars(changed)["passes"] = {**job.pipeline.passes, "target": tuple(chosen)}
             cx = PassContext(plan, job.pipeline.settings, job.target, job.data)
             program = rewrite(job.program, changed, cx)["target"]
             if chosen is steps:

@@ -53,8 +53,6 @@ class LowerRegions(Pass):
     name = "lower-regions"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        if cx.settings.placement != "early":
-            return False
         changed = _quantized(program)
         _erase_unread(program)
         changed |= _compared(program)  # those that no table holds

@@ -52,8 +52,6 @@ class MarkEdges(Pass):
     name = "mark-edges"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        if cx.settings.placement != "early":
-            return False
         marking = _Marking(program)
         marking.run()
         return bool(marking.names)

@@ -31,10 +31,6 @@ class MarkResiduals(Pass):
     name = "mark-residuals"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        s = cx.settings
-        static = s.activations.mode == "static" and "convolution" in s.op_types
-        if not static or s.placement == "early" or s.convolution_sums != "codes":
-            return False
         maps = _Maps(program)
         sums = [(op, value) for op in program.walk() if (value := maps.visit(op)) is not None]
         marked: dict[ir.Value, ir.Value] = {}

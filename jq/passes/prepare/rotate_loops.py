@@ -25,8 +25,6 @@ class RotateLoops(Pass):
     name = "rotate-loops"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        if cx.settings.placement != "early":
-            return False
         loops = [op for op in program.walk() if op.operation.name == "stablehlo.while"]
         found = [loop for loop in reversed(loops) if _reads_floats(loop)]
         for loop in found:

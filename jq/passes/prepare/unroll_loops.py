@@ -40,7 +40,7 @@ class UnrollLoops(Pass):
     """Options:
 
     limit: a loop that runs more often stays a loop.
-    stacks: under any placement, loops whose products read slices of weights, and no others.
+    stacks: loops whose products read slices of weights, and no others.
     """
 
     name = "unroll-loops"
@@ -48,8 +48,6 @@ class UnrollLoops(Pass):
     stacks: bool = False
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        if cx.settings.placement != "early" and not self.stacks:
-            return False
         if self.stacks and isa_of(cx.target) is None:
             return False
         loops = [op for op in program.walk() if op.operation.name == "stablehlo.while"]

@@ -47,8 +47,6 @@ class WidenFloats(Pass):
     name = "widen-floats"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        if cx.settings.placement != "early":
-            return False
         kept = _stored(program)
         values = [*program.body.arguments, *(v for op in program.walk() for v in _values(op))]
         if not any(_other(v) and v not in kept for v in values):

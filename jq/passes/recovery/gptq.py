@@ -19,6 +19,7 @@ class Gptq(Rounding):
     """Options: see `_solve.solve`."""
 
     name = "gptq"
+    optional = False
     damping: float = 0.1
     order: bool = True
     passes: int = 3

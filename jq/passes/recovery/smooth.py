@@ -66,6 +66,7 @@ class Smooth(Recovery):
     """
 
     name = "smooth"
+    optional = False
     gain: float = 1.2
     rounding: float = 1.0
 

@@ -1,0 +1,296 @@
+"""The order of the whole compiler: every pass, why it stands where it stands, and when it runs.
+
+A pipeline file holds settings and rules; which of these passes run follows from the settings
+alone. `float` passes run before calibration and planning, `qdq` passes carry out the plan,
+`integer` passes turn what is between quantize and dequantize into integer arithmetic, `target`
+passes put kernels in its place, and the last ones rewrite what IREE's compiler gets wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from jq.errors import InternalError
+from jq.passes.base import Pass, known_passes, make_pass
+from jq.settings import FLOAT, Settings
+
+Level = Literal["float", "qdq", "integer", "target"]
+LEVELS: tuple[Level, ...] = ("float", "qdq", "integer", "target")
+
+
+@dataclass(frozen=True)
+class When:
+    """A condition on the settings, and how it is said in words."""
+
+    text: str
+    holds: Callable[[Settings], bool]
+
+    def __and__(self, other: When) -> When:
+        return When(f"{self.text}, and {other.text}", lambda s: self.holds(s) and other.holds(s))
+
+
+def _static(s: Settings) -> bool:
+    return s.activations.format != FLOAT and s.activations.mode == "static"
+
+
+ALWAYS = When("always", lambda s: True)
+STATIC = When("activations have calibrated ranges", _static)
+NOT_STATIC = When("activations have no calibrated ranges", lambda s: not _static(s))
+EARLY = When("placement=early", lambda s: s.placement == "early")
+LATER = When("placement is hybrid or late", lambda s: s.placement != "early")
+STORED_SUMS = When("convolution_sums=codes", lambda s: s.convolution_sums == "codes")
+CONVOLUTIONS = When("op_types has convolution", lambda s: "convolution" in s.op_types)
+INTEGER_ONLY = When("integer_only=true", lambda s: s.integer_only)
+WITH_FLOATS = When("integer_only=false", lambda s: not s.integer_only)
+QUANTIZES = When("op_types is not empty", lambda s: bool(s.op_types))
+KERNELS = QUANTIZES & WITH_FLOATS
+
+
+@dataclass(frozen=True)
+class Step:
+    """One pass in the order: its name, why it is here, when it runs, and its options."""
+
+    name: str
+    why: str
+    when: When = ALWAYS
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def make(self) -> Pass:
+        return make_pass(self.name, self.options)
+
+
+ORDER: dict[Level, tuple[Step, ...]] = {
+    "float": (
+        Step(
+            "widen-floats",
+            "first: the passes after it have to know one float type only",
+            EARLY,
+        ),
+        Step(
+            "expand-fake-quant",
+            "a model that was trained for quantization says itself how its tensors are quantized",
+        ),
+        Step(
+            "recognize-dequantize",
+            "a model that computes quantized values itself keeps them; fold-weights would compute"
+            " the floats they stand for",
+        ),
+        Step(
+            "unroll-loops",
+            "each layer of a scan gets constants and ranges of its own",
+            STATIC & EARLY,
+        ),
+        Step(
+            "rotate-loops",
+            "the conditions of loops that are left can now be quantized where they are computed",
+            STATIC & EARLY,
+        ),
+        Step("clamp-indices", "IREE reads out of bounds where StableHLO clamps"),
+        Step(
+            "saturate-converts",
+            "IREE wraps where XLA saturates; so far only the model's own conversions are there",
+        ),
+        Step(
+            "fold-weights",
+            "what is computed from weights alone is a weight, and can be quantized",
+        ),
+        Step(
+            "fold-scales",
+            "a batch normalization or a bias becomes one weight and one constant",
+        ),
+        Step(
+            "absorb-transposes",
+            "packed weights cannot be transposed; a product can read them as they are",
+        ),
+        Step(
+            "rotate",
+            "biases are single constants by now, and everything that scales channels comes after",
+        ),
+        Step(
+            "equalize",
+            "biases are single constants by now; later passes see the weights that it leaves",
+        ),
+        Step(
+            "awq",
+            "scales channels for the sake of the weights; later passes see what it leaves",
+            NOT_STATIC,
+        ),
+        Step(
+            "rotate-online",
+            "products read what they will read when they are quantized",
+            WITH_FLOATS,
+        ),
+        Step(
+            "smooth",
+            "takes from outlier channels what rotations have left of them",
+            WITH_FLOATS,
+        ),
+        Step(
+            "mark-edges",
+            "last: every tensor that it marks is observed, and will be quantized",
+            STATIC & EARLY,
+        ),
+        Step(
+            "mark-residuals",
+            "last, as mark-edges: these tensors are observed, and will be quantized",
+            STATIC & LATER & CONVOLUTIONS & STORED_SUMS & WITH_FLOATS,
+        ),
+    ),
+    "qdq": (
+        Step(
+            "gptq",
+            "first: it runs the program, as it was given, on the calibration data",
+        ),
+        Step("adaround", "rounds the weights that gptq has left"),
+        Step("clip", "clips the weights that the others have left: embeddings, weights in loops"),
+        Step(
+            "tune",
+            "all quantized weights are chosen; it corrects what their layers do together",
+            WITH_FLOATS,
+        ),
+        Step("bias-correction", "all quantized weights are chosen; it measures what they do"),
+        Step(
+            "place-float-types",
+            "what stays float gets its type before anything around it moves",
+        ),
+        Step(
+            "quantize-cache",
+            "what is read from a cache is a dequantize, which later passes bring to its place",
+        ),
+        Step(
+            "place-edges",
+            "marked tensors are quantized before each operand is asked whether it is",
+            STATIC,
+        ),
+        Step("place-weights", "every later pass works on low-bit data"),
+        Step("place-activations", "operands are found by the name of their op until one moves"),
+        Step("sink-dequantize", "brings each dequantize next to the op that computes"),
+        Step(
+            "carry-codes",
+            "loops and branches carry quantized values: hoist-quantize can move through them",
+            STATIC,
+        ),
+        Step("hoist-quantize", "last: everything that it decides about is in place"),
+    ),
+    "integer": (
+        Step(
+            "fold-quantize",
+            "what is dequantized and quantized again becomes one step before others look at it",
+        ),
+        Step(
+            "lower-regions",
+            "everything between a dequantize and a quantize becomes integer arithmetic",
+            STATIC & EARLY,
+        ),
+        Step(
+            "requantize",
+            "a convolution between quantized tensors is one step; lower-contractions would take it",
+            STATIC & WITH_FLOATS,
+        ),
+        Step(
+            "lower-contractions",
+            "contractions that are left multiply the quantized values themselves",
+            WITH_FLOATS,
+        ),
+        Step("verify-integer", "proves that no float is left between", INTEGER_ONLY),
+    ),
+    "target": (
+        Step(
+            "unroll-loops",
+            "first: kernels take weights that are constants, which each layer of a scan then has",
+            KERNELS,
+            {"stacks": True},
+        ),
+        Step(
+            "kernel-integer-attention",
+            "before single products: the probabilities stay in the caches",
+            KERNELS,
+        ),
+        Step("kernel-blocks", "products whose weights have blocks; the others follow", KERNELS),
+        Step("kernel-gemm", "products take the quantized values as they are", WITH_FLOATS),
+        Step("kernel-convolution", "as kernel-gemm, for convolutions", WITH_FLOATS),
+        Step("kernel-attention", "scores and probabilities stay in the caches", KERNELS),
+        Step("kernel-normalize", "a normalization quantizes its own result", WITH_FLOATS),
+        Step("kernel-quantize", "what products read is quantized in one pass over it", WITH_FLOATS),
+        Step(
+            "kernel-views",
+            "all kernels are known: values are stored in the view that they read",
+            WITH_FLOATS,
+        ),
+        Step(
+            "kernel-merge",
+            "products of one operand, which is in one view now, and whose readers are known",
+            KERNELS,
+        ),
+        Step(
+            "kernel-rows",
+            "products are merged: it is known which one makes which rows",
+            KERNELS,
+        ),
+        Step("kernel-hidden-rows", "which kernel computes which rows is known", KERNELS),
+        Step(
+            "kernel-frames",
+            "padding is stored in the view that is read, around what one kernel writes",
+            KERNELS,
+        ),
+        Step(
+            "kernel-decode",
+            "stored weights that meet float activations are decoded in registers",
+            WITH_FLOATS,
+        ),
+        Step(
+            "sum-products",
+            "float products that no kernel has taken: IREE copies the operands of a sum",
+            WITH_FLOATS,
+        ),
+        Step(
+            "patch-convolutions",
+            "float convolutions that no kernel has taken: IREE is slow at some windows",
+            WITH_FLOATS,
+        ),
+        # From here on: what the compiler needs, whatever the settings.
+        Step("lower-markers", "whatever has no kernel becomes plain arithmetic"),
+        Step("keep-blocks", "blocks of a GGUF file are stored as they came"),
+        Step("multiply-outer", "IREE loses conversions in products that sum over nothing"),
+        Step("widen-depthwise", "IREE compiles narrow depthwise convolutions wrongly"),
+        Step("shield-unsigned", "IREE takes unsigned operands of a contraction for signed ones"),
+        Step("order-broadcasts", "IREE turns a broadcast that permutes into the wrong transpose"),
+        Step("plain-windows", "IREE ignores some reversed windows and refuses some strides"),
+        Step("plain-transforms", "IREE has Fourier transforms of some lengths only"),
+        Step(
+            "plain-unsigned",
+            "IREE loses or refuses unsigned integers here and there; after what has to know them",
+        ),
+        Step(
+            "shield-splats",
+            "IREE loses constants that kernels read inside and outside of loops",
+        ),
+        Step("shield-slices", "IREE fails on gathers from some slices"),
+    ),
+}
+
+
+def steps() -> dict[Level, tuple[Step, ...]]:
+    """The order, with passes from outside this package where they say that they belong."""
+    found = {level: list(ORDER[level]) for level in LEVELS}
+    for kind in known_passes().values():
+        if (place := kind.after) is None:
+            continue
+        for level in LEVELS:
+            names = [step.name for step in found[level]]
+            if place in names:
+                found[level].insert(names.index(place) + 1, Step(kind.name, kind.__doc__ or ""))
+                break
+        else:
+            raise InternalError(f"pass {kind.name} wants to run after {place!r}, which is no pass")
+    return {level: tuple(each) for level, each in found.items()}
+
+
+def passes_for(settings: Settings) -> dict[Level, tuple[Pass, ...]]:
+    """The passes that run under these settings, level by level."""
+    return {
+        level: tuple(step.make() for step in each if step.when.holds(settings))
+        for level, each in steps().items()
+    }
