@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from jq.measure import compare
     from jq.mixed_precision import search
     from jq.model import Model
+    from jq.onnx import load_onnx
     from jq.tracing.fake_quant import fake_quant, mx_fake_quant
     from jq.weights.quantize import quantize_weights
 
@@ -41,6 +42,7 @@ _HOMES = {
     "fake_quant": "jq.tracing.fake_quant",
     "load": "jq.compiled",
     "load_gguf": "jq.gguf",
+    "load_onnx": "jq.onnx",
     "mx_fake_quant": "jq.tracing.fake_quant",
     "plan": "jq.api",
     "quantize_weights": "jq.weights.quantize",

@@ -119,14 +119,18 @@ def trace(model: AnyModel, *, sizes: Mapping[str, int] | None = None) -> Source:
     """The float program of a model, however it is given.
 
     Args:
-        model: a `jq.Model`; `"package.module:name"` or `"file.py:name"`; a StableHLO or
-            `jax.export` file; a `Program`.
+        model: a `jq.Model`; `"package.module:name"` or `"file.py:name"`; a StableHLO,
+            `jax.export` or ONNX file; a `Program`.
         sizes: values of symbolic dimensions, by name.
     """
     if isinstance(model, Source):
         return model
     if isinstance(model, str | Path):
         model = load_model(str(model))
+    if isinstance(model, Path) and model.suffix == ".onnx":
+        from jq.onnx import load_onnx
+
+        model = load_onnx(model)
     owner = model if isinstance(model, Model) else None
     return Source(trace_model(model, sizes=sizes), owner)
 

@@ -28,6 +28,7 @@ class Model:
         metric: `metric(outputs, labels) -> {name: value}`, outputs stacked over the batches.
         name: for reports.
         input_names: names of the inputs in files; `arg0`, `arg1`, ... by default.
+        x64: trace with JAX's 64-bit types, so that i64 and f64 stay what they are.
     """
 
     fn: Callable[..., Any]
@@ -39,6 +40,7 @@ class Model:
     metric: Callable[[Any, Any], Mapping[str, float]] | None = None
     name: str = "model"
     input_names: Sequence[str] | None = field(default=None)
+    x64: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.example_inputs, tuple | list):

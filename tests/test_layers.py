@@ -22,6 +22,7 @@ OUTSIDE = {
         "tree",
         "tracing",
         "models",
+        "onnx",
         "backend.xla",
         "backend.evaluate",
         "backend.jax_ops",

@@ -15,7 +15,7 @@ Model = Annotated[
         metavar="MODEL",
         show_default=False,
         help="`package.module:name` or `file.py:name` (a jq.Model, or a function that returns "
-        "one), a .mlir, .mlirbc or .jaxexport file.",
+        "one), a .mlir, .mlirbc, .jaxexport or .onnx file.",
     ),
 ]
 Artifact = Annotated[

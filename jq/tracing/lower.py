@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import traceback
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,11 @@ class Lowered:
 
 def lower(model: Model, sizes: Mapping[str, int] | None = None) -> Lowered:
     """Traces `model` with its parameters as arguments; symbolic dimensions get their `sizes`."""
+    with jax.enable_x64(True) if model.x64 else nullcontext():
+        return _lower(model, sizes)
+
+
+def _lower(model: Model, sizes: Mapping[str, int] | None) -> Lowered:
     params = jax.tree_util.tree_leaves_with_path(model.params)
     param_tree = jax.tree_util.tree_structure(model.params)
     examples, in_tree = jax.tree_util.tree_flatten_with_path(tuple(model.example_inputs))

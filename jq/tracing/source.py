@@ -16,7 +16,7 @@ from typing import Any
 from jq.errors import JqError, UserError
 from jq.model import Model
 
-FILES = (".mlir", ".mlirbc", ".jaxexport")
+FILES = (".mlir", ".mlirbc", ".jaxexport", ".onnx")
 _USAGE = f"give package.module:name, path/to/file.py:name, or a file ({', '.join(FILES)})"
 
 _MISSING = object()
@@ -27,8 +27,8 @@ def load_model(spec: str) -> Model | Path:
 
     Args:
         spec: `package.module:name` or `path/to/file.py:name`, where name is a `jq.Model` or a
-            function of no arguments that returns one; or the path of a `.mlir`, `.mlirbc` or
-            `.jaxexport` file, which is given back for `trace`.
+            function of no arguments that returns one; or the path of a `.mlir`, `.mlirbc`,
+            `.jaxexport` or `.onnx` file, which is given back for `trace`.
     """
     if Path(spec).suffix in FILES:
         if not Path(spec).is_file():

@@ -1,0 +1,29 @@
+"""Models in ONNX files: `load_onnx` makes a JAX function of the graph, node by node.
+
+`import onnx` in here is the library. What an operator does is in `jq/onnx/operators`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jq.onnx.load import load_onnx
+
+__all__ = ["load_onnx"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from jq.errors import UserError
+
+    try:
+        from jq.onnx import load
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("onnx", "google"):
+            raise
+        raise UserError(
+            "ONNX files need the onnx package", hint="pip install 'jaxq[examples]'"
+        ) from error
+    return getattr(load, name)

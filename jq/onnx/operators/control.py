@@ -1,0 +1,173 @@
+"""If, Loop and Scan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jq.errors import UserError
+from jq.onnx.registry import Array, Call, operator
+from jq.onnx.values import as_jax, known
+
+_UNROLLED = 1024
+
+
+@operator("If", codes=True, fold=False)
+def if_else(condition: Array, *, then_branch: Any, else_branch: Any, node: Call) -> Any:
+    """One branch when the condition is known; else both, which have to agree in their shapes."""
+    data = known(condition)
+    if data is not None:
+        return tuple(node.run(then_branch if data.reshape(-1)[0] else else_branch, ()))
+
+    def branch(graph: Any) -> Any:
+        return lambda: tuple(map(as_jax, node.run(graph, ())))
+
+    shapes, refused = [], []
+    for name, graph in (("then", then_branch), ("else", else_branch)):
+        try:
+            shapes.append((graph, jax.eval_shape(branch(graph))))
+        except UserError as error:
+            refused.append((name, error))
+    if len(refused) == 2:
+        raise refused[0][1]
+    chosen = jnp.asarray(as_jax(condition)).reshape(()).astype(bool)
+    if refused:
+        return _only(node, branch(shapes[0][0]), shapes[0][1], chosen, *refused[0])
+    if [(s.shape, s.dtype) for s in shapes[0][1]] != [(s.shape, s.dtype) for s in shapes[1][1]]:
+        raise node.refuse(
+            "its branches give different shapes, and which one is taken depends on the inputs",
+            "fix the input that decides with --value NAME=V, in Python values={...}",
+        )
+    return lax.cond(chosen, branch(then_branch), branch(else_branch))
+
+
+def _only(
+    node: Call, run: Any, shapes: Any, condition: Any, missing: str, error: UserError
+) -> tuple[Any, ...]:
+    """The one branch that is possible at these sizes; results say NaN where it is not taken."""
+    node.note(f"{node.node.where}: the {missing} branch is left out: {error.message}")
+    taken = condition if missing == "else" else ~condition
+
+    def poison(y: Any) -> Any:
+        bad = np.nan if y.dtype.kind == "f" else np.iinfo(y.dtype).min if y.dtype.kind == "i" else 0
+        return jnp.where(taken, y, jnp.asarray(bad, y.dtype))
+
+    return tuple(map(poison, run()))
+
+
+@operator("Loop", codes=True, fold=False)
+def loop(trips: Array, condition: Array, *carried: Array, body: Any, node: Call) -> Any:
+    """Unrolled when the number of trips is known and small, since shapes may change from one to the
+    next; a loop of the program otherwise."""
+    most = None if trips is None else known(trips)
+    go = np.asarray(True) if condition is None else known(condition)
+    if most is not None and go is not None and most.reshape(-1)[0] <= _UNROLLED:
+        unrolled = _unrolled(int(most.reshape(-1)[0]), bool(go.reshape(-1)[0]), carried, body, node)
+        if unrolled is not None:
+            return unrolled
+    return _while(trips, condition, carried, body, node)
+
+
+def _unrolled(most: int, go: bool, carried: Any, body: Any, node: Call) -> Any:
+    """None when the condition turns out to depend on the inputs."""
+    count, state = len(carried), list(carried)
+    kept: list[list[Any]] = [[] for _ in range(len(body.outputs) - 1 - count)]
+    for i in range(most):
+        if not go:
+            break
+        again, *rest = node.run(body, [np.asarray(i, np.int64), np.asarray(True), *state])
+        state = rest[:count]
+        for seen, value in zip(kept, rest[count:], strict=True):
+            seen.append(as_jax(value))
+        now = known(again)
+        if now is None:
+            if i == most - 1:
+                break
+            return None
+        go = bool(now.reshape(-1)[0])
+    if any(not seen for seen in kept):
+        raise node.refuse("it runs no iteration, and the shape of what it collects is not known")
+    return (*state, *(jnp.stack(seen) for seen in kept))
+
+
+def _while(trips: Array, condition: Array, carried: Any, body: Any, node: Call) -> Any:
+    if len(body.outputs) > 1 + len(carried):
+        raise node.refuse(
+            "how many results it collects depends on the model's inputs",
+            "fix the input that decides with --value NAME=V, in Python values={...}",
+        )
+    most = np.iinfo(np.int64).max if trips is None else as_jax(trips).reshape(())
+    go = jnp.asarray(True if condition is None else as_jax(condition).reshape(()))
+    first = (jnp.zeros((), np.int64), go, tuple(map(as_jax, carried)))
+
+    def again(state: Any) -> Any:
+        return state[1] & (state[0] < most)
+
+    def step(state: Any) -> Any:
+        i, now, values = state
+        go, *rest = node.run(body, [i, now, *values])
+        return i + 1, jnp.asarray(as_jax(go)).reshape(()), tuple(map(as_jax, rest))
+
+    return lax.while_loop(again, step, first)[2]
+
+
+@operator("Scan", codes=True, fold=False)
+def scan(
+    *xs: Array,
+    body: Any,
+    num_scan_inputs: int,
+    scan_input_axes: Any = None,
+    scan_input_directions: Any = None,
+    scan_output_axes: Any = None,
+    scan_output_directions: Any = None,
+    directions: Any = None,
+    node: Call,
+) -> Any:
+    if node.version < 9:
+        return _batched(xs, body, num_scan_inputs, directions, node)
+    n = num_scan_inputs
+    outs = len(body.outputs) - (len(xs) - n)
+    axes, back = scan_input_axes or [0] * n, scan_input_directions or [0] * n
+    series = [
+        _ordered(jnp.moveaxis(as_jax(x), a, 0), b)
+        for x, a, b in zip(xs[len(xs) - n :], axes, back, strict=True)
+    ]
+    state, results = _scanned(list(map(as_jax, xs[: len(xs) - n])), series, body, node)
+    axes, back = scan_output_axes or [0] * outs, scan_output_directions or [0] * outs
+    moved = [
+        jnp.moveaxis(_ordered(y, b), 0, a) for y, a, b in zip(results, axes, back, strict=True)
+    ]
+    return (*state, *moved)
+
+
+def _scanned(state: list[Any], series: list[Any], body: Any, node: Call) -> tuple[Any, Any]:
+    def step(carry: Any, item: Any) -> Any:
+        results = list(map(as_jax, node.run(body, [*carry, *item])))
+        return tuple(results[: len(carry)]), tuple(results[len(carry) :])
+
+    return lax.scan(step, tuple(state), tuple(series))
+
+
+def _batched(xs: Any, body: Any, n: int, directions: Any, node: Call) -> Any:
+    """Version 8: an optional input of lengths, then all inputs with a leading batch axis."""
+    lengths, *rest = xs
+    if lengths is not None:
+        raise node.refuse("sequence lengths of version 8 are not supported")
+    back = directions or [0] * n
+    rest = list(map(as_jax, rest))
+    series = [
+        _ordered(jnp.moveaxis(x, 1, 0), b) for x, b in zip(rest[len(rest) - n :], back, strict=True)
+    ]
+    series = [jnp.moveaxis(x, 1, 0) for x in series]
+    state, results = jax.vmap(lambda s, x: _scanned(list(s), list(x), body, node))(
+        tuple(rest[: len(rest) - n]), tuple(series)
+    )
+    return (*state, *results)
+
+
+def _ordered(x: Any, backwards: int) -> Any:
+    return jnp.flip(x, 0) if backwards else x
