@@ -126,6 +126,7 @@ class StableHloOps:
     round_even = _op("round_nearest_even")
     bit_and = _op("and_")
     bit_or = _op("or_")
+    bit_xor = _op("xor")
     shift_left = _op("shift_left")
     shift_right = _op("shift_right_logical")
     shift_right_signed = _op("shift_right_arithmetic")

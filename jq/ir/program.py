@@ -190,6 +190,17 @@ class Program:
         """Every op of `@main`, nested regions included, in program order."""
         yield from walk(self.body)
 
+    def walk_all(self) -> Iterator[ir.OpView]:
+        """Every op of every function: what composites stand for, too."""
+        for function in self.functions():
+            yield from walk(function.entry_block)
+
+    def functions(self) -> Iterator[func.FuncOp]:
+        """Functions that have a body: `@main`, and what composites stand for."""
+        for op in self.module.body.operations:
+            if isinstance(op, func.FuncOp) and not op.is_external:
+                yield op
+
     def verify(self) -> None:
         """Raises `InternalError` when the IR or the weights do not fit together."""
         self._settle()

@@ -259,6 +259,11 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step("order-broadcasts", "IREE turns a broadcast that permutes into the wrong transpose"),
         Step("plain-windows", "IREE ignores some reversed windows and refuses some strides"),
         Step("plain-transforms", "IREE has Fourier transforms of some lengths only"),
+        Step("stable-sorts", "IREE exchanges equal elements, and writes what others read"),
+        Step(
+            "round-to-bfloat16",
+            "IREE calls functions that no module has; behind all that may convert to bfloat16",
+        ),
         Step(
             "plain-unsigned",
             "IREE loses or refuses unsigned integers here and there; after what has to know them",

@@ -9,7 +9,6 @@ from iree.compiler.dialects import arith, llvm, math, vector
 from jq.kernels.build.values import is_float, lanes_of, vec
 
 
-
 class Arithmetic:
     """Emits operations on values at the current insertion point of one dispatch body."""
 

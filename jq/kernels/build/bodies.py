@@ -1,8 +1,8 @@
 """Which body a description has: a function registered for its type.
 
-    @emit.register(Softmax)
-    def _(kernel: Softmax, operands: Sequence[Operand]) -> list[ir.Value]:
-        ...  # dispatches at the current insertion point
+@emit.register(Softmax)
+def _(kernel: Softmax, operands: Sequence[Operand]) -> list[ir.Value]:
+    ...  # dispatches at the current insertion point
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from iree.compiler import ir
 from jq.kernels.tensor import TensorType
 
 
-
 @dataclass(frozen=True)
 class Position:
     """A computed index and its largest value; the smallest is at least 0.

@@ -1,0 +1,56 @@
+"""Integers become bfloat16 by way of float32, as on XLA, and are rounded in integers.
+
+    convert %x : i32 -> bf16
+    ->
+    %u = bitcast (convert %x : f32) : i32
+    bitcast (convert ((%u + 0x7fff + (%u >> 16 & 1)) >> 16) : i16) : bf16
+
+Without AVX512-BF16 the code of IREE 3.13 calls a function of the system's library for it, which
+its modules have not, also where the two conversions are written one behind the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import replace
+from jq.passes.base import Pass, PassContext
+
+OPS = StableHloOps()
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+@dataclass(frozen=True)
+class RoundToBfloat16(Pass):
+    name = "round-to-bfloat16"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        found = [op for op in program.walk_all() if _is_direct(op)]
+        for op in found:
+            with at(op):
+                replace(op, [_rounded(OPS.convert(op.operation.operands[0], np.float32))])
+        return bool(found)
+
+
+def _is_direct(op: Any) -> bool:
+    if op.operation.name != "stablehlo.convert" or dtype_of(op.operation.results[0]) != BFLOAT16:
+        return False
+    return dtype_of(op.operation.operands[0]).kind in "iub"
+
+
+def _rounded(x: ir.Value) -> ir.Value:
+    """The bfloat16 nearest to a finite float32, ties to even."""
+    bits, shape = OPS.bitcast(x, np.int32), shape_of(x)
+
+    def full(value: int) -> ir.Value:
+        return OPS.broadcast(OPS.constant(np.asarray(value, np.int32)), shape, [])
+
+    odd = OPS.bit_and(OPS.shift_right(bits, full(16)), full(1))
+    up = OPS.add(OPS.add(bits, full(0x7FFF)), odd)
+    return OPS.bitcast(OPS.convert(OPS.shift_right(up, full(16)), np.int16), BFLOAT16)
