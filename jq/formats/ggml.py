@@ -75,16 +75,24 @@ class GgmlFormat(Format):
         shape = (*lead, enc.shape[axis] // self.block, self.bytes)
         return {"blocks": (shape, np.dtype(np.int8))}
 
-    def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
+    def encode(
+        self, x: np.ndarray, enc: Encoding, importance: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]:
+        """`importance` f32 [length of the blocked axis] is what a search for scales weighs errors
+        by, such as the mean square of what an index is multiplied by.
+        """
         self.check(enc)
         check_shape(x, enc)
         rows = np.moveaxis(x, blocked_axis(enc), -1)
         shape, dtype = self.storage(enc)["blocks"]
         out = np.empty(shape, np.uint8)
-        self._encode(rows.reshape(*shape[:-1], self.block), out, enc)
+        weights = None if importance is None else _positive(importance).reshape(-1, self.block)
+        self._encode(rows.reshape(*shape[:-1], self.block), out, enc, weights)
         return {"blocks": out.view(dtype)}
 
-    def _encode(self, x: np.ndarray, out: np.ndarray, enc: Encoding) -> None:
+    def _encode(
+        self, x: np.ndarray, out: np.ndarray, enc: Encoding, weights: np.ndarray | None
+    ) -> None:
         """[..., n, block] in any memory order -> [..., n, bytes], a cacheful at a time.
 
         A transposed weight is copied in strips: as they lie first, which uses each cache line
@@ -92,7 +100,7 @@ class GgmlFormat(Format):
         """
         if x.ndim > 2 and x[0].size > _CHUNK:
             for part, blocks in zip(x, out, strict=True):
-                self._encode(part, blocks, enc)
+                self._encode(part, blocks, enc, weights)
             return
         step = max(1, _CHUNK // x[0].size)
         for i in range(0, len(x), step):
@@ -100,7 +108,12 @@ class GgmlFormat(Format):
             check_finite(strip, enc)
             if not strip.flags.c_contiguous:
                 strip = np.ascontiguousarray(strip.copy(order="K"))
-            self.write(strip.reshape(-1, self.block), out[i : i + step].reshape(-1, self.bytes))
+            given = None
+            if weights is not None:
+                part = weights[i : i + step] if x.ndim == 2 else weights
+                given = np.broadcast_to(part, strip.shape).reshape(-1, self.block)
+            blocks = out[i : i + step].reshape(-1, self.bytes)
+            self.write(strip.reshape(-1, self.block), blocks, given)
 
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         codes, scale, offset = self.unpack(ops, parts["blocks"])
@@ -127,8 +140,8 @@ class GgmlFormat(Format):
         """i8 [..., bytes] -> codes i8 [..., block], scale and offset f32 [..., block / run]."""
 
     @abstractmethod
-    def write(self, x: np.ndarray, out: np.ndarray) -> None:
-        """Quantizes finite f32 x [n, block] into u8 out [n, bytes]."""
+    def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
+        """Quantizes finite f32 x [n, block] into u8 out [n, bytes]; `importance` has x's shape."""
 
     def _spread(self, ops: ArrayOps, scale: Array) -> Array:
         """Repeats every entry `run` times: [..., block / run] -> [..., block]."""
@@ -144,6 +157,14 @@ class GgmlFormat(Format):
         if axis == last:
             return flat
         return ops.transpose(flat, [*range(axis), last, *range(axis, last)])
+
+
+def _positive(importance: np.ndarray) -> np.ndarray:
+    """No index counts for nothing: what never occurred in a text may occur."""
+    values = importance.astype(np.float32)
+    mean = values.mean()
+    found: np.ndarray = np.maximum(values, 1e-4 * mean) if mean > 0 else np.ones_like(values)
+    return found
 
 
 def row_max(x: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ class Q8_0(GgmlFormat):
     def unpack(self, ops: ArrayOps, blocks: Array) -> Triple:
         return cut(ops, blocks, 2, 34), half(ops, cut(ops, blocks, 0, 2)), None
 
-    def write(self, x: np.ndarray, out: np.ndarray) -> None:
+    def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
         d = row_max(np.abs(x)) / np.float32(127)
         out[:, :2] = half_bytes(d)
         out[:, 2:] = round_away(x * reciprocal(d)).view(np.uint8)
@@ -51,7 +51,7 @@ class _Basic(GgmlFormat):
             return codes, scale, half(ops, cut(ops, blocks, 2, 4))
         return ops.sub(codes, full(ops, codes, 1 << (self.bits - 1))), scale, None
 
-    def write(self, x: np.ndarray, out: np.ndarray) -> None:
+    def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
         d, codes = self._signed_codes(x, out) if self.signed else self._affine_codes(x, out)
         out[:, :2] = half_bytes(d)
         codes = np.minimum(codes.astype(np.uint8), (1 << self.bits) - 1)
@@ -119,7 +119,7 @@ class GgmlMxfp4(GgmlFormat):
         small = ops.equal(e, ops.minimum(e, full(ops, e, 1)))
         return codes, ops.bitcast(ops.select(small, denormal, normal), np.float32), None
 
-    def write(self, x: np.ndarray, out: np.ndarray) -> None:
+    def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
         size = np.abs(x)
         with np.errstate(divide="ignore"):
             e = np.floor(np.log2(row_max(size))) + np.float32(125)

@@ -92,6 +92,13 @@ class KQuant(GgmlFormat):
         """[n, 256] -> [run, n * 256 / run], the layout of the searches."""
         return np.ascontiguousarray(x.reshape(-1, self.run).T)
 
+    def weights(self, x: np.ndarray, importance: np.ndarray | None) -> np.ndarray | None:
+        """What the searches weigh errors by: as ggml, more where the value itself is large."""
+        if importance is None:
+            return None
+        spread = 2 * np.square(x).mean(axis=1, keepdims=True)
+        return self.runs(importance * np.sqrt(spread + np.square(x)))
+
 
 class AffineK(KQuant):
     """d * factor * code - dmin * factor', factors of `factor_bits` bits."""
@@ -100,10 +107,11 @@ class AffineK(KQuant):
     factor_bits: ClassVar[int]
     trials: ClassVar[np.ndarray]
 
-    def quantize(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
+    def quantize(self, x: np.ndarray, importance: np.ndarray | None) -> tuple[np.ndarray, ...]:
         """Codes u8 [n, 256], factors and minima u8 [n, runs], d and dmin f32 [n, 1]."""
         top = (1 << self.bits) - 1
-        scale, low = fit_affine(self.runs(x), top, self.trials)
+        weights = self.weights(x, importance)
+        scale, low = fit_affine(self.runs(x), top, self.trials, weights)
         d, factors = self._factors(scale, len(x))
         dmin, minima = self._factors(-low, len(x))
         sub = x.reshape(len(x), -1, self.run)
@@ -125,10 +133,13 @@ class SymmetricK(KQuant):
     factor_bits: ClassVar[int]
     trials: ClassVar[np.ndarray]
 
-    def quantize(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def quantize(
+        self, x: np.ndarray, importance: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Codes u8 [n, 256] and factors i8 [n, runs], d f32 [n, 1]; codes from 0 upwards."""
         half, most = 1 << (self.bits - 1), 1 << (self.factor_bits - 1)
-        scale = fit_symmetric(self.runs(x), half, self.trials).reshape(len(x), -1)
+        scale = fit_symmetric(self.runs(x), half, self.trials, self.weights(x, importance))
+        scale = scale.reshape(len(x), -1)
         largest = np.take_along_axis(scale, np.abs(scale).argmax(axis=1)[:, None], axis=1)
         d = round_to_half(largest / np.float32(-most))
         factors = np.clip(np.rint(scale * reciprocal(d)), -most, most - 1)
@@ -149,8 +160,8 @@ class Q2_K(AffineK):
         minima = mask(ops, shift_right(ops, pairs, 4), 0x0F), half(ops, cut(ops, blocks, 82, 84))
         return fields(ops, cut(ops, blocks, 16, 80), 32, 2), scale, minima
 
-    def write(self, x: np.ndarray, out: np.ndarray) -> None:
-        codes, factors, minima, d, dmin = self.quantize(x)
+    def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
+        codes, factors, minima, d, dmin = self.quantize(x, importance)
         out[:, :16] = factors | minima << 4
         out[:, 16:80] = pack(codes, 32, 2)
         out[:, 80:82], out[:, 82:84] = half_bytes(d), half_bytes(dmin)
@@ -173,8 +184,8 @@ class Q3_K(SymmetricK):
         scale = factors, half(ops, cut(ops, blocks, 108, 110))
         return ops.sub(codes, full(ops, codes, 4)), scale, None
 
-    def write(self, x: np.ndarray, out: np.ndarray) -> None:
-        codes, factors, d = self.quantize(x)
+    def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
+        codes, factors, d = self.quantize(x, importance)
         shifted = (factors + np.int8(32)).view(np.uint8)
         out[:, :32] = pack(codes >> 2, 32, 1)
         out[:, 32:96] = pack(codes & 3, 32, 2)
@@ -197,8 +208,8 @@ class Q4_K(AffineK):
     def codes(self, ops: ArrayOps, blocks: Array) -> Array:
         return fields(ops, cut(ops, blocks, self.bytes - 128, self.bytes), 32, 4)
 
-    def write(self, x: np.ndarray, out: np.ndarray) -> None:
-        codes, factors, minima, d, dmin = self.quantize(x)
+    def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
+        codes, factors, minima, d, dmin = self.quantize(x, importance)
         out[:, :2], out[:, 2:4] = half_bytes(d), half_bytes(dmin)
         out[:, 4:8] = factors[:, :4] | factors[:, 4:] >> 4 << 6
         out[:, 8:12] = minima[:, :4] | minima[:, 4:] >> 4 << 6
@@ -232,8 +243,8 @@ class Q6_K(SymmetricK):
         scale = cut(ops, blocks, 192, 208), half(ops, cut(ops, blocks, 208, 210))
         return ops.sub(codes, full(ops, codes, 32)), scale, None
 
-    def write(self, x: np.ndarray, out: np.ndarray) -> None:
-        codes, factors, d = self.quantize(x)
+    def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
+        codes, factors, d = self.quantize(x, importance)
         out[:, :128] = pack(codes & 15, 64, 4)
         out[:, 128:192] = pack(codes >> 4, 32, 2)
         out[:, 192:208] = factors.view(np.uint8)
