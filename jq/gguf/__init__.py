@@ -14,7 +14,7 @@ from jq.formats.base import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.gguf.header import Header, TensorInfo, read_header
 
-__all__ = ["GgufFile", "TensorRow", "describe_gguf", "load_gguf"]
+__all__ = ["GgufFile", "TensorRow", "describe_gguf", "load_gguf", "open_gguf"]
 
 Leaf = np.ndarray | QuantizedTensor
 
@@ -79,18 +79,19 @@ def load_gguf(path: str | Path) -> GgufFile:
         UserError: the file cannot be read, is damaged (with byte offset and reason, before
             anything is allocated for what it claims), or has a tensor type we do not decode.
     """
-    data, header = _open(Path(path))
+    data, header = open_gguf(Path(path))
     tensors = {name: _tensor(data, info, path) for name, info in header.tensors.items()}
     return GgufFile(Path(path), header.version, header.metadata, tensors)
 
 
 def describe_gguf(path: str | Path) -> list[TensorRow]:
     """Name, shape, type and size of every tensor, types that cannot be loaded included."""
-    _, header = _open(Path(path))
+    _, header = open_gguf(Path(path))
     return [TensorRow(t.name, t.shape, t.type.name, t.nbytes) for t in header.tensors.values()]
 
 
-def _open(path: Path) -> tuple[Any, Header]:
+def open_gguf(path: Path) -> tuple[Any, Header]:
+    """The mapped bytes of a file, and what its header says; refused as `load_gguf` does."""
     try:
         with path.open("rb") as file:
             empty = path.stat().st_size == 0  # which cannot be mapped

@@ -33,9 +33,12 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class Header:
+    """`spans`: where each key of the metadata, with its value, begins and ends in the file."""
+
     version: int
     metadata: dict[str, Any]
     tensors: dict[str, TensorInfo]
+    spans: dict[str, tuple[int, int]]
 
 
 def read_header(data: Any, path: str) -> Header:
@@ -48,14 +51,17 @@ def read_header(data: Any, path: str) -> Header:
     cursor.need(key_count * 13, f"metadata of {key_count} keys")
     cursor.count_items(tensor_count + key_count, "the number of tensors and keys")
     metadata: dict[str, Any] = {}
+    spans: dict[str, tuple[int, int]] = {}
     for _ in range(key_count):
-        _read_key(cursor, metadata)
+        begin = cursor.offset
+        key = _read_key(cursor, metadata)
+        spans[key] = begin, cursor.offset
     alignment = _alignment(cursor, metadata)
     tensors: dict[str, TensorInfo] = {}
     for _ in range(tensor_count):
         _read_tensor(cursor, tensors, alignment)
     start = -(-cursor.offset // alignment) * alignment
-    return Header(version, metadata, _placed(cursor, tensors, start))
+    return Header(version, metadata, _placed(cursor, tensors, start), spans)
 
 
 def _version(cursor: Cursor) -> int:
@@ -71,13 +77,14 @@ def _version(cursor: Cursor) -> int:
     return version
 
 
-def _read_key(cursor: Cursor, metadata: dict[str, Any]) -> None:
+def _read_key(cursor: Cursor, metadata: dict[str, Any]) -> str:
     start = cursor.offset
     key = cursor.string("a metadata key")
     if key in metadata:
         cursor.refuse(f"metadata key {key!r} occurs twice", start)
     kind = cursor.number("I", f"type of {key!r}")
     metadata[key] = cursor.value(kind, f"metadata {key!r}")
+    return key
 
 
 def _alignment(cursor: Cursor, metadata: dict[str, Any]) -> int:
