@@ -17,7 +17,7 @@ import numpy as np
 from jq.audit.op_table import op_table
 from jq.backend.cache import compile_cached
 from jq.backend.compiler import Compilation, compile_module
-from jq.backend.handover import handover
+from jq.backend.handover import handover, parameter_key
 from jq.backend.manifest import describe_build
 from jq.calibration import run as calibration_run
 from jq.calibration.ranges import Ranges, site
@@ -264,14 +264,17 @@ def build(
     emit: Sequence[str] = (),
     *,
     cache: bool = True,
+    key_of: Callable[[str, np.ndarray], str] = lambda name, array: parameter_key(name),
 ) -> CompiledModel:
-    """Rewrites a job by its plan, hands it to IREE and puts the artifact together."""
+    """Rewrites a job by its plan, hands it to IREE and puts the artifact together; `key_of` gives
+    the key of a weight that lies beside the module."""
     with stages("rewrite") as report:
         cx = job.context(quant_plan, report)
         levels = rewrite_levels(job.program, job.pipeline, cx)
     program = levels["target"]
     with stages("compile"):
-        handed = handover(program, inline_limit=job.pipeline.settings.storage.inline_limit)
+        limit = job.pipeline.settings.storage.inline_limit
+        handed = handover(program, inline_limit=limit, key_of=key_of)
         run = compile_cached if cache else compile_module
         compiled = _compile(program, handed.bytecode, job.target, run)
     manifest = describe_build(

@@ -56,11 +56,13 @@ def handover(
     inline_limit: int = INLINE_LIMIT,
     scope: str = SCOPE,
     link: Callable[[Any], None] = linking.link,
+    key_of: Callable[[str, np.ndarray], str] = lambda name, array: parameter_key(name),
 ) -> Handover:
     """Weights together below `inline_limit` bytes become constants, else all become parameters.
 
     `link` gives bodies to the module's kernels (functions declared with the attribute
-    `jq.kernel`); it gets the module in IREE's context.
+    `jq.kernel`); it gets the module in IREE's context. `key_of` gives a parameter's key by its
+    name and data.
     """
     inline = sum(array.nbytes for array in program.weights.values()) < inline_limit
     copy = program.clone()
@@ -70,16 +72,16 @@ def handover(
         module = ir.Module.parse(copy.bytecode())
         main = _function(module, "main")
         _name_locations(module)
-        for name, array in program.weights.items():
+        for index, (name, array) in enumerate(program.weights.items()):
             stored = _stored(array)
             value = _argument(main, name, list(program.weights), len(program.inputs))
             with ir.Location.name(name), ir.InsertionPoint.at_block_begin(main.entry_block):
                 if inline or not array.size:
                     source = _constant(name, stored)
                 else:
-                    key = parameter_key(name)
+                    key = key_of(name, stored)
                     parameters[key] = stored
-                    source = _parameter(module, len(parameters), key, stored, scope)
+                    source = _parameter(module, index, key, stored, scope)
                 value.replace_all_uses_with(_typed(source, value.type))
         _drop_arguments(main, len(program.inputs))
         _link(module, link)

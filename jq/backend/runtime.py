@@ -56,6 +56,18 @@ def drivers() -> list[str]:
     return sorted(rt.query_available_drivers())
 
 
+class ParameterFiles:
+    """Archives of parameters, mapped into memory once for all modules that read them."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.index = rt.ParameterIndex()
+        for path in paths:
+            try:
+                self.index.load(str(path))
+            except _RUNTIME_ERRORS as error:
+                raise _readable(error, f"cannot read parameters from {path}") from error
+
+
 class Executable:
     """A loaded module, called with NumPy arrays; safe to share between threads when stateless."""
 
@@ -67,7 +79,7 @@ class Executable:
     def load(
         cls,
         vmfb: Path | bytes,
-        parameters: Path | Mapping[str, np.ndarray] | None = None,
+        parameters: Path | Mapping[str, np.ndarray] | ParameterFiles | None = None,
         *,
         driver: str = "local-sync",
         threads: int | None = None,
@@ -78,7 +90,8 @@ class Executable:
 
         Args:
             vmfb: a file (memory-mapped), or its contents.
-            parameters: an archive (`.irpa`, `.safetensors`, `.gguf`; memory-mapped), or the arrays.
+            parameters: an archive (`.irpa`, `.safetensors`, `.gguf`; memory-mapped), or the arrays;
+                or files that several modules share.
             driver: `local-sync` runs on the calling thread, `local-task` on worker threads.
             threads: 1 means `local-sync`, more `local-task` with that many workers. A process
                 has one pool of workers: a second, different number above 1 is a `UserError`.
@@ -122,6 +135,29 @@ class Executable:
         if self._dtypes is None:
             return arrays
         return [a if a.dtype == t else a.view(t) for a, t in zip(arrays, self._dtypes, strict=True)]
+
+    def place(self, array: np.ndarray) -> Any:
+        """A copy of an array on the device, for `call_placed`."""
+        return self._view(np.asarray(array))
+
+    def call_placed(self, *inputs: Any) -> list[Any]:
+        """A call whose inputs were placed, or are results of such calls, and whose results stay on
+        the device: `fetch` gives them. A program may write its result in an input's place, so that
+        only the result is of use then.
+        """
+        arguments, results = rt.VmVariantList(len(inputs)), rt.VmVariantList(4)
+        for view in inputs:
+            arguments.push_ref(view)
+        try:
+            self._context.invoke(self._function, arguments, results)
+        except _RUNTIME_ERRORS as error:
+            raise _readable(error, "the compiled module failed") from error
+        return [results.get_as_object(i, rt.HalBufferView) for i in range(len(results))]
+
+    @staticmethod
+    def fetch(view: Any) -> np.ndarray:
+        """A copy of a result of `call_placed`."""
+        return _array(view)
 
     def bind(self, *inputs: Any) -> Callable[[], None]:
         """A call with these inputs, which are on the device already and whose results stay there.
@@ -189,7 +225,9 @@ def _device(driver: str, threads: int | None) -> Any:
         return rt.get_device(driver)
 
 
-def _index(parameters: Path | Mapping[str, np.ndarray]) -> Any:
+def _index(parameters: Path | Mapping[str, np.ndarray] | ParameterFiles) -> Any:
+    if isinstance(parameters, ParameterFiles):
+        return parameters.index
     index = rt.ParameterIndex()
     if isinstance(parameters, Path):
         index.load(str(parameters))
