@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jq.errors import CompilerError, JqError, UserError
     from jq.gguf import load_gguf
     from jq.job import Source, trace
+    from jq.language import LanguageModel
     from jq.measure import compare
     from jq.mixed_precision import search
     from jq.model import Model
@@ -32,6 +33,7 @@ _HOMES = {
     "CompiledModel": "jq.compiled",
     "CompilerError": "jq.errors",
     "JqError": "jq.errors",
+    "LanguageModel": "jq.language",
     "Model": "jq.model",
     "Ranges": "jq.calibration.ranges",
     "Source": "jq.job",

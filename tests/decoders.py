@@ -87,11 +87,24 @@ def write_gguf(case: str, path: Path, quantize=lambda name, array: None) -> Path
             writer.add_tensor(theirs, array)
         else:
             writer.add_tensor(theirs, gguf.quantize(array, which), raw_dtype=which)
+    _tokenizer(writer, config["vocab_size"])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _tokenizer(writer, count):
+    """Control tokens, then a space and letters."""
+    letters = ["\u2581", *map(chr, range(ord("a"), ord("a") + count - 4))]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(["<unk>", "<s>", "</s>", *letters])
+    writer.add_token_scores([0.0] * count)
+    writer.add_token_types([2, 3, 3] + [1] * (count - 3))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_chat_template("{% for m in messages %}{{ m['content'] }}{% endfor %}")
 
 
 def _metadata(writer, config, architecture):

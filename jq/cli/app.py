@@ -15,6 +15,7 @@ from jq.cli import (
     compile,
     doctor,
     explain,
+    generate,
     inspect,
     listing,
     run,
@@ -30,7 +31,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for module in (compile, run, compare, search, page, inspect, explain, calibrate, bench, doctor):
+COMMANDS = (compile, run, compare, search, page, inspect, explain, calibrate, bench)
+for module in (*COMMANDS, generate, doctor):
     module.register(app)
 app.add_typer(listing.app)
 

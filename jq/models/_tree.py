@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
+
+if TYPE_CHECKING:
+    import jax
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,4 +36,6 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, np.ndarray]:
 
 def spec(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
     """Shape and type of an input."""
+    import jax  # reading a file's tensors needs none of it
+
     return jax.ShapeDtypeStruct(shape, dtype)

@@ -16,6 +16,7 @@ from jq.data import data_names
 
 Captured = pytest.CaptureFixture[str]
 COMMANDS = ["compile", "run", "compare", "inspect", "explain", "calibrate", "bench", "doctor"]
+COMMANDS += ["generate", "perplexity", "quantize"]
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, *(f"list {k}" for k in ("formats", "models"))])

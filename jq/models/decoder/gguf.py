@@ -16,7 +16,7 @@ from jq.gguf import GgufFile, load_gguf
 from jq.models.decoder import rope
 from jq.models.decoder.architectures import ARCHITECTURES, Architecture
 from jq.models.decoder.config import Config
-from jq.models.decoder.names import Leaf, check_shapes, tensor_tree
+from jq.models.decoder.names import Leaf, check_shapes, expanded, tensor_tree
 
 # Tensors that hold no parameter: factors of the rotary frequencies.
 _FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
@@ -190,6 +190,16 @@ class _Reader:
         if not isinstance(factors, np.ndarray) or factors.size != dims // 2:
             raise self.wrong(f"{name} does not hold {dims // 2} numbers")
         return [float(f) for f in factors.reshape(-1)]
+
+
+def file_names(config: Config) -> dict[str, str]:
+    """Our name of every tensor that a file could have, and the file's; experts share a tensor."""
+    known = next(a for a in ARCHITECTURES if a.name == config.architecture)
+    found = {}
+    for theirs, ours in expanded(known.gguf, config):
+        for e in range(config.experts) if "*" in ours else (0,):
+            found[ours.replace("*", str(e))] = theirs
+    return found
 
 
 def _experts(leaf: Leaf) -> list[Leaf]:

@@ -28,12 +28,12 @@ class Decoder:
     params: dict[str, Any] = field(repr=False)
     file: GgufFile | None = field(default=None, repr=False)
 
-    def parameters(self, context: int) -> dict[str, Any]:
-        """All that `network.step` reads in sequences of up to `context` tokens."""
+    def parameters(self, count: int, context: int | None = None) -> dict[str, Any]:
+        """All that `network.step` reads in the first `count` positions of a `context`."""
         tables = {}
         for name, rope in self.config.ropes:
             if name in self.config.rope_of:
-                cos, sin = rope.table(context, context)
+                cos, sin = rope.table(count, context or count)
                 tables[name] = {"cos": cos, "sin": sin}
         return {**self.params, "rope": tables}
 

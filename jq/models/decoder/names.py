@@ -33,7 +33,7 @@ def tensor_tree(
     Raises:
         UserError: a tensor has a name that is not known.
     """
-    ours = dict(_expanded(names, config))
+    ours = dict(expanded(names, config))
     flat: dict[str, Leaf] = {}
     for theirs, leaf in tensors.items():
         name = ours.get(theirs)
@@ -53,7 +53,7 @@ def tensor_tree(
     return nest(flat)
 
 
-def _expanded(names: Mapping[str, str], config: Config) -> Iterator[tuple[str, str]]:
+def expanded(names: Mapping[str, str], config: Config) -> Iterator[tuple[str, str]]:
     """The file's name of every tensor that could be there, and ours."""
     for ours, theirs in names.items():
         layers = range(config.layers) if "{i}" in theirs else (0,)

@@ -12,6 +12,7 @@ a block, a head or the embedding again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -19,6 +20,8 @@ import jax.numpy as jnp
 
 from jq.models.decoder.config import Config
 
+# While it is a list, every product adds its weight and the mean square of what it is multiplied by.
+TAPS: ContextVar[list[tuple[Any, jax.Array]] | None] = ContextVar("TAPS", default=None)
 cut = jax.lax.dynamic_slice_in_dim
 Cache = tuple[jax.Array, jax.Array]  # keys and values [batch, capacity, kv_heads, head]
 
@@ -157,6 +160,8 @@ def gated(config: Config, p: Any, x: jax.Array) -> jax.Array:
 def dense(p: Any, x: jax.Array, name: str = "product") -> jax.Array:
     """x [..., in] times weight [out, in]."""
     with jax.named_scope(name):
+        if (taps := TAPS.get()) is not None:
+            taps.append((p["weight"], jnp.square(x).reshape(-1, x.shape[-1]).mean(axis=0)))
         y = x @ _f32(p["weight"]).T
         return y + p["bias"] if "bias" in p else y
 

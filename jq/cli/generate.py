@@ -1,0 +1,166 @@
+"""`jaxq generate` and `jaxq perplexity`: language models from their files."""
+
+from __future__ import annotations
+
+import time
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jq.cli import options
+from jq.cli.command import command
+from jq.cli.output import Output
+
+Model = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL", show_default=False, help="A .gguf file, or a folder of Hugging Face."
+    ),
+]
+Pipeline = Annotated[
+    str,
+    typer.Option(
+        "--pipeline", "-p", metavar="NAME", help="int8-dynamic keeps the file's own blocks."
+    ),
+]
+Cache = Annotated[
+    str, typer.Option(metavar="TYPE", help="Of keys and values: float32, bfloat16 or int8.")
+]
+Context = Annotated[
+    int | None, typer.Option(metavar="N", help="At most so many tokens, prompt included.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "generate", example='jaxq generate model.gguf --prompt "Once upon a time"')(
+        generate
+    )
+    command(app, "quantize", example="jaxq quantize in.gguf out.gguf --type q4_k")(quantize)
+    command(app, "perplexity", example="jaxq perplexity model.gguf text.txt")(perplexity)
+
+
+def generate(
+    out: Output,
+    model: Model,
+    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What to continue, or answer.")],
+    max_tokens: Annotated[int, typer.Option(metavar="N", help="At most so many tokens.")] = 128,
+    temperature: Annotated[float, typer.Option(metavar="T", help="0: the most likely.")] = 0.0,
+    top_k: Annotated[int, typer.Option(metavar="K", help="Draw from the K likeliest.")] = 0,
+    top_p: Annotated[float, typer.Option(metavar="P", help="Draw from the fewest with P.")] = 1.0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of what is drawn.")] = 0,
+    chat: Annotated[bool, typer.Option("--chat", help="As a turn in the model's chat.")] = False,
+    context: Context = None,
+    cache: Cache = "float32",
+    pipeline: Pipeline = "int8-dynamic",
+    threads: options.Threads = 1,
+) -> dict[str, Any]:
+    """Continues a text with a language model, token by token."""
+    from jq.benchmark.worker import peak_rss_bytes
+    from jq.language import LanguageModel
+    from jq.language.sampling import Sampling
+
+    start = time.perf_counter()
+    Sampling(temperature, top_k, top_p)
+    with out.progress() as progress:
+        loaded = LanguageModel(
+            model,
+            pipeline=pipeline,
+            cache=cache,
+            context=context,
+            threads=threads,
+            progress=lambda what: progress(what, None),
+        )
+        given: Any = prompt
+        if chat:
+            given = loaded.chat([{"role": "user", "content": prompt}])
+        found = loaded.generate(
+            given, max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
+        )
+        pieces = found.pieces()
+        first, first_token = next(pieces, ""), time.perf_counter() - start
+    for piece in chain([first], pieces):
+        if not out.json:
+            print(piece, end="", flush=True, file=out.stdout)
+    if not out.json:
+        print(file=out.stdout)
+    times, peak = found.times, peak_rss_bytes()
+    out.note(
+        f"first token after {first_token:.2f} s; prefill {times.prefill_rate:.1f} tokens/s,"
+        f" decode {times.decode_rate:.1f} tokens/s; peak memory {peak / 2**20:.0f} MiB"
+    )
+    if found.ended == "context":
+        out.note(f"the context of {loaded.options.context} tokens is full; --context gives more")
+    return {
+        "text": found.text,
+        "tokens": found.tokens,
+        "prompt_tokens": times.prompt_tokens,
+        "first_token_s": first_token,
+        "prefill_tokens_per_s": times.prefill_rate,
+        "decode_tokens_per_s": times.decode_rate,
+        "peak_rss_bytes": peak,
+        "ended": found.ended,
+    }
+
+
+def quantize(
+    out: Output,
+    source: Annotated[Path, typer.Argument(metavar="IN.gguf", show_default=False)],
+    target: Annotated[Path, typer.Argument(metavar="OUT.gguf", show_default=False)],
+    kind: Annotated[str, typer.Option("--type", metavar="TYPE", help="q4_k, q8_0, ...")],
+    importance: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="TEXT", help="Text that tells which columns matter."),
+    ] = None,
+    pieces: Annotated[int, typer.Option(metavar="N", help="Of 256 tokens, of the text.")] = 64,
+    force: options.Force = False,
+) -> dict[str, Any]:
+    """Writes a GGUF file with the matrices of another in a format of ggml."""
+    from jq.files import check_new
+    from jq.language.quantize import quantize as write
+
+    check_new(target, force=force)
+    with out.progress() as progress:
+        rows = write(source, target, kind, importance or (), pieces, progress)
+    kept = [{"name": r.name, "before": r.before, "after": r.after, "bytes": r.bytes} for r in rows]
+    out.table(str(target), ("name", "before", "after", "bytes"), kept)
+    return {"path": str(target), "tensors": kept}
+
+
+def perplexity(
+    out: Output,
+    model: Model,
+    text: Annotated[list[Path], typer.Argument(metavar="TEXT...", help="Text files, UTF-8.")],
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="PIPELINE", help="Compare with it too, token by token, as `float`."),
+    ] = None,
+    window: Annotated[int, typer.Option(metavar="N", help="Tokens of a piece of text.")] = 512,
+    limit: Annotated[int | None, typer.Option(metavar="N", help="Tokens in all.")] = None,
+    cache: Cache = "float32",
+    pipeline: Pipeline = "int8-dynamic",
+    threads: options.Threads = 1,
+) -> dict[str, Any]:
+    """How well a language model foresees a text."""
+    from jq.language import LanguageModel
+    from jq.language.perplexity import measure
+
+    with out.progress() as progress:
+
+        def load(name: str) -> LanguageModel:
+            return LanguageModel(
+                model,
+                pipeline=name,
+                cache=cache if name == pipeline else "float32",
+                context=window,
+                threads=threads,
+                progress=lambda what: progress(what, None),
+            )
+
+        other = load(against) if against else None
+        progress("text", None)
+        found = measure(load(pipeline), text, other, limit, lambda share: progress("text", share))
+    document = found.to_dict()
+    out.table("perplexity", list(document), [document])
+    return document

@@ -1,0 +1,126 @@
+"""Compiles a program of a language model, in a process of its own (`python -m jq.language.build`).
+
+Compiling takes memory that generating has no need of: the process that generates only ever loads
+what this one wrote, and does not import JAX.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from jq.errors import JqError, UserError
+from jq.language.store import Options, Shape, Store, as_json, content_key
+
+# Activations in blocks, as weights have them: large values spoil no others.
+_SETTINGS = {
+    "activations.granularity": "per-block",
+    "activations.block_size": 32,
+    "activations.scheme": "symmetric",
+}
+_USER = 2
+
+
+def build(model: Path, options: Options, shape: Shape, store: Store) -> None:
+    """Compiles a program into the store, in another process.
+
+    Raises:
+        UserError, JqError: what went wrong there.
+    """
+    given = {
+        "model": str(model),
+        "options": asdict(options),
+        "shape": asdict(shape),
+        "folder": str(store.folder),
+    }
+    command = [sys.executable, "-m", "jq.language.build", json.dumps(given)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
+        raise (UserError if done.returncode == _USER else JqError)(lines[-1])
+
+
+def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
+    """Compiles a program and writes it, and what weights the store does not have yet."""
+    from jq import api
+    from jq.backend.parameters import read_index, write_parameters
+    from jq.job import Stages, prepare_job
+    from jq.models.decoder import load_decoder
+    from jq.models.decoder.program import decoder_model
+
+    float_model = decoder_model(
+        load_decoder(model),
+        shape.count,
+        shape.capacity,
+        context=options.context,
+        batch=options.batch,
+        cache="float32" if options.cache == "int8" else options.cache,
+        every=shape.every,
+    )
+    settings: dict[str, Any] = {"storage.inline_limit": 0}
+    if options.pipeline != "float":
+        settings |= {"attention_precision": "float32"}
+    if options.pipeline == "int8-dynamic":
+        settings |= _SETTINGS
+    if options.cache == "int8":
+        settings |= {"kv_cache.format": "int8"}
+    stages = Stages()
+    job = prepare_job(float_model, options.pipeline, "llvm-cpu", settings, stages=stages)
+    made = api.build(job, api.plan_job(job, stages), stages, key_of=content_key)
+    known: set[str] = set()
+    for archive in store.archives():
+        known |= read_index(archive).keys()
+    assert isinstance(made.vmfb, bytes)
+    parameters = made.parameters if isinstance(made.parameters, dict) else {}
+    fresh = {key: array for key, array in parameters.items() if key not in known}
+    described = {
+        "inputs": [[list(i.shape), i.dtype] for i in made.inputs],
+        "outputs": [[list(o.shape), o.dtype] for o in made.outputs],
+        "float_ops": len([op for op in made.manifest.ops if op["decision"] == "float"]),
+        "seconds": dict(stages.seconds),
+    }
+    store.folder.mkdir(parents=True, exist_ok=True)
+    if fresh:
+        archive = store.folder / f"{shape.name}.irpa"
+        _replace(archive, lambda path: write_parameters(path, fresh))
+    vmfb = made.vmfb
+    _replace(store.program(shape), lambda path: path.write_bytes(vmfb))
+    text = as_json(described)
+    _replace(store.folder / f"{shape.name}.json", lambda path: path.write_text(text))
+    store.shrink()
+
+
+def _replace(path: Path, fill: Any) -> None:
+    """Writes a file wholly or not at all."""
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=f".new{path.suffix}")
+    os.close(handle)
+    try:
+        fill(Path(name))
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def main() -> int:
+    given = json.loads(sys.argv[1])
+    try:
+        write(
+            Path(given["model"]),
+            Options(**given["options"]),
+            Shape(**given["shape"]),
+            Store(Path(given["folder"])),
+        )
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return _USER
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""A conversation as the prompt a model was trained on: its own template, in Jinja's sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jq.errors import UserError
+from jq.language.tokenizer import Tokenizer
+from jq.models._extras import need
+
+
+def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> str:
+    """The prompt of `messages` (`{"role": "user", "content": ...}`) for the model to answer.
+
+    A template comes with the model, hence from anybody: it runs in a sandbox, without access to
+    Python's objects.
+
+    Raises:
+        UserError: the model has no template, or the template fails or refuses the messages.
+    """
+    if tokenizer.template is None:
+        raise UserError("this model has no chat template", hint="leave out --chat")
+    jinja, sandbox = need("jinja2"), need("jinja2.sandbox")
+    environment = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+
+    def refuse(message: str) -> None:
+        raise UserError(f"the chat template refuses these messages: {message}")
+
+    environment.globals["raise_exception"] = refuse
+    environment.globals["strftime_now"] = _now
+    try:
+        text: str = environment.from_string(tokenizer.template).render(
+            messages=list(messages), add_generation_prompt=True, **tokenizer.names
+        )
+    except (jinja.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        raise UserError(f"the chat template fails: {error}") from error
+    return text
+
+
+def _now(form: str) -> Any:
+    from datetime import datetime
+
+    return datetime.now().strftime(form)

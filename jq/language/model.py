@@ -1,0 +1,206 @@
+"""A language model that generates: `jq.LanguageModel(path).generate(prompt)`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.errors import UserError
+from jq.language.chat import chat_prompt
+from jq.language.sampling import Sampling
+from jq.language.session import Programs, Progress, Session
+from jq.language.store import Options, Store
+from jq.language.tokenizer import Tokenizer, tokenizer_of_folder, tokenizer_of_gguf
+from jq.models.decoder import load_decoder
+
+CONTEXT = 4096
+CACHES = ("float32", "bfloat16", "int8")
+
+
+@dataclass
+class Times:
+    """Seconds: until the first token, of the prompt, and of the tokens after the first."""
+
+    prompt_tokens: int = 0
+    first_token: float = 0.0
+    prefill: float = 0.0
+    decode: float = 0.0
+    decoded: int = 0
+
+    @property
+    def prefill_rate(self) -> float:
+        """Tokens of the prompt per second."""
+        return self.prompt_tokens / self.prefill if self.prefill else 0.0
+
+    @property
+    def decode_rate(self) -> float:
+        """Tokens per second behind the first."""
+        return self.decoded / self.decode if self.decode else 0.0
+
+
+@dataclass
+class Generation(Iterator[int]):
+    """Tokens as they are generated. `tokens` are those so far, `ended` says why there are no more:
+    "end" (the model's own token for it, which is not among them), "length" or "context"."""
+
+    model: LanguageModel
+    prompt: Sequence[int]
+    max_tokens: int
+    sampling: Sampling
+    seed: int
+    tokens: list[int] = field(default_factory=list)
+    times: Times = field(default_factory=Times)
+    ended: str | None = None
+
+    def __post_init__(self) -> None:
+        self._steps = self._run()
+
+    def __next__(self) -> int:
+        return next(self._steps)
+
+    @property
+    def text(self) -> str:
+        """What has been generated so far, without the prompt."""
+        return self.model.decode(self.tokens)
+
+    def pieces(self) -> Iterator[str]:
+        """The text as it comes, in whole characters."""
+        done = ""
+        for _ in self:
+            text = self.text
+            if not text.endswith("\ufffd"):  # part of a character
+                yield text[len(done) :]
+                done = text
+        yield self.text[len(done) :]
+
+    def _run(self) -> Iterator[int]:
+        session, rng = self.model.session(), np.random.default_rng(self.seed)
+        start = time.perf_counter()
+        self.times.prompt_tokens = len(self.prompt)
+        logits = session.take(self.prompt)
+        self.times.prefill = self.times.first_token = time.perf_counter() - start
+        while True:
+            token = self.sampling.choose(logits[0], rng)
+            if token in self.model.tokenizer.ends:
+                self.ended = "end"
+                return
+            self.tokens.append(token)
+            yield token
+            if len(self.tokens) >= self.max_tokens:
+                self.ended = "length"
+                return
+            if session.position >= self.model.options.context:
+                self.ended = "context"
+                return
+            start = time.perf_counter()
+            logits = session.take([token])
+            self.times.decode += time.perf_counter() - start
+            self.times.decoded += 1
+
+
+class LanguageModel:
+    """A decoder from a `.gguf` file or a folder of Hugging Face, compiled for this processor.
+
+    Args:
+        path: the file or folder.
+        pipeline: how weights and activations are computed with. `int8-dynamic` keeps the blocks of
+            a file as they are and quantizes activations; `float` keeps activations, too.
+        cache: keys and values are kept as "float32", "bfloat16" or "int8".
+        context: at most so many tokens, prompt included; 4096, or fewer where the model was
+            trained for fewer.
+        threads: that compute.
+        progress: called with what takes long.
+
+    Programs are compiled when they are first needed, and kept in the user's cache directory.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        pipeline: str = "int8-dynamic",
+        cache: str = "float32",
+        context: int | None = None,
+        threads: int = 1,
+        progress: Progress | None = None,
+        cache_dir: Path | None = None,
+    ) -> None:
+        decoder = load_decoder(path)
+        self.path, self.config = Path(path), decoder.config
+        if cache not in CACHES:
+            raise UserError(f"a cache cannot be {cache!r}", hint=", ".join(CACHES))
+        chosen = min(CONTEXT, self.config.context) if context is None else context
+        if not 1 <= chosen <= self.config.context:
+            raise UserError(
+                f"a context of {chosen} tokens is not possible",
+                location=str(path),
+                hint=f"the model takes 1 to {self.config.context}",
+            )
+        self.options = Options(pipeline, cache, chosen)
+        self._metadata: Mapping[str, Any] | None = decoder.file.metadata if decoder.file else None
+        store = Store.of(self.path, self.options, cache_dir)
+        store.touch()
+        self.programs = Programs(self.path, self.options, threads, store, progress)
+
+    def __repr__(self) -> str:
+        return f"<LanguageModel {self.config.architecture}: {self.path.name}>"
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        if self._metadata is None:
+            return tokenizer_of_folder(self.path)
+        return tokenizer_of_gguf(self._metadata, str(self.path))
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """Tokens of a prompt; `special`: names of control tokens are these tokens."""
+        return self.tokenizer.encode(text, special)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self.tokenizer.decode(tokens)
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Tokens of a conversation for the model to answer, by its own template."""
+        return self.tokenizer.encode(chat_prompt(self.tokenizer, messages), special=True)
+
+    def session(self) -> Session:
+        """An empty sequence."""
+        return Session(self.programs)
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        max_tokens: int = 128,
+        *,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> Generation:
+        """The tokens that follow a prompt (text, or tokens), as an iterator.
+
+        It ends after `max_tokens`, at the model's own token for an end, or when the context is
+        full. Without a `temperature` each token is the most likely one.
+        """
+        tokens = self.encode(prompt) if isinstance(prompt, str) else [int(t) for t in prompt]
+        if max_tokens < 1:
+            raise UserError(f"max_tokens must be at least 1, got {max_tokens}")
+        wrong = [t for t in tokens if not 0 <= t < self.config.vocabulary]
+        if wrong:
+            raise UserError(f"{wrong[0]} is not one of {self.config.vocabulary} tokens")
+        if not 1 <= len(tokens) <= self.options.context:
+            raise UserError(
+                f"a prompt of {len(tokens)} tokens does not fit into a context of"
+                f" {self.options.context}",
+                hint="give a larger context, or a shorter prompt",
+            )
+        sampling = Sampling(temperature, top_k, top_p)
+        return Generation(self, tokens, max_tokens, sampling, seed)
+
+
+__all__ = ["Generation", "LanguageModel", "Times"]

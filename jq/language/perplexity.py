@@ -1,0 +1,94 @@
+"""How well a model foresees a text, and how far it is from another: perplexity, KL divergence, and
+how many tokens change under greedy decoding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.errors import UserError
+from jq.language.model import LanguageModel
+
+PIECE = 16  # tokens whose logits are held at once
+
+
+@dataclass
+class Perplexity:
+    """Attributes:
+    tokens: that were foreseen, given those before them in their piece of the text.
+    perplexity: exp of the mean of -log p(token).
+    kl: mean over tokens of the Kullback-Leibler divergence from the other model's distribution
+        to this one's, in nats; None without another.
+    changed: tokens whose most likely one differs between the two.
+    """
+
+    tokens: int
+    perplexity: float
+    kl: float | None = None
+    changed: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def measure(
+    model: LanguageModel,
+    files: Sequence[Path],
+    other: LanguageModel | None = None,
+    limit: int | None = None,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Perplexity:
+    """Over text files, cut into pieces as long as the model's context; a piece begins anew.
+
+    Args:
+        other: a model with the same tokens, to compare with.
+        limit: at most so many tokens of all files together.
+    """
+    tokens = [t for file in files for t in model.tokenizer.codec.encode(read_text(file))]
+    tokens, first = tokens[:limit], list(model.tokenizer.first)
+    room = model.options.context - len(first)
+    if len(tokens) < 2 or room < 2:
+        raise UserError("two tokens of text are needed at least", location=str(files[0]))
+    surprise = divergence = 0.0
+    count = changed = 0
+    for start in range(0, len(tokens) - 1, room):
+        piece = first + tokens[start : start + room]
+        sessions = [m.session() for m in (model, other) if m is not None]
+        for i in range(0, len(piece) - 1, PIECE):
+            part = piece[i : min(i + PIECE, len(piece) - 1)]
+            skip = max(0, len(first) - 1 - i)  # nobody foresees the tokens in front
+            rows = [log_softmax(s.take(part, every=True)[0]) for s in sessions]
+            own, right = rows[0][skip:], np.array(piece[i + 1 : i + 1 + len(part)])[skip:]
+            surprise -= float(own[np.arange(len(right)), right].sum())
+            count += len(right)
+            if other is not None:
+                theirs = rows[1][skip:]
+                divergence += float((np.exp(theirs) * (theirs - own)).sum())
+                changed += int((theirs.argmax(-1) != own.argmax(-1)).sum())
+        progress(min(1.0, (start + room) / len(tokens)))
+    found = Perplexity(count, math.exp(surprise / count))
+    if other is not None:
+        found.kl, found.changed = divergence / count, changed
+    return found
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Of the last axis, in double precision."""
+    wide = logits.astype(np.float64)
+    wide -= wide.max(axis=-1, keepdims=True)
+    found: np.ndarray = wide - np.log(np.exp(wide).sum(axis=-1, keepdims=True))
+    return found
+
+
+def read_text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot read: {error.strerror}", location=str(file)) from error
+    except UnicodeDecodeError as error:
+        raise UserError("this text is not UTF-8", location=f"{file}, byte {error.start}") from error

@@ -1,0 +1,161 @@
+"""A GGUF file in another format: `jaxq quantize IN.gguf OUT.gguf --type q4_k`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.errors import UserError
+from jq.formats.base import Encoding, get_format
+from jq.formats.ggml_k import KQuant
+from jq.formats.tensor import QuantizedTensor
+from jq.gguf import load_gguf, open_gguf
+from jq.gguf.types import TYPES
+from jq.gguf.write import NewTensor, write_like
+from jq.language.perplexity import read_text
+from jq.language.tokenizer import tokenizer_of_gguf
+from jq.models.decoder import load_decoder
+from jq.models.decoder.gguf import file_names
+
+# A type that can be asked for, and its number as `general.file_type` (all layers in one type).
+FILE_TYPES = {"q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9}
+FILE_TYPES |= {"q2_k": 10, "q3_k": 11, "q4_k": 14, "q5_k": 16, "q6_k": 18}
+# What a row takes that 256 does not divide: the next better type in blocks of 32.
+_SHORTER = {"q2_k": "q4_0", "q3_k": "q4_0", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
+_TABLES = ("token_embd.weight", "output.weight")
+_LEAST = "q6_k"  # of the tables: every token reads them
+PIECE = 256  # tokens of a piece of text
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of a tensor."""
+
+    name: str
+    shape: tuple[int, ...]
+    before: str
+    after: str
+    bytes: int
+
+
+def quantize(
+    source: Path,
+    out: Path,
+    kind: str,
+    importance: Sequence[Path] = (),
+    limit: int = 64,
+    progress: Callable[[str, float | None], None] = lambda stage, share: None,
+) -> list[Row]:
+    """Writes the model with its matrices in a format of ggml.
+
+    Norms, biases and routers stay as they are, and so does what no format divides; the embedding
+    and the head get `q6_k` where the wanted type has fewer bits. A tensor at a time is decoded.
+
+    Args:
+        kind: the format, one of `FILE_TYPES`.
+        importance: text files; the search for scales then weighs errors by the mean square of what
+            each column is multiplied by on at most `limit` pieces of 256 tokens.
+
+    Raises:
+        UserError: the file or the type is not known, or the text is too short.
+    """
+    if kind not in FILE_TYPES:
+        raise UserError(f"unknown type {kind!r}", hint=", ".join(FILE_TYPES))
+    if out.exists() and out.samefile(source):
+        raise UserError("the file would take its own place", location=str(out), hint="another name")
+    file, (data, header) = load_gguf(source), open_gguf(source)
+    found = _importance(source, importance, limit, progress) if importance else {}
+    rows, tensors = [], []
+    for i, (name, leaf) in enumerate(file.tensors.items()):
+        before = header.tensors[name].type.name
+        after = _wanted(name, leaf, kind)
+        made = partial(_as_it_is, leaf)
+        if after is not None:
+            made = partial(_encoded, leaf, after, found.get(name))
+        share = (i + 1) / len(file.tensors)
+        new = NewTensor(name, tuple(leaf.shape), _ggml(after) if after else before, made)
+        tensors.append(
+            NewTensor(new.name, new.shape, new.type, partial(_told, made, progress, share))
+        )
+        rows.append(Row(name, new.shape, before, new.type, new.nbytes))
+    changes = {"general.file_type": FILE_TYPES[kind], "general.quantization_version": 2}
+    write_like(out, data, header, tensors, changes)
+    return rows
+
+
+def _wanted(name: str, leaf: Any, kind: str) -> str | None:
+    """The format of a tensor; None for one that stays."""
+    matrix = len(leaf.shape) >= 2 and name.endswith(".weight")
+    if not matrix or "norm" in name or "ffn_gate_inp" in name or name.startswith("rope"):
+        return None
+    if name in _TABLES and _bits(kind) < _bits(_LEAST):
+        kind = _LEAST
+    for choice in (kind, _SHORTER.get(kind)):
+        if choice and get_format(choice).default_block(leaf.shape, -1) is not None:
+            block = get_format(choice).default_block(leaf.shape, -1)
+            if block and leaf.shape[-1] % block[-1] == 0:
+                return choice
+    return None
+
+
+def _bits(kind: str) -> float:
+    row = next(t for t in TYPES.values() if t.format == kind)
+    return row.bytes / row.block
+
+
+def _ggml(kind: str) -> str:
+    return next(t.name for t in TYPES.values() if t.format == kind)
+
+
+def _encoded(leaf: Any, kind: str, importance: np.ndarray | None) -> np.ndarray:
+    values, fmt = np.asarray(leaf, np.float32), get_format(kind)
+    block = fmt.default_block(values.shape, -1)
+    assert block is not None
+    enc = Encoding(kind, values.shape, block)
+    if importance is not None and isinstance(fmt, KQuant):
+        return fmt.encode(values, enc, importance)["blocks"]
+    return fmt.encode(values, enc)["blocks"]
+
+
+def _as_it_is(leaf: Any) -> np.ndarray:
+    return leaf.parts["blocks"] if isinstance(leaf, QuantizedTensor) else leaf
+
+
+def _told(
+    make: Callable[[], np.ndarray], progress: Callable[[str, float | None], None], share: float
+) -> np.ndarray:
+    progress("quantize", share)
+    return make()
+
+
+def _importance(
+    source: Path,
+    texts: Sequence[Path],
+    limit: int,
+    progress: Callable[[str, float | None], None],
+) -> dict[str, np.ndarray]:
+    """By the file's names of tensors."""
+    from jq.models.decoder.importance import importance_of
+
+    decoder = load_decoder(source)
+    assert decoder.file is not None
+    tokenizer = tokenizer_of_gguf(decoder.file.metadata, str(source))
+    tokens = [t for text in texts for t in tokenizer.codec.encode(read_text(text))]
+    room = min(PIECE, decoder.config.context) - len(tokenizer.first)
+    pieces = [
+        [*tokenizer.first, *tokens[i : i + room]] for i in range(0, len(tokens) - room + 1, room)
+    ][:limit]
+    if not pieces:
+        raise UserError(
+            f"the text has {len(tokens)} tokens, {room} are needed", location=str(texts[0])
+        )
+    measured = importance_of(decoder, pieces, lambda share: progress("importance", share))
+    names, found = file_names(decoder.config), dict[str, list[np.ndarray]]()
+    for ours, values in measured.items():
+        found.setdefault(names[ours], []).append(values)
+    return {name: np.mean(values, axis=0) for name, values in found.items()}  # of all experts

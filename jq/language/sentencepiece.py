@@ -1,0 +1,139 @@
+"""SentencePiece vocabularies with scores, as GGUF files hold them (`tokenizer.ggml.model` "llama").
+
+Characters are merged pair by pair, the pair first whose piece has the highest score, the leftmost
+of equals; what is in no piece becomes its UTF-8 bytes. (The BPE of the `tokenizers` library ranks
+pairs instead, and decides otherwise between two ways to the same piece; its Unigram looks for the
+best sum of scores, which these vocabularies were not made for.)
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+SPACE = "\u2581"
+# Types of tokens in GGUF files.
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+
+
+@dataclass(frozen=True)
+class SentencePiece:
+    """Attributes:
+    tokens, scores, types: of each token, by its number.
+    unknown: the token for bytes that have none.
+    prefix: whether text begins with a space that is not written.
+    """
+
+    tokens: Sequence[str]
+    scores: Sequence[float]
+    types: Sequence[int]
+    unknown: int
+    prefix: bool
+
+    @cached_property
+    def _pieces(self) -> dict[str, int]:
+        """Pieces that text can become: not the names of control tokens."""
+        names = (NORMAL, USER_DEFINED)
+        return {t: i for i, t in enumerate(self.tokens) if self.types[i] in names}
+
+    @cached_property
+    def _bytes(self) -> dict[int, int]:
+        found = {}
+        for i, token in enumerate(self.tokens):
+            if self.types[i] == BYTE and (m := re.fullmatch("<0x([0-9A-Fa-f]{2})>", token)):
+                found[int(m[1], 16)] = i
+        return found
+
+    @cached_property
+    def _whole(self) -> dict[bool, list[tuple[str, int]]]:
+        """Tokens that are found in text before anything is merged, the longest first; by whether
+        control tokens are among them."""
+
+        def named(kinds: Sequence[int]) -> list[tuple[str, int]]:
+            found = [(t, i) for i, t in enumerate(self.tokens) if t and self.types[i] in kinds]
+            return sorted(found, key=lambda entry: -len(entry[0]))
+
+        return {False: named((USER_DEFINED,)), True: named((USER_DEFINED, CONTROL, UNKNOWN))}
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """Tokens of `text`; `special`: names of control tokens are these tokens."""
+        found: list[int] = []
+        after_token = True  # the text's beginning counts as one
+        for part in self._parts(text, special):
+            if isinstance(part, int):
+                found.append(part)
+                after_token = True
+            else:
+                prefix = " " if self.prefix and after_token else ""
+                found += self._merged((prefix + part).replace(" ", SPACE))
+                after_token = False
+        return found
+
+    def _parts(self, text: str, special: bool) -> list[str | int]:
+        """The text, cut at whole tokens."""
+        parts: list[str | int] = [text] if text else []
+        for token, i in self._whole[special]:
+            if token in text:
+                parts = [p for part in parts for p in _cut(part, token, i)]
+        return parts
+
+    def _merged(self, text: str) -> Iterator[int]:
+        pieces, scores = self._pieces, self.scores
+        symbols: list[str] = list(text)
+        after = [*range(1, len(symbols)), -1]
+        before = list(range(-1, len(symbols) - 1))
+        queue: list[tuple[float, int, int, str]] = []
+
+        def push(left: int, right: int) -> None:
+            if left >= 0 and right >= 0:
+                piece = symbols[left] + symbols[right]
+                if (token := pieces.get(piece)) is not None:
+                    heapq.heappush(queue, (-scores[token], left, right, piece))
+
+        for i in range(1, len(symbols)):
+            push(i - 1, i)
+        while queue:
+            _, left, right, piece = heapq.heappop(queue)
+            if not symbols[left] or symbols[left] + symbols[right] != piece or after[left] != right:
+                continue  # one of the two was merged since
+            symbols[left], symbols[right] = piece, ""
+            after[left] = after[right]
+            if after[right] >= 0:
+                before[after[right]] = left
+            push(before[left], left)
+            push(left, after[left])
+        for symbol in filter(None, symbols):
+            token = pieces.get(symbol)
+            if token is not None:
+                yield token
+            else:
+                for byte in symbol.encode("utf-8", "surrogatepass"):
+                    yield self._bytes.get(byte, self.unknown)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens; control tokens have none."""
+        return b"".join(map(self._text, tokens)).decode("utf-8", "replace")
+
+    def _text(self, token: int) -> bytes:
+        kind, name = self.types[token], self.tokens[token]
+        if kind == BYTE:
+            return bytes([int(name[3:5], 16)])
+        if kind in (CONTROL, UNKNOWN):
+            return b""
+        return name.replace(SPACE, " ").encode()
+
+
+def _cut(part: str | int, token: str, number: int) -> Iterator[str | int]:
+    if isinstance(part, int):
+        yield part
+        return
+    first, *rest = part.split(token)
+    if first:
+        yield first
+    for text in rest:
+        yield number
+        if text:
+            yield text

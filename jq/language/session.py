@@ -1,0 +1,137 @@
+"""A sequence in the making: programs of several lengths over one cache of keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401 - gives NumPy names such as bfloat16
+import numpy as np
+
+from jq.backend.runtime import Executable, ParameterFiles
+from jq.errors import UserError
+from jq.language.build import build
+from jq.language.store import Options, Shape, Store
+
+LENGTHS = (128, 16, 1)  # tokens that a program takes in at once
+SMALLEST = 512  # tokens that a cache holds at first; it doubles when it is full
+
+Progress = Callable[[str], None]
+
+
+@dataclass
+class Programs:
+    """The compiled programs of a model; one that is missing is compiled when it is asked for."""
+
+    model: Path
+    options: Options
+    threads: int
+    store: Store
+    progress: Progress | None = None
+    _loaded: dict[Shape, tuple[Executable, dict[str, Any]]] = field(default_factory=dict)
+    _files: ParameterFiles | None = None
+    _known: list[Path] = field(default_factory=list)
+
+    def get(self, shape: Shape) -> tuple[Executable, dict[str, Any]]:
+        if shape not in self._loaded:
+            described = self.store.described(shape)
+            if described is None:
+                if self.progress:
+                    self.progress(f"compile for {shape.name}")
+                build(self.model, self.options, shape, self.store)
+                described = self.store.described(shape)
+                if described is None:
+                    raise UserError(
+                        "the cache directory does not keep what is written",
+                        location=str(self.store.folder),
+                    )
+            archives = self.store.archives()
+            if archives != self._known:
+                self._files, self._known = ParameterFiles(archives), archives
+            dtypes = [dtype for _, dtype in described["outputs"]]
+            run = Executable.load(
+                self.store.program(shape), self._files, threads=self.threads, dtypes=dtypes
+            )
+            self._loaded[shape] = run, described
+        return self._loaded[shape]
+
+
+class Session:
+    """Sequences that are taken in from the left, `options.batch` of them side by side.
+
+    `position` counts the tokens so far. Not safe to share between threads.
+    """
+
+    def __init__(self, programs: Programs) -> None:
+        self.programs, self.options = programs, programs.options
+        self.position = 0
+        self.capacity = min(SMALLEST, self.options.context)
+        self._caches: list[Any] | None = None
+
+    def take(self, tokens: Sequence[int] | np.ndarray, every: bool = False) -> np.ndarray:
+        """Takes in tokens [n] or i32[batch, n]; the logits f32[batch, vocabulary] behind the last,
+        or those behind each f32[batch, n, vocabulary].
+
+        Raises:
+            UserError: they do not fit into the context; nothing has been taken in then.
+        """
+        tokens = np.asarray(tokens, np.int32).reshape(self.options.batch, -1)
+        count = tokens.shape[1]
+        if not count:
+            raise UserError("there is no token to take in")
+        if self.position + count > self.options.context:
+            raise UserError(
+                f"{self.position + count} tokens do not fit into a context of"
+                f" {self.options.context}",
+                hint="give a larger context, or a shorter prompt",
+            )
+        rows = []
+        while tokens.shape[1]:
+            size = self._length(tokens.shape[1], every)
+            piece, tokens = tokens[:, :size], tokens[:, size:]
+            rows.append(self._piece(piece, size, every))
+        return np.concatenate(rows, axis=1) if every else rows[-1][:, 0]
+
+    def _length(self, left: int, every: bool) -> int:
+        """Of the next program: the longest that is mostly filled."""
+        for length in LENGTHS:
+            fits = self.position + length <= self.options.context
+            if fits and left > length // 4 and not (every and length > 16):
+                return length
+        return 1
+
+    def _piece(self, tokens: np.ndarray, length: int, every: bool) -> np.ndarray:
+        self._reserve(self.position + length)
+        run, described = self.programs.get(Shape(length, self.capacity, every))
+        first = 2 if every else 3
+        shapes = described["inputs"][first:]
+        if self._caches is None:
+            self._caches = [run.place(np.zeros(shape, np.dtype(dtype))) for shape, dtype in shapes]
+        count = tokens.shape[1]
+        # What is padded here lies behind all that is read, and is written over later.
+        padded = np.zeros((len(tokens), length), np.int32)
+        padded[:, :count] = tokens
+        scalars = [np.int32(self.position)] + ([] if every else [np.int32(count - 1)])
+        inputs = [run.place(padded), *(run.place(np.asarray(s)) for s in scalars)]
+        logits, *self._caches = run.call_placed(*inputs, *self._caches)
+        self.position += count
+        found = run.fetch(logits)
+        return found[:, :count] if every else found
+
+    def _reserve(self, count: int) -> None:
+        """Moves the caches into larger ones when they could not hold `count` tokens."""
+        if count <= self.capacity:
+            return
+        while self.capacity < count:
+            self.capacity = min(2 * self.capacity, self.options.context)
+        if self._caches is None:
+            return
+        run, described = self.programs.get(Shape(1, self.capacity))
+        grown = []
+        for (shape, dtype), view in zip(described["inputs"][3:], self._caches, strict=True):
+            larger, old = np.zeros(shape, np.dtype(dtype)), run.fetch(view)
+            larger[:, : old.shape[1]] = old.view(larger.dtype)
+            grown.append(run.place(larger))
+        self._caches = grown

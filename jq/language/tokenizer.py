@@ -1,0 +1,210 @@
+"""Text to tokens and back, by the vocabulary of a GGUF file or by a `tokenizer.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from jq.errors import UserError
+from jq.language.sentencepiece import CONTROL, UNKNOWN, USER_DEFINED, SentencePiece
+from jq.models._extras import need
+
+_KEY = "tokenizer.ggml."
+_WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# `tokenizer.ggml.pre` -> the regular expressions that cut text into words, one after the other.
+_WORD_PATTERNS = {
+    "gpt-2": (_GPT2,),
+    "default": (_GPT2,),
+    "smollm": (r"\p{N}", _GPT2),
+    "llama-bpe": (rf"{_ENDINGS}|{_WORDS}|\p{{N}}{{1,3}}|{_REST}",),
+    "qwen2": (rf"{_ENDINGS}|{_WORDS}|\p{{N}}|{_REST}",),
+}
+_WORD_PATTERNS["llama3"] = _WORD_PATTERNS["llama-v3"] = _WORD_PATTERNS["llama-bpe"]
+# Names of tokens that end a turn, where the file does not say so.
+_ENDS = ("<end_of_turn>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "</s>", "<eos>")
+
+
+class Codec(Protocol):
+    def encode(self, text: str, special: bool = False) -> list[int]: ...
+    def decode(self, tokens: Sequence[int]) -> str: ...
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """Attributes:
+    codec: what makes tokens of text.
+    first: tokens that go in front of every prompt.
+    ends: tokens after which a model has said what it had to say.
+    template: of chats, in Jinja; None where the file has none.
+    names: of tokens, for the template: `bos_token` and `eos_token`.
+    """
+
+    codec: Codec = field(repr=False)
+    first: tuple[int, ...]
+    ends: frozenset[int]
+    template: str | None = field(default=None, repr=False)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """Tokens of a prompt; `special`: names of control tokens in it are these tokens, and the
+        tokens that go in front are left out where it begins with them."""
+        tokens = self.codec.encode(text, special)
+        first = list(self.first)
+        return tokens if special and first and tokens[: len(first)] == first else first + tokens
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self.codec.decode(tokens)
+
+
+def tokenizer_of_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
+    """The tokenizer in a GGUF file's metadata; `UserError` where it is unknown or damaged."""
+    kind = metadata.get(f"{_KEY}model")
+    tokens = metadata.get(f"{_KEY}tokens")
+    if not isinstance(tokens, list) or not tokens or not all(isinstance(t, str) for t in tokens):
+        raise UserError(f"the file holds no {_KEY}tokens", location=where)
+    types = _numbers(metadata, "token_type", len(tokens), 1, where)
+    ids = {
+        name: _token(metadata, f"{name}_token_id", len(tokens), where)
+        for name in ("bos", "eos", "eot", "unknown")
+    }
+    if kind == "llama":
+        codec: Codec = SentencePiece(
+            tokens,
+            _numbers(metadata, "scores", len(tokens), 0.0, where),
+            types,
+            ids["unknown"] or 0,
+            bool(metadata.get(f"{_KEY}add_space_prefix", True)),
+        )
+    elif kind == "gpt2":
+        codec = _byte_pairs(metadata, tokens, types, where)
+    else:
+        raise UserError(f"the tokenizer {kind!r} is not known", location=where, hint="llama, gpt2")
+    with_bos = metadata.get(f"{_KEY}add_bos_token", kind == "llama")
+    named = {i for i, t in enumerate(tokens) if t in _ENDS and types[i] in (CONTROL, USER_DEFINED)}
+    return Tokenizer(
+        codec,
+        (ids["bos"],) if with_bos and ids["bos"] is not None else (),
+        frozenset(named | {ids[n] for n in ("eos", "eot") if ids[n] is not None}),
+        metadata.get("tokenizer.chat_template"),
+        {f"{n}_token": tokens[ids[n]] for n in ("bos", "eos") if ids[n] is not None},
+    )
+
+
+def _numbers(metadata: Mapping[str, Any], key: str, count: int, fill: Any, where: str) -> Any:
+    found = metadata.get(_KEY + key)
+    if found is None:
+        return [fill] * count
+    if not isinstance(found, np.ndarray) or len(found) != count:
+        raise UserError(f"{_KEY}{key} does not hold {count} numbers", location=where)
+    return found.tolist()
+
+
+def _token(metadata: Mapping[str, Any], key: str, count: int, where: str) -> Any:
+    value = metadata.get(_KEY + key)
+    if value is not None and (type(value) is not int or not 0 <= value < count):
+        raise UserError(f"{_KEY}{key} is {value!r}, not one of {count} tokens", location=where)
+    return value
+
+
+@dataclass(frozen=True)
+class _Library:
+    """A tokenizer of the `tokenizers` library. `plain` does not look for control tokens."""
+
+    special: Any
+    plain: Any
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        chosen = self.special if special else self.plain
+        found: list[int] = chosen.encode(text, add_special_tokens=False).ids
+        return found
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        found: str = self.special.decode(list(tokens), skip_special_tokens=True)
+        return found
+
+
+def _byte_pairs(
+    metadata: Mapping[str, Any], tokens: Sequence[str], types: Sequence[int], where: str
+) -> _Library:
+    pre, merges = metadata.get(f"{_KEY}pre", "default"), metadata.get(f"{_KEY}merges")
+    if pre not in _WORD_PATTERNS:
+        known = ", ".join(_WORD_PATTERNS)
+        raise UserError(f"the pre-tokenizer {pre!r} is not known", location=where, hint=known)
+    if not isinstance(merges, list) or not all(m.count(" ") == 1 for m in map(str, merges)):
+        raise UserError(f"{_KEY}merges are no pairs", location=where)
+    library = need("tokenizers")
+    cuts, pairs = library.pre_tokenizers, [tuple(m.split(" ")) for m in merges]
+    vocabulary = {t: i for i, t in enumerate(tokens)}
+
+    def made() -> Any:
+        try:
+            model = library.models.BPE(vocabulary, pairs, ignore_merges=pre.startswith("llama"))
+        except Exception as error:  # the library knows one class of exceptions
+            raise UserError(f"{_KEY}merges: {error}", location=where) from error
+        tokenizer = library.Tokenizer(model)
+        words = [cuts.Split(library.Regex(pattern), "isolated") for pattern in _WORD_PATTERNS[pre]]
+        bytes_of = cuts.ByteLevel(add_prefix_space=False, use_regex=False)
+        tokenizer.pre_tokenizer = cuts.Sequence([*words, bytes_of])
+        tokenizer.decoder = library.decoders.ByteLevel()
+        for kind, is_special in ((CONTROL, True), (UNKNOWN, True), (USER_DEFINED, False)):
+            tokenizer.add_tokens(
+                [
+                    library.AddedToken(t, normalized=False, special=is_special)
+                    for t, k in zip(tokens, types, strict=True)
+                    if k == kind
+                ]
+            )
+        return tokenizer
+
+    plain = made()
+    plain.encode_special_tokens = True
+    return _Library(made(), plain)
+
+
+def tokenizer_of_folder(folder: Path) -> Tokenizer:
+    """The tokenizer of a folder of Hugging Face: `tokenizer.json` and what lies beside it."""
+    from jq.models.decoder.safetensors import json_object
+
+    library, path = need("tokenizers"), folder / "tokenizer.json"
+    if not path.is_file():
+        raise UserError("this folder has no tokenizer.json", location=str(folder))
+
+    def made() -> Any:
+        try:
+            return library.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library knows one class of exceptions
+            raise UserError(f"cannot read: {error}", location=str(path)) from error
+
+    special, plain = made(), made()
+    plain.encode_special_tokens = True
+    settings: dict[str, Any] = {}
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
+        if (folder / name).is_file():
+            settings |= json_object(folder / name)
+    ends = settings.get("eos_token_id")
+    given = ends if isinstance(ends, list) else [ends]
+    named = [special.token_to_id(name) for name in _ENDS]
+    template = settings.get("chat_template")
+    if (folder / "chat_template.jinja").is_file():
+        template = (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    names = {key: _name(settings.get(key)) for key in ("bos_token", "eos_token")}
+    return Tokenizer(
+        _Library(special, plain),
+        tuple(special.encode("", add_special_tokens=True).ids),
+        frozenset(i for i in (*given, *named) if type(i) is int),
+        template if isinstance(template, str) else None,
+        {key: name for key, name in names.items() if name},
+    )
+
+
+def _name(token: Any) -> str | None:
+    """A token in a config is its text, or an object that has it."""
+    found = token.get("content") if isinstance(token, dict) else token
+    return found if isinstance(found, str) else None

@@ -1,0 +1,46 @@
+"""A decoder as a `jq.Model`: some tokens at once, a cache of some capacity."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jq.model import Model
+from jq.models._tree import spec
+from jq.models.decoder.load import Decoder
+from jq.models.decoder.network import step
+
+
+def decoder_model(
+    decoder: Decoder,
+    count: int,
+    capacity: int,
+    *,
+    context: int | None = None,
+    batch: int = 1,
+    cache: str = "float32",
+    every: bool = False,
+) -> Model:
+    """`count` tokens i32[batch, count] at a position i32[], and caches of `capacity` tokens.
+
+    Gives the logits of every token; or, with one more input in front of the caches, those of token
+    `last` i32[] alone. `context` is the longest sequence that will be asked for (see `Rope`),
+    `cache` the type of keys and values.
+    """
+    config = decoder.config
+
+    def one(params: Any, tokens: Any, position: Any, last: Any, caches: Any) -> Any:
+        return step(config, params, tokens, position, caches, last)
+
+    entry = spec(config.cache_shape(batch, capacity), jnp.dtype(cache))
+    scalar = spec((), np.int32)
+    caches = [(entry, entry)] * config.layers
+    return Model(
+        partial(step, config) if every else one,
+        decoder.parameters(capacity, context),
+        (spec((batch, count), np.int32), *([scalar] if every else [scalar, scalar]), caches),
+        name=config.architecture,
+    )

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Greedy tokens of a language model against float32 JAX on the decoded weights.
+
+    python scripts/check_language_model.py model.gguf [--tokens 256] [--threads 2] [--cache int8]
+
+For each prompt the model generates; JAX then computes the logits of the whole sequence at once.
+Where the likeliest token of the two differs for the first time, the difference of JAX's logits
+between the two tokens is shown (a tie is near 0). KL is the mean divergence from JAX's distribution
+over the tokens generated.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jq
+from jq.language.perplexity import log_softmax
+from jq.models.decoder import load_decoder
+from jq.models.decoder.network import step
+
+PROMPTS = (
+    "The three states of matter are",
+    "def fibonacci(n):\n",
+    "Once upon a time, in a village by the sea,",
+    "La capitale de la France est",
+    "Die Geschichte der Informatik beginnt mit",
+    "A list of the planets, from the sun outwards:\n1.",
+    "To make bread you need flour, water,",
+    "Q: What is the square root of 144?\nA:",
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("model")
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--prompts", type=int, default=len(PROMPTS))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--cache", default="float32")
+    given = parser.parse_args()
+    model = jq.LanguageModel(given.model, threads=given.threads, cache=given.cache)
+    decoder = load_decoder(given.model)
+    params = decoder.parameters(model.options.context)
+    params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), params)
+    run = jax.jit(partial(step, decoder.config))
+    for prompt in PROMPTS[: given.prompts]:
+        found = model.generate(prompt, given.tokens)
+        tokens = [*found.prompt, *found]
+        first = len(found.prompt) - 1
+        shape = decoder.config.cache_shape(1, len(tokens))
+        caches = [(jnp.zeros(shape), jnp.zeros(shape))] * decoder.config.layers
+        logits = np.asarray(run(params, jnp.asarray([tokens]), jnp.int32(0), caches)[0][0, first:])
+        ours = model.session().take(tokens, every=True)[0][first:]
+        theirs, own = log_softmax(logits), log_softmax(ours)
+        kl = float((np.exp(theirs) * (theirs - own)).sum(-1).mean())
+        likeliest = logits[:-1].argmax(-1)
+        differ = np.flatnonzero(likeliest != np.array(tokens[first + 1 :]))
+        text = f"{found.ended}, {len(found.tokens)} tokens, KL {kl:.2e}"
+        if len(differ):
+            i = int(differ[0])
+            gap = logits[i, likeliest[i]] - logits[i, tokens[first + 1 + i]]
+            text += f"; first difference at token {i}, by {gap:.3f} of logit"
+            text += f"; {len(differ)} tokens are not JAX's choice"
+        print(f"{prompt[:30]!r}: {text or 'equal'}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

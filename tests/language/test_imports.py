@@ -1,0 +1,15 @@
+"""What generates does not import JAX, nor a compiler: the first token of a second run is near."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_generating_needs_no_compiler():
+    code = (
+        "import sys; from jq.language import LanguageModel; import jq.cli.generate;"
+        "print([m for m in ('jax', 'jaxlib', 'iree.compiler') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

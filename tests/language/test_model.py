@@ -1,0 +1,142 @@
+"""A language model from a file generates what plain JAX does with the decoded weights."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import gguf
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jq
+from jq.errors import UserError
+from jq.models.decoder import load_decoder
+from jq.models.decoder.network import step
+from tests.decoders import write_gguf
+
+CONTEXT = 48
+Q8 = gguf.GGMLQuantizationType.Q8_0
+Q4 = gguf.GGMLQuantizationType.Q4_0
+
+
+def mixed(name, array):
+    """Formats that differ from tensor to tensor."""
+    if array.ndim < 2:
+        return None
+    return Q4 if "ffn" in name else Q8
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return write_gguf("gemma3", tmp_path_factory.mktemp("model") / "tiny.gguf", mixed)
+
+
+@pytest.fixture(scope="module")
+def cache_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def model(file, cache_dir):
+    return jq.LanguageModel(file, context=CONTEXT, cache_dir=cache_dir)
+
+
+def reference(file, tokens):
+    """Logits f32[tokens, vocabulary] by plain JAX on decoded weights."""
+    decoder = load_decoder(file)
+    config = decoder.config
+    params = jax.tree.map(np.asarray, decoder.parameters(CONTEXT))
+    caches = [
+        tuple(jnp.zeros(config.cache_shape(1, CONTEXT)) for _ in range(2))
+        for _ in range(config.layers)
+    ]
+    with jax.default_matmul_precision("highest"):
+        run = jax.jit(partial(step, config))
+        return np.asarray(run(params, jnp.asarray([tokens]), jnp.int32(0), caches)[0][0])
+
+
+TOKENS = [1, *np.random.default_rng(3).integers(3, 48, CONTEXT - 1).tolist()]
+
+
+def test_logits_are_those_of_the_decoded_weights(file, cache_dir):
+    """Float activations: equal up to the rounding of float32 sums, 7 layers deep."""
+    model = jq.LanguageModel(file, pipeline="float", context=CONTEXT, cache_dir=cache_dir)
+    got, want = model.session().take(TOKENS, every=True)[0], reference(file, TOKENS)
+    assert np.abs(got - want).max() <= 1e-4 * np.abs(want).max()
+
+
+def test_activations_in_int8_are_close(model, file):
+    """An element is off by at most 1 / 254 of the largest of its block, 0.2 % of its block's norm
+    on average; a layer has four products in a row, and the median token stays within 4 %."""
+    got, want = model.session().take(TOKENS, every=True)[0], reference(file, TOKENS)
+    cosine = (got * want).sum(-1) / np.linalg.norm(got, axis=-1) / np.linalg.norm(want, axis=-1)
+    assert np.median(cosine) > 0.999
+
+
+def test_pieces_do_not_matter(model):
+    """A prompt in one go, in pieces, token by token: equal bits."""
+    rows = model.session().take(TOKENS, every=True)[0]
+    for count in (1, 2, 3, 4, 5, 7, 8, 9, 31, 33):
+        assert np.array_equal(model.session().take(TOKENS[:count])[0], rows[count - 1])
+    session = model.session()
+    for i, token in enumerate(TOKENS):
+        assert np.array_equal(session.take([token])[0], rows[i])
+    session = model.session()
+    session.take(TOKENS[:5])
+    session.take(TOKENS[5:22])
+    assert np.array_equal(session.take(TOKENS[22:])[0], rows[-1])
+
+
+def test_a_context_that_is_full_ends_it(model):
+    found = model.generate(TOKENS[:30], 1000)
+    tokens = list(found)
+    assert found.ended == "context"
+    assert len(tokens) == CONTEXT - 30 + 1  # the last one is not taken in any more
+    assert tokens == greedy(model, TOKENS[:30], len(tokens))
+    session = model.session()
+    session.take(TOKENS)
+    with pytest.raises(UserError, match="do not fit"):
+        session.take([3])
+    with pytest.raises(UserError, match="does not fit"):
+        model.generate([*TOKENS, 3])
+
+
+def greedy(model, prompt, count):
+    """From the logits of whole sequences, which need no cache from step to step."""
+    found = []
+    for _ in range(count):
+        found.append(int(model.session().take([*prompt, *found])[0].argmax()))
+    return found
+
+
+def test_text_goes_in_and_comes_out(model):
+    found = model.generate("abc", 5)
+    text = "".join(found.pieces())
+    assert text == found.text == model.decode(found.tokens)
+    assert found.times.prompt_tokens == len(model.encode("abc")) == 5  # <s>, a space, letters
+    assert model.chat([{"role": "user", "content": "abc"}]) == model.encode("abc")
+
+
+def test_a_second_model_compiles_nothing(file, cache_dir, monkeypatch):
+    monkeypatch.setattr("jq.language.session.build", None)
+    again = jq.LanguageModel(file, context=CONTEXT, cache_dir=cache_dir)
+    assert len(list(again.generate(TOKENS[:4], 2))) <= 2
+
+
+def test_weights_are_stored_once(model):
+    """Programs of all lengths read the same archives, in which no data occur twice."""
+    from jq.backend.parameters import read_index
+
+    keys = [key for archive in model.programs.store.archives() for key in read_index(archive)]
+    assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"context": 10**9}, "context"), ({"cache": "int3"}, "int3"), ({"context": 0}, "context")],
+)
+def test_wrong_options_are_refused(file, options, reason):
+    with pytest.raises(UserError, match=reason):
+        jq.LanguageModel(file, **options)

@@ -1,0 +1,165 @@
+"""Tokenizers from GGUF metadata, against the `tokenizers` library on vocabularies trained here."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jq.errors import UserError
+from jq.language.chat import chat_prompt
+from jq.language.sentencepiece import BYTE, CONTROL, NORMAL, SPACE, USER_DEFINED, SentencePiece
+from jq.language.tokenizer import Tokenizer, tokenizer_of_gguf
+
+TEXTS = [
+    "The three states of matter are solids, liquids and gases.",
+    "def fibonacci(n):\n    if n == 0:\n        return 0",
+    "Größe, naïve café, Ελληνικά, русский текст, עברית, العربية",
+    "日本語のテキスト と 한국어 텍스트 🙂👩‍👩‍👧 \u0301",
+    "  many   spaces\t\ttabs\n\n\nlines 12345 67.89 it's WE'LL",
+    "",
+    " ",
+    "<bos>not a token",
+]
+
+
+def naive(tokens, scores, text):
+    """The definition: as long as two neighbours make a piece, merge the pair with the best."""
+    pieces = {t: i for i, t in enumerate(tokens)}
+    symbols = list(text.replace(" ", SPACE))
+    while True:
+        found = [
+            (-scores[pieces[a + b]], i)
+            for i, (a, b) in enumerate(pairwise(symbols))
+            if a + b in pieces
+        ]
+        if not found:
+            return symbols
+        _, i = min(found)
+        symbols[i : i + 2] = ["".join(symbols[i : i + 2])]
+
+
+PIECES = ["a", "b", "aa", "ab", "ba", "aab", "aba", SPACE, SPACE + "a", "aaaa", "bb", "abba"]
+SMALL = SentencePiece(
+    [f"<0x{i:02X}>" for i in range(256)] + PIECES,
+    [0.0] * 256 + [-float(i % 5) for i in range(len(PIECES))],  # some are equal
+    [BYTE] * 256 + [NORMAL] * len(PIECES),
+    0,
+    False,
+)
+
+
+@given(st.text("ab c é", max_size=30))
+def test_pieces_are_merged_by_score_and_the_leftmost_first(text):
+    want = []
+    for symbol in naive(PIECES, SMALL.scores[256:], text):
+        if symbol in PIECES:
+            want.append(256 + PIECES.index(symbol))
+        else:
+            want += symbol.encode()
+    assert SMALL.encode(text) == want
+    assert SMALL.decode(want) == text
+
+
+def test_whole_tokens_are_found_first_and_control_tokens_only_on_demand():
+    names = ["<s>", "aa", "a", "b", SPACE, "<t>"]
+    kinds = [CONTROL, USER_DEFINED, NORMAL, NORMAL, NORMAL, CONTROL]
+    codec = SentencePiece(names, [0.0] * 6, kinds, 0, False)
+    assert codec.encode("baab") == [3, 1, 3]
+    assert codec.encode("<s>a", special=True) == [0, 2]
+    assert codec.encode("<s>a") != [0, 2]
+    assert codec.decode([0, 1, 4, 3]) == "aa b"
+
+
+def trained(texts):
+    """A byte-level BPE of the library, and the same as metadata of a GGUF file."""
+    pattern = tokenizers.Regex(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [
+            tokenizers.pre_tokenizers.Split(pattern, "isolated"),
+            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    made.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<|end|>"],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    made.train_from_iterator(texts, trainer)
+    model = json.loads(made.to_str())["model"]
+    vocabulary = sorted(model["vocab"], key=model["vocab"].get)
+    metadata = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "qwen2",
+        "tokenizer.ggml.tokens": vocabulary,
+        "tokenizer.ggml.token_type": np.array(
+            [CONTROL if t == "<|end|>" else NORMAL for t in vocabulary], np.int32
+        ),
+        "tokenizer.ggml.merges": [
+            m if isinstance(m, str) else " ".join(m) for m in model["merges"]
+        ],
+        "tokenizer.ggml.eos_token_id": vocabulary.index("<|end|>"),
+    }
+    return made, metadata
+
+
+def test_byte_pairs_are_those_of_the_library():
+    made, metadata = trained(TEXTS * 3)
+    ours = tokenizer_of_gguf(metadata, "file")
+    for text in TEXTS:
+        tokens = ours.encode(text)
+        assert tokens == made.encode(text).ids
+        assert ours.decode(tokens) == text
+    end = metadata["tokenizer.ggml.eos_token_id"]
+    assert ours.ends == {end}
+    assert ours.encode("a<|end|>", special=True)[-1] == end
+    assert end not in ours.encode("a<|end|>")
+
+
+def test_what_is_not_known_is_refused_by_name():
+    _, metadata = trained(TEXTS)
+    with pytest.raises(UserError, match="wonder"):
+        tokenizer_of_gguf(metadata | {"tokenizer.ggml.pre": "wonder"}, "file")
+    with pytest.raises(UserError, match="rwkv"):
+        tokenizer_of_gguf(metadata | {"tokenizer.ggml.model": "rwkv"}, "file")
+    with pytest.raises(UserError, match="eos_token_id"):
+        tokenizer_of_gguf(metadata | {"tokenizer.ggml.eos_token_id": 1 << 20}, "file")
+
+
+def tokenizer(template):
+    return Tokenizer(SMALL, (), frozenset(), template, {"bos_token": "<s>"})
+
+
+def test_a_template_writes_the_conversation():
+    template = (
+        "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] | trim }}\n"
+        "{% endfor %}{% if add_generation_prompt %}[model]{% endif %}"
+    )
+    found = chat_prompt(tokenizer(template), [{"role": "user", "content": " hi "}])
+    assert found == "<s>[user] hi\n[model]"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.append(1) }}",
+        "{{ raise_exception('roles must alternate') }}",
+        "{% for %}",
+        None,
+    ],
+)
+def test_a_template_reaches_nothing_and_refuses_in_one_line(template):
+    with pytest.raises(UserError, match="template"):
+        chat_prompt(tokenizer(template), [{"role": "user", "content": "x"}])
