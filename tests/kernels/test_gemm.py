@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -22,6 +24,7 @@ from jq.kernels import (
     get_isa,
 )
 from jq.kernels.epilogue.activations import gelu_reference
+from jq.kernels.gemm.panel import STAGE
 from tests.kernels.harness import Runner, linked
 from tests.kernels.strategies import HERE, codes, gemms, step_operands
 
@@ -100,6 +103,18 @@ def test_smallest_and_extreme() -> None:
             stored = lhs ^ FLIP if kernel.unsigned else lhs
             (result,) = runner.run(i, stored, parts["weights"], parts["init"])
             np.testing.assert_array_equal(result, kernel.reference(lhs, weight))
+
+
+def test_codes_are_widened_in_parts() -> None:
+    """Where the product takes no bytes: whole parts, one that begins another, and what is left."""
+    depths = [STAGE - 1, STAGE, STAGE + 1, 2 * STAGE + 35]
+    isas = [isa for isa in HERE if get_isa(isa).dot.element == "i16"]
+    kernels = [Gemm(isa=isa, m=7, k=k, n=40) for isa in isas for k in depths]
+    kernels += [replace(kernel, column_zero=True, row_zero=True) for kernel in kernels]
+    runner = Runner(kernels)
+    for i, kernel in enumerate(kernels):
+        result, expected = run_and_compare(runner, i, kernel, i)
+        np.testing.assert_array_equal(result, expected, err_msg=kernel.to_json())
 
 
 @pytest.mark.parametrize("step", [Bias(), Residual()], ids=["bias", "residual"])

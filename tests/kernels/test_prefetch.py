@@ -11,7 +11,7 @@ import pytest
 from iree.compiler import ir
 from iree.compiler.dialects import arith, func, llvm
 
-from jq.kernels import Convolution, Gemm, TensorType
+from jq.kernels import Convolution, Gemm, Isa, TensorType
 from jq.kernels.build.builder import Builder
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, high, mlir_type, vec
@@ -62,9 +62,11 @@ def test_the_tiles_of_a_panel_fetch_all_of_the_next(
     seen: list[tuple[int, int]] = []
     of = Prefetch.of
 
-    def recorded(b: Builder, weights: ir.Value, panel: Index, *rest: int) -> Prefetch | None:
+    def recorded(
+        b: Builder, isa: Isa, weights: ir.Value, panel: Index, *rest: int
+    ) -> Prefetch | None:
         assert rest[1] == block
-        found = of(b, weights, panel, *rest)
+        found = of(b, isa, weights, panel, *rest)
         assert found is not None
         size = int(np.prod(ir.RankedTensorType(weights.type).shape[1:]))
         assert high(found.first) == (high(panel) + 1) * size == (high(panel) + 1) * found.size

@@ -35,6 +35,8 @@ from jq.kernels.schedule.padded_output import Part
 from jq.kernels.schedule.prefetch import Prefetch
 from jq.kernels.schedule.software_pipelining import Between
 
+STAGE = 1024  # codes of a row that are widened at a time: some rows fit the first cache
+
 
 @dataclass(frozen=True, kw_only=True)
 class Source(ABC):
@@ -146,7 +148,7 @@ class Panel:
         tall = min(block, self.product.tiling.rows)
         if self.source.fetches:
             at, rows = self.place.panel, self.place.rows
-            self.prefetch = Prefetch.of(self.b, self.weights, at, rows, block, tall)
+            self.prefetch = Prefetch.of(self.b, self.isa, self.weights, at, rows, block, tall)
         if not isinstance(wanted, int):
             self._tiles(tall, block, wanted)
             return
@@ -204,6 +206,7 @@ class Panel:
         tile = self.prefetch.tile(first) if self.prefetch else 0
         acc, (high, wide) = self._starts(rows), source.runs
         writes = [self.tile] if between else []
+        staged = self.isa.dot.element == "i16" and not between
         with b.loop(0, high, carry=acc, writes=writes) as down:
             with b.loop(0, wide, carry=down.carried, writes=writes) as along:
                 h, w = down.index, along.index
@@ -216,11 +219,14 @@ class Panel:
                         self.prefetch.fetch(tile, b.offset(base, k))
                     return self._step(acc, starts, base, k, None)
 
+                acc = along.carried
                 if between:
-                    acc = self._parts(along.carried, run, count, step, between)
+                    acc = self._parts(acc, run, count, step, between)
+                elif staged:
+                    acc = self._staged(acc, starts, base, tile)
                 else:
-                    acc = pipeline.along(b, along.carried, 0, source.whole, step)
-                if source.tail:
+                    acc = pipeline.along(b, acc, 0, source.whole, step)
+                if source.tail and not staged:
                     acc = self._step(acc, starts, base, source.whole, source.tail)
                 along.carried = acc
             down.carried = along.carried
@@ -244,6 +250,67 @@ class Panel:
         of_run = replace(between, epilogue=epilogue)
         return pipeline.parts(b, self.tile, acc, self.source.whole, turns, cut, step, of_run)
 
+    def _staged(
+        self,
+        acc: list[ir.Value],
+        starts: Sequence[Sequence[Index]],
+        base: Index,
+        tile: Index,
+    ) -> list[ir.Value]:
+        """A run whose codes are widened first, `STAGE` of them at a time: each is read once for
+        every vector, and a broadcast of what lies in memory as the product takes it costs a load.
+        """
+        b, group, source = self.b, self.isa.dot.group, self.source
+        length = source.whole * group + source.tail
+        room = math.ceil(min(length, STAGE) / group) * group
+        stage = b.scratch([len(starts), room], self.isa.dot.element)
+
+        def part(acc: list[ir.Value], number: Index, count: int) -> list[ir.Value]:
+            first = b.scaled(number, STAGE)
+            self._widen(starts, first, count, stage)
+            begin = b.offset(base, b.scaled(number, STAGE // group))
+            with b.loop(0, math.ceil(count / group), carry=acc) as loop:
+                at = b.offset(begin, loop.index)
+                if self.prefetch:
+                    self.prefetch.fetch(tile, at)
+                weights = [self._weights(at, j) for j in self.vectors]
+                rows = range(len(starts))
+                where = b.scaled(loop.index, group)
+                staged = [dot.staged(b, self.isa, stage, [i, where]) for i in rows]
+                loop.carried = self._multiplied(loop.carried, staged, weights)
+            return loop.carried
+
+        full, rest = divmod(length, STAGE)
+        if full:
+            with b.loop(0, full, carry=acc) as loop:
+                loop.carried = part(loop.carried, loop.index, STAGE)
+            acc = loop.carried
+        return part(acc, full, rest) if rest else acc
+
+    def _widen(
+        self, starts: Sequence[Sequence[Index]], first: Index, count: int, stage: ir.Value
+    ) -> None:
+        """`count` codes of each row from `first` on; zeros fill the last group."""
+        b, isa = self.b, self.isa
+        size = isa.lanes * isa.dot.group
+
+        def words(at: Index, valid: int) -> None:
+            for i, (*lead, column) in enumerate(starts):
+                where = [*lead, b.offset(b.offset(column, first), at)]
+                codes = b.load(self.codes, where, vec(size, "i8"), valid)
+                wide = dot.operand(b, isa, codes, self.source.flip)
+                room = math.ceil(valid / isa.dot.group) * isa.dot.group
+                if room < size:
+                    wide = b.shuffle(wide, wide, list(range(room)))
+                b.put(wide, stage, [i, at])
+
+        whole, tail = divmod(count, size)
+        if whole:
+            with b.loop(0, whole * size, size) as loop:
+                words(loop.index, size)
+        if tail:
+            words(whole * size, tail)
+
     def _step(
         self,
         acc: Sequence[ir.Value],
@@ -255,15 +322,20 @@ class Panel:
         """All products of one group of codes."""
         b, isa, source = self.b, self.isa, self.source
         weights = [self._weights(b.offset(base, k), j) for j in self.vectors]
-        step, out = b.scaled(k, isa.dot.group), list(acc)
+        step, out = b.scaled(k, isa.dot.group), []
         for i, (*lead, column) in enumerate(starts):
             at = [*lead, b.offset(column, step)]
             codes = dot.codes(b, isa, self.codes, at, source.flip, valid)
-            for j, weight in enumerate(weights):
-                pair = (weight, codes) if source.swapped else (codes, weight)
-                to = i * len(weights) + j
-                out[to] = dot.dot(b, isa, out[to], *pair)
+            row = acc[i * len(weights) : (i + 1) * len(weights)]
+            out += self._multiplied(row, [codes], weights)
         return out
+
+    def _multiplied(
+        self, acc: Sequence[ir.Value], codes: Sequence[ir.Value], weights: Sequence[ir.Value]
+    ) -> list[ir.Value]:
+        """The accumulators of some rows after a group."""
+        pairs = [(w, c) if self.source.swapped else (c, w) for c in codes for w in weights]
+        return [dot.dot(self.b, self.isa, a, *p) for a, p in zip(acc, pairs, strict=True)]
 
     def _weights(self, step: Index, j: int) -> ir.Value:
         """Vector `j` of a panel's step."""

@@ -49,6 +49,10 @@ class RowPanels:
         self.unsigned = self.isa.dot.lhs_unsigned
         correction = gemv.offset if self.unsigned else 0
         self.factor = 1 if gemv.minimum or gemv.zero else correction
+        if gemv.staged:
+            room = math.ceil(gemv.k / (self.isa.lanes * self.isa.dot.group))
+            room *= self.isa.lanes * self.isa.dot.group
+            self.stage = b.scratch([gemv.rows, room], self.isa.dot.element)
 
     def emit(self) -> None:
         gemv, count = self.gemv, self.gemv.rows
@@ -60,6 +64,8 @@ class RowPanels:
 
     def _rows(self, rows: Sequence[Index]) -> None:
         b, gemv, isa = self.b, self.gemv, self.isa
+        if gemv.staged:
+            self._widen(rows)
         total = [b.f32(0.0, isa.lanes)] * (len(rows) * self.wide)
         whole, rest = divmod(gemv.k, gemv.block * self.layout.blocks)
         if whole:
@@ -79,6 +85,23 @@ class RowPanels:
                     value = b.mul(value, self.epilogue.scalar(self.row_scale, [row], "f32"))
                 value = self.epilogue.apply(value, [row], j, ready)
                 b.store(value, self.tile, [row, j * isa.lanes], gemv.n)
+
+    def _widen(self, rows: Sequence[Index]) -> None:
+        """The codes of some rows as the product takes them; zeros fill the last block."""
+        b, k = self.b, self.gemv.k
+        size = self.isa.lanes * self.isa.dot.group
+
+        def put(at: Index, valid: int) -> None:
+            for i, row in enumerate(rows):
+                codes = b.load(self.codes, [row, at], vec(size, "i8"), valid)
+                b.put(dot.operand(b, self.isa, codes), self.stage, [i, at])
+
+        whole, tail = divmod(k, size)
+        if whole:
+            with b.loop(0, whole * size, size) as loop:
+                put(loop.index, size)
+        if tail:
+            put(whole * size, tail)
 
     def _chunk(
         self, total: Sequence[ir.Value], rows: Sequence[Index], chunk: Index, blocks: int, tail: int
@@ -126,7 +149,10 @@ class RowPanels:
             for r, (row, digit) in enumerate((row, d) for row in rows for d in digits):
                 valid = min(group, size - i * group)
                 place = [row, at] if gemv.digits == 1 else [row, digit, at]
-                x = dot.codes(b, isa, self.codes, place, False, valid)
+                if gemv.staged:
+                    x = dot.staged(b, isa, self.stage, [r, at])
+                else:
+                    x = dot.codes(b, isa, self.codes, place, False, valid)
                 if self.factor:
                     extra[r] = dot.dot(b, isa, extra[r], dot.splat(b, isa, self.factor), x)
                 for j, weight in enumerate(weights):

@@ -45,7 +45,8 @@ from jq.kernels.gemv.layout import PLANES, Array, Layout, Scale, pack
 from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
 
-MAX_ROWS = 4
+MAX_ROWS, MANY_ROWS = 4, 8
+STAGE = 96 << 10  # bytes of a tile's codes, widened
 LARGEST_SPLIT = 256  # block whose sums of two digits, one shifted by 8 bits, fit 32
 PANEL, COLUMNS = 2, 8  # vectors of a panel, and of all panels of a workgroup
 SCALES = ("f16", "f32", "i8", "column")
@@ -127,8 +128,19 @@ class Gemv(Kernel):
 
     @property
     def rows(self) -> int:
-        """Rows of a register tile."""
+        """Rows of a register tile. Of many rows more share the weights that are taken out of their
+        planes, where codes wait in memory as the product takes them (`staged`).
+        """
+        if self.staged and self.m >= MANY_ROWS:
+            return MANY_ROWS
         return min(self.m, max(1, MAX_ROWS // self.digits))
+
+    @property
+    def staged(self) -> bool:
+        """Codes of a tile are widened before its products; a few rows at most fit the stack."""
+        group = self.target.dot.group
+        fits = self.blocks * self.block * 2 * MANY_ROWS <= STAGE
+        return self.target.dot.element == "i16" and self.digits == 1 and fits and group == 2
 
     @property
     def wide(self) -> int:

@@ -133,7 +133,9 @@ class IntegerAttention(Kernel):
 
     @property
     def _row_bytes(self) -> int:
-        return self.padded_keys * 5 + self.query_bytes
+        """Of the scratch: scores, and codes as the product takes them."""
+        code = TensorType((), self.target.dot.element).dtype.itemsize
+        return self.padded_keys * (4 + code) + self.query_bytes * code
 
     @property
     def tile(self) -> int:

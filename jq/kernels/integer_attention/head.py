@@ -54,9 +54,9 @@ class CodesHead:
         self.reach = reach(kernel, b, self.factors, self.mask, batch)
         rows, lanes = kernel.tile, self.lanes
         beyond = (PACKED - 1) * lanes * kernel.skips  # zeros behind the reach, to whole packs
-        self.queries = b.scratch([rows, kernel.query_bytes], "i8")
+        self.queries = b.scratch([rows, kernel.query_bytes], self.isa.dot.element)
         self.scores = b.scratch([rows, kernel.padded_keys + beyond], "f32")
-        self.probabilities = b.scratch([rows, kernel.padded_keys + beyond], "i8")
+        self.probabilities = b.scratch([rows, kernel.padded_keys + beyond], self.isa.dot.element)
         self.largest = b.scratch([rows, lanes], "f32")
         self.value_start = b.scratch([rows, lanes], "i32")  # the row's part of the accumulators
 
@@ -99,14 +99,12 @@ class CodesHead:
         for d in range(0, kernel.dim, kernel.chunk):
             at = [self.shared[0], row, b.offset(begin, d)]
             x = b.load(self.q, at, kind, kernel.dim - d)
-            view = b.xor(x, b.constant(kind, -128)) if self.codes.offset else x
-            b.put(view, self.queries, [i, d])
+            b.put(dot.operand(b, self.isa, x, bool(self.codes.offset)), self.queries, [i, d])
         b.put(b.f32(-math.inf, self.lanes), self.largest, [i, 0])
 
     def _left(self, scratch: ir.Value, at: Sequence[Index]) -> ir.Value:
         """One group of codes of a row, in every lane."""
-        word = self.b.get(scratch, at, vec(self.group, "i8"))
-        return dot.spread(self.b, self.isa, word)
+        return dot.staged(self.b, self.isa, scratch, at)
 
     # Scores
 
@@ -256,7 +254,9 @@ class CodesHead:
                 bounded = b.min(b.mul(e, factor), most)
                 bits = b.reinterpret(b.add(bounded, b.f32(MAGIC, lanes)), "i32")
                 codes = b.sub(bits, base)
-                b.put(b.truncate(codes, "i8"), self.probabilities, [row, loop.index])
+                element = self.isa.dot.element
+                stored = codes if element == "i32" else b.truncate(codes, element)
+                b.put(stored, self.probabilities, [row, loop.index])
                 sums.append(b.add(total, codes))
             loop.carried = sums
         self._value_starts(rows, loop.carried, self.reach)

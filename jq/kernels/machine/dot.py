@@ -52,6 +52,18 @@ def spread(b: Builder, isa: Isa, group: ir.Value, flip: bool = False) -> ir.Valu
     return b.bitcast(word, vec(dot.group * isa.lanes, dot.element))
 
 
+def staged(b: Builder, isa: Isa, scratch: ir.Value, at: Sequence[Index]) -> ir.Value:
+    """A group of codes from `at` of a scratch, which holds them as the product takes them, in every
+    lane.
+    """
+    dot = isa.dot
+    group = b.get(scratch, at, vec(dot.group, dot.element))
+    if dot.group == 1:
+        return b.broadcast(group, isa.lanes)
+    word = b.broadcast(b.bitcast(group, vec(1, "i32")), isa.lanes)
+    return b.bitcast(word, vec(dot.group * isa.lanes, dot.element))
+
+
 def weights(
     b: Builder, isa: Isa, source: ir.Value, at: Sequence[Index], valid: int | None = None
 ) -> ir.Value:

@@ -45,6 +45,26 @@ class Packs:
 
 
 @dataclass(frozen=True)
+class Memory:
+    """What reading weights costs, fitted to times of products on Zen 4 (`tests/kernels` has them).
+
+    Attributes:
+        second_cache: bytes.
+        fetch: cycles of a vector of weights from the second cache.
+        wait_line, wait_row: cycles until a step's weights are there from memory: for each of its
+            lines, and for each row of the tile, since more rows leave fewer steps under way.
+        ways, set_bytes: of the first cache: addresses so far apart share one set.
+    """
+
+    second_cache: int = 1 << 20
+    fetch: float = 1.05
+    wait_line: float = 3.75
+    wait_row: float = 0.9
+    ways: int = 8
+    set_bytes: int = 4096
+
+
+@dataclass(frozen=True)
 class Isa:
     """Attributes:
     name: how targets and kernels name it.
@@ -62,6 +82,7 @@ class Isa:
     vendor: whose processors run it fast; others have it, but `detect` passes over it.
     dot_rate, load_rate: products and loads a cycle, for the tile choice.
     dot_latency: cycles until an accumulator can be used again.
+    memory: what reading weights costs.
     compile_cpu: an LLVM processor that has it, for compile-only tests.
     """
 
@@ -81,6 +102,7 @@ class Isa:
     dot_rate: float = 2.0
     load_rate: float = 2.0
     dot_latency: int = 5
+    memory: Memory = Memory()
     compile_cpu: str = "generic"
 
     @property

@@ -2,7 +2,7 @@
 
 A register tile is `rows x vectors` accumulators. One step along K (one group of products) costs
 
-    max(rows * vectors / dot_rate, (rows + vectors) / load_rate, FETCH * vectors, dot_latency)
+    max(rows * vectors / dot_rate, (rows + vectors) / load_rate, fetch * vectors, dot_latency)
 
 cycles, and a cut of M x N costs the sum over its tiles. Weights that the second cache does not hold
 come from memory in the first tile of a panel, which waits for them: less where a step reads more
@@ -28,10 +28,6 @@ MAX_VECTORS = 12
 EPILOGUE_REGISTERS, SPILLS = 6, 0.01
 UNEVEN = 0.1  # what an uneven share of workgroups costs, of the time that threads lose
 LINE, SHARED = 64, 0.02  # bytes of a cache line
-SECOND_CACHE = 1 << 20  # bytes
-FETCH = 1.05  # cycles of a vector of weights from the second cache
-WAIT_LINE, WAIT_ROW = 3.75, 0.9  # cycles until lines of weights are there from memory
-WAYS, SET_BYTES = 8, 4096  # of the first cache: addresses so far apart share one set
 MIN_PRODUCTS = 1 << 20  # less work than this is not worth a workgroup of its own
 
 
@@ -59,7 +55,7 @@ def choose(isa: Isa, m: int, k: int, n: int, result_bytes: int = 4) -> Tiling:
         cut(isa, rows, vectors, m, k, n)
         for vectors in range(1, min(widest, MAX_VECTORS) + 1)
         for rows in range(1, min(m, isa.registers) + 1)
-        if _registers(rows, vectors) <= isa.registers
+        if _registers(isa, rows, vectors) <= isa.registers
     ]
     return min(
         candidates, key=lambda t: (_cost(isa, t, n, result_bytes), t.block % t.rows > 0, -t.rows)
@@ -79,8 +75,8 @@ def even_rows(isa: Isa, vectors: int, length: int) -> int:
     moved back to end at the edge.
     """
     free = isa.registers - EPILOGUE_REGISTERS
-    fitting = [rows for rows in range(1, length + 1) if _registers(rows, vectors) <= free] or [1]
-    return min(fitting, key=lambda n: (math.ceil(length / n) * _step(isa, n, vectors), -n))
+    fits = [rows for rows in range(1, length + 1) if _registers(isa, rows, vectors) <= free]
+    return min(fits or [1], key=lambda n: (math.ceil(length / n) * _step(isa, n, vectors), -n))
 
 
 def _cost(isa: Isa, t: Tiling, n: int, result_bytes: int) -> float:
@@ -88,16 +84,18 @@ def _cost(isa: Isa, t: Tiling, n: int, result_bytes: int) -> float:
     threads wait for the one with most workgroups, and lines that two panels share move between
     caches.
     """
-    crowded = _registers(t.rows, t.vectors) > isa.registers - EPILOGUE_REGISTERS
+    crowded = _registers(isa, t.rows, t.vectors) > isa.registers - EPILOGUE_REGISTERS
     uneven = workgroups.unevenness(t.panels * t.blocks)
     width = t.vectors * isa.lanes
     shared = width < n and width * result_bytes % LINE > 0
     return t.cycles * (1 + SPILLS * crowded + UNEVEN * uneven + SHARED * shared)
 
 
-def _registers(rows: int, vectors: int) -> int:
-    """Accumulators, the weights of a step, and one register of activations."""
-    return rows * vectors + vectors + 1
+def _registers(isa: Isa, rows: int, vectors: int) -> int:
+    """Accumulators, the weights of a step, one register of activations, and one of a product where
+    it is added by an instruction of its own.
+    """
+    return rows * vectors + vectors + 1 + (not isa.dot.accumulates)
 
 
 def cut(isa: Isa, rows: int, vectors: int, m: int, k: int, n: int) -> Tiling:
@@ -108,9 +106,9 @@ def cut(isa: Isa, rows: int, vectors: int, m: int, k: int, n: int) -> Tiling:
     full, rest = divmod(block, rows)
     one = _step(isa, rows, vectors)
     cycles = full * one + (_step(isa, rest, vectors) if rest else 0)
-    if k * n > SECOND_CACHE:
+    if k * n > isa.memory.second_cache:
         cycles += max(0.0, _wait(isa, rows, vectors) - one)
-    if not _rows_fit(rows, k):
+    if not _rows_fit(isa, rows, k):
         cycles *= 2
     return Tiling(rows, vectors, panels, block, blocks, cycles * steps * panels * blocks)
 
@@ -119,23 +117,25 @@ def _step(isa: Isa, rows: int, vectors: int) -> float:
     return max(
         rows * vectors / isa.dot_rate,
         (rows + vectors) / isa.load_rate,
-        vectors * FETCH,
+        vectors * isa.memory.fetch,
         float(isa.dot_latency),
     )
 
 
 def _wait(isa: Isa, rows: int, vectors: int) -> float:
-    """Cycles until a step's weights are there from memory; fitted to times on Zen 4. Lines of one
-    step come side by side, and more rows in between leave fewer steps under way at once.
+    """Cycles until a step's weights are there from memory. Lines of one step come side by side, and
+    more rows in between leave fewer steps under way at once.
     """
-    return WAIT_LINE * vectors * isa.lanes * isa.dot.group / LINE + WAIT_ROW * rows
+    lines = vectors * isa.lanes * isa.dot.group / LINE
+    return isa.memory.wait_line * lines + isa.memory.wait_row * rows
 
 
-def _rows_fit(rows: int, k: int) -> bool:
+def _rows_fit(isa: Isa, rows: int, k: int) -> bool:
     """Whether the first cache holds a line of every row: rows of a power of two codes meet in few
     of its sets.
     """
-    return rows <= WAYS * SET_BYTES // max(LINE, math.gcd(k, SET_BYTES))
+    size = isa.memory.set_bytes
+    return rows <= isa.memory.ways * size // max(LINE, math.gcd(k, size))
 
 
 def _row_blocks(m: int, rows: int, panels: int, products_per_row: int) -> tuple[int, int]:

@@ -22,7 +22,8 @@ from iree.compiler.dialects import arith, func, llvm, memref, tensor
 
 from jq.kernels.build.builder import Builder
 from jq.kernels.build.values import Index
-from jq.kernels.machine.tiling import LINE, SECOND_CACHE
+from jq.kernels.machine.isa import Isa
+from jq.kernels.machine.tiling import LINE
 
 SHARE = 0.75  # of the second cache, for two panels
 FEW_ROWS = 256  # products of 512 take 40 times as long as their weights do
@@ -52,7 +53,7 @@ class Prefetch:
 
     @staticmethod
     def of(
-        b: Builder, weights: ir.Value, panel: Index, rows: int, block: int, tall: int
+        b: Builder, isa: Isa, weights: ir.Value, panel: Index, rows: int, block: int, tall: int
     ) -> Prefetch | None:
         """Of packed weights i8 [panels, steps, bytes], for so many rows, of which tiles of `tall`
         read a panel for a block at a time; None where it does not pay: products of many rows take
@@ -61,7 +62,7 @@ class Prefetch:
         """
         _, steps, width = ir.RankedTensorType(weights.type).shape
         size, tiles = steps * width, math.ceil(block / tall)
-        if rows > FEW_ROWS or tiles < 2 or 2 * size > SHARE * SECOND_CACHE:
+        if rows > FEW_ROWS or tiles < 2 or 2 * size > SHARE * isa.memory.second_cache:
             return None
         lines = math.ceil(size / LINE)
         each = math.ceil(lines / (tiles * steps))
