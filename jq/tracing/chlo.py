@@ -9,11 +9,11 @@ quantization.
 
 from __future__ import annotations
 
-from jq.errors import UserError
 from jq.ir import at, editing, func, ir, run_passes, walk
 from jq.ir.fake_quant import FAKE_QUANT
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC
-from jq.tracing.scope import clean_scope, join, scope
+from jq.tracing.outside import refusal
+from jq.tracing.scope import join, scope
 from jq.tracing.unsigned_types import to_signed
 
 KEPT = ("chlo.erf", "chlo.erfc", "chlo.top_k")
@@ -113,11 +113,7 @@ def drop_annotations(module: ir.Module, block: ir.Block) -> None:
         if name == "stablehlo.custom_call":
             target = ir.StringAttr(op.attributes["call_target_name"]).value
             if target not in _ANNOTATIONS:
-                raise UserError(
-                    f"the model calls {target}, code outside of StableHLO that no target has",
-                    op=clean_scope(scope(op.location)) or None,
-                    hint="rewrite that part of the model with ordinary array operations",
-                )
+                raise refusal(target, scope(op.location))
         elif name not in ("sdy.sharding_constraint", "stablehlo.optimization_barrier"):
             continue
         for old, new in zip(op.results, op.operands, strict=True):

@@ -29,6 +29,12 @@ SUMS = (
     "triangular_solve",
     "tridiagonal_solve",
 )
+# Computed of exponentials, logarithms and poles: the last places of an argument count.
+SMOOTH = (
+    *("atan2", "bessel_i0e", "bessel_i1e", "cos", "cosh", "digamma", "erf_inv", "igamma"),
+    *("igammac", "integer_pow", "lgamma", "log", "pow", "random_gamma"),
+    *("regularized_incomplete_beta", "sin", "sinh", "tan"),
+)
 LINEAR = ("conv_general_dilated", "dot_general", "gather")  # in each argument
 # Half a step of a format, as a share of the largest number. A step for the asymmetric one: its zero
 # point is rounded, too.
@@ -68,12 +74,13 @@ def case(harness: Harness, *, weights: bool = False) -> Case:
     """A harness with its own arguments as inputs, or with all but one as weights."""
     args = tuple(harness.dyn_args_maker(np.random.RandomState(0)))
     sums = harness.group_name.startswith(SUMS)
+    smooth = harness.group_name in SMOOTH
     if not weights or len(args) < 2:
 
         def plain(_: Any, *inputs: Any) -> Any:
             return harness.dyn_fun(*inputs)
 
-        return Case(harness.group_name, harness.name, plain, args, sums=sums)
+        return Case(harness.group_name, harness.name, plain, args, sums=sums, smooth=smooth)
     held = 0 if harness.group_name == "gather" else 1  # what is gathered from; else the second
 
     def call(held_args: Any, *inputs: Any) -> Any:
@@ -82,7 +89,7 @@ def case(harness: Harness, *, weights: bool = False) -> Case:
 
     first, rest = (args[:1], args[1:]) if held == 0 else (args[1:], args[:1])
     room = _room(harness, first[0], rest) if harness.group_name in LINEAR else _none
-    return Case(harness.group_name, harness.name, call, rest, first, sums=sums, room=room)
+    return Case(harness.group_name, harness.name, call, rest, first, sums, smooth, room=room)
 
 
 def _none(pipeline: str) -> list[Any]:

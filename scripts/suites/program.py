@@ -18,6 +18,17 @@ from suites.close import difference
 from suites.outcome import FAILED, REFUSED, RIGHT, SKIPPED, WRONG, Outcome
 
 NO_ROOM = ()
+PLACES = 4
+# Signal to noise in dB that a few layers keep. Rounding to n codes on each side of zero leaves
+# 20 log10(n sqrt(12) / crest); largest numbers of 8 times the root mean square (`crest`), both
+# operands rounded: 32 dB for 127, 7 dB less for layers behind one another. Blocks of 32 with 7
+# codes have a crest of 3: 15 dB, and 10 with several layers.
+FLOORS = {
+    "int8-dynamic": 25.0,
+    "int8-static": 25.0,
+    "int8-weight-only": 25.0,
+    "int4-weight-only": 10.0,
+}
 jax.config.update("jax_platforms", "cpu")
 
 
@@ -28,6 +39,9 @@ class Case:
     Attributes:
         fn: `fn(weights, *inputs)`.
         sums: whether it adds up many numbers, in any order.
+        smooth: whether the last places of its inputs may count: near a zero or a pole they decide
+            about more of the result than its own last places.
+        decibels: whether a quantizing pipeline is held to `FLOORS` instead of `room`.
         room: `room(pipeline)` is the error that the pipeline's formats may add to each element of
             each result.
     """
@@ -38,52 +52,116 @@ class Case:
     inputs: tuple[Any, ...]
     weights: Any = ()
     sums: bool = False
+    smooth: bool = False
+    decibels: bool = False
     room: Callable[[str], Sequence[Any]] = field(default=lambda pipeline: NO_ROOM)
 
 
-def judge(cases: Sequence[Case], pipeline: str) -> list[Outcome]:
-    """Compiles all cases as one program, runs it, and compares it with `jax.jit`."""
+def judge(cases: Sequence[Case], pipeline: str) -> list[Outcome | None]:
+    """Compiles all cases as one program, runs it, and compares it with `jax.jit`.
+
+    Where the program of several cases fails, those that did not decide themselves are None.
+    """
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    references, outcomes = [], []
-    for case in cases:
+    references: dict[int, list[np.ndarray]] = {}
+    outcomes: list[Outcome | None] = [None] * len(cases)
+    for i, case in enumerate(cases):
         try:
-            references.append(_arrays(jax.jit(_plain(case.fn))(case.weights, *case.inputs)))
+            references[i] = _arrays(jax.jit(_plain(case.fn))(case.weights, *case.inputs))
         except Exception as error:
-            outcomes.append(_outcome(case, SKIPPED, error))
-    if outcomes:
-        return outcomes if len(cases) == 1 else []
+            outcomes[i] = _outcome(case, SKIPPED, error)
+            continue
+        try:
+            jq.trace(_model([case]))
+        except UserError as error:
+            outcomes[i] = _outcome(case, REFUSED, error)
+    left = [i for i, one in enumerate(outcomes) if one is None]
+    if not left:
+        return outcomes
+    verdict, reason = FAILED, Exception()
     try:
-        found = _run(cases, pipeline)
+        found = _run([cases[i] for i in left], pipeline)
     except UserError as error:
-        return [_outcome(case, REFUSED, error) for case in cases]
+        verdict, reason = REFUSED, error
     except Exception as error:
-        return [_outcome(case, FAILED, error) for case in cases]
-    return [
-        _compared(case, ours, theirs, pipeline)
-        for case, ours, theirs in zip(cases, found, references, strict=True)
-    ]
+        reason = error
+    else:
+        for i, ours in zip(left, found, strict=True):
+            outcomes[i] = _compared(cases[i], ours, references[i], pipeline)
+        return outcomes
+    if len(left) == 1:
+        outcomes[left[0]] = _outcome(cases[left[0]], verdict, reason)
+    return outcomes
 
 
-def _run(cases: Sequence[Case], pipeline: str) -> list[list[np.ndarray]]:
+def _model(cases: Sequence[Case]) -> jq.Model:
     def together(weights: Any, *inputs: Any) -> Any:
         return [_plain(case.fn)(w, *x) for case, w, x in zip(cases, weights, inputs, strict=True)]
 
-    inputs = tuple(case.inputs for case in cases)
-    model = jq.Model(together, [case.weights for case in cases], inputs)
-    calibration = [inputs] if "static" in pipeline else None
+    return jq.Model(together, [case.weights for case in cases], tuple(c.inputs for c in cases))
+
+
+def _run(cases: Sequence[Case], pipeline: str) -> list[list[np.ndarray]]:
+    model = _model(cases)
+    calibration = [model.example_inputs] if "static" in pipeline else None
     compiled = jq.compile(model, pipeline=pipeline, calibration=calibration)
-    return [_arrays(result) for result in compiled(*inputs)]
+    return [_arrays(result) for result in compiled(*model.example_inputs)]
 
 
 def _compared(
     case: Case, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], pipeline: str
 ) -> Outcome:
+    if case.decibels and pipeline in FLOORS:
+        for a, b in zip(ours, theirs, strict=True):
+            if found := _noise(a, b, FLOORS[pipeline]):
+                return Outcome(case.group, case.name, WRONG, found)
+        return Outcome(case.group, case.name, RIGHT)
     room = case.room(pipeline) or [0.0] * len(theirs)
+    if case.smooth:
+        room = [a + b for a, b in zip(room, _conditioning(case, theirs), strict=True)]
     for a, b, allowed in zip(ours, theirs, room, strict=True):
         if found := difference(a, b, sums=case.sums, allowed=allowed):
             return Outcome(case.group, case.name, WRONG, found)
     return Outcome(case.group, case.name, RIGHT)
+
+
+def _noise(ours: np.ndarray, theirs: np.ndarray, floor: float) -> str:
+    """What is wrong with a quantized result: too much noise, or infinities of its own."""
+    if ours.dtype.kind in "biu" or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return difference(ours, theirs)
+    a, b = ours.astype(np.complex128), theirs.astype(np.complex128)
+    odd = ~(np.isfinite(a) & np.isfinite(b))
+    if (odd & ~((a == b) | (np.isnan(a) & np.isnan(b)))).any():
+        return "infinities or NaN in other places"
+    signal, noise = np.sum(np.abs(b[~odd]) ** 2), np.sum(np.abs((a - b)[~odd]) ** 2)
+    if noise <= signal * 10 ** (-floor / 10) + np.finfo(np.float32).tiny:
+        return ""
+    return f"{10 * np.log10(signal / noise) if signal else -np.inf:.1f} dB"
+
+
+def numbers(*shape: int) -> np.ndarray:
+    """float32 of a normal distribution, the same for the same shape."""
+    return np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
+
+
+def _conditioning(case: Case, theirs: Sequence[np.ndarray]) -> list[Any]:
+    """What the reference changes by when each input changes by `PLACES` of its last places."""
+    leaves, tree = jax.tree.flatten((case.weights, case.inputs))
+    function = jax.jit(_plain(case.fn))
+    room: list[Any] = [0.0] * len(theirs)
+    for i, leaf in enumerate(leaves):
+        array = np.asarray(leaf)
+        if not jnp.issubdtype(array.dtype, jnp.inexact):
+            continue
+        step = PLACES * float(jnp.finfo(array.dtype).eps)
+        for factor in (1 - step, 1 + step):
+            moved = [*leaves[:i], (array * factor).astype(array.dtype), *leaves[i + 1 :]]
+            weights, inputs = jax.tree.unflatten(tree, moved)
+            for j, found in enumerate(_arrays(function(weights, *inputs))):
+                change = np.abs(np.asarray(found, theirs[j].dtype) - theirs[j]).astype(np.float64)
+                room[j] = np.maximum(room[j], np.where(np.isfinite(change), change, 0))
+    return room
 
 
 def _plain(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
 """Cases run in processes of their own, which may crash or hang; what they import is imported once.
 
-A batch is compiled as one program, which takes a quarter of the time; where it is not right as a
-whole, it is halved until the cases that are at fault stand alone.
+A batch is compiled as one program, which takes a quarter of the time; where that fails, it is
+halved until the cases that are at fault stand alone.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Generic, TypeVar
 
-from suites.outcome import CRASHED, RIGHT, Outcome
+from suites.outcome import CRASHED, Outcome
 
 Case = TypeVar("Case")
-Judge = Callable[[Sequence[Case]], list[Outcome]]  # of a batch, an outcome a case
+# Of a batch, an outcome a case; None where that takes a smaller batch.
+Judge = Callable[[Sequence[Case]], list[Outcome | None]]
 _SPAWN = multiprocessing.get_context("spawn")  # XLA has threads, which no fork survives
 _LIFE = 40  # batches; what XLA and IREE keep goes with the process
 
@@ -49,15 +50,14 @@ def run(
                 if ready and worker.pipe not in ready:
                     continue
                 batch, found = worker.take()
-                if found is not None and (
-                    len(batch) == 1 or all(outcome.verdict == RIGHT for outcome in found)
-                ):
-                    yield from found
-                elif len(batch) == 1:
+                if len(batch) == 1 and found is None:
                     yield Outcome(*identify(batch[0]), CRASHED, worker.end)
-                else:
-                    half = len(batch) // 2
-                    waiting += [batch[half:], batch[:half]]
+                    continue
+                found = found or [None] * len(batch)
+                yield from filter(None, found)
+                left = [case for case, one in zip(batch, found, strict=True) if one is None]
+                half = (len(left) + 1) // 2
+                waiting += [part for part in (left[half:], left[:half]) if part]
     finally:
         for worker in workers:
             worker.stop()
@@ -85,14 +85,14 @@ class _Worker(Generic[Case]):
         self.batch, self._given = batch, self._given + 1
         self.pipe.send(batch)
 
-    def take(self) -> tuple[list[Case], list[Outcome] | None]:
+    def take(self) -> tuple[list[Case], list[Outcome | None] | None]:
         """The batch and its outcomes; None where the process died or has not answered."""
         batch, self.batch = self.batch, []
         try:
             if self.pipe.poll():
                 return batch, self.pipe.recv()
             self.end = "did not finish"
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             self._process.join()
             self.end = f"exit code {self._process.exitcode}"
         self.stop()
