@@ -23,7 +23,7 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from suites import outcome, primitives, worker
+from suites import outcome, primitives, refusals, worker
 from suites.outcome import REFUSED, RIGHT, SKIPPED, Outcome
 from suites.primitives import ALL
 
@@ -39,6 +39,9 @@ def main(
     together: Annotated[int, typer.Option(help="Cases compiled as one program.")] = 16,
     timeout: Annotated[float, typer.Option(help="Seconds for a program.")] = 300.0,
     output: Annotated[Path | None, typer.Option("-o", help="All outcomes, as JSON.")] = None,
+    refused: Annotated[
+        Path | None, typer.Option("--refusals", help="Write the page of refusals.")
+    ] = None,
 ) -> None:
     chosen = [i for i in primitives.chosen(sample, group or ()) if match in ALL[i].name]
     start = time.time()
@@ -61,6 +64,8 @@ def main(
     if output:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(json.dumps([one.to_dict() for one in found], indent=1) + "\n")
+    if refused:
+        refused.write_text(refusals.page(found))
     if any(one.verdict not in (RIGHT, REFUSED, SKIPPED) for one in found):
         raise typer.Exit(1)
 

@@ -155,7 +155,8 @@ def _conditioning(case: Case, theirs: Sequence[np.ndarray]) -> list[Any]:
         if not jnp.issubdtype(array.dtype, jnp.inexact):
             continue
         step = PLACES * float(jnp.finfo(array.dtype).eps)
-        for factor in (1 - step, 1 + step):
+        turned = (1 - 1j * step, 1 + 1j * step) if np.iscomplexobj(array) else ()
+        for factor in (1 - step, 1 + step, *turned):
             moved = [*leaves[:i], (array * factor).astype(array.dtype), *leaves[i + 1 :]]
             weights, inputs = jax.tree.unflatten(tree, moved)
             for j, found in enumerate(_arrays(function(weights, *inputs))):

@@ -1,0 +1,85 @@
+"""A fixed sample of JAX's own cases; `scripts/harnesses.py` runs all of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "refusals.md"
+# Every twelfth group: two cases of each.
+STRIDE = 12
+
+
+def run(chosen, pipeline):
+    from suites import primitives, worker
+
+    def identify(i):
+        return primitives.ALL[i].group_name, primitives.ALL[i].name
+
+    judge = partial(primitives.judge, pipeline=pipeline)
+    return list(worker.run(chosen, judge, identify, together=24))
+
+
+def test_a_sample_is_right_or_listed_as_refused():
+    from suites import primitives, refusals
+    from suites.outcome import REFUSED, RIGHT, SKIPPED
+
+    groups = sorted({h.group_name for h in primitives.ALL})[::STRIDE]
+    found = run(primitives.chosen(2, groups), "float")
+    listed = {(group, reason) for group, _, reason in refusals.rows(PAGE.read_text())}
+    assert len(found) >= len(groups)
+    for one in found:
+        known = one.verdict == REFUSED and (one.group, one.reason) in listed
+        assert one.verdict in (RIGHT, SKIPPED) or known, one
+
+
+def test_what_the_page_lists_is_refused():
+    from suites import primitives, refusals
+    from suites.outcome import REFUSED
+
+    listed = refusals.rows(PAGE.read_text())
+    assert listed
+    named = {(h.group_name, h.name): i for i, h in enumerate(primitives.ALL)}
+    found = run([named[group, name] for group, name, _ in listed], "float")
+    assert {(one.group, one.name, one.reason) for one in found} == set(listed)
+    assert {one.verdict for one in found} == {REFUSED}
+
+
+@pytest.mark.parametrize(
+    "pipeline", ["int8-dynamic", "int8-static", "int8-weight-only", "int4-weight-only"]
+)
+def test_contractions_keep_within_what_rounding_can_change(pipeline):
+    from suites import primitives
+    from suites.outcome import RIGHT
+
+    groups = ("conv_general_dilated", "dot_general", "gather")
+    found = run(primitives.chosen(3, groups), pipeline)
+    assert [one for one in found if one.verdict != RIGHT] == []
+
+
+def test_a_wrong_number_is_seen():
+    import numpy as np
+    from suites.close import difference
+
+    x = np.linspace(1, 2, 5, dtype=np.float32)
+    assert difference(x, x) == ""
+    assert difference(x * np.float32(1 + 1e-5), x)
+    assert difference(np.array([np.inf], "f4"), np.array([np.nan], "f4"))
+    assert difference(np.array([1], "i4"), np.array([2], "i4"))
+    assert difference(np.array([1], "i4"), np.array([1], "i8"))
+
+
+def test_a_process_that_dies_is_an_outcome():
+    from suites import worker
+    from suites.outcome import CRASHED
+
+    found = list(worker.run([1, 2], dies, lambda i: ("group", str(i)), together=2))
+    assert sorted((one.name, one.verdict) for one in found) == [("1", CRASHED), ("2", CRASHED)]
+
+
+def dies(batch):
+    import os
+
+    os._exit(9)
