@@ -26,6 +26,7 @@ from jq.ir.encodings import read_encodings
 from jq.ir.quant_types import from_quant_types
 from jq.ir.stored import store_weight
 from jq.model import Model
+from jq.tracing.approximate import sort_approximate
 from jq.tracing.chlo import drop_annotations, legalize, open_quantized_types
 from jq.tracing.constants import lift_constants
 from jq.tracing.dynamic import require_static
@@ -105,6 +106,7 @@ def flatten(module: ir.Module, taken: Collection[str] = ()) -> dict[str, np.ndar
     """
     from_quant_types(module)
     open_quantized_types(module)
+    sort_approximate(module)
     legalize(module)
     inline_calls(module)
     block = main_of(module).entry_block

@@ -17,6 +17,8 @@ from jq.tracing.scope import clean_scope
 _LAPACK = re.compile(r"lapack_([a-z0-9]+?)(?:_ffi)?$")
 _JITTED = re.compile(r"jit\((\w+)\)")
 _CALLBACK = re.compile(r"callback")
+# What a function of `jax.lax.linalg` is made of, where it is not called by its own name.
+_PRIMITIVES = {"geqrf": "qr", "geqp3": "qr"}
 _MODULES = (
     ("jnp.linalg", jnp.linalg),
     ("jax.scipy.linalg", jax.scipy.linalg),
@@ -51,9 +53,10 @@ def refusal(target: str, path: str) -> UserError:
 
 def written(path: str) -> str | None:
     """The public function of linear algebra in a path, the outermost: `jnp.linalg.qr`."""
-    functions = [name.lstrip("_") for name in _JITTED.findall(path)]
-    for name in (*functions, path.rpartition("/")[2]):
+    for name in _JITTED.findall(path):
         for prefix, module in _MODULES:
-            if name and hasattr(module, name):
-                return f"{prefix}.{name}"
-    return None
+            if hasattr(module, name.lstrip("_")):
+                return f"{prefix}.{name.lstrip('_')}"
+    primitive = path.rpartition("/")[2]
+    primitive = _PRIMITIVES.get(primitive, primitive)
+    return f"jax.lax.linalg.{primitive}" if hasattr(linalg, primitive) else None

@@ -68,14 +68,15 @@ def judge(cases: Sequence[Case], pipeline: str) -> list[Outcome | None]:
     outcomes: list[Outcome | None] = [None] * len(cases)
     for i, case in enumerate(cases):
         try:
-            references[i] = _arrays(jax.jit(_plain(case.fn))(case.weights, *case.inputs))
-        except Exception as error:
-            outcomes[i] = _outcome(case, SKIPPED, error)
-            continue
-        try:
             jq.trace(_model([case]))
         except UserError as error:
             outcomes[i] = _outcome(case, REFUSED, error)
+            if not isinstance(error.__cause__, Exception):
+                continue  # refused by us, not by JAX
+        try:
+            references[i] = _arrays(jax.jit(_plain(case.fn))(case.weights, *case.inputs))
+        except Exception as error:
+            outcomes[i] = _outcome(case, SKIPPED, error)
     left = [i for i, one in enumerate(outcomes) if one is None]
     if not left:
         return outcomes

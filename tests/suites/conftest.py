@@ -1,4 +1,4 @@
-"""The suites of `scripts/` can be imported here; the processes that run their cases have the same path."""
+"""The suites of `scripts/` can be imported here, and by the processes that run their cases."""
 
 from __future__ import annotations
 

@@ -1,0 +1,56 @@
+"""`jax.lax.approx_max_k` and `approx_min_k` are computed exactly, as XLA does on a CPU.
+
+custom_call @ApproxTopK(%x, %i, ...) {called_computations = [@greater], top_k = 4, ...}
+->
+slice (sort(%x, %i) {greater}), [0:4]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jq.ir import at, func, ir, shape_of, walk
+from jq.ir.build import replace, strided_slice
+
+TARGET = "ApproxTopK"
+
+
+def sort_approximate(module: ir.Module) -> None:
+    """Replaces the calls in place; the comparing functions stay, and have no reader then."""
+    functions = {op.name.value: op for op in module.body.operations if isinstance(op, func.FuncOp)}
+    for function in functions.values():
+        for op in walk(function.entry_block):
+            if op.operation.name != "stablehlo.custom_call":
+                continue
+            attributes = op.operation.attributes
+            if ir.StringAttr(attributes["call_target_name"]).value == TARGET:
+                symbol = ir.FlatSymbolRefAttr(ir.ArrayAttr(attributes["called_computations"])[0])
+                with at(op):
+                    replace(op, _sorted(op, functions[symbol.value].entry_block))
+
+
+def _sorted(op: Any, compare: ir.Block) -> list[ir.Value]:
+    """The first of what is sorted: numbers and their places, behind which stand two defaults."""
+    config = ir.DictAttr(op.operation.attributes["mhlo.backend_config"])
+    axis = ir.IntegerAttr(config["reduction_dim"])
+    operands = list(op.operands)[: len(op.results)]
+    sort = ir.Operation.create(
+        "stablehlo.sort",
+        results=[v.type for v in operands],
+        operands=operands,
+        attributes={"dimension": axis, "is_stable": ir.BoolAttr.get(True)},
+        regions=1,
+    )
+    block = sort.regions[0].blocks.append(*[a.type for a in compare.arguments])
+    values = dict(zip(compare.arguments, block.arguments, strict=True))
+    with ir.InsertionPoint(block):
+        for inner in compare.operations:
+            copy = inner.operation.clone()
+            for i, value in enumerate(inner.operands):
+                copy.operands[i] = values[value]
+            values.update(zip(inner.results, copy.results, strict=True))
+    found = []
+    for value, result in zip(sort.results, op.results, strict=True):
+        limit = shape_of(result)
+        found.append(strided_slice(value, [0] * len(limit), limit, [1] * len(limit)))
+    return found

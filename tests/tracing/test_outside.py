@@ -1,0 +1,48 @@
+"""Linear algebra of LAPACK is refused by the name that the user wrote."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jq
+from jq.errors import UserError
+from jq.tracing.outside import refusal, written
+
+MATRIX = np.eye(3, dtype=np.float32) * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "fn"),
+    [
+        ("jnp.linalg.qr", jnp.linalg.qr),
+        ("jnp.linalg.inv", jnp.linalg.inv),
+        ("jnp.linalg.solve", lambda x: jnp.linalg.solve(x, x)),
+        ("jnp.linalg.cholesky", jnp.linalg.cholesky),
+        ("jnp.linalg.pinv", jnp.linalg.pinv),
+        ("jax.scipy.linalg.expm", jax.scipy.linalg.expm),
+        ("jax.lax.linalg.eig", jnp.linalg.eig),
+        ("jax.lax.linalg.svd", jax.lax.linalg.svd),
+        ("jax.lax.linalg.qr", jax.lax.linalg.qr),
+    ],
+)
+def test_the_name_is_the_users(name, fn):
+    with pytest.raises(UserError, match=f"^{name} is done by LAPACK") as error:
+        jq.trace(jq.Model(lambda _, x: fn(x), {}, (MATRIX,)))
+    assert "outside of the model" in str(error.value)
+
+
+def test_layers_that_are_called_like_functions_are_none():
+    assert written("jit(f)/norm/jit(qr)/geqrf") == "jnp.linalg.qr"
+    assert written("jit(f)/norm") is None
+
+
+def test_callbacks_are_named():
+    def fn(_, x):
+        return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    with pytest.raises(UserError, match="calls back into Python"):
+        jq.trace(jq.Model(fn, {}, (MATRIX,)))
+    assert "CustomThing" in str(refusal("CustomThing", "jit(f)/layer"))
