@@ -12,7 +12,7 @@ from __future__ import annotations
 from jq.ir import at, editing, func, ir, run_passes, walk
 from jq.ir.fake_quant import FAKE_QUANT
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC
-from jq.tracing.outside import refusal
+from jq.tracing.outside import refusal, refuse_op
 from jq.tracing.scope import join, scope
 from jq.tracing.unsigned_types import to_signed
 
@@ -108,6 +108,7 @@ def drop_annotations(module: ir.Module, block: ir.Block) -> None:
     """Removes what JAX says to devices and compilers; a custom call that computes is refused."""
     for op in list(walk(block)):
         name = op.operation.name
+        refuse_op(name, scope(op.location))
         for key in [k for k in op.attributes if k.startswith(("mhlo.", "sdy.", "jax."))]:
             del op.attributes[key]
         if name == "stablehlo.custom_call":

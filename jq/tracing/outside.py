@@ -15,6 +15,16 @@ from jq.errors import UserError
 from jq.tracing.scope import clean_scope
 
 _LAPACK = re.compile(r"lapack_([a-z0-9]+?)(?:_ffi)?$")
+# StableHLO's own that no target has.
+_LINEAR_ALGEBRA = ("stablehlo.triangular_solve", "stablehlo.cholesky")
+_DEVICES = (
+    *("all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute"),
+    *("infeed", "outfeed", "partition_id", "recv", "reduce_scatter", "replica_id", "send"),
+)
+_ELSEWHERE = (
+    "compute it outside of the model and give its result as an input or a weight, or keep it in a"
+    " float function of its own, that JAX runs"
+)
 _JITTED = re.compile(r"jit\((\w+)\)")
 _CALLBACK = re.compile(r"callback")
 # What a function of `jax.lax.linalg` is made of, where it is not called by its own name.
@@ -35,8 +45,7 @@ def refusal(target: str, path: str) -> UserError:
             f"{name} is done by LAPACK ({routine[1]}), which only JAX on a CPU calls: no target"
             " has it",
             op=scope or None,
-            hint="compute it outside of the model and give its result as an input or a weight, or"
-            " keep it in a float function of its own, that JAX runs",
+            hint=_ELSEWHERE,
         )
     if _CALLBACK.search(target):
         return UserError(
@@ -49,6 +58,22 @@ def refusal(target: str, path: str) -> UserError:
         op=scope or None,
         hint="rewrite that part of the model with ordinary array operations",
     )
+
+
+def refuse_op(name: str, path: str) -> None:
+    """Raises a `UserError` for an op of StableHLO that no target has."""
+    scope = clean_scope(path) or None
+    if name in _LINEAR_ALGEBRA:
+        written_as = written(path) or f"jax.lax.linalg.{name.partition('.')[2]}"
+        raise UserError(
+            f"{written_as} has no form that a target can run", op=scope, hint=_ELSEWHERE
+        )
+    if name.partition(".")[2] in _DEVICES:
+        raise UserError(
+            f"{name} speaks to other devices, and a compiled program runs on one",
+            op=scope,
+            hint="give the function of one device, without shard_map or pmap",
+        )
 
 
 def written(path: str) -> str | None:

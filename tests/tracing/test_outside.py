@@ -46,3 +46,12 @@ def test_callbacks_are_named():
     with pytest.raises(UserError, match="calls back into Python"):
         jq.trace(jq.Model(fn, {}, (MATRIX,)))
     assert "CustomThing" in str(refusal("CustomThing", "jit(f)/layer"))
+
+
+def test_ops_that_no_target_has_are_refused():
+    def fn(_, a, b):
+        return jax.lax.linalg.triangular_solve(a, b, left_side=True)
+
+    half = MATRIX.astype(np.float16)  # LAPACK has none of 16 bits: an op of StableHLO's
+    with pytest.raises(UserError, match=r"jax\.lax\.linalg\.triangular_solve has no form"):
+        jq.trace(jq.Model(fn, {}, (half, half)))

@@ -1,0 +1,20 @@
+"""Approximate selections are computed exactly, as XLA does on a CPU."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from jax import lax
+
+import jq
+
+
+@pytest.mark.parametrize("options", [{}, {"aggregate_to_topk": False}, {"reduction_dimension": 0}])
+def test_approx_top_k(options):
+    def fn(_, x):
+        return lax.approx_max_k(x, 4, **options), lax.approx_min_k(x, 4, **options)
+
+    x = np.random.default_rng(0).integers(-50, 50, (16, 200)).astype(np.float32)
+    ours = jq.compile(jq.Model(fn, {}, (x,)), pipeline="float")(x)
+    jax.tree.map(np.testing.assert_array_equal, ours, tuple(map(tuple, jax.jit(fn)({}, x))))
