@@ -41,6 +41,10 @@ HOST_FLAGS: tuple[str, ...] = (
 # The compiler checks its own program after every pass: up to 0.4 of its time. It is checked when it
 # goes in (`handover`) and when it is read again (`dump`), and all of it where a compile fails.
 UNCHECKED = "--verify=false"
+# IREE 3.13 may evaluate what is computed from constants in a wrong order, and says so: it is then
+# computed by the program itself, once when it is loaded.
+UNORDERED = "jit global source initialization order invalid"
+NOT_EVALUATED = "--iree-opt-const-eval=false"
 # glibc: the compiler's heap in large pages, a twentieth of its time. The user's own comes first.
 LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 # The compiler's own temporary files, which it names to its linker through a shell without quoting:
@@ -94,6 +98,9 @@ def compile_module(
             command += dump_flags(Path("dump"))
         start = time.perf_counter()
         code, log = _run([*command, UNCHECKED], work, timeout)
+        if code and UNORDERED in log:
+            command.append(NOT_EVALUATED)
+            code, log = _run([*command, UNCHECKED], work, timeout)
         if code is not None and code != 0:  # what is wrong is said best where it went wrong
             code, log = _run(command, work, timeout)
         seconds = time.perf_counter() - start

@@ -272,6 +272,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "shield-splats",
             "IREE loses constants that kernels read inside and outside of loops",
         ),
+        Step("shield-reversals", "IREE fails on reversals of every second element"),
         Step("shield-slices", "IREE fails on gathers from some slices"),
     ),
 }
