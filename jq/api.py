@@ -22,7 +22,7 @@ from jq.backend.manifest import describe_build
 from jq.calibration import run as calibration_run
 from jq.calibration.ranges import Ranges, site
 from jq.compiled import CompiledModel, load
-from jq.errors import CompilerError, UserError
+from jq.errors import CompilerError, UserError, known
 from jq.ir import Program
 from jq.ir.digest import program_digest
 from jq.ir.markers import edge_name
@@ -234,7 +234,7 @@ def compile(
     emit = (emit,) if isinstance(emit, str) else tuple(emit or ())
     for level in emit:
         if level not in LEVELS:
-            raise UserError(f"unknown level {level!r}", hint=f"known: {', '.join(LEVELS)}")
+            raise UserError(f"unknown level {level!r}", hint=known(level, LEVELS))
     stages = Stages(progress)
     job = prepare_job(
         model,

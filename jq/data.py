@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jq.errors import InternalError, UserError
+from jq.errors import InternalError, UserError, known
 
 
 def data_dir(kind: str) -> Path:
@@ -33,6 +33,6 @@ def data_file(kind: str, name: str) -> Path:
             return own
         raise UserError(f"no such file: {name}", hint=f"give a path, or one of our {kind} by name")
     if name not in data_names(kind):
-        known = ", ".join(data_names(kind))
-        raise UserError(f"unknown {kind.removesuffix('s')} {name!r}", hint=f"known: {known}")
+        hint = known(name, data_names(kind))
+        raise UserError(f"unknown {kind.removesuffix('s')} {name!r}", hint=hint)
     return data_dir(kind) / f"{name}.toml"

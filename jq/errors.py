@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 
 
@@ -53,3 +55,14 @@ class CompilerError(JqError):
 
 class InternalError(JqError):
     """A broken invariant of ours: a bug, to be reported with the IR at hand."""
+
+
+def known(name: str, names: Iterable[str]) -> str:
+    """A hint for a name that is none of `names`: all of them, and the one that was likely meant."""
+    names = list(names)
+    lower = {other.lower(): other for other in reversed(names)}
+    close = get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
+    if not close and len(name) > 1:
+        close = [other for other in lower if other.startswith(name.lower())]
+    meant = f" (did you mean {lower[close[0]]!r}?)" if close else ""
+    return f"known: {', '.join(names) or 'none'}{meant}"

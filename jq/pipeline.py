@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from jq.calibration.observer import get_observer
 from jq.calibration.ranges import Ranges
-from jq.errors import UserError
+from jq.errors import UserError, known
 from jq.ir import Program
 from jq.ir.quant_types import to_quant_types
 from jq.ops.base import contraction_names
@@ -101,13 +102,14 @@ def load_pipeline(
     settings = apply_overrides(settings, overrides or {}, where="settings")
     for op in settings.op_types:
         if op not in contraction_names():
-            known = ", ".join(contraction_names())
-            raise UserError(f"unknown op {op!r} in op_types", hint=f"known: {known}")
+            hint = known(op, contraction_names())
+            raise UserError(f"unknown op {op!r} in op_types", hint=hint)
     if settings.weights.emit == "dequantized" and settings.activations.format != FLOAT:
         raise UserError(
             "weights.emit=dequantized leaves no integers to multiply",
             hint="use a weight-only pipeline, or weights.emit=integer",
         )
+    get_observer(settings.calibration.method)  # refuses a name that is none
     for rule in (*rules, *file.rules):
         check_rule(rule)
     explicit = frozenset(overrides or {})
@@ -121,12 +123,12 @@ def _check_recovery(pipeline: Pipeline) -> None:
     """Refuses names that are no recovery pass of the pipeline."""
     asked = pipeline.settings.recovery
     steps = [p for passes in pipeline.passes.values() for p in passes if isinstance(p, Recovery)]
-    known = [p.name for p in steps]
+    there = [p.name for p in steps]
     for name in asked if isinstance(asked, tuple) else ():
-        if name not in known:
+        if name not in there:
             raise UserError(
                 f"pipeline {pipeline.name} has no recovery pass {name!r}",
-                hint=f"it has: {', '.join(known) or 'none'}",
+                hint=known(name, there),
             )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from jq.errors import UserError
+from jq.errors import UserError, known
 from jq.formats import get_format
 
 Granularity = Literal["per-tensor", "per-channel", "per-block", "per-token"]
@@ -194,8 +194,8 @@ def apply_overrides(settings: Settings, overrides: dict[str, Any], *, where: str
             node = node.get(part) if isinstance(node.get(part), dict) else {}
         group = isinstance(node.get(parts[-1]), dict) and parts[-1] != "options"
         if group or (parts[-1] not in node and parts[-2:-1] != ["options"]):
-            known = ", ".join(sorted(_keys(Settings().model_dump())))
-            raise UserError(f"unknown setting {key!r} in {where}", hint=f"known: {known}")
+            there = sorted(_keys(Settings().model_dump()))
+            raise UserError(f"unknown setting {key!r} in {where}", hint=known(key, there))
         node[parts[-1]] = value
     return validate(Settings, data, where=where)
 
@@ -216,7 +216,7 @@ def validate(kind: type[Model], data: dict[str, Any], *, where: str) -> Model:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
-            known = ", ".join(sorted(kind.model_fields))
-            raise UserError(f"unknown key {key!r} in {where}", hint=f"known: {known}") from error
+            hint = known(key, sorted(kind.model_fields))
+            raise UserError(f"unknown key {key!r} in {where}", hint=hint) from error
         reason = first["msg"].removeprefix("Value error, ")
         raise UserError(f"{where}: {key}: {reason}, got {first['input']!r:.200}") from error

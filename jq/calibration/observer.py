@@ -21,7 +21,7 @@ from jq.calibration import histogram
 from jq.calibration.histogram import Histogram
 from jq.calibration.range import Range
 from jq.calibration.stat_ops import StatOps
-from jq.errors import InternalError, UserError
+from jq.errors import InternalError, UserError, known
 from jq.formats import NumpyOps
 from jq.formats.arrays import Array
 
@@ -123,7 +123,6 @@ class HistogramObserver(Observer):
 
 @cache
 def _scan() -> None:
-    # By path: the attribute `calibrate` of the package `jq` is a function of its API.
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         importlib.import_module(f"jq.calibration.{module.name}")
 
@@ -133,8 +132,8 @@ def get_observer(name: str) -> Observer:
     try:
         return Observer.registry[name]
     except KeyError:
-        known = ", ".join(sorted(Observer.registry))
-        raise UserError(f"unknown calibration method {name!r}", hint=f"known: {known}") from None
+        hint = known(name, sorted(Observer.registry))
+        raise UserError(f"unknown calibration method {name!r}", hint=hint) from None
 
 
 def not_finite(sample: int, name: str) -> UserError:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.errors import JqError, UserError
+from jq.errors import JqError, UserError, known
 
 Metric = str | Callable[..., Any]
 Figures = dict[str, dict[str, float]]  # name -> {"float", "quantized"}
@@ -112,9 +112,8 @@ def check(metric: Metric) -> Metric:
         return metric
     name = ALIASES.get(metric, metric)
     if name not in NAMES:
-        raise UserError(
-            f"unknown metric {metric!r}", hint=f"known: {', '.join(NAMES)}; or give file.py:name"
-        )
+        hint = f"{known(name, NAMES)}; or give file.py:name"
+        raise UserError(f"unknown metric {metric!r}", hint=hint)
     return name
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jq.errors import FormatError
+from jq.errors import FormatError, known
 from jq.formats.arrays import Array, ArrayOps
 
 Parts = Mapping[str, Array]
@@ -129,5 +129,5 @@ def get_format(name: str) -> Format:
     try:
         return Format.registry[name.lower()]
     except KeyError:
-        known = ", ".join(sorted(Format.registry))
-        raise FormatError(f"unknown number format {name!r}", hint=f"known: {known}") from None
+        hint = known(name, sorted(Format.registry))
+        raise FormatError(f"unknown number format {name!r}", hint=hint) from None

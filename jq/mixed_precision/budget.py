@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from jq.comparison.metrics import ALIASES, ERRORS
 from jq.comparison.outputs import Comparison, worst
-from jq.errors import UserError
+from jq.errors import UserError, known
 
 RESOURCES = ("size", "work", "latency")
 _POINTS = {"accuracy", "top1_agreement", "retrieval_agreement", "match"}  # shares, in hundredths
@@ -59,8 +59,8 @@ class Budget:
         """
         both = figures(comparison).get(self.figure)
         if both is None:
-            known = ", ".join((*figures(comparison), *RESOURCES))
-            raise UserError(f"no figure {self.figure!r} to hold a budget", hint=f"known: {known}")
+            hint = known(self.figure, (*figures(comparison), *RESOURCES))
+            raise UserError(f"no figure {self.figure!r} to hold a budget", hint=hint)
         if self.name == self.figure:
             return both["quantized"]
         drop = both["float"] - both["quantized"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jq.data import data_names
-from jq.errors import UserError
+from jq.errors import UserError, known
 from jq.formats import get_format
 from jq.formats.base import Format
 from jq.pipeline import flat_settings, load_pipeline
@@ -75,8 +75,8 @@ def parse_candidate(text: str, base: Settings) -> Candidate:
         return Candidate(text, _differences(load_pipeline(text).settings, base))
     name, slash, size = text.partition("/")
     if name.lower() not in Format.registry or (slash and not size.isdecimal()):
-        known = ", ".join([FLOAT, *data_names("pipelines"), *sorted(Format.registry)])
-        raise UserError(f"unknown candidate {text!r}", hint=f"known: {known}")
+        hint = known(text, [FLOAT, *data_names("pipelines"), *sorted(Format.registry)])
+        raise UserError(f"unknown candidate {text!r}", hint=hint)
     overrides: dict[str, Any] = {"weights.format": get_format(name).name}
     if slash or getattr(get_format(name), "bits", 8) < 8:
         overrides["weights.granularity"] = "per-block"

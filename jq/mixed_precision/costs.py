@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.backend.manifest import float_weights
-from jq.errors import UserError
+from jq.errors import UserError, known
 from jq.job import Job
 from jq.mixed_precision.budget import RESOURCES, Budget
 from jq.mixed_precision.frontier import Choice
@@ -81,5 +81,5 @@ def check_objective(text: str) -> list[str]:
     names = [name.strip() for name in text.split("+")]
     for name in names:
         if name not in RESOURCES:
-            raise UserError(f"unknown cost {name!r}", hint=f"known: {', '.join(RESOURCES)}")
+            raise UserError(f"unknown cost {name!r}", hint=known(name, RESOURCES))
     return names

@@ -11,7 +11,7 @@ import numpy as np
 from jq.comparison.error_sum import ErrorSum, is_integer
 from jq.comparison.metrics import NAMES, Figures
 from jq.comparison.outputs import Comparison
-from jq.errors import UserError
+from jq.errors import UserError, known
 from jq.evaluation import Evaluation, Outputs
 from jq.mixed_precision.budget import RESOURCES, figures
 from jq.mixed_precision.frontier import Choice
@@ -94,8 +94,8 @@ class Judge:
             if name in given:
                 continue
             if name not in NAMES:
-                known = ", ".join(dict.fromkeys((*given, *NAMES, *RESOURCES)))
-                raise UserError(f"no figure {name!r} to hold a budget", hint=f"known: {known}")
+                hint = known(name, dict.fromkeys((*given, *NAMES, *RESOURCES)))
+                raise UserError(f"no figure {name!r} to hold a budget", hint=hint)
             metrics = (*self.evaluation.metrics, name)
             self.evaluation = replace(self.evaluation, metrics=metrics)
         self._of_float()  # what a metric lacks is told now

@@ -12,7 +12,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from jq.errors import UserError
+from jq.errors import UserError, known
 from jq.model import Model
 
 _ZOO = Path(__file__).parent / "zoo"
@@ -31,7 +31,7 @@ def names() -> dict[str, str]:
 def build(name: str, **sizes: Any) -> Model:
     """The built-in model `name` in the sizes that its builder takes; without any, its full size."""
     if name not in names():
-        raise UserError(f"no built-in model {name!r}", hint=f"known: {', '.join(names())}")
+        raise UserError(f"no built-in model {name!r}", hint=known(name, names()))
     model: Model = importlib.import_module(f"{__name__}.zoo.{name}").build(**sizes)
     return model
 

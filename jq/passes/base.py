@@ -20,7 +20,7 @@ import numpy as np
 
 from jq.backend.results import Results
 from jq.calibration.gains import Gains
-from jq.errors import InternalError, JqError, UserError
+from jq.errors import InternalError, JqError, UserError, known
 from jq.ir import Program
 from jq.planning import QuantPlan
 from jq.settings import Rule, Settings
@@ -164,12 +164,12 @@ def known_passes() -> Mapping[str, type[Pass]]:
 
 def make_pass(name: str, options: dict[str, Any]) -> Pass:
     """The pass called `name` with its options; unknown names and options are errors."""
-    known_names = known_passes()
-    if name not in known_names:
-        raise UserError(f"unknown pass {name!r}", hint=f"known: {', '.join(sorted(known_names))}")
-    kind = known_names[name]
-    known = {f.name for f in dataclasses.fields(kind)}
-    if extra := sorted(set(options) - known):
+    there = known_passes()
+    if name not in there:
+        raise UserError(f"unknown pass {name!r}", hint=known(name, sorted(there)))
+    kind = there[name]
+    options_of = {f.name for f in dataclasses.fields(kind)}
+    if extra := sorted(set(options) - options_of):
         raise UserError(f"pass {name!r} has no option {extra[0]!r}")
     return kind(**options)
 
