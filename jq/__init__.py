@@ -15,17 +15,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jq.api import calibrate, compile, plan, rewrite
+    from jq.api import calibrate, compile, explain, plan, rewrite
     from jq.calibration.ranges import Ranges
     from jq.compiled import CompiledModel, load
     from jq.errors import CompilerError, JqError, UserError
     from jq.gguf import load_gguf
     from jq.job import Source, trace
     from jq.language import LanguageModel
-    from jq.measure import compare
+    from jq.measure import bench, compare
     from jq.mixed_precision import search
     from jq.model import Model
     from jq.onnx import load_onnx
+    from jq.page import report
     from jq.tracing.fake_quant import fake_quant, mx_fake_quant
     from jq.weights.quantize import quantize_weights
 
@@ -38,9 +39,11 @@ _HOMES = {
     "Ranges": "jq.calibration.ranges",
     "Source": "jq.job",
     "UserError": "jq.errors",
+    "bench": "jq.measure",
     "calibrate": "jq.api",
     "compare": "jq.measure",
     "compile": "jq.api",
+    "explain": "jq.api",
     "fake_quant": "jq.tracing.fake_quant",
     "load": "jq.compiled",
     "load_gguf": "jq.gguf",
@@ -48,6 +51,7 @@ _HOMES = {
     "mx_fake_quant": "jq.tracing.fake_quant",
     "plan": "jq.api",
     "quantize_weights": "jq.weights.quantize",
+    "report": "jq.page",
     "rewrite": "jq.api",
     "search": "jq.mixed_precision",
     "trace": "jq.job",

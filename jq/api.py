@@ -100,11 +100,22 @@ def plan(
     ranges: Ranges | str | Path | None = None,
     settings: Settings = None,
     rules: Rules = None,
+    allow_dynamic: bool = False,
     progress: Progress | None = None,
 ) -> QuantPlan:
     """What would be quantized and how, op by op, with the reason where it would not."""
     stages = Stages(progress)
-    job = prepare_job(model, pipeline, target, settings, rules, calibration, ranges, stages=stages)
+    job = prepare_job(
+        model,
+        pipeline,
+        target,
+        settings,
+        rules,
+        calibration,
+        ranges,
+        stages=stages,
+        allow_dynamic=allow_dynamic,
+    )
     return plan_job(job, stages)
 
 
@@ -117,6 +128,7 @@ def explain(
     ranges: Ranges | str | Path | None = None,
     settings: Settings = None,
     rules: Rules = None,
+    allow_dynamic: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """The plan as `jaxq explain` shows it: also the kernel of each op, or why it has none, and
@@ -136,6 +148,7 @@ def explain(
         ranges,
         stages=stages,
         recover=False,
+        allow_dynamic=allow_dynamic,
     )
     quant_plan = plan_job(job, stages)
     with stages("rewrite") as report:
@@ -182,9 +195,19 @@ def rewrite(
     ranges: Ranges | str | Path | None = None,
     settings: Settings = None,
     rules: Rules = None,
+    allow_dynamic: bool = False,
 ) -> Mapping[str, Program]:
     """The program at every level: `float`, `qdq`, `integer`, `target`."""
-    job = prepare_job(model, pipeline, target, settings, rules, calibration, ranges)
+    job = prepare_job(
+        model,
+        pipeline,
+        target,
+        settings,
+        rules,
+        calibration,
+        ranges,
+        allow_dynamic=allow_dynamic,
+    )
     return rewrite_job(job, plan_job(job, Stages()))
 
 
@@ -206,6 +229,7 @@ def compile(
     emit: Sequence[str] | str | None = None,
     cache: bool = True,
     iree_flags: Sequence[str] = (),
+    allow_dynamic: bool = False,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compiles a model into a quantized program that IREE runs.
@@ -225,6 +249,8 @@ def compile(
         iree_flags: more flags for IREE's compiler (`--name=value`), in place of the target's own
             of the same name. Some start programs or write files: pass none from a file that you
             did not write.
+        allow_dynamic: find ranges at run time where the pipeline asks for calibrated ones and there
+            is no calibration data; an error otherwise.
         progress: called with the stage's name and the share done (or None).
 
     Raises:
@@ -247,6 +273,7 @@ def compile(
         stages=stages,
         cache=cache,
         iree_flags=iree_flags,
+        allow_dynamic=allow_dynamic,
     )
     quant_plan = plan_job(job, stages)
     for rule in as_rules(rules):

@@ -18,7 +18,7 @@ from jq.backend.save import save_artifact
 from jq.ir import Program, TensorSpec
 from jq.ir.program import signature
 from jq.planning import QuantPlan
-from jq.tables import size
+from jq.tables import size, to_html
 from jq.tracing.inputs import flat_inputs
 from jq.tree import unflatten
 
@@ -103,9 +103,21 @@ class CompiledModel:
             return module, self.parameters.stat().st_size
         return module, sum(a.nbytes for a in self.parameters.values())
 
-    def save(self, directory: str | Path, *, force: bool = False) -> Path:
-        """Writes the artifact directory, wholly or not at all."""
-        return save_artifact(Path(directory), self, force=force)
+    def save(self, directory: str | Path, *, overwrite: bool = False, force: bool = False) -> Path:
+        """Writes the artifact directory, wholly or not at all.
+
+        Args:
+            overwrite: replace an artifact of ours that is there; `force` says the same.
+
+        Raises:
+            UserError: the directory exists and is not to be replaced, or cannot be written.
+        """
+        replace = overwrite or force
+        return save_artifact(Path(directory), self, force=replace, how="overwrite=True")
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it: what was quantized and what was not."""
+        return to_html(repr(self), *self.audit().tables())
 
 
 def load(directory: str | Path, *, threads: int | None = None) -> CompiledModel:

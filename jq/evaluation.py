@@ -11,7 +11,8 @@ import numpy as np
 from jq.comparison.metrics import Metric, check
 from jq.comparison.outputs import NOTHING_INSIDE, Comparison, Inside, compare_outputs, samples_of
 from jq.errors import UserError
-from jq.job import Calls, Data, Source
+from jq.job import AnyModel, Calls, Data, Source
+from jq.model import Model
 from jq.progress import Progress
 from jq.tracing.source import load_function
 from jq.tree import structure_of, unflatten
@@ -55,6 +56,21 @@ class Evaluation:
             yield arrays
 
 
+def check_metrics(model: AnyModel, metric: Metric | Sequence[Metric] | None, labels: Any) -> None:
+    """Refuses unknown metrics, and `accuracy` where there can be no labels, before slow work."""
+    for name in _several(metric):
+        if isinstance(name, str) and ":" not in name and check(name) == "accuracy":
+            owner = model if isinstance(model, Model) else None
+            if owner is not None and owner.labels is None and labels is None:
+                raise UserError("accuracy needs labels", hint="give labels=... (--labels FILE.npy)")
+
+
+def _several(metric: Metric | Sequence[Metric] | None) -> tuple[Metric, ...]:
+    if metric is None:
+        return ()
+    return (metric,) if isinstance(metric, str) or callable(metric) else tuple(metric)
+
+
 def evaluation_of(
     source: Source, data: Data, labels: Any, metric: Metric | Sequence[Metric] | None
 ) -> Evaluation:
@@ -71,6 +87,6 @@ def evaluation_of(
         metric = owner.metric
     if metric is None:
         metric = () if labels is None else ("accuracy", "top1_agreement")
-    several = (metric,) if isinstance(metric, str) or callable(metric) else tuple(metric)
-    loaded = (load_function(m) if isinstance(m, str) and ":" in m else m for m in several)
+    named = _several(metric)
+    loaded = (load_function(m) if isinstance(m, str) and ":" in m else m for m in named)
     return Evaluation(source, calls, labels, tuple(check(m) for m in loaded))

@@ -205,12 +205,14 @@ def prepare_job(
     recover: bool = True,
     cache: bool = False,
     iree_flags: Sequence[str] = (),
+    allow_dynamic: bool = False,
 ) -> Job:
     """Checks every name and setting before any slow work, then traces and cleans up.
 
     `recover=False` leaves out what takes time and changes values alone (see `PassContext`);
     `cache` takes what recovery and calibration find from earlier runs, and keeps it;
-    `iree_flags` are added to the target's.
+    `iree_flags` are added to the target's; `allow_dynamic` finds ranges at run time where
+    calibrated ones are asked for and there is no calibration data, which is an error without it.
     """
     stages = stages or Stages()
     first, own_target = tuple(as_rules(rules)), load_target(target)
@@ -231,6 +233,12 @@ def prepare_job(
         program = prepare(source.program, chosen, where, cx=cx)
         other = without_ranges(chosen, where) if known is None else None
         if other and not data and make_plan(program, chosen, where).unranged:
+            if not allow_dynamic:
+                raise UserError(
+                    "static activations need calibration data and there is none",
+                    hint="give --calibration FILE.npz (calibration=...), use int8-dynamic, or let"
+                    " ranges be found at run time with --allow-dynamic (allow_dynamic=True)",
+                )
             note = "there is no calibration data: ranges of activations are found at run time"
             LOG.warning("%s: %s", chosen.name, note)
             chosen, notes = other, [*cx.notes, note]

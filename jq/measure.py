@@ -17,7 +17,7 @@ from jq.comparison.metrics import Metric
 from jq.comparison.outputs import NOTHING_INSIDE, Comparison, Inside
 from jq.compiled import CompiledModel, load
 from jq.errors import UserError
-from jq.evaluation import Evaluation, evaluation_of
+from jq.evaluation import Evaluation, check_metrics, evaluation_of
 from jq.ir.program import signature
 from jq.job import (
     AnyModel,
@@ -51,6 +51,7 @@ def compare(
     labels: Any = None,
     layers: bool = False,
     iree_flags: Sequence[str] = (),
+    allow_dynamic: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
     """Error of a compiled model (or of one compiled now) against the float model.
@@ -63,8 +64,9 @@ def compare(
         labels: one a sample; by default those of the model's evaluation set.
         layers: also the error of every contraction's result (`jq.layers`). For an artifact that
             was loaded its plan is made again, with its settings, on the model's calibration data.
-        iree_flags: see `jq.compile`.
+        iree_flags, allow_dynamic: see `jq.compile`.
     """
+    check_metrics(model, metric, labels)
     source = trace(model)
     if compiled is None:
         compiled = compile(
@@ -75,6 +77,7 @@ def compare(
             settings=settings,
             rules=rules,
             iree_flags=iree_flags,
+            allow_dynamic=allow_dynamic,
             progress=progress,
         )
     given = evaluation_of(source, data, labels, metric)

@@ -23,82 +23,85 @@ def _known_format(name: str) -> str:
     return name if name == FLOAT else get_format(name).name
 
 
-FormatName = Annotated[str, AfterValidator(_known_format)]
+FORMAT_NAME = AfterValidator(_known_format)
+FormatName = Annotated[str, FORMAT_NAME]
 
 
 class Strict(BaseModel):
-    """Unknown keys are errors; values never change after validation."""
+    """Unknown keys are errors; values never change after validation.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    The string after a field describes it to `jaxq list settings` and in the docs.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class TensorSettings(Strict):
     """How one kind of tensor is quantized."""
 
     format: FormatName = FLOAT
+    """The number format of the quantized values; `float` leaves the tensors as they are."""
     granularity: Granularity = "per-channel"
+    """What shares a scale: the tensor, a channel, a token (a row), or a block of a channel."""
     block_size: int = Field(32, ge=1)
+    """How many neighbouring elements share a scale with `granularity=per-block`."""
     scheme: Literal["symmetric", "asymmetric"] = "symmetric"
+    """Whether zero lies in the middle of the codes, or a zero point says where it lies."""
     scale_type: Literal["float32", "float16", "bfloat16"] = "float32"
+    """The type that scales are stored in."""
     options: dict[str, str] = {}
+    """Options of the format itself, such as how it searches for its scales."""
 
 
 class WeightSettings(TensorSettings):
-    """`emit`: how weights are stored: codes and scales; `dequantized`, floats equal to what they
-    decode to; `quant-type`, as `integer`, and as `!quant.uniform` at the `qdq` level.
-    """
+    """How weights are quantized and stored."""
 
     emit: Literal["integer", "dequantized", "quant-type"] = "integer"
+    """How weights are stored: codes and scales; `dequantized`, the floats that they decode to;
+    `quant-type`, as `integer`, and as `!quant.uniform` types at the `qdq` level."""
 
 
 class ActivationSettings(TensorSettings):
-    """`residual`: the format of tensors that no contraction reads (residual sums, what is
-    normalized, what goes through softmax) where all are integers; None for `format`.
-    """
+    """How what contractions read is quantized."""
 
     granularity: Granularity = "per-token"
+    """What shares a scale: the tensor, a channel, a token (a row), or a block of a row."""
     scheme: Literal["symmetric", "asymmetric"] = "asymmetric"
+    """Whether zero lies in the middle of the codes, or a zero point says where it lies."""
     mode: Literal["dynamic", "static"] = "dynamic"
+    """Whether ranges are found while the program runs, or by calibration."""
     residual: FormatName | None = None
+    """The format of tensors that no contraction reads (residual sums, what is normalized, what
+    goes through softmax) where everything is integer; none for that of other activations."""
 
 
 class CalibrationSettings(Strict):
-    """`relevant`: rows that a mask removes later (padding) do not count in the ranges."""
+    """How ranges are chosen from the calibration data."""
 
     method: str = "minmax"
+    """How a range is chosen from the values that were seen."""
     relevant: bool = False
+    """Whether rows that a mask removes later (padding) are left out of the ranges."""
 
 
 class CacheSettings(Strict):
+    """How a language model keeps keys and values."""
+
     format: FormatName = FLOAT
+    """The number format that keys and values of a KV cache are stored in."""
 
 
 class StorageSettings(Strict):
-    """Where weights lie: from `inline_limit` bytes on (of all weights together) in a file beside
-    the module, of the kind `archive`.
-    """
+    """Where weights lie."""
 
     inline_limit: int = Field(32 << 20, ge=0)
+    """From so many bytes on, of all weights together, they lie in a file beside the module."""
     archive: Literal["irpa", "safetensors"] = "irpa"
+    """The kind of that file."""
 
 
 class Settings(Strict):
-    """Everything `--set` and a pipeline file can say.
-
-    `op_types` names the StableHLO ops to quantize; `min_elements` is the smallest weight
-    worth the trouble; `activation_products` says how products of two activations
-    (attention) are computed; `attention_precision` is that of a float attention kernel's operands,
-    where the processor has such products (sums stay float32). `float_type` is the type in which
-    an op that stays float computes its products, the model's own by default. `recovery` lets the
-    passes run that keep accuracy: those that the pipeline chose (true), none, or those named.
-
-    `placement` says where activations are quantized: `late`, in front of contractions; `hybrid`,
-    from where that costs least, with the same codes; `early`, from the input on for as long as
-    ops have an integer form, with calibrated ranges. `convolution_sums` says what a residual sum
-    of convolutions adds where ranges are static: floats, or what their codes stand for.
-    `integer_only` leaves no float between the first quantize and the last dequantize, and refuses
-    a program where that cannot be done; it needs `placement=early`.
-    """
+    """Everything `--set` and a pipeline file can say."""
 
     weights: WeightSettings = WeightSettings()
     activations: ActivationSettings = ActivationSettings()
@@ -106,14 +109,28 @@ class Settings(Strict):
     kv_cache: CacheSettings = CacheSettings()
     storage: StorageSettings = StorageSettings()
     activation_products: Literal["int8", "float"] = "float"
+    """How products of two activations (attention) are computed."""
     attention_precision: Literal["float32", "bfloat16"] = "float32"
+    """The type of the operands of a float attention kernel, where the processor has products of
+    that type; sums stay float32."""
     op_types: tuple[str, ...] = ("dot_general", "convolution", "gather")
+    """The StableHLO ops that are quantized."""
     min_elements: int = Field(1, ge=0)
+    """Weights with fewer elements stay float."""
     recovery: bool | tuple[str, ...] = True
+    """Which passes that keep accuracy run: those that are on by default, none, or those named."""
     float_type: Literal["own", "float32", "bfloat16", "float16"] = "own"
+    """The type in which an op that stays float computes its products; `own` is the model's."""
     placement: Literal["early", "hybrid", "late"] = "hybrid"
+    """Where activations are quantized: `late`, just before contractions; `hybrid`, where that
+    costs least, with the same codes; `early`, from the input on for as long as ops have an integer
+    form, with calibrated ranges."""
     convolution_sums: Literal["float", "codes"] = "codes"
+    """What a residual sum of convolutions adds where ranges are static: floats, or what their
+    codes stand for."""
     integer_only: bool = False
+    """Leaves no float between the first quantize and the last dequantize, and refuses a program
+    where that cannot be done; needs `placement=early`."""
 
 
 class Rule(Strict):

@@ -18,6 +18,14 @@ def to_text(*parts: RenderableType, width: int = 140) -> str:
     return out.getvalue().rstrip()
 
 
+def to_html(*parts: RenderableType, width: int = 140) -> str:
+    """What rich would print, as HTML for a notebook."""
+    console = Console(file=io.StringIO(), width=width, record=True)
+    for part in parts:
+        console.print(part, markup=not isinstance(part, str), highlight=False)
+    return console.export_html(code_format="<pre>{code}</pre>", inline_styles=True)
+
+
 def size(count: float) -> str:
     """Bytes for people, in powers of 1024."""
     for unit in ("B", "KiB", "MiB"):

@@ -21,10 +21,16 @@ def model() -> jq.Model:
     return jq.Model(lambda p, x: x @ p["w"], {"w": weight}, (x,))
 
 
-def test_ranges_are_found_at_run_time_with_a_warning(caplog):
+def test_static_ranges_without_data_are_refused():
+    for function in (jq.compile, jq.plan, jq.explain, jq.rewrite):
+        with pytest.raises(UserError, match="need calibration data .*allow-dynamic"):
+            function(model(), pipeline="int8-static")
+
+
+def test_ranges_are_found_at_run_time_where_that_is_allowed(caplog):
     m = model()
     with caplog.at_level(logging.WARNING, "jq"):
-        compiled = jq.compile(m, "int8-static")
+        compiled = jq.compile(m, "int8-static", allow_dynamic=True)
     (op,) = compiled.plan.ops
     assert op.decision == "integer" and op.operands[0].kind == "dynamic"
     assert caplog.text.count("ranges of activations are found at run time") == 1
@@ -41,7 +47,7 @@ def test_ranges_are_found_at_run_time_with_a_warning(caplog):
 )
 def test_what_cannot_do_without_is_refused(pipeline, settings):
     with pytest.raises(UserError, match="need calibration data"):
-        jq.compile(model(), pipeline, settings=settings)
+        jq.compile(model(), pipeline, settings=settings, allow_dynamic=True)
     with pytest.raises(UserError, match="need calibration data"):
         jq.calibrate(model())
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from jq.tables import size, to_text
+from jq.tables import size, to_html, to_text
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,9 @@ class Audit:
                 *(f"warning: {w}" for w in self.warnings),
             ]
         )
+
+    def _repr_html_(self) -> str:
+        return to_html(*self.tables(), self.summary())
 
     def __str__(self) -> str:
         return to_text(*self.tables()) + "\n" + self.summary()

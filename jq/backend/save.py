@@ -38,7 +38,7 @@ class _ArtifactLike(Protocol):
     def emit(self) -> tuple[str, ...]: ...
 
 
-def check_output(directory: Path, *, force: bool = False) -> None:
+def check_output(directory: Path, *, force: bool = False, how: str = "--force") -> None:
     """Refuses a place that must not be written to, before any work is done for it.
 
     What exists stays, unless `force` is given and it is an artifact of ours and nothing else.
@@ -48,7 +48,7 @@ def check_output(directory: Path, *, force: bool = False) -> None:
         return
     if not force:
         raise UserError(
-            f"{directory} exists already", hint="choose another directory, or give --force"
+            f"{directory} exists already", hint=f"choose another directory, or give {how}"
         )
     if directory.is_symlink() or not directory.is_dir():
         raise UserError(f"{directory} is not an artifact; it is left alone")
@@ -63,14 +63,16 @@ def check_output(directory: Path, *, force: bool = False) -> None:
         )
 
 
-def save_artifact(directory: Path, artifact: _ArtifactLike, *, force: bool = False) -> Path:
-    """Writes an artifact, wholly or not at all; its path.
+def save_artifact(
+    directory: Path, artifact: _ArtifactLike, *, force: bool = False, how: str = "--force"
+) -> Path:
+    """Writes an artifact, wholly or not at all; its path. `how` is how one asks for `force`.
 
     Raises:
         UserError: `directory` exists (see `check_output`), or cannot be written; nothing is
             left behind.
     """
-    check_output(directory, force=force)
+    check_output(directory, force=force, how=how)
     try:
         with _replacing(directory) as work:
             _write(work, artifact)

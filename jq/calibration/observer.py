@@ -127,6 +127,12 @@ def _scan() -> None:
         importlib.import_module(f"jq.calibration.{module.name}")
 
 
+def observer_names() -> list[str]:
+    """The calibration methods that there are."""
+    _scan()
+    return sorted(Observer.registry)
+
+
 def get_observer(name: str) -> Observer:
     _scan()
     try:

@@ -18,6 +18,7 @@ from jq.cli import (
     generate,
     inspect,
     listing,
+    quickstart,
     run,
     search,
 )
@@ -32,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 COMMANDS = (compile, run, compare, search, page, inspect, explain, calibrate, bench)
-for module in (*COMMANDS, generate, doctor):
+for module in (*COMMANDS, generate, doctor, quickstart):
     module.register(app)
 app.add_typer(listing.app)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,12 +11,21 @@ import typer
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
+from jq.errors import UserError
 
 LAYERS = (
     *("name", "op", "sqnr_db", "cosine", "max_abs_error"),
     *("isolated_sqnr_db", "isolated_cosine", "isolated_max_abs_error"),
 )
 ACTIVATIONS = ("name", "kind", "low", "high", "clip_low", "clip_high", "saturation")
+
+
+class Style(StrEnum):
+    """How a ranking is printed."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    CSV = "csv"
 
 
 def register(app: typer.Typer) -> None:
@@ -25,10 +35,12 @@ def register(app: typer.Typer) -> None:
 def compare(
     out: Output,
     model: options.Model,
-    artifact: Annotated[
-        Path | None,
+    artifacts: Annotated[
+        list[Path] | None,
         typer.Argument(
-            metavar="[DIR]", show_default=False, help="An artifact; else the model is compiled."
+            metavar="[DIR]...",
+            show_default=False,
+            help="Artifacts; several are ranked. Without any the model is compiled.",
         ),
     ] = None,
     pipeline: options.Pipeline = options.DEFAULT_PIPELINE,
@@ -43,22 +55,44 @@ def compare(
     calibration: options.Calibration = None,
     settings: options.Settings = None,
     rules: options.Rules = None,
+    allow_dynamic: options.AllowDynamic = False,
     sizes: options.Sizes = None,
+    bench: Annotated[
+        bool, typer.Option("--bench", help="Also the latency of each of the artifacts.")
+    ] = False,
+    style: Annotated[
+        Style, typer.Option("--format", help="How a ranking is printed.")
+    ] = Style.TABLE,
 ) -> dict[str, Any]:
-    """Compares outputs (and layers) with the float model: SQNR, cosine, largest error, metrics."""
+    """Compares outputs (and layers) with the float model: SQNR, cosine, largest error, metrics.
+    Several artifacts become one table, the most exact first."""
+    if len(artifacts or ()) > 1 or bench:
+        if layers:
+            raise UserError("--layers is for one artifact", hint="compare each by itself")
+        return ranked(
+            out,
+            style,
+            options.sized(model, sizes),
+            artifacts or [],
+            inputs,
+            metric=metric or None,
+            labels=options.read_labels(labels),
+            latency=bench,
+        )
     from jq.compiled import load
     from jq.measure import compare as measure_error
 
     with out.progress() as progress:
         comparison = measure_error(
             options.sized(model, sizes),
-            None if artifact is None else load(artifact),
+            load(artifacts[0]) if artifacts else None,
             inputs,
             pipeline=pipeline,
             target=target,
             calibration=calibration,
             settings=settings,
             rules=rules,
+            allow_dynamic=allow_dynamic,
             metric=metric or None,
             labels=options.read_labels(labels),
             layers=layers,
@@ -72,3 +106,16 @@ def compare(
         out.table("layers, worst first", LAYERS, worst_first)
         out.table("what they read", ACTIVATIONS, document["activations"])
     return document
+
+
+def ranked(out: Output, style: Style, *arguments: Any, **options_of: Any) -> dict[str, Any]:
+    """Several artifacts in one table."""
+    from jq.ranking import rank
+
+    with out.progress() as progress:
+        found = rank(*arguments, **options_of, progress=progress)
+    if style is Style.TABLE:
+        out.table("artifacts, most exact first", found.columns(), found.rows)
+    else:
+        out.line((found.markdown() if style is Style.MARKDOWN else found.csv()).rstrip())
+    return found.to_dict()

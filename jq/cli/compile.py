@@ -32,6 +32,7 @@ def compile_model(
     ranges: options.RangesFile = None,
     settings: options.Settings = None,
     rules: options.Rules = None,
+    allow_dynamic: options.AllowDynamic = False,
     sizes: options.Sizes = None,
     iree_flags: options.IreeFlags = None,
     emit: Annotated[
@@ -60,6 +61,7 @@ def compile_model(
             ranges=ranges,
             settings=settings,
             rules=rules,
+            allow_dynamic=allow_dynamic,
             emit=emit,
             cache=cache,
             iree_flags=iree_flags or (),

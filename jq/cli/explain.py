@@ -25,6 +25,7 @@ def explain(
     ranges: options.RangesFile = None,
     settings: options.Settings = None,
     rules: options.Rules = None,
+    allow_dynamic: options.AllowDynamic = False,
     sizes: options.Sizes = None,
 ) -> dict[str, Any]:
     """Shows one row an op: what is quantized and how, or the reason why it is not; the kernel that
@@ -40,6 +41,7 @@ def explain(
             ranges=ranges,
             settings=settings,
             rules=rules,
+            allow_dynamic=allow_dynamic,
             progress=progress,
         )
     columns = ("name", "op", "decision", "weights", "activations", "reason", "kernel", "no_kernel")

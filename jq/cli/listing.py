@@ -1,4 +1,4 @@
-"""`jaxq list`: the formats, pipelines, targets and models that there are."""
+"""`jaxq list`: everything that there is to choose from, by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import typer
 from jq.cli.command import command
 from jq.cli.output import Output
 
-app = typer.Typer(name="list", help="Lists formats, pipelines, targets or models.")
+app = typer.Typer(
+    name="list",
+    help="Lists everything that there is to choose from, by name.",
+)
 
 
 def formats(out: Output) -> dict[str, Any]:
@@ -41,7 +44,41 @@ def models(out: Output) -> dict[str, Any]:
     return show(out, "models", rows)
 
 
-for function in (formats, pipelines, targets, models):
+def settings(out: Output) -> dict[str, Any]:
+    """Lists the settings: type, default, allowed values, and what each does."""
+    return reference(out, "settings")
+
+
+def recovery(out: Output) -> dict[str, Any]:
+    """Lists the passes that keep accuracy, for the setting `recovery`."""
+    return reference(out, "recovery")
+
+
+def metrics(out: Output) -> dict[str, Any]:
+    """Lists the metrics, for --metric and --budget."""
+    return reference(out, "metrics")
+
+
+def ops(out: Output) -> dict[str, Any]:
+    """Lists the ops that are quantized, and those that quantized values move through."""
+    return reference(out, "ops")
+
+
+def passes(out: Output) -> dict[str, Any]:
+    """Lists all passes in their order, when each runs and why it stands there."""
+    return reference(out, "passes")
+
+
+def reference(out: Output, kind: str) -> dict[str, Any]:
+    from jq.reference import rows
+
+    found = rows(kind)
+    shown = [{k: ", ".join(v) if isinstance(v, list) else v for k, v in r.items()} for r in found]
+    out.table(kind, tuple(found[0]), shown)
+    return {kind: found}
+
+
+for function in (formats, pipelines, targets, models, settings, recovery, metrics, ops, passes):
     name = function.__name__
     command(app, name, example=f"jaxq list {name}")(function)
 

@@ -83,6 +83,13 @@ IreeFlags = Annotated[
         "write files. May be given several times.",
     ),
 ]
+AllowDynamic = Annotated[
+    bool,
+    typer.Option(
+        "--allow-dynamic",
+        help="Find ranges at run time where calibrated ones are asked for and there are no data.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run wrote there.")]
 DEFAULT_PIPELINE = "int8-dynamic"
 DEFAULT_TARGET = "llvm-cpu"

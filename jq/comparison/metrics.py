@@ -76,6 +76,16 @@ def _nearest(embeddings: np.ndarray) -> np.ndarray:
 
 
 AGREEMENTS = {f.__name__: f for f in (top1_agreement, retrieval_agreement)}
+DESCRIPTIONS = {
+    "sqnr_db": "signal over quantization noise of the worst output, in dB; larger is better",
+    "cosine": "cosine of float and quantized output, mean over the samples, of the worst output",
+    "cosine_min": "cosine of the worst sample of the worst output",
+    "max_abs_error": "largest difference of an element of the worst output",
+    "match": "share of equal elements of the worst integer output",
+    "accuracy": "share of samples whose largest score is at the label; needs labels",
+    "top1_agreement": "share of samples for which both models choose the same class",
+    "retrieval_agreement": "share of embeddings whose nearest other embedding is the same one",
+}
 NAMES = (*ERRORS, "accuracy", *AGREEMENTS)
 
 

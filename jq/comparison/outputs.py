@@ -26,7 +26,7 @@ from rich.table import Table
 from jq.comparison.error_sum import ErrorSum, is_integer
 from jq.comparison.metrics import ERRORS, Evaluated, Figures, Metric, evaluate, needs_outputs
 from jq.errors import UserError
-from jq.tables import to_text
+from jq.tables import to_html, to_text
 
 Outputs = Sequence[Any]  # arrays, in the order of the program's outputs
 
@@ -138,6 +138,9 @@ class Comparison:
             values = ", ".join(f"{kind} {value:.4f}" for kind, value in both.items())
             table.add_row(f"[bold]{name}[/]", values)
         return table
+
+    def _repr_html_(self) -> str:
+        return to_html(self.table())
 
     def __str__(self) -> str:
         return to_text(self.table())

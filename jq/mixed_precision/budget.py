@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jq.comparison.metrics import ALIASES, ERRORS
+from jq.comparison.metrics import ALIASES, ERRORS, NAMES, Metric
 from jq.comparison.outputs import Comparison, worst
 from jq.errors import UserError, known
 
@@ -90,6 +91,17 @@ def parse_budget(text: str) -> Budget:
     _check_direction(budget)
     _check_unit(budget)
     return budget
+
+
+def check_figures(budgets: Sequence[Budget], metric: Metric | Sequence[Metric] | None) -> None:
+    """Refuses a figure that nothing will give: it is none of ours, and no function is asked."""
+    given = metric if isinstance(metric, list | tuple) else [metric]
+    if any(callable(m) or (isinstance(m, str) and ":" in m) for m in given):
+        return
+    for budget in budgets:
+        if not (budget.is_resource or budget.function or budget.figure in NAMES):
+            hint = known(budget.figure, (*NAMES, *RESOURCES))
+            raise UserError(f"no figure {budget.figure!r} to hold a budget", hint=hint)
 
 
 def _check_direction(budget: Budget) -> None:

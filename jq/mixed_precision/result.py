@@ -15,7 +15,7 @@ from jq.comparison.outputs import Comparison
 from jq.compiled import CompiledModel
 from jq.mixed_precision.rules import MixedPipeline
 from jq.settings import Rule
-from jq.tables import to_text
+from jq.tables import to_html, to_text
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,9 @@ class SearchResult:
 
     def table(self) -> Table:
         return frontier_table(self.frontier)
+
+    def _repr_html_(self) -> str:
+        return to_html(self.table())
 
     def __str__(self) -> str:
         return to_text(self.table())

@@ -10,9 +10,9 @@ from typing import Any
 
 from jq.comparison.metrics import Metric
 from jq.errors import UserError
-from jq.evaluation import Evaluation, evaluation_of
+from jq.evaluation import Evaluation, check_metrics, evaluation_of
 from jq.job import AnyModel, Calls, Data, Rules, Settings, Stages, as_overrides, prepare_job
-from jq.mixed_precision.budget import Budget, parse_budget
+from jq.mixed_precision.budget import Budget, check_figures, parse_budget
 from jq.mixed_precision.candidates import make_candidates
 from jq.mixed_precision.choose import Chooser
 from jq.mixed_precision.costs import USUAL, check_objective, objective, size_of, work_in
@@ -24,8 +24,9 @@ from jq.mixed_precision.prove import Proof, prove
 from jq.mixed_precision.result import LayerChoice, Point, SearchResult
 from jq.mixed_precision.rules import MixedPipeline, check_rules, rules_of
 from jq.mixed_precision.state import State, digest_of, state_dir
+from jq.model import Model
 from jq.progress import Progress, silent
-from jq.tracing.source import load_function
+from jq.tracing.source import load_function, load_model
 
 ATTEMPTS = 4  # compilations until the compiled model holds what the search promised
 SHOWN = 6  # steps of the frontier, besides the choices that were run
@@ -74,6 +75,11 @@ def search(
     limited = [b.name for b in budgets if b.is_resource]
     cost = cost or (limited[0] if limited else USUAL)
     check_objective(cost)
+    if isinstance(model, str | Path):
+        model = load_model(str(model))
+    check_metrics(model, metric, labels)
+    if not (isinstance(model, Model) and model.metric):
+        check_figures(budgets, metric)
     stages, told = Stages(progress), progress or silent
     job = prepare_job(
         model,

@@ -142,6 +142,12 @@ def _scan() -> None:
         importlib.import_module(f"jq.ops.{module.name}")
 
 
+def known_ops() -> dict[str, OpRule]:
+    """The rules by the names of their ops."""
+    _scan()
+    return OpRule.registry
+
+
 def rule_of(op: Any) -> OpRule | None:
     """The rule of an op, or None for an op that nothing is known of."""
     _scan()

@@ -17,7 +17,7 @@ from jq.comparison.layers import compare_layers
 from jq.comparison.metrics import Metric
 from jq.comparison.outputs import Comparison
 from jq.compiled import load
-from jq.evaluation import evaluation_of
+from jq.evaluation import check_metrics, evaluation_of
 from jq.formats import get_format
 from jq.job import AnyModel, Calls, Data, Job, trace
 from jq.measure import bench, compare_compiled, plan_again
@@ -64,7 +64,9 @@ def gather(
     progress: Progress,
 ) -> Facts:
     """Compares an artifact with its model; layers and histograms on the first `samples` calls."""
-    source, compiled = trace(model), load(directory)
+    check_metrics(model, metric, labels)
+    compiled = load(directory)
+    source = trace(model)
     given = evaluation_of(source, data, labels, metric)
     job, plan = plan_again(source, compiled, calibration)
     levels, calls = rewrite_job(job, plan), given.calls[:samples]

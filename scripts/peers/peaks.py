@@ -14,10 +14,10 @@ from typing import ClassVar
 
 import numpy as np
 from iree.compiler import ir
-from jq.kernels.build.bodies import Operand, emit
 
 from jq.backend.compiler import HOST_FLAGS, compile_module
 from jq.kernels import Kernel, detect
+from jq.kernels.build.bodies import Operand, emit
 from jq.kernels.build.builder import Builder, Tile
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, vec

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, llvm, math, vector
+
 from jq.kernels.build.values import is_float, lanes_of, vec
 
 

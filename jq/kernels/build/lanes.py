@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from iree.compiler import ir
+
 from jq.kernels.build.builder import Builder
 from jq.kernels.build.values import lanes_of
-
 
 T = TypeVar("T")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from iree.compiler import ir
+
 from jq.kernels.tensor import TensorType
 
 

@@ -1,4 +1,4 @@
-"""Weights that meet loud channels are made larger in front of rounding, the channels smaller.
+"""Weights that multiply outlier channels are scaled up before rounding, the channels down (AWQ).
 
     y = x W   ->   y = (x / s) (diag(s) W)
 

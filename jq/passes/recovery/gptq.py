@@ -1,4 +1,4 @@
-"""Weights are rounded so that the products with the calibration data change least.
+"""Weights are rounded so that products with the calibration data change least (GPTQ).
 
 See `_solve` for the method, `_rounding` for the weights that it takes.
 """

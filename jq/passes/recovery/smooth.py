@@ -1,4 +1,4 @@
-"""Loud channels of an activation are made quieter, and the weights that read them louder.
+"""Outlier channels of activations are scaled down, their weights up (SmoothQuant).
 
     y = x W   ->   y = (x / s) (diag(s) W)
 

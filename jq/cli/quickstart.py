@@ -1,0 +1,60 @@
+"""`jaxq quickstart`: a small model the whole way, to see that everything works here."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jq.cli import options
+from jq.cli.command import command
+from jq.cli.output import Output
+
+MODEL = "jq.models:mlp"
+PIPELINES = ("float", "int8-static")
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "quickstart", example="jaxq quickstart")(quickstart)
+
+
+def quickstart(
+    out: Output,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="DIR", help="Where the artifacts are kept."),
+    ] = None,
+    force: options.Force = False,
+) -> dict[str, Any]:
+    """Compiles a small built-in model in float and in int8, runs the results, and ranks them by how
+    close they stay to the float model. Needs no data, and takes seconds."""
+    from jq import api
+    from jq.backend.save import check_output
+    from jq.job import trace
+    from jq.ranking import rank
+
+    with tempfile.TemporaryDirectory(prefix="jaxq-") as temporary:
+        folder = output or Path(temporary)
+        paths = [folder / pipeline for pipeline in PIPELINES]
+        for path in paths:
+            check_output(path, force=force) if output else None
+        folder.mkdir(parents=True, exist_ok=True)
+        source = trace(MODEL)
+        with out.progress() as progress:
+            for pipeline, path in zip(PIPELINES, paths, strict=True):
+                compiled = api.compile(source, pipeline, progress=progress)
+                compiled.save(path, overwrite=force)
+            found = rank(source, paths, latency=True, seconds=0.5, progress=progress)
+    rows = [{**row, "artifact": Path(row["artifact"]).name} for row in found.rows]
+    columns = tuple(c for c in found.columns() if c != "pipeline")
+    out.table(f"{MODEL}, most exact first", columns, rows)
+    out.line("It works here. Next, with a model of your own:")
+    for line in (
+        "jaxq compile my.py:model -o out/     my.py defines model = jq.Model(fn, params, inputs)",
+        "jaxq compare my.py:model out/ --layers",
+        "jaxq report my.py:model out/ -o report.html",
+    ):
+        out.line(f"  {line}")
+    return {"model": MODEL, "path": str(output) if output else None, "artifacts": rows}

@@ -1,0 +1,124 @@
+"""What there is to choose from: listed from what validates it, and checked before slow work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jq
+from jq.comparison.metrics import NAMES
+from jq.errors import UserError, known
+from jq.reference import KINDS, markdown, rows
+from jq.settings import Settings, _keys
+
+PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
+
+
+def model(**more: object) -> jq.Model:
+    return jq.Model(lambda p, x: x @ p["w"], {"w": np.eye(4, dtype=np.float32)}, (np.ones((2, 4)),))
+
+
+@pytest.fixture
+def no_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails when a model is traced."""
+
+    def traced(*_: object, **__: object) -> None:
+        raise AssertionError("it was traced")
+
+    monkeypatch.setattr("jq.job.trace_model", traced)
+
+
+def test_settings_are_those_that_are_validated() -> None:
+    found = {row["name"]: row for row in rows("settings")}
+    assert set(found) == set(_keys(Settings().model_dump()))
+    assert all(row["description"].endswith(".") for row in found.values())
+    assert found["weights.block_size"]["allowed"] == "at least 1"
+    assert found["placement"]["allowed"] == "early, hybrid, late"
+    assert found["weights.format"]["allowed"].startswith("`float`, or")
+    assert "percentile" in found["calibration.method"]["allowed"]
+    assert found["recovery"]["type"] == "boolean or list"
+
+
+def test_metrics_are_those_that_are_known() -> None:
+    assert [row["name"] for row in rows("metrics")] == list(NAMES)
+
+
+def test_every_row_has_a_sentence() -> None:
+    for kind in KINDS:
+        assert rows(kind)
+        assert all(row["name"] and row["description"] for row in rows(kind)), kind
+
+
+def test_the_page_holds_the_tables() -> None:
+    text = PAGE.read_text()
+    for kind in KINDS:
+        assert markdown(kind) in text, f"write docs/settings.md again: {kind}"
+
+
+def test_what_was_meant() -> None:
+    assert known("wieghts", ["weights", "sizes"]) == (
+        "known: weights, sizes (did you mean 'weights'?)"
+    )
+    assert known("acc", ["accuracy", "cosine"]).endswith("(did you mean 'accuracy'?)")
+    assert known("zzz", ["accuracy", "cosine"]) == "known: accuracy, cosine"
+    assert known("INT8", ["int4", "int8"]).endswith("(did you mean 'int8'?)")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: jq.compile(model(), "int8-dinamic"), "did you mean 'int8-dynamic'"),
+        (lambda: jq.compile(model(), target="llvm-cup"), "did you mean 'llvm-cpu'"),
+        (lambda: jq.compile(model(), settings="weights.fromat=int4"), "mean 'weights.format'"),
+        (lambda: jq.compile(model(), settings="weights.format=itn4"), "unknown number format"),
+        (lambda: jq.compile(model(), settings="recovery=smoth"), "did you mean 'smooth'"),
+        (lambda: jq.compile(model(), settings="calibration.method=mni"), "calibration method"),
+        (lambda: jq.compile(model(), rules="w: weights.fromat=int4"), "mean 'weights.format'"),
+        (lambda: jq.compile(model(), emit="intger"), "did you mean 'integer'"),
+        (lambda: jq.compare(model(), metric="acuracy"), "did you mean 'accuracy'"),
+        (lambda: jq.compare(model(), metric="accuracy"), "accuracy needs labels"),
+        (lambda: jq.search(model(), "acc>=0.99"), "no figure 'acc'.*did you mean 'accuracy'"),
+        (lambda: jq.search(model(), "cosine>=0.9", metric="cosin"), "did you mean 'cosine'"),
+    ],
+)
+def test_names_are_checked_before_tracing(no_tracing, call, message) -> None:
+    with pytest.raises(UserError, match=message):
+        call()
+
+
+def test_jaxq_is_the_same_package() -> None:
+    code = (
+        "import jaxq, jq, jaxq.planning.planner as p, jq.planning.planner as q, importlib;"
+        "assert jaxq is jq and p is q and p.__spec__.name == 'jq.planning.planner';"
+        "assert importlib.import_module('jaxq.errors') is jq.errors;"
+        "from jaxq.errors import UserError; assert UserError is jq.UserError;"
+        "assert jaxq.compile is jq.compile"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_another_module_called_jq_gives_way() -> None:
+    code = (
+        "import sys, types; other = sys.modules['jq'] = types.ModuleType('jq');"
+        "other.__file__ = '/nowhere/jq.so'; import jaxq as jq;"
+        "assert jq is not other and callable(jq.compile) and jq.models.names()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_functions_of_the_command_line_are_at_the_top() -> None:
+    assert all(callable(f) for f in (jq.bench, jq.explain, jq.report))
+    assert {"bench", "explain", "report"} <= set(jq.__all__)
+
+
+def test_an_artifact_is_replaced_when_that_is_asked_for(tmp_path: Path) -> None:
+    compiled = jq.compile(model(), "float")
+    compiled.save(tmp_path / "out")
+    with pytest.raises(UserError, match="exists already.*overwrite=True"):
+        compiled.save(tmp_path / "out")
+    compiled.save(tmp_path / "out", overwrite=True)
+    assert "<pre>" in compiled._repr_html_() and "Weights" in compiled.audit()._repr_html_()
