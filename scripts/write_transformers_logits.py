@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Writes tests/models/transformers_logits.json: what `transformers` computes on tiny random models.
 
     pip install torch transformers   # elsewhere: the tests need neither

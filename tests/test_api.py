@@ -48,7 +48,7 @@ def test_a_model_of_the_wrong_parts() -> None:
     [
         ([[1.0] * 8, [1.0]], "input 'arg0' is no array of float32"),
         ("abc", "input 'arg0' is no array of float32"),
-        (np.ones((2, 8)), "has type float64, the model takes float32"),
+        (np.ones((2, 8), np.int32), "has type int32, the model takes float32"),
         (X[:1], r"has shape \(1, 8\)"),
     ],
 )
