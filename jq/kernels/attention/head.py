@@ -10,6 +10,7 @@ from iree.compiler import ir
 
 from jq.kernels.attention.description import Attention
 from jq.kernels.attention.pack import Lanes
+from jq.kernels.attention.skeleton import WIDE, HeadRows
 from jq.kernels.build.builder import Builder, Tile
 from jq.kernels.build.lanes import batches
 from jq.kernels.build.values import Index, vec
@@ -17,12 +18,12 @@ from jq.kernels.epilogue.emission import Epilogue
 from jq.kernels.epilogue.functions import exp2
 
 LOG2_E = math.log2(math.e)
-TOGETHER = 4  # rows of a softmax
-WIDE = 4  # vectors that go through a function as one
 
 
-class Head:
-    """The body of one workgroup: a block of rows of one head."""
+class Head(HeadRows):
+    """The body of one workgroup."""
+
+    together = 4
 
     def __init__(
         self,
@@ -34,10 +35,8 @@ class Head:
         head: Index,
         batch: Index,
     ) -> None:
-        self.kernel, self.b, self.tile = kernel, b, tile
-        self.row, self.head, self.batch = row, head, batch
-        self.ops = Lanes(kernel, b)
-        self.lanes = self.ops.lanes
+        super().__init__(kernel, b, tile, row, head)
+        self.kernel, self.batch, self.ops = kernel, batch, Lanes(kernel, b)
         self.group = b.divided(head, kernel.heads // kernel.kv_heads)
         self.q, self.k, self.v, *rest = tensors
         self.mask = rest.pop(0) if kernel.mask != "none" else None
@@ -65,52 +64,20 @@ class Head:
         """Where words of probabilities go."""
         return [row, word]
 
-    def emit(self) -> None:
-        kernel, b = self.kernel, self.b
-        full, rest = divmod(kernel.block, kernel.tile)
-        if full:
-            with b.loop(0, full * kernel.tile, kernel.tile, writes=[self.tile]) as loop:
-                self._rows(loop.index, kernel.tile)
-        if rest:
-            self._rows(full * kernel.tile, rest)
-
-    def _rows(self, first: Index, count: int) -> None:
-        self._load_queries(first, count)
-        self._scores(first, count)
-        b = self.b
-        even = count // TOGETHER * TOGETHER
-        if even:
-            with b.loop(0, even, TOGETHER) as loop:
-                self._softmax([b.offset(loop.index, i) for i in range(TOGETHER)])
-        if even < count:
-            self._softmax(list(range(even, count)))
-        self._values(first, count)
-
-    def _load_queries(self, first: Index, count: int) -> None:
+    def _query(self, first: Index, i: Index) -> None:
         b, kernel = self.b, self.kernel
         start = b.offset(b.scaled(self.head, kernel.dim), kernel.starts[0])
-        scale = kernel.scale * LOG2_E
-        with b.loop(0, count) as loop:
-            row = b.offset(self.row, b.offset(first, loop.index))
-            for i in range(0, kernel.dim, kernel.pair * self.lanes):
-                words = self.ops.row_words(self.q, [self.batch, row, start], i, scale)
-                b.put(words, self.queries, self._query_place(loop.index, i // kernel.pair))
+        row = b.offset(self.row, b.offset(first, i))
+        for d in range(0, kernel.dim, kernel.pair * self.lanes):
+            at = [self.batch, row, start]
+            words = self.ops.row_words(self.q, at, d, kernel.scale * LOG2_E)
+            b.put(words, self.queries, self._query_place(i, d // kernel.pair))
 
     # Scores
 
     def _scores(self, first: Index, count: int) -> None:
         b, kernel, lanes = self.b, self.kernel, self.lanes
-        width = max(1, (kernel.target.registers - 2) // (count + 1))
-        whole, tail = divmod(kernel.keys, lanes)
-        step = min(width, 12, max(1, whole))
-        last = whole // step * step
-        if last:
-            with b.loop(0, last * lanes, step * lanes) as loop:
-                self._score_tile(first, count, loop.index, step, None)
-        if whole - last:
-            self._score_tile(first, count, last * lanes, whole - last, None)
-        if tail:
-            self._score_tile(first, count, whole * lanes, 1, tail)
+        super()._scores(first, count)
         for key in range(math.ceil(kernel.keys / lanes) * lanes, kernel.padded_keys, lanes):
             for i in range(count):
                 b.put(b.f32(-math.inf, lanes), self.scores, [i, key])
@@ -118,22 +85,20 @@ class Head:
     def _score_tile(
         self, first: Index, count: int, key: Index, vectors: int, valid: int | None
     ) -> None:
-        """Scores of `count` rows and `vectors` vectors of keys from `key`."""
         b, lanes = self.b, self.lanes
         columns = [b.offset(key, j * lanes) for j in range(vectors)]
         acc = [self._masked(first, i, c, valid) for i in range(count) for c in columns]
-        with b.loop(0, self.kernel.packed[0].shape[2], carry=acc) as loop:
-            at = [self.batch, self.group, loop.index]
-            keys = [b.load(self.k, [*at, c], self.ops.word) for c in columns]
-            out = []
-            for i in range(count):
-                q = self._broadcast(self.queries, [i, loop.index])
-                for j, k in enumerate(keys):
-                    out.append(self.ops.product(loop.carried[i * vectors + j], q, k))
-            loop.carried = out
+        acc = self._products(
+            acc,
+            self.kernel.packed[0].shape[2],
+            count,
+            lambda d: self._words(self.k, d, columns),
+            lambda i, d: self._broadcast(self.queries, [i, d]),
+            self.ops.product,
+        )
         for i in range(count):
             for j, c in enumerate(columns):
-                scores = b.keep(loop.carried[i * vectors + j], valid, -math.inf)
+                scores = b.keep(acc[i * vectors + j], valid, -math.inf)
                 b.put(scores, self.scores, [i, c])
 
     def _masked(self, first: Index, i: Index, column: Index, valid: int | None) -> ir.Value:
@@ -145,6 +110,11 @@ class Head:
         if self.kernel.mask == "full":
             at.insert(1, b.offset(self.row, b.offset(first, i)))
         return b.mul(b.load(self.mask, at, kind, valid), b.f32(LOG2_E, self.lanes))
+
+    def _words(self, source: ir.Value, at: Index, columns: Sequence[Index]) -> list[ir.Value]:
+        """Vectors of packed k or v."""
+        lead = [self.batch, self.group, at]
+        return [self.b.load(source, [*lead, c], self.ops.word) for c in columns]
 
     def _broadcast(self, scratch: ir.Value, at: Sequence[Index]) -> ir.Value:
         one = self.b.get(scratch, at, ir.VectorType.get([1], self.ops.word.element_type))
@@ -198,30 +168,22 @@ class Head:
 
     # Values
 
-    def _values(self, first: Index, count: int) -> None:
-        vectors = self.kernel.padded_dim // self.lanes
-        width = max(1, min(12, (self.kernel.target.registers - 2) // (count + 1)))
-        for start in range(0, vectors, width):
-            self._value_tile(first, count, start, min(width, vectors - start))
-
     def _value_tile(self, first: Index, count: int, start: int, vectors: int) -> None:
-        """Results of `count` rows, `vectors` vectors of the head from vector `start`."""
         b, lanes, kernel = self.b, self.lanes, self.kernel
         columns = [(start + j) * lanes for j in range(vectors)]
         acc = [b.f32(0.0, lanes)] * (count * vectors)
-        with b.loop(0, kernel.padded_keys // kernel.pair, carry=acc) as loop:
-            at = [self.batch, self.group, loop.index]
-            values = [b.load(self.v, [*at, c], self.ops.word) for c in columns]
-            out = []
-            for i in range(count):
-                p = self._broadcast(self.probabilities, [i, loop.index])
-                for j, v in enumerate(values):
-                    out.append(self.ops.product(loop.carried[i * vectors + j], p, v))
-            loop.carried = out
+        acc = self._products(
+            acc,
+            kernel.padded_keys // kernel.pair,
+            count,
+            lambda key: self._words(self.v, key, columns),
+            lambda i, key: self._broadcast(self.probabilities, [i, key]),
+            self.ops.product,
+        )
         for i in range(count):
             inverse = b.get(self.inverse, [i, 0], vec(lanes, "f32"))
             for j, column in enumerate(columns):
-                y = b.mul(loop.carried[i * vectors + j], inverse)
+                y = b.mul(acc[i * vectors + j], inverse)
                 y = self.epilogue.apply(y, [], 0, self.epilogue.row([]))
                 at = [0, b.offset(first, i), column]
                 b.store(y, self.tile, at, kernel.dim - column)

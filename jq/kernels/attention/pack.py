@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from iree.compiler import ir
 
 from jq.kernels.attention.description import Attention
+from jq.kernels.attention.skeleton import over_heads
 from jq.kernels.build.bodies import Operand
 from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.lanes import transpose
 from jq.kernels.build.values import Index, vec
 
@@ -65,17 +65,12 @@ def pack(kernel: Attention, operands: Sequence[Operand]) -> list[ir.Value]:
     """k as [B, heads, D / pair, keys'], v as [B, heads, keys' / pair, D'], zeros at the ends."""
 
     def body(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+        b: Builder, tensors: Sequence[ir.Value], tiles: Sequence[Tile], batch: Index, head: Index
     ) -> None:
-        head, batch = ids
         _pack_keys(Lanes(kernel, b), tensors[0], tiles[0], batch, head)
         _pack_values(Lanes(kernel, b), tensors[1], tiles[1], batch, head)
 
-    def place(b: Builder, ids: Sequence[Index]) -> list[Index]:
-        return [ids[1], ids[0], *([0] * (len(kernel.packed[0].shape) - 2))]
-
-    outputs = [Output(kind, (1, 1, *kind.shape[2:]), place) for kind in kernel.packed]
-    return dispatch(operands, outputs, [kernel.kv_heads, kernel.batch], body)
+    return over_heads(kernel, operands, body)
 
 
 def _pack_keys(lanes: Lanes, source: ir.Value, tile: Tile, batch: Index, head: Index) -> None:

@@ -29,10 +29,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jq.errors import InternalError
-from jq.kernels.attention.description import STACK
+from jq.kernels.attention.heads import Heads
 from jq.kernels.epilogue.steps import COLUMN, SCALAR, Step, check, operand_types
-from jq.kernels.kernel import Kernel
-from jq.kernels.machine import workgroups
 from jq.kernels.schedule.sequences import Sequences
 from jq.kernels.tensor import TensorType
 
@@ -42,7 +40,7 @@ SMALLEST_SCALE = 2.0**-30  # of probabilities: steps fit 32 bits
 
 
 @dataclass(frozen=True, kw_only=True)
-class IntegerAttention(Kernel):
+class IntegerAttention(Heads):
     """i8 q [B, Sq, Wq], k [B, Sk, Wk], v [B, Sk, Wv], ... -> [B, Sq, heads * D].
 
     Operands behind q, k and v:
@@ -61,15 +59,6 @@ class IntegerAttention(Kernel):
 
     family: ClassVar[str] = "integer_attention"
 
-    batch: int
-    queries: int
-    keys: int
-    heads: int
-    kv_heads: int
-    dim: int
-    widths: tuple[int, ...]
-    starts: tuple[int, ...]
-    mask: str = "none"
     low: int = -128
     high: int = 127
     epilogue: tuple[Step, ...] = ()
@@ -77,30 +66,11 @@ class IntegerAttention(Kernel):
 
     def __post_init__(self) -> None:
         check(self.epilogue)
-        if self.mask not in ("none", "keys", "full"):
-            raise InternalError(f"unknown mask {self.mask!r}")
-        if min(self.batch, self.queries, self.keys, self.dim, self.kv_heads) < 1:
-            raise InternalError(f"empty attention {self.label}")
-        if self.heads % self.kv_heads:
-            raise InternalError(f"{self.heads} heads cannot share {self.kv_heads}")
         if any(how not in (COLUMN, SCALAR) for step in self.epilogue for how, _ in step.operands):
             raise InternalError("the epilogue takes columns and scalars")
-        heads = (self.heads, self.kv_heads, self.kv_heads)
-        for start, width, n in zip(self.starts, self.widths, heads, strict=True):
-            if start + n * self.dim > width:
-                raise InternalError(f"{n} heads of {self.dim} from {start} leave {width} columns")
-        if self._row_bytes > STACK:
-            raise InternalError(f"{self.keys} keys are more than a row tile can hold")
+        super().__post_init__()
         if self.sequences not in (None, Sequences(self.queries)):
             raise InternalError(f"a sequence of {self.label} is its queries")
-
-    @property
-    def label(self) -> str:
-        return f"{self.batch}x{self.heads}x{self.queries}x{self.keys}x{self.dim}"
-
-    @property
-    def operations(self) -> int:
-        return 4 * self.batch * self.heads * self.queries * self.keys * self.dim
 
     @property
     def group(self) -> int:
@@ -110,11 +80,6 @@ class IntegerAttention(Kernel):
     @property
     def padded_keys(self) -> int:
         return math.ceil(self.keys / self.target.lanes) * self.target.lanes
-
-    @property
-    def padded_dim(self) -> int:
-        """Of v: whole vectors."""
-        return math.ceil(self.dim / self.target.lanes) * self.target.lanes
 
     @property
     def chunk(self) -> int:
@@ -132,41 +97,19 @@ class IntegerAttention(Kernel):
         return self.heads * self.dim + self.padded_dim - self.dim
 
     @property
-    def _row_bytes(self) -> int:
+    def row_bytes(self) -> int:
         """Of the scratch: scores, and codes as the product takes them."""
         code = TensorType((), self.target.dot.element).dtype.itemsize
         return self.padded_keys * (4 + code) + self.query_bytes * code
 
     @property
-    def tile(self) -> int:
-        """Rows of a tile: the accumulators of a score tile fit, and the scratch does."""
-        return max(1, min(self.queries, self.target.registers // 4, STACK // self._row_bytes))
-
-    @property
-    def block(self) -> int:
-        """Rows of a workgroup."""
-        tiles = math.ceil(self.queries / self.tile)
-        wanted = workgroups.parts(self.batch * self.heads, tiles)
-        return min(self.queries, math.ceil(tiles / min(wanted, tiles)) * self.tile)
-
-    @property
     def operands(self) -> tuple[TensorType, ...]:
-        rows = (self.queries, self.keys, self.keys)
-        inputs = [
-            TensorType((self.batch, n, width), "i8")
-            for n, width in zip(rows, self.widths, strict=True)
-        ]
-        masks: dict[str, list[TensorType]] = {
-            "none": [],
-            "keys": [TensorType((self.batch, self.keys), "f32")],
-            "full": [TensorType((self.batch, self.queries, self.keys), "f32")],
-        }
-        steps = operand_types(self.epilogue, self.results[0].shape, self.columns)
+        steps = operand_types(self.epilogue, self.shape, self.columns)
         return (
-            *inputs,
+            *self.given("i8"),
             TensorType((4,), "i32"),
             TensorType((2,), "f32"),
-            *masks[self.mask],
+            *self.masks,
             *(TensorType(shape, what) for shape, what in steps),
             *([self.sequences.operand(self.batch * self.queries)] if self.sequences else []),
         )
@@ -182,8 +125,7 @@ class IntegerAttention(Kernel):
 
     @property
     def results(self) -> tuple[TensorType, ...]:
-        shape = (self.batch, self.queries, self.heads * self.dim)
-        return (TensorType(shape, check(self.epilogue)),)
+        return (TensorType(self.shape, check(self.epilogue)),)
 
     @property
     def skips(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from iree.compiler import ir
 
+from jq.kernels.attention.skeleton import WIDE, HeadRows
 from jq.kernels.build.builder import Builder, Tile
 from jq.kernels.build.lanes import batches
 from jq.kernels.build.values import Index, high, vec
@@ -18,12 +19,11 @@ from jq.kernels.integer_attention.pack import PROBABILITY, SCALE, SCORE, VALUE, 
 from jq.kernels.machine import dot
 from jq.kernels.machine.packs import PACKED, pack_bytes
 
-TOGETHER = 8  # rows of a softmax
-WIDE = 4  # of which so many go through a function as one vector
 
+class CodesHead(HeadRows):
+    """The body of one workgroup."""
 
-class CodesHead:
-    """The body of one workgroup: a block of rows of one head."""
+    together = 8
 
     def __init__(
         self,
@@ -35,9 +35,8 @@ class CodesHead:
         head: Index,
         batch: Index,
     ) -> None:
-        self.kernel, self.b, self.isa, self.tile = kernel, b, kernel.target, tile
-        self.row, self.head = row, head
-        self.lanes, self.group = self.isa.lanes, kernel.group
+        super().__init__(kernel, b, tile, row, head)
+        self.kernel, self.group = kernel, kernel.group
         self.q, self.k, self.k_start, self.v, self.v_start, zeros, self.factors, *rest = tensors
         self.codes = Codes(kernel, b, zeros)
         self.shared = [batch, b.divided(head, kernel.heads // kernel.kv_heads)]
@@ -60,38 +59,7 @@ class CodesHead:
         self.largest = b.scratch([rows, lanes], "f32")
         self.value_start = b.scratch([rows, lanes], "i32")  # the row's part of the accumulators
 
-    def emit(self, wanted: Index) -> None:
-        """The first `wanted` rows of the block."""
-        kernel, b = self.kernel, self.b
-        if not isinstance(wanted, int):
-            with b.loop(0, wanted, kernel.tile, writes=[self.tile]) as loop:
-                self._rows(b.at_most(loop.index, kernel.block - kernel.tile), kernel.tile)
-            return
-        full, rest = divmod(kernel.block, kernel.tile)
-        if full:
-            with b.loop(0, full * kernel.tile, kernel.tile, writes=[self.tile]) as loop:
-                self._rows(loop.index, kernel.tile)
-        if rest:
-            self._rows(full * kernel.tile, rest)
-
-    def _rows(self, first: Index, count: int) -> None:
-        b = self.b
-        with b.loop(0, count) as loop:
-            self._query(first, loop.index)
-        self._scores(first, count)
-        even = count // TOGETHER * TOGETHER
-        if even:
-            with b.loop(0, even, TOGETHER) as loop:
-                self._softmax([b.offset(loop.index, i) for i in range(TOGETHER)])
-        if even < count:
-            self._softmax(list(range(even, count)))
-        vectors = self.kernel.padded_dim // self.lanes
-        width = max(1, min(12, (self.isa.registers - 2) // (count + 1)))
-        for start in range(0, vectors, width):
-            self._values(first, count, start, min(width, vectors - start))
-
     def _query(self, first: Index, i: Index) -> None:
-        """A row of q as the product reads it."""
         b, kernel = self.b, self.kernel
         row = b.offset(self.row, b.offset(first, i))
         begin = b.offset(b.scaled(self.head, kernel.dim), kernel.starts[0])
@@ -102,6 +70,12 @@ class CodesHead:
             b.put(dot.operand(b, self.isa, x, bool(self.codes.offset)), self.queries, [i, d])
         b.put(b.f32(-math.inf, self.lanes), self.largest, [i, 0])
 
+    def _packed(self, source: ir.Value, at: Index, columns: Sequence[Index]) -> list[ir.Value]:
+        """Vectors of packed k or v, as the product takes them."""
+        b, lead = self.b, [*self.shared, at]
+        places = [[*lead, b.scaled(c, self.group)] for c in columns]
+        return [dot.weights(b, self.isa, source, place) for place in places]
+
     def _left(self, scratch: ir.Value, at: Sequence[Index]) -> ir.Value:
         """One group of codes of a row, in every lane."""
         return dot.staged(self.b, self.isa, scratch, at)
@@ -109,50 +83,36 @@ class CodesHead:
     # Scores
 
     def _scores(self, first: Index, count: int) -> None:
-        kernel, lanes = self.kernel, self.lanes
-        width = max(1, (self.isa.registers - 2) // (count + 1))
-        whole, tail = divmod(kernel.keys, lanes)
-        step = min(width, 12, max(1, whole))
-        if kernel.skips:  # the last tile ends at the last key, and may compute some keys again
-            with self.b.loop(0, self.reach, step * lanes) as loop:
-                key = self.b.at_most(loop.index, kernel.keys - step * lanes)
-                self._score_tile(first, count, key, step, None)
+        keys, lanes = self.kernel.keys, self.lanes
+        if not self.kernel.skips:
+            super()._scores(first, count)
             return
-        last = whole // step * step
-        if last:
-            with self.b.loop(0, last * lanes, step * lanes) as loop:
-                self._score_tile(first, count, loop.index, step, None)
-        if whole - last:
-            self._score_tile(first, count, last * lanes, whole - last, None)
-        if tail:
-            self._score_tile(first, count, whole * lanes, 1, tail)
+        # The last tile ends at the last key, and may compute some keys again.
+        step = min(self._width(count), keys // lanes)
+        with self.b.loop(0, self.reach, step * lanes) as loop:
+            key = self.b.at_most(loop.index, keys - step * lanes)
+            self._score_tile(first, count, key, step, None)
 
     def _score_tile(
         self, first: Index, count: int, key: Index, vectors: int, valid: int | None
     ) -> None:
-        """Scores of `count` rows and `vectors` vectors of keys from `key`.
-
-        The zero point of k adds the same to every score of a row, which no softmax sees.
-        """
+        """The zero point of k adds the same to every score of a row, which no softmax sees."""
         b, lanes, isa = self.b, self.lanes, self.isa
         columns = [b.offset(key, j * lanes) for j in range(vectors)]
         starts = [b.load(self.k_start, [*self.shared, c], vec(lanes, "i32")) for c in columns]
-        with b.loop(0, self.kernel.packed[0].shape[2], carry=starts * count) as loop:
-            keys = [
-                dot.weights(b, isa, self.k, [*self.shared, loop.index, b.scaled(c, self.group)])
-                for c in columns
-            ]
-            out = []
-            for i in range(count):
-                q = self._left(self.queries, [i, b.scaled(loop.index, self.group)])
-                for j, k in enumerate(keys):
-                    out.append(dot.dot(b, isa, loop.carried[i * vectors + j], q, k))
-            loop.carried = out
+        acc = self._products(
+            starts * count,
+            self.kernel.packed[0].shape[2],
+            count,
+            lambda d: self._packed(self.k, d, columns),
+            lambda i, d: self._left(self.queries, [i, b.scaled(d, self.group)]),
+            lambda total, q, k: dot.dot(b, isa, total, q, k),
+        )
         factor = self._factor(SCORE)
         for i in range(count):
             largest = b.get(self.largest, [i, 0], vec(lanes, "f32"))
             for j, c in enumerate(columns):
-                score = b.to_f32(loop.carried[i * vectors + j])
+                score = b.to_f32(acc[i * vectors + j])
                 score = self._masked(b.rounded(b.mul(score, factor)), b.offset(first, i), c, valid)
                 b.put(score, self.scores, [i, c])
                 largest = b.max(score, largest)
@@ -274,28 +234,24 @@ class CodesHead:
 
     # Values
 
-    def _values(self, first: Index, count: int, start: int, vectors: int) -> None:
-        """Results of `count` rows, `vectors` vectors of the head from vector `start`."""
+    def _value_tile(self, first: Index, count: int, start: int, vectors: int) -> None:
         b, lanes, isa, kernel = self.b, self.lanes, self.isa, self.kernel
         columns = [(start + j) * lanes for j in range(vectors)]
         starts = [b.load(self.v_start, [*self.shared, c], vec(lanes, "i32")) for c in columns]
         rows = [b.get(self.value_start, [i, 0], vec(lanes, "i32")) for i in range(count)]
         acc = [b.add(row, begin) for row in rows for begin in starts]
         groups = b.divided(self.reach, self.group) if kernel.skips else kernel.packed[2].shape[2]
-        with b.loop(0, groups, carry=acc) as loop:
-            values = [
-                dot.weights(b, isa, self.v, [*self.shared, loop.index, c * self.group])
-                for c in columns
-            ]
-            out = []
-            for i in range(count):
-                p = self._left(self.probabilities, [i, b.scaled(loop.index, self.group)])
-                for j, v in enumerate(values):
-                    out.append(dot.dot(b, isa, loop.carried[i * vectors + j], p, v))
-            loop.carried = out
+        acc = self._products(
+            acc,
+            groups,
+            count,
+            lambda key: self._packed(self.v, key, columns),
+            lambda i, key: self._left(self.probabilities, [i, b.scaled(key, self.group)]),
+            lambda total, p, v: dot.dot(b, isa, total, p, v),
+        )
         finished = [
             Row(
-                loop.carried[i * vectors : (i + 1) * vectors],
+                acc[i * vectors : (i + 1) * vectors],
                 at=[],
                 to=[0, b.offset(first, i)],
                 by_row=[],

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from iree.compiler import ir
 
+from jq.kernels.attention.skeleton import over_heads
 from jq.kernels.build.bodies import Operand
 from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.lanes import transpose
 from jq.kernels.build.values import Index, Position, vec
 from jq.kernels.integer_attention.description import SPREAD, UNDERFLOW, IntegerAttention
@@ -72,21 +72,14 @@ def pack(kernel: IntegerAttention, operands: Sequence[Operand]) -> list[ir.Value
     """k, v and what their products start from (`IntegerAttention.packed`); zeros at the ends."""
 
     def body(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
+        b: Builder, tensors: Sequence[ir.Value], tiles: Sequence[Tile], batch: Index, head: Index
     ) -> None:
-        head, batch = ids
         codes = Codes(kernel, b, tensors[2])
         _pack_keys(codes, tensors[0], tiles[:2], batch, head)
         shown = reach(kernel, b, tensors[3], tensors[4], batch) if kernel.skips else None
         _pack_values(codes, tensors[1], tiles[2:], batch, head, shown)
 
-    def place(rank: int) -> Output:
-        kind = kernel.packed[rank]
-        rest = kind.shape[2:]
-        return Output(kind, (1, 1, *rest), lambda b, ids: [ids[1], ids[0], *([0] * len(rest))])
-
-    outputs = [place(i) for i in range(len(kernel.packed))]
-    return dispatch(operands, outputs, [kernel.kv_heads, kernel.batch], body)
+    return over_heads(kernel, operands, body)
 
 
 def _pack_keys(
