@@ -140,3 +140,8 @@ def test_descriptions_of_kernels_know_no_compiler() -> None:
     run = [sys.executable, "-c", script]
     found = subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT)
     assert found.stdout.strip() == "[]"
+
+
+def test_no_folder_is_crowded() -> None:
+    for folder in {path.parent for path in FILES}:
+        assert len(list(folder.glob("*.py"))) <= 25, f"split {folder.relative_to(ROOT)}"

@@ -49,8 +49,8 @@ def test_markdown_csv_and_json(folders, capsys):
 
 
 def test_what_cannot_be_ranked(folders, capsys):
+    other = jq.Model(lambda p, x: x, (), jq.models.mlp.example_inputs)
     with pytest.raises(UserError, match="compiled from another model"):
-        other = jq.Model(lambda p, x: x, (), jq.models.mlp.example_inputs)
         rank(other, folders)
     assert main(["compare", "jq.models:mlp", *folders, "--layers"]) == 2
     assert "one artifact" in capsys.readouterr().err

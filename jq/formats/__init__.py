@@ -4,7 +4,7 @@ Every module in this folder is imported, and a format registers itself by being 
 """
 
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 import ml_dtypes  # noqa: F401 - makes `bfloat16` and others names that NumPy knows
 
@@ -12,8 +12,8 @@ from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Format, Parts, get_format
 from jq.formats.numpy_ops import NUMPY, NumpyOps
 
-for _module in iter_modules(__path__):
-    import_module(f"{__name__}.{_module.name}")
+for _module in walk_packages(__path__, f"{__name__}."):
+    import_module(_module.name)
 
 __all__ = [
     "NUMPY",

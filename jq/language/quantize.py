@@ -12,7 +12,7 @@ import numpy as np
 
 from jq.errors import UserError
 from jq.formats.base import Encoding, get_format
-from jq.formats.ggml_k import KQuant
+from jq.formats.ggml.k import KQuant
 from jq.formats.tensor import QuantizedTensor
 from jq.gguf import load_gguf, open_gguf
 from jq.gguf.types import TYPES

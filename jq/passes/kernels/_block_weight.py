@@ -12,7 +12,7 @@ import numpy as np
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import Affine
 from jq.formats.ggml import GgmlFormat
-from jq.formats.ggml_k import KQuant
+from jq.formats.ggml.k import KQuant
 from jq.formats.scaled import Scaled
 from jq.ir import Program, ir
 from jq.ir.constants import evaluate

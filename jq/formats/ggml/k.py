@@ -10,7 +10,7 @@ import numpy as np
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Parts
 from jq.formats.ggml import GgmlFormat, Triple, reciprocal
-from jq.formats.ggml_bits import (
+from jq.formats.ggml.bits import (
     cut,
     fields,
     full,
@@ -22,7 +22,7 @@ from jq.formats.ggml_bits import (
     shift_left,
     shift_right,
 )
-from jq.formats.ggml_search import fit_affine, fit_symmetric
+from jq.formats.ggml.search import fit_affine, fit_symmetric
 from jq.formats.numpy_ops import NUMPY
 
 

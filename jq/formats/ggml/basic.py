@@ -8,7 +8,7 @@ import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.ggml import GgmlFormat, Triple, reciprocal, row_max
-from jq.formats.ggml_bits import cut, fields, full, half, half_bytes, mask, pack, shift_left
+from jq.formats.ggml.bits import cut, fields, full, half, half_bytes, mask, pack, shift_left
 
 
 class Q8_0(GgmlFormat):
