@@ -189,6 +189,19 @@ UNFIT = {
         slice_sizes = array<i64: 1, 6, 1>}>
         : (tensor<5x6x1xf32>, tensor<3x1xi32>) -> tensor<3x6x1xf32>
       return %1 : tensor<3x6x1xf32> }""",
+    "clamp-indices": """(%x: tensor<5x6xf32>, %i: tensor<3x1xi32>) -> tensor<3x6xf32> {
+      %0 = "stablehlo.gather"(%x, %i) <{dimension_numbers = #stablehlo.gather<offset_dims = [1],
+        collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>,
+        slice_sizes = array<i64: 1, 6>}> : (tensor<5x6xf32>, tensor<3x1xi32>) -> tensor<3x6xf32>
+      return %0 : tensor<3x6xf32> }""",
+    "plain-scatters": """(%x: tensor<5xf32>, %i: tensor<3x1xi32>, %u: tensor<3xf32>)
+        -> tensor<5xf32> {
+      %0 = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
+        inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        stablehlo.return %b : tensor<f32>
+      }) : (tensor<5xf32>, tensor<3x1xi32>, tensor<3xf32>) -> tensor<5xf32>
+      return %0 : tensor<5xf32> }""",
 }
 
 

@@ -51,6 +51,21 @@ def read_phases(directory: Path) -> str:
     return program + end + expanded.as_comments(expanded.find_expanded(later))
 
 
+def all_valid(directory: Path) -> bool:
+    """Whether the program of every phase keeps the rules of its ops.
+
+    A printer checks what it prints, and writes an invalid program in MLIR's generic form, where
+    the names of ops are quoted, that of the module as well.
+    """
+    return all(_is_valid(path) for path in directory.glob("*.mlir"))
+
+
+def _is_valid(path: Path) -> bool:
+    with path.open() as lines:
+        heads = (line for line in lines if not line.startswith(("#", "!", "//")))  # no aliases
+        return next(heads, "").startswith("module")
+
+
 @dataclass(frozen=True)
 class Contraction:
     """A loop nest that multiplies and accumulates, with the types of its operands.

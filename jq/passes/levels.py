@@ -14,8 +14,10 @@ from jq.errors import UserError
 from jq.ir import Program
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import marker_kind
+from jq.passes.prepare.clamp_indices import may_be_outside
 from jq.passes.target.multiply_outer import is_outer
 from jq.passes.target.order_broadcasts import permutes
+from jq.passes.target.plain_scatters import needs_rows
 from jq.passes.target.plain_transforms import needs_products
 from jq.passes.target.plain_windows import ends_early, reversed_axes
 from jq.passes.target.shield_slices import reads_channels
@@ -57,6 +59,8 @@ LEVELS: dict[str, tuple[Ban, ...]] = {
         Ban("a window that ends early", ends_early, "plain-windows"),
         Ban("a Fourier transform of this length", needs_products, "plain-transforms"),
         Ban("a gather from a slice along the last axis", reads_channels, "shield-slices"),
+        Ban("a gather that may read outside of its operand", may_be_outside, "clamp-indices"),
+        Ban("a scatter that is not of rows that exist", needs_rows, "plain-scatters"),
     ),
 }
 

@@ -106,8 +106,9 @@ def test_large_pages_but_where_the_user_said_otherwise(
     assert (code, log.strip()) == (0, own or "glibc.malloc.hugetlb=1")
 
 
-def test_checked_between_passes_only_where_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks take time; they say best what is wrong."""
+@pytest.fixture
+def checks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of every run of the compiler, whether it checks its program after every pass."""
     runs: list[bool] = []
     run = compiler._run
 
@@ -116,11 +117,40 @@ def test_checked_between_passes_only_where_it_fails(monkeypatch: pytest.MonkeyPa
         return run(command, work, timeout)
 
     monkeypatch.setattr(compiler, "_run", counted)
-    compile_module(ADD, keep_dump=False)
-    assert runs == [False]
+    return runs
+
+
+def test_checked_between_passes_only_where_it_fails(checks: list[bool]) -> None:
+    """Checks take time; they say best what is wrong."""
+    compile_module(ADD)
+    assert checks == [False]
     with pytest.raises(UserError, match="no-such-flag"):
         compile_module(ADD, flags=["--no-such-flag"])
-    assert runs == [False, False, True]
+    assert checks == [False, False, True]
+
+
+def test_always_checked_where_nothing_is_written_down(checks: list[bool]) -> None:
+    compile_module(ADD, keep_dump=False)
+    assert checks == [True]
+
+
+# IREE makes of it an op of its own that it then refuses; unchecked, code that writes elsewhere.
+BATCHED = b"""func.func @main(%x: tensor<10x6xf32>, %i: tensor<10x1xi32>, %u: tensor<10x2xf32>)
+    -> tensor<10x6xf32> {
+  %y = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
+    update_window_dims = [1], input_batching_dims = [0], scatter_indices_batching_dims = [0],
+    scatter_dims_to_operand_dims = [1], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    stablehlo.return %b : tensor<f32>
+  }) : (tensor<10x6xf32>, tensor<10x1xi32>, tensor<10x2xf32>) -> tensor<10x6xf32>
+  return %y : tensor<10x6xf32>
+}"""
+
+
+@pytest.mark.parametrize("keep_dump", [True, False])
+def test_what_the_compiler_itself_refuses_is_refused(keep_dump: bool, temp: Path) -> None:
+    with pytest.raises(CompilerError, match="indices to be equal to batch rank"):
+        compile_module(BATCHED, keep_dump=keep_dump)
 
 
 def test_unknown_flag(temp: Path) -> None:

@@ -1,6 +1,8 @@
 """Indices of a gather are clamped into the operand, as StableHLO defines and IREE 3.13 does not.
 
 gather %table, %i  ->  gather %table, clamp(0, %i, size - slice)
+
+Not where the ops that make the indices prove that they are inside (`jq.ir.index_range`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import numpy as np
 from jq.ir import Program, at, dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import integers
+from jq.ir.index_range import Place, index_range
 from jq.passes.base import Pass, PassContext
 
 OPS = StableHloOps()
@@ -23,11 +26,25 @@ class ClampIndices(Pass):
     name = "clamp-indices"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        gathers = [op for op in program.walk() if op.operation.name == "stablehlo.gather"]
+        gathers = [op for op in program.walk() if may_be_outside(op)]
         for op in gathers:
             with at(op):
                 op.operation.operands[1] = _clamped(op)
         return bool(gathers)
+
+
+def may_be_outside(op: Any) -> bool:
+    """Whether `op` is a gather that nothing keeps inside its operand."""
+    if op.operation.name != "stablehlo.gather":
+        return False
+    d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
+    table, index = op.operands[0], op.operands[1]
+    whole = d.index_vector_dim < len(shape_of(index))
+    for k, axis in enumerate(d.start_index_map):
+        low, high = index_range(index, Place(d.index_vector_dim, k) if whole else None)
+        if low < 0 or high > shape_of(table)[axis] - integers(op, "slice_sizes")[axis]:
+            return True
+    return False
 
 
 def _clamped(op: Any) -> ir.Value:

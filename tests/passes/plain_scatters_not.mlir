@@ -1,0 +1,15 @@
+// RUN: plain-scatters
+// Rows that are proven to exist.
+func.func @main(%x: tensor<8x3xf32>, %p: tensor<4x1xi32>, %u: tensor<4x3xf32>) -> tensor<8x3xf32> {
+  %low = stablehlo.constant dense<0> : tensor<4x1xi32>
+  %high = stablehlo.constant dense<7> : tensor<4x1xi32>
+  %i = stablehlo.clamp %low, %p, %high : tensor<4x1xi32>
+  %y = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
+    update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],
+    index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    stablehlo.return %b : tensor<f32>
+  }) : (tensor<8x3xf32>, tensor<4x1xi32>, tensor<4x3xf32>) -> tensor<8x3xf32>
+  return %y : tensor<8x3xf32>
+}
+// CHECK: changed: none

@@ -1,0 +1,94 @@
+"""Scatters of every kind through IREE, bit by bit as XLA has them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from jq.backend.xla import XlaExecutable
+from jq.passes.base import PassContext, make_pass, run_all
+from jq.planning import QuantPlan
+from jq.settings import Settings
+from jq.target import load_target
+from tests.passes.drawn_scatters import Drawn, program_text, scatters
+from tests.texts import load, run_iree
+
+MANY = 24  # scatters to a program
+
+
+def lowered(text: str):
+    program = load(text)
+    cx = PassContext(QuantPlan((), {}), Settings(), load_target("llvm-cpu"))
+    run_all([make_pass(name, {}) for name in ("plain-scatters", "plain-unsigned")], program, cx)
+    return program
+
+
+def are_those_of_xla(cases: list[Drawn]) -> None:
+    text, inputs = program_text(cases), [a for case in cases for a in case.arrays]
+    want = XlaExecutable(load(text))(*inputs)
+    got = run_iree(lowered(text), *inputs)
+    what = [case.what for case in cases for _ in range(case.results)]
+    for ours, theirs, case in zip(got, want, what, strict=True):
+        np.testing.assert_array_equal(ours, theirs, err_msg=case)
+
+
+def drawn(operands: int, many: int):
+    return given(st.lists(scatters(operands), min_size=many, max_size=many))
+
+
+ONCE = settings(
+    max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+)
+
+
+@drawn(1, MANY)
+@ONCE
+def test_one_operand(cases):
+    are_those_of_xla(cases)
+
+
+@drawn(2, MANY // 4)
+@ONCE
+def test_two_operands(cases):
+    are_those_of_xla(cases)
+
+
+ROWS = """(%x: tensor<4x2xf32>, %i: tensor<3x1xi32>, %u: tensor<3x2xf32>) -> tensor<4x2xf32> {
+  %y = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
+    update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0],
+    index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = stablehlo.FUNCTION %a, %b : tensor<f32>
+    stablehlo.return %c : tensor<f32>
+  }) : (tensor<4x2xf32>, tensor<3x1xi32>, tensor<3x2xf32>) -> tensor<4x2xf32>
+  return %y : tensor<4x2xf32> }"""
+
+
+@pytest.mark.parametrize("function", ["add", "multiply", "maximum", "minimum"])
+def test_what_is_outside_changes_no_bit(function):
+    """Minus zero, infinities and NaN stay what they are."""
+    x = np.array([[-0.0, 0.0], [np.inf, -np.inf], [np.nan, 1e-30], [3e38, -3e38]], np.float32)
+    program = lowered(ROWS.replace("FUNCTION", function))
+    (got,) = run_iree(program, x, np.array([[-1], [4], [99]], np.int32), np.full((3, 2), 7.0, "f4"))
+    np.testing.assert_array_equal(got.view(np.int32), x.view(np.int32))
+
+
+WHOLE = """(%x: tensorKIND, %i: tensor<0xi32>, %u: tensorKIND) -> tensorKIND {
+  %y = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
+    update_window_dims = AXES>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = stablehlo.subtract %b, %a : tensor<f32>
+    stablehlo.return %c : tensor<f32>
+  }) : (tensorKIND, tensor<0xi32>, tensorKIND) -> tensorKIND
+  return %y : tensorKIND }"""
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+def test_a_window_of_all_there_is(shape):
+    kind = f"<{'x'.join([*map(str, shape), 'f32'])}>"
+    text = WHOLE.replace("KIND", kind).replace("AXES", str(list(range(len(shape)))))
+    x, u = np.full(shape, 3, np.float32), np.full(shape, 5, np.float32)
+    (got,) = run_iree(lowered(text), x, np.zeros(0, np.int32), u)
+    np.testing.assert_array_equal(got, u - x)
