@@ -25,7 +25,8 @@ CACHES = ("float32", "bfloat16", "int8")
 
 @dataclass
 class Times:
-    """Seconds: until the first token, of the prompt, and of the tokens after the first."""
+    """Seconds: until the first token, and of computing the prompt and the tokens after the first;
+    loading and compiling count for the first token alone."""
 
     prompt_tokens: int = 0
     first_token: float = 0.0
@@ -84,7 +85,8 @@ class Generation(Iterator[int]):
         start = time.perf_counter()
         self.times.prompt_tokens = len(self.prompt)
         logits = session.take(self.prompt)
-        self.times.prefill = self.times.first_token = time.perf_counter() - start
+        self.times.first_token = time.perf_counter() - start
+        self.times.prefill = session.seconds
         while True:
             token = self.sampling.choose(logits[0], rng)
             if token in self.model.tokenizer.ends:
@@ -98,9 +100,8 @@ class Generation(Iterator[int]):
             if session.position >= self.model.options.context:
                 self.ended = "context"
                 return
-            start = time.perf_counter()
             logits = session.take([token])
-            self.times.decode += time.perf_counter() - start
+            self.times.decode = session.seconds - self.times.prefill
             self.times.decoded += 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,12 +62,13 @@ class Programs:
 class Session:
     """Sequences that are taken in from the left, `options.batch` of them side by side.
 
-    `position` counts the tokens so far. Not safe to share between threads.
+    `position` counts the tokens so far, `seconds` how long they took to compute, without what
+    loading and compiling took. Not safe to share between threads.
     """
 
     def __init__(self, programs: Programs) -> None:
         self.programs, self.options = programs, programs.options
-        self.position = 0
+        self.position, self.seconds = 0, 0.0
         self.capacity = min(SMALLEST, self.options.context)
         self._caches: list[Any] | None = None
 
@@ -114,10 +116,12 @@ class Session:
         padded = np.zeros((len(tokens), length), np.int32)
         padded[:, :count] = tokens
         scalars = [np.int32(self.position)] + ([] if every else [np.int32(count - 1)])
+        start = time.perf_counter()
         inputs = [run.place(padded), *(run.place(np.asarray(s)) for s in scalars)]
         logits, *self._caches = run.call_placed(*inputs, *self._caches)
         self.position += count
         found = run.fetch(logits)
+        self.seconds += time.perf_counter() - start
         return found[:, :count] if every else found
 
     def _reserve(self, count: int) -> None:

@@ -140,3 +140,22 @@ def test_weights_are_stored_once(model):
 def test_wrong_options_are_refused(file, options, reason):
     with pytest.raises(UserError, match=reason):
         jq.LanguageModel(file, **options)
+
+
+@pytest.mark.parametrize("cache", ["int8", "bfloat16"])
+def test_a_cache_that_grows_changes_nothing(file, cache_dir, monkeypatch, cache):
+    """It begins with 16 tokens here and doubles; equal bits, and nothing is written over."""
+    model = jq.LanguageModel(file, context=CONTEXT, cache=cache, cache_dir=cache_dir)
+    whole = model.session()
+    rows = whole.take(TOKENS[:40], every=True)[0]
+    assert whole.capacity == CONTEXT
+    monkeypatch.setattr("jq.language.session.SMALLEST", 24)
+    grows = model.session()
+    assert grows.capacity == 24
+    parts = [grows.take(TOKENS[:16], every=True)[0], grows.take(TOKENS[16:40], every=True)[0]]
+    assert grows.capacity == CONTEXT
+    assert np.array_equal(np.concatenate(parts), rows)
+    # Codes of keys and values have 254 steps; bfloat16 has 8 bits of mantissa.
+    want = reference(file, TOKENS[:40])
+    cosine = (rows * want).sum(-1) / np.linalg.norm(rows, axis=-1) / np.linalg.norm(want, axis=-1)
+    assert np.median(cosine) > 0.999

@@ -3,6 +3,7 @@ and from GGUF."""
 
 from __future__ import annotations
 
+import json
 from functools import partial
 
 import jax
@@ -55,6 +56,32 @@ def test_safetensors(case, tmp_path):
 def test_gguf(case, tmp_path):
     decoder = load_decoder(write_gguf(case, tmp_path / "model.gguf"))
     assert_equal(case, logits_of(decoder, CASES[case]["tokens"], PIECES.get(case, (0,))))
+
+
+def test_a_quantized_checkpoint_is_refused_by_its_method(tmp_path):
+    folder = write_folder("llama", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "awq", "bits": 4}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="awq"):
+        load_decoder(folder)
+
+
+def test_damaged_safetensors_are_refused_with_the_offset(tmp_path):
+    folder = write_folder("llama", tmp_path / "model")
+    path = folder / "model.safetensors"
+    whole = path.read_bytes()
+    for damaged, reason in (
+        (whole[:-8], "byte"),
+        (whole[:4], "header"),
+        (b"\xff" * 8 + whole[8:], "does not fit"),
+        (whole[:8] + b"[" + whole[9:], "byte 8"),
+        (whole.replace(b'"F32"', b'"F99"', 1), "F99"),
+        (whole.replace(b"model.norm.weight", b"model.harm.weight", 1), "harm"),
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=reason):
+            load_decoder(folder)
 
 
 def test_an_unknown_architecture_is_named(tmp_path):

@@ -35,12 +35,24 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     folder = Path(folder)
     reader = _Reader(json_object(folder / "config.json"), str(folder / "config.json"))
     config, known = reader.config(), reader.known
+    if (method := _quantized(reader.values)) is not None:
+        raise UserError(
+            f"the checkpoint is quantized by {method!r}, which is not supported",
+            location=reader.where,
+            hint="give the checkpoint it was made from, or a GGUF file",
+        )
     tensors = read_folder(folder)
     if reader.tied:
         tensors.pop("lm_head.weight", None)
     tree = tensor_tree(known.hugging_face, tensors, config, str(folder))
     check_shapes(config, tree, str(folder))
     return config, _one_plus(tree) if known.one_plus else tree
+
+
+def _quantized(values: Mapping[str, Any]) -> str | None:
+    """How a checkpoint's weights were quantized, where they were."""
+    found = values.get("quantization_config")
+    return str(found.get("quant_method")) if isinstance(found, dict) else None
 
 
 def _one_plus(tree: Mapping[str, Any]) -> dict[str, Any]:
