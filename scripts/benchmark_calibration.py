@@ -25,7 +25,7 @@ SEQUENCE, HIDDEN, LAYERS, VOCABULARY = 64, 128, 4, 1000
 def work(method: str, samples: int, pipe: Any) -> None:
     """In the child: sends seconds and the peak of resident memory."""
     import jq
-    from jq.benchmark.worker import peak_rss_bytes
+    from jq.memory import peak_rss_bytes
     from jq.models.zoo.minilm import build_random
 
     rng = np.random.default_rng(0)

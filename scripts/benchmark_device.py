@@ -28,10 +28,11 @@ from rich.table import Table
 from jq import api, doctor
 from jq.benchmark import Job, Session, measure, random_inputs
 from jq.benchmark.session import worker_command
-from jq.benchmark.worker import peak_rss_bytes, serve
+from jq.benchmark.worker import serve
 from jq.comparison.outputs import samples_of
 from jq.errors import JqError
 from jq.measure import compare
+from jq.memory import peak_rss_bytes
 from jq.model import Batch, Model, batches
 
 FLOAT = "float"

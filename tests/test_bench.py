@@ -13,9 +13,10 @@ import pytest
 
 from jq.backend.compiler import compile_module
 from jq.benchmark import Job, Latency, Session, bench, measure, random_inputs
-from jq.benchmark.worker import peak_rss_bytes, read_arrays, write_arrays
+from jq.benchmark.worker import read_arrays, write_arrays
 from jq.errors import JqError, UserError
 from jq.ir import TensorSpec
+from jq.memory import peak_rss_bytes
 
 KEYS = {"median_ms", "p90_ms", "min_ms", "runs", "threads", "peak_rss_bytes"}
 

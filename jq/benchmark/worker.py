@@ -7,7 +7,6 @@ milliseconds of n calls. At the end of input it reports the peak memory and leav
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +15,8 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401 (gives NumPy the names of its types)
 import numpy as np
+
+from jq.memory import peak_rss_bytes
 
 
 def main(path: str) -> None:
@@ -49,19 +50,6 @@ def serve(call: Callable[[], Any], **facts: float) -> None:
 
 def _answer(document: dict[str, Any]) -> None:
     print(json.dumps(document), flush=True)
-
-
-def peak_rss_bytes() -> int:
-    """The most memory this process has held so far.
-
-    Linux hands `ru_maxrss` on to a child, which then reports its parent's peak: /proc does not.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(x for x in status.read_text().splitlines() if x.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def write_arrays(folder: Path, arrays: list[np.ndarray]) -> list[dict[str, Any]]:

@@ -57,9 +57,9 @@ def generate(
     threads: options.Threads = 1,
 ) -> dict[str, Any]:
     """Continues a text with a language model, token by token."""
-    from jq.benchmark.worker import peak_rss_bytes
     from jq.language import LanguageModel
     from jq.language.sampling import Sampling
+    from jq.memory import peak_rss_bytes
 
     start = time.perf_counter()
     Sampling(temperature, top_k, top_p)

@@ -1,0 +1,20 @@
+"""How much memory this process takes."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+
+def peak_rss_bytes() -> int:
+    """The most memory this process has held so far.
+
+    Linux hands `ru_maxrss` on to a child, which then reports its parent's peak: /proc does not.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(x for x in status.read_text().splitlines() if x.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
