@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tokenizers
 
 import jq
 from jq.errors import UserError
 from jq.models.decoder import load_decoder
 from jq.models.decoder.network import step
-from tests.decoders import write_gguf
+from tests.decoders import write_folder, write_gguf
 
 CONTEXT = 48
 Q8 = gguf.GGMLQuantizationType.Q8_0
@@ -159,3 +160,25 @@ def test_a_cache_that_grows_changes_nothing(file, cache_dir, monkeypatch, cache)
     want = reference(file, TOKENS[:40])
     cosine = (rows * want).sum(-1) / np.linalg.norm(rows, axis=-1) / np.linalg.norm(want, axis=-1)
     assert np.median(cosine) > 0.999
+
+
+def test_a_folder_of_hugging_face(tmp_path, cache_dir):
+    folder = write_folder("qwen3", tmp_path / "model")
+    letters = {chr(ord("a") + i): 3 + i for i in range(26)}
+    names = {"<unk>": 0, "<|im_start|>": 1, "<|im_end|>": 2}
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(names | letters, [], unk_token="<unk>"))
+    made.decoder = tokenizers.decoders.Fuse()
+    made.add_special_tokens(list(names))
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text("<|im_start|>{{ messages[0].content }}<|im_end|>")
+    model = jq.LanguageModel(folder, context=16, cache_dir=cache_dir)
+    assert model.encode("abc") == [3, 4, 5]
+    assert model.chat([{"role": "user", "content": "ab"}]) == [1, 3, 4, 2]
+    assert 2 in model.tokenizer.ends
+    session = model.session()
+    got = np.stack([session.take([t])[0] for t in (3, 4, 5)])
+    want = reference(folder, [3, 4, 5])
+    # Weights too have int8 steps here, 1 / 254 of the largest of a row.
+    cosine = (got * want).sum(-1) / np.linalg.norm(got, axis=-1) / np.linalg.norm(want, axis=-1)
+    assert cosine.min() > 0.99
+    assert len(list(model.generate("abc", 2))) <= 2
