@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 MODULES = ("nnx", "linen", "equinox", "keras", "functions")
-STRIDE = {"float": 16, "int8-dynamic": 24}
+STRIDE = {"float": 24, "int8-dynamic": 40}
 
 
 @pytest.mark.parametrize("module", MODULES)
