@@ -130,7 +130,7 @@ def trace(model: AnyModel, *, sizes: Mapping[str, int] | None = None) -> Source:
     if isinstance(model, Path) and model.suffix == ".onnx":
         from jq.onnx import load_onnx
 
-        model = load_onnx(model)
+        model = load_onnx(model, sizes)
     owner = model if isinstance(model, Model) else None
     return Source(trace_model(model, sizes=sizes), owner)
 

@@ -29,6 +29,7 @@ def calibrate(
     ] = None,
     settings: options.Settings = None,
     sizes: options.Sizes = None,
+    values: options.Values = None,
 ) -> dict[str, Any]:
     """Observes the activations of the float model on samples and saves their ranges."""
     from jq import api
@@ -37,7 +38,7 @@ def calibrate(
     check_file(output)
     with out.progress() as progress:
         ranges = api.calibrate(
-            options.sized(model, sizes), data, settings=settings, progress=progress
+            options.sized(model, sizes, values), data, settings=settings, progress=progress
         )
     ranges.save(output)
     out.line(f"wrote {output}")

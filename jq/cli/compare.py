@@ -57,6 +57,7 @@ def compare(
     rules: options.Rules = None,
     allow_dynamic: options.AllowDynamic = False,
     sizes: options.Sizes = None,
+    values: options.Values = None,
     bench: Annotated[
         bool, typer.Option("--bench", help="Also the latency of each of the artifacts.")
     ] = False,
@@ -72,7 +73,7 @@ def compare(
         return ranked(
             out,
             style,
-            options.sized(model, sizes),
+            options.sized(model, sizes, values),
             artifacts or [],
             inputs,
             metric=metric or None,
@@ -84,7 +85,7 @@ def compare(
 
     with out.progress() as progress:
         comparison = measure_error(
-            options.sized(model, sizes),
+            options.sized(model, sizes, values),
             load(artifacts[0]) if artifacts else None,
             inputs,
             pipeline=pipeline,

@@ -34,6 +34,7 @@ def compile_model(
     rules: options.Rules = None,
     allow_dynamic: options.AllowDynamic = False,
     sizes: options.Sizes = None,
+    values: options.Values = None,
     iree_flags: options.IreeFlags = None,
     emit: Annotated[
         list[str] | None,
@@ -54,7 +55,7 @@ def compile_model(
     check_output(output, force=force)
     with out.progress() as progress:
         compiled = api.compile(
-            options.sized(model, sizes),
+            options.sized(model, sizes, values),
             pipeline=pipeline,
             target=target,
             calibration=calibration,

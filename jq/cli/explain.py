@@ -27,6 +27,7 @@ def explain(
     rules: options.Rules = None,
     allow_dynamic: options.AllowDynamic = False,
     sizes: options.Sizes = None,
+    values: options.Values = None,
 ) -> dict[str, Any]:
     """Shows one row an op: what is quantized and how, or the reason why it is not; the kernel that
     computes it, or why there is none. Then where integers become floats again, and why."""
@@ -34,7 +35,7 @@ def explain(
 
     with out.progress() as progress:
         document = api.explain(
-            options.sized(model, sizes),
+            options.sized(model, sizes, values),
             pipeline=pipeline,
             target=target,
             calibration=calibration,

@@ -21,13 +21,17 @@ def inspect(
     out: Output,
     artifact: Annotated[
         Path,
-        typer.Argument(metavar="DIR", show_default=False, help="An artifact, or a .gguf file."),
+        typer.Argument(
+            metavar="DIR", show_default=False, help="An artifact, or a .gguf or .onnx file."
+        ),
     ],
 ) -> dict[str, Any]:
     """Shows the stored bytes and format of every weight, the type of every contraction, and what
     stayed float. Exit code 1: the program does not show what the manifest claims."""
     if artifact.suffix == ".gguf":
         return inspect_gguf(out, artifact)
+    if artifact.suffix == ".onnx":
+        return inspect_onnx(out, artifact)
     from jq import api
 
     audit = api.load(artifact).audit()
@@ -47,3 +51,19 @@ def inspect_gguf(out: Output, path: Path) -> dict[str, Any]:
     out.table("tensors", ("name", "shape", "type", "bytes"), rows)
     out.line(f"{len(rows)} tensors, {size(sum(row['bytes'] for row in rows))}")
     return {"tensors": rows}
+
+
+def inspect_onnx(out: Output, path: Path) -> dict[str, Any]:
+    """Inputs, sizes, operators and what is quantized in an ONNX file."""
+    from jq.onnx import describe_onnx
+
+    found = describe_onnx(path)
+    for key in ("inputs", "outputs"):
+        out.table(key, ("name", "type", "shape"), found[key])
+    out.table("operators", ("op", "version", "count", "supported"), found["operators"])
+    columns = ("tensor", "kind", "type", "granularity", "zero_point", "op")
+    if found["quantized"]:
+        out.table("quantized", columns, found["quantized"])
+    open_sizes = ", ".join(found["sizes"]) or "none"
+    out.line(f"{found['parameters']} parameters, {size(found['bytes'])}; open sizes: {open_sizes}")
+    return found

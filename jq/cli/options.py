@@ -73,6 +73,14 @@ Sizes = Annotated[
         help="Value of a symbolic dimension (`b`, or `arg0[0]`); may be given several times.",
     ),
 ]
+Values = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--value",
+        metavar="NAME=V",
+        help="Fixes an input of an ONNX model (`sr=16000`); may be given several times.",
+    ),
+]
 Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Worker threads.")]
 IreeFlags = Annotated[
     list[str] | None,
@@ -95,18 +103,24 @@ DEFAULT_PIPELINE = "int8-dynamic"
 DEFAULT_TARGET = "llvm-cpu"
 
 
-def sized(model: str, sizes: list[str] | None) -> Any:
-    """The model, traced at these sizes when there are any."""
-    if not sizes:
+def sized(model: str, sizes: list[str] | None, values: list[str] | None = None) -> Any:
+    """The model, traced at these sizes when there are any; `values` fix inputs of an ONNX file."""
+    if not sizes and not values:
         return model
     from jq.job import trace
     from jq.settings import parse_assignments
 
-    values = parse_assignments(sizes)
-    for name, value in values.items():
+    known = parse_assignments(sizes or [])
+    for name, value in known.items():
         if not isinstance(value, int) or value < 0:
             raise UserError(f"size {name} is {value!r}", hint="write --size NAME=NUMBER")
-    return trace(model, sizes=values)
+    if not values:
+        return trace(model, sizes=known)
+    if Path(model).suffix != ".onnx":
+        raise UserError("--value fixes inputs of ONNX files", location=model)
+    from jq.onnx import load_onnx
+
+    return trace(load_onnx(model, known, parse_assignments(values)), sizes=known)
 
 
 def read_labels(path: Path | None) -> Any:

@@ -165,12 +165,19 @@ def encoding_of(attrs: ir.DictAttr) -> Encoding:
     options = ir.DictAttr(attrs["options"])
     return Encoding(
         format=ir.StringAttr(attrs["format"]).value,
-        shape=tuple(ir.DenseI64ArrayAttr(attrs["shape"])),
-        block=tuple(ir.DenseI64ArrayAttr(attrs["block"])),
+        shape=_sizes(attrs["shape"]),
+        block=_sizes(attrs["block"]),
         scheme=ir.StringAttr(attrs["scheme"]).value,
         scale_type=ir.StringAttr(attrs["scale_type"]).value,
         options=tuple((a.name, ir.StringAttr(a.attr).value) for a in options),
     )
+
+
+def _sizes(attribute: ir.Attribute) -> tuple[int, ...]:
+    """Integers as we write them, or as a tensor, which is how JAX does."""
+    if isinstance(attribute, ir.DenseI64ArrayAttr):
+        return tuple(attribute)
+    return tuple(int(n) for n in np.asarray(ir.DenseIntElementsAttr(attribute)))
 
 
 def _affine(enc: Encoding) -> Affine:

@@ -24,7 +24,7 @@ def definition(
     Some definitions depend on the types of the inputs and on which of them are there.
     """
     schema = schema_of(node.op, node.domain, opset)
-    if schema is None:
+    if schema is None or node.graphs:
         return None
     version = opset if node.domain in STANDARD else schema.since_version
     text = b""

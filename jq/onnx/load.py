@@ -15,6 +15,8 @@ from jq.errors import UserError
 from jq.model import Batches, Model
 from jq.onnx import operators as _  # noqa: F401  (defines them)
 from jq.onnx.graph import File, read_file
+from jq.onnx.quantized import small_type, unpacked_fields
+from jq.onnx.registry import MICROSOFT
 from jq.onnx.tensors import numpy_type
 from jq.onnx.values import Codes, Weight, as_jax, bits_of, offset_of, to_signed
 from jq.onnx.walk import Walk, require_operators
@@ -73,13 +75,15 @@ def load_onnx(
     examples = tuple(_example(file, name, shapes, sizes or {}) for name in inputs)
     weights = {k: v for k, v in file.graph.initializers.items() if _is_weight(v)}
 
+    packed = _packed(file)
+
     def fn(params: Mapping[str, Any], *arrays: Any) -> dict[str, Any]:
         with jax.enable_x64(True):
-            return _outputs(file, params, dict(zip(inputs, arrays, strict=True)) | fixed)
+            return _outputs(file, params, packed, dict(zip(inputs, arrays, strict=True)) | fixed)
 
     return Model(
         fn,
-        {name: _held(array) for name, array in weights.items()},
+        {name: _held(array, packed.get(name, 8)) for name, array in weights.items()},
         examples,
         calibration=calibration,
         name=path.stem,
@@ -88,12 +92,29 @@ def load_onnx(
     )
 
 
-def _outputs(file: File, params: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+def _packed(file: File) -> dict[str, int]:
+    """Bits of the numbers in weights of bytes that hold several each."""
+    found = {}
+    for node in file.graph.walk():
+        at = {"MatMulNBits": 1, "GatherBlockQuantized": 0}.get(node.op)
+        bits = node.attributes.get("bits", 4)
+        if at is None or node.domain != MICROSOFT or bits not in (2, 4):
+            continue
+        data = file.graph.initializers.get(node.inputs[at])
+        if data is not None and data.dtype == np.uint8:
+            found[node.inputs[at]] = bits
+    return found
+
+
+def _outputs(
+    file: File, params: Mapping[str, Any], packed: Mapping[str, int], inputs: Mapping[str, Any]
+) -> dict[str, Any]:
     walk = Walk(file, lambda text: log.warning("%s", text))
     env: dict[str, Any] = dict(file.graph.initializers)
     for name, traced in params.items():
         data = file.graph.initializers[name]
-        env[name] = Weight(data, Codes(traced, data.dtype) if _as_codes(data) else traced)
+        kind = small_type(packed[name]) if name in packed else data.dtype
+        env[name] = Weight(name, data, Codes(traced, kind) if _as_codes(data) else traced)
     graph = file.graph
     results = walk.run(graph, [inputs[name] for name in graph.inputs], env)
     return {name: as_jax(value) for name, value in zip(graph.outputs, results, strict=True)}
@@ -117,8 +138,10 @@ def _as_codes(array: np.ndarray) -> bool:
     return bits_of(array.dtype) < 8 or offset_of(array.dtype) > 0
 
 
-def _held(array: np.ndarray) -> np.ndarray:
+def _held(array: np.ndarray, bits: int) -> np.ndarray:
     """As a parameter of the program: unsigned numbers and those below a byte as signed codes."""
+    if bits < 8:
+        return np.asarray(to_signed(unpacked_fields(array, bits).astype(small_type(bits))))
     return np.asarray(to_signed(array)) if _as_codes(array) else array
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 from jax import lax
 
@@ -20,7 +21,7 @@ from jq.errors import UserError
 from jq.formats import Encoding, get_format
 from jq.formats.affine import FULL, Affine, unpacked
 from jq.onnx.operators.types import convert, to_float8
-from jq.onnx.values import Codes, Value, known, offset_of, plain, to_signed, traced
+from jq.onnx.values import Codes, Value, Weight, known, offset_of, plain, to_signed, traced
 from jq.tracing.arrays import JaxOps
 
 OPS = JaxOps()
@@ -71,6 +72,7 @@ def dequantize(
     kind = np.dtype(x.dtype)
     if not is_integer(kind):
         return _dequantize_plain(x, scale, zero, axis, block, dtype)
+    name = x.name if isinstance(x, Weight) else name
     codes = jnp.asarray(to_signed(x))
     enc, parts = _described(codes.shape, scale, zero, kind, axis, block)
     fmt, operands = _affine(enc), {"codes": codes, **parts}
@@ -163,6 +165,20 @@ def _attributes(enc: Encoding, parts: list[str], name: str) -> Mapping[str, Any]
         "parts": tuple(parts),
         "tensor": name,
     }
+
+
+# Numbers packed into bytes, as ONNX Runtime's block formats have them
+
+
+def small_type(bits: int) -> np.dtype[Any]:
+    """The unsigned type of a number of 2, 4 or 8 bits."""
+    return np.dtype({2: ml_dtypes.uint2, 4: ml_dtypes.uint4, 8: np.uint8}[bits])
+
+
+def unpacked_fields(raw: np.ndarray, bits: int) -> np.ndarray:
+    """Each byte's numbers along the last axis, the low bits first; uint8."""
+    parts = [raw >> (bits * i) & ((1 << bits) - 1) for i in range(8 // bits)]
+    return np.stack(parts, -1).reshape(*raw.shape[:-1], -1)
 
 
 # Types without a marker

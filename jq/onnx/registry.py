@@ -136,8 +136,14 @@ def defaults_of(name: str, domain: str, opset: int) -> Mapping[str, Any]:
     for key, attribute in schema.attributes.items():
         if attribute.default_value.name:
             value = onnx.helper.get_attribute_value(attribute.default_value)
-            found[key] = value.decode() if isinstance(value, bytes) else value
+            found[key] = _text(value)
     return found
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    return [_text(v) for v in value] if isinstance(value, list) else value
 
 
 def bind(operator: Operator, call: Call, inputs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -18,6 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jq.errors import UserError
+
 Value = Any
 
 
@@ -26,6 +28,7 @@ class Weight:
     """An initializer: its data, and what stands for them in the trace (`Codes` where the type is
     unsigned or has less than eight bits)."""
 
+    name: str
     data: np.ndarray
     traced: Any
 
@@ -105,6 +108,11 @@ def to_signed(x: Any) -> Any:
     return (x.astype(np.int32) - offset).astype(kind)
 
 
+def is_float(dtype: Any) -> bool:
+    """Also of types that NumPy does not know, bfloat16 and those of 8 bits."""
+    return bool(jnp.issubdtype(dtype, np.floating))
+
+
 def known(x: Value) -> np.ndarray | None:
     """The data of a value that does not depend on the model's inputs."""
     if isinstance(x, Weight):
@@ -130,4 +138,7 @@ def plain(x: Value) -> Any:
 
 
 def as_jax(x: Value) -> Any:
+    if x is None or isinstance(x, list):
+        what = "a sequence" if isinstance(x, list) else "an empty optional"
+        raise UserError(f"{what} where a tensor is needed")
     return jnp.asarray(plain(x))

@@ -26,8 +26,8 @@ class Walk:
     def run(
         self, graph: Graph, inputs: Sequence[Value], around: Mapping[str, Value] | None = None
     ) -> list[Value]:
-        """Outputs of a graph; `around` are the values that a sub-graph sees."""
-        env: dict[str, Value] = {**(around or {}), **graph.initializers}
+        """Outputs of the graph; `around` are values to use in place of its initializers."""
+        env: dict[str, Value] = {**graph.initializers, **(around or {})}
         env |= dict(zip(graph.inputs, inputs, strict=True))
         return self._nodes(graph, env, self.file.opsets, {})
 
@@ -44,10 +44,8 @@ class Walk:
             for name, value in zip(node.outputs, results, strict=False):
                 if name:
                     env[name] = value
-        missing = [name for name in graph.outputs if name not in env]
-        if missing:
-            raise UserError(f"nothing makes the output {missing[0]!r}")
-        return [env[name] for name in graph.outputs]
+        # A definition may leave out what its call does not ask for.
+        return [env.get(name) for name in graph.outputs]
 
     def _node(
         self,
@@ -67,7 +65,9 @@ class Walk:
             inner = definition(node, opset, inputs, attributes, self.file.path)
             if inner is None:
                 raise UserError("no such operator", op=f"{node.domain or 'ai.onnx'}.{node.op}")
-            return self._call(inner, inputs, attributes)
+            return self._call(
+                inner, inputs, {**defaults_of(node.op, node.domain, opset), **attributes}
+            )
         schema = schema_of(node.op, node.domain, opset)
         call = Call(
             node,
@@ -207,4 +207,6 @@ def _missing(file: File) -> list[tuple[tuple[str, str, int], Node]]:
 
 def has_definition(node: Node, opset: int) -> bool:
     schema = schema_of(node.op, node.domain, opset)
+    if node.graphs:  # a definition cannot be asked for with sub-graphs at hand
+        return False
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)

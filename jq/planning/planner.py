@@ -103,7 +103,7 @@ class _Planner:
         return self.target.adapt(self.settings, self.explicit)
 
     def _operands(self, op: Any, rule: Contraction, settings: Settings) -> dict[int, TensorPlan]:
-        if rule.op not in settings.op_types:
+        if rule.op not in settings.op_types and not self._comes_quantized(op, rule):
             raise Declined(f"{rule.op} is not among op_types")
         if rule.op not in self.target.device.ops:
             raise Declined(f"target {self.target.name} has no quantized {rule.op}")
@@ -134,6 +134,18 @@ class _Planner:
         if not plans:
             raise Declined("activations stay float in this pipeline")
         return plans
+
+    def _comes_quantized(self, op: Any, rule: Contraction) -> bool:
+        """Whether the model itself says how every operand is quantized: then that is kept."""
+        roles = rule.roles(op)
+        if len(roles) < 2:
+            return False
+        for role in roles:
+            use = find_weight(self.program, op.operands[role.index], role)
+            kept = use.stored is not None if use else self.tensors.given(op, role) is not None
+            if not kept:
+                return False
+        return True
 
     def _check_products(
         self, op: Any, rule: Contraction, plans: dict[int, TensorPlan], uses: dict[int, WeightUse]

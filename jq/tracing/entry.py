@@ -88,7 +88,12 @@ def _from_model(model: Model, sizes: Mapping[str, int] | None) -> Program:
     update_signature(main_of(lowered.module))
     trees = lowered.in_tree, lowered.out_tree
     return make_program(
-        lowered.module, {**weights, **constants}, lowered.inputs, lowered.outputs, trees
+        lowered.module,
+        {**weights, **constants},
+        lowered.inputs,
+        lowered.outputs,
+        trees,
+        traced=True,
     )
 
 
@@ -126,6 +131,8 @@ def make_program(
     inputs: Sequence[str],
     outputs: Sequence[str],
     trees: tuple[Any, Any],
+    *,
+    traced: bool = False,
 ) -> Program:
     """A verified program of `@main(inputs..., weights...)`, whose ops have their names."""
     main = main_of(module)
@@ -145,7 +152,8 @@ def make_program(
         in_tree=trees[0],
         out_tree=trees[1],
     )
-    restore_stored(program, listed)
+    if not traced:  # a traced model lists nothing: its markers are its own
+        restore_stored(program, listed)
     for name, leaf in weights.items():
         if isinstance(leaf, QuantizedTensor):
             store_weight(program, name, leaf.encoding, leaf.parts)

@@ -11,7 +11,7 @@ from jax import lax
 
 from jq.errors import UserError
 from jq.onnx.registry import Array, Call, operator
-from jq.onnx.values import as_jax, known
+from jq.onnx.values import as_jax, is_float, known
 
 _UNROLLED = 1024
 
@@ -53,7 +53,7 @@ def _only(
     taken = condition if missing == "else" else ~condition
 
     def poison(y: Any) -> Any:
-        bad = np.nan if y.dtype.kind == "f" else np.iinfo(y.dtype).min if y.dtype.kind == "i" else 0
+        bad = np.nan if is_float(y.dtype) else np.iinfo(y.dtype).min if y.dtype.kind == "i" else 0
         return jnp.where(taken, y, jnp.asarray(bad, y.dtype))
 
     return tuple(map(poison, run()))

@@ -128,11 +128,13 @@ def power(x: Array, y: Array) -> Array:
 
 @operator("BitShift")
 def bit_shift(x: Array, y: Array, *, direction: str) -> Array:
-    shift = jnp.left_shift if direction == "LEFT" else jnp.right_shift
     x, y = jnp.asarray(x), jnp.asarray(y)
-    bits = x.dtype.itemsize * 8
-    beyond = jnp.zeros((), x.dtype)
-    return jnp.where(y < bits, shift(x, jnp.minimum(y, np.asarray(bits - 1, y.dtype))), beyond)
+    last = np.asarray(x.dtype.itemsize * 8 - 1, y.dtype)
+    if direction == "RIGHT" and x.dtype.kind == "i":
+        return jnp.right_shift(x, jnp.minimum(y, last).astype(x.dtype))
+    shift = jnp.left_shift if direction == "LEFT" else lax.shift_right_logical
+    moved = shift(*jnp.broadcast_arrays(x, jnp.minimum(y, last).astype(x.dtype)))
+    return jnp.where(y > last, jnp.zeros((), x.dtype), moved)
 
 
 @operator("IsInf")

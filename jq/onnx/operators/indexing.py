@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from jq.onnx.registry import Array, Call, Known, operator
+from jq.onnx.values import is_float
 
 
 def from_front(indices: Any, n: int) -> Any:
@@ -105,7 +106,7 @@ def top_k(
     n = int(np.asarray(k).reshape(-1)[0])
     keys = jnp.moveaxis(x, axis, -1)
     index = lax.broadcasted_iota(np.int64, keys.shape, keys.ndim - 1)
-    backwards = -keys if keys.dtype.kind == "f" else ~keys
+    backwards = -keys if is_float(keys.dtype) else ~keys
     order = backwards if largest else keys
     _, index = lax.sort((order, index), dimension=-1, is_stable=True, num_keys=1)
     index = index[..., :n]

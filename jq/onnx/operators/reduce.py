@@ -11,13 +11,14 @@ import numpy as np
 from jax import lax
 
 from jq.onnx.registry import Array, Call, Known, operator
+from jq.onnx.values import is_float
 
 Reduce = Callable[..., Any]
 
 
 def _log_sum_exp(x: Any, axis: Any, keepdims: bool) -> Any:
     kind = x.dtype
-    x = x if x.dtype.kind == "f" else x.astype(np.float32)
+    x = x if is_float(x.dtype) else x.astype(np.float32)
     return jax.scipy.special.logsumexp(x, axis=axis, keepdims=keepdims).astype(kind)
 
 
@@ -51,7 +52,7 @@ def _extreme(function: Reduce, largest: bool, x: Any, axis: Any, keepdims: bool)
     """Of nothing: what changes no result, the least or the greatest number of the type."""
     if x.dtype == bool:
         return (jnp.any if largest else jnp.all)(x, axis=axis, keepdims=keepdims)
-    if x.dtype.kind == "f":
+    if is_float(x.dtype):
         first = -np.inf if largest else np.inf
     else:
         limits = jnp.iinfo(x.dtype)

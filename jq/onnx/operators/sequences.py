@@ -80,3 +80,13 @@ def optional_get_element(x: Any, *, node: Call) -> Any:
 @operator("OptionalHasElement", fold=False)
 def optional_has_element(x: Any = None) -> Array:
     return np.asarray(x is not None)
+
+
+@operator("SequenceMap", codes=True, fold=False)
+def sequence_map(sequence: Any, *others: Any, body: Any, node: Call) -> Any:
+    """The body on each element; another sequence gives one of its own, a tensor is the same."""
+    results = [
+        node.run(body, [x, *(o[i] if isinstance(o, list) else o for o in others)])
+        for i, x in enumerate(sequence)
+    ]
+    return tuple(list(column) for column in zip(*results, strict=True))

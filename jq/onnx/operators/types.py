@@ -11,7 +11,7 @@ from jax import lax
 
 from jq.onnx.registry import Array, Call, operator
 from jq.onnx.tensors import numpy_type
-from jq.onnx.values import Sums, bits_of, plain
+from jq.onnx.values import Sums, bits_of, is_float, plain
 
 
 def convert(x: Any, dtype: np.dtype[Any], saturate: bool = True) -> Any:
@@ -27,7 +27,7 @@ def convert(x: Any, dtype: np.dtype[Any], saturate: bool = True) -> Any:
         wide = x.astype(np.float32)
         return jnp.clip(wide, -6, 6).astype(dtype)
     if bits_of(dtype) < 8:
-        narrow = jnp.trunc(x) if x.dtype.kind == "f" else x
+        narrow = jnp.trunc(x) if is_float(x.dtype) else x
         return narrow.astype(np.int32).astype(dtype)
     if dtype.kind in "iu" and x.dtype.kind not in "iub" and bits_of(dtype) < 32:
         return x.astype(np.int32).astype(dtype)

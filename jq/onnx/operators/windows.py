@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from jq.onnx.registry import Array, Call, Known, operator
+from jq.onnx.values import is_float
 
 Pairs = list[tuple[int, int]]
 
@@ -202,7 +203,7 @@ def max_pool(
 ) -> Any:
     x = jnp.asarray(x)
     window = Window(x.shape, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    least = np.asarray(-np.inf if x.dtype.kind == "f" else jnp.iinfo(x.dtype).min, x.dtype)
+    least = np.asarray(-np.inf if is_float(x.dtype) else jnp.iinfo(x.dtype).min, x.dtype)
     if not node.asks_for(1):
         return window.reduce(x, least, lax.max)
     return _with_places(x, window, least, storage_order)

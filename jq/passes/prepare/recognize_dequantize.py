@@ -6,21 +6,24 @@
 
 Fires for int8 and int16 codes with scales and zero points that are known, one for the tensor or
 one for each index of some axes. How the codes were made is the model's own business and stays as
-it is, so that nothing changes its value; codes of a weight are stored as that weight.
+it is, so that nothing changes its value; codes of a weight are stored as that weight. So are those
+that a marker of the model itself reads, as imported models have them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from jq.formats import Encoding
+from jq.formats import Encoding, get_format
+from jq.formats.affine import Affine
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.build import NAME, constant, replace, string_attr
 from jq.ir.constants import evaluate
-from jq.ir.markers import dequantize
+from jq.ir.markers import DEQUANTIZE, dequantize, match
 from jq.ir.stored import store
 from jq.passes.base import Pass, PassContext
 
@@ -32,7 +35,7 @@ class RecognizeDequantize(Pass):
     name = "recognize-dequantize"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
+        changed = _store_marked(program)
         for op in list(program.walk()):
             if op.operation.name != "stablehlo.multiply" or dtype_of(op.results[0]) != np.float32:
                 continue
@@ -43,6 +46,55 @@ class RecognizeDequantize(Pass):
         if changed:
             program.drop_dead()
         return changed
+
+
+def _store_marked(program: Program) -> bool:
+    """Stores the codes of weights that a dequantize marker of the model itself reads.
+
+    The marker may come with an imported model, or be one that an earlier pass placed.
+    """
+    changed = False
+    for op in list(program.walk()):
+        marker = match(op, DEQUANTIZE)
+        if marker is None or not isinstance(get_format(marker.encoding.format), Affine):
+            continue
+        names = [program.weight_name(value) for value in marker.parts.values()]
+        if all(name and ":" in name for name in names):
+            continue  # it is stored
+        known = {key: evaluate(program, value) for key, value in marker.parts.items()}
+        data = {key: array for key, array in known.items() if array is not None}
+        if len(data) < len(known):
+            continue  # an activation
+        enc = _packed(marker.encoding)
+        fmt = get_format(enc.format)
+        assert isinstance(fmt, Affine)
+        parts = {"codes": fmt.pack(data["codes"], enc), "scale": data["scale"]}
+        if "zero_point" in data:
+            parts["zero_point"] = fmt.pack(data["zero_point"], enc)
+        source = _source(program, marker.parts["codes"])
+        name = source or marker.tensor or "constant"
+        dtype = dtype_of(op.operation.results[0])
+        replace(op, [store(program, name, enc, parts, dtype)])
+        changed = True
+    return changed
+
+
+def _packed(enc: Encoding) -> Encoding:
+    """The encoding of codes that are stored: packed, where they have less than eight bits."""
+    options = tuple(pair for pair in enc.options if pair[0] != "packing")
+    return dataclasses.replace(enc, options=options)
+
+
+def _source(program: Program, value: ir.Value) -> str | None:
+    """The name of the weight that a value is computed from, the first where there are several."""
+    while True:
+        name = program.weight_name(value)
+        if name is not None:
+            return name
+        owner: Any = value.owner
+        if isinstance(owner, ir.Block) or not list(owner.operation.operands):
+            return None
+        value = owner.operation.operands[0]
 
 
 def _recognized(program: Program, op: Any) -> ir.Value | None:

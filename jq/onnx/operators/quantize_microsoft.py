@@ -1,0 +1,260 @@
+"""Quantized operators of ONNX Runtime (`com.microsoft`): dequantize, compute, quantize."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jq.onnx.operators.indexing import from_front
+from jq.onnx.operators.products import matmul
+from jq.onnx.operators.quantize import dynamic, qlinear_conv
+from jq.onnx.operators.windows import average_pool
+from jq.onnx.quantized import dequantize, quantize, small_type, unpacked_fields
+from jq.onnx.registry import MICROSOFT, Array, Call, operator
+from jq.onnx.values import Codes, Weight, as_jax, bits_of, known, plain, traced
+
+UINT8 = np.dtype(np.uint8)
+operator("QLinearConv", domain=MICROSOFT, codes=True)(qlinear_conv)
+
+
+def _kind(zero: Any, x: Any) -> np.dtype[Any]:
+    return np.dtype(x.dtype if zero is None else zero.dtype)
+
+
+def _binary(name: str, function: Callable[[Any, Any], Any]) -> None:
+    @operator(name, domain=MICROSOFT, codes=True)
+    def apply(
+        a: Array,
+        a_scale: Array,
+        a_zero: Array,
+        b: Array,
+        b_scale: Array,
+        b_zero: Array,
+        y_scale: Array,
+        y_zero: Array = None,
+        *,
+        node: Call,
+    ) -> Any:
+        where = node.node.where
+        left = dequantize(a, a_scale, a_zero, name=where)
+        right = dequantize(b, b_scale, b_zero, name=where)
+        return quantize(function(left, right), y_scale, y_zero, _kind(y_zero, a), name=where)
+
+
+_binary("QLinearAdd", jnp.add)
+_binary("QLinearMul", jnp.multiply)
+
+
+def _unary(name: str, function: Callable[..., Any], *attributes: str) -> None:
+    @operator(name, domain=MICROSOFT, codes=True)
+    def apply(
+        x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_zero: Array = None, *, node: Call
+    ) -> Any:
+        where = node.node.where
+        given = {k: v for k, v in node.attributes.items() if k in attributes}
+        y = function(dequantize(x, x_scale, x_zero, name=where), **given)
+        return quantize(y, y_scale, y_zero, _kind(y_zero, x), name=where)
+
+
+def _leaky(x: Any, alpha: float = 0.01) -> Any:
+    return jnp.where(x < 0, x * np.float32(alpha), x)
+
+
+def _softmax(x: Any, axis: int = -1, opset: int = 13) -> Any:
+    if opset >= 13:
+        return jax.nn.softmax(x, axis=axis)
+    rows = int(np.prod(x.shape[: axis % x.ndim], dtype=np.int64))
+    return jax.nn.softmax(x.reshape(rows, -1), axis=1).reshape(x.shape)
+
+
+def _global(x: Any, channels_last: int = 0) -> Any:
+    axes = range(1, x.ndim - 1) if channels_last else range(2, x.ndim)
+    return jnp.mean(x, tuple(axes), keepdims=True)
+
+
+def _pool(x: Any, channels_last: int = 0, **window: Any) -> Any:
+    if not channels_last:
+        return average_pool(x, **window)
+    return jnp.moveaxis(average_pool(jnp.moveaxis(x, -1, 1), **window), 1, -1)
+
+
+_WINDOW = ("kernel_shape", "auto_pad", "ceil_mode", "count_include_pad", "pads", "strides")
+_unary("QLinearSigmoid", jax.nn.sigmoid)
+_unary("QLinearLeakyRelu", _leaky, "alpha")
+_unary("QLinearSoftmax", _softmax, "axis", "opset")
+_unary("QLinearGlobalAveragePool", _global, "channels_last")
+_unary("QLinearAveragePool", _pool, "channels_last", *_WINDOW)
+
+
+@operator("QLinearConcat", domain=MICROSOFT, codes=True)
+def qlinear_concat(y_scale: Array, y_zero: Array, *parts: Array, axis: int, node: Call) -> Any:
+    """`parts` are tensor, scale and zero point of each input."""
+    where = node.node.where
+    floats = [dequantize(*parts[i : i + 3], name=where) for i in range(0, len(parts), 3)]
+    y = jnp.concatenate(floats, axis=axis)
+    return quantize(y, y_scale, y_zero, np.dtype(y_zero.dtype), name=where)
+
+
+@operator("QGemm", domain=MICROSOFT, codes=True)
+def qgemm(
+    a: Array,
+    a_scale: Array,
+    a_zero: Array,
+    b: Array,
+    b_scale: Array,
+    b_zero: Array,
+    c: Array = None,
+    y_scale: Array = None,
+    y_zero: Array = None,
+    *,
+    transA: int = 0,
+    transB: int = 0,
+    alpha: float = 1.0,
+    node: Call,
+) -> Any:
+    """`c` is int32, in steps of both scales together; float without a scale of the result."""
+    where = node.node.where
+    left = dequantize(a, a_scale, a_zero, name=where)
+    right = dequantize(b, b_scale, b_zero, axis=0 if transB else 1, name=where)
+    y = matmul(left.T if transA else left, right.T if transB else right)
+    y = y if alpha == 1 else y * np.float32(alpha)
+    if c is not None:
+        y = y + jnp.asarray(plain(c)).astype(np.float32) * (
+            _data(a_scale) * _data(b_scale) * np.float32(alpha)
+        )
+    if y_scale is None:
+        return y
+    return quantize(y, y_scale, y_zero, _kind(y_zero, a), name=where)
+
+
+def _data(x: Any) -> Any:
+    data = known(x)
+    return data if data is not None else plain(x)
+
+
+@operator("MatMulIntegerToFloat", domain=MICROSOFT, codes=True)
+def matmul_integer_to_float(
+    a: Array,
+    b: Array,
+    a_scale: Array,
+    b_scale: Array,
+    a_zero: Array = None,
+    b_zero: Array = None,
+    bias: Array = None,
+    *,
+    node: Call,
+) -> Array:
+    where = node.node.where
+    left = dequantize(a, a_scale, a_zero, axis=len(a.shape) - 2, name=where)
+    right = dequantize(b, b_scale, b_zero, axis=len(b.shape) - 1, name=where)
+    y = matmul(left, right)
+    return y if bias is None else y + plain(bias)
+
+
+@operator("DynamicQuantizeMatMul", domain=MICROSOFT, codes=True)
+def dynamic_quantize_matmul(
+    a: Array, b: Array, b_scale: Array, b_zero: Array = None, bias: Array = None, *, node: Call
+) -> Array:
+    where = node.node.where
+    codes, scale, zero = dynamic(as_jax(a), where)
+    left = dequantize(codes, scale, Codes(zero, UINT8), name=where)
+    right = dequantize(b, b_scale, b_zero, axis=len(b.shape) - 1, name=where)
+    y = matmul(left, right)
+    return y if bias is None else y + plain(bias)
+
+
+@operator("DynamicQuantizeLSTM", domain=MICROSOFT, codes=True)
+def dynamic_quantize_lstm(*xs: Array, node: Call) -> Any:
+    raise node.refuse("it is not supported", "quantize the model without its LSTM")
+
+
+@operator("MatMulNBits", domain=MICROSOFT, codes=True)
+def matmul_nbits(
+    a: Array,
+    b: Array,
+    scales: Array,
+    zero_points: Array = None,
+    g_idx: Array = None,
+    bias: Array = None,
+    *,
+    K: int,
+    N: int,
+    bits: int = 4,
+    block_size: int,
+    accuracy_level: int = 0,
+    node: Call,
+) -> Array:
+    """Weights [N, K] in blocks along K, the low bits of a byte first; products with float."""
+    if g_idx is not None:
+        raise node.refuse("g_idx is not supported", "quantize the weight without act-order")
+    weight = _blocked(b, scales, zero_points, (N, K), bits, block_size, node)
+    y = matmul(plain(a), weight.T.astype(a.dtype))
+    return y if bias is None else y + plain(bias)
+
+
+def _blocked(
+    b: Any, scales: Any, zeros: Any, shape: tuple[int, int], bits: int, block: int, node: Call
+) -> Any:
+    """The float matrix whose rows are stored in blocks, unsigned numbers in bytes."""
+    if bits not in (2, 4, 8):
+        raise node.refuse(f"weights of {bits} bits are not supported")
+    rows, width = shape
+    blocks = -(-width // block)
+    kind = small_type(bits)
+    codes = _fields(b, bits).reshape(rows, -1)[:, :width]
+    half = 1 << (bits - 1)
+    if zeros is None:
+        zero: Any = np.full((rows, blocks), half, np.int32).astype(kind)
+    elif np.dtype(zeros.dtype) != np.uint8:
+        raise node.refuse("zero points that are no whole numbers are not supported")
+    else:
+        zero = Codes(_fields(zeros, bits).reshape(rows, -1)[:, :blocks], kind)
+        data = known(zeros)
+        if data is not None:
+            zero = (unpacked_fields(data, bits).reshape(rows, -1)[:, :blocks]).astype(kind)
+    factor = _data(scales).reshape(rows, blocks)
+    name = b.name if isinstance(b, Weight) else node.node.where
+    return dequantize(Codes(codes, kind), factor, zero, axis=1, block=block, name=name)
+
+
+def _fields(packed: Any, bits: int) -> Any:
+    """Signed codes of numbers packed into bytes."""
+    value = traced(packed)
+    if isinstance(value, Codes) and bits_of(value.dtype) == bits:
+        return value.signed  # a parameter of the model, which is held so
+    byte = jnp.asarray(plain(packed)).astype(np.int32)
+    parts = [(byte >> (bits * i)) & ((1 << bits) - 1) for i in range(8 // bits)]
+    fields = jnp.stack(parts, -1) - (1 << (bits - 1))
+    return fields.astype(np.int8).reshape(*packed.shape[:-1], -1)
+
+
+@operator("GatherBlockQuantized", domain=MICROSOFT, codes=True)
+def gather_block_quantized(
+    data: Array,
+    indices: Array,
+    scales: Array,
+    zero_points: Array = None,
+    *,
+    gather_axis: int = 0,
+    quantize_axis: int = 1,
+    block_size: int = 128,
+    bits: int = 4,
+    node: Call,
+) -> Array:
+    value, zero = traced(data), zero_points
+    if np.dtype(data.dtype) == np.uint8 and bits < 8:
+        value = Codes(_fields(data, bits), small_type(bits))
+        if zero is not None:
+            zero = unpacked_fields(_data(zero), bits).astype(small_type(bits))
+    elif zero is None and np.dtype(data.dtype).name == "uint8":
+        zero = np.full(scales.shape, 128, np.uint8)
+    axis = quantize_axis % len(value.shape)
+    if zero is None and np.dtype(value.dtype).name.startswith("uint"):
+        zero = np.full(scales.shape, 1 << (bits - 1), np.int32).astype(value.dtype)
+    table = dequantize(value, scales, zero, axis=axis, block=block_size, name=node.node.where)
+    index = from_front(as_jax(indices), table.shape[gather_axis])
+    return jnp.take(table, index, axis=gather_axis, mode="clip").astype(scales.dtype)
