@@ -54,8 +54,10 @@ class Affine(Format):
         return np.dtype(np.int16 if self.bits > 8 else np.int8)
 
     def stored_bits(self, enc: Encoding) -> int:
-        """Bits of a stored code: with the option `packing` = `none`, those of `code_type`."""
-        return self.bits if enc.option("packing", "bits") == "bits" else max(self.bits, 8)
+        """Bits of a stored code: with the option `packing` = `none`, and where codes do not fill a
+        byte evenly, those of `code_type`."""
+        packed = enc.option("packing", "bits") == "bits" and 8 % self.bits == 0
+        return self.bits if packed else self.code_type.itemsize * 8
 
     def limits(self, enc: Encoding) -> tuple[int, int]:
         """Smallest and largest (signed) code."""

@@ -13,13 +13,28 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jq.errors import JqError, UserError
+from jq.errors import InternalError, JqError, UserError
 from jq.model import Model
 
 FILES = (".mlir", ".mlirbc", ".jaxexport", ".onnx")
 _USAGE = f"give package.module:name, path/to/file.py:name, or a file ({', '.join(FILES)})"
 
 _MISSING = object()
+
+
+READERS: dict[str, Callable[[Path], Model]] = {}
+
+
+def reader(suffix: str) -> Callable[[Callable[[Path], Model]], Callable[[Path], Model]]:
+    """Registers a function that reads the model in a file with this suffix (`.mine`)."""
+
+    def register(read: Callable[[Path], Model]) -> Callable[[Path], Model]:
+        if suffix in (*FILES, *READERS):
+            raise InternalError(f"two readers of {suffix} files")
+        READERS[suffix] = read
+        return read
+
+    return register
 
 
 def load_model(spec: str) -> Model | Path:
@@ -30,10 +45,11 @@ def load_model(spec: str) -> Model | Path:
             function of no arguments that returns one; or the path of a `.mlir`, `.mlirbc`,
             `.jaxexport` or `.onnx` file, which is given back for `trace`.
     """
-    if Path(spec).suffix in FILES:
+    if Path(spec).suffix in (*FILES, *READERS):
         if not Path(spec).is_file():
             raise UserError("no such file", location=spec)
-        return Path(spec)
+        read = READERS.get(Path(spec).suffix)
+        return read(Path(spec)) if read else Path(spec)
     return _model(_named(spec, "model"), spec)
 
 

@@ -1,0 +1,33 @@
+"""What a test adds to a registry is taken out of it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import jq
+from jq.formats import Format
+from jq.ops.base import OpRule, known_ops
+from jq.passes.base import Pass, known_passes
+from jq.tracing.source import READERS
+
+
+@pytest.fixture(autouse=True)
+def registries() -> Iterator[None]:
+    known_passes(), known_ops()
+    found = (Format.registry, OpRule.registry, Pass.registry, READERS)
+    before = [dict(registry) for registry in found]
+    yield
+    for registry, content in zip(found, before, strict=True):
+        registry.clear()
+        registry.update(content)
+
+
+@pytest.fixture
+def dense() -> jq.Model:
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((64, 32)).astype(np.float32)
+    x = rng.standard_normal((4, 64)).astype(np.float32)
+    return jq.Model(lambda p, x: x @ p["w"], {"w": weight}, (x,), calibration=[(x,)])
