@@ -97,18 +97,27 @@ class Audit:
         return [t for t in tables if t.row_count]
 
     def summary(self) -> str:
-        integer = sum(c.lhs == c.rhs == "i8" and c.acc == "i32" for c in self.contractions)
         stored = f"module {size(self.module_bytes)} + parameters {size(self.parameter_bytes)}"
         if self.float_parameter_bytes:
             stored += f" = {self.ratio:.3f} of {size(self.float_parameter_bytes)} in float"
         return "\n".join(
             [
                 stored,
-                f"{integer} of {len(self.contractions)} contractions are i8 x i8 -> i32",
+                self._arithmetic(),
                 "verified against the compiler's program" if self.verified else "NOT VERIFIED",
                 *(f"warning: {w}" for w in self.warnings),
             ]
         )
+
+    def _arithmetic(self) -> str:
+        """How weights are stored and what multiplies, in one line."""
+        low = [w.format for w in self.weights if 0 < w.stored_bytes < w.float_bytes]
+        formats = sorted({*low} - {"folded"})
+        stored = f"weights stored as {', '.join(formats)}; " if formats else ""
+        integer = sum(c.lhs == c.rhs == "i8" and c.acc == "i32" for c in self.contractions)
+        if not integer:
+            return f"{stored}arithmetic in float"
+        return f"{stored}{integer} of {len(self.contractions)} contractions are i8 x i8 -> i32"
 
     def _repr_html_(self) -> str:
         return to_html(*self.tables(), self.summary())
