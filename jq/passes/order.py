@@ -259,6 +259,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step("order-broadcasts", "IREE turns a broadcast that permutes into the wrong transpose"),
         Step("plain-windows", "IREE ignores some reversed windows and refuses some strides"),
         Step("plain-transforms", "IREE has Fourier transforms of some lengths only"),
+        Step("plain-select-and-scatter", "IREE has none; it becomes a scatter, as those below"),
         Step("plain-scatters", "IREE has scatters of rows, and writes to rows that do not exist"),
         Step("clamp-indices", "what kernels and loops have moved away from its clamp"),
         Step("stable-sorts", "IREE exchanges equal elements, and writes what others read"),

@@ -1,0 +1,154 @@
+"""What is selected from windows, and scattered to where it was, becomes slices and one scatter.
+
+    select_and_scatter %x : [4, 6], %source : [2, 3]           // windows of 2 x 2
+    ->
+    %best, %place = the first of the window's elements; for each of the others
+                    select (ge %best, %other), (%best, %place), (%other, its place)
+    scatter (full %init : [4 * 6 + 1]), %place, %source
+
+IREE 3.13 has none. The gradient of a pool is one. Padding is never selected, and a window of
+padding alone gives to the one element more, which is cut off again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from jq.errors import UserError
+from jq.ir import Program, at, dtype_of, ir, shape_of, stablehlo
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import (
+    NAME,
+    attributes_of,
+    i64_array,
+    integers,
+    replace,
+    strided_slice,
+    string_attr,
+)
+from jq.ir.program import constant_of
+from jq.passes.base import Pass, PassContext
+
+OPS = StableHloOps()
+LARGEST = 1024  # elements of a window, each of them a slice
+
+
+@dataclass(frozen=True)
+class PlainSelectAndScatter(Pass):
+    name = "plain-select-and-scatter"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        found = [op for op in program.walk() if is_select_and_scatter(op)]
+        for op in found:
+            with at(op):
+                replace(op, [_lowered(op)])
+        return bool(found)
+
+
+def is_select_and_scatter(op: Any) -> bool:
+    return op.operation.name == "stablehlo.select_and_scatter"
+
+
+def _lowered(op: Any) -> ir.Value:
+    operand, source, init = op.operation.operands
+    shape, rank = shape_of(operand), len(shape_of(operand))
+    if 0 in shape_of(source):
+        return stablehlo.broadcast_in_dim(operand.type, init, [])
+    window = integers(op, "window_dimensions") or (1,) * rank
+    if prod(window) > LARGEST:
+        raise UserError(
+            f"select_and_scatter over windows of {prod(window)} elements",
+            op=string_attr(op, NAME) or op.operation.name,
+            hint=f"windows of up to {LARGEST} elements are compiled",
+        )
+    places = _places(op, shape)
+    _, place = _selected(op, operand, places, window)
+    flat = OPS.reshape(place, (prod(shape_of(place)), 1))
+    total = prod(shape)
+    whole = ir.RankedTensorType.get([total + 1], operand.type.element_type)
+    start = stablehlo.broadcast_in_dim(whole, init, [])
+    summed = _scatter(op, start, flat, OPS.reshape(source, (shape_of(flat)[0],)))
+    return OPS.reshape(OPS.slice(summed, [0], [total]), shape)
+
+
+def _places(op: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """Padding in front and behind, by axis."""
+    padding = attributes_of(op).get("padding")
+    rank = len(shape)
+    pairs = np.zeros((rank, 2), int) if padding is None else np.array(padding).reshape(rank, 2)
+    return [int(a) for a, _ in pairs], [int(b) for _, b in pairs]
+
+
+def _selected(
+    op: Any, operand: ir.Value, padding: tuple[list[int], list[int]], window: tuple[int, ...]
+) -> tuple[ir.Value, ir.Value]:
+    """Of each window, the value that is selected and the number of its place."""
+    low, high = padding
+    shape, result = shape_of(operand), shape_of(op.operation.operands[1])
+    strides = integers(op, "window_strides") or (1,) * len(shape)
+    zero = constant_of(np.zeros((), dtype_of(operand)))
+    padded = OPS.pad(operand, zero, low, high)
+    number = OPS.constant(np.arange(prod(shape), dtype=np.int32).reshape(shape))
+    outside = OPS.constant(np.array(prod(shape), np.int32))
+    numbers = OPS.pad(number, outside, low, high)
+    nowhere = OPS.broadcast(outside, result, [])
+    best = place = None
+    for first in product(*map(range, window)):
+        last = [f + (n - 1) * s + 1 for f, n, s in zip(first, result, strides, strict=True)]
+        value = strided_slice(padded, first, last, strides)
+        here = strided_slice(numbers, first, last, strides)
+        if best is None or place is None:
+            best, place = value, here
+            continue
+        keeps = _mapped(op, best, value)
+        empty = OPS.equal(place, nowhere)  # nothing but padding so far
+        keeps = OPS.bit_and(keeps, OPS.equal(empty, OPS.constant(np.zeros(result, np.bool_))))
+        keeps = OPS.bit_or(keeps, OPS.equal(here, nowhere))
+        best, place = OPS.select(keeps, best, value), OPS.select(keeps, place, here)
+    assert best is not None and place is not None
+    return best, place
+
+
+def _mapped(op: Any, left: ir.Value, right: ir.Value) -> ir.Value:
+    """Whether the left one stays selected."""
+    shape = shape_of(left)
+    made = ir.Operation.create(
+        "stablehlo.map",
+        results=[ir.RankedTensorType.get(list(shape), ir.IntegerType.get_signless(1))],
+        operands=[left, right],
+        attributes={"dimensions": i64_array(range(len(shape)))},
+        regions=1,
+    )
+    _take(op, 0, made)
+    return made.result
+
+
+def _scatter(op: Any, start: ir.Value, places: ir.Value, source: ir.Value) -> ir.Value:
+    dims = stablehlo.ScatterDimensionNumbers.get(
+        update_window_dims=[],
+        inserted_window_dims=[0],
+        input_batching_dims=[],
+        scatter_indices_batching_dims=[],
+        scattered_dims_to_operand_dims=[0],
+        index_vector_dim=1,
+    )
+    made = ir.Operation.create(
+        "stablehlo.scatter",
+        results=[start.type],
+        operands=[start, places, source],
+        attributes={"scatter_dimension_numbers": dims},
+        regions=1,
+    )
+    _take(op, 1, made)
+    return made.result
+
+
+def _take(op: Any, region: int, to: ir.Operation) -> None:
+    copy = op.operation.clone()
+    copy.regions[region].blocks[0].append_to(to.regions[0])
+    copy.erase()
