@@ -39,8 +39,8 @@ HOST_FLAGS: tuple[str, ...] = (
     HOST,
 )
 # The compiler checks its own program after every pass: up to 0.4 of its time. Instead it is checked
-# after each of the twelve phases that it writes down, by `dump.all_valid`, and after every
-# pass where one of these, or the compile, has failed.
+# where it has become IREE's own ops, by `dump.all_valid`, and after every pass where this, or the
+# compile, has failed.
 UNCHECKED = "--verify=false"
 # IREE 3.13 may evaluate what is computed from constants in a wrong order, and says so: it is then
 # computed by the program itself, once when it is loaded.
