@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Any, Protocol
 
 import ml_dtypes
 import numpy as np
 
 from jq.errors import UserError
-from jq.files import written_whole
+from jq.files import check_input, written_whole
 
 
 class Spec(Protocol):
@@ -26,39 +28,118 @@ class Spec(Protocol):
     def dtype(self) -> str: ...
 
 
-def read(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of a file. Damaged files and pickled objects are refused."""
+_UNREADABLE = (
+    *(ValueError, EOFError, KeyError, TypeError, SyntaxError, OverflowError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, NotImplementedError, RecursionError, OSError),
+)
+_KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# What the arrays of a file may take in memory: so many times its size, and so much besides.
+_TIMES, _BESIDES = 4, 256 << 20
+Header = tuple[tuple[int, ...], bool, "np.dtype[Any]"]  # shape, whether axes are reversed, type
+
+
+def read(path: Path, specs: Sequence[Spec] | None = None) -> dict[str, np.ndarray]:
+    """All arrays of a file. Damaged files and pickled objects are refused, and arrays that do not
+    fit `specs` or are far larger than the file, before they are read."""
+    size = check_input(path)
     try:
         with path.open("rb") as stream, zipfile.ZipFile(stream) as members:
-            names = [name.removesuffix(".npy") for name in members.namelist()]
-            stream.seek(0)
-            with np.load(stream, allow_pickle=False) as file:
-                return {name: np.asarray(file[name]) for name in names}
-    except FileNotFoundError:
-        raise UserError(f"no such file: {path}") from None
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        reason = "it holds Python objects" if "allow_pickle" in str(error) else f"{error}"
-        raise UserError(
-            f"cannot read arrays: {reason}", location=str(path), hint="write it with np.savez"
-        ) from error
+            headers = {m: _member_header(members, m) for m in members.infolist()}
+            arrays = {m.filename.removesuffix(".npy"): h for m, h in headers.items()}
+            if len(arrays) < len(headers):
+                raise ValueError("a name occurs twice")
+            _check_size(sum(map(_bytes_of, headers.values())), size)
+            if specs is not None:
+                _matched({n: _Claim(s, d) for n, (s, _, d) in arrays.items()}, specs, path)
+            return {m.filename.removesuffix(".npy"): _member(members, m) for m in headers}
+    except _UNREADABLE as error:
+        raise _unreadable(error, path, "np.savez") from error
 
 
 def read_array(path: Path) -> np.ndarray:
     """The one array of a `.npy` file."""
+    size = check_input(path)
     try:
-        array = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise UserError(f"no such file: {path}") from None
-    except (ValueError, EOFError) as error:
-        raise UserError(f"cannot read an array: {error}", location=str(path)) from error
-    if not isinstance(array, np.ndarray):
-        raise UserError("this is no .npy file", location=str(path), hint="write it with np.save")
-    return array
+        with path.open("rb") as stream:
+            header = _header(stream)
+            _check_size(_bytes_of(header), size)
+            return _data(stream, header)
+    except _UNREADABLE as error:
+        raise _unreadable(error, path, "np.save") from error
+
+
+def _unreadable(error: Exception, path: Path, writer: str) -> UserError:
+    if isinstance(error, UserError):
+        return error
+    reason = f"{error}".partition("\n")[0] or type(error).__name__
+    hint = f"write it with {writer}"
+    return UserError(f"cannot read arrays: {reason:.200}", location=str(path), hint=hint)
+
+
+def _check_size(claimed: int, size: int) -> None:
+    if claimed > _TIMES * size + _BESIDES:
+        raise ValueError(f"it claims {claimed} bytes of arrays in a file of {size}")
+
+
+def _member_header(members: zipfile.ZipFile, member: zipfile.ZipInfo) -> Header:
+    if not member.filename.endswith(".npy"):
+        raise ValueError(f"{member.filename!r:.80} is no array")
+    if member.flag_bits & 1:
+        raise ValueError("it is encrypted")
+    if member.compress_type not in _KINDS:
+        raise ValueError(f"{member.filename!r:.80} is compressed in an unknown way")
+    with members.open(member) as stream:
+        return _header(stream)
+
+
+def _member(members: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    with members.open(member) as stream:
+        return _data(stream, _header(stream))
+
+
+def _header(stream: IO[bytes]) -> Header:
+    version = np.lib.format.read_magic(stream)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"arrays of version {version}")
+    reads = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
+    shape, reversed_axes, dtype = reads[version[0] - 1](stream)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    if not all(isinstance(n, int) and n >= 0 for n in shape) or len(shape) > 32:
+        raise ValueError(f"an array has shape {shape!r:.80}")
+    return shape, reversed_axes, dtype
+
+
+def _bytes_of(header: Header) -> int:
+    return math.prod(header[0]) * header[2].itemsize
+
+
+def _data(stream: IO[bytes], header: Header) -> np.ndarray:
+    shape, reversed_axes, dtype = header
+    size = _bytes_of(header)
+    content = bytearray(stream.read(size))
+    if len(content) != size or stream.read(1):
+        raise ValueError(
+            f"an array of {size} bytes has {'more' if len(content) == size else 'less'}"
+        )
+    array = np.frombuffer(content, dtype) if size else np.empty(shape, dtype)
+    return array.reshape(shape[::-1]).T if reversed_axes else array.reshape(shape)
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """What a header says of an array, to be judged as the array would be."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def view(self, dtype: np.dtype[Any]) -> _Claim:
+        return _Claim(self.shape, dtype)
 
 
 def read_exact(path: Path, specs: Sequence[Spec]) -> list[np.ndarray]:
     """The arrays of one call, in the order of `specs`; types and shapes are exact."""
-    arrays = _matched(read(path), specs, path)
+    arrays = _matched(read(path, specs), specs, path)
     for spec, array in zip(specs, arrays, strict=True):
         if array.shape != tuple(spec.shape):
             raise UserError(
@@ -73,7 +154,7 @@ def read_samples(path: Path, specs: Sequence[Spec]) -> list[list[np.ndarray]]:
 
     Every array has its input's shape (one sample), or one more leading axis that counts samples.
     """
-    arrays = _matched(read(path), specs, path)
+    arrays = _matched(read(path, specs), specs, path)
     counts: dict[str, int] = {}
     for spec, array in zip(specs, arrays, strict=True):
         if array.shape == tuple(spec.shape):
@@ -104,10 +185,9 @@ def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
                 np.lib.format.write_array(member, np.asanyarray(portable), allow_pickle=False)
 
 
-def _matched(
-    arrays: Mapping[str, np.ndarray], specs: Sequence[Spec], path: Path
-) -> list[np.ndarray]:
-    """One array per spec, found by name or by position (`arg0`), its type checked."""
+def _matched(arrays: Mapping[str, Any], specs: Sequence[Spec], path: Path) -> list[Any]:
+    """One array per spec, found by name or by position (`arg0`), its type checked, and its shape
+    but for one leading axis."""
     left, found = dict(arrays), []
     for index, spec in enumerate(specs):
         name = spec.name if spec.name in left else f"arg{index}"
@@ -129,7 +209,13 @@ def _matched(
     return found
 
 
-def _typed(array: np.ndarray, spec: Spec, path: Path) -> np.ndarray:
+def _typed(array: Any, spec: Spec, path: Path) -> Any:
+    wanted = tuple(spec.shape)
+    if wanted not in (tuple(array.shape), tuple(array.shape[1:])):
+        raise UserError(
+            f"input {spec.name!r} has shape {array.shape}, the model wants {spec.shape}",
+            location=str(path),
+        )
     dtype: np.dtype = np.dtype(getattr(ml_dtypes, spec.dtype, spec.dtype))
     if array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize:
         array = array.view(dtype)  # how np.savez stores bf16 and fp8: raw bytes

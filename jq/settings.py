@@ -43,7 +43,7 @@ class TensorSettings(Strict):
     """The number format of the quantized values; `float` leaves the tensors as they are."""
     granularity: Granularity = "per-channel"
     """What shares a scale: the tensor, a channel, a token (a row), or a block of a channel."""
-    block_size: int = Field(32, ge=1)
+    block_size: int = Field(32, ge=1, le=1 << 16)
     """How many neighbouring elements share a scale with `granularity=per-block`."""
     scheme: Literal["symmetric", "asymmetric"] = "symmetric"
     """Whether zero lies in the middle of the codes, or a zero point says where it lies."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Collection, Sequence
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ from pydantic import AfterValidator
 from jq.compiler_flags import check_file_flags, check_user_flags, combined
 from jq.data import data_file
 from jq.errors import UserError
+from jq.files import read_text
 from jq.formats import get_format
 from jq.settings import FLOAT, Granularity, Settings, Strict, validate
 
@@ -114,13 +116,31 @@ def _nearest(wanted: str, offered: Collection[str], order: Sequence[str]) -> str
     return next((c for c in candidates if c in offered), None)
 
 
+TOML_LIMIT, _DEPTH = 4 << 20, 32
+_DEEP = re.compile(rf"""(?<![\w-])(?>(?>[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{_DEPTH},}}""")
+
+
 def load_toml(kind: str, name: str) -> tuple[str, dict[str, Any]]:
     """Name and content of `<kind>/<name>.toml`, or of the file that `name` is a path to."""
     path = data_file(kind, name)
     try:
-        return path.stem, tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise UserError(f"cannot read {path.name}: {error}") from error
+        data = tomllib.loads(_plain_toml(read_text(path, TOML_LIMIT)))
+    except (tomllib.TOMLDecodeError, RecursionError, OverflowError, ValueError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else f"{error}"
+        raise UserError(f"cannot read {path.name}: {reason:.200}", location=str(path)) from error
+    return path.stem, data
+
+
+def _plain_toml(text: str) -> str:
+    """The text, unless keys or brackets nest: the reader takes quadratic time for the first, as
+    for numbers, and recurses into the second."""
+    if _DEEP.search(text):
+        raise ValueError(f"keys of more than {_DEPTH} parts")
+    if re.search(r"[0-9a-fA-F_]{400}", text):
+        raise ValueError("a number of more than 400 digits")
+    if "[" * _DEPTH in text.replace(" ", "") or "{" * _DEPTH in text.replace(" ", ""):
+        raise ValueError(f"values of more than {_DEPTH} levels")
+    return text
 
 
 def load_target(name: str | Target) -> Target:

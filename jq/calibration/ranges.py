@@ -16,7 +16,7 @@ from jq.calibration.observer import get_observer
 from jq.calibration.range import Range
 from jq.calibration.stat_ops import NUMPY_STATS
 from jq.errors import UserError
-from jq.files import written_whole
+from jq.files import read_text, written_whole
 
 SCHEMA = 2  # 1 did not say of which model they are
 _TYPES, _MOST = ("int32", "int64", "float32", "float64"), 1 << 16  # of one statistic
@@ -114,13 +114,7 @@ class Ranges:
 
     @staticmethod
     def load(path: Path) -> Ranges:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not a file of ranges: it is no text") from error
-        return Ranges.of_text(text, str(path))
+        return Ranges.of_text(read_text(path), str(path))
 
     @staticmethod
     def of_text(text: str, path: str = "this") -> Ranges:

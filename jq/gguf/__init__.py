@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jq.errors import UserError
+from jq.files import check_input
 from jq.formats.base import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.gguf.header import Header, TensorInfo, read_header
@@ -92,6 +93,7 @@ def describe_gguf(path: str | Path) -> list[TensorRow]:
 
 def open_gguf(path: Path) -> tuple[Any, Header]:
     """The mapped bytes of a file, and what its header says; refused as `load_gguf` does."""
+    check_input(path)
     try:
         with path.open("rb") as file:
             empty = path.stat().st_size == 0  # which cannot be mapped

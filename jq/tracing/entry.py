@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jq.errors import UserError
+from jq.files import read_input
 from jq.formats.tensor import QuantizedTensor
 from jq.ir import (
     Program,
@@ -71,10 +72,7 @@ def trace(
 
 
 def _read(path: Path, sizes: Mapping[str, int] | None) -> Imported:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
+    data = read_input(path)
     if path.suffix == ".jaxexport":
         return read_exported(data, str(path), sizes)
     return import_module(parse_stablehlo(data, str(path)), str(path), sizes)

@@ -10,6 +10,8 @@ from jq.errors import UserError
 from jq.ir import editing, func, ir, run_passes, walk
 from jq.tracing.scope import join, scope
 
+MOST_OPS, MOST_NESTED = 2_000_000, 400  # with all calls opened; of calls in calls
+
 
 def inline_calls(module: ir.Module) -> None:
     """Inlines in place, also inside loops and branches, and removes unused functions."""
@@ -33,6 +35,7 @@ def inline_calls(module: ir.Module) -> None:
             raise UserError(
                 "the module jumps between blocks instead of using stablehlo.while", op=name
             )
+    _check_size(functions)
     for name in functions:
         flatten(name, ())
     with editing():
@@ -41,6 +44,30 @@ def inline_calls(module: ir.Module) -> None:
                 "public" if name == "main" else "private"
             )
     run_passes(module, "symbol-dce")
+
+
+def _check_size(functions: dict[str, func.FuncOp]) -> None:
+    """Refuses a module whose calls multiply: 25 functions that each call the next twice are
+    33 million ops."""
+    sizes: dict[str, int] = {}
+
+    def size(name: str, callers: tuple[str, ...]) -> int:
+        if name in callers:
+            raise UserError("the module calls itself recursively", op=name)
+        if len(callers) > MOST_NESTED:
+            raise UserError(f"functions call each other more than {MOST_NESTED} deep", op=name)
+        if name not in sizes:
+            ops = list(walk(functions[name].entry_block))
+            called = [op.callee.value for op in ops if isinstance(op, func.CallOp)]
+            for callee in called:
+                if callee not in functions:
+                    raise UserError(f"there is no function {callee!r} to call", op=name)
+            sizes[name] = len(ops) + sum(size(callee, (*callers, name)) for callee in called)
+        return sizes[name]
+
+    for name in functions:
+        if (total := size(name, ())) > MOST_OPS:
+            raise UserError(f"with its calls opened a function has {total} ops", op=name)
 
 
 def _splice(call: func.CallOp, callee: func.FuncOp) -> None:

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from jq.errors import InternalError, JqError, UserError
+from jq.files import check_input
 from jq.model import Model
 
 FILES = (".mlir", ".mlirbc", ".jaxexport", ".onnx")
@@ -46,8 +47,7 @@ def load_model(spec: str) -> Model | Path:
             `.jaxexport` or `.onnx` file, which is given back for `trace`.
     """
     if Path(spec).suffix in (*FILES, *READERS):
-        if not Path(spec).is_file():
-            raise UserError("no such file", location=spec)
+        check_input(Path(spec))
         read = READERS.get(Path(spec).suffix)
         return read(Path(spec)) if read else Path(spec)
     return _model(_named(spec, "model"), spec)

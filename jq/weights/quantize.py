@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jq.errors import FormatError, UserError
+from jq.files import read_input
 from jq.formats import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.ir import Program, ir, parse_module
@@ -88,10 +89,7 @@ def _read(source: Any) -> ir.Module:
             hint="give a jq.Model, an ir.Module, its text, or the path of a module",
         )
     path = Path(source)
-    try:
-        return parse_stablehlo(path.read_bytes(), str(path))
-    except OSError as error:
-        raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
+    return parse_stablehlo(read_input(path), str(path))
 
 
 def _quantize_given(module: ir.Module, options: WeightOptions, in_place: bool) -> ir.Module:
