@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,8 @@ from jq.audit import Audit, audit_program
 from jq.backend import cpu
 from jq.backend.artifact import Manifest, load_artifact
 from jq.backend.dump import read_dump
-from jq.backend.runtime import Executable
+from jq.backend.parameters import read_checked
+from jq.backend.runtime import Archive, Executable
 from jq.backend.save import save_artifact
 from jq.ir import Program, TensorSpec
 from jq.ir.program import signature
@@ -68,9 +70,10 @@ class CompiledModel:
         """The module, loaded. It must be compiled for this processor: `UserError` if not."""
         if self._executable is None:
             self.check_processor()
+            vmfb, parameters = self._content()
             self._executable = Executable.load(
-                self.vmfb,
-                self.parameters or None,
+                vmfb,
+                parameters,
                 threads=self.threads or 1,
                 dtypes=[o.dtype for o in self.outputs],
             )
@@ -84,6 +87,25 @@ class CompiledModel:
     def call_flat(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The program's own calling convention: flat arrays in, flat arrays out."""
         return self.executable(*inputs)
+
+    def _content(self) -> tuple[Any, Any]:
+        """Module and parameters; of files what the manifest says, in memory of our own."""
+        vmfb, parameters = self.vmfb, self.parameters or None
+        return (
+            self._checked(vmfb) if isinstance(vmfb, Path) else vmfb,
+            Archive(self._checked(parameters), parameters.suffix[1:])
+            if isinstance(parameters, Path)
+            else parameters,
+        )
+
+    def _checked(self, path: Path) -> mmap.mmap:
+        noted = self.manifest.files[path.name]
+        return read_checked(path, noted.bytes, noted.sha256)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickled as what was saved or built: without the program that runs, which the copy loads
+        when it is called, and without the levels, which belong to this process."""
+        return {**self.__dict__, "_executable": None, "levels": {}, "plan": None}
 
     def check_processor(self) -> None:
         """Raises `UserError` when this processor lacks what the compiled code may use."""

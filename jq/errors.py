@@ -53,6 +53,14 @@ class CompilerError(JqError):
         self.ir_path = ir_path
 
 
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM, SIGHUP); an interrupt, from elsewhere."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
 class InternalError(JqError):
     """A broken invariant of ours: a bug, to be reported with the IR at hand."""
 

@@ -1,14 +1,70 @@
-"""Output files: written whole or not at all."""
+"""Files: read when they are files and not larger than they may be; written whole or not at all."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from jq.errors import UserError
+
+TEXT_LIMIT = 256 << 20  # bytes of a file that is read as text: manifests, ranges, programs
+
+
+def check_input(path: Path, limit: int | None = None) -> int:
+    """The size of an input file in bytes; refuses pipes, devices, folders, and what is larger than
+    `limit`, before a byte of it is read.
+
+    Raises:
+        UserError: it is not there, no regular file, or too large.
+    """
+    try:
+        found = path.stat()
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise UserError("no such file", location=str(path)) from error
+        raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
+    except ValueError as error:  # a null character in the name
+        raise UserError("no such file", location=repr(path)) from error
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a device or a socket"
+        raise UserError(f"not a file but {kind}", location=str(path))
+    if limit is not None and found.st_size > limit:
+        raise UserError(f"{found.st_size} bytes, at most {limit} are read", location=str(path))
+    return found.st_size
+
+
+def read_input(path: Path, limit: int | None = None) -> bytes:
+    """The content of an input file, see `check_input`. It may grow while it is read; what is
+    beyond its size at the start is not read."""
+    size = check_input(path, limit)
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
+    except OSError as error:
+        raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
+
+
+def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
+    """The same for UTF-8 text."""
+    try:
+        return read_input(path, limit).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"this is no UTF-8 text: byte {error.start}", location=str(path)) from error
+
+
+def settle(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk: a rename before that may
+    survive a power failure without the content."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextmanager
@@ -21,9 +77,24 @@ def written_whole(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o666 & ~umask())
+        settle(temporary)
         temporary.replace(path)
+        settle(path.absolute().parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+_EXCHANGE = 2  # of renameat2: two names change places, and neither is ever missing
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Two folders change places at once; False where the system cannot do that."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    here = -100  # AT_FDCWD
+    return rename(here, os.fsencode(one), here, os.fsencode(other), _EXCHANGE) == 0
 
 
 def check_parent(path: Path) -> None:

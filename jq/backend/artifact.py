@@ -26,6 +26,7 @@ from jq.backend.manifest import (
 )
 from jq.backend.parameters import Parameter, check_parameters, sha256
 from jq.errors import UserError
+from jq.files import check_input, read_text
 from jq.ir import Program
 
 MANIFEST, MODULE, DUMP = "manifest.json", "model.vmfb", "program.mlir"
@@ -64,7 +65,7 @@ def load_artifact(directory: Path) -> Artifact:
     if weights is not None:
         expected = {k: Parameter(p.dtype, p.shape) for k, p in manifest.parameters.items()}
         check_parameters(weights, expected)
-    dump = (directory / DUMP).read_text(encoding="utf-8")
+    dump = read_text(directory / DUMP)
     return Artifact(manifest, directory / MODULE, weights, dump)
 
 
@@ -74,9 +75,10 @@ def read_manifest(directory: Path) -> Manifest:
     if not directory.is_dir():
         raise UserError(f"no such artifact: {directory}")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{directory} is not an artifact: no readable {MANIFEST}") from error
+        content = json.loads(read_text(path))
+    except UserError as error:
+        reason = f"no readable {MANIFEST} ({error.message})"
+        raise UserError(f"{directory} is not an artifact: {reason}") from error
     except (ValueError, RecursionError) as error:
         raise _damaged(path, "not JSON") from error
     if not isinstance(content, dict) or content.get("tool") != TOOL:
@@ -101,10 +103,10 @@ def _check_files(directory: Path, manifest: Manifest) -> None:
         known = manifest.files.get(name)
         if known is None or Path(name).name != name:
             raise _damaged(directory / MANIFEST, f"the file {name!r} is not as it should be")
-        if not path.is_file():
+        if not path.exists():
             raise UserError(f"the artifact lacks {name}", location=str(directory))
-        if path.stat().st_size != known.bytes:
-            raise _damaged(path, f"{path.stat().st_size} bytes instead of {known.bytes}")
+        if (size := check_input(path)) != known.bytes:
+            raise _damaged(path, f"{size} bytes instead of {known.bytes}")
         if sha256(path) != known.sha256:
             raise _damaged(path, "its checksum differs")
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import version
@@ -20,9 +21,12 @@ import platformdirs
 
 from jq.backend import cpu
 from jq.backend.compiler import BASE_FLAGS, HOST_FLAGS, Compilation, compile_module
+from jq.errors import UserError
+from jq.files import read_input
 
 LIMIT = 2 << 30  # bytes
-_SUFFIX = ".compiled"
+_SUFFIX, _UNFINISHED = ".compiled", ".part"
+ABANDONED = 3600.0  # seconds after which nobody writes an entry any more
 
 
 def cache_dir() -> Path:
@@ -70,22 +74,27 @@ def key_of(source: bytes, flags: Sequence[str]) -> str:
 
 def _read(path: Path) -> Compilation | None:
     try:
-        with path.open("rb") as file:
-            head = json.loads(file.readline())
-            program, vmfb = file.read(head["program_bytes"]), file.read()
-        if hashlib.sha256(program + vmfb).hexdigest() != head["sha256"]:
+        line, _, body = read_input(path).partition(b"\n")
+        head = json.loads(line)
+        program, vmfb = body[: head["program_bytes"]], body[head["program_bytes"] :]
+        # The name is part of what is checked: an entry under another's name is not believed.
+        if _checksum(path, program + vmfb) != head["sha256"]:
             return None
         os.utime(path)  # used now
         return Compilation(vmfb, program.decode(), float(head["seconds"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, UserError):
         return None
+
+
+def _checksum(path: Path, content: bytes) -> str:
+    return hashlib.sha256(path.name.encode() + b"\0" + content).hexdigest()
 
 
 def _write(path: Path, made: Compilation) -> None:
     program = (made.program or "").encode()
     head = {
         "program_bytes": len(program),
-        "sha256": hashlib.sha256(program + made.vmfb).hexdigest(),
+        "sha256": _checksum(path, program + made.vmfb),
         "seconds": made.seconds,
     }
     replaced(path, json.dumps(head).encode() + b"\n" + program + made.vmfb)
@@ -94,7 +103,7 @@ def _write(path: Path, made: Compilation) -> None:
 def replaced(path: Path, content: bytes) -> None:
     """Writes an entry wholly or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=_UNFINISHED)
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -105,7 +114,12 @@ def replaced(path: Path, content: bytes) -> None:
 
 
 def shrink(directory: Path, suffix: str, limit: int) -> None:
-    """Removes entries, the longest unused first, until all together fit into `limit` bytes."""
+    """Removes entries, the longest unused first, until all together fit into `limit` bytes, and
+    what a process that was killed left half written."""
+    for path in directory.glob(f"*{_UNFINISHED}"):
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > ABANDONED:
+                path.unlink()
     entries = []
     for path in directory.glob(f"*{suffix}"):
         with suppress(FileNotFoundError):  # another process may shrink it, too

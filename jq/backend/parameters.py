@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import numpy as np
 from iree import runtime as rt
 
 from jq.errors import UserError
+from jq.files import check_input
 from jq.ir.deferred import Deferred
 
 _ALIGN = 64  # of the data; an aligned tensor of a mapped file is used in place
@@ -143,6 +145,25 @@ def load_index(path: Path) -> Any:
         reason = str(error).partition(".c:")[2].partition("; ")[2] or str(error)
         raise UserError(f"cannot read parameters: {reason}", location=str(path)) from error
     return index
+
+
+def read_checked(path: Path, size: int, digest: str) -> mmap.mmap:
+    """The content of a file, in memory of our own, if it is still what the manifest says.
+
+    Not mapped: a file that is changed under a loaded model would change its results, and one that
+    is cut off would end the process (SIGBUS). What is checked is what is used.
+    """
+    if check_input(path) == size:
+        memory = mmap.mmap(-1, max(size, 1))
+        with path.open("rb") as file:
+            whole = file.readinto(memoryview(memory)[:size]) == size
+        if whole and hashlib.sha256(memoryview(memory)[:size]).hexdigest() == digest:
+            return memory
+    raise UserError(
+        "the file changed since the artifact was loaded",
+        location=str(path),
+        hint="load it again",
+    )
 
 
 def sha256(path: Path) -> str:

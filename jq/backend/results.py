@@ -16,12 +16,15 @@ from contextlib import suppress
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import platformdirs
 
 from jq.backend.cache import replaced, shrink
+from jq.errors import UserError
+from jq.files import read_input
 from jq.ir import Program
 
 LOG = logging.getLogger("jq")
@@ -56,7 +59,7 @@ class Results:
             return found
         made = make()
         with suppress(OSError):
-            replaced(path, _bytes_of(made))
+            replaced(path, _bytes_of(path, made))
             shrink(self.directory, _SUFFIX, self.limit)
         return made
 
@@ -93,19 +96,19 @@ def _add(digest: hashlib._Hash, name: str, array: np.ndarray) -> None:
 # One line of JSON (names, types, shapes and a checksum), then the arrays.
 
 
-def _bytes_of(arrays: Arrays) -> bytes:
+def _bytes_of(path: Path, arrays: Arrays) -> bytes:
     body = b"".join(np.ascontiguousarray(a).tobytes() for a in arrays.values())
     fields = [[name, a.dtype.name, a.shape] for name, a in arrays.items()]
-    head = {"arrays": fields, "sha256": hashlib.sha256(body).hexdigest()}
+    head = {"arrays": fields, "sha256": _checksum(path, fields, body)}
     return json.dumps(head).encode() + b"\n" + body
 
 
 def _read(path: Path) -> dict[str, np.ndarray] | None:
     """None when there is no such entry, or it is damaged."""
     try:
-        line, _, body = path.read_bytes().partition(b"\n")
+        line, _, body = read_input(path).partition(b"\n")
         head = json.loads(line)
-        if hashlib.sha256(body).hexdigest() != head["sha256"]:
+        if _checksum(path, head["arrays"], body) != head["sha256"]:
             return None
         os.utime(path)  # used now
         found, start = {}, 0
@@ -114,8 +117,15 @@ def _read(path: Path) -> dict[str, np.ndarray] | None:
             found[name] = np.frombuffer(body, dtype, count, start).reshape(shape).copy()
             start += count * dtype.itemsize
         return found
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, UserError):
         return None
+
+
+def _checksum(path: Path, fields: Any, body: bytes) -> str:
+    """Of the entry's name, too: one under another's name is not believed."""
+    digest = hashlib.sha256(json.dumps([path.name, fields]).encode() + b"\0")
+    digest.update(body)
+    return digest.hexdigest()
 
 
 __all__ = ["Results"]

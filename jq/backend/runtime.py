@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +52,7 @@ _RUNTIME_ERRORS = (RuntimeError, ValueError, LookupError, OSError, MemoryError)
 
 _LOCK = threading.Lock()
 _workers: int | None = None  # of local-task, fixed when its driver is first created
+_owner: int | None = None  # the process that they are of
 
 
 def drivers() -> list[str]:
@@ -68,18 +72,27 @@ class ParameterFiles:
                 raise _readable(error, f"cannot read parameters from {path}") from error
 
 
+@dataclass(frozen=True)
+class Archive:
+    """A parameter file that is in memory; `kind` is `irpa` or `safetensors`."""
+
+    memory: mmap.mmap
+    kind: str
+
+
 class Executable:
     """A loaded module, called with NumPy arrays; safe to share between threads when stateless."""
 
     def __init__(self, context: Any, device: Any, function: Any, dtypes: Sequence[Any] | None):
         self._context, self._device, self._function = context, device, function
+        self._process = os.getpid()
         self._dtypes = None if dtypes is None else [np.dtype(dtype) for dtype in dtypes]
 
     @classmethod
     def load(
         cls,
-        vmfb: Path | bytes,
-        parameters: Path | Mapping[str, np.ndarray] | ParameterFiles | None = None,
+        vmfb: Path | bytes | mmap.mmap,
+        parameters: Path | Mapping[str, np.ndarray] | ParameterFiles | Archive | None = None,
         *,
         driver: str = "local-sync",
         threads: int | None = None,
@@ -123,6 +136,7 @@ class Executable:
 
     def __call__(self, *inputs: Any) -> list[np.ndarray]:
         """Results as fresh arrays; the caller's arrays are copied in and never written."""
+        self._check_process()
         arguments, results = rt.VmVariantList(len(inputs)), rt.VmVariantList(4)
         for value in inputs:
             arguments.push_ref(self._view(np.asarray(value)))
@@ -164,6 +178,7 @@ class Executable:
 
         For measuring; a program that updates an input in place does so from call to call.
         """
+        self._check_process()
         views = [self._view(np.asarray(value)) for value in inputs]
 
         def call() -> None:
@@ -176,6 +191,15 @@ class Executable:
                 raise _readable(error, "the compiled module failed") from error
 
         return call
+
+    def _check_process(self) -> None:
+        """A forked process has none of the threads that its parent's runtime has: a call would
+        wait for them for ever."""
+        if os.getpid() != self._process:
+            raise UserError(
+                "a model that was called before a fork cannot be called in the child",
+                hint="load it in the child, or start that with multiprocessing's `spawn`",
+            )
 
     def _view(self, array: np.ndarray) -> Any:
         dtype = _SIGNLESS.get(array.dtype, array.dtype)
@@ -204,7 +228,7 @@ def _array(view: Any) -> np.ndarray:
 
 
 def _device(driver: str, threads: int | None) -> Any:
-    global _workers
+    global _workers, _owner
     if threads is not None:
         if threads < 1:
             raise UserError(f"threads must be at least 1, got {threads}")
@@ -213,6 +237,13 @@ def _device(driver: str, threads: int | None) -> Any:
         known = ", ".join(drivers())
         raise UserError(f"unknown driver {driver!r}", hint=f"known: {known}")
     with _LOCK:
+        if driver == "local-task" and _owner not in (None, os.getpid()):
+            raise UserError(
+                "this process was forked from one that runs models on several threads",
+                hint="use threads=1 here, or start it with multiprocessing's `spawn`",
+            )
+        if driver == "local-task":
+            _owner = os.getpid()
         if driver == "local-task" and threads is not None:
             if _workers not in (None, threads):
                 raise UserError(
@@ -225,12 +256,15 @@ def _device(driver: str, threads: int | None) -> Any:
         return rt.get_device(driver)
 
 
-def _index(parameters: Path | Mapping[str, np.ndarray] | ParameterFiles) -> Any:
+def _index(parameters: Path | Mapping[str, np.ndarray] | ParameterFiles | Archive) -> Any:
     if isinstance(parameters, ParameterFiles):
         return parameters.index
     index = rt.ParameterIndex()
     if isinstance(parameters, Path):
         index.load(str(parameters))
+    elif isinstance(parameters, Archive):
+        handle = rt.FileHandle.wrap_memory(parameters.memory)
+        index.load_from_file_handle(handle, parameters.kind)
     else:
         for key, array in parameters.items():
             index.add_buffer(key, np.ascontiguousarray(array).reshape(-1).view(np.uint8))

@@ -18,7 +18,7 @@ from jq.backend.artifact import DUMP, MANIFEST, MODULE, read_manifest
 from jq.backend.manifest import Manifest, Processor, StoredFile, StoredTensor
 from jq.backend.parameters import sha256, write_parameters
 from jq.errors import UserError
-from jq.files import check_parent, umask
+from jq.files import check_parent, exchange, settle, umask
 from jq.ir import Program
 from jq.ir.quant_types import to_quant_types
 
@@ -87,11 +87,13 @@ def save_artifact(
 
 
 def _write(work: Path, artifact: _ArtifactLike) -> None:
-    _put(work / MODULE, artifact.vmfb)
+    known = artifact.manifest.files
+    _put(work / MODULE, artifact.vmfb, known.get(MODULE))
     parameters = artifact.parameters
     stored = artifact.manifest.parameters
     if isinstance(parameters, Path):
-        _put(work / f"weights{parameters.suffix}", parameters)
+        name = f"weights{parameters.suffix}"
+        _put(work / name, parameters, known.get(name))
     elif parameters:
         kind = artifact.manifest.settings.get("storage", {}).get("archive", "irpa")
         write_parameters(work / f"weights.{kind}", parameters)
@@ -125,9 +127,15 @@ def _write(work: Path, artifact: _ArtifactLike) -> None:
     (work / MANIFEST).write_text(whole.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
-def _put(path: Path, content: bytes | Path) -> None:
+def _put(path: Path, content: bytes | Path, known: StoredFile | None = None) -> None:
     if isinstance(content, Path):
         shutil.copyfile(content, path)
+        if known is None or sha256(path) != known.sha256:
+            raise UserError(
+                "the file changed since the artifact was loaded",
+                location=str(content),
+                hint="load it again",
+            )
     else:
         path.write_bytes(content)
 
@@ -141,9 +149,15 @@ def _replacing(directory: Path) -> Iterator[Path]:
     try:
         yield work
         work.chmod(0o777 & ~umask())
-        if place.exists():
+        for path in work.iterdir():
+            settle(path)
+        settle(work)
+        if not place.exists():
+            work.rename(place)
+        elif not exchange(work, place):
             place.rename(old)
-        work.rename(place)
+            work.rename(place)
+        settle(place.parent)
     finally:
         if old.exists() and not place.exists():  # interrupted between the two
             old.rename(place)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import sys
 from typing import NoReturn
+
+from jq.errors import Terminated
 
 # New objects between two searches for garbage: importing and rewriting make many, and no cycles.
 OBJECTS = 50_000
@@ -15,17 +18,26 @@ OBJECTS = 50_000
 def main() -> NoReturn:
     """Runs `jaxq` with the process's arguments and exits with its code."""
     gc.set_threshold(OBJECTS)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, _terminated)
     os.environ["PYTHONSAFEPATH"] = "1"  # no Python that anyone starts runs files of this folder
     try:
         from jq.cli.app import main as run
 
         code = run()
+    except Terminated as ending:
+        code = 128 + ending.number
     except KeyboardInterrupt:  # before or after the command, which reports its own
         print("jaxq: interrupted", file=sys.stderr)
         code = 130
     if sys.gettrace() or sys.getprofile():  # whoever watches wants to see the end
         raise SystemExit(code)
     _leave(code)
+
+
+def _terminated(number: int, _frame: object) -> NoReturn:
+    """Ends as an interrupt does: processes that we started end too, and nothing is left behind."""
+    raise Terminated(number)
 
 
 def _leave(code: int) -> NoReturn:

@@ -8,7 +8,7 @@ import traceback
 
 import typer
 
-from jq.errors import JqError
+from jq.errors import JqError, Terminated
 
 USAGE, INTERRUPTED, INTERNAL = 2, 130, 1
 
@@ -30,6 +30,8 @@ def classify(error: BaseException) -> tuple[int, str]:
     match error:
         case JqError():
             return error.exit_code, f"error: {error}"
+        case Terminated():
+            return 128 + error.number, "terminated; nothing was written"
         case KeyboardInterrupt() | typer.Abort():
             return INTERRUPTED, "interrupted; nothing was written"
         case typer.TyperException():

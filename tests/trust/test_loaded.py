@@ -1,0 +1,121 @@
+"""A loaded artifact is what was checked, whatever happens to its files; forks and pickles."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jq.compiled import CompiledModel, load
+from jq.errors import UserError
+from tests.trust.artifacts import copy_of
+
+X = (np.arange(16) % 5 - 2).astype(np.int8).reshape(2, 8)
+
+
+def called(compiled: CompiledModel) -> np.ndarray:
+    (result,) = compiled.call_flat([X])
+    return result
+
+
+@pytest.mark.parametrize("name", ["weights.irpa", "model.vmfb"])
+def test_changed_between_loading_and_the_first_call(name: str, tmp_path: Path) -> None:
+    compiled = load(copy_of(tmp_path))
+    path = tmp_path / "artifact" / name
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="changed since the artifact was loaded"):
+        called(compiled)
+    with pytest.raises(UserError, match="changed since the artifact was loaded"):
+        compiled.save(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("name", ["weights.irpa", "model.vmfb"])
+def test_changed_or_cut_off_under_a_loaded_model(name: str, tmp_path: Path) -> None:
+    code = f"""if True:
+        import numpy as np
+        from jq.compiled import load
+        from tests.trust.test_loaded import called
+        compiled = load({str(copy_of(tmp_path))!r})
+        want = called(compiled)
+        path = {str(tmp_path / "artifact" / name)!r}
+        with open(path, "r+b") as file:
+            file.write(bytes(100_000))
+        assert (called(compiled) == want).all()
+        open(path, "wb").close()
+        assert (called(compiled) == want).all()
+        print("same")
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "same\n"), done.stderr
+
+
+def test_pickled_before_and_after_a_call(tmp_path: Path) -> None:
+    compiled = load(copy_of(tmp_path))
+    before = pickle.loads(pickle.dumps(compiled))
+    want = called(compiled)
+    after = pickle.loads(pickle.dumps(compiled))
+    np.testing.assert_array_equal(called(before), want)
+    np.testing.assert_array_equal(called(after), want)
+
+
+FORKED = """if True:
+    import os, sys, warnings
+    warnings.simplefilter("ignore")  # JAX's, about forks
+    from jq.compiled import load
+    from jq.errors import UserError
+    from tests.trust.test_loaded import called
+    path, first, then = sys.argv[1:]
+    compiled = load(path, threads=int(first))
+    want = called(compiled)
+    if (child := os.fork()) == 0:
+        try:
+            called(compiled)
+        except UserError as error:
+            assert "before a fork" in str(error)
+        try:
+            same = (called(load(path, threads=int(then))) == want).all()
+            print("same" if same else "other", flush=True)
+        except UserError as error:
+            print(error, flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (called(compiled) == want).all()
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "said"),
+    [(1, 1, "same"), (1, 2, "same"), (2, 1, "same"), (2, 2, "was forked from one that runs")],
+)
+def test_a_fork_after_a_call(first: int, then: int, said: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKED, str(copy_of(tmp_path)), str(first), str(then)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+
+
+def test_a_folder_takes_the_place_of_another_at_once(tmp_path: Path) -> None:
+    """No moment without an artifact: whoever is killed leaves the old one or the new one."""
+    compiled, seen = load(copy_of(tmp_path)), []
+    place = tmp_path / "out"
+    compiled.save(place)
+    rename = os.rename
+
+    def watched(*names: object) -> None:
+        rename(*names)  # type: ignore[arg-type]
+        seen.append(place.exists())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "rename", watched)
+        compiled.save(place, force=True)
+    assert all(seen)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["artifact", "out"]
+    np.testing.assert_array_equal(called(load(place)), called(compiled))
