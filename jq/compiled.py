@@ -12,7 +12,7 @@ import numpy as np
 
 from jq.audit import Audit, audit_program
 from jq.backend import cpu
-from jq.backend.artifact import Manifest, load_artifact
+from jq.backend.artifact import DUMP, Manifest, load_artifact
 from jq.backend.dump import read_dump
 from jq.backend.parameters import read_checked
 from jq.backend.runtime import Archive, Executable
@@ -23,6 +23,7 @@ from jq.planning import QuantPlan
 from jq.tables import size, to_html
 from jq.tracing.inputs import flat_inputs
 from jq.tree import unflatten
+from jq.warm import WORKER
 
 
 @dataclass
@@ -115,6 +116,8 @@ class CompiledModel:
 
     def audit(self) -> Audit:
         """Stored bytes, contraction types, float ops, as the compiler's own program shows them."""
+        if isinstance(self.vmfb, Path):  # from a file: anybody may have written it
+            WORKER.ask("jq.backend.dump:try_dump", self.dump.encode(), DUMP)
         return audit_program(self.manifest.model_dump(), read_dump(self.dump), *self._sizes())
 
     def _sizes(self) -> tuple[int, int]:

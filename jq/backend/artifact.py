@@ -26,7 +26,7 @@ from jq.backend.manifest import (
 )
 from jq.backend.parameters import Parameter, check_parameters, sha256
 from jq.errors import UserError
-from jq.files import check_input, read_text
+from jq.files import TEXT_LIMIT, check_input, read_input, read_text
 from jq.ir import Program
 
 MANIFEST, MODULE, DUMP = "manifest.json", "model.vmfb", "program.mlir"
@@ -75,7 +75,7 @@ def read_manifest(directory: Path) -> Manifest:
     if not directory.is_dir():
         raise UserError(f"no such artifact: {directory}")
     try:
-        content = json.loads(read_text(path))
+        content = json.loads(read_input(path, TEXT_LIMIT))
     except UserError as error:
         reason = f"no readable {MANIFEST} ({error.message})"
         raise UserError(f"{directory} is not an artifact: {reason}") from error

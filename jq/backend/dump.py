@@ -132,6 +132,11 @@ def read_dump(text: str) -> Dump:
         return replace(_read(module), expanded=expanded.from_comments(text))
 
 
+def try_dump(data: bytes) -> None:
+    """Reads a dump, for what may go wrong on that; see `jq.warm`."""
+    read_dump(data.decode())
+
+
 def _read(module: Any) -> Dump:
     stored: dict[str, StoredConstant] = {}
     contractions, kernels, floats, derived = [], [], [], []

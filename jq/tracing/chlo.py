@@ -9,9 +9,11 @@ quantization.
 
 from __future__ import annotations
 
+from jq.errors import FormatError, UserError
+from jq.formats import get_format
 from jq.ir import at, editing, func, ir, run_passes, walk
-from jq.ir.fake_quant import FAKE_QUANT
-from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC
+from jq.ir.fake_quant import FAKE_QUANT, match_fake_quant
+from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, match
 from jq.tracing.outside import refusal, refuse_op
 from jq.tracing.scope import join, scope
 from jq.tracing.unsigned_types import to_signed
@@ -81,6 +83,19 @@ def _scope_composites(module: ir.Module) -> None:
             own = ir.StringAttr(op.attributes["name"]).value
             with editing():
                 op.operation.location = join(parent, own)
+            if own in OWN:
+                _check_own(op, own)
+
+
+def _check_own(op: ir.OpView, kind: str) -> None:
+    """Refuses a marker of ours that somebody else wrote: passes rely on what it says."""
+    try:
+        found = match_fake_quant(op) or match(op)
+        assert found is not None
+        get_format(found.encoding.format)
+    except (KeyError, ValueError, TypeError, FormatError) as error:
+        reason = f"composite {kind} does not say what it is: {error}"
+        raise UserError(reason, op=scope(op.location) or None) from error
 
 
 def _all_ops(module: ir.Module) -> list[ir.OpView]:

@@ -41,6 +41,7 @@ from jq.tracing.naming import name_ops
 from jq.tracing.source import load_model
 from jq.tracing.stored import restore_stored
 from jq.tracing.weights import Leaf, bind, data_of
+from jq.warm import WORKER
 
 
 def trace(
@@ -73,6 +74,17 @@ def trace(
 
 def _read(path: Path, sizes: Mapping[str, int] | None) -> Imported:
     data = read_input(path)
+    WORKER.ask("jq.tracing.entry:try_file", data, str(path), path=str(path), sizes=sizes)
+    return _imported(data, path, sizes)
+
+
+def try_file(data: bytes, path: str, sizes: Mapping[str, int] | None) -> None:
+    """The whole way from the bytes of a file to a program, for what may go wrong on it. Runs in a
+    process that may crash (`jq.warm`): MLIR's readers and passes do, on files made for that."""
+    _from_module(_imported(data, Path(path), sizes))
+
+
+def _imported(data: bytes, path: Path, sizes: Mapping[str, int] | None) -> Imported:
     if path.suffix == ".jaxexport":
         return read_exported(data, str(path), sizes)
     return import_module(parse_stablehlo(data, str(path)), str(path), sizes)

@@ -45,6 +45,11 @@ def parse_stablehlo(data: bytes, where: str) -> ir.Module:
         handler.detach()
 
 
+def try_module(data: bytes) -> None:
+    """Reads a module and prints it, for what may go wrong on that; see `jq.warm`."""
+    parse_stablehlo(data, "the module").operation.get_asm(enable_debug_info=True)
+
+
 def import_module(
     module: ir.Module, where: str | None, sizes: Mapping[str, int] | None
 ) -> Imported:

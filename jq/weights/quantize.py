@@ -18,6 +18,7 @@ from jq.planning import WeightUse, contractions, find_weight, op_name
 from jq.tracing.entry import trace
 from jq.tracing.modules import parse_stablehlo
 from jq.tracing.params import with_params
+from jq.warm import WORKER
 from jq.weights.module import quantize_module
 from jq.weights.options import SkippedWeight, WeightOptions, skipped
 
@@ -82,6 +83,7 @@ def quantize_weights(
 def _read(source: Any) -> ir.Module:
     """A module from text or from a file."""
     if isinstance(source, str) and ("\n" in source or "{" in source):
+        WORKER.ask("jq.tracing.modules:try_module", source.encode(), "the module's text")
         return parse_module(source)
     if not isinstance(source, str | Path):
         raise UserError(
@@ -89,7 +91,9 @@ def _read(source: Any) -> ir.Module:
             hint="give a jq.Model, an ir.Module, its text, or the path of a module",
         )
     path = Path(source)
-    return parse_stablehlo(read_input(path), str(path))
+    data = read_input(path)
+    WORKER.ask("jq.tracing.modules:try_module", data, str(path))
+    return parse_stablehlo(data, str(path))
 
 
 def _quantize_given(module: ir.Module, options: WeightOptions, in_place: bool) -> ir.Module:

@@ -173,7 +173,9 @@ def test_failed_write_leaves_what_was_there(
 def test_failed_rename_leaves_what_was_there(
     made: Artifact, saved: Path, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
+    """Where the system cannot exchange two folders."""
     calls, real = [], Path.rename
+    monkeypatch.setattr(save, "exchange", lambda one, other: False)
 
     def rename(self: Path, target: Path) -> Path:
         calls.append(target)

@@ -1,0 +1,57 @@
+"""How long and how large anything may become: `--timeout`, `--max-memory`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from jq.errors import UserError
+
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`seconds` of one run of IREE's compiler or of a reader; `memory` in bytes of either, None
+    for as much as there is. A reader's own limits follow the size of its file, within these."""
+
+    seconds: float = 3600.0
+    memory: int | None = None
+
+    def reading(self, size: int) -> tuple[float, int]:
+        """Seconds and bytes for reading a file of `size` bytes."""
+        memory = (2 << 30) + 16 * size
+        return min(self.seconds, 60 + size / 1e6), min(memory, self.memory or memory)
+
+
+DEFAULT = Limits()
+_CURRENT: ContextVar[Limits] = ContextVar("limits", default=DEFAULT)
+
+
+def limits() -> Limits:
+    return _CURRENT.get()
+
+
+@contextmanager
+def limited(found: Limits) -> Iterator[None]:
+    """Holds inside the block, on this thread."""
+    token = _CURRENT.set(found)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `512M`, `4G`, `1000000`; units are powers of 1024."""
+    plain = "".join(text.lower().split()).removesuffix("b").removesuffix("i")
+    number, unit = (plain[:-1], plain[-1]) if plain[-1:] in _UNITS else (plain, "")
+    try:
+        size = float(number) * _UNITS.get(unit, 1)
+        if not 1 << 20 <= size <= 1 << 50:
+            raise ValueError
+    except ValueError:
+        raise UserError(f"{text!r} is no size of at least 1M", hint="write 512M or 4G") from None
+    return int(size)

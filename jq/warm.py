@@ -1,0 +1,189 @@
+"""A process of our own that does dangerous work for us: readers that can crash, hang or eat memory.
+
+It is kept warm between requests, since it takes a second to start. A request is a function's name
+and its arguments; the answer is what the function returns, or its `UserError`. Whatever else
+happens there becomes a `UserError` here: it was the file's doing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from jq.child import python_command
+from jq.errors import JqError, UserError
+from jq.limits import limits
+
+REQUESTS = 500  # after which a new process is started: MLIR never forgets a type
+STACK = 4 << 20  # bytes; half of what this process has, so that it crashes there and not here
+_MODULE = "jq.warm"
+
+
+class Worker:
+    """The process, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner, self._asked = os.getpid(), 0
+        self._lock = threading.Lock()
+
+    def ask(self, function: str, data: bytes, what: str, **arguments: Any) -> Any:
+        """`function(data, **arguments)` over there; `function` is `module:name`.
+
+        Args:
+            what: names the data in errors: a path.
+            arguments: anything that JSON has.
+
+        Raises:
+            UserError: the function's own, or it crashed, took too long or too much memory.
+        """
+        seconds, memory = limits().reading(len(data))
+        with self._lock:
+            process = self._started()
+            request = {
+                "function": function,
+                "arguments": arguments,
+                "bytes": len(data),
+                "memory": memory,
+            }
+            line = _exchange(process, json.dumps(request).encode() + b"\n" + data, seconds)
+            if line is None:
+                self.stop()
+                raise UserError(
+                    f"reading it took more than {seconds:g} s",
+                    location=what,
+                    hint="--timeout allows more",
+                )
+            if not line:
+                code = process.wait()
+                self.stop()
+                raise UserError(f"it cannot be read: {_reason(code)}", location=what)
+        answer = json.loads(line)
+        if "error" in answer:
+            raise UserError(**{"location": what, **answer["error"]})
+        return answer["value"]
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        self._asked += 1
+        if self._owner != os.getpid():  # forked: that process is our parent's
+            self._process, self._owner = None, os.getpid()
+        if self._process is not None and (
+            self._asked % REQUESTS == 0 or self._process.poll() is not None
+        ):
+            self.stop()
+        if self._process is None:
+            self._process = subprocess.Popen(
+                python_command(_MODULE),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=os.environ | {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"},
+                start_new_session=True,
+            )
+        return self._process
+
+    def stop(self) -> None:
+        """Ends the process, if it is ours."""
+        process, self._process = self._process, None
+        if process is None or self._owner != os.getpid():
+            return
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+
+def _exchange(process: subprocess.Popen[bytes], data: bytes, seconds: float) -> bytes | None:
+    """The line that answers `data`; empty when the process ended, None when it took too long."""
+    assert process.stdin is not None and process.stdout is not None
+    to, back = process.stdin.fileno(), process.stdout.fileno()
+    os.set_blocking(to, False)
+    rest, answer, end = memoryview(data), b"", time.monotonic() + seconds
+    while not answer.endswith(b"\n"):
+        left = end - time.monotonic()
+        ready = select.select([back], [to] if rest else [], [], max(left, 0))
+        if not any(ready):
+            return None
+        if ready[1]:
+            try:
+                rest = rest[os.write(to, rest[: 1 << 20]) :]
+            except BrokenPipeError:
+                rest = rest[:0]
+        if ready[0]:
+            piece = os.read(back, 1 << 20)
+            if not piece:
+                return b""
+            answer += piece
+    return answer
+
+
+def _reason(code: int) -> str:
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"its reader crashed ({name}), for it is damaged or nested too deeply"
+    return "its reader ended, for it is damaged or takes too much memory"
+
+
+WORKER = Worker()
+atexit.register(WORKER.stop)
+
+
+# What follows runs in the process.
+
+
+def main() -> None:
+    """Answers requests until nobody asks any more."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what native code prints is no answer
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_STACK, (STACK, STACK))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+    while line := sys.stdin.buffer.readline():
+        request = json.loads(line)
+        data = sys.stdin.buffer.read(request["bytes"])
+        answers.write(json.dumps(_answer(request, data)).encode() + b"\n")
+        answers.flush()
+
+
+def _answer(request: dict[str, Any], data: bytes) -> dict[str, Any]:
+    module, _, name = request["function"].partition(":")
+    found = importlib.import_module(module)
+    # Of the address space; what is there already does not count.
+    most = _address_space() + request["memory"]
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+    try:
+        return {"value": getattr(found, name)(data, **request["arguments"])}
+    except JqError as error:
+        parts = {"op": error.op, "location": error.location, "hint": error.hint}
+        return {"error": {"message": error.message, **{k: v for k, v in parts.items() if v}}}
+    except MemoryError:
+        return {
+            "error": {"message": "it takes too much memory", "hint": "--max-memory allows more"}
+        }
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return {"error": {"message": f"it cannot be read: {reason:.200}"}}
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def _address_space() -> int:
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+__all__ = ["WORKER", "Worker", "main"]
