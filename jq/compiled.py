@@ -17,6 +17,8 @@ from jq.backend.dump import read_dump
 from jq.backend.parameters import read_checked
 from jq.backend.runtime import Archive, Executable
 from jq.backend.save import save_artifact
+from jq.backend.signature import trusted_keys
+from jq.errors import UserError
 from jq.ir import Program, TensorSpec
 from jq.ir.program import signature
 from jq.planning import QuantPlan
@@ -128,26 +130,58 @@ class CompiledModel:
             return module, self.parameters.stat().st_size
         return module, sum(a.nbytes for a in self.parameters.values())
 
-    def save(self, directory: str | Path, *, overwrite: bool = False, force: bool = False) -> Path:
+    def save(
+        self,
+        directory: str | Path,
+        *,
+        overwrite: bool = False,
+        force: bool = False,
+        sign: str | Path | None = None,
+    ) -> Path:
         """Writes the artifact directory, wholly or not at all.
 
         Args:
             overwrite: replace an artifact of ours that is there; `force` says the same.
+            sign: file of an Ed25519 private key to sign it with; see `docs/security.md`.
 
         Raises:
             UserError: the directory exists and is not to be replaced, or cannot be written.
         """
-        replace = overwrite or force
-        return save_artifact(Path(directory), self, force=replace, how="overwrite=True")
+        replace, key = overwrite or force, None if sign is None else Path(sign)
+        return save_artifact(Path(directory), self, force=replace, how="overwrite=True", key=key)
 
     def _repr_html_(self) -> str:
         """As a notebook shows it: what was quantized and what was not."""
         return to_html(repr(self), *self.audit().tables())
 
 
-def load(directory: str | Path, *, threads: int | None = None) -> CompiledModel:
-    """A saved artifact, its checksums, versions and parameters verified."""
-    found = load_artifact(Path(directory))
+def load(
+    directory: str | Path,
+    *,
+    threads: int | None = None,
+    verify: str | Path | Sequence[str | Path] | None = None,
+    trust: str = "any",
+) -> CompiledModel:
+    """A saved artifact, its checksums, versions and parameters verified.
+
+    Checksums tell damage, not who wrote it, and an artifact is native code: load what you trust.
+
+    Args:
+        threads: that it runs on, 1 by default.
+        verify: files of public keys; one of them must have signed the artifact.
+        trust: `any`, or `verify`: the artifact must be signed by one of the keys of `verify`, or
+            without any given of those in the user's folder of trusted keys.
+
+    Raises:
+        UserError: it is damaged, of a newer version, or not signed by whom it should be.
+    """
+    if trust not in ("any", "verify"):
+        raise UserError(f"unknown trust {trust!r}", hint="any, or verify")
+    given = [verify] if isinstance(verify, str | Path) else verify or ()
+    keys = [Path(key) for key in given]
+    if trust == "verify" and not keys:
+        keys = trusted_keys()
+    found = load_artifact(Path(directory), keys)
     return CompiledModel(found.manifest, found.vmfb, found.parameters, found.dump, threads=threads)
 
 

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from jq.backend.manifest import (
     Manifest,
 )
 from jq.backend.parameters import Parameter, check_parameters, sha256
+from jq.backend.signature import verify
 from jq.errors import UserError
 from jq.files import TEXT_LIMIT, check_input, read_input, read_text
 from jq.ir import Program
@@ -53,13 +54,19 @@ class Artifact:
     emit: tuple[str, ...] = ()
 
 
-def load_artifact(directory: Path) -> Artifact:
-    """Reads an artifact and checks it: version, checksums, parameters.
+def load_artifact(directory: Path, keys: Sequence[Path] = ()) -> Artifact:
+    """Reads an artifact and checks it: signature, version, checksums, parameters.
+
+    Args:
+        keys: files of public keys; one of them must have signed it. None are asked for nothing.
 
     Raises:
         UserError: it is damaged, incomplete, from a newer version, or not an artifact.
     """
-    manifest = read_manifest(directory)
+    content = _manifest_bytes(directory)
+    if keys:
+        verify(directory, content, keys)
+    manifest = _parsed(directory, content)
     _check_files(directory, manifest)
     weights = next((directory / name for name in ARCHIVES if name in manifest.files), None)
     if weights is not None:
@@ -71,14 +78,23 @@ def load_artifact(directory: Path) -> Artifact:
 
 def read_manifest(directory: Path) -> Manifest:
     """The manifest alone, its version checked."""
-    path = directory / MANIFEST
+    return _parsed(directory, _manifest_bytes(directory))
+
+
+def _manifest_bytes(directory: Path) -> bytes:
     if not directory.is_dir():
         raise UserError(f"no such artifact: {directory}")
     try:
-        content = json.loads(read_input(path, TEXT_LIMIT))
+        return read_input(directory / MANIFEST, TEXT_LIMIT)
     except UserError as error:
         reason = f"no readable {MANIFEST} ({error.message})"
         raise UserError(f"{directory} is not an artifact: {reason}") from error
+
+
+def _parsed(directory: Path, data: bytes) -> Manifest:
+    path = directory / MANIFEST
+    try:
+        content = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise _damaged(path, "not JSON") from error
     if not isinstance(content, dict) or content.get("tool") != TOOL:
@@ -103,6 +119,8 @@ def _check_files(directory: Path, manifest: Manifest) -> None:
         known = manifest.files.get(name)
         if known is None or Path(name).name != name:
             raise _damaged(directory / MANIFEST, f"the file {name!r} is not as it should be")
+        if path.is_symlink():
+            raise _damaged(path, "it is a link to somewhere else")
         if not path.exists():
             raise UserError(f"the artifact lacks {name}", location=str(directory))
         if (size := check_input(path)) != known.bytes:

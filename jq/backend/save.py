@@ -14,9 +14,10 @@ from typing import Protocol
 import numpy as np
 
 from jq.backend import cpu
-from jq.backend.artifact import DUMP, MANIFEST, MODULE, read_manifest
+from jq.backend.artifact import ARCHIVES, DUMP, MANIFEST, MODULE, read_manifest
 from jq.backend.manifest import Manifest, Processor, StoredFile, StoredTensor
 from jq.backend.parameters import sha256, write_parameters
+from jq.backend.signature import SIGNATURE, sign
 from jq.errors import UserError
 from jq.files import check_parent, exchange, settle, umask
 from jq.ir import Program
@@ -38,6 +39,12 @@ class _ArtifactLike(Protocol):
     def emit(self) -> tuple[str, ...]: ...
 
 
+_LEVELS = ("float", "qdq", "integer", "target")
+# What an artifact may hold, whatever its manifest lists: nothing else is ever deleted.
+_OURS = {MANIFEST, SIGNATURE, MODULE, DUMP, *ARCHIVES}
+_OURS |= {f"{level}.{kind}" for level in _LEVELS for kind in ("mlir", "mlirbc")}
+
+
 def check_output(directory: Path, *, force: bool = False, how: str = "--force") -> None:
     """Refuses a place that must not be written to, before any work is done for it.
 
@@ -53,10 +60,10 @@ def check_output(directory: Path, *, force: bool = False, how: str = "--force") 
     if directory.is_symlink() or not directory.is_dir():
         raise UserError(f"{directory} is not an artifact; it is left alone")
     try:
-        ours = {MANIFEST, *read_manifest(directory).files}
+        read_manifest(directory)
     except UserError:
         raise UserError(f"{directory} is not an artifact; it is left alone") from None
-    if foreign := sorted({path.name for path in directory.iterdir()} - ours):
+    if foreign := sorted({path.name for path in directory.iterdir()} - _OURS):
         raise UserError(
             f"{directory} holds {foreign[0]!r}, which is not part of the artifact",
             hint="move it away first",
@@ -64,9 +71,18 @@ def check_output(directory: Path, *, force: bool = False, how: str = "--force") 
 
 
 def save_artifact(
-    directory: Path, artifact: _ArtifactLike, *, force: bool = False, how: str = "--force"
+    directory: Path,
+    artifact: _ArtifactLike,
+    *,
+    force: bool = False,
+    how: str = "--force",
+    key: Path | None = None,
 ) -> Path:
     """Writes an artifact, wholly or not at all; its path. `how` is how one asks for `force`.
+
+    Args:
+        force: replace an artifact that is there.
+        key: file of the private key to sign it with (`jq.backend.signature`).
 
     Raises:
         UserError: `directory` exists (see `check_output`), or cannot be written; nothing is
@@ -76,6 +92,9 @@ def save_artifact(
     try:
         with _replacing(directory) as work:
             _write(work, artifact)
+            if key is not None:
+                signed = sign((work / MANIFEST).read_bytes(), key)
+                (work / SIGNATURE).write_bytes(signed)
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(

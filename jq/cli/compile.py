@@ -46,13 +46,17 @@ def compile_model(
     cache: Annotated[
         bool, typer.Option(help="Take IREE's result from an earlier, equal compile.")
     ] = True,
+    sign: options.Sign = None,
     force: options.Force = False,
 ) -> dict[str, Any]:
     """Compiles a model into a quantized program, and says what was quantized and what was not."""
     from jq import api
     from jq.backend.save import check_output
+    from jq.backend.signature import check_key
 
     check_output(output, force=force)
+    if sign is not None:
+        check_key(sign)
     with out.progress() as progress:
         compiled = api.compile(
             options.sized(model, sizes, values),
@@ -69,7 +73,7 @@ def compile_model(
             progress=progress,
         )
         progress("save", None)
-        compiled.save(output, force=force)
+        compiled.save(output, force=force, sign=sign)
     audit = compiled.audit()
     document = audit.to_dict()
     if out.verbose:

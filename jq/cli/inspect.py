@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group
 
+from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
 from jq.tables import size
@@ -25,6 +26,8 @@ def inspect(
             metavar="DIR", show_default=False, help="An artifact, or a .gguf or .onnx file."
         ),
     ],
+    verify: options.Verify = None,
+    trust: options.Trust = "any",
 ) -> dict[str, Any]:
     """Shows the stored bytes and format of every weight, the type of every contraction, and what
     stayed float. Exit code 1: the program does not show what the manifest claims."""
@@ -34,7 +37,7 @@ def inspect(
         return inspect_onnx(out, artifact)
     from jq import api
 
-    audit = api.load(artifact).audit()
+    audit = api.load(artifact, verify=verify, trust=trust).audit()
     out.show(Group(*audit.tables()))
     out.line(audit.summary())
     if not audit.verified:

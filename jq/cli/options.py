@@ -82,6 +82,21 @@ Values = Annotated[
     ),
 ]
 Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Worker threads.")]
+Sign = Annotated[
+    Path | None,
+    typer.Option(metavar="KEY", help="Sign the artifact with this Ed25519 private key."),
+]
+Verify = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="PUBKEY",
+        help="The artifact must be signed with this key. May be given several times.",
+    ),
+]
+Trust = Annotated[
+    str,
+    typer.Option(metavar="any|verify", help="Must a key that you trust have signed the artifact?"),
+]
 IreeFlags = Annotated[
     list[str] | None,
     typer.Option(

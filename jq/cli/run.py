@@ -22,6 +22,8 @@ def run(
     inputs: Annotated[Path, typer.Option(metavar="IN.npz", help="One array per input.")],
     outputs: Annotated[Path, typer.Option(metavar="OUT.npz", help="One array per output.")],
     threads: options.Threads = 1,
+    verify: options.Verify = None,
+    trust: options.Trust = "any",
 ) -> dict[str, Any]:
     """Runs an artifact on the arrays of a file."""
     from jq import api, npz
@@ -30,7 +32,7 @@ def run(
     check_file(outputs)
     with out.progress() as progress:
         progress("load", None)
-        compiled = api.load(artifact, threads=threads)
+        compiled = api.load(artifact, threads=threads, verify=verify, trust=trust)
         arrays = npz.read_exact(inputs, compiled.inputs)
         progress("run", None)
         results = compiled.call_flat(arrays)
