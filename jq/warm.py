@@ -71,7 +71,9 @@ class Worker:
                 raise UserError(f"it cannot be read: {_reason(code)}", location=what)
         answer = json.loads(line)
         if "error" in answer:
-            raise UserError(**{"location": what, **answer["error"]})
+            raise UserError(**answer["error"])
+        if "fault" in answer:
+            raise UserError(**answer["fault"], location=what)
         return answer["value"]
 
     def _started(self) -> subprocess.Popen[bytes]:
@@ -172,11 +174,11 @@ def _answer(request: dict[str, Any], data: bytes) -> dict[str, Any]:
         return {"error": {"message": error.message, **{k: v for k, v in parts.items() if v}}}
     except MemoryError:
         return {
-            "error": {"message": "it takes too much memory", "hint": "--max-memory allows more"}
+            "fault": {"message": "it takes too much memory", "hint": "--max-memory allows more"}
         }
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        return {"error": {"message": f"it cannot be read: {reason:.200}"}}
+        return {"fault": {"message": f"it cannot be read: {reason:.200}"}}
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
