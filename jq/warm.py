@@ -71,7 +71,8 @@ class Worker:
                 raise UserError(f"it cannot be read: {_reason(code)}", location=what)
         answer = json.loads(line)
         if "error" in answer:
-            raise UserError(**answer["error"])
+            placed = answer["error"].keys() & {"op", "location"}
+            raise UserError(**answer["error"], **({} if placed else {"location": what}))
         if "fault" in answer:
             raise UserError(**answer["fault"], location=what)
         return answer["value"]
