@@ -19,13 +19,13 @@ from jq.backend.runtime import Archive, Executable
 from jq.backend.save import save_artifact
 from jq.backend.signature import trusted_keys
 from jq.errors import UserError
+from jq.guard.worker import WORKER
 from jq.ir import Program, TensorSpec
 from jq.ir.program import signature
 from jq.planning import QuantPlan
 from jq.tables import size, to_html
 from jq.tracing.inputs import flat_inputs
 from jq.tree import unflatten
-from jq.warm import WORKER
 
 
 @dataclass

@@ -133,7 +133,7 @@ def read_dump(text: str) -> Dump:
 
 
 def try_dump(data: bytes) -> None:
-    """Reads a dump, for what may go wrong on that; see `jq.warm`."""
+    """Reads a dump, for what may go wrong on that; see `jq.guard.worker`."""
     read_dump(data.decode())
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jq.errors import UserError
 from jq.files import read_input
 from jq.formats.tensor import QuantizedTensor
+from jq.guard.worker import WORKER
 from jq.ir import (
     Program,
     TensorSpec,
@@ -41,7 +42,6 @@ from jq.tracing.naming import name_ops
 from jq.tracing.source import load_model
 from jq.tracing.stored import restore_stored
 from jq.tracing.weights import Leaf, bind, data_of
-from jq.warm import WORKER
 
 
 def trace(
@@ -80,7 +80,7 @@ def _read(path: Path, sizes: Mapping[str, int] | None) -> Imported:
 
 def try_file(data: bytes, path: str, sizes: Mapping[str, int] | None) -> None:
     """The whole way from the bytes of a file to a program, for what may go wrong on it. Runs in a
-    process that may crash (`jq.warm`): MLIR's readers and passes do, on files made for that."""
+    process that may crash (`jq.guard.worker`): MLIR's readers and passes do, on files made for that."""
     _from_module(_imported(data, Path(path), sizes))
 
 

@@ -46,7 +46,7 @@ def parse_stablehlo(data: bytes, where: str) -> ir.Module:
 
 
 def try_module(data: bytes) -> None:
-    """Reads a module and prints it, for what may go wrong on that; see `jq.warm`."""
+    """Reads a module and prints it, for what may go wrong on that; see `jq.guard.worker`."""
     parse_stablehlo(data, "the module").operation.get_asm(enable_debug_info=True)
 
 

@@ -13,10 +13,10 @@ import pytest
 from jq.api import rewrite
 from jq.compiled import load
 from jq.errors import UserError
+from jq.guard.limits import Limits, limited, parse_size
+from jq.guard.worker import Worker
 from jq.ir import context, ir
-from jq.limits import Limits, limited, parse_size
 from jq.tracing.entry import trace
-from jq.warm import Worker
 from jq.weights.quantize import quantize_weights
 from tests.trust.artifacts import copy_of, rehashed
 

@@ -23,11 +23,11 @@ from typing import Any
 
 from jq.child import python_command
 from jq.errors import JqError, UserError
-from jq.limits import limits
+from jq.guard.limits import limits
 
 REQUESTS = 500  # after which a new process is started: MLIR never forgets a type
 STACK = 4 << 20  # bytes; half of what this process has, so that it crashes there and not here
-_MODULE = "jq.warm"
+_MODULE = "jq.guard.worker"
 
 
 class Worker:
