@@ -80,7 +80,7 @@ def _read(path: Path, sizes: Mapping[str, int] | None) -> Imported:
 
 def try_file(data: bytes, path: str, sizes: Mapping[str, int] | None) -> None:
     """The whole way from the bytes of a file to a program, for what may go wrong on it. Runs in a
-    process that may crash (`jq.guard.worker`): MLIR's readers and passes do, on files made for that."""
+    process that may crash (`jq.guard`): MLIR's readers and passes do, on files made for that."""
     _from_module(_imported(data, Path(path), sizes))
 
 
