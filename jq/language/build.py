@@ -98,13 +98,9 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
 
 def _replace(path: Path, fill: Any) -> None:
     """Writes a file wholly or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=f".new{path.suffix}")
-    os.close(handle)
-    try:
-        fill(Path(name))
-        os.replace(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as work:  # where nobody looks for archives
+        fill(Path(work) / path.name)
+        os.replace(Path(work) / path.name, path)
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 SPACE = "\u2581"
+_BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
 # Types of tokens in GGUF files.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
@@ -43,8 +44,8 @@ class SentencePiece:
     def _bytes(self) -> dict[int, int]:
         found = {}
         for i, token in enumerate(self.tokens):
-            if self.types[i] == BYTE and (m := re.fullmatch("<0x([0-9A-Fa-f]{2})>", token)):
-                found[int(m[1], 16)] = i
+            if self.types[i] == BYTE and (byte := _BYTE.fullmatch(token)):
+                found[int(byte[1], 16)] = i
         return found
 
     @cached_property
@@ -119,8 +120,8 @@ class SentencePiece:
 
     def _text(self, token: int) -> bytes:
         kind, name = self.types[token], self.tokens[token]
-        if kind == BYTE:
-            return bytes([int(name[3:5], 16)])
+        if kind == BYTE and (byte := _BYTE.fullmatch(name)):
+            return bytes([int(byte[1], 16)])
         if kind in (CONTROL, UNKNOWN):
             return b""
         return name.replace(SPACE, " ").encode()

@@ -86,13 +86,14 @@ def tokenizer_of_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
         codec = _byte_pairs(metadata, tokens, types, where)
     else:
         raise UserError(f"the tokenizer {kind!r} is not known", location=where, hint="llama, gpt2")
+    template = metadata.get("tokenizer.chat_template")
     with_bos = metadata.get(f"{_KEY}add_bos_token", kind == "llama")
     named = {i for i, t in enumerate(tokens) if t in _ENDS and types[i] in (CONTROL, USER_DEFINED)}
     return Tokenizer(
         codec,
         (ids["bos"],) if with_bos and ids["bos"] is not None else (),
         frozenset(named | {ids[n] for n in ("eos", "eot") if ids[n] is not None}),
-        metadata.get("tokenizer.chat_template"),
+        template if isinstance(template, str) else None,
         {f"{n}_token": tokens[ids[n]] for n in ("bos", "eos") if ids[n] is not None},
     )
 

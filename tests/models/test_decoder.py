@@ -58,6 +58,32 @@ def test_gguf(case, tmp_path):
     assert_equal(case, logits_of(decoder, CASES[case]["tokens"], PIECES.get(case, (0,))))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_key_value_heads": 0},
+        {"num_attention_heads": 3},
+        {"head_dim": 15},
+        {"hidden_size": 1.5},
+        {"rms_norm_eps": 0},
+        {"rope_parameters": [1]},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 0}},
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 10.0, "factor": 0}},
+        {"rope_parameters": {"rope_type": "spiral", "rope_theta": 10.0}},
+        {"hidden_act": "mystery"},
+        {"num_hidden_layers": 10**9},
+        {"vocab_size": 49},
+        {"sliding_window": 4, "layer_types": "all"},
+    ],
+)
+def test_configs_that_describe_no_model_are_refused(tmp_path, change):
+    folder = write_folder("llama", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text()) | change
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError):
+        load_decoder(folder)
+
+
 def test_a_quantized_checkpoint_is_refused_by_its_method(tmp_path):
     folder = write_folder("llama", tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())

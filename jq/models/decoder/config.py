@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jq.errors import UserError
 from jq.models.decoder.rope import Rope
 
 ACTIVATIONS = ("silu", "gelu_tanh")
@@ -50,6 +51,15 @@ class Config:
     logit_cap: float = 0.0
     experts: int = 0
     experts_used: int = 0
+
+    def __post_init__(self) -> None:
+        turned = max(2 * len(rope.frequencies) for _, rope in self.ropes)
+        if turned > self.head:
+            raise UserError(f"{turned} elements of heads of {self.head} cannot be turned")
+        if not 0 <= self.experts_used <= self.experts:
+            raise UserError(f"{self.experts_used} of {self.experts} experts cannot be used")
+        if not self.epsilon > 0:
+            raise UserError(f"norms need an epsilon above 0, not {self.epsilon}")
 
     @property
     def layers(self) -> int:

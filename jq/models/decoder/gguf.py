@@ -127,7 +127,10 @@ class _Reader:
         if isinstance(value, np.ndarray):
             if len(set(value.tolist())) != 1:
                 raise self.wrong(f"{key} differs from layer to layer")
-            return int(value[0])
+            value = int(value[0])
+            if value < 1:
+                raise self.wrong(f"{key} is {value}")
+            return value
         return self.size(key, default)
 
     def _vocabulary(self) -> int:

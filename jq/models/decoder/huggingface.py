@@ -170,6 +170,8 @@ class _Reader:
             every = int(self.number("sliding_window_pattern", known.global_every))
             ends = [every and (i + 1) % every == 0 for i in range(layers)]
             kinds = ["full_attention" if end else "sliding_attention" for end in ends]
+        if not isinstance(kinds, list) or not all(isinstance(k, str) for k in kinds):
+            raise self.wrong(f"layer_types are {kinds!r:.80}")
         if len(kinds) != layers or set(kinds) - {"full_attention", "sliding_attention"}:
             raise self.wrong(f"layer_types are {kinds!r:.80}")
         size = self.size("sliding_window", known.window or None)
@@ -177,13 +179,21 @@ class _Reader:
 
     def _ropes(self, known: Architecture, head: int) -> dict[str, rope.Rope]:
         given = self.values.get("rope_parameters") or {}
+        scaling = self.values.get("rope_scaling") or {}
+        nested = [v for v in given.values() if v is not None] if isinstance(given, dict) else []
+        full = isinstance(given, dict) and "full_attention" in given
+        sound = not full or (
+            "sliding_attention" in given and all(isinstance(v, dict) for v in nested)
+        )
+        if not isinstance(given, dict) or not isinstance(scaling, dict) or not sound:
+            raise self.wrong("rope_parameters or rope_scaling are not as they should be")
         base = self.number("rope_theta", 10000.0)
         if "full_attention" in given:
             return {
                 "all": self._rope(given["full_attention"], base, head),
                 "local": self._rope(given["sliding_attention"], base, head),
             }
-        found = {"all": self._rope(given or self.values.get("rope_scaling") or {}, base, head)}
+        found = {"all": self._rope(given or scaling, base, head)}
         if known.local_base:
             local = self.number("rope_local_base_freq", known.local_base)
             found["local"] = rope.plain(local, head)

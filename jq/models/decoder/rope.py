@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jq.errors import UserError
+
 
 @dataclass(frozen=True)
 class Rope:
@@ -41,7 +43,7 @@ class Rope:
 
 def plain(base: float, dims: int, factor: float = 1.0) -> Rope:
     """`dims` turned elements; positions divided by `factor`."""
-    return Rope(tuple(_frequencies(base, dims) / factor))
+    return Rope(tuple(_frequencies(base, dims, factor) / factor))
 
 
 def divided(base: float, dims: int, factors: Sequence[float], scale: float = 1.0) -> Rope:
@@ -52,7 +54,7 @@ def divided(base: float, dims: int, factors: Sequence[float], scale: float = 1.0
 def llama3(base: float, dims: int, factor: float, low: float, high: float, original: int) -> Rope:
     """Frequencies of fewer than `low` turns in `original` tokens are divided by `factor`, of more
     than `high` kept, and between the two blended."""
-    f = _frequencies(base, dims)
+    f = _frequencies(base, dims, factor)
     turns = original * f / (2 * math.pi)
     kept = np.clip((turns - low) / (high - low), 0, 1)
     return Rope(tuple(f * kept + f / factor * (1 - kept)))
@@ -69,7 +71,7 @@ def yarn(
 ) -> Rope:
     """Pairs of more than `fast` turns in `original` tokens keep their frequency, those of fewer
     than `slow` have it divided by `factor`, by their index in between."""
-    f = _frequencies(base, dims)
+    f = _frequencies(base, dims, factor)
 
     def index(turns: float) -> float:
         return dims * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
@@ -88,5 +90,9 @@ def longrope_scale(context: int, original: int) -> float:
     return math.sqrt(1 + math.log(context / original) / math.log(original))
 
 
-def _frequencies(base: float, dims: int) -> np.ndarray:
+def _frequencies(base: float, dims: int, factor: float = 1.0) -> np.ndarray:
+    if not base > 1 or dims < 2 or dims % 2 or not factor > 0:
+        raise UserError(
+            f"no rotary positions of base {base} on {dims} elements, scaled by {factor}"
+        )
     return np.asarray(base ** (-np.arange(0, dims, 2, dtype=np.float64) / dims))
