@@ -12,7 +12,7 @@ from jq.onnx import operators as _  # noqa: F401  (defines them)
 from jq.onnx.graph import File, Node, read_file
 from jq.onnx.quantized import is_integer
 from jq.onnx.registry import OPERATORS, schema_of
-from jq.onnx.tensors import numpy_type
+from jq.onnx.tensors import numpy_type, open_size
 from jq.onnx.walk import has_definition
 
 # Input positions: tensor, scale, zero point.
@@ -67,7 +67,7 @@ def _value(file: File, name: str) -> dict[str, Any]:
     shape = None
     if tensor.HasField("shape"):
         shape = [
-            d.dim_value if d.HasField("dim_value") else d.dim_param or f"{name}[{axis}]"
+            f"{name}[{axis}]" if (n := open_size(d)) is None else n
             for axis, d in enumerate(tensor.shape.dim)
         ]
     known = tensor.elem_type != 0

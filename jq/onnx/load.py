@@ -17,7 +17,7 @@ from jq.onnx import operators as _  # noqa: F401  (defines them)
 from jq.onnx.graph import File, read_file
 from jq.onnx.quantized import small_type, unpacked_fields
 from jq.onnx.registry import MICROSOFT
-from jq.onnx.tensors import numpy_type
+from jq.onnx.tensors import numpy_type, open_size
 from jq.onnx.values import Codes, Weight, as_jax, bits_of, offset_of, to_signed
 from jq.onnx.walk import Walk, require_operators
 
@@ -182,9 +182,7 @@ def _declared(file: File, name: str) -> tuple[np.dtype[Any], list[Any] | None]:
         raise UserError(f"input {name!r} holds strings", location=str(file.path))
     if not tensor.HasField("shape"):
         return dtype, None
-    return dtype, [
-        d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim
-    ]
+    return dtype, [open_size(d) for d in tensor.shape.dim]
 
 
 def _given_sizes(file: File, sizes: Sizes, inputs: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -29,6 +29,16 @@ def numpy_type(code: int, name: str = "") -> np.dtype[Any]:
         raise UserError(f"unknown tensor type {code}", op=name or None) from None
 
 
+def open_size(dim: Any) -> int | str | None:
+    """A dimension of an input: its size, the name of a symbolic one, or None where it is open.
+
+    Exporters write an open one as -1 or as `?`, too: names that say nothing about equal sizes.
+    """
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else None
+    return None if dim.dim_param in ("", "?", "-1", "None") else dim.dim_param
+
+
 @dataclass(frozen=True)
 class Files:
     """Where tensors may be: the model's own file and the folder that it is in."""

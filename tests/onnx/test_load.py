@@ -69,6 +69,16 @@ def test_open_sizes_are_given_when_tracing(tmp_path: Path) -> None:
         jq.trace(model)
 
 
+def test_nameless_sizes_are_those_of_an_axis(tmp_path: Path) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    ends = [("x", FLOAT, [-1, 3, "?", "?"])], [("y", FLOAT, None)]
+    path = save(tmp_path / "m.onnx", [node], *ends)
+    (spec,) = jq.load_onnx(path, sizes={"x": (1, 3, 4, 8)}).example_inputs
+    assert spec.shape == (1, 3, 4, 8)
+    sizes = {"x[0]": 2, "x[2]": 5, "x[3]": 6}
+    assert jq.load_onnx(path, sizes=sizes).example_inputs[0].shape == (2, 3, 5, 6)
+
+
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
     path = flattening(tmp_path / "m.onnx")
     with pytest.raises(UserError, match=r"'batsch'.*there are: batch"):
