@@ -10,7 +10,6 @@ import numpy as np
 
 from jq.onnx import operators as _  # noqa: F401  (defines them)
 from jq.onnx.graph import File, Node, read_file
-from jq.onnx.quantized import is_integer
 from jq.onnx.registry import OPERATORS, schema_of
 from jq.onnx.tensors import numpy_type, open_size
 from jq.onnx.walk import has_definition
@@ -134,11 +133,11 @@ def _row(file: File, node: Node, at: int, scale: int, zero: int) -> dict[str, An
     bits = (
         node.attributes.get("bits", 4) if node.op in ("MatMulNBits", "GatherBlockQuantized") else 0
     )
-    kind = next((a.dtype for a in (data, point) if a is not None and is_integer(a.dtype)), None)
+    dtypes = [a.dtype for a in (data, point) if a is not None]
     return {
         "tensor": node.inputs[at],
         "kind": "weight" if data is not None else "activation",
-        "type": f"uint{bits}" if bits else kind.name if kind is not None else "uint8",
+        "type": f"uint{bits}" if bits else dtypes[0].name if dtypes else "uint8",
         "granularity": granularity,
         "zero_point": "none" if point is None else "zero" if not point.any() else "given",
         "op": node.op,
