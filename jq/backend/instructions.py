@@ -34,6 +34,8 @@ _KEEP = WIDEN | {
     "vector.shuffle",
     "vector.transpose",
 }
+_LOADS = {"vector.load", "memref.load"}
+_STORES = {"vector.store", "memref.store"}
 
 
 def kernel_products(body: Iterable[Any]) -> tuple[Product, ...]:
@@ -66,16 +68,42 @@ def _products(op: Any) -> Iterable[Product]:
         yield linalg[0]
 
 
-def _origin(value: Any, read_as: str) -> str:
+def _origin(value: Any, read_as: str, within: frozenset[Any] = frozenset()) -> str:
     """The narrowest integer type that the values of a register had on their way into it.
 
     `read_as` is what the instruction takes its operand for; tiles have no element type at all.
+    `within` are the buffers through which the search has come.
     """
     narrowest = read_as
     while True:
-        kind = element_type(value)
-        if kind.startswith("i") and bit_width(kind) < bit_width(narrowest):
-            narrowest = kind
+        narrowest = _narrower(narrowest, element_type(value))
+        if is_op(value, _LOADS):
+            stored = _stored_type(value.owner.operands[0], within)
+            return _narrower(narrowest, stored) if stored else narrowest
         if not is_op(value, _KEEP):
             return narrowest
         value = value.owner.operands[0]
+
+
+def _narrower(one: str, other: str) -> str:
+    integers = other.startswith("i") and other != "index"
+    return other if integers and bit_width(other) < bit_width(one) else one
+
+
+def _stored_type(buffer: Any, within: frozenset[Any]) -> str:
+    """The widest type among what is stored in a kernel's own buffer; empty where that is unknown.
+
+    Kernels widen the codes of a tile once, and read them from such a buffer many times.
+    """
+    if not is_op(buffer, {"memref.alloca"}) or buffer.owner in within:
+        return ""
+    found = ""
+    for use in buffer.uses:
+        op = use.owner.operation
+        if op.name in _LOADS and use.operand_number == 0:
+            continue
+        if op.name not in _STORES or use.operand_number != 1:
+            return ""
+        kind = _origin(op.operands[0], element_type(op.operands[0]), within | {buffer.owner})
+        found = kind if not found or bit_width(kind) > bit_width(found) else found
+    return found

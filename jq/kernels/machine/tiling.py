@@ -28,7 +28,7 @@ MAX_VECTORS = 12
 EPILOGUE_REGISTERS, SPILLS = 6, 0.01
 UNEVEN = 0.1  # what an uneven share of workgroups costs, of the time that threads lose
 LINE, SHARED = 64, 0.02  # bytes of a cache line
-MIN_PRODUCTS = 1 << 20  # less work than this is not worth a workgroup of its own
+MIN_CYCLES = 1 << 13  # less work than this is not worth a workgroup of its own
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _registers(isa: Isa, rows: int, vectors: int) -> int:
 def cut(isa: Isa, rows: int, vectors: int, m: int, k: int, n: int) -> Tiling:
     """An m x k x n product in register tiles of that size."""
     panels = math.ceil(n / (vectors * isa.lanes))
-    block, blocks = _row_blocks(m, rows, panels, k * vectors * isa.lanes)
+    block, blocks = _row_blocks(isa, m, rows, panels, k * vectors * isa.lanes)
     steps = math.ceil(k / isa.dot.group) + 8  # a tile's start and end cost about 8 steps
     full, rest = divmod(block, rows)
     one = _step(isa, rows, vectors)
@@ -138,9 +138,10 @@ def _rows_fit(isa: Isa, rows: int, k: int) -> bool:
     return rows <= isa.memory.ways * size // max(LINE, math.gcd(k, size))
 
 
-def _row_blocks(m: int, rows: int, panels: int, products_per_row: int) -> tuple[int, int]:
+def _row_blocks(isa: Isa, m: int, rows: int, panels: int, products_per_row: int) -> tuple[int, int]:
     """Rows of a workgroup (whole register tiles), and how many workgroups cover m rows."""
-    affordable = max(1, m * products_per_row // MIN_PRODUCTS)
+    rate = isa.lanes * isa.dot.group * isa.dot_rate  # products a cycle
+    affordable = max(1, int(m * products_per_row / (rate * MIN_CYCLES)))
     tiles = math.ceil(m / rows)
     blocks = workgroups.parts(panels, min(affordable, tiles))
     block = min(m, math.ceil(tiles / blocks) * rows)
