@@ -262,6 +262,8 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step("plain-select-and-scatter", "IREE has none; it becomes a scatter, as those below"),
         Step("plain-scatters", "IREE has scatters of rows, and writes to rows that do not exist"),
         Step("clamp-indices", "what kernels and loops have moved away from its clamp"),
+        Step("plain-powers", "IREE's powers of negative numbers are NaN"),
+        Step("plain-arctangents", "IREE's are off by up to 30 last places"),
         Step("stable-sorts", "IREE exchanges equal elements, and writes what others read"),
         Step(
             "round-to-bfloat16",

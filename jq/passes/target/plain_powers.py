@@ -1,0 +1,67 @@
+"""Powers of negative numbers, which IREE 3.13 takes for NaN whatever the exponent.
+
+    power %x, %y
+    ->
+    %p = power |%x|, %y
+    %p, where %x is positive or %y is even;  -%p, where %y is odd;  NaN, where it is no whole number
+
+Numbers of 16 bits are computed in float32, as on XLA. float64 and complex powers stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import like, replace
+from jq.passes.base import Pass, PassContext
+
+OPS = StableHloOps()
+FLOAT32 = np.dtype(np.float32)
+
+
+@dataclass(frozen=True)
+class PlainPowers(Pass):
+    name = "plain-powers"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        found = [op for op in program.walk_all() if _is_power(op)]
+        for op in found:
+            dtype = dtype_of(op.operation.results[0])
+            with at(op):
+                x, y = (OPS.convert(v, np.float32) for v in op.operation.operands)
+                power = like(op, [OPS.abs(x), y], shape_of(x), FLOAT32)
+                replace(op, [OPS.convert(_signed(power, x, y), dtype)])
+        return bool(found)
+
+
+def _is_power(op: Any) -> bool:
+    if op.operation.name != "stablehlo.power":
+        return False
+    return dtype_of(op.operation.results[0]).name in ("float32", "float16", "bfloat16")
+
+
+def _signed(power: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The power of x, from that of |x|; -0 counts as negative."""
+    shape = shape_of(x)
+
+    def full(value: float) -> ir.Value:
+        return OPS.broadcast(OPS.constant(np.asarray(value, np.float32)), shape, [])
+
+    def whole(v: ir.Value) -> ir.Value:  # infinity, and all from 2^23 on, are
+        return OPS.equal(OPS.round_even(v), v)
+
+    zero = OPS.constant(np.asarray(0, np.int32))
+    negative = OPS.compare(OPS.bitcast(x, np.int32), OPS.broadcast(zero, shape, []), "LT")
+    one = full(1.0)  # of 1 by anything, and of anything by 0
+    power = OPS.select(OPS.equal(OPS.abs(x), one), one, power)
+    power = OPS.select(OPS.equal(y, full(0.0)), one, power)
+    odd = OPS.select(whole(OPS.mul(y, full(0.5))), power, OPS.mul(power, full(-1.0)))
+    # Zero and infinity have powers of every exponent, and what is 0 has no last place to lose.
+    special = OPS.equal(OPS.abs(x), OPS.add(OPS.abs(x), OPS.abs(x)))
+    broken = OPS.select(special, power, full(np.nan))
+    return OPS.select(negative, OPS.select(whole(y), odd, broken), power)
