@@ -99,20 +99,24 @@ class Pass(ABC):
     def run(self, program: Program, cx: PassContext) -> bool:
         """Rewrites `program` in place; True when it changed anything."""
 
+    def chosen(self, settings: Settings) -> bool:
+        """Whether the settings let it run, where it stands in the order."""
+        return True
+
 
 @dataclass(frozen=True)
 class Recovery(Pass):
     """A pass that keeps accuracy.
 
-    One that needs calibration data is skipped where there are none. `optional`: it runs only
-    where the setting `recovery` names it.
+    One that needs calibration data is skipped where there are none. `optional`: in the order, it
+    runs only where the setting `recovery` names it.
     """
 
     needs_data: ClassVar[bool] = True
     optional: ClassVar[bool] = True
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        if not (cx.recover and self.chosen(cx.settings) and self.wanted(cx)):
+        if not (cx.recover and self.wanted(cx)):
             return False
         if self.needs_data and not cx.data and not self.known(cx):
             self.skip(cx, NO_DATA)
@@ -120,7 +124,6 @@ class Recovery(Pass):
         return self.recover(program, cx)
 
     def chosen(self, settings: Settings) -> bool:
-        """Whether the setting `recovery` lets it run."""
         chosen = settings.recovery
         return self.name in chosen if isinstance(chosen, tuple) else chosen and not self.optional
 
@@ -175,12 +178,14 @@ def make_pass(name: str, options: dict[str, Any]) -> Pass:
 
 
 def run_all(passes: Iterable[Pass], program: Program, cx: PassContext) -> list[str]:
-    """Runs passes in order, verifying after each that changed something and at the end; the names
-    of those that did.
+    """Runs the passes that the settings let run in order, verifying after each that changed
+    something and at the end; the names of those that did.
     """
     changed: list[str] = []
     done: list[str] = []
     for p in passes:
+        if not p.chosen(cx.settings):
+            continue
         try:
             if p.run(program, cx):
                 changed.append(p.name)

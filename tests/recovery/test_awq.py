@@ -142,7 +142,7 @@ def test_static_ranges_and_missing_data(caplog):
     model, data = mlp()
     program = prepare(trace(model), settings(), TARGET)
     static = load_pipeline("int8-weight-only", {
-        "activations.format": "int8", "activations.mode": "static", "recovery": "awq",
+        "activations.format": "int8", "activations.mode": "static",
         "activations.granularity": "per-tensor"})  # fmt: skip
     assert not scaled(program, data, static)[1] and "`smooth` weighs both" in caplog.text
     assert not scaled(program, None)[1] and "it needs calibration data" in caplog.text
