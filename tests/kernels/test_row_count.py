@@ -32,7 +32,6 @@ from jq.kernels.attention.description import TILED_QUERIES
 from jq.kernels.tensor import TensorType
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, codes
-from tests.kernels.test_attention import has_bf16
 from tests.kernels.test_gemv import build as gemv
 from tests.kernels.test_gemv import weights
 from tests.kernels.test_quantize_rows import schemes
@@ -121,7 +120,7 @@ def attentions(draw: st.DrawFn) -> Pair:
     """On matrix tiles sums of bf16 are rounded otherwise, and few queries are not on them."""
     isa, n = draw(isas), draw(rows)
     tiled = get_isa(isa).tiles and n >= TILED_QUERIES
-    kinds = ["bf16", "f32"] if has_bf16(isa) and not tiled else ["f32"]
+    kinds = ["bf16", "f32"] if get_isa(isa).multiplies_bf16 and not tiled else ["f32"]
     precision = draw(st.sampled_from(kinds))
     return on_cache(Attention(isa=isa, **heads(draw, n), scale=0.2, precision=precision))
 
