@@ -1,4 +1,4 @@
-"""How long and how large anything may become: `--timeout`, `--max-memory`."""
+"""How long and how large anything may become."""
 
 from __future__ import annotations
 

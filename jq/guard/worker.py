@@ -63,7 +63,7 @@ class Worker:
                 raise UserError(
                     f"reading it took more than {seconds:g} s",
                     location=what,
-                    hint="--timeout allows more",
+                    hint="jq.guard.limits.limited allows more",
                 )
             if not line:
                 code = process.wait()
@@ -174,9 +174,8 @@ def _answer(request: dict[str, Any], data: bytes) -> dict[str, Any]:
         parts = {"op": error.op, "location": error.location, "hint": error.hint}
         return {"error": {"message": error.message, **{k: v for k, v in parts.items() if v}}}
     except MemoryError:
-        return {
-            "fault": {"message": "it takes too much memory", "hint": "--max-memory allows more"}
-        }
+        hint = "jq.guard.limits.limited allows more"
+        return {"fault": {"message": "it takes too much memory", "hint": hint}}
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         return {"fault": {"message": f"it cannot be read: {reason:.200}"}}

@@ -175,7 +175,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
 @pytest.mark.parametrize(
     ("function", "allowed", "message"),
     [
-        ("sleep", Limits(seconds=1), r"more than 1 s \[x\]; --timeout allows more"),
+        ("sleep", Limits(seconds=1), r"more than 1 s \[x\]; jq.guard.limits.limited allows more"),
         ("allocate", Limits(memory=64 << 20), "too much memory"),
         ("abort", Limits(), r"crashed \(SIGABRT\)"),
         ("leave", Limits(), "its reader ended"),
