@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jq.gguf import load_gguf
     from jq.job import Source, trace
     from jq.language import LanguageModel
-    from jq.measure import bench, compare
+    from jq.measuring.measure import bench, compare
     from jq.mixed_precision import search
     from jq.model import Model
     from jq.onnx import load_onnx
@@ -39,9 +39,9 @@ _HOMES = {
     "Ranges": "jq.calibration.ranges",
     "Source": "jq.job",
     "UserError": "jq.errors",
-    "bench": "jq.measure",
+    "bench": "jq.measuring.measure",
     "calibrate": "jq.api",
-    "compare": "jq.measure",
+    "compare": "jq.measuring.measure",
     "compile": "jq.api",
     "explain": "jq.api",
     "fake_quant": "jq.tracing.fake_quant",

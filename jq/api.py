@@ -14,11 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from jq.artifact.manifest import describe_build
 from jq.audit.op_table import op_table
-from jq.backend.cache import compile_cached
-from jq.backend.compiler import Compilation, compile_module
-from jq.backend.handover import handover, parameter_key
-from jq.backend.manifest import describe_build
+from jq.cache.modules import compile_cached
 from jq.calibration import run as calibration_run
 from jq.calibration.ranges import Ranges, site
 from jq.compiled import CompiledModel, load
@@ -26,6 +24,8 @@ from jq.errors import CompilerError, UserError, known
 from jq.ir import Program
 from jq.ir.digest import program_digest
 from jq.ir.markers import edge_name
+from jq.iree.compiler import Compilation, compile_module
+from jq.iree.handover import handover, parameter_key
 from jq.job import (
     AnyModel,
     Data,

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from jq.artifact.load import DUMP, Manifest, load_artifact
+from jq.artifact.parameters import read_checked
+from jq.artifact.save import save_artifact
+from jq.artifact.signature import trusted_keys
 from jq.audit import Audit, audit_program
-from jq.backend import cpu
-from jq.backend.artifact import DUMP, Manifest, load_artifact
-from jq.backend.dump import read_dump
-from jq.backend.parameters import read_checked
-from jq.backend.runtime import Archive, Executable
-from jq.backend.save import save_artifact
-from jq.backend.signature import trusted_keys
+from jq.dump.reader import read_dump
 from jq.errors import UserError
 from jq.guard.worker import WORKER
 from jq.ir import Program, TensorSpec
 from jq.ir.program import signature
+from jq.iree import cpu
+from jq.iree.runtime import Archive, Executable
 from jq.planning import QuantPlan
 from jq.tables import size, to_html
 from jq.tracing.inputs import flat_inputs
@@ -119,7 +119,7 @@ class CompiledModel:
     def audit(self) -> Audit:
         """Stored bytes, contraction types, float ops, as the compiler's own program shows them."""
         if isinstance(self.vmfb, Path):  # from a file: anybody may have written it
-            WORKER.ask("jq.backend.dump:try_dump", self.dump.encode(), DUMP)
+            WORKER.ask("jq.dump.reader:try_dump", self.dump.encode(), DUMP)
         return audit_program(self.manifest.model_dump(), read_dump(self.dump), *self._sizes())
 
     def _sizes(self) -> tuple[int, int]:

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from jq.backend.compiler import compile_module
-from jq.backend.runtime import Executable, drivers
 from jq.data import data_names
 from jq.errors import JqError
-from jq.processor import Processor, this_processor
+from jq.iree.compiler import compile_module
+from jq.iree.runtime import Executable, drivers
 from jq.progress import Progress, silent
+from jq.system.processor import Processor, this_processor
 from jq.target import Target, load_target
 
 PACKAGES = (

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jq import npz
-from jq.backend.results import Results
+from jq.cache.results import Results
 from jq.calibration.ranges import Ranges
 from jq.data import data_names
 from jq.errors import JqError, UserError

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from jq.errors import UserError
-from jq.files import check_input, written_whole
+from jq.system.files import check_input, written_whole
 
 
 class Spec(Protocol):

@@ -12,9 +12,9 @@ from pydantic import AfterValidator
 from jq.compiler_flags import check_file_flags, check_user_flags, combined
 from jq.data import data_file
 from jq.errors import UserError
-from jq.files import read_text
 from jq.formats import get_format
 from jq.settings import FLOAT, Granularity, Settings, Strict, validate
+from jq.system.files import read_text
 
 
 class Device(Strict):

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import jq
 from jq.pipeline import load_pipeline
-from jq.processor import this_processor
+from jq.system.processor import this_processor
 from jq.tracing.source import load_model
 
 MODELS = ("jq.models:minilm", "jq.models:resnet", "jq.models:mobilenet")

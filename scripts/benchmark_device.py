@@ -31,9 +31,9 @@ from jq.benchmark.session import worker_command
 from jq.benchmark.worker import serve
 from jq.comparison.outputs import samples_of
 from jq.errors import JqError
-from jq.measure import compare
-from jq.memory import peak_rss_bytes
+from jq.measuring.measure import compare
 from jq.model import Batch, Model, batches
+from jq.system.memory import peak_rss_bytes
 
 FLOAT = "float"
 console = Console(stderr=True)
@@ -177,7 +177,7 @@ def serve_jax(name: str, threads: int) -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     import jax
 
-    from jq.backend.xla import XlaExecutable
+    from jq.oracle.xla import XlaExecutable
 
     before = peak_rss_bytes()
     source = api.trace(name)

@@ -47,7 +47,7 @@ from jq.kernels import (
     available,
     detect,
 )
-from jq.processor import permit_tiles, this_processor
+from jq.system.processor import permit_tiles, this_processor
 from tests.kernels.harness import compile_text, linked
 
 SECONDS = 0.3  # for each kernel

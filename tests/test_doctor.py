@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from jq import doctor
-from jq.backend.runtime import Executable
 from jq.cli.app import main
-from jq.processor import this_processor
+from jq.iree.runtime import Executable
+from jq.system.processor import this_processor
 from jq.target import load_target
 
 

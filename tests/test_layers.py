@@ -17,18 +17,14 @@ FILES = sorted((ROOT / "jq").rglob("*.py"))
 # Who may import what from outside. Everything else goes through these.
 OUTSIDE = {
     "jaxlib": ("ir",),
-    "iree": ("backend", "kernels"),
+    "iree": ("iree", "dump", "kernels", "artifact.parameters"),
     "jax": (
         "tree",
         "tracing",
         "models",
         "onnx",
-        "backend.xla",
-        "backend.evaluate",
-        "backend.jax_ops",
-        "backend.rounding",
-        "backend.sensitivity",
-        "backend.tuning",
+        "oracle.xla",
+        "autodiff",
         "ir.mlir_context",
     ),
 }

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jq.backend.xla import XlaExecutable
 from jq.data import data_dir
 from jq.errors import InternalError, UserError
 from jq.ir import Program
 from jq.ir.markers import marker_kind
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import Pass, PassContext, run_all
 from jq.passes.levels import LEVELS as BANS
 from jq.passes.levels import check_level
@@ -19,7 +19,7 @@ from jq.pipeline import LEVELS, load_pipeline, make_plan, prepare, rewrite
 from jq.planning import QuantPlan
 from jq.settings import Rule
 from jq.target import load_target
-from tests.texts import inputs_of, load
+from tests.support.texts import inputs_of, load
 
 PIPELINES = sorted(path.stem for path in data_dir("pipelines").glob("*.toml"))
 DENSE = """(%x: tensor<4x8xf32>, %w: tensor<8x16xf32> {jq.weight = "w"}) -> tensor<4x16xf32> {

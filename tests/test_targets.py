@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.backend.xla import XlaExecutable
+from jq.oracle.xla import XlaExecutable
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((64, 48)).astype(np.float32)

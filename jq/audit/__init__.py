@@ -12,7 +12,7 @@ from typing import Any
 
 from jq.audit.claims import UNSEEN, Claims
 from jq.audit.report import Audit, AuditedContraction, FloatUse, StoredWeight
-from jq.backend.dump import Dump
+from jq.dump.reader import Dump
 
 __all__ = [
     "UNSEEN",

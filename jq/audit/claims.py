@@ -9,8 +9,8 @@ from typing import Any
 
 from jq.audit.owners import Owners, mlir_name, weight_of
 from jq.audit.report import AuditedContraction, FloatUse, StoredWeight
-from jq.backend.dump import Contraction, Dump
-from jq.backend.stored import StoredConstant, bit_width
+from jq.dump.reader import Contraction, Dump
+from jq.dump.stored import StoredConstant, bit_width
 
 FOLDED = "folded"  # a weight that went into another constant, or has an equal one
 UNSEEN = "?"  # the type of a contraction that the dump does not show

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jq.backend.stored import StoredConstant
+from jq.dump.stored import StoredConstant
 
 _MLIR = {
     "bool": "i1",

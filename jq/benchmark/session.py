@@ -16,9 +16,9 @@ from typing import IO, Any
 import numpy as np
 
 from jq.benchmark.worker import write_arrays
-from jq.child import python_command
 from jq.errors import JqError, UserError
 from jq.progress import Progress, silent
+from jq.system.child import python_command
 
 WARM_UP = 3  # calls at least, and a tenth of the measuring time
 LEAST, MOST = 10, 5000  # measured calls

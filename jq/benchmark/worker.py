@@ -1,4 +1,4 @@
-"""The process that runs what is measured: `main("JOB.json")`, started by `jq.child`.
+"""The process that runs what is measured: `main("JOB.json")`, started by `jq.system.child`.
 
 It answers one line of JSON to each line on its standard input: `{"runs": n}` gives the
 milliseconds of n calls. At the end of input it reports the peak memory and leaves.
@@ -16,12 +16,12 @@ from typing import Any
 import ml_dtypes  # noqa: F401 (gives NumPy the names of its types)
 import numpy as np
 
-from jq.memory import peak_rss_bytes
+from jq.system.memory import peak_rss_bytes
 
 
 def main(path: str) -> None:
     job = json.loads(Path(path).read_text())
-    from jq.backend.runtime import Executable
+    from jq.iree.runtime import Executable
 
     before = peak_rss_bytes()
     start = time.perf_counter()

@@ -3,7 +3,7 @@
     gram = sum over rows r of  weight(r) * x_r x_r^T          [K, K]
 
 for a contraction y = x W. `weight(r)` says how much row r of y moves the program's output
-(`jq.backend.sensitivity`), so that padding does not count and what matters counts more.
+(`jq.autodiff.sensitivity`), so that padding does not count and what matters counts more.
 
 Where rows are positions of sequences, errors that a whole sequence has in common add up in what is
 pooled or attended to later, and others cancel. `shared` gives the gram of the sequences' weighted
@@ -24,15 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from jq.backend.evaluate import Unsupported
-from jq.backend.sensitivity import Sensitivity
-from jq.backend.xla import XlaExecutable
+from jq.autodiff.evaluate import Unsupported
+from jq.autodiff.sensitivity import Sensitivity
 from jq.calibration.gains import Gains
 from jq.calibration.inputs import Wanted, other_axes
 from jq.calibration.observer import not_finite
 from jq.calibration.readers import Ask, Moments, Reader, Results
 from jq.ir import Program
 from jq.ir.build import NAME, string_attr
+from jq.oracle.xla import XlaExecutable
 
 LOG = logging.getLogger("jq")
 F32, I32 = np.float32, np.int32

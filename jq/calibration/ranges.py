@@ -16,7 +16,7 @@ from jq.calibration.observer import get_observer
 from jq.calibration.range import Range
 from jq.calibration.stat_ops import NUMPY_STATS
 from jq.errors import UserError
-from jq.files import read_text, written_whole
+from jq.system.files import read_text, written_whole
 
 SCHEMA = 2  # 1 did not say of which model they are
 _TYPES, _MOST = ("int32", "int64", "float32", "float64"), 1 << 16  # of one statistic

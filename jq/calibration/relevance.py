@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.backend.evaluate import Unsupported
-from jq.backend.sensitivity import Sensitivity
+from jq.autodiff.evaluate import Unsupported
+from jq.autodiff.sensitivity import Sensitivity
 from jq.ir import Program, ir, shape_of
 
 LOG = logging.getLogger("jq")

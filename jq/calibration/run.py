@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from jq.backend.xla import XlaExecutable
 from jq.calibration.observer import Observer, Stats, get_observer, not_finite
 from jq.calibration.range import Range
 from jq.calibration.ranges import Ranges, site
@@ -20,6 +19,7 @@ from jq.ir.build import NAME, string_attr
 from jq.ir.lift import lift
 from jq.ir.markers import EDGE, edge_name, marker_kind
 from jq.ops.base import Contraction, rule_of
+from jq.oracle.xla import XlaExecutable
 
 
 def instrument(

@@ -32,7 +32,7 @@ def bench_artifact(
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to measure in all.")] = 5.0,
 ) -> dict[str, Any]:
     """Measures latency (median, p90), throughput and peak memory in processes of their own."""
-    from jq.measure import bench
+    from jq.measuring.measure import bench
 
     with out.progress() as progress:
         document = bench(

@@ -33,7 +33,7 @@ def calibrate(
 ) -> dict[str, Any]:
     """Observes the activations of the float model on samples and saves their ranges."""
     from jq import api
-    from jq.files import check_file
+    from jq.system.files import check_file
 
     check_file(output)
     with out.progress() as progress:

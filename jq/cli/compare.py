@@ -81,7 +81,7 @@ def compare(
             latency=bench,
         )
     from jq.compiled import load
-    from jq.measure import compare as measure_error
+    from jq.measuring.measure import compare as measure_error
 
     with out.progress() as progress:
         comparison = measure_error(
@@ -111,7 +111,7 @@ def compare(
 
 def ranked(out: Output, style: Style, *arguments: Any, **options_of: Any) -> dict[str, Any]:
     """Several artifacts in one table."""
-    from jq.ranking import rank
+    from jq.measuring.ranking import rank
 
     with out.progress() as progress:
         found = rank(*arguments, **options_of, progress=progress)

@@ -51,8 +51,8 @@ def compile_model(
 ) -> dict[str, Any]:
     """Compiles a model into a quantized program, and says what was quantized and what was not."""
     from jq import api
-    from jq.backend.save import check_output
-    from jq.backend.signature import check_key
+    from jq.artifact.save import check_output
+    from jq.artifact.signature import check_key
 
     check_output(output, force=force)
     if sign is not None:

@@ -59,7 +59,7 @@ def generate(
     """Continues a text with a language model, token by token."""
     from jq.language import LanguageModel
     from jq.language.sampling import Sampling
-    from jq.memory import peak_rss_bytes
+    from jq.system.memory import peak_rss_bytes
 
     start = time.perf_counter()
     Sampling(temperature, top_k, top_p)
@@ -117,8 +117,8 @@ def quantize(
     force: options.Force = False,
 ) -> dict[str, Any]:
     """Writes a GGUF file with the matrices of another in a format of ggml."""
-    from jq.files import check_new
     from jq.language.quantize import quantize as write
+    from jq.system.files import check_new
 
     check_new(target, force=force)
     with out.progress() as progress:

@@ -31,9 +31,9 @@ def quickstart(
     """Compiles a small built-in model in float and in int8, runs the results, and ranks them by how
     close they stay to the float model. Needs no data, and takes seconds."""
     from jq import api
-    from jq.backend.save import check_output
+    from jq.artifact.save import check_output
     from jq.job import trace
-    from jq.ranking import rank
+    from jq.measuring.ranking import rank
 
     with tempfile.TemporaryDirectory(prefix="jaxq-") as temporary:
         folder = output or Path(temporary)

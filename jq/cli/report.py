@@ -32,8 +32,8 @@ def report(
 ) -> dict[str, Any]:
     """Writes one HTML page that needs no network: layers by error, histograms with their clipping,
     sizes, latency, and the plan with its reasons."""
-    from jq.files import check_new
     from jq.page import report as write_page
+    from jq.system.files import check_new
 
     check_new(output, force=force)
     with out.progress() as progress:

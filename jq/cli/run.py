@@ -27,7 +27,7 @@ def run(
 ) -> dict[str, Any]:
     """Runs an artifact on the arrays of a file."""
     from jq import api, npz
-    from jq.files import check_file
+    from jq.system.files import check_file
 
     check_file(outputs)
     with out.progress() as progress:

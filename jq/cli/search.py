@@ -64,8 +64,8 @@ def search(
 ) -> dict[str, Any]:
     """Chooses a format for every layer: the cheapest that holds the budgets, or the most exact
     within them. Compiles it and proves that it does. An interrupted search goes on where it was."""
-    from jq.files import check_new
     from jq.mixed_precision import search as search_formats
+    from jq.system.files import check_new
 
     if output is not None:
         check_new(output, force=force)

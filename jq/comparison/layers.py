@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from jq.backend.xla import XlaExecutable
 from jq.comparison.activations import STATISTICS, Watched, lifted, measure, watched
 from jq.comparison.error_sum import ErrorSum
 from jq.comparison.outputs import Inside, LayerError
@@ -21,6 +20,7 @@ from jq.ir.build import NAME, string_attr
 from jq.ir.lift import can_leave
 from jq.ir.stack import stacked
 from jq.ops.base import Contraction, rule_of
+from jq.oracle.xla import XlaExecutable
 from jq.passes.isolated import Isolation
 from jq.planning import QuantPlan, find_weight
 from jq.progress import Progress, silent

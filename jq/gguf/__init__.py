@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jq.errors import UserError
-from jq.files import check_input
 from jq.formats.base import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.gguf.header import Header, TensorInfo, read_header
+from jq.system.files import check_input
 
 __all__ = ["GgufFile", "TensorRow", "describe_gguf", "load_gguf", "open_gguf"]
 

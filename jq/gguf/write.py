@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from jq.files import written_whole
 from jq.gguf.header import Header
 from jq.gguf.types import TYPES
+from jq.system.files import written_whole
 
 _ALIGNMENT = "general.alignment"
 _U32 = 4  # a value type of metadata

@@ -21,9 +21,9 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from jq.child import python_command
 from jq.errors import JqError, UserError
 from jq.guard.limits import limits
+from jq.system.child import python_command
 
 REQUESTS = 500  # after which a new process is started: MLIR never forgets a type
 STACK = 4 << 20  # bytes; half of what this process has, so that it crashes there and not here

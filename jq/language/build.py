@@ -49,7 +49,7 @@ def build(model: Path, options: Options, shape: Shape, store: Store) -> None:
 def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
     """Compiles a program and writes it, and what weights the store does not have yet."""
     from jq import api
-    from jq.backend.parameters import read_index, write_parameters
+    from jq.artifact.parameters import read_index, write_parameters
     from jq.job import Stages, prepare_job
     from jq.models.decoder import load_decoder
     from jq.models.decoder.program import decoder_model

@@ -11,8 +11,8 @@ from typing import Any
 import ml_dtypes  # noqa: F401 - gives NumPy names such as bfloat16
 import numpy as np
 
-from jq.backend.runtime import Executable, ParameterFiles
 from jq.errors import UserError
+from jq.iree.runtime import Executable, ParameterFiles
 from jq.language.build import build
 from jq.language.store import Options, Shape, Store
 

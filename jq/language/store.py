@@ -24,7 +24,7 @@ import platformdirs
 
 import jq.data
 from jq.errors import UserError
-from jq.processor import this_processor
+from jq.system.processor import this_processor
 
 LIMIT = 24 << 30  # bytes of all folders
 _PACKAGES = ("iree-base-compiler", "iree-base-runtime", "jax", "numpy")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.backend.manifest import float_weights
+from jq.artifact.manifest import float_weights
 from jq.errors import UserError, known
 from jq.job import Job
 from jq.mixed_precision.budget import RESOURCES, Budget

@@ -12,7 +12,7 @@ from jq.comparison.error_sum import ErrorSum, is_integer
 from jq.comparison.metrics import NAMES, Figures
 from jq.comparison.outputs import Comparison
 from jq.errors import UserError, known
-from jq.evaluation import Evaluation, Outputs
+from jq.measuring.evaluation import Evaluation, Outputs
 from jq.mixed_precision.budget import RESOURCES, figures
 from jq.mixed_precision.frontier import Choice
 from jq.mixed_precision.groups import Group, Option

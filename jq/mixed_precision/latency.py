@@ -26,9 +26,9 @@ from jq.mixed_precision.rules import with_rules
 from jq.mixed_precision.single import single
 from jq.mixed_precision.state import State
 from jq.planning import contractions, op_name
-from jq.processor import this_processor
 from jq.progress import Progress
 from jq.settings import FLOAT, Rule
+from jq.system.processor import this_processor
 
 SECONDS, LEAST = 0.2, 10  # measuring time of a program, and calls at least
 AS_FLOAT = {"format": FLOAT}

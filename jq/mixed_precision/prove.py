@@ -9,9 +9,9 @@ from pathlib import Path
 from jq.api import build, plan_job
 from jq.comparison.outputs import Comparison
 from jq.compiled import CompiledModel
-from jq.evaluation import Evaluation
 from jq.job import Stages
-from jq.measure import compare_compiled
+from jq.measuring.evaluation import Evaluation
+from jq.measuring.measure import compare_compiled
 from jq.mixed_precision.budget import Budget
 from jq.mixed_precision.costs import Resource
 from jq.mixed_precision.latency import median_ms

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from jq.errors import InternalError
-from jq.files import written_whole
 from jq.ir.build import SCOPE, string_attr
 from jq.job import Job
 from jq.mixed_precision.frontier import Choice
@@ -20,6 +19,7 @@ from jq.ops.base import Contraction
 from jq.pipeline import make_plan
 from jq.planning import QuantPlan, contractions, find_weight, op_name
 from jq.settings import Rule
+from jq.system.files import written_whole
 
 
 def rules_of(job: Job, groups: Sequence[Group], choice: Choice) -> tuple[Rule, ...]:

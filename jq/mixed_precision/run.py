@@ -10,8 +10,8 @@ from typing import Any
 
 from jq.comparison.metrics import Metric
 from jq.errors import UserError
-from jq.evaluation import Evaluation, check_metrics, evaluation_of
 from jq.job import AnyModel, Calls, Data, Rules, Settings, Stages, as_overrides, prepare_job
+from jq.measuring.evaluation import Evaluation, check_metrics, evaluation_of
 from jq.mixed_precision.budget import Budget, check_figures, parse_budget
 from jq.mixed_precision.candidates import make_candidates
 from jq.mixed_precision.choose import Chooser

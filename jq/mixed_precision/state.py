@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import platformdirs
 
-from jq.files import written_whole
 from jq.job import Job
+from jq.system.files import written_whole
 
 SCHEMA = 1
 _PACKAGES = ("jaxq", "jax", "jaxlib", "numpy", "ml-dtypes", "iree-base-compiler")

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from jq.backend.xla import XlaExecutable
 from jq.formats import get_format
 from jq.ir import Program, at, dtype_of, ir, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.mixed_precision.groups import Group, Option
 from jq.ops.base import Contraction
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.qdq.place_activations import through_codes
 from jq.passes.qdq.place_edges import PlaceEdges

@@ -10,11 +10,11 @@ from typing import Any
 
 from jq.comparison.metrics import Metric
 from jq.comparison.outputs import LayerError
-from jq.files import written_whole
 from jq.job import AnyModel, Data
 from jq.page.facts import Facts, Shape, gather
 from jq.page.parts import bars, cell, histogram, number, rebinned, table, tile
 from jq.progress import Progress, silent
+from jq.system.files import written_whole
 from jq.tables import size
 
 _FOLDER = Path(__file__).parent

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 from jq.api import rewrite_job
-from jq.backend.manifest import Manifest
+from jq.artifact.manifest import Manifest
 from jq.calibration.histogram import Histogram
 from jq.calibration.run import calibrate
 from jq.comparison.layers import compare_layers
 from jq.comparison.metrics import Metric
 from jq.comparison.outputs import Comparison
 from jq.compiled import load
-from jq.evaluation import check_metrics, evaluation_of
 from jq.formats import get_format
 from jq.job import AnyModel, Calls, Data, Job, trace
-from jq.measure import bench, compare_compiled, plan_again
+from jq.measuring.evaluation import check_metrics, evaluation_of
+from jq.measuring.measure import bench, compare_compiled, plan_again
 from jq.passes.isolated import parts_of
 from jq.planning import QuantPlan
 from jq.progress import Progress

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jq.backend.results import Results
+from jq.cache.results import Results
 from jq.calibration.gains import Gains
 from jq.errors import InternalError, JqError, UserError, known
 from jq.ir import Program

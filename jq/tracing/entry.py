@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from jq.errors import UserError
-from jq.files import read_input
 from jq.formats.tensor import QuantizedTensor
 from jq.guard.worker import WORKER
 from jq.ir import (
@@ -28,6 +27,7 @@ from jq.ir.encodings import read_encodings
 from jq.ir.quant_types import from_quant_types
 from jq.ir.stored import store_weight
 from jq.model import Model
+from jq.system.files import read_input
 from jq.tracing.approximate import sort_approximate
 from jq.tracing.chlo import drop_annotations, legalize, open_quantized_types
 from jq.tracing.constants import lift_constants

@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from jq.errors import InternalError, JqError, UserError
-from jq.files import check_input
 from jq.model import Model
+from jq.system.files import check_input
 
 FILES = (".mlir", ".mlirbc", ".jaxexport", ".onnx")
 _USAGE = f"give package.module:name, path/to/file.py:name, or a file ({', '.join(FILES)})"

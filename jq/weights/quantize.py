@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from jq.errors import FormatError, UserError
-from jq.files import read_input
 from jq.formats import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.guard.worker import WORKER
 from jq.ir import Program, ir, parse_module
 from jq.model import Model
 from jq.planning import WeightUse, contractions, find_weight, op_name
+from jq.system.files import read_input
 from jq.tracing.entry import trace
 from jq.tracing.modules import parse_stablehlo
 from jq.tracing.params import with_params

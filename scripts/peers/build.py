@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from jq.comparison.outputs import compare_outputs, samples_of
-from jq.processor import this_processor
+from jq.system.processor import this_processor
 from peers.case import EXPORT, Arrays, Contender, Skipped, Source, digest_of
 from peers.programs import RUNTIMES
 

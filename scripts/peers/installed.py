@@ -9,7 +9,7 @@ from typing import Any
 
 from jq import doctor
 from jq.kernels import detect
-from jq.processor import this_processor
+from jq.system.processor import this_processor
 from peers.case import Skipped
 
 PACKAGES = ("onnxruntime", "openvino", "nncf", "onnx", "jax2onnx", "jax", "iree-base-compiler")

@@ -13,7 +13,7 @@ import jax
 
 import jq
 from jq import api
-from jq.backend.compiler import HOST_FLAGS, find_tool
+from jq.iree.compiler import HOST_FLAGS, find_tool
 from peers.case import DYNAMIC, FLOAT, STATIC, WEIGHTS4, WEIGHTS8, Case, Contender, Source
 
 # Kinds of the pipelines; a pipeline of another name is compared with static peers.

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from iree.compiler import ir
 
-from jq.backend.compiler import HOST_FLAGS, compile_module
+from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.kernels import Kernel, detect
 from jq.kernels.build.bodies import Operand, emit
 from jq.kernels.build.builder import Builder, Tile

@@ -15,10 +15,10 @@ class Iree:
     """A compiled module: an artifact of ours, or any module of IREE's."""
 
     def __init__(self, path: Path, options: Mapping[str, Any], threads: int):
-        from jq.backend.runtime import Executable
+        from jq.iree.runtime import Executable
 
         if path.is_dir():
-            from jq.backend.artifact import load_artifact
+            from jq.artifact.load import load_artifact
 
             found = load_artifact(path)
             self.executable = Executable.load(found.vmfb, found.parameters, threads=threads)

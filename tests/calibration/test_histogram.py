@@ -5,11 +5,11 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from jq.backend.xla import XlaExecutable
 from jq.calibration import histogram
 from jq.calibration.histogram import Histogram
 from jq.calibration.stat_ops import NUMPY_STATS, PROGRAM_STATS
 from jq.ir import Program, TensorSpec, editing, func, ir, tensor_type
+from jq.oracle.xla import XlaExecutable
 
 RNG = np.random.default_rng(0)
 PIECES = [(RNG.standard_normal(500) * s).astype(np.float32) for s in (1, 0.01, 30, 2e-6, 1)]

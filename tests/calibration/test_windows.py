@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from jq.backend.xla import XlaExecutable
 from jq.calibration.inputs import Wanted, rows_of
 from jq.ir import at, shape_of
 from jq.ops.convolution import Layout, groups_of
+from jq.oracle.xla import XlaExecutable
 from tests.ops.collect import collect
 from tests.ops.test_convolution import convolutions
-from tests.texts import load
+from tests.support.texts import load
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
 

@@ -298,7 +298,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     slow = folder / "slow.py"
     slow.write_text(
         "import sys, time, threading, os, signal\n"
-        "from jq.backend import compiler\n"
+        "from jq.iree import compiler\n"
         "from jq.cli.app import main\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "start = compiler.subprocess.Popen\n"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from jq.cli.app import main
-from tests.decoders import write_gguf
+from tests.support.decoders import write_gguf
 
 
 @pytest.fixture(scope="module")

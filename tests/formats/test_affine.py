@@ -9,7 +9,7 @@ import pytest
 from jq.errors import FormatError
 from jq.formats import NUMPY, Encoding, get_format
 from tests.formats.encodings import AFFINE, SHAPES, encodings, values
-from tests.programs import Case, check
+from tests.support.programs import Case, check
 
 FULL = (("divisor", "absmax/127.5"),)
 UNPACKED = (("packing", "none"),)

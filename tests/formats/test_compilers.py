@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from jq.formats import Encoding, get_format
-from tests.backend.helpers import run
-from tests.programs import Case, check
+from tests.iree.helpers import run
+from tests.support.programs import Case, check
 
 BYTES = np.arange(256, dtype=np.uint8)
 

@@ -7,7 +7,7 @@ import pytest
 
 from jq.formats import Encoding, get_format
 from tests.formats.encodings import NAMES, encodings, values
-from tests.programs import Case, check
+from tests.support.programs import Case, check
 
 
 def decode_case(enc: Encoding, *, constant: bool) -> Case:

@@ -9,7 +9,7 @@ import pytest
 from jq.errors import FormatError
 from jq.formats import NUMPY, Encoding, get_format
 from tests.formats.encodings import values
-from tests.programs import Case, check
+from tests.support.programs import Case, check
 
 ORACLES = {"float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}
 MX = {"float8_e4m3fn": "mxfp8_e4m3", "float8_e5m2": "mxfp8_e5m2"}

@@ -7,7 +7,7 @@ import pytest
 
 from jq.formats import Encoding, Format, get_format
 from jq.formats.ggml import GgmlFormat
-from tests.programs import Case, check
+from tests.support.programs import Case, check
 
 TYPES = sorted(n for n, f in Format.registry.items() if isinstance(f, GgmlFormat))
 # One row, an odd count of rows, a stack blocked on its middle axis; counted in blocks.

@@ -8,7 +8,7 @@ import pytest
 
 from jq.formats import NUMPY, e8m0
 from jq.formats.minifloat import E2M1, E2M3, E3M2, E4M3FN, E5M2, Minifloat
-from tests.programs import Case, assert_same_bits, check
+from tests.support.programs import Case, assert_same_bits, check
 
 ORACLES = {
     "e4m3fn": (E4M3FN, ml_dtypes.float8_e4m3fn),

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import jq
-from jq.backend.xla import XlaExecutable
 from jq.formats import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
-from tests.programs import Case, build, run_xla
+from jq.oracle.xla import XlaExecutable
+from tests.support.programs import Case, build, run_xla
 
 onnx = pytest.importorskip("onnx")
 from onnx import numpy_helper  # noqa: E402

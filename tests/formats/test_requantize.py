@@ -23,7 +23,7 @@ from jq.formats.integer_functions import (
     unit_rows,
 )
 from jq.formats.requantize import multiplier, rescale, rescale_by
-from tests.programs import RUNNERS, Case, check
+from tests.support.programs import RUNNERS, Case, check
 
 FACTORS = [0.3, 2.0**-31, 1.0, 1.5, 1000.7, 0.999999999999, 7e-5, -0.4, -3.0, 0.0, 0.5]
 INT32 = 2**31

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jq.formats import NUMPY
 from jq.formats.rescale import MAX_FACTOR, MAX_FRACTION, Rescale, ResidualScale
-from tests.programs import RUNNERS, Case, check
+from tests.support.programs import RUNNERS, Case, check
 
 RNG = np.random.default_rng(0)
 RATIOS = [1e-7, 2.0**-16, 0.4, 0.99999, 1.0, 1.7, 3.99999, 50.0, 60000.0]

@@ -9,7 +9,7 @@ import pytest
 from jq.errors import InternalError
 from jq.ir import editing, func, ir, tensor_type
 from jq.ir.arrays import StableHloOps
-from tests.programs import RUNNERS, Case, check
+from tests.support.programs import RUNNERS, Case, check
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((5, 7)).astype(np.float32) * 3

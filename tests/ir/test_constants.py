@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jq.backend.interpreter import interpret
 from jq.errors import InternalError
 from jq.ir import Program, dtype_name, editing, ir
-from tests.backend.helpers import compiled, make_program
+from jq.oracle.interpreter import interpret
+from tests.iree.helpers import compiled, make_program
 
 RNG = np.random.default_rng(3)
 TYPES = [

@@ -17,7 +17,7 @@ import iree.runtime as rt
 import numpy as np
 
 from jq.kernels import Kernel
-from jq.processor import permit_tiles
+from jq.system.processor import permit_tiles
 from tests.kernels.harness import compile_text, linked
 
 ALIGNED, PATTERN, PAGE = 64, 0x5A, mmap.PAGESIZE

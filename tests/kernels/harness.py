@@ -8,10 +8,10 @@ import iree.runtime as rt
 import numpy as np
 from iree.compiler import ir
 
-from jq.backend.compiler import HOST_FLAGS, compile_module
+from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.kernels import Kernel
 from jq.kernels.linking import link
-from jq.processor import permit_tiles
+from jq.system.processor import permit_tiles
 
 
 def module_text(kernels: Sequence[Kernel]) -> str:

@@ -116,7 +116,7 @@ def test_neighbours_of_a_small_result_stay() -> None:
   }}
 }}"""
     vmfb = compile_text(text.rstrip().removesuffix("}") + main)
-    from jq.backend.runtime import Executable
+    from jq.iree.runtime import Executable
 
     rng = np.random.default_rng(0)
     codes = rng.integers(-128, 128, (3, 5), dtype=np.int8)

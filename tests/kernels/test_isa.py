@@ -31,7 +31,7 @@ from jq.kernels import (
     get_isa,
 )
 from jq.kernels.linking import link
-from jq.processor import this_processor
+from jq.system.processor import this_processor
 from tests.kernels.harness import compile_text, linked
 from tests.kernels.strategies import HERE
 

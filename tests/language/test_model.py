@@ -15,7 +15,7 @@ import jq
 from jq.errors import UserError
 from jq.models.decoder import load_decoder
 from jq.models.decoder.network import step
-from tests.decoders import write_folder, write_gguf
+from tests.support.decoders import write_folder, write_gguf
 
 CONTEXT = 48
 Q8 = gguf.GGMLQuantizationType.Q8_0
@@ -128,7 +128,7 @@ def test_a_second_model_compiles_nothing(file, cache_dir, monkeypatch):
 
 def test_weights_are_stored_once(model):
     """Programs of all lengths read the same archives, in which no data occur twice."""
-    from jq.backend.parameters import read_index
+    from jq.artifact.parameters import read_index
 
     keys = [key for archive in model.programs.store.archives() for key in read_index(archive)]
     assert len(keys) == len(set(keys))

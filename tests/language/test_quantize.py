@@ -10,7 +10,7 @@ from jq.errors import UserError
 from jq.formats.base import Encoding, get_format
 from jq.gguf import load_gguf
 from jq.language.quantize import quantize
-from tests.decoders import weights, write_gguf
+from tests.support.decoders import weights, write_gguf
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 from jq.errors import UserError
 from jq.models.decoder import load_decoder
 from jq.models.decoder.network import step
-from tests.decoders import CASES, write_folder, write_gguf
+from tests.support.decoders import CASES, write_folder, write_gguf
 
 # Kept in files as float32 with 7 digits; both sides sum a few hundred float32 products a logit.
 TOLERANCE = 5e-5

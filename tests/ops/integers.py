@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from jq.backend.xla import XlaExecutable
 from jq.calibration.range import Range
 from jq.calibration.ranges import Ranges, site
 from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import Program, TensorSpec, at, dtype_of, func, ir, shape_of
 from jq.ir.build import NAME, string_attr
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, run_all
 from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
 from jq.planning import OpPlan, TensorPlan
 from jq.settings import Rule
 from jq.target import Device, Target
-from tests.texts import load, run_iree
+from tests.support.texts import load, run_iree
 
 INTEGERS = ("int16", "int8", "int4", "int2")
 Contract = Callable[[np.ndarray, np.ndarray], np.ndarray]

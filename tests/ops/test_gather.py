@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jq.backend.xla import XlaExecutable
 from jq.formats import NUMPY, Format, get_format
 from jq.ir import Program, dtype_of, shape_of
 from jq.ir.markers import DEQUANTIZE, match
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
 from jq.planning import QuantPlan
 from jq.settings import Rule
 from jq.target import load_target
-from tests.programs import assert_same_bits
-from tests.texts import load, run_iree
+from tests.support.programs import assert_same_bits
+from tests.support.texts import load, run_iree
 
 NAMES = sorted(Format.registry)
 ROWS, WIDTH = 40, 256

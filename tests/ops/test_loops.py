@@ -7,15 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jq.backend.xla import XlaExecutable
 from jq.calibration.run import calibrate
 from jq.ir import Program, dtype_of, shape_of
 from jq.model import Model
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
 from jq.target import load_target
 from jq.tracing import trace
-from tests.texts import run_iree
+from tests.support.texts import run_iree
 
 LAYERS, WIDTH = 3, 32
 RNG = np.random.default_rng(0)

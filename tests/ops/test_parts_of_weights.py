@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jq.backend.xla import XlaExecutable
 from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import dtype_of
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
 from tests.ops.integers import TARGET
-from tests.texts import load
+from tests.support.texts import load
 
 X = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32) + 1
 W = np.random.default_rng(1).standard_normal((16, 12)).astype(np.float32)

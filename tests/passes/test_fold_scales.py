@@ -11,8 +11,8 @@ import pytest
 
 import jq
 from jq import api
-from jq.backend.xla import XlaExecutable
 from jq.job import prepare_job
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass
 from jq.pipeline import load_pipeline, prepare
 from jq.planning import QuantPlan

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import jq
-from jq.backend.compiler import compile_module
-from jq.backend.handover import handover
-from jq.backend.runtime import Executable
+from jq.iree.compiler import compile_module
+from jq.iree.handover import handover
+from jq.iree.runtime import Executable
 from jq.job import prepare_job
 from jq.kernels import Kernel, detect
 from jq.passes.base import PassContext

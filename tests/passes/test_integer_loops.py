@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import jq
-from jq.backend.interpreter import interpret
-from jq.backend.xla import XlaExecutable
 from jq.errors import UserError
 from jq.ir import dtype_of
+from jq.oracle.interpreter import interpret
+from jq.oracle.xla import XlaExecutable
 from jq.passes.integer.verify_integer import offenders
-from tests.programs import assert_same_bits, run_iree
+from tests.support.programs import assert_same_bits, run_iree
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 8)).astype(np.float32)

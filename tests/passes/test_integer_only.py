@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import jq
 from jq import api
-from jq.backend.xla import XlaExecutable
 from jq.errors import UserError
 from jq.ir.build import NAME, string_attr
+from jq.oracle.xla import XlaExecutable
 from jq.passes.integer.verify_integer import offenders
-from tests import stablehlo_numpy
-from tests.programs import assert_same_bits, run_iree
+from tests.support import stablehlo_numpy
+from tests.support.programs import assert_same_bits, run_iree
 
 PIPELINE, TARGET = "int8-static-integer-only", "npu-int8"
 ROWS, COLUMNS = 4, 8

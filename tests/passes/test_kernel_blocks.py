@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from jq import api
-from jq.backend.xla import XlaExecutable
 from jq.kernels import detect
 from jq.model import Model
+from jq.oracle.xla import XlaExecutable
 
 TOKEN = {"activations.granularity": "per-token"}
 EIGHT = {"weights.format": "int8", "weights.scheme": "symmetric"}

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import jq
-from jq.backend.compiler import compile_module
-from jq.backend.handover import handover
-from jq.backend.interpreter import interpret
-from jq.backend.runtime import Executable
-from jq.backend.xla import XlaExecutable
+from jq.iree.compiler import compile_module
+from jq.iree.handover import handover
+from jq.iree.runtime import Executable
 from jq.job import prepare_job, trace
 from jq.kernels import Clamp, Gelu, Silu
+from jq.oracle.interpreter import interpret
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.functions import find_activation, find_normalization
 from jq.pipeline import make_plan, rewrite

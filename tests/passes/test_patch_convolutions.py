@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jq.backend.xla import XlaExecutable
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass, run_all
 from jq.planning import QuantPlan
 from jq.settings import Settings
 from jq.target import load_target
-from tests.texts import inputs_of, load
+from tests.support.texts import inputs_of, load
 
 ONE = "{batch_group_count = 1 : i64, feature_group_count = 1 : i64}"
 CASES = {

@@ -11,12 +11,12 @@ import pytest
 
 import jq
 from jq import api
-from jq.backend.xla import XlaExecutable
 from jq.errors import UserError
 from jq.ir import dtype_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import QUANTIZE, match
 from jq.models.zoo.minilm import build_random
+from jq.oracle.xla import XlaExecutable
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 8, 8, 3)).astype(np.float32)

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from jq.backend.xla import XlaExecutable
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass, run_all
 from jq.planning import QuantPlan
 from jq.settings import Settings
 from jq.target import load_target
 from tests.passes.drawn_scatters import Drawn, program_text, scatters
-from tests.texts import load, run_iree
+from tests.support.texts import load, run_iree
 
 MANY = 24  # scatters to a program
 

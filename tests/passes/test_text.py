@@ -10,7 +10,7 @@
 
 The text that is checked starts with a line `// changed: ...` that names the passes that changed
 something. A pass that must not fire has `// CHECK: changed: none`. Weights are arguments with
-`{jq.weight = "name"}` and hold random numbers; see `tests/texts.py`.
+`{jq.weight = "name"}` and hold random numbers; see `tests/support/texts.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jq.passes.base import Pass, PassContext, make_pass, run_all
 from jq.planning import QuantPlan, plan
 from jq.settings import Settings, apply_overrides, parse_assignments, parse_rule, parse_value
 from jq.target import load_target
-from tests.texts import load
+from tests.support.texts import load
 
 FOLDER = Path(__file__).parent
 FILES = sorted(FOLDER.glob("*.mlir"))

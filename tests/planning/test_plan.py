@@ -17,7 +17,7 @@ from jq.pipeline import load_pipeline, make_plan, rewrite
 from jq.planning import OpPlan, QuantPlan
 from jq.settings import parse_rule
 from jq.target import Device, Target
-from tests.texts import load
+from tests.support.texts import load
 
 DENSE = """(%x: tensor<4x64xf32>, %w: tensor<64x32xf32> {jq.weight = "a/dense/kernel"},
             %v: tensor<32x16xf32> {jq.weight = "b/dense/kernel"}) -> tensor<4x16xf32> {

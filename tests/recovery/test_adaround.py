@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pytest
 
-from jq.backend.rounding import learn_rounding
+from jq.autodiff.rounding import learn_rounding
 from jq.formats import Encoding, get_format
 from jq.passes.recovery._solve import error
 from jq.passes.recovery.adaround import AdaRound

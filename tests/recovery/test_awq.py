@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jq.backend.xla import XlaExecutable
 from jq.model import Model
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.recovery.awq import Awq
 from jq.pipeline import load_pipeline, make_plan, prepare, rewrite

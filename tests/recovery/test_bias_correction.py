@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jq.backend.xla import XlaExecutable
 from jq.model import Model
+from jq.oracle.xla import XlaExecutable
 from jq.passes.qdq.place_weights import PlaceWeights
 from jq.passes.recovery.bias_correction import BiasCorrection, shifts, user_with_bias
 from jq.passes.recovery.gptq import Gptq

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from jq import api
-from jq.backend.xla import XlaExecutable
 from jq.formats import NUMPY, get_format
 from jq.model import Model
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.qdq.place_weights import PlaceWeights
 from jq.passes.recovery import _inputs

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jq.backend.xla import XlaExecutable
 from jq.ir import at
 from jq.model import Model
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.recovery._hadamard import block_of, factors_of, hadamard, matrix
 from jq.passes.recovery.rotate_online import RotateOnline, transform, turned

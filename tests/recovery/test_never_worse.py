@@ -6,8 +6,8 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from jq.backend.xla import XlaExecutable
 from jq.calibration.run import calibrate
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, run_all
 from jq.pipeline import load_pipeline, make_plan, prepare
 from jq.planning import QuantPlan

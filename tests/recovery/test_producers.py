@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jq.backend.xla import XlaExecutable
 from jq.model import Model
+from jq.oracle.xla import XlaExecutable
 from jq.passes.recovery._producers import edits_for
 from jq.tracing.entry import trace
 from tests.recovery.models import normal

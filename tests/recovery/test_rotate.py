@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jq.backend.xla import XlaExecutable
 from jq.model import Model
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.recovery._turns import Turn, _moved
 from jq.passes.recovery.rotate import Rotate, rotation

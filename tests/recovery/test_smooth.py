@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jq.backend.xla import XlaExecutable
 from jq.calibration.moments import Moments
 from jq.calibration.run import calibrate
 from jq.model import Model
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.recovery._factors import Product, factors
 from jq.passes.recovery.smooth import Smooth, find_groups

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jq.backend.tuning import Blocks, Tuning
+from jq.autodiff.tuning import Blocks, Tuning
 from jq.model import Model
 from jq.passes.recovery.clip import Clip
 from jq.passes.recovery.gptq import Gptq

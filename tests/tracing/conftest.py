@@ -12,7 +12,7 @@ import pytest
 from jq.ir import Program
 from jq.model import Model
 from jq.tracing import trace
-from tests import programs
+from tests.support import programs
 
 
 @pytest.fixture

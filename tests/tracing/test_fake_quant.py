@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import jq
-from jq.backend.xla import XlaExecutable
 from jq.errors import JqError
 from jq.formats import Encoding, get_format
+from jq.oracle.xla import XlaExecutable
 
 X = np.random.default_rng(0).standard_normal((6, 70)).astype(np.float32) * 3
 MX = ("mxint8", "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4")

@@ -16,7 +16,7 @@ from jq.formats.tensor import QuantizedTensor
 from jq.ir import func
 from jq.model import Model
 from jq.tracing import trace
-from tests.programs import RUNNERS
+from tests.support.programs import RUNNERS
 
 RNG = np.random.default_rng(0)
 

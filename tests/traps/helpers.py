@@ -13,7 +13,7 @@ from jq.passes.base import PassContext, make_pass, run_all
 from jq.planning import QuantPlan
 from jq.settings import Settings
 from jq.target import load_target
-from tests.texts import load, run_iree
+from tests.support.texts import load, run_iree
 
 
 def raw(text: str, *inputs: np.ndarray, **weights: np.ndarray) -> list[np.ndarray]:

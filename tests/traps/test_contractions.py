@@ -38,7 +38,7 @@ def test_unsigned_operands_are_shielded(form):
     np.testing.assert_array_equal(mended("shield-unsigned", UNSIGNED[form], *BYTES)[0], PRODUCT)
 
 
-# A product that sums over nothing (`tests/backend/test_iree_defects.py` has what goes wrong).
+# A product that sums over nothing (`tests/iree/test_iree_defects.py` has what goes wrong).
 OUTER = """(%x: tensor<15x1xi8>, %w: tensor<1x8xi8>) -> (tensor<3x5x8xi32>, tensor<3x5x1xi32>) {
   %a = stablehlo.reshape %x : (tensor<15x1xi8>) -> tensor<3x5x1xi8>
   %b = stablehlo.convert %a : (tensor<3x5x1xi8>) -> tensor<3x5x1xi32>

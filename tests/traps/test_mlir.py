@@ -7,12 +7,12 @@ import sys
 
 import numpy as np
 
-from jq.backend.xla import XlaExecutable
 from jq.formats import Encoding, get_format
 from jq.ir import at, run_passes
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
-from tests.texts import load
+from jq.oracle.xla import XlaExecutable
+from tests.support.texts import load
 from tests.traps.helpers import defect
 
 # The pass that lowers quantized types truncates where it should round, and wraps.
@@ -52,7 +52,7 @@ ADDS = """(%x: tensor<2xf32>) -> tensor<2xf32> {
   %b = stablehlo.add %a, %a : tensor<2xf32>
   return %b : tensor<2xf32> }"""
 ERASE = f"""
-from tests.texts import load
+from tests.support.texts import load
 program = load('''{ADDS}''')
 next(program.walk()).operation.erase()
 print("erased", flush=True)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import jq
-from jq.backend.compiler import compile_module
-from jq.backend.runtime import Executable
+from jq.iree.compiler import compile_module
+from jq.iree.runtime import Executable
 
 RNG = np.random.default_rng(0)
 EDGES = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-30, 3e38], np.float32)

@@ -21,7 +21,7 @@ REVERSED = """(%x: tensor<7x9xf32>) -> tensor<7x5xf32> {
 
 @defect("shield-reversals")
 def test_reversal_of_every_second_element(monkeypatch):
-    monkeypatch.setattr("jq.backend.compiler._keep", lambda *_: None)
+    monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
     raw(REVERSED, X)
 
 

@@ -40,7 +40,7 @@ def compiled():
 @defect("shield-splats")
 def test_numbers_of_two_loops(monkeypatch):
     monkeypatch.setattr(ShieldSplats, "run", lambda *_: False)
-    monkeypatch.setattr("jq.backend.compiler._keep", lambda *_: None)
+    monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
     compiled()
 
 

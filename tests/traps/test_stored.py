@@ -7,15 +7,15 @@ import re
 import numpy as np
 import pytest
 
-from jq.backend import compiler
-from jq.backend.handover import handover
 from jq.errors import CompilerError
 from jq.formats import NUMPY, get_format
 from jq.ir import Program
+from jq.iree import compiler
+from jq.iree.handover import handover
 from jq.passes.base import PassContext
 from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
 from jq.target import load_target
-from tests.texts import load, run_iree
+from tests.support.texts import load, run_iree
 from tests.traps.helpers import defect, raw
 
 RNG = np.random.default_rng(0)

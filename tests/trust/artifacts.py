@@ -7,7 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
-SAVED = Path(__file__).parents[1] / "backend/artifacts/schema-1"
+SAVED = Path(__file__).parents[1] / "artifact/artifacts/schema-1"
 
 
 def copy_of(folder: Path) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jq.child import python_command
+from jq.system.child import python_command
 from tests.trust.artifacts import copy_of
 
 # Modules that Python, NumPy or we import late.

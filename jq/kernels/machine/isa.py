@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from jq.errors import UserError
-from jq.processor import permit_tiles, this_processor
+from jq.system.processor import permit_tiles, this_processor
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from jq.backend.xla import XlaExecutable
 from jq.ir import Program, at, func, ir, shape_of
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ops.base import Movement, rule_of
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare._join_stored import join_stored
 from jq.planning import contractions

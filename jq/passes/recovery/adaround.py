@@ -3,7 +3,7 @@
 Nagel et al., "Up or Down? Adaptive Rounding for Post-Training Quantization", 2020. Layer by layer,
 as there, on the layer's own result; the squared change of that result over all calibration data is
 tr(D^T H D), D = W' - W, H = sum x x^T, so that each of a bounded number of steps sees all data (see
-`jq.backend.rounding`). Scales are those of least error of plain rounding. Where what was learned is
+`jq.autodiff.rounding`). Scales are those of least error of plain rounding. Where that result is
 no better than that, plain rounding stays.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.backend.rounding import learn_rounding
+from jq.autodiff.rounding import learn_rounding
 from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine
 from jq.passes.recovery._ranges import search_ranges
@@ -26,7 +26,7 @@ LOG = logging.getLogger("jq")
 
 @dataclass(frozen=True)
 class AdaRound(Rounding):
-    """Options: see `jq.backend.rounding.learn_rounding`; `damping`: `_solve.solve`."""
+    """Options: see `jq.autodiff.rounding.learn_rounding`; `damping`: `_solve.solve`."""
 
     name = "adaround"
     damping: float = 0.05

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from jq.backend.xla import XlaExecutable
 from jq.calibration.inputs import other_axes
 from jq.calibration.moments import Wanted, sensitivity
 from jq.calibration.stat_ops import PROGRAM_STATS as OPS
@@ -26,6 +25,7 @@ from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import compact, constant_of, user_of
 from jq.ops.base import rule_of
 from jq.ops.dot_general import Dims, DotGeneral
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, Recovery
 from jq.passes.isolated import Isolation
 from jq.planning import OpPlan, contractions, op_name

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.backend.tuning import Blocks, Tuning, Unsupported
+from jq.autodiff.tuning import Blocks, Tuning, Unsupported
 from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine
 from jq.formats.blocks import sizes

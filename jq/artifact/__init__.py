@@ -1,0 +1,1 @@
+"""The artifact: its manifest, its parameter files, its signature; written whole, read checked."""

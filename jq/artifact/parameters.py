@@ -1,0 +1,205 @@
+"""Parameter files: weights that lie beside the module.
+
+IREE's runtime finds a parameter by its key and checks its size alone. So the files say what
+their tensors are, in the metadata that IREE's own tools write, and `check_parameters` compares.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import ml_dtypes
+import numpy as np
+from iree import runtime as rt
+
+from jq.errors import UserError
+from jq.ir.deferred import Deferred
+from jq.system.files import check_input
+
+_ALIGN = 64  # of the data; an aligned tensor of a mapped file is used in place
+_METADATA = "TENSORv0:"
+# Archive header (version 0.0), and an entry of type "data". From iree/schemas/parameter_archive.h
+_HEADER = struct.Struct("<4sHHQQQQ6Q")
+_ENTRY = struct.Struct("<QIQ4QQ2Q")
+_DATA = 2
+# NumPy's names of types -> those of https://github.com/huggingface/safetensors
+_SAFETENSORS = {"bfloat16": "BF16", "complex64": "C64"}
+_SAFETENSORS |= {f"float{n}": f"F{n}" for n in (16, 32, 64)}
+_SAFETENSORS |= {f"int{n}": f"I{n}" for n in (8, 16, 32, 64)}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a file holds under one key. `dtype` is NumPy's name (or one of `ml_dtypes`)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> Parameter:
+        return cls(array.dtype.name, tuple(array.shape))
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+def write_parameters(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes an archive, `.irpa` or `.safetensors` by the file's name. Nothing is copied whole.
+
+    Raises:
+        OSError: the disk is full or not writable. (IREE's own writer maps the file instead, and
+            a full disk then ends the process.)
+    """
+    if path.suffix not in _WRITERS:
+        raise UserError(f"unknown kind of parameter file {path.name!r}", hint=", ".join(_WRITERS))
+    with path.open("wb") as file:
+        _WRITERS[path.suffix](file, arrays)
+
+
+def _write_irpa(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
+    entries, strings, offset = b"", b"", 0
+    for key, array in arrays.items():
+        name, metadata = key.encode(), _describe(array).encode()
+        entry = _ENTRY.pack(
+            _ENTRY.size,
+            _DATA,
+            0,
+            *(len(strings), len(name)),
+            *(len(strings) + len(name), len(metadata)),
+            _ALIGN,
+            *(offset, array.nbytes),
+        )
+        entries = _padded(entries, 16) + entry
+        strings += name + metadata
+        offset = _aligned(offset + array.nbytes, _ALIGN)
+    first = _aligned(_HEADER.size, 16)
+    middle = first + len(entries)
+    data = _aligned(middle + len(strings), _ALIGN)
+    segments = (first, len(entries), middle, len(strings), data, offset)
+    header = _HEADER.pack(b"IRPA", 0, 0, _HEADER.size, 0, 0, len(arrays), *segments)
+    file.write(_padded(_padded(header, 16) + entries + strings, _ALIGN))
+    for array in arrays.values():
+        _write_data(file, array)
+        file.write(bytes(_aligned(array.nbytes, _ALIGN) - array.nbytes))
+
+
+def _write_safetensors(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
+    """The length of a JSON header (u64), the header, the data.
+
+    Not by the package, which would hold all data twice. The widest types come first, so that every
+    tensor begins at a multiple of its element.
+    """
+    arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize))
+    header, offset = {}, 0
+    for key, array in arrays.items():
+        if (kind := _SAFETENSORS.get(array.dtype.name)) is None:
+            raise UserError(f".safetensors holds no {array.dtype}", op=key, hint="use .irpa")
+        ends = [offset, offset + array.nbytes]
+        header[key] = {"dtype": kind, "shape": list(array.shape), "data_offsets": ends}
+        offset = ends[1]
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()  # as IREE reads
+    text += b" " * (-len(text) % 8)
+    file.write(struct.pack("<Q", len(text)) + text)
+    for array in arrays.values():
+        _write_data(file, array)
+
+
+_WRITERS = {".irpa": _write_irpa, ".safetensors": _write_safetensors}
+
+
+def check_parameters(path: Path, expected: Mapping[str, Parameter]) -> None:
+    """Compares the keys, types and shapes of an archive; a difference is a `UserError`."""
+    found = read_index(path)
+    if missing := expected.keys() - found.keys():
+        raise UserError(f"{path.name} lacks the parameter {min(missing)!r}", location=str(path))
+    for key, parameter in expected.items():
+        known, size = found[key]
+        need = _size(parameter)
+        if (known is not None and known != parameter) or size != need:
+            held = known or f"{size} bytes"
+            raise UserError(f"parameter {key!r} is {held}, not {parameter}", location=str(path))
+
+
+def read_index(path: Path) -> dict[str, tuple[Parameter | None, int]]:
+    """Key -> (what it is when the file says so, bytes) of a file that IREE can read."""
+    index = load_index(path)
+    return {
+        key: (_parse(bytes(entry.metadata).decode(errors="replace")), entry.length)
+        for key, entry in index.items()
+    }
+
+
+def load_index(path: Path) -> Any:
+    """IREE's index over a mapped file; a damaged file is a `UserError`."""
+    index = rt.ParameterIndex()
+    try:
+        index.load(str(path))
+    except (RuntimeError, ValueError, LookupError, OSError, MemoryError) as error:
+        reason = str(error).partition(".c:")[2].partition("; ")[2] or str(error)
+        raise UserError(f"cannot read parameters: {reason}", location=str(path)) from error
+    return index
+
+
+def read_checked(path: Path, size: int, digest: str) -> mmap.mmap:
+    """The content of a file, in memory of our own, if it is still what the manifest says.
+
+    Not mapped: a file that is changed under a loaded model would change its results, and one that
+    is cut off would end the process (SIGBUS). What is checked is what is used.
+    """
+    if check_input(path) == size:
+        memory = mmap.mmap(-1, max(size, 1))
+        with path.open("rb") as file:
+            whole = file.readinto(memoryview(memory)[:size]) == size
+        if whole and hashlib.sha256(memoryview(memory)[:size]).hexdigest() == digest:
+            return memory
+    raise UserError(
+        "the file changed since the artifact was loaded",
+        location=str(path),
+        hint="load it again",
+    )
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _describe(array: np.ndarray) -> str:
+    content = {"type": "Tensor", "dtype": array.dtype.name, "shape": list(array.shape)}
+    return _METADATA + json.dumps(content)
+
+
+def _parse(metadata: str) -> Parameter | None:
+    if not metadata.startswith(_METADATA):
+        return None
+    try:
+        content = json.loads(metadata.removeprefix(_METADATA))
+        return Parameter(str(content["dtype"]), tuple(int(n) for n in content["shape"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _size(parameter: Parameter) -> int:
+    dtype = getattr(ml_dtypes, parameter.dtype, parameter.dtype)
+    return int(np.prod(parameter.shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+
+
+def _write_data(file: BinaryIO, array: Any) -> None:
+    """The bytes of an array; of a deferred one piece by piece."""
+    for piece in array.pieces() if isinstance(array, Deferred) else (array,):
+        file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
+
+
+def _aligned(n: int, to: int) -> int:
+    return -(-n // to) * to
+
+
+def _padded(data: bytes, to: int) -> bytes:
+    return data + bytes(_aligned(len(data), to) - len(data))

@@ -1,0 +1,184 @@
+"""Writing an artifact: under a temporary name beside its place, then renamed, so that it is there
+whole or not at all.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from jq.artifact.load import ARCHIVES, DUMP, MANIFEST, MODULE, read_manifest
+from jq.artifact.manifest import Manifest, Processor, StoredFile, StoredTensor
+from jq.artifact.parameters import sha256, write_parameters
+from jq.artifact.signature import SIGNATURE, sign
+from jq.errors import UserError
+from jq.ir import Program
+from jq.ir.quant_types import to_quant_types
+from jq.iree import cpu
+from jq.system.files import check_parent, exchange, settle, umask
+
+
+class _ArtifactLike(Protocol):
+    @property
+    def manifest(self) -> Manifest: ...
+    @property
+    def vmfb(self) -> bytes | Path: ...
+    @property
+    def parameters(self) -> Mapping[str, np.ndarray] | Path | None: ...
+    @property
+    def dump(self) -> str: ...
+    @property
+    def levels(self) -> Mapping[str, Program]: ...
+    @property
+    def emit(self) -> tuple[str, ...]: ...
+
+
+_LEVELS = ("float", "qdq", "integer", "target")
+# What an artifact may hold, whatever its manifest lists: nothing else is ever deleted.
+_OURS = {MANIFEST, SIGNATURE, MODULE, DUMP, *ARCHIVES}
+_OURS |= {f"{level}.{kind}" for level in _LEVELS for kind in ("mlir", "mlirbc")}
+
+
+def check_output(directory: Path, *, force: bool = False, how: str = "--force") -> None:
+    """Refuses a place that must not be written to, before any work is done for it.
+
+    What exists stays, unless `force` is given and it is an artifact of ours and nothing else.
+    """
+    check_parent(directory)
+    if not (directory.exists() or directory.is_symlink()):
+        return
+    if not force:
+        raise UserError(
+            f"{directory} exists already", hint=f"choose another directory, or give {how}"
+        )
+    if directory.is_symlink() or not directory.is_dir():
+        raise UserError(f"{directory} is not an artifact; it is left alone")
+    try:
+        read_manifest(directory)
+    except UserError:
+        raise UserError(f"{directory} is not an artifact; it is left alone") from None
+    if foreign := sorted({path.name for path in directory.iterdir()} - _OURS):
+        raise UserError(
+            f"{directory} holds {foreign[0]!r}, which is not part of the artifact",
+            hint="move it away first",
+        )
+
+
+def save_artifact(
+    directory: Path,
+    artifact: _ArtifactLike,
+    *,
+    force: bool = False,
+    how: str = "--force",
+    key: Path | None = None,
+) -> Path:
+    """Writes an artifact, wholly or not at all; its path. `how` is how one asks for `force`.
+
+    Args:
+        force: replace an artifact that is there.
+        key: file of the private key to sign it with (`jq.artifact.signature`).
+
+    Raises:
+        UserError: `directory` exists (see `check_output`), or cannot be written; nothing is
+            left behind.
+    """
+    check_output(directory, force=force, how=how)
+    try:
+        with _replacing(directory) as work:
+            _write(work, artifact)
+            if key is not None:
+                signed = sign((work / MANIFEST).read_bytes(), key)
+                (work / SIGNATURE).write_bytes(signed)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(
+            f"cannot write the artifact: {reason}",
+            location=str(directory),
+            hint="make room, or write elsewhere",
+        ) from error
+    return directory
+
+
+def _write(work: Path, artifact: _ArtifactLike) -> None:
+    known = artifact.manifest.files
+    _put(work / MODULE, artifact.vmfb, known.get(MODULE))
+    parameters = artifact.parameters
+    stored = artifact.manifest.parameters
+    if isinstance(parameters, Path):
+        name = f"weights{parameters.suffix}"
+        _put(work / name, parameters, known.get(name))
+    elif parameters:
+        kind = artifact.manifest.settings.get("storage", {}).get("archive", "irpa")
+        write_parameters(work / f"weights.{kind}", parameters)
+        stored = {k: StoredTensor(shape=a.shape, dtype=a.dtype.name) for k, a in parameters.items()}
+    (work / DUMP).write_text(artifact.dump, encoding="utf-8")
+    for level in artifact.emit:
+        program = artifact.levels[level]
+        if level == "qdq":
+            program = program.clone()
+            to_quant_types(program)
+        (work / f"{level}.mlir").write_text(program.text(), encoding="utf-8")
+        if level != "target":  # that one has functions for IREE to fill in
+            with (work / f"{level}.mlirbc").open("wb") as file:
+                program.materialize().operation.write_bytecode(file)
+    needed = cpu.needed_by(artifact.dump)
+    files = {
+        path.name: StoredFile(bytes=path.stat().st_size, sha256=sha256(path))
+        for path in sorted(work.iterdir())
+    }
+    whole = artifact.manifest.model_copy(
+        update={
+            "files": files,
+            "parameters": stored,
+            "cpu": Processor(
+                architecture=needed.architecture,
+                features=tuple(sorted(needed.features)),
+                name=needed.name,
+            ),
+        }
+    )
+    (work / MANIFEST).write_text(whole.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+def _put(path: Path, content: bytes | Path, known: StoredFile | None = None) -> None:
+    if isinstance(content, Path):
+        shutil.copyfile(content, path)
+        if known is None or sha256(path) != known.sha256:
+            raise UserError(
+                "the file changed since the artifact was loaded",
+                location=str(content),
+                hint="load it again",
+            )
+    else:
+        path.write_bytes(content)
+
+
+@contextmanager
+def _replacing(directory: Path) -> Iterator[Path]:
+    """A new directory that takes the place of `directory` when the block succeeds."""
+    place = directory.absolute()
+    work = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
+    old = work.with_name(f"{work.name}.old")
+    try:
+        yield work
+        work.chmod(0o777 & ~umask())
+        for path in work.iterdir():
+            settle(path)
+        settle(work)
+        if not place.exists():
+            work.rename(place)
+        elif not exchange(work, place):
+            place.rename(old)
+            work.rename(place)
+        settle(place.parent)
+    finally:
+        if old.exists() and not place.exists():  # interrupted between the two
+            old.rename(place)
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,127 @@
+"""Signatures of artifacts: who wrote one, which checksums beside the files cannot say.
+
+`manifest.sig` signs the bytes of `manifest.json`, which holds the checksum of every other file, so
+a signature is of the whole artifact. Ed25519 (RFC 8032), by the package `cryptography`; keys are
+the user's own files, as `ssh-keygen -t ed25519` or `openssl genpkey -algorithm ed25519` write them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from jq.errors import UserError
+from jq.system.files import read_input
+
+SIGNATURE = "manifest.sig"
+ALGORITHM = "ed25519"
+PASSWORD = "JAXQ_SIGN_PASSWORD"  # of an encrypted private key
+_DOMAIN = b"jaxq artifact manifest 1\0"  # nothing else that is signed with a key begins so
+_LIMIT = 1 << 16  # bytes of a key or a signature
+
+
+def sign(manifest: bytes, key: Path) -> bytes:
+    """The content of `manifest.sig` for a manifest, signed with the private key in a file."""
+    private = _private(key)
+    document = {
+        "algorithm": ALGORITHM,
+        "public_key": private.public_key().public_bytes_raw().hex(),
+        "signature": private.sign(_DOMAIN + manifest).hex(),
+    }
+    return json.dumps(document, indent=1).encode() + b"\n"
+
+
+def verify(directory: Path, manifest: bytes, keys: Sequence[Path]) -> None:
+    """Raises `UserError` unless one of the public keys in `keys` signed these bytes."""
+    place = directory / SIGNATURE
+    if not place.exists():
+        raise UserError("the artifact is not signed", location=str(directory))
+    try:
+        found = json.loads(read_input(place, _LIMIT))
+        signature, algorithm = bytes.fromhex(found["signature"]), found["algorithm"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UserError("this is no signature", location=str(place)) from error
+    if algorithm != ALGORITHM:
+        raise UserError(f"signatures are {ALGORITHM}, not {algorithm!r:.40}", location=str(place))
+    invalid = _library("exceptions").InvalidSignature
+    for key in [_public(path) for path in keys]:
+        try:
+            key.verify(signature, _DOMAIN + manifest)
+        except invalid:
+            continue
+        return
+    raise UserError(
+        f"the artifact is signed with none of the {len(keys)} keys that you trust, or it changed",
+        location=str(directory),
+    )
+
+
+def trusted_dir() -> Path:
+    """The folder of the public keys that `--trust verify` goes by."""
+    return Path(platformdirs.user_config_dir("jaxq")) / "trusted"
+
+
+def trusted_keys() -> list[Path]:
+    """The user's trusted public keys."""
+    folder = trusted_dir()
+    found = [p for p in sorted(folder.glob("*")) if p.suffix in (".pem", ".pub")]
+    if not found:
+        raise UserError(
+            f"there is no trusted key in {folder}", hint="put public keys there, or give --verify"
+        )
+    return found
+
+
+def check_key(path: Path) -> None:
+    """Refuses, before any work, a private key that nothing can be signed with."""
+    _private(path)
+
+
+def _private(path: Path) -> Any:
+    data, serialization = read_input(path, _LIMIT), _library("hazmat.primitives.serialization")
+    ssh = b"OPENSSH PRIVATE KEY" in data
+    load = serialization.load_ssh_private_key if ssh else serialization.load_pem_private_key
+    given = os.environ.get(PASSWORD)
+    try:
+        key = load(data, given.encode() if given else None)
+    except Exception as error:  # the readers raise several kinds
+        hint = f"its password goes into {PASSWORD}" if "assword" in str(error) else _HINT
+        message = f"this is no private key: {error}"[:200]
+        raise UserError(message, location=str(path), hint=hint) from error
+    return _ed25519(key, "Ed25519PrivateKey", path)
+
+
+def _public(path: Path) -> Any:
+    data, serialization = read_input(path, _LIMIT), _library("hazmat.primitives.serialization")
+    ssh = data.lstrip().startswith(b"ssh-")
+    load = serialization.load_ssh_public_key if ssh else serialization.load_pem_public_key
+    try:
+        key = load(data)
+    except Exception as error:
+        message = f"this is no public key: {error}"[:200]
+        raise UserError(message, location=str(path), hint=_HINT) from error
+    return _ed25519(key, "Ed25519PublicKey", path)
+
+
+_HINT = "make one with ssh-keygen -t ed25519"
+
+
+def _ed25519(key: Any, kind: str, path: Path) -> Any:
+    if not isinstance(key, getattr(_library("hazmat.primitives.asymmetric.ed25519"), kind)):
+        raise UserError("the key is not of Ed25519", location=str(path), hint=_HINT)
+    return key
+
+
+def _library(module: str) -> Any:
+    try:
+        return importlib.import_module(f"cryptography.{module}")
+    except ImportError as error:
+        raise UserError(
+            "signatures need the package cryptography", hint="pip install 'jaxq[sign]'"
+        ) from error

@@ -1,0 +1,1 @@
+"""What is kept between runs in the cache directory: compiled modules, results of long passes."""

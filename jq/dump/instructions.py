@@ -1,0 +1,109 @@
+"""Multiply-accumulate inside ready-made kernels: dot-product instructions, plain vector code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jq.dump.products import ADD, MUL, WIDEN, Product, contraction_of, element_type, is_op
+from jq.dump.stored import bit_width
+
+# Part of an LLVM intrinsic's name -> what the instruction multiplies, and adds into.
+INSTRUCTIONS = {
+    "vpdpbusd": Product("i8", "i8", "i32"),
+    "vpdpwssd": Product("i16", "i16", "i32"),
+    "pmaddw.d": Product("i16", "i16", "i32"),
+    "pmadd.wd": Product("i16", "i16", "i32"),
+    "tdpbssd": Product("i8", "i8", "i32"),
+    "tdpbusd": Product("i8", "i8", "i32"),
+    "tdpbf16ps": Product("bf16", "bf16", "f32"),
+    "dpbf16ps": Product("bf16", "bf16", "f32"),
+    "neon.sdot": Product("i8", "i8", "i32"),
+    "neon.udot": Product("i8", "i8", "i32"),
+    "neon.usdot": Product("i8", "i8", "i32"),
+    "neon.smmla": Product("i8", "i8", "i32"),
+    "neon.usmmla": Product("i8", "i8", "i32"),
+}
+# Ops on registers whose result holds the bits of operand 0.
+_KEEP = WIDEN | {
+    "arith.xori",  # with a constant: codes seen with the other sign
+    "vector.bitcast",
+    "vector.broadcast",
+    "vector.extract",
+    "vector.shape_cast",
+    "vector.shuffle",
+    "vector.transpose",
+}
+_LOADS = {"vector.load", "memref.load"}
+_STORES = {"vector.store", "memref.store"}
+
+
+def kernel_products(body: Iterable[Any]) -> tuple[Product, ...]:
+    """Every kind of product in the body of a kernel, each once, in order of appearance."""
+    found: dict[Product, None] = {}
+    for op in body:
+        for product in _products(op):
+            if "index" not in (product.lhs, product.rhs):
+                found[product] = None
+    return tuple(found)
+
+
+def _products(op: Any) -> Iterable[Product]:
+    if op.name == "llvm.call_intrinsic":
+        name = op.attributes["intrin"].value
+        known = next((p for key, p in INSTRUCTIONS.items() if key in name), None)
+        if known:
+            lhs, rhs = list(op.operands)[-2:]
+            yield Product(_origin(lhs, known.lhs), _origin(rhs, known.rhs), known.acc)
+    elif op.name in ("vector.contract", "vector.outerproduct", "math.fma", "vector.fma"):
+        lhs, rhs, *acc = (element_type(v) for v in op.operands)
+        yield Product(lhs, rhs, acc[0] if acc else lhs)
+    elif op.name in ADD:
+        for term in op.operands:
+            if is_op(term, MUL):
+                a, b = term.owner.operands
+                types = _origin(a, element_type(a)), _origin(b, element_type(b))
+                yield Product(*types, element_type(op.results[0]))
+    elif linalg := contraction_of(op):
+        yield linalg[0]
+
+
+def _origin(value: Any, read_as: str, within: frozenset[Any] = frozenset()) -> str:
+    """The narrowest integer type that the values of a register had on their way into it.
+
+    `read_as` is what the instruction takes its operand for; tiles have no element type at all.
+    `within` are the buffers through which the search has come.
+    """
+    narrowest = read_as
+    while True:
+        narrowest = _narrower(narrowest, element_type(value))
+        if is_op(value, _LOADS):
+            stored = _stored_type(value.owner.operands[0], within)
+            return _narrower(narrowest, stored) if stored else narrowest
+        if not is_op(value, _KEEP):
+            return narrowest
+        value = value.owner.operands[0]
+
+
+def _narrower(one: str, other: str) -> str:
+    integers = other.startswith("i") and other != "index"
+    return other if integers and bit_width(other) < bit_width(one) else one
+
+
+def _stored_type(buffer: Any, within: frozenset[Any]) -> str:
+    """The widest type among what is stored in a kernel's own buffer; empty where that is unknown.
+
+    Kernels widen the codes of a tile once, and read them from such a buffer many times.
+    """
+    if not is_op(buffer, {"memref.alloca"}) or buffer.owner in within:
+        return ""
+    found = ""
+    for use in buffer.uses:
+        op = use.owner.operation
+        if op.name in _LOADS and use.operand_number == 0:
+            continue
+        if op.name not in _STORES or use.operand_number != 1:
+            return ""
+        kind = _origin(op.operands[0], element_type(op.operands[0]), within | {buffer.owner})
+        found = kind if not found or bit_width(kind) > bit_width(found) else found
+    return found

@@ -1,0 +1,230 @@
+"""From a `Program` to what IREE's compiler reads: weights become constants or parameters.
+
+This happens in IREE's own MLIR context, the only one that has its dialects. Weights never pass
+through text: small ones are resources inside the bytecode, large ones stay beside it.
+
+    func @main(%x, %w)            util.global private @w = #flow.parameter.named<"model"::"w">
+      dot_general %x, %w    =>    func @main(%x)
+                                    %w = util.global.load @w
+                                    dot_general %x, %w
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from iree.compiler import ir
+from iree.compiler.dialects import func, util
+from iree.compiler.passmanager import PassManager
+
+from jq.dump.stored import location_names
+from jq.errors import InternalError, UserError
+from jq.ir import Program, dtype_name
+from jq.iree.runtime import SCOPE
+from jq.kernels import linking
+
+INLINE_LIMIT = 32 << 20  # bytes of weights that may live inside the module
+NAME = "jq.name"
+KERNEL = "jq.kernel"
+# Small constants end up inside dispatches, where IREE 3.13 cannot read bfloat16 resources.
+_SMALL = 1024
+# Types that IREE takes as they are. All others travel as bytes.
+_PLAIN = {"i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64"}
+
+
+@dataclass(frozen=True)
+class Handover:
+    """What the compiler gets, and what the runtime must be given.
+
+    Attributes:
+        bytecode: MLIR bytecode with one public function `@main(inputs...)`.
+        parameters: key -> array, for `ParameterIndex`; empty when weights are inside the module.
+    """
+
+    bytecode: bytes
+    parameters: dict[str, np.ndarray]
+
+
+def handover(
+    program: Program,
+    *,
+    inline_limit: int = INLINE_LIMIT,
+    scope: str = SCOPE,
+    link: Callable[[Any], None] = linking.link,
+    key_of: Callable[[str, np.ndarray], str] = lambda name, array: parameter_key(name),
+) -> Handover:
+    """Weights together below `inline_limit` bytes become constants, else all become parameters.
+
+    `link` gives bodies to the module's kernels (functions declared with the attribute
+    `jq.kernel`); it gets the module in IREE's context. `key_of` gives a parameter's key by its
+    name and data.
+    """
+    inline = sum(array.nbytes for array in program.weights.values()) < inline_limit
+    copy = program.clone()
+    copy.run_passes("func.func(stablehlo-legalize-composite-to-call)")
+    parameters: dict[str, np.ndarray] = {}
+    with ir.Context(), ir.Location.unknown():
+        module = ir.Module.parse(copy.bytecode())
+        main = _function(module, "main")
+        _name_locations(module)
+        for index, (name, array) in enumerate(program.weights.items()):
+            stored = _stored(array)
+            value = _argument(main, name, list(program.weights), len(program.inputs))
+            with ir.Location.name(name), ir.InsertionPoint.at_block_begin(main.entry_block):
+                if inline or not array.size:
+                    source = _constant(name, stored)
+                else:
+                    key = key_of(name, stored)
+                    parameters[key] = stored
+                    source = _parameter(module, index, key, stored, scope)
+                value.replace_all_uses_with(_typed(source, value.type))
+        _drop_arguments(main, len(program.inputs))
+        _link(module, link)
+        if not module.operation.verify():
+            raise InternalError("invalid IR at the hand-over to IREE")
+        buffer = io.BytesIO()
+        module.operation.write_bytecode(buffer)
+    return Handover(buffer.getvalue(), parameters)
+
+
+def parameter_key(name: str) -> str:
+    """A weight's name as a parameter's key: IREE does not escape quotes, so we do (`%22`)."""
+    return quote(name, safe=" !#$&'()*+,/:;<=>?@[]^_`{|}~-.")
+
+
+def _function(module: ir.Module, name: str) -> Any:
+    for op in module.body.operations:
+        if isinstance(op, func.FuncOp) and op.name.value == name:
+            return op
+    raise InternalError(f"the module has no @{name}")
+
+
+def _walk(block: ir.Block) -> Iterator[Any]:
+    for op in block.operations:
+        yield op
+        for region in op.regions:
+            for inner in region.blocks:
+                yield from _walk(inner)
+
+
+def _name_locations(module: ir.Module) -> None:
+    """Attributes of ours do not survive lowering, locations do: they carry the names of ops, and
+    nothing else, so that a model traced from another line gives the same bytecode.
+    """
+    named = [(op, _names(op)) for op in _walk(module.body)]
+    PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+    for op, names in named:
+        location = op.location
+        for name in reversed(names):
+            location = ir.Location.name(name, location)
+        op.operation.location = location
+
+
+def _names(op: Any) -> tuple[str, ...]:
+    """Our own name of an op, if it has one, and those that JAX gave it."""
+    own = (ir.StringAttr(op.attributes[NAME]).value,) if NAME in op.attributes else ()
+    return (*own, *location_names(op.location))
+
+
+def _argument(main: Any, name: str, names: list[str], inputs: int) -> ir.Value:
+    return main.entry_block.arguments[inputs + names.index(name)]
+
+
+def _stored(array: np.ndarray) -> np.ndarray:
+    """The array as IREE can hold it: types it has no storage for as integers of the same width."""
+    name = dtype_name(array.dtype)
+    if name in _PLAIN:
+        return array  # a deferred one is made when it is written
+    if name.startswith("complex"):
+        array = np.ascontiguousarray(array)
+        return array[..., None].view(array.real.dtype)  # real and imaginary parts
+    if name in ("i4", "ui4"):
+        raise UserError("IREE compiles 4-bit arrays wrongly", hint="pack two values in an int8")
+    return np.asarray(array).view(f"i{array.dtype.itemsize}")
+
+
+def _element(array: np.ndarray) -> ir.Type:
+    return ir.RankedTensorType.get(array.shape, ir.Type.parse(dtype_name(array.dtype)))
+
+
+def _constant(name: str, array: np.ndarray) -> ir.Value:
+    kind = _element(array)
+    data = _bytes(array)
+    if array.size == 0:
+        value = ir.Attribute.parse(f"dense<> : {kind}")
+    elif data.nbytes <= _SMALL:
+        value = ir.Attribute.parse(f'dense<"0x{data.tobytes().hex()}"> : {kind}')
+    else:
+        value = ir.DenseResourceElementsAttr.get_from_buffer(data, name, kind)
+    return ir.Operation.create("stablehlo.constant", [kind], attributes={"value": value}).result
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    """A flat view of the array's bytes (ml_dtypes has no buffer protocol)."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _parameter(module: ir.Module, index: int, key: str, array: np.ndarray, scope: str) -> ir.Value:
+    kind = _element(array)
+    symbol = f"p{index}"
+    with ir.InsertionPoint.at_block_begin(module.body):
+        util.GlobalOp(
+            symbol,
+            kind,
+            sym_visibility="private",
+            initial_value=ir.Attribute.parse(f'#flow.parameter.named<"{scope}"::"{key}"> : {kind}'),
+        )
+    return util.GlobalLoadOp(kind, symbol).result
+
+
+def _typed(value: ir.Value, kind: ir.Type) -> ir.Value:
+    """`value` as the type that the program wants, when storage has another one."""
+    if value.type == kind:
+        return value
+    element = str(ir.RankedTensorType(kind).element_type)
+    if element.startswith("complex"):
+        return _complex(value, kind)
+    name = "convert" if element == "i1" else "bitcast_convert"  # a bool occupies a byte
+    return ir.Operation.create(f"stablehlo.{name}", [kind], [value]).result
+
+
+def _complex(value: ir.Value, kind: ir.Type) -> ir.Value:
+    """Numbers whose parts lie along the last axis."""
+    pairs = ir.RankedTensorType(value.type)
+    *shape, _ = pairs.shape
+    parts = []
+    for i in (0, 1):
+        bounds = {
+            "start_indices": [*[0] * len(shape), i],
+            "limit_indices": [*shape, i + 1],
+            "strides": [1] * (len(shape) + 1),
+        }
+        attributes = {k: ir.DenseI64ArrayAttr.get(v) for k, v in bounds.items()}
+        part = ir.RankedTensorType.get([*shape, 1], pairs.element_type)
+        cut = ir.Operation.create("stablehlo.slice", [part], [value], attributes).result
+        flat = ir.RankedTensorType.get(shape, pairs.element_type)
+        parts.append(ir.Operation.create("stablehlo.reshape", [flat], [cut]).result)
+    return ir.Operation.create("stablehlo.complex", [kind], parts).result
+
+
+def _drop_arguments(main: Any, keep: int) -> None:
+    block = main.entry_block
+    while len(block.arguments) > keep:
+        block.erase_argument(len(block.arguments) - 1)
+    kinds = [argument.type for argument in block.arguments]
+    main.attributes["function_type"] = ir.TypeAttr.get(
+        ir.FunctionType.get(kinds, main.type.results)
+    )
+    for name in ("arg_attrs", "res_attrs"):  # IREE reads aliasing requests from these
+        if name in main.attributes:
+            del main.attributes[name]
+
+
+def _link(module: ir.Module, link: Callable[[Any], None]) -> None:
+    if any(KERNEL in op.attributes for op in module.body.operations):
+        link(module)

@@ -1,0 +1,187 @@
+"""How good a compiled model is: its error against the float model, and its latency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jq import npz
+from jq.api import compile, plan_job, rewrite_job
+from jq.benchmark import Job as BenchJob
+from jq.benchmark import bench as measure_jobs
+from jq.benchmark import random_inputs
+from jq.comparison.layers import compare_layers
+from jq.comparison.metrics import Metric
+from jq.comparison.outputs import NOTHING_INSIDE, Comparison, Inside
+from jq.compiled import CompiledModel, load
+from jq.errors import UserError
+from jq.ir.program import signature
+from jq.job import (
+    AnyModel,
+    Data,
+    Job,
+    Rules,
+    Settings,
+    Source,
+    Stages,
+    prepare_job,
+    trace,
+)
+from jq.measuring.evaluation import Evaluation, check_metrics, evaluation_of
+from jq.oracle.xla import XlaExecutable
+from jq.pipeline import PipelineFile, flat_settings, load_pipeline
+from jq.planning import QuantPlan
+from jq.progress import Progress, silent
+from jq.settings import FLOAT, Rule
+from jq.target import Target
+
+
+def compare(
+    model: AnyModel,
+    compiled: CompiledModel | None = None,
+    data: Data = None,
+    *,
+    pipeline: str = "int8-dynamic",
+    target: str = "llvm-cpu",
+    calibration: Data = None,
+    settings: Settings = None,
+    rules: Rules = None,
+    metric: Metric | Sequence[Metric] | None = None,
+    labels: Any = None,
+    layers: bool = False,
+    iree_flags: Sequence[str] = (),
+    allow_dynamic: bool = False,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Error of a compiled model (or of one compiled now) against the float model.
+
+    Args:
+        data: batches to compare on; by default the model's evaluation set, else its example.
+        metric: a name in `jq.metrics.NAMES`, a function `f(outputs, labels)` (see
+            `jq.metrics`), `"file.py:name"` of one, or several of these. By default the
+            model's own, or accuracy and agreement where there are labels.
+        labels: one a sample; by default those of the model's evaluation set.
+        layers: also the error of every contraction's result (`jq.layers`). For an artifact that
+            was loaded its plan is made again, with its settings, on the model's calibration data.
+        iree_flags, allow_dynamic: see `jq.compile`.
+    """
+    check_metrics(model, metric, labels)
+    source = trace(model)
+    if compiled is None:
+        compiled = compile(
+            source,
+            pipeline,
+            target,
+            calibration,
+            settings=settings,
+            rules=rules,
+            iree_flags=iree_flags,
+            allow_dynamic=allow_dynamic,
+            progress=progress,
+        )
+    given = evaluation_of(source, data, labels, metric)
+    inside = _inside(given, compiled, calibration, progress) if layers else NOTHING_INSIDE
+    return compare_compiled(given, compiled, progress, inside)
+
+
+def compare_compiled(
+    given: Evaluation,
+    compiled: CompiledModel,
+    progress: Progress | None = None,
+    inside: Inside = NOTHING_INSIDE,
+) -> Comparison:
+    """Error of a compiled model on what its model is judged on."""
+    program = given.source.program
+    check_same_model(given.source, compiled)
+    reference = XlaExecutable(program)
+    return given.compare(
+        (reference(*arrays) for arrays in given.tracked(progress or silent, "compare")),
+        (compiled.call_flat(arrays) for arrays in given.calls),
+        inside,
+    )
+
+
+def check_same_model(source: Source, compiled: CompiledModel) -> None:
+    """Refuses to compare what takes or gives other tensors than the float model."""
+    model, made = source.program, compiled
+    if (made.inputs, made.outputs) == (model.inputs, model.outputs):
+        return
+    if made.manifest.settings.get("kv_cache", {}).get("format", FLOAT) != FLOAT:
+        raise UserError(
+            "the compiled model takes other inputs than the model: its KV cache is quantized",
+            hint="compare it compiled with kv_cache.format=float",
+        )
+    theirs, ours = (signature(m.inputs, m.outputs) for m in (made, model))
+    raise UserError(f"it was compiled from another model: {theirs}; the model is {ours}")
+
+
+def _inside(
+    given: Evaluation,
+    compiled: CompiledModel,
+    calibration: Data,
+    progress: Progress | None,
+) -> Inside:
+    levels, quant_plan = compiled.levels, compiled.plan
+    if not levels or quant_plan is None:
+        job, quant_plan = plan_again(given.source, compiled, calibration)
+        levels = rewrite_job(job, quant_plan)
+    return compare_layers(
+        levels["float"], levels["qdq"], quant_plan, given.calls, progress or silent
+    )
+
+
+def plan_again(
+    source: Source, compiled: CompiledModel, calibration: Data = None
+) -> tuple[Job, QuantPlan]:
+    """How an artifact that was loaded came about: its settings, on the model's calibration data."""
+    manifest, own = compiled.manifest, compiled.manifest.own_files
+    pipeline = PipelineFile(**own["pipeline"]) if "pipeline" in own else manifest.pipeline
+    target = Target(**own["target"]) if "target" in own else manifest.target
+    usual = flat_settings(load_pipeline(pipeline).settings.model_dump())
+    used = flat_settings(manifest.settings)
+    given = {key: value for key, value in used.items() if usual.get(key) != value}
+    rules = [Rule(**rule) for rule in manifest.rules]
+    job = prepare_job(source, pipeline, target, given, rules, calibration)
+    return job, plan_job(job, Stages())
+
+
+def bench(
+    artifact: str | Path,
+    *,
+    against: str | Path | None = None,
+    inputs: Path | None = None,
+    threads: int | None = None,
+    seconds: float = 5.0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Latency of an artifact in a process of its own, as the document of `jaxq bench`.
+
+    Args:
+        against: a second artifact, run in turns with the first; `ratio` is its median over ours.
+        inputs: a `.npz` file; random values of the right types by default.
+        threads: 1 by default.
+        seconds: measuring time in all.
+    """
+    paths = [artifact] if against is None else [artifact, against]
+    jobs = [_bench_job(path, inputs) for path in paths]
+    figures = measure_jobs(
+        jobs,
+        threads=threads or 1,
+        seconds=seconds / len(jobs),
+        progress=progress or silent,
+    )
+    document = figures[0].to_dict()
+    if against is not None:
+        document["against"] = figures[1].to_dict()
+        document["ratio"] = figures[1].median_ms / figures[0].median_ms
+    return document
+
+
+def _bench_job(path: str | Path, inputs: Path | None) -> BenchJob:
+    compiled = load(path)
+    compiled.check_processor()
+    assert isinstance(compiled.vmfb, Path)
+    given = npz.read_exact(inputs, compiled.inputs) if inputs else random_inputs(compiled.inputs)
+    parameters = compiled.parameters if isinstance(compiled.parameters, Path) else None
+    return BenchJob(compiled.vmfb, parameters, given)

@@ -1,0 +1,116 @@
+"""Several artifacts of one model, ranked: size, error against the float model, latency."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jq.comparison.metrics import Metric
+from jq.comparison.outputs import worst
+from jq.compiled import CompiledModel, load
+from jq.errors import UserError
+from jq.job import AnyModel, Data, trace
+from jq.measuring.evaluation import check_metrics, evaluation_of
+from jq.measuring.measure import bench, check_same_model
+from jq.oracle.xla import XlaExecutable
+from jq.progress import Progress, silent
+
+COLUMNS = ("artifact", "pipeline", "bytes", "sqnr_db", "cosine_min", "median_ms")
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """One row an artifact, the most exact first.
+
+    A row has `artifact`, `pipeline`, `bytes` (module and parameters), `sqnr_db` and `cosine_min`
+    of the worst output, the metrics that were asked for, and, where it was measured, `median_ms`.
+    """
+
+    rows: tuple[dict[str, Any], ...]
+
+    def columns(self) -> tuple[str, ...]:
+        """The columns that have a value, in their order."""
+        names = dict.fromkeys((*COLUMNS, *(name for row in self.rows for name in row)))
+        return tuple(n for n in names if any(row.get(n) is not None for row in self.rows))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"artifacts": [dict(row) for row in self.rows]}
+
+    def markdown(self) -> str:
+        """The table for a Markdown page."""
+        names = self.columns()
+        lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+        lines += [f"| {' | '.join(_text(row.get(n)) for n in names)} |" for row in self.rows]
+        return "\n".join(lines) + "\n"
+
+    def csv(self) -> str:
+        """The table as comma-separated values."""
+        out = io.StringIO()
+        writer = csv.DictWriter(out, self.columns(), extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return out.getvalue()
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value).replace("|", "\\|")
+
+
+def rank(
+    model: AnyModel,
+    artifacts: Sequence[str | Path],
+    data: Data = None,
+    *,
+    metric: Metric | Sequence[Metric] | None = None,
+    labels: Any = None,
+    latency: bool = False,
+    seconds: float = 2.0,
+    progress: Progress | None = None,
+) -> Ranking:
+    """Compares several artifacts with their float model, which runs once.
+
+    Args:
+        data, metric, labels: as in `jq.compare`.
+        latency: also measure each artifact, for `seconds`, in a process of its own.
+
+    Raises:
+        UserError: an artifact cannot be read, or is of another model.
+    """
+    if not artifacts:
+        raise UserError("nothing to compare", hint="give the directories of artifacts")
+    check_metrics(model, metric, labels)
+    loaded = [load(path) for path in artifacts]
+    source = trace(model)
+    for compiled in loaded:
+        check_same_model(source, compiled)
+    given, told = evaluation_of(source, data, labels, metric), progress or silent
+    reference = XlaExecutable(source.program)
+    wanted = [reference(*arrays) for arrays in given.tracked(told, "float model")]
+    rows = []
+    for i, (path, compiled) in enumerate(zip(artifacts, loaded, strict=True)):
+        told("compare", i / len(loaded))
+        found = given.compare(wanted, (compiled.call_flat(arrays) for arrays in given.calls))
+        errors = worst(found.outputs)
+        row = {
+            "artifact": str(path),
+            "pipeline": compiled.manifest.pipeline,
+            "bytes": _bytes(compiled),
+            "sqnr_db": errors["sqnr_db"],
+            "cosine_min": errors["cosine_min"],
+        }
+        row |= {name: both["quantized"] for name, both in found.metrics.items()}
+        if latency:
+            row["median_ms"] = bench(path, seconds=seconds, progress=progress)["median_ms"]
+        rows.append(row)
+    return Ranking(tuple(sorted(rows, key=lambda row: -float(row["sqnr_db"]))))
+
+
+def _bytes(compiled: CompiledModel) -> int:
+    audit = compiled.audit()
+    return audit.module_bytes + audit.parameter_bytes

@@ -1,0 +1,1 @@
+"""Other executions of a program: XLA, and the StableHLO interpreter."""

@@ -1,0 +1,1 @@
+"""The operating system and the machine: files, memory, child processes, the processor."""

@@ -1,0 +1,163 @@
+"""Tiny decoders with seeded random weights, as the files that hold models: safetensors and GGUF."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from safetensors.numpy import save_file
+
+FOLDER = Path(__file__).parents[1]
+sys.path.insert(0, str(FOLDER.parent / "scripts"))
+from write_transformers_logits import draw, neutral  # noqa: E402
+
+CASES: dict[str, dict[str, Any]] = json.loads(
+    (FOLDER / "models/transformers_logits.json").read_text()
+)["cases"]
+
+
+def weights(case: str) -> dict[str, np.ndarray]:
+    """The weights of a case under the names that its checkpoint has."""
+    found = CASES[case]
+    kind, seed = found["config"]["model_type"], found["seed"]
+    state = {
+        name: draw(name, tuple(shape), seed) + np.float32(neutral(name, kind))
+        for name, shape in found["shapes"].items()
+    }
+    return dict(_experts(state))
+
+
+def _experts(state):
+    """`transformers` holds a layer's experts as two stacks, and writes them one by one."""
+    for name, array in state.items():
+        stem = name.replace(".mlp.", ".block_sparse_moe.")
+        if name.endswith("experts.gate_up_proj"):
+            for e, both in enumerate(array):
+                gate, up = np.split(both, 2)
+                yield f"{stem.removesuffix('gate_up_proj')}{e}.w1.weight", gate.copy()
+                yield f"{stem.removesuffix('gate_up_proj')}{e}.w3.weight", up.copy()
+        elif name.endswith("experts.down_proj"):
+            for e, down in enumerate(array):
+                yield f"{stem.removesuffix('down_proj')}{e}.w2.weight", down.copy()
+        elif name.endswith("mlp.gate.weight"):
+            yield stem, array
+        else:
+            yield name, array
+
+
+def write_folder(case: str, folder: Path, shards: int = 1) -> Path:
+    """The case as a folder of Hugging Face."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CASES[case]["config"]))
+    state = weights(case)
+    if shards == 1:
+        save_file(state, folder / "model.safetensors")
+        return folder
+    files = {name: f"model-{i % shards}.safetensors" for i, name in enumerate(state)}
+    for file in set(files.values()):
+        save_file({n: state[n] for n, f in files.items() if f == file}, folder / file)
+    index = {"metadata": {}, "weight_map": files}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+# What the metadata of a GGUF file say of a config, by the writer's own methods.
+_ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3"}
+
+
+def write_gguf(case: str, path: Path, quantize=lambda name, array: None) -> Path:
+    """The case as a GGUF file, converted as llama.cpp converts it; `quantize(name, array)` gives
+    the type of a tensor, None for F32. Names and keys are those of the `gguf` package."""
+    config = CASES[case]["config"]
+    kind = config["model_type"]
+    architecture = _ARCHITECTURES.get(kind, kind)
+    writer = gguf.GGUFWriter(path, architecture)
+    _metadata(writer, config, architecture)
+    number = next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == architecture)
+    names = gguf.get_tensor_name_map(number, config["num_hidden_layers"])
+    for name, array in _converted(weights(case), config).items():
+        theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert theirs is not None, name
+        which = quantize(theirs, array)
+        if which is None:
+            writer.add_tensor(theirs, array)
+        else:
+            writer.add_tensor(theirs, gguf.quantize(array, which), raw_dtype=which)
+    _tokenizer(writer, config["vocab_size"])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _tokenizer(writer, count):
+    """Control tokens, then a space and letters."""
+    letters = ["\u2581", *map(chr, range(ord("a"), ord("a") + count - 4))]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(["<unk>", "<s>", "</s>", *letters])
+    writer.add_token_scores([0.0] * count)
+    writer.add_token_types([2, 3, 3] + [1] * (count - 3))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_chat_template("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+
+
+def _metadata(writer, config, architecture):
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(config["head_dim"])
+    writer.add_value_length(config["head_dim"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    rope = config["rope_parameters"]
+    writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
+    if config.get("sliding_window") and config.get("use_sliding_window", True):
+        writer.add_sliding_window(config["sliding_window"])
+    if rope.get("rope_type") in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
+        writer.add_rope_scaling_factor(rope["factor"])
+        if "original_max_position_embeddings" in rope:
+            writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if rope.get("rope_type") == "longrope":
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        for which in ("long", "short"):
+            values = np.array(rope[f"{which}_factor"], np.float32)
+            writer.add_tensor(f"rope_factors_{which}.weight", values)
+    if "num_local_experts" in config:
+        writer.add_expert_count(config["num_local_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+    if architecture == "gemma2":
+        writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+        writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+
+
+def _converted(state, config):
+    """As llama.cpp's converter changes weights: rows of llama's queries and keys in the order of
+    neighbouring pairs, 1 added to Gemma's norms, experts stacked."""
+    found: dict[str, np.ndarray] = {}
+    kind = config["model_type"]
+    for name, array in state.items():
+        if kind in ("llama", "mistral", "mixtral") and ("q_proj" in name or "k_proj" in name):
+            heads = len(array) // config["head_dim"]
+            array = array.reshape(heads, 2, -1, *array.shape[1:]).swapaxes(1, 2)
+            array = array.reshape(state[name].shape)
+        if kind.startswith("gemma") and "norm" in name:
+            array = array + 1
+        if ".experts." in name:
+            stem, _, which = name.removesuffix(".weight").rpartition(".")
+            stem = stem.rpartition(".")[0]
+            found.setdefault(f"{stem}.{which}.weight", []).append(array)
+        else:
+            found[name] = array
+    return {
+        name: np.stack(a) if isinstance(a, list) else np.ascontiguousarray(a)
+        for name, a in found.items()
+    }

@@ -1,0 +1,49 @@
+"""Output files are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from jq.errors import UserError
+from jq.system.files import check_file, written_whole
+
+
+def test_takes_its_place_when_done(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.write_text("old")
+    with written_whole(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.write_text("old")
+
+    def interrupted() -> None:
+        with written_whole(path) as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_no_folder_and_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such folder"), written_whole(tmp_path / "a/b"):
+        pass
+    with pytest.raises(UserError, match="is a directory"), written_whole(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(UserError, match="no permission to write into"):
+        check_file(tmp_path / "out.json")
