@@ -22,7 +22,7 @@ from jq.ops.base import contraction_names
 from jq.passes.base import Pass, PassContext, Recovery, run_all
 from jq.passes.dequantized import dequantized
 from jq.passes.levels import check_level
-from jq.passes.order import LEVELS, Level, passes_for
+from jq.passes.order import LEVELS, REMOVED, Level, passes_for
 from jq.passes.target.lower_markers import LowerMarkers
 from jq.planning import QuantPlan, plan
 from jq.settings import FLOAT, Rule, Settings, Strict, apply_overrides, check_rule, validate
@@ -125,6 +125,8 @@ def _check_recovery(pipeline: Pipeline) -> None:
     steps = [p for passes in pipeline.passes.values() for p in passes if isinstance(p, Recovery)]
     there = [p.name for p in steps]
     for name in asked if isinstance(asked, tuple) else ():
+        if name in REMOVED:
+            raise UserError(f"the recovery pass {name!r} is gone", hint=REMOVED[name])
         if name not in there:
             raise UserError(
                 f"pipeline {pipeline.name} has no recovery pass {name!r}",

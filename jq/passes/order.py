@@ -61,6 +61,13 @@ class Step:
         return make_pass(self.name, self.options)
 
 
+# Recovery passes that lost to others at everything that was measured, and what to use.
+REMOVED = {
+    "adaround": "use gptq, which is closer and takes less time",
+    "equalize": "use weights.granularity=per-channel; with one scale a tensor, gptq and"
+    " bias-correction",
+}
+
 ORDER: dict[Level, tuple[Step, ...]] = {
     "float": (
         Step(
@@ -109,10 +116,6 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "biases are single constants by now, and everything that scales channels comes after",
         ),
         Step(
-            "equalize",
-            "biases are single constants by now; later passes see the weights that it leaves",
-        ),
-        Step(
             "awq",
             "scales channels for the sake of the weights; later passes see what it leaves",
             NOT_STATIC,
@@ -143,7 +146,6 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "gptq",
             "first: it runs the program, as it was given, on the calibration data",
         ),
-        Step("adaround", "rounds the weights that gptq has left"),
         Step("clip", "clips the weights that the others have left: embeddings, weights in loops"),
         Step(
             "tune",

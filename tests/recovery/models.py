@@ -25,7 +25,7 @@ def normal(*shape: int) -> np.ndarray:
 
 
 def mlp(width: int = 32) -> tuple[Model, list[list[np.ndarray]]]:
-    """Norm with two loud channels, two branches that read it, a GELU, and a mask over rows."""
+    """Norm with two outlier channels, two branches that read it, a GELU, and a mask over rows."""
 
     def f(p: Any, x: jax.Array, mask: jax.Array) -> jax.Array:
         centred = x - x.mean(-1, keepdims=True)

@@ -51,8 +51,8 @@ def error(program, data, reference, pipeline):
 
 def test_by_hand():
     """One column (1, 0.4) in int2, whose step is 1: it becomes (1, 0). The second channel is 16
-    times louder. With t = 1/2, s = (1/2, 2): (0.5, 0.8) with step 0.8 becomes (0.8, 0.8), which
-    stands for (1.6, 0.4): the loud channel is exact."""
+    times larger. With t = 1/2, s = (1/2, 2): (0.5, 0.8) with step 0.8 becomes (0.8, 0.8), which
+    stands for (1.6, 0.4): the outlier channel is exact."""
     params = {"w": np.array([[1.0], [0.4]], np.float32)}
     x = np.array([[1, 16], [-1, 16], [1, -16], [-1, -16]], np.float32)
     program = trace(Model(lambda p, x: x @ p["w"], params, (x,)))
@@ -83,9 +83,9 @@ def test_what_stands_behind_takes_the_division():
     def f(p, x):
         return jax.nn.relu(x @ p["w"] + p["b"]) @ p["v"]
 
-    loud = np.ones(16, np.float32)
-    loud[3] = 40
-    params = {"w": normal(8, 16) * loud, "b": normal(16), "v": normal(16, 8)}
+    outliers = np.ones(16, np.float32)
+    outliers[3] = 40
+    params = {"w": normal(8, 16) * outliers, "b": normal(16), "v": normal(16, 8)}
     data = [[RNG.standard_normal((32, 8)).astype(np.float32)] for _ in range(2)]
     program = trace(Model(f, params, tuple(data[0])))
     count = sum(1 for op in program.walk() if op.operation.name == "stablehlo.multiply")
@@ -104,12 +104,12 @@ def test_convolutions_and_readers_of_one_value():
         )
 
     def f(p, x):
-        y = jnp.tanh(x) * p["loud"]
+        y = jnp.tanh(x) * p["outliers"]
         return conv(y, p["plain"]) + conv(y, p["grouped"], 2), conv(y, p["depthwise"], 8), y
 
-    loud = np.exp2(np.arange(8)).astype(np.float32)
+    outliers = np.exp2(np.arange(8)).astype(np.float32)
     params = {
-        "loud": loud,
+        "outliers": outliers,
         "plain": normal(3, 3, 8, 12),
         "grouped": normal(3, 3, 4, 12),
         "depthwise": normal(3, 3, 1, 8),
@@ -119,7 +119,7 @@ def test_convolutions_and_readers_of_one_value():
     copy, changed = scaled(program, data)
     assert changed
     ratio = copy.weights["plain"] / program.weights["plain"]
-    assert (np.diff(ratio[0, 0, :, 0]) > 0).all()  # louder channels, larger weights
+    assert (np.diff(ratio[0, 0, :, 0]) > 0).all()  # larger channels, larger weights
     reference = outputs(program, data)
     for a, b in zip(outputs(copy, data), reference, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * np.abs(b).max())

@@ -60,7 +60,7 @@ def test_less_error_in_every_channel(scheme, granularity, fmt):
         assert ours.sum() < plain.sum()
 
 
-def test_loud_inputs_count_more():
+def test_large_inputs_count_more():
     weight = normal(64, 8)
     x = RNG.standard_normal((32, 64)).astype(np.float32)
     x[:, :4] *= 30

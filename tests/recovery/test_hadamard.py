@@ -67,11 +67,11 @@ def outputs(program, data):
     return [np.concatenate(parts) for parts in zip(*(run(*x) for x in data), strict=True)]
 
 
-def loud(width=64):
+def with_outliers(width=64):
     """An outlier channel in front of two products that read it, and a convolution."""
 
     def f(p, x):
-        y = jnp.tanh(x) * p["loud"]
+        y = jnp.tanh(x) * p["outliers"]
         image = y.reshape(2, 4, 4, -1)
         numbers = ("NHWC", "HWIO", "NHWC")
         z = jax.lax.conv_general_dilated(
@@ -82,7 +82,7 @@ def loud(width=64):
     factor = np.ones(width, np.float32)
     factor[5] = 60
     params = {
-        "loud": factor,
+        "outliers": factor,
         "w": normal(width, 12),
         "v": normal(12, width),
         "k": normal(3, 3, width, 8),
@@ -95,12 +95,12 @@ def loud(width=64):
 def test_the_float_program_is_the_same_and_the_quantized_one_better(width, gain):
     pipeline = load_pipeline("int8-dynamic", {"min_elements": 1, "recovery": "rotate-online"})
     plain = load_pipeline("int8-dynamic", {"min_elements": 1, "recovery": False})
-    model, data = loud(width)
+    model, data = with_outliers(width)
     program = prepare(trace(model), plain, TARGET)
     copy, changed = rotated(program, data, pipeline, gain=gain, power=0)
     assert changed and (copy.weights["w"] != program.weights["w"]).any()
     same = (copy.weights["k"] == program.weights["k"]).all()
-    assert same == (gain > 1)  # the convolution reads nothing loud
+    assert same == (gain > 1)  # the convolution reads no outliers
     reference = outputs(program, data)
     for a, b in zip(outputs(copy, data), reference, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-6 * width * np.abs(b).max())

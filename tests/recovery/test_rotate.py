@@ -8,7 +8,7 @@ import pytest
 from jq.model import Model
 from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
-from jq.passes.recovery._turns import Turn, _moved
+from jq.passes.recovery._rotations import Rotation, _moved
 from jq.passes.recovery.rotate import Rotate, rotation
 from jq.pipeline import load_pipeline
 from jq.planning import QuantPlan
@@ -137,17 +137,17 @@ def test_an_outlier_channel_is_gone():
     np.testing.assert_allclose(XlaExecutable(copy)(X)[0], XlaExecutable(program)(X)[0], atol=1e-4)
 
 
-@pytest.mark.parametrize("loud", [1, 50])
-def test_with_float_activations_only_what_rounds_better(loud):
-    """Weights of one column and one scale: a loud one costs all others their precision, and a
+@pytest.mark.parametrize("outlier", [1, 50])
+def test_with_float_activations_only_what_rounds_better(outlier):
+    """Weights of one column and one scale: an outlier costs all others their precision, and a
     rotation evens them out. Signs alone, which round without an error, are left alone."""
     pipeline = load_pipeline("int8-weight-only", {"min_elements": 1, "weights.format": "int4"})
     head = RNG.choice([-1.0, 1.0], (16, 1)).astype(np.float32)
-    head[0] *= loud
+    head[0] *= outlier
     params = {"w": np.eye(16, dtype=np.float32), "head": head}
     program = trace(Model(lambda p, x: (x @ p["w"]) @ p["head"], params, (X,)))
     cx = PassContext(QuantPlan((), {}), pipeline.settings, TARGET)
-    assert Rotate().run(program, cx) == (loud > 1)
+    assert Rotate().run(program, cx) == (outlier > 1)
 
 
 def test_convolutions():
@@ -187,12 +187,12 @@ def test_what_is_not_linear_is_left_alone(step, caplog):
 @pytest.mark.parametrize(
     ("before", "after", "turn", "expected"),
     [
-        ((2, 6, 4, 4), (2, 6, 16), Turn(3, 1, 4), Turn(2, 4, 4)),
-        ((2, 6, 16), (2, 6, 4, 4), Turn(2, 4, 4), Turn(3, 1, 4)),
-        ((2, 6, 4, 4), (2, 6, 16), Turn(2, 1, 4), Turn(2, 1, 4, 4)),
-        ((2, 6, 16), (12, 16), Turn(2, 1, 16), Turn(1, 1, 16)),
-        ((2, 6, 16), (2, 6, 2, 8), Turn(2, 4, 4), Turn(3, 2, 4)),
-        ((2, 6, 16), (2, 6, 4, 4), Turn(2, 1, 16), None),
+        ((2, 6, 4, 4), (2, 6, 16), Rotation(3, 1, 4), Rotation(2, 4, 4)),
+        ((2, 6, 16), (2, 6, 4, 4), Rotation(2, 4, 4), Rotation(3, 1, 4)),
+        ((2, 6, 4, 4), (2, 6, 16), Rotation(2, 1, 4), Rotation(2, 1, 4, 4)),
+        ((2, 6, 16), (12, 16), Rotation(2, 1, 16), Rotation(1, 1, 16)),
+        ((2, 6, 16), (2, 6, 2, 8), Rotation(2, 4, 4), Rotation(3, 2, 4)),
+        ((2, 6, 16), (2, 6, 4, 4), Rotation(2, 1, 16), None),
     ],
 )
 def test_reshapes(before, after, turn, expected):

@@ -31,3 +31,10 @@ def test_an_unknown_name():
     with pytest.raises(UserError, match="no recovery pass 'fold-weights'") as error:
         running("int8-static", "recovery=gptq,fold-weights")
     assert "bias-correction" in (error.value.hint or "")
+
+
+@pytest.mark.parametrize(("name", "instead"), [("adaround", "gptq"), ("equalize", "per-channel")])
+def test_a_removed_name_is_answered_with_what_to_use(name, instead):
+    with pytest.raises(UserError, match=f"{name!r} is gone") as error:
+        running("int8-static", f"recovery={name}")
+    assert instead in (error.value.hint or "")

@@ -11,7 +11,7 @@ from jq.calibration.run import calibrate
 from jq.model import Model
 from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
-from jq.passes.recovery._factors import Product, factors
+from jq.passes.recovery._factors import Weighted, factors
 from jq.passes.recovery.smooth import Smooth, find_groups
 from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
 from jq.tracing.entry import trace
@@ -48,7 +48,7 @@ def test_the_float_program_is_unchanged():
     np.testing.assert_array_equal(after, before)
     ratio = copy.weights["up"] / program.weights["up"]
     np.testing.assert_array_equal(np.exp2(np.rint(np.log2(ratio))), ratio)
-    assert (ratio[[3, 7]] > ratio[0]).all()  # the loud channels
+    assert (ratio[[3, 7]] > ratio[0]).all()  # the outlier channels
 
 
 def test_the_quantized_program_is_closer():
@@ -104,7 +104,7 @@ def test_transposed_weights_and_shared_ones():
 
 
 def test_factors_by_hand():
-    """Two channels, four columns of ones, the second channel 16 times louder; rounding = 0.2.
+    """Two channels, four columns of ones, the second channel 16 times larger; rounding = 0.2.
 
     s = (1, 1):   mean range^2 1288.25 / 255^2 * 8  +  0.2 * 4 / 127^2 * 1285   = 0.2222
     s = (1/2, 2): mean range^2 329    / 255^2 * 17  +  0.2 * 16 / 127^2 * 340   = 0.1535
@@ -113,18 +113,18 @@ def test_factors_by_hand():
     rows = np.array([[3, 48], [-3, -48], [1, 16], [-1, 16]], np.float32)
     share = np.full(4, 0.25)
     m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
-    s, gain = factors([Product(m, np.ones((2, 4)))], static=False, rounding=0.2, count=10**6)
+    s, gain = factors([Weighted(m, np.ones((2, 4)))], static=False, rounding=0.2, count=10**6)
     np.testing.assert_array_equal(s, [0.5, 2])
     assert gain == pytest.approx(0.2222 / 0.1535, rel=1e-3)
 
 
 def test_a_static_range_is_of_all_rows():
-    """One row is loud in the first channel, all others in the second: static, both hold back."""
+    """One row is large in the first channel, all others in the second: static, both hold back."""
     rows = np.ones((100, 2), np.float32)
     rows[0] = 64, 1
     share = np.full(100, 0.01)
     m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
-    product = [Product(m, np.ones((2, 4)))]
+    product = [Weighted(m, np.ones((2, 4)))]
     static, _ = factors(product, static=True, rounding=0.2, count=10**6)
     dynamic, _ = factors(product, static=False, rounding=0.2, count=10**6)
     assert static[0] / static[1] > dynamic[0] / dynamic[1] >= 1
@@ -135,7 +135,7 @@ def test_a_channel_that_was_silent_in_few_rows_may_speak_up():
     rows = np.tile(np.array([8, 4, 4, 4, 4, 0], np.float32), (3, 1))
     share = np.full(3, 1 / 3)
     m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
-    product = [Product(m, np.ones((6, 4)))]
+    product = [Weighted(m, np.ones((6, 4)))]
     few, _ = factors(product, static=True, rounding=0.0, count=3)
     many, _ = factors(product, static=True, rounding=0.0, count=10**6)
     assert few[1] / few[5] <= 4 < many[1] / many[5]

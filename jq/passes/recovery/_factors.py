@@ -16,7 +16,7 @@ TRUST = 8  # rows for each time more
 
 
 @dataclass(frozen=True)
-class Product:
+class Weighted:
     """What x is multiplied by, f32[K, N], and the moments of x as this product weights them."""
 
     moments: Moments
@@ -24,7 +24,7 @@ class Product:
 
 
 def factors(
-    products: Sequence[Product], *, static: bool, rounding: float, count: int
+    products: Sequence[Weighted], *, static: bool, rounding: float, count: int
 ) -> tuple[np.ndarray, float]:
     """Powers of two s[K] for one activation x, and how many times they make the error smaller.
 
@@ -35,7 +35,7 @@ def factors(
         + rounding * sum_o d_o^2 / 12 * sum_c E[x_c^2] / s_c^2
 
     Candidates: s = a^t / w^(1-t) for a strength t (SmoothQuant's), and s = max(1, a / limit), which
-    only holds the loudest channels back; a and w are the extents of activations and weights.
+    only holds the largest channels back; a and w are the extents of activations and weights.
 
     Args:
         rounding: what is left of the weights' rounding error behind this pass (GPTQ takes the

@@ -33,8 +33,8 @@ from jq.passes.recovery._inputs import (
     in_parts,
     planned_weights,
 )
-from jq.passes.recovery._pairs import Channels, Input, along, find_inputs
 from jq.passes.recovery._producers import edits_for
+from jq.passes.recovery._product_inputs import Channels, Input, along, find_inputs
 from jq.settings import FLOAT
 
 LOG = logging.getLogger("jq")
@@ -113,20 +113,20 @@ class Awq(Recovery):
         self, i: Input, layers: Sequence[Layer], moments: Sequence[Moments]
     ) -> tuple[np.ndarray, float]:
         """The best factors, and how many times smaller they make the error."""
-        loud = loudness(i, layers, moments)
+        sizes = magnitudes(i, layers, moments)
         grams = [m.gram.astype(np.float32) for m in moments]
 
         def error(s: np.ndarray) -> float:
             return sum(layer.error(s, h) for layer, h in zip(layers, grams, strict=True))
 
         one = np.ones(i.width)
-        tried = [_normal(loud**t) for t in np.arange(1, self.steps) / self.steps]
+        tried = [_normal(sizes**t) for t in np.arange(1, self.steps) / self.steps]
         before, after = error(one), [error(s) for s in tried]
         best = int(np.argmin(after)) if after else 0
         return (tried[best], before / max(after[best], 1e-300)) if tried else (one, 1.0)
 
 
-def loudness(i: Input, layers: Sequence[Layer], moments: Sequence[Moments]) -> np.ndarray:
+def magnitudes(i: Input, layers: Sequence[Layer], moments: Sequence[Moments]) -> np.ndarray:
     """The root of the mean square of every channel; of a window of a convolution, of all of it."""
     total, count = np.zeros(i.width), np.zeros(i.width)
     for layer, m in zip(layers, moments, strict=True):

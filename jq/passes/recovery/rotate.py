@@ -7,10 +7,10 @@ first: the residual stream of a network of RMS norms as a whole, the values of a
 head, two products in a row (Ashkboos et al., "QuaRot: Outlier-Free 4-Bit Inference in Rotated
 LLMs", 2024, with the graph instead of a list of layers; random signs as in Liu et al., "SpinQuant:
 LLM Quantization with Learned Rotations", 2024). A rotated channel is a sum of all of them, so none
-is louder than the others. No data are needed. The float program computes what it did, within
+is an outlier. No data are needed. The float program computes what it did, within
 rounding.
 
-What must be rotated together is found by dataflow, see `_turns`. Where activations stay
+What must be rotated together is found by dataflow, see `_rotations`. Where activations stay
 float, only what makes the rounding of weights better is rotated.
 """
 
@@ -29,8 +29,8 @@ from jq.ir.arrays import StableHloOps
 from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._hadamard import block_of, matrix
 from jq.passes.recovery._inputs import planned_weights
-from jq.passes.recovery._pairs import find_inputs
-from jq.passes.recovery._turns import Blocked, Closure, Turn
+from jq.passes.recovery._product_inputs import find_inputs
+from jq.passes.recovery._rotations import Blocked, Closure, Rotation
 from jq.settings import FLOAT
 
 LOG = logging.getLogger("jq")
@@ -121,7 +121,7 @@ def _closure(program: Program, value: ir.Value, axis: int) -> Closure | None:
             continue
         found = Closure(program)
         try:
-            found.grow(value, Turn(axis, width // size, size))
+            found.grow(value, Rotation(axis, width // size, size))
         except Blocked as reason:
             LOG.debug("rotate: not by %d: %s", size, reason)
             continue

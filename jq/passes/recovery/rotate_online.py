@@ -2,7 +2,7 @@
 
     y = x W   ->   y = (x H) (H^T W / n)
 
-Every channel of x H is a sum of all of them, with signs: none is much louder than the others, and
+Every channel of x H is a sum of all of them, with signs: none is an outlier, and
 one scale serves all (Ashkboos et al., "QuaRot: Outlier-Free 4-Bit Inference in Rotated LLMs", 2024;
 its online transforms). H H^T = n I, so the float program computes what it did within rounding. The
 transform takes one small step a factor of n, not a product with H (`_hadamard`).
@@ -28,7 +28,7 @@ from jq.ops.dot_general import PLAIN
 from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._hadamard import block_of, factors_of, hadamard, matrix
 from jq.passes.recovery._inputs import Use, find_use, planned_weights
-from jq.passes.recovery._pairs import Input, find_inputs
+from jq.passes.recovery._product_inputs import Input, find_inputs
 from jq.settings import FLOAT, Settings
 
 LOG = logging.getLogger("jq")

@@ -27,7 +27,7 @@ from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ops.dot_general import DotGeneral
 from jq.passes.base import PassContext, Recovery
-from jq.passes.recovery._factors import Product, factors
+from jq.passes.recovery._factors import Weighted, factors
 from jq.passes.recovery._inputs import NotApplicable, Use, find_use, spread, uses_in
 from jq.passes.recovery._producers import Edits, edits_for
 from jq.planning import contractions, find_weight
@@ -114,7 +114,7 @@ class Smooth(Recovery):
         found: dict[str, np.ndarray] = {}
         for name, group in groups.items():
             products = [
-                Product(
+                Weighted(
                     seen[use.wanted.name],
                     use.matrix.of(np.asarray(program.weights[use.matrix.name]).astype(np.float32)),
                 )

@@ -32,7 +32,7 @@ class Blocked(Exception):
 
 
 @dataclass(frozen=True)
-class Turn:
+class Rotation:
     """Of an axis, seen as [outer, size, inner]."""
 
     axis: int
@@ -40,7 +40,7 @@ class Turn:
     size: int
     inner: int = 1
 
-    def on(self, axis: int) -> Turn:
+    def on(self, axis: int) -> Rotation:
         return replace(self, axis=axis)
 
     def apply(self, array: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -63,17 +63,17 @@ class Closure:
     """
 
     program: Program
-    values: dict[ir.Value, Turn] = field(default_factory=dict)
-    weights: dict[str, Turn] = field(default_factory=dict)
+    values: dict[ir.Value, Rotation] = field(default_factory=dict)
+    weights: dict[str, Rotation] = field(default_factory=dict)
     scales: dict[str, np.ndarray] = field(default_factory=dict)
-    constants: list[tuple[Any, int, Turn]] = field(default_factory=list)
+    constants: list[tuple[Any, int, Rotation]] = field(default_factory=list)
     norms: list[tuple[Any, int]] = field(default_factory=list)
     _uses: dict[str, set[tuple[Any, int]]] = field(default_factory=dict)
     _queue: list[ir.Value] = field(default_factory=list)
 
     @property
     def size(self) -> int:
-        """Of the rotation."""
+        """Of the turn."""
         return next(iter(self.weights.values())).size
 
     def rotated(self, name: str, q: np.ndarray) -> np.ndarray:
@@ -81,7 +81,7 @@ class Closure:
         scaled = np.asarray(self.program.weights[name], np.float64) * self.scales.get(name, 1.0)
         return self.weights[name].apply(scaled, q)
 
-    def grow(self, value: ir.Value, turn: Turn) -> None:
+    def grow(self, value: ir.Value, turn: Rotation) -> None:
         """Raises `Blocked`; then the set is of no use."""
         self.require(value, turn)
         while self._queue:
@@ -94,7 +94,9 @@ class Closure:
             if len(uses) != sum(1 for _ in self.program.weight(name).uses):
                 raise Blocked(f"{name} is read otherwise, too")
 
-    def require(self, value: ir.Value, turn: Turn, reader: tuple[Any, int] | None = None) -> None:
+    def require(
+        self, value: ir.Value, turn: Rotation, reader: tuple[Any, int] | None = None
+    ) -> None:
         """Adds a value."""
         if dtype_of(value).kind not in "fV":
             raise Blocked("not a float")
@@ -116,7 +118,7 @@ class Closure:
 
     # What makes a value
 
-    def _made(self, op: Any, turn: Turn) -> None:
+    def _made(self, op: Any, turn: Rotation) -> None:
         kind = op.operation.name.removeprefix("stablehlo.")
         operands = list(op.operation.operands)
         if kind in ("add", "subtract"):
@@ -145,10 +147,10 @@ class Closure:
         else:
             self._operand(op, 0, _back(self.program, op, turn))
 
-    def _operand(self, op: Any, number: int, turn: Turn) -> None:
+    def _operand(self, op: Any, number: int, turn: Rotation) -> None:
         self.require(op.operation.operands[number], turn, (op, number))
 
-    def _term(self, op: Any, number: int, turn: Turn) -> None:
+    def _term(self, op: Any, number: int, turn: Rotation) -> None:
         """Of a sum: a constant gets a rotated copy."""
         value = op.operation.operands[number]
         constant = constant_of(self.program, value)
@@ -187,7 +189,7 @@ class Closure:
 
     # What reads a value
 
-    def _read(self, op: Any, number: int, turn: Turn) -> None:
+    def _read(self, op: Any, number: int, turn: Rotation) -> None:
         if op.operation.block != self.program.body:
             raise Blocked("read inside a loop or a branch")
         if len(op.operation.results) != 1:
@@ -210,7 +212,7 @@ class Closure:
             raise Blocked("a convolution over the axis")
         return self.require(op.operation.results[0], _forth(self.program, op, number, turn))
 
-    def _squared(self, op: Any, turn: Turn) -> None:
+    def _squared(self, op: Any, turn: Rotation) -> None:
         """Only the sum of squares over all channels may be read."""
         for use in op.operation.results[0].uses:
             inner = use.owner
@@ -220,7 +222,7 @@ class Closure:
             if not whole or reduction(self.program, inner) != "add":
                 raise Blocked("squares that are not summed")
 
-    def _norm(self, op: Any, number: int, turn: Turn) -> bool:
+    def _norm(self, op: Any, number: int, turn: Rotation) -> bool:
         """A product with a vector of channels that weights behind it can take in."""
         vector = constant_of(self.program, op.operation.operands[1 - number])
         if vector is None or vector.ndim == 0 or vector.shape[turn.axis] == 1:
@@ -270,7 +272,7 @@ def _side(op: Any, axis: int) -> tuple[int, int]:
     raise Blocked("an axis of batches")
 
 
-def _back(program: Program, op: Any, turn: Turn) -> Turn:
+def _back(program: Program, op: Any, turn: Rotation) -> Rotation:
     """How operand 0 of a linear op of one operand is rotated when its result is."""
     kind, before = op.operation.name.removeprefix("stablehlo."), shape_of(op.operation.operands[0])
     after = shape_of(op.operation.results[0])
@@ -295,7 +297,7 @@ def _back(program: Program, op: Any, turn: Turn) -> Turn:
     raise Blocked(f"{kind} is no linear map that is known")
 
 
-def _forth(program: Program, op: Any, number: int, turn: Turn) -> Turn:
+def _forth(program: Program, op: Any, number: int, turn: Rotation) -> Rotation:
     """How a result is rotated when operand `number` is."""
     kind, before = op.operation.name.removeprefix("stablehlo."), shape_of(op.operation.operands[0])
     after = shape_of(op.operation.results[0]) if len(op.operation.results) == 1 else ()
@@ -338,8 +340,8 @@ def _gathered(op: Any) -> dict[int, int]:
     return {result: own for result, own in pairs if sizes[own] == table[own]}
 
 
-def _moved(before: Sequence[int], after: Sequence[int], turn: Turn) -> Turn:
-    """A rotation of `before` as one of `after`, its reshape."""
+def _moved(before: Sequence[int], after: Sequence[int], turn: Rotation) -> Rotation:
+    """A turn of `before` as one of `after`, its reshape."""
     left, right = next(g for g in groups(before, after) if turn.axis in g[0])
     behind = math.prod(before[a] for a in left if a > turn.axis)
     inner = turn.inner * behind  # of the run of `size` in the group
@@ -349,6 +351,6 @@ def _moved(before: Sequence[int], after: Sequence[int], turn: Turn) -> Turn:
         if inner % stride == 0 and stride * n >= inner * turn.size:
             own = inner // stride
             if n % (own * turn.size) == 0:
-                return Turn(axis, n // (own * turn.size), turn.size, own)
+                return Rotation(axis, n // (own * turn.size), turn.size, own)
         stride *= n
     raise Blocked("a reshape cuts the axis")

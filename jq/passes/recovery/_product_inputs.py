@@ -1,0 +1,114 @@
+"""Values that products with weights sum over an axis of: candidates for scaling and rotation.
+
+Whoever reads the channels must be a product that sums over them, each with a weight of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir.build import integers
+from jq.ops.base import rule_of
+from jq.ops.convolution import Convolution, Layout, groups_of
+from jq.ops.dot_general import DotGeneral
+from jq.passes.recovery._inputs import NotApplicable, find_use
+from jq.planning import contractions
+
+Channels = np.ndarray  # the channel of every element of a weight, broadcast; -1: of none
+
+
+@dataclass(frozen=True)
+class Input:
+    """A value that products with weights sum over one axis of, whoever else reads it.
+
+    `readers`: those products, with the number of the operand that is the value; `channels`: of
+    their weights.
+    """
+
+    value: ir.Value
+    axis: int
+    readers: list[tuple[Any, int]]
+    channels: dict[str, Channels]
+
+    @property
+    def width(self) -> int:
+        return shape_of(self.value)[self.axis]
+
+
+def find_inputs(program: Program) -> list[Input]:
+    """In program order; each product is in one of them."""
+    found: dict[Any, Input] = {}
+    for op, _ in contractions(program):
+        for index, axis in _summed(program, op):
+            value = op.operands[index]
+            reader = _reader(program, op, index, axis, np.arange(shape_of(value)[axis]))
+            if reader is None or dtype_of(value).kind not in "fV":
+                continue
+            group = found.setdefault((value, axis), Input(value, axis, [], {}))
+            if reader[0] not in group.channels:
+                group.readers.append((op, index))
+                group.channels[reader[0]] = reader[1]
+            break
+    return list(found.values())
+
+
+def _summed(program: Program, op: Any) -> list[tuple[int, int]]:
+    """Operand and axis of what a product with a weight of its own sums over."""
+    rule = rule_of(op)
+    if isinstance(rule, Convolution):
+        return [(0, Layout.of(op).input_feature)]
+    found = []
+    for operand in (0, 1):
+        try:
+            wanted = find_use(program, op, operand).wanted
+        except NotApplicable:
+            continue
+        if isinstance(rule, DotGeneral) and len(wanted.contracted) == 1:
+            found.append((wanted.operand, wanted.contracted[0]))
+    return found
+
+
+def _reader(
+    program: Program, op: Any, operand: int, axis: int, ids: np.ndarray
+) -> tuple[str, Channels] | None:
+    """The weight of a product that sums over an axis of its operand, and its channels."""
+    try:
+        use = find_use(program, op, 1 - operand)
+    except NotApplicable:
+        return None
+    name, matrix = use.matrix.name, use.matrix
+    if sum(1 for _ in program.weight(name).uses) != 1:
+        return None
+    if isinstance(rule_of(op), Convolution):
+        if operand != 0 or axis != Layout.of(op).input_feature:
+            return None
+        return name, _kernel_channels(op, ids)
+    if axis not in use.wanted.contracted:
+        return None
+    own = matrix.order[use.wanted.contracted.index(axis)]
+    return name, ids.reshape([-1 if a == own else 1 for a in range(len(matrix.shape))])
+
+
+def _kernel_channels(op: Any, ids: np.ndarray) -> Channels:
+    """Of a filter, transposed or not: group g of the outputs reads group g of the inputs."""
+    d, groups, kernel = Layout.of(op), groups_of(op), shape_of(op.operands[1])
+    inner, outer = kernel[d.kernel_in], kernel[d.kernel_out]
+    group = np.arange(outer) // (outer // groups)
+    channel = ids[group[None, :] * inner + np.arange(inner)[:, None]]  # [in, out]
+    axes = sorted((d.kernel_in, d.kernel_out))
+    if axes[0] != d.kernel_in:
+        channel = channel.T
+    wide = channel.reshape([kernel[a] if a in axes else 1 for a in range(len(kernel))])
+    owner: Any = op.operands[1].owner
+    while not isinstance(owner, ir.Block):  # a transpose, as `find_use` passes no other op
+        wide = np.transpose(wide, np.argsort(integers(owner, "permutation")))
+        owner = owner.operation.operands[0].owner
+    return wide
+
+
+def along(value: ir.Value, axis: int, vector: np.ndarray) -> np.ndarray:
+    return vector.reshape([-1 if a == axis else 1 for a in range(len(shape_of(value)))])
