@@ -16,7 +16,7 @@ from jq.calibration.stat_ops import NUMPY_STATS, PROGRAM_STATS
 from jq.errors import UserError
 from jq.ir import Program, at, dtype_of, enclosing, ir, shape_of
 from jq.ir.build import NAME, string_attr
-from jq.ir.lift import lift
+from jq.ir.hoist import hoist
 from jq.ir.markers import EDGE, edge_name, marker_kind
 from jq.ops.base import Contraction, rule_of
 from jq.oracle.xla import XlaExecutable
@@ -48,8 +48,8 @@ def instrument(
         sites.append(name)
         order.append(stats)
     # Only now: lifting rebuilds loops, and values that were results of a loop change identity.
-    lifted = {id(stats): _lift(copy, stats, observer) for stats in measured.values()}
-    statistics = [value for stats in order for value in lifted[id(stats)]]
+    hoisted = {id(stats): _hoist(copy, stats, observer) for stats in measured.values()}
+    statistics = [value for stats in order for value in hoisted[id(stats)]]
     copy.return_values([*copy.returned, *statistics])
     return copy, sites
 
@@ -100,9 +100,9 @@ def _rows(program: Program) -> dict[str, tuple[ir.Value, Sequence[int]]]:
     return rows
 
 
-def _lift(program: Program, stats: list[ir.Value], observer: Observer) -> list[ir.Value]:
+def _hoist(program: Program, stats: list[ir.Value], observer: Observer) -> list[ir.Value]:
     return [
-        lift(value, program.body, neutral, partial(_component, observer, i))
+        hoist(value, program.body, neutral, partial(_component, observer, i))
         for i, (value, neutral) in enumerate(zip(stats, observer.neutral(), strict=True))
     ]
 

@@ -16,7 +16,7 @@ from jq.formats.blocks import full
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import constant, reduce_sum
-from jq.ir.lift import Combine, lift
+from jq.ir.hoist import Combine, hoist
 from jq.planning import OpPlan, TensorPlan, op_name
 
 OPS = StableHloOps()
@@ -84,10 +84,10 @@ def measure(op: Any, index: int, seen: Watched) -> list[ir.Value]:
         return list(_statistics(op.operands[index], seen.plan))
 
 
-def lifted(program: Program, values: Sequence[ir.Value]) -> list[ir.Value]:
+def hoisted(program: Program, values: Sequence[ir.Value]) -> list[ir.Value]:
     """Statistics over all iterations and branches, in the outermost block."""
     return [
-        lift(value, program.body, neutral, combine)
+        hoist(value, program.body, neutral, combine)
         for value, (neutral, combine) in zip(values, STATISTICS, strict=True)
     ]
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from jq.comparison.activations import STATISTICS, Watched, lifted, measure, watched
+from jq.comparison.activations import STATISTICS, Watched, hoisted, measure, watched
 from jq.comparison.error_sum import ErrorSum
 from jq.comparison.outputs import Inside, LayerError
 from jq.ir import Program, dtype_of, ir
 from jq.ir.build import NAME, string_attr
-from jq.ir.lift import can_leave
+from jq.ir.hoist import can_leave
 from jq.ir.stack import stacked
 from jq.ops.base import Contraction, rule_of
 from jq.oracle.xla import XlaExecutable
@@ -104,7 +104,7 @@ def _instrumented(
         results[name] = op.results[0], isolation.result(op, p) if p else op.results[0]
     # Only now: loops are rebuilt, and their results change identity.
     outside = [stacked(copy, v) for name in names for v in results[name]]
-    outside += [v for _, values in measured for v in lifted(copy, values)]
+    outside += [v for _, values in measured for v in hoisted(copy, values)]
     copy.return_values(outside)
     return copy, [record for record, _ in measured]
 

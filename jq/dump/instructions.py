@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from jq.dump.products import ADD, MUL, WIDEN, Product, contraction_of, element_type, is_op
+from jq.dump.products import ADD, MUL, WIDEN, MultiplyAdd, contraction_of, element_type, is_op
 from jq.dump.stored import bit_width
 
 # Part of an LLVM intrinsic's name -> what the instruction multiplies, and adds into.
 INSTRUCTIONS = {
-    "vpdpbusd": Product("i8", "i8", "i32"),
-    "vpdpwssd": Product("i16", "i16", "i32"),
-    "pmaddw.d": Product("i16", "i16", "i32"),
-    "pmadd.wd": Product("i16", "i16", "i32"),
-    "tdpbssd": Product("i8", "i8", "i32"),
-    "tdpbusd": Product("i8", "i8", "i32"),
-    "tdpbf16ps": Product("bf16", "bf16", "f32"),
-    "dpbf16ps": Product("bf16", "bf16", "f32"),
-    "neon.sdot": Product("i8", "i8", "i32"),
-    "neon.udot": Product("i8", "i8", "i32"),
-    "neon.usdot": Product("i8", "i8", "i32"),
-    "neon.smmla": Product("i8", "i8", "i32"),
-    "neon.usmmla": Product("i8", "i8", "i32"),
+    "vpdpbusd": MultiplyAdd("i8", "i8", "i32"),
+    "vpdpwssd": MultiplyAdd("i16", "i16", "i32"),
+    "pmaddw.d": MultiplyAdd("i16", "i16", "i32"),
+    "pmadd.wd": MultiplyAdd("i16", "i16", "i32"),
+    "tdpbssd": MultiplyAdd("i8", "i8", "i32"),
+    "tdpbusd": MultiplyAdd("i8", "i8", "i32"),
+    "tdpbf16ps": MultiplyAdd("bf16", "bf16", "f32"),
+    "dpbf16ps": MultiplyAdd("bf16", "bf16", "f32"),
+    "neon.sdot": MultiplyAdd("i8", "i8", "i32"),
+    "neon.udot": MultiplyAdd("i8", "i8", "i32"),
+    "neon.usdot": MultiplyAdd("i8", "i8", "i32"),
+    "neon.smmla": MultiplyAdd("i8", "i8", "i32"),
+    "neon.usmmla": MultiplyAdd("i8", "i8", "i32"),
 }
 # Ops on registers whose result holds the bits of operand 0.
 _KEEP = WIDEN | {
@@ -38,9 +38,9 @@ _LOADS = {"vector.load", "memref.load"}
 _STORES = {"vector.store", "memref.store"}
 
 
-def kernel_products(body: Iterable[Any]) -> tuple[Product, ...]:
+def kernel_products(body: Iterable[Any]) -> tuple[MultiplyAdd, ...]:
     """Every kind of product in the body of a kernel, each once, in order of appearance."""
-    found: dict[Product, None] = {}
+    found: dict[MultiplyAdd, None] = {}
     for op in body:
         for product in _products(op):
             if "index" not in (product.lhs, product.rhs):
@@ -48,22 +48,22 @@ def kernel_products(body: Iterable[Any]) -> tuple[Product, ...]:
     return tuple(found)
 
 
-def _products(op: Any) -> Iterable[Product]:
+def _products(op: Any) -> Iterable[MultiplyAdd]:
     if op.name == "llvm.call_intrinsic":
         name = op.attributes["intrin"].value
         known = next((p for key, p in INSTRUCTIONS.items() if key in name), None)
         if known:
             lhs, rhs = list(op.operands)[-2:]
-            yield Product(_origin(lhs, known.lhs), _origin(rhs, known.rhs), known.acc)
+            yield MultiplyAdd(_origin(lhs, known.lhs), _origin(rhs, known.rhs), known.acc)
     elif op.name in ("vector.contract", "vector.outerproduct", "math.fma", "vector.fma"):
         lhs, rhs, *acc = (element_type(v) for v in op.operands)
-        yield Product(lhs, rhs, acc[0] if acc else lhs)
+        yield MultiplyAdd(lhs, rhs, acc[0] if acc else lhs)
     elif op.name in ADD:
         for term in op.operands:
             if is_op(term, MUL):
                 a, b = term.owner.operands
                 types = _origin(a, element_type(a)), _origin(b, element_type(b))
-                yield Product(*types, element_type(op.results[0]))
+                yield MultiplyAdd(*types, element_type(op.results[0]))
     elif linalg := contraction_of(op):
         yield linalg[0]
 

@@ -14,7 +14,7 @@ from iree.compiler import ir
 
 
 @dataclass(frozen=True)
-class Product:
+class MultiplyAdd:
     """Element types of a multiply-accumulate: `lhs * rhs` added into `acc`."""
 
     lhs: str
@@ -44,11 +44,11 @@ _MOVE = {
 }
 
 
-def contraction_of(op: Any) -> tuple[Product, int] | None:
+def contraction_of(op: Any) -> tuple[MultiplyAdd, int] | None:
     """The product that a linalg or inner-tiled op computes and the size of it, or None."""
     if op.name == "iree_codegen.inner_tiled":
         lhs, rhs, out = list(op.operands)[:3]
-        types = Product(source_type(lhs), source_type(rhs), element_type(out))
+        types = MultiplyAdd(source_type(lhs), source_type(rhs), element_type(out))
         return types, _work(lhs, rhs, out)
     if not op.name.startswith("linalg.") or not op.regions or len(op.operands) < 2:
         return None
@@ -63,7 +63,7 @@ def contraction_of(op: Any) -> tuple[Product, int] | None:
     if args[0] is not None and args[0] > (args[1] or 0):  # in the order of the operands
         lhs, rhs = rhs, lhs
     shaped = [v for v in operands if isinstance(v.type, ir.RankedTensorType)]
-    return Product(lhs, rhs, element_type(operands[-1])), _work(*shaped)
+    return MultiplyAdd(lhs, rhs, element_type(operands[-1])), _work(*shaped)
 
 
 def _accumulated(value: Any, body: Any) -> tuple[Any, Any] | None:

@@ -19,7 +19,7 @@ from iree.compiler import ir
 from jq.dump import expanded
 from jq.dump.expanded import Expanded
 from jq.dump.instructions import kernel_products
-from jq.dump.products import Product, contraction_of, float_math
+from jq.dump.products import MultiplyAdd, contraction_of, float_math
 from jq.dump.stored import (
     CONSTANT_OPS,
     StoredConstant,
@@ -88,7 +88,7 @@ class Kernel:
     """A dispatch that came in ready-made, and the products found in its body."""
 
     names: tuple[str, ...]
-    products: tuple[Product, ...]
+    products: tuple[MultiplyAdd, ...]
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _shapes(types: str) -> Shapes:
     return tuple(tuple(int(n) for n in shape.split("x")[:-1]) for shape in found)
 
 
-def _executables(module: Any) -> dict[str, tuple[Product, ...]]:
+def _executables(module: Any) -> dict[str, tuple[MultiplyAdd, ...]]:
     """The products of every ready-made body that dispatches refer to by name."""
     return {
         op.attributes["sym_name"].value: kernel_products(walk(op.operation))

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
-from jq.ir.cone import compute
 from jq.ir.program import Program
+from jq.ir.slicing import compute
 
 Array = np.ndarray
 

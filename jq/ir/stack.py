@@ -24,7 +24,7 @@ from jq.formats.blocks import full
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import constant
 from jq.ir.constants import evaluate
-from jq.ir.lift import anchored, block_of, carried, through_branch
+from jq.ir.hoist import anchored, block_of, carried, through_branch
 from jq.ir.mlir_context import at
 from jq.ir.program import Program
 from jq.ir.types import dtype_of, shape_of

@@ -43,7 +43,7 @@ class Role:
 
 
 @dataclass(frozen=True)
-class Codes:
+class QuantizedOperand:
     """A dequantize marker taken apart for integer arithmetic.
 
     real = scale * (codes - zero_point) + offset. `scale` and `offset` (f32), `zero_point` (i32)
@@ -102,7 +102,7 @@ class Contraction(OpRule):
     def lower(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
         """The result computed on codes, at the current insertion point; None to leave it."""
 
-    def accumulate(self, op: Any, lhs: Codes, rhs: Codes) -> ir.Value | None:
+    def accumulate(self, op: Any, lhs: QuantizedOperand, rhs: QuantizedOperand) -> ir.Value | None:
         """The integer sum of (codes - zero point) products; None where scales vary in a sum."""
         return None
 
@@ -162,7 +162,7 @@ def contraction_names() -> list[str]:
     return sorted(name for name, rule in OpRule.registry.items() if isinstance(rule, Contraction))
 
 
-def codes_of(marker: Marker | None) -> Codes | None:
+def codes_of(marker: Marker | None) -> QuantizedOperand | None:
     """Signed integer codes of a dequantize marker, or None when its format has none."""
     if marker is None:
         return None
@@ -170,10 +170,10 @@ def codes_of(marker: Marker | None) -> Codes | None:
     if isinstance(fmt, GgmlFormat):
         codes, scale, offset = fmt.integer_parts(ops, marker.parts, enc)
         block = tuple(fmt.run if b > 1 else b for b in enc.block)
-        return Codes(codes, scale, None, None, ops.shape(scale), block, offset)
+        return QuantizedOperand(codes, scale, None, None, ops.shape(scale), block, offset)
     if not isinstance(fmt, Affine):
         return None
-    return Codes(
+    return QuantizedOperand(
         codes=fmt.codes(ops, marker.parts, enc),
         scale=fmt.scale(ops, marker.parts, enc),
         zero_point=fmt.zero_point(ops, marker.parts, enc),

@@ -20,7 +20,7 @@ import numpy as np
 from jq.ir import Program, dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import NAME, attributes_of, i64_array, integers, like, string_attr
 from jq.ir.markers import Marker
-from jq.ops.base import Axes, Codes, Contraction, Role, codes_of
+from jq.ops.base import Axes, Contraction, QuantizedOperand, Role, codes_of
 from jq.ops.integer import OPS, Spread, accumulator, correct, rescale
 
 
@@ -97,7 +97,7 @@ class Convolution(Contraction):
             return None
         return _integer(program, op, x, w, d, (roles[0].contracted, roles[1].contracted))
 
-    def accumulate(self, op: Any, lhs: Codes, rhs: Codes) -> ir.Value | None:
+    def accumulate(self, op: Any, lhs: QuantizedOperand, rhs: QuantizedOperand) -> ir.Value | None:
         roles = self.roles(op)
         whole = [c.constant_along(r.contracted) for c, r in zip((lhs, rhs), roles, strict=True)]
         if not all(whole) or lhs.offset is not None or rhs.offset is not None:
@@ -106,7 +106,12 @@ class Convolution(Contraction):
 
 
 def _integer(
-    program: Program, op: Any, x: Codes, w: Codes, d: Layout, contracted: tuple[Axes, Axes]
+    program: Program,
+    op: Any,
+    x: QuantizedOperand,
+    w: QuantizedOperand,
+    d: Layout,
+    contracted: tuple[Axes, Axes],
 ) -> ir.Value:
     acc = _accumulate(op, x, w, d, contracted)
     name = string_attr(op, NAME) or "conv"
@@ -115,7 +120,9 @@ def _integer(
     )
 
 
-def _accumulate(op: Any, x: Codes, w: Codes, d: Layout, contracted: tuple[Axes, Axes]) -> ir.Value:
+def _accumulate(
+    op: Any, x: QuantizedOperand, w: QuantizedOperand, d: Layout, contracted: tuple[Axes, Axes]
+) -> ir.Value:
     """The convolution of codes minus zero points."""
     spread = _spread(op, d)
     window: dict[str, ir.Attribute] = {}
@@ -136,7 +143,7 @@ def _accumulate(op: Any, x: Codes, w: Codes, d: Layout, contracted: tuple[Axes, 
     return correct(acc, x, w, contracted, terms, spread)
 
 
-def _shifted_sum(w: Codes, contracted: Axes, acc: ir.Value) -> ir.Value:
+def _shifted_sum(w: QuantizedOperand, contracted: Axes, acc: ir.Value) -> ir.Value:
     """sum(w - zero_point) per output channel, for the correction by the input's zero point."""
     from jq.ops.integer import block_sums
 
@@ -150,7 +157,7 @@ def _shifted_sum(w: Codes, contracted: Axes, acc: ir.Value) -> ir.Value:
     return OPS.sub(sums, OPS.mul(count, zero))
 
 
-def _scaled_after(op: Any, w: Codes, d: Layout) -> ir.Value:
+def _scaled_after(op: Any, w: QuantizedOperand, d: Layout) -> ir.Value:
     """Float input: conv(x, float(codes - zero_point)) * scale."""
     dtype = dtype_of(op.operands[0])
     weight = OPS.convert(w.codes, np.float32)
@@ -177,7 +184,9 @@ def _spread(op: Any, d: Layout) -> tuple[Spread, Spread]:
     return along(d.input_batch, d.output_batch), along(d.kernel_out, d.output_feature)
 
 
-def _padded(op: Any, x: Codes, d: Layout) -> tuple[Codes, dict[str, ir.Attribute]]:
+def _padded(
+    op: Any, x: QuantizedOperand, d: Layout
+) -> tuple[QuantizedOperand, dict[str, ir.Attribute]]:
     """The input with its padding and interior zeros written out as zero points."""
     assert x.zero_point is not None
     rank, spatial = len(shape_of(x.codes)), d.input_spatial

@@ -19,7 +19,7 @@ import numpy as np
 from jq.ir import Program, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.build import NAME, like, reduce_sum, string_attr
 from jq.ir.markers import Marker
-from jq.ops.base import Axes, Codes, Contraction, Role, codes_of
+from jq.ops.base import Axes, Contraction, QuantizedOperand, Role, codes_of
 from jq.ops.integer import OPS, Spread, accumulator, correct, real_sums, rescale
 
 PLAIN = "jq.plain"  # attribute of a product that is none of the model's: it stays as it is
@@ -165,7 +165,7 @@ class DotGeneral(Contraction):
             return OPS.convert(total, dtype_of(op.results[0]))
         return _scaled_after(op, lhs, rhs, dims) if all(whole) else None
 
-    def accumulate(self, op: Any, lhs: Codes, rhs: Codes) -> ir.Value | None:
+    def accumulate(self, op: Any, lhs: QuantizedOperand, rhs: QuantizedOperand) -> ir.Value | None:
         dims = Dims.of(op)
         whole = [c.constant_along(dims.contracted(i)) for i, c in enumerate((lhs, rhs))]
         if not all(whole) or lhs.offset is not None or rhs.offset is not None:
@@ -173,7 +173,9 @@ class DotGeneral(Contraction):
         return _accumulate(op, lhs, rhs, dims)[0]
 
 
-def _integer(program: Program, op: Any, lhs: Codes, rhs: Codes, dims: Dims, name: str) -> ir.Value:
+def _integer(
+    program: Program, op: Any, lhs: QuantizedOperand, rhs: QuantizedOperand, dims: Dims, name: str
+) -> ir.Value:
     contracted = dims.contracted(0), dims.contracted(1)
     acc, spread = _accumulate(op, lhs, rhs, dims)
     result = rescale(program, acc, (lhs.scale, rhs.scale), spread, name)
@@ -186,7 +188,7 @@ def _integer(program: Program, op: Any, lhs: Codes, rhs: Codes, dims: Dims, name
 
 
 def _accumulate(
-    op: Any, lhs: Codes, rhs: Codes, dims: Dims
+    op: Any, lhs: QuantizedOperand, rhs: QuantizedOperand, dims: Dims
 ) -> tuple[ir.Value, tuple[Spread, Spread]]:
     """sum((a - za) * (b - zb)), and how a grid of either operand spreads over it."""
     shapes = shape_of(lhs.codes), shape_of(rhs.codes)
@@ -197,7 +199,9 @@ def _accumulate(
     return correct(acc, lhs, rhs, contracted, terms, spread), spread
 
 
-def _scaled_after(op: Any, lhs: Codes | None, rhs: Codes | None, dims: Dims) -> ir.Value | None:
+def _scaled_after(
+    op: Any, lhs: QuantizedOperand | None, rhs: QuantizedOperand | None, dims: Dims
+) -> ir.Value | None:
     """One float operand: dot(x, float(codes - zero_point)) * scale."""
     side = 0 if lhs is not None else 1
     codes = lhs if lhs is not None else rhs
@@ -219,7 +223,9 @@ def _scaled_after(op: Any, lhs: Codes | None, rhs: Codes | None, dims: Dims) -> 
     return OPS.convert(OPS.mul(acc, spread(codes.scale)), dtype_of(op.results[0]))
 
 
-def _split_blocks(lhs: Codes, rhs: Codes, dims: Dims) -> tuple[Codes, Codes, Dims] | None:
+def _split_blocks(
+    lhs: QuantizedOperand, rhs: QuantizedOperand, dims: Dims
+) -> tuple[QuantizedOperand, QuantizedOperand, Dims] | None:
     """Blocks along one contracted axis become the leading batch dimension of both operands."""
     blocked = [(a, b) for a, b in dims.contract if max(lhs.grid[a], rhs.grid[b]) > 1]
     if len(blocked) != 1:
@@ -238,7 +244,7 @@ def _split_blocks(lhs: Codes, rhs: Codes, dims: Dims) -> tuple[Codes, Codes, Dim
     return new[0], new[1], shifted
 
 
-def _split_axis(x: Codes, axis: int, blocks: int) -> Codes:
+def _split_axis(x: QuantizedOperand, axis: int, blocks: int) -> QuantizedOperand:
     """[.., K, ..] -> [blocks, .., K/blocks, ..] for codes, scale, zero point and sum; what is
     given for larger blocks is repeated."""
 
@@ -263,7 +269,7 @@ def _split_axis(x: Codes, axis: int, blocks: int) -> Codes:
     grid = (blocks, *(1 if i == axis else n for i, n in enumerate(x.grid)))
     codes, scale = move(x.codes, grid=False), move(x.scale, grid=True)
     assert codes is not None and scale is not None
-    return Codes(
+    return QuantizedOperand(
         codes=codes,
         scale=scale,
         zero_point=move(x.zero_point, grid=True),

@@ -12,19 +12,19 @@ from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import reduce_sum
 from jq.ir.constants import evaluate
-from jq.ops.base import Axes, Codes
+from jq.ops.base import Axes, QuantizedOperand
 
 OPS = StableHloOps()
 Spread = Callable[[ir.Value], ir.Value]  # a grid of one operand -> the shape of the result
 
 
-def accumulator(lhs: Codes, rhs: Codes) -> Any:
+def accumulator(lhs: QuantizedOperand, rhs: QuantizedOperand) -> Any:
     """int32 for 8-bit operands, int64 as soon as one is wider."""
     wide = max(dtype_of(lhs.codes).itemsize, dtype_of(rhs.codes).itemsize) > 1
     return np.int64 if wide else np.int32
 
 
-def block_sums(x: Codes, contracted: Axes, dtype: Any) -> ir.Value:
+def block_sums(x: QuantizedOperand, contracted: Axes, dtype: Any) -> ir.Value:
     """Sum of the codes over `contracted` (those axes of size 1): stored when known, else computed.
 
     Stored sums are of whole blocks: of a weight that shares its scale along other axes too they
@@ -36,7 +36,7 @@ def block_sums(x: Codes, contracted: Axes, dtype: Any) -> ir.Value:
     return reduce_sum(OPS.convert(x.codes, dtype), sorted(contracted), keep=True)
 
 
-def real_sums(x: Codes, contracted: Axes) -> ir.Value:
+def real_sums(x: QuantizedOperand, contracted: Axes) -> ir.Value:
     """Sum over `contracted` of the numbers that the codes stand for (without an offset), f32."""
     dtype = np.dtype(np.int64 if dtype_of(x.codes).itemsize > 1 else np.int32)
     sums = block_sums(x, contracted, dtype)
@@ -51,8 +51,8 @@ def real_sums(x: Codes, contracted: Axes) -> ir.Value:
 
 def correct(
     acc: ir.Value,
-    lhs: Codes,
-    rhs: Codes,
+    lhs: QuantizedOperand,
+    rhs: QuantizedOperand,
     contracted: tuple[Axes, Axes],
     terms: int,
     spread: tuple[Spread, Spread],

@@ -17,7 +17,7 @@ from jq.ir import Program, dtype_of, ir, shape_of, tensor_type
 from jq.ir.affine import constant_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import attributes_of, like
-from jq.ir.cone import kind_of
+from jq.ir.slicing import kind_of
 
 OPS = StableHloOps()
 LOWEST = float(np.finfo(np.float32).min)

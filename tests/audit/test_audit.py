@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from jq.audit import UNSEEN, Audit, audit_program
-from jq.dump.products import Product
+from jq.dump.products import MultiplyAdd
 from jq.dump.reader import Contraction, Dump, Kernel
 from jq.dump.stored import StoredConstant, stored_bytes
 
@@ -173,7 +173,7 @@ def test_a_contraction_that_is_not_there_has_no_types() -> None:
 def test_a_kernel_must_hold_the_claimed_product() -> None:
     claim = {**OP, "kernel": "jq_gemm", "merged_from": ["q", "k"]}
     names = ("jq_gemm", "l1/w")
-    good = (Kernel(names, (Product("bf16", "bf16", "f32"), Product(*I8))),)
+    good = (Kernel(names, (MultiplyAdd("bf16", "bf16", "f32"), MultiplyAdd(*I8))),)
     audit = run(ops=(claim,), contractions=(), kernels=good)
     assert audit.verified
     assert (audit.contractions[0].kernel, audit.contractions[0].merged_from) == (
@@ -181,9 +181,9 @@ def test_a_kernel_must_hold_the_claimed_product() -> None:
         ("q", "k"),
     )
     assert not run(ops=(claim,), contractions=(), kernels=()).verified
-    other = (Kernel(("jq_gemm", "l2/w"), (Product(*I8),)),)
+    other = (Kernel(("jq_gemm", "l2/w"), (MultiplyAdd(*I8),)),)
     assert not run(ops=(claim,), contractions=(), kernels=other).verified
-    floats = (Kernel(names, (Product(*F32),)),)
+    floats = (Kernel(names, (MultiplyAdd(*F32),)),)
     assert not run(ops=(claim,), contractions=(), kernels=floats).verified
 
 

@@ -86,7 +86,7 @@ def test_second_compile_solves_nothing(monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
     params = {"w": rng.standard_normal((64, 16)).astype(np.float32)}
     data = [(rng.standard_normal((8, 64)).astype(np.float32),) for _ in range(2)]
-    data[0][0][:, 3] *= 50  # a loud channel: there is something to smooth
+    data[0][0][:, 3] *= 50  # an outlier channel: there is something to smooth
     model = jq.Model(lambda p, x: x @ p["w"], params, data[0], calibration=data)
     first = jq.compile(model, "int8-static")
     for where, name in ((gptq, "solve"), (smooth, "collect"), (run, "calibrate")):

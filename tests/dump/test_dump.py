@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from iree.compiler.tools.binaries import find_tool
 
-from jq.dump.products import Product
+from jq.dump.products import MultiplyAdd
 from jq.dump.reader import Dump, dump_flags, read_dump, read_phases
 from jq.dump.stored import bit_width, stored_bytes
 from jq.errors import UserError
@@ -210,7 +210,7 @@ WIDENED = """
 def test_kernels_keep_their_names_and_show_their_products(tmp_path: Path) -> None:
     dump = compiled_dump(KERNEL.replace("PRODUCT", WIDENED), tmp_path)
     assert [k.names for k in dump.kernels] == [("jq_gemm", "one/w"), ("jq_gemm", "two/w")]
-    assert [k.products for k in dump.kernels] == [(Product(*I8),)] * 2
+    assert [k.products for k in dump.kernels] == [(MultiplyAdd(*I8),)] * 2
     assert not dump.contractions
 
 
@@ -231,7 +231,7 @@ def test_dot_instructions_are_known() -> None:
       }}
       return
     }}"""
-    assert read_dump(text).kernels[0].products == (Product(*I8),)
+    assert read_dump(text).kernels[0].products == (MultiplyAdd(*I8),)
 
 
 def test_bodies_apart_are_found_by_name(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_bodies_apart_are_found_by_name(tmp_path: Path) -> None:
     kernels = [Gemm(isa="portable", m=4, k=64, n=16), QuantizeRows(isa="portable", m=4, k=8)]
     body = linked(kernels).partition("{")[2].rpartition("}")[0]
     dump = compiled_dump(body, tmp_path)
-    assert [k.products for k in dump.kernels] == [(Product(*I8),), ()]
+    assert [k.products for k in dump.kernels] == [(MultiplyAdd(*I8),), ()]
 
 
 def rows(body: str) -> Dump:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from jq.dump.products import Product
+from jq.dump.products import MultiplyAdd
 from jq.dump.reader import read_dump
 from jq.kernels import ISAS, Attention, Gemm, Gemv, Kernel
 from tests.kernels.harness import linked
 
-INT8 = Product("i8", "i8", "i32")
+INT8 = MultiplyAdd("i8", "i8", "i32")
 
 
-def products(kernel: Kernel) -> set[Product]:
+def products(kernel: Kernel) -> set[MultiplyAdd]:
     """What the dispatches of a kernel multiply; some need more than one."""
     return {p for found in read_dump(linked([kernel])).kernels for p in found.products}
 

@@ -11,13 +11,13 @@ from jq.kernels import (
     AddCodes,
     Bias,
     Clamp,
-    Codes,
     ColumnScale,
     Dequantize,
     Gemm,
     Quantize,
     QuantizedResidual,
     Residual,
+    RoundToCodes,
     available,
 )
 
@@ -68,7 +68,7 @@ def rescales() -> st.SearchStrategy[tuple[Any, ...]]:
     return st.builds(
         lambda residual, last: (Dequantize(), *residual, last),
         st.one_of(st.just(()), st.tuples(st.builds(AddCodes, flags, flags))),
-        st.one_of(st.builds(Codes, unsigned=flags), st.just(Codes(-100, 90, True))),
+        st.one_of(st.builds(RoundToCodes, unsigned=flags), st.just(RoundToCodes(-100, 90, True))),
     )
 
 

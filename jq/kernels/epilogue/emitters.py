@@ -28,13 +28,13 @@ from jq.kernels.epilogue.steps import (
     AddCodes,
     Bias,
     Clamp,
-    Codes,
     ColumnScale,
     Dequantize,
     Gelu,
     Quantize,
     QuantizedResidual,
     Residual,
+    RoundToCodes,
     RowScale,
     Silu,
     Step,
@@ -212,8 +212,8 @@ class AddCodesEmitter(Emitter[AddCodes]):
         return b.mul(b.add(b.mul(b.to_f32(wide), factor), y), unit)  # exact, fused or not
 
 
-@emits(Codes)
-class CodesEmitter(Emitter[Codes]):
+@emits(RoundToCodes)
+class RoundToCodesEmitter(Emitter[RoundToCodes]):
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
         lanes = lanes_of(y)
         codes = b.add(b.round_to_int(y), operands[0])

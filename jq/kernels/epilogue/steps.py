@@ -6,8 +6,8 @@ order are part of a step's meaning: the `integer` level computes the same, bit f
 contracted: a product is rounded before it is added. `emitters` says how each is emitted.
 
 From int32 sums to int8 codes, as `jq.formats.rescale` defines them: Dequantize (the sum times a
-multiplier), AddCodes (where there is a residual), Codes. Steps stay below 2^30 (the pass that makes
-them proves it).
+multiplier), AddCodes (where there is a residual), RoundToCodes. Steps stay below 2^30 (the pass
+that makes them proves it).
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class AddCodes(Step):
 
 
 @dataclass(frozen=True)
-class Codes(Step):
+class RoundToCodes(Step):
     """`saturate(round_half_even(y) + zero_point)` as i8, |y| < 2^30; the zero point is an operand.
 
     `low` and `high` bound the code; `unsigned` stores `code + 128`.

@@ -79,7 +79,7 @@ class Source(ABC):
         return row
 
 
-class Product(Corrected, Protocol):
+class PanelProduct(Corrected, Protocol):
     """What the description of a product says."""
 
     @property
@@ -118,7 +118,7 @@ class Panel:
 
     def __init__(
         self,
-        product: Product,
+        product: PanelProduct,
         source: Source,
         b: Builder,
         tensors: Sequence[ir.Value],

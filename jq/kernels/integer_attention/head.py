@@ -15,7 +15,7 @@ from jq.kernels.build.values import Index, high, vec
 from jq.kernels.epilogue.emission import Epilogue, Row
 from jq.kernels.epilogue.functions import MAGIC, MAGIC_BITS, exp2
 from jq.kernels.integer_attention.description import IntegerAttention
-from jq.kernels.integer_attention.pack import PROBABILITY, SCALE, SCORE, VALUE, Codes, reach
+from jq.kernels.integer_attention.pack import PROBABILITY, SCALE, SCORE, VALUE, CodePacking, reach
 from jq.kernels.machine import dot
 from jq.kernels.machine.packs import PACKED, pack_bytes
 
@@ -38,7 +38,7 @@ class CodesHead(HeadRows):
         super().__init__(kernel, b, tile, row, head)
         self.kernel, self.group = kernel, kernel.group
         self.q, self.k, self.k_start, self.v, self.v_start, zeros, self.factors, *rest = tensors
-        self.codes = Codes(kernel, b, zeros)
+        self.codes = CodePacking(kernel, b, zeros)
         self.shared = [batch, b.divided(head, kernel.heads // kernel.kv_heads)]
         self.mask = rest.pop(0) if kernel.mask != "none" else None
         self.epilogue = Epilogue(

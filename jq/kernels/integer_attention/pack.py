@@ -19,7 +19,7 @@ QUERY, VALUE, PROBABILITY = 0, 2, 3  # places of the zero points; that of k does
 SCORE, SCALE = range(2)  # places of the factors
 
 
-class Codes:
+class CodePacking:
     """What both dispatches know: the kernel, and what its product reads as unsigned."""
 
     def __init__(self, kernel: IntegerAttention, b: Builder, zeros: ir.Value) -> None:
@@ -74,7 +74,7 @@ def pack(kernel: IntegerAttention, operands: Sequence[Operand]) -> list[ir.Value
     def body(
         b: Builder, tensors: Sequence[ir.Value], tiles: Sequence[Tile], batch: Index, head: Index
     ) -> None:
-        codes = Codes(kernel, b, tensors[2])
+        codes = CodePacking(kernel, b, tensors[2])
         _pack_keys(codes, tensors[0], tiles[:2], batch, head)
         shown = reach(kernel, b, tensors[3], tensors[4], batch) if kernel.skips else None
         _pack_values(codes, tensors[1], tiles[2:], batch, head, shown)
@@ -83,7 +83,7 @@ def pack(kernel: IntegerAttention, operands: Sequence[Operand]) -> list[ir.Value
 
 
 def _pack_keys(
-    codes: Codes, source: ir.Value, tiles: Sequence[Tile], batch: Index, head: Index
+    codes: CodePacking, source: ir.Value, tiles: Sequence[Tile], batch: Index, head: Index
 ) -> None:
     """Squares of `lanes` keys x `lanes` groups, transposed."""
     kernel, b, n, group = codes.kernel, codes.b, codes.lanes, codes.group
@@ -121,7 +121,7 @@ def _pack_keys(
 
 
 def _pack_values(
-    codes: Codes,
+    codes: CodePacking,
     source: ir.Value,
     tiles: Sequence[Tile],
     batch: Index,

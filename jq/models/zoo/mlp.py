@@ -35,11 +35,11 @@ def build(hidden: int = 128, seed: int = 0) -> Model:
         return {"kernel": kernel.astype(np.float32), "bias": np.zeros(columns, np.float32)}
 
     params = {"hidden": dense(INPUTS, hidden), "scores": dense(hidden, CLASSES)}
-    loud = np.where(np.arange(INPUTS) % 2, 1.0, 10.0)
+    outliers = np.where(np.arange(INPUTS) % 2, 1.0, 10.0)
 
     def samples(count: int) -> list[Batch]:
         shape = (count, BATCH, INPUTS)
-        return [(x,) for x in (rng.standard_normal(shape) * loud).astype(np.float32)]
+        return [(x,) for x in (rng.standard_normal(shape) * outliers).astype(np.float32)]
 
     calibration, evaluation = samples(8), samples(16)
     return Model(

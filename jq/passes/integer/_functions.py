@@ -12,7 +12,7 @@ from jq.formats.integer_functions import softmax as integer_softmax
 from jq.formats.requantize import clip, rescale_by, rounding_right_shift, splat
 from jq.ir import Program, ir, shape_of
 from jq.ir.arrays import StableHloOps
-from jq.ir.cone import between, kind_of
+from jq.ir.slicing import between, kind_of
 from jq.ops.selection import splat_of
 from jq.passes.functions import as_normalization
 from jq.passes.integer._ops import as_softmax, behind

@@ -10,8 +10,8 @@ import numpy as np
 
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
-from jq.ir.cone import Cut, kind_of
 from jq.ir.markers import marker_kind
+from jq.ir.slicing import Cut, kind_of
 from jq.ops.selection import splat_of
 
 PRODUCTS_AND_SUMS = ("stablehlo.add", "stablehlo.subtract", "stablehlo.multiply")

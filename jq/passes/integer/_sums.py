@@ -13,10 +13,10 @@ from jq.formats.requantize import rescale_by, rounding_right_shift, splat
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
-from jq.ir.cone import kind_of
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, match
-from jq.ops.base import Codes, Contraction, codes_of, rule_of
+from jq.ir.slicing import kind_of
+from jq.ops.base import Contraction, QuantizedOperand, codes_of, rule_of
 from jq.ops.selection import reduce_like, reduction
 from jq.passes.integer._values import I64, Leaf, Sum, centered, leaf_of, require_int32
 
@@ -104,17 +104,17 @@ def _reduced(op: Any, leaf: Leaf, name: str) -> Sum:
 
 
 @dataclass(frozen=True)
-class Product:
+class IntegerProduct:
     """A contraction of codes on both sides: what one step of its sum is worth, and how far the
     sum can go; compact in the shape of the result.
     """
 
-    sides: tuple[Codes, Codes]
+    sides: tuple[QuantizedOperand, QuantizedOperand]
     factor: np.ndarray
     bound: np.ndarray
 
     @staticmethod
-    def of(program: Program, op: Any, rule: Contraction) -> Product | None:
+    def of(program: Program, op: Any, rule: Contraction) -> IntegerProduct | None:
         """None where parameters are not known now."""
         roles = rule.roles(op)
         sides = [codes_of(match(op.operands[r.index], DEQUANTIZE)) for r in roles]
@@ -126,11 +126,11 @@ class Product:
             return None
         factor = factors[0] * factors[1]  # type: ignore[operator]
         bound = _accumulated(rule.terms(op), bounds)  # type: ignore[arg-type]
-        return Product((sides[0], sides[1]), factor, bound)
+        return IntegerProduct((sides[0], sides[1]), factor, bound)
 
 
 def _contraction(program: Program, op: Any, rule: Contraction, name: str) -> Sum | None:
-    product = Product.of(program, op, rule)
+    product = IntegerProduct.of(program, op, rule)
     value = None if product is None else rule.accumulate(op, *product.sides)
     if product is None or value is None or shape_of(value) != shape_of(op.operation.results[0]):
         return None
@@ -149,7 +149,7 @@ def _narrowed(value: ir.Value, factor: np.ndarray, bound: np.ndarray, name: str)
 
 
 def _factor(
-    program: Program, op: Any, rule: Contraction, index: int, side: Codes
+    program: Program, op: Any, rule: Contraction, index: int, side: QuantizedOperand
 ) -> np.ndarray | None:
     """Scales of one operand, compact in the shape of the result."""
     scale = evaluate(program, side.scale)
@@ -170,7 +170,7 @@ def _along(op: Any, rule: Contraction, index: int, grid: np.ndarray) -> np.ndarr
 
 
 def _bound(
-    program: Program, op: Any, rule: Contraction, index: int, side: Codes
+    program: Program, op: Any, rule: Contraction, index: int, side: QuantizedOperand
 ) -> tuple[float, np.ndarray | None] | None:
     """Largest |code - zero point| of an operand; for a weight also sum |code| per channel."""
     zero = 0

@@ -27,9 +27,9 @@ from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import backwards
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
-from jq.ir.cone import between, kind_of
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, Marker, match
+from jq.ir.slicing import between, kind_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._functions import comparison, normalization, quotient, softmax
 from jq.passes.integer._ops import apply_to_codes, clamp_of, is_elementwise, is_float

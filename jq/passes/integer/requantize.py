@@ -28,13 +28,13 @@ from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import Affine, backwards, user_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.build import replace as replace_op
-from jq.ir.cone import kind_of
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, match
 from jq.ir.requantize import requantize
+from jq.ir.slicing import kind_of
 from jq.ops.base import Contraction, codes_of, rule_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import clamp_of
-from jq.passes.integer._sums import Product
+from jq.passes.integer._sums import IntegerProduct
 from jq.passes.integer._values import Leaf, leaf_of, output_of
 from jq.passes.qdq.sink_dequantize import erase_dead
 from jq.planning import OpPlan
@@ -132,7 +132,7 @@ def _lower(
     sides = [match(op.operands[r.index], DEQUANTIZE) for r in rule.roles(op)]
     planned = plan is None or all(r.index in plan.operands for r in rule.roles(op))
     with at(at_op):  # packed codes are unpacked
-        product = Product.of(program, op, rule) if planned and all(sides) else None
+        product = IntegerProduct.of(program, op, rule) if planned and all(sides) else None
     if product is None or dtype_of(chain.affine.result) != np.float32:
         return None
     rescale = _rescale(chain, out)
@@ -179,7 +179,7 @@ def _code(bound: float, out: Output) -> int:
 
 
 def _vectors(
-    affine: Affine, product: Product, unit: float, step: float, axis: int
+    affine: Affine, product: IntegerProduct, unit: float, step: float, axis: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """i32 bias and f32 multiplier along `axis`; None where they vary along others, or are too
     large.

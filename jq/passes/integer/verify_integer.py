@@ -14,8 +14,8 @@ from typing import Any
 from jq.errors import UserError
 from jq.ir import Program, dtype_of, ir
 from jq.ir.build import NAME, string_attr
-from jq.ir.cone import kind_of
 from jq.ir.markers import match
+from jq.ir.slicing import kind_of
 from jq.ops.base import Contraction, rule_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.qdq.carry_codes import BRANCHES, LOOP

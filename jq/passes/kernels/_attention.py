@@ -17,8 +17,8 @@ import numpy as np
 from jq.errors import InternalError
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
-from jq.ir.cone import Cut, cuts, kind_of
 from jq.ir.constants import evaluate
+from jq.ir.slicing import Cut, cuts, kind_of
 from jq.passes.base import PassContext
 from jq.passes.kernels._kernel import OPS, NoKernel, only_user
 

@@ -201,7 +201,7 @@ class Reads:
 
     def _early(self, value: ir.Value) -> bool:
         """Whether a mask is computed from inputs, in few ops, and not constant."""
-        found = cone(value)
+        found = slice_of(value)
         return found is not None and evaluate(self.program, value) is None
 
     def _maker(self, value: ir.Value) -> Any:
@@ -214,7 +214,7 @@ class Reads:
         return owner.operation if found else None
 
 
-def cone(value: ir.Value) -> list[Any] | None:
+def slice_of(value: ir.Value) -> list[Any] | None:
     """The ops that a value is computed by; None where they are many, or one of them runs others."""
     found: dict[Any, None] = {}
     values = [value]

@@ -27,7 +27,16 @@ from jq.ir.build import replace
 from jq.ir.constants import evaluate
 from jq.ir.contract import match_contract
 from jq.ir.requantize import Requantized, match_requantize
-from jq.kernels import AddCodes, Codes, Convolution, Depthwise, Dequantize, Gemm, Step, get_isa
+from jq.kernels import (
+    AddCodes,
+    Convolution,
+    Depthwise,
+    Dequantize,
+    Gemm,
+    RoundToCodes,
+    Step,
+    get_isa,
+)
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved
 from jq.passes.kernels._kernel import OPS, NoKernel, call_kernel, isa_of, unsigned_view
@@ -107,7 +116,7 @@ class _Lower:
             if rescale.residual is not None and r.residual is not None:
                 step, values = self._residual(rescale.residual, r.residual)
                 steps.append(step)
-            steps.append(Codes(rescale.low, rescale.high))
+            steps.append(RoundToCodes(rescale.low, rescale.high))
             kernel, operands = self._kernel(steps, multiplier, bias)
             values.append(_scalar(rescale.zero_point, np.int32))
             shape = shape_of(r.contract.op.results[0])

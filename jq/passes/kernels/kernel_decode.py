@@ -56,7 +56,7 @@ class KernelDecode(Pass):
         matrices = Matrices(program)
         given = {op.name for op in cx.plan.ops if any(p.stored for p in op.operands.values())}
         for op in list(program.walk()) if isa else []:
-            product = Product.of(op)
+            product = StoredProduct.of(op)
             if product is None or isa is None:
                 continue
             try:
@@ -74,7 +74,7 @@ class KernelDecode(Pass):
 
 
 @dataclass(frozen=True)
-class Product:
+class StoredProduct:
     """A dot_general or convolution of a float value and a stored weight, which is operand `side`.
 
     `attributes` are those of the contraction.
@@ -89,7 +89,7 @@ class Product:
     stored: Stored
 
     @staticmethod
-    def of(op: Any) -> Product | None:
+    def of(op: Any) -> StoredProduct | None:
         kind = op.operation.name.removeprefix("stablehlo.")
         if kind in ("dot_general", "convolution"):
             found = [match(v, DEQUANTIZE) for v in op.operands]
@@ -99,7 +99,7 @@ class Product:
             side, name = sides[0], string_attr(op, NAME) or kind
             stored = Stored.of(marker.encoding, marker.parts, marker.tensor)
             x = op.operands[1 - side]
-            return Product(op, kind, name, attributes_of(op), side, x, stored)
+            return StoredProduct(op, kind, name, attributes_of(op), side, x, stored)
         c = match_contract(op)
         sides = [i for i, s in enumerate(c.sides) if isinstance(s, tuple)] if c else []
         if c is None or len(sides) != 1:
@@ -107,7 +107,7 @@ class Product:
         side = sides[0]
         enc, parts = c.sides[side]
         stored = Stored.of(enc, parts, c.tensors[side])
-        return Product(op, c.op_type, c.name, c.attributes, side, c.sides[1 - side], stored)
+        return StoredProduct(op, c.op_type, c.name, c.attributes, side, c.sides[1 - side], stored)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class _Matrices:
     result: Callable[[ir.Value], ir.Value]
 
 
-def _lower(program: Program, p: Product, isa: str, matrices: Matrices, packs: bool) -> str:
+def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, packs: bool) -> str:
     """Replaces the product by a call; the kernel's name. `packs`: the weight may be packed anew."""
     if dtype_name(dtype_of(p.x)) not in ("f32", "f16", "bf16"):
         raise NoKernel(f"the activations are {dtype_of(p.x)}")
@@ -144,7 +144,7 @@ def _lower(program: Program, p: Product, isa: str, matrices: Matrices, packs: bo
     return kernel.name
 
 
-def _split(program: Program, p: Product, isa: str, view: _Matrices) -> str:
+def _split(program: Program, p: StoredProduct, isa: str, view: _Matrices) -> str:
     """The product with activations in digits; the kernel's name."""
     weight = BlockWeight.of(program, p.stored.encoding, p.stored.parts, view.contracted, view.free)
     m, k = shape_of(view.rows)
@@ -188,7 +188,7 @@ def _blocked_last(enc: Encoding, axes: Sequence[int]) -> list[int]:
     return sorted(axes, key=lambda a: (enc.block[a] > 1 and enc.grid[a] > 1, a))
 
 
-def _dot(p: Product) -> _Matrices:
+def _dot(p: StoredProduct) -> _Matrices:
     dims = Dims.read(p.attributes["dot_dimension_numbers"])
     if dims.batch:
         raise NoKernel("a weight for each index of a batch has no decoding kernel")
@@ -213,7 +213,7 @@ def _dot(p: Product) -> _Matrices:
     return _Matrices(free, contracted, rows, result)
 
 
-def _convolution(p: Product) -> _Matrices:
+def _convolution(p: StoredProduct) -> _Matrices:
     if p.side != 1:
         raise NoKernel("the input of the convolution is the stored operand")
     window = Window.of(p.attributes, p.stored.encoding.shape)

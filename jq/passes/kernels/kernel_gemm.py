@@ -46,7 +46,7 @@ class KernelGemm(Pass):
             if c is None or c.op_type != "dot_general" or isa is None:
                 continue
             try:
-                cx.kernels[c.name] = _lower(program, Product.of(program, c), isa)
+                cx.kernels[c.name] = _lower(program, MatrixProduct.of(program, c), isa)
                 changed = True
             except NoKernel as reason:
                 cx.without_kernel.setdefault(c.name, str(reason))
@@ -54,7 +54,7 @@ class KernelGemm(Pass):
 
 
 @dataclass(frozen=True)
-class Product:
+class MatrixProduct:
     """A contraction as `codes [M, K] x weight [K, N]`, with everything by row or by column.
 
     With a batch everything has another axis in front.
@@ -89,7 +89,7 @@ class Product:
         return math.prod(shape_of(self.codes)) // self.weight.shape[-2] // self.batch
 
     @staticmethod
-    def of(program: Program, c: Contract) -> Product:
+    def of(program: Program, c: Contract) -> MatrixProduct:
         if any(not isinstance(side, tuple) for side in c.sides):
             raise NoKernel("one operand is float")
         side, known = _weight(program, c)
@@ -104,7 +104,9 @@ class Product:
         free = dims.free(0, len(c.shapes[1 - side]))
         order = (*(a for a, _ in dims.batch), *free, *(a for a, _ in dims.contract))
         row_scale, row_zero = _row_parameters(program, x_enc, x)
-        return Product(c, side, dims, x["codes"], order, weight, scale, zero, row_scale, row_zero)
+        return MatrixProduct(
+            c, side, dims, x["codes"], order, weight, scale, zero, row_scale, row_zero
+        )
 
 
 def _weight(program: Program, c: Contract) -> tuple[int, dict[str, np.ndarray]]:
@@ -153,7 +155,7 @@ def _row_parameters(program: Program, enc: Encoding, parts: dict[str, ir.Value])
     return parts["scale"], parts.get("zero_point")
 
 
-def _lower(program: Program, p: Product, isa: str) -> str:
+def _lower(program: Program, p: MatrixProduct, isa: str) -> str:
     """Replaces the contraction and what follows it by a call; the kernel's name."""
     c = p.contract
     k, n = p.weight.shape[-2:]
@@ -201,7 +203,7 @@ def _lower(program: Program, p: Product, isa: str) -> str:
     return kernel.name
 
 
-def _result(p: Product, rows: ir.Value, shape: tuple[int, ...]) -> ir.Value:
+def _result(p: MatrixProduct, rows: ir.Value, shape: tuple[int, ...]) -> ir.Value:
     """The contraction's result of that shape: what is left of its left operand comes first."""
     if p.side == 1:
         return OPS.reshape(rows, shape)
@@ -220,7 +222,7 @@ def _add(program: Program, c: Contract, part: str, array: np.ndarray) -> ir.Valu
     return program.add_weight(f"{c.name}:{part}", array)
 
 
-def _by_row(p: Product, grid: ir.Value) -> ir.Value:
+def _by_row(p: MatrixProduct, grid: ir.Value) -> ir.Value:
     """A grid of the activation as one value a row."""
     contracted = set(p.order[len(p.order) - _contracted(p) :])
     wide = [1 if a in contracted else n for a, n in enumerate(shape_of(p.codes))]
@@ -230,5 +232,5 @@ def _by_row(p: Product, grid: ir.Value) -> ir.Value:
     return OPS.reshape(value, [p.batch * p.m])
 
 
-def _contracted(p: Product) -> int:
+def _contracted(p: MatrixProduct) -> int:
     return len(p.dims.contract)

@@ -22,7 +22,7 @@ from jq.ir.build import NAME, string_attr
 from jq.kernels import Sequences
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import OPS, call_kernel, drop_declarations, rename_kernels
-from jq.passes.kernels._rows_read import NOTHING, First, Nonzero, Reads, Rows, Shown, cone
+from jq.passes.kernels._rows_read import NOTHING, First, Nonzero, Reads, Rows, Shown, slice_of
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _found(reads: Reads) -> Iterable[tuple[Any, Any, Rows]]:
 def _bring_masks(program: Program, first: Any, found: Iterable[Rows]) -> None:
     """Moves the ops that masks are computed by in front of `first`."""
     masks = [r.mask for rows in found for r in rows.reasons if not isinstance(r, First)]
-    wanted = {op for mask in masks for op in cone(mask) or []}
+    wanted = {op for mask in masks for op in slice_of(mask) or []}
     behind = False
     for op in list(program.body.operations):
         behind = behind or op.operation == first

@@ -39,9 +39,9 @@ class KernelMerge(Pass):
     name = "kernel-merge"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        groups: dict[Any, list[_Product]] = {}
+        groups: dict[Any, list[_GemmCall]] = {}
         for op in program.walk():
-            product = _Product.of(program, op)
+            product = _GemmCall.of(program, op)
             if product is not None:
                 groups.setdefault(product.key, []).append(product)
         found = [group for group in groups.values() if len(group) > 1]
@@ -63,7 +63,7 @@ class _Operand:
 
 
 @dataclass(frozen=True)
-class _Product:
+class _GemmCall:
     """A call of a `Gemm` whose columns can stand beside others."""
 
     op: Any
@@ -71,7 +71,7 @@ class _Product:
     operands: tuple[_Operand, ...]
 
     @staticmethod
-    def of(program: Program, op: Any) -> _Product | None:
+    def of(program: Program, op: Any) -> _GemmCall | None:
         kernel = described(program, op)
         if not isinstance(kernel, Gemm) or kernel.batch > 1 or kernel.on_tiles:
             return None
@@ -86,7 +86,7 @@ class _Product:
             return None
         if not _stays(program, op.operation.results[0], kernel.n):
             return None
-        return _Product(op, kernel, operands)
+        return _GemmCall(op, kernel, operands)
 
     @property
     def key(self) -> Any:
@@ -140,7 +140,7 @@ def _attention(program: Program, use: Any, n: int) -> Attention | IntegerAttenti
     return kernel if kernel.widths[use.operand_number] == n else None
 
 
-def _merge(program: Program, group: Sequence[_Product], cx: PassContext) -> None:
+def _merge(program: Program, group: Sequence[_GemmCall], cx: PassContext) -> None:
     first, names = group[0], [product.name for product in group]
     with at(first.op):
         kernel, operands = _merged(program, group)
@@ -159,7 +159,7 @@ def _merge(program: Program, group: Sequence[_Product], cx: PassContext) -> None
         cx.merged[name] = tuple(other for other in names if other != name)
 
 
-def _merged(program: Program, group: Sequence[_Product]) -> tuple[Gemm, list[ir.Value]]:
+def _merged(program: Program, group: Sequence[_GemmCall]) -> tuple[Gemm, list[ir.Value]]:
     """The kernel of all columns, and its operands."""
     first, sizes = group[0], [product.kernel.n for product in group]
     rows = list(zip(*(product.operands for product in group), strict=True))

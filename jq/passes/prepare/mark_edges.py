@@ -25,8 +25,8 @@ from typing import Any, Literal
 from jq.ir import Program, at, context, dtype_of, ir, shape_of, walk
 from jq.ir.affine import is_constant, step, user_of
 from jq.ir.build import NAME, string_attr
-from jq.ir.cone import Cut, functions, kind_of
 from jq.ir.markers import edge, edge_name
+from jq.ir.slicing import Cut, functions, kind_of
 from jq.ops.base import Contraction, rule_of
 from jq.ops.selection import elements, reduction, splat_of
 from jq.passes.base import Pass, PassContext

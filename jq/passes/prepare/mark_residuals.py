@@ -18,8 +18,8 @@ from typing import Any
 from jq.ir import Program, at, context, ir
 from jq.ir.affine import step, user_of
 from jq.ir.build import NAME, string_attr
-from jq.ir.cone import kind_of
 from jq.ir.markers import edge
+from jq.ir.slicing import kind_of
 from jq.ops.base import Contraction, rule_of
 from jq.ops.selection import elements
 from jq.passes.base import Pass, PassContext

@@ -23,10 +23,10 @@ from jq.ir import Program, at, ir, shape_of, walk
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
 from jq.ir.build import replace as replace_op
-from jq.ir.cone import compute
 from jq.ir.constants import evaluate
 from jq.ir.contract import match_contract
 from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.slicing import compute
 from jq.ir.stack import trip_count
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import isa_of

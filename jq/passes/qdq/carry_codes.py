@@ -25,7 +25,7 @@ LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
 
 
 @dataclass(frozen=True)
-class Codes:
+class Carried:
     """How every way to one result is quantized."""
 
     encoding: Encoding
@@ -65,7 +65,7 @@ def _ways(op: Any, index: int) -> list[ir.Value]:
     return [*start, *(last.operation.operands[index] for last in lasts)]
 
 
-def _codes(program: Program, op: Any, index: int) -> Codes | None:
+def _codes(program: Program, op: Any, index: int) -> Carried | None:
     found = []
     for value in _ways(op, index):
         marker = match(value, DEQUANTIZE)
@@ -75,11 +75,11 @@ def _codes(program: Program, op: Any, index: int) -> Codes | None:
         codes = marker.parts["codes"]
         if shape_of(codes) != marker.encoding.shape:
             return None
-        found.append(Codes(marker.encoding, *known, dtype_of(codes)))
+        found.append(Carried(marker.encoding, *known, dtype_of(codes)))
     return found[0] if all(c == found[0] for c in found) else None
 
 
-def _rebuild(program: Program, op: Any, held: dict[int, Codes]) -> None:
+def _rebuild(program: Program, op: Any, held: dict[int, Carried]) -> None:
     old, loop = op.operation, op.operation.name == LOOP
     operands = list(old.operands)
     types = [r.type for r in old.results]
@@ -114,7 +114,7 @@ def _rebuild(program: Program, op: Any, held: dict[int, Codes]) -> None:
     old.erase()
 
 
-def _as_codes(values: Sequence[ir.Value], held: dict[int, Codes]) -> list[ir.Value]:
+def _as_codes(values: Sequence[ir.Value], held: dict[int, Carried]) -> list[ir.Value]:
     found = list(values)
     for i in held:
         marker = match(found[i], DEQUANTIZE)
@@ -123,7 +123,7 @@ def _as_codes(values: Sequence[ir.Value], held: dict[int, Codes]) -> list[ir.Val
     return found
 
 
-def _take_codes(program: Program, block: ir.Block, held: dict[int, Codes]) -> None:
+def _take_codes(program: Program, block: ir.Block, held: dict[int, Carried]) -> None:
     """Arguments of a loop's block become codes; who reads them reads a dequantize."""
     for i, c in held.items():
         argument = block.arguments[i]

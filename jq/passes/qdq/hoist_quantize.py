@@ -25,8 +25,8 @@ from jq.formats.integer_functions import Output
 from jq.ir import Program, at, ir, shape_of
 from jq.ir.affine import compact
 from jq.ir.arrays import StableHloOps
-from jq.ir.cone import compute, kind_of
 from jq.ir.markers import QUANTIZE, Marker, match, quantize
+from jq.ir.slicing import compute, kind_of
 from jq.ops.selection import elements, select_codes
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import is_float

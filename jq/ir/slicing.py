@@ -1,6 +1,6 @@
-"""What a program computes of one value before anything else comes in: its cone.
+"""What a program computes of one value before anything else comes in: its slice.
 
-A cone holds the ops that depend on a value and on constants alone. Where the whole cone up to
+A slice holds the ops that depend on a value and on constants alone. Where the whole slice up to
 some op leaves through a single value, that value is a function of the first one (a *cut*),
 which can be evaluated in NumPy and recognised by what it computes, however it was written.
 """

@@ -22,7 +22,7 @@ from jq.ir.mlir_context import at, context
 Combine = Callable[[ir.Value, ir.Value], ir.Value]
 
 
-def lift(value: ir.Value, body: ir.Block, neutral: np.ndarray, combine: Combine) -> ir.Value:
+def hoist(value: ir.Value, body: ir.Block, neutral: np.ndarray, combine: Combine) -> ir.Value:
     """`value` as a value of the outermost block `body`; it may be there already."""
     start = value
     while (block := block_of(value)) != body:
