@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from jq.artifact.manifest import describe_build
+from jq.artifact.programs import TargetProgram
+from jq.artifact.shared_weights import SharedWeights
 from jq.audit.op_table import op_table
 from jq.cache.modules import compile_cached
 from jq.calibration import run as calibration_run
@@ -293,19 +295,29 @@ def build(
     cache: bool = True,
     key_of: Callable[[str, np.ndarray], str] = lambda name, array: parameter_key(name),
 ) -> CompiledModel:
-    """Rewrites a job by its plan, hands it to IREE and puts the artifact together; `key_of` gives
-    the key of a weight that lies beside the module."""
-    with stages("rewrite") as report:
-        cx = job.context(quant_plan, report)
-        levels = rewrite_levels(job.program, job.pipeline, cx)
-    program = levels["target"]
-    with stages("compile"):
-        limit = job.pipeline.settings.storage.inline_limit
-        handed = handover(program, inline_limit=limit, key_of=key_of)
-        run = compile_cached if cache else compile_module
-        compiled = _compile(program, handed.bytecode, job.target, run)
+    """Rewrites a job by its plan for each of its targets, hands the programs to IREE and puts the
+    artifact together; `key_of` gives the key of a weight that lies beside the modules."""
+    weights, programs, first = SharedWeights(key_of), [], None
+    targets = job.target.each()
+    limit = job.pipeline.settings.storage.inline_limit if len(targets) == 1 else 0
+    run = compile_cached if cache else compile_module
+    for target in targets:
+        with stages("rewrite") as report:
+            cx = replace(job, target=target).context(quant_plan, report)
+            levels = rewrite_levels(job.program, job.pipeline, cx)
+        with stages("compile"):
+            handed = handover(
+                levels["target"], inline_limit=limit, key_of=weights.key_of(target.name)
+            )
+            weights.add(handed.parameters)
+            compiled = _compile(levels["target"], handed.bytecode, target, run)
+        made = TargetProgram(target.name, target.kernels, compiled.vmfb, compiled.program or "")
+        programs.append(made)
+        first = first or (cx, levels)
+    assert first is not None
+    cx, levels = first
     manifest = describe_build(
-        program=program,
+        program=levels["target"],
         source=job.source.program,
         pipeline=job.pipeline.name,
         target=job.target,
@@ -318,9 +330,8 @@ def build(
     )
     return CompiledModel(
         manifest=manifest,
-        vmfb=compiled.vmfb,
-        parameters=handed.parameters or None,
-        dump=compiled.program or "",
+        programs=tuple(programs),
+        parameters=weights.arrays or None,
         levels={str(level): found for level, found in levels.items()},
         plan=quant_plan,
         emit=tuple(emit),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jq.artifact.load import DUMP, Manifest, load_artifact
+from jq.artifact.load import Manifest, load_artifact
 from jq.artifact.parameters import read_checked
+from jq.artifact.programs import DUMP, TargetProgram, check_runs, choose
 from jq.artifact.save import save_artifact
 from jq.artifact.signature import trusted_keys
 from jq.audit import Audit, audit_program
@@ -20,7 +21,6 @@ from jq.errors import UserError
 from jq.guard.worker import WORKER
 from jq.ir import Program, TensorSpec
 from jq.ir.program import signature
-from jq.iree import cpu
 from jq.iree.runtime import Archive, Executable
 from jq.planning import QuantPlan
 from jq.tables import size, to_html
@@ -34,9 +34,8 @@ class CompiledModel:
 
     Attributes:
         manifest: everything known about the artifact but its bytes.
-        vmfb: the compiled module, or its file.
+        programs: what was compiled, for each target, the best first.
         parameters: out-of-line weights, or their file; None when they are inside the module.
-        dump: the compiler's own program after its folding, the audit's evidence.
         levels, plan: the program at every level, and how it was decided, when it was compiled in
             this process.
         emit: which of them `save` writes too.
@@ -44,9 +43,8 @@ class CompiledModel:
     """
 
     manifest: Manifest
-    vmfb: bytes | Path
+    programs: tuple[TargetProgram, ...]
     parameters: Mapping[str, np.ndarray] | Path | None
-    dump: str
     levels: Mapping[str, Program] = field(default_factory=dict)
     plan: QuantPlan | None = None
     emit: tuple[str, ...] = ()
@@ -55,6 +53,16 @@ class CompiledModel:
 
     def __post_init__(self) -> None:
         self._executable: Executable | None = None
+
+    @property
+    def program(self) -> TargetProgram:
+        """The best program that this machine runs; without one, the first."""
+        return choose(self.programs) or self.programs[0]
+
+    @property
+    def vmfb(self) -> bytes | Path:
+        """The compiled module of `program`, or its file."""
+        return self.program.vmfb
 
     def __repr__(self) -> str:
         what = f"{self.manifest.pipeline} for {self.manifest.target}, {size(sum(self._sizes()))}"
@@ -112,18 +120,19 @@ class CompiledModel:
 
     def check_processor(self) -> None:
         """Raises `UserError` when this processor lacks what the compiled code may use."""
-        known = self.manifest.cpu
-        written = cpu.Cpu(known.architecture, frozenset(known.features), known.name)
-        cpu.check_host(written if known.architecture else cpu.needed_by(self.dump))
+        check_runs(self.programs)
 
     def audit(self) -> Audit:
         """Stored bytes, contraction types, float ops, as the compiler's own program shows them."""
-        if isinstance(self.vmfb, Path):  # from a file: anybody may have written it
-            WORKER.ask("jq.dump.reader:try_dump", self.dump.encode(), DUMP)
-        return audit_program(self.manifest.model_dump(), read_dump(self.dump), *self._sizes())
+        program = self.program
+        if isinstance(program.vmfb, Path):  # from a file: anybody may have written it
+            WORKER.ask("jq.dump.reader:try_dump", program.dump.encode(), DUMP)
+        found = audit_program(self.manifest.model_dump(), read_dump(program.dump), *self._sizes())
+        return replace(found, programs=tuple((p.target, p.size) for p in self.programs))
 
     def _sizes(self) -> tuple[int, int]:
-        module = self.vmfb.stat().st_size if isinstance(self.vmfb, Path) else len(self.vmfb)
+        """Bytes of the program that runs here, and of the weights of all."""
+        module = self.program.size
         if self.parameters is None:
             return module, 0
         if isinstance(self.parameters, Path):
@@ -182,7 +191,7 @@ def load(
     if trust == "verify" and not keys:
         keys = trusted_keys()
     found = load_artifact(Path(directory), keys)
-    return CompiledModel(found.manifest, found.vmfb, found.parameters, found.dump, threads=threads)
+    return CompiledModel(found.manifest, found.programs, found.parameters, threads=threads)
 
 
 __all__ = ["CompiledModel", "load"]

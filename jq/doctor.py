@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -14,6 +14,7 @@ from jq.data import data_names
 from jq.errors import JqError
 from jq.iree.compiler import compile_module
 from jq.iree.runtime import Executable, drivers
+from jq.kernels import available, get_isa
 from jq.progress import Progress, silent
 from jq.system.processor import Processor, this_processor
 from jq.target import Target, load_target
@@ -49,12 +50,14 @@ def examine(
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """Versions, CPU, drivers and the results of the self-test, as a document."""
-    checks = []
+    checks, same = [], dict[tuple[str, ...], Check]()  # by flags: what is compiled alike
     for name in data_names("targets"):
         target = load_target(name)
-        if runs_here(target):
+        if not target.members and runs_here(target):  # members are targets of their own
             progress(f"self-test of {name}", None)
-            checks.append(check(target))
+            found = same.get(target.flags) or check(target)
+            same[target.flags] = found
+            checks.append(replace(found, target=name))
     return {
         "versions": versions(),
         "cpu": describe(this_processor()),
@@ -91,7 +94,8 @@ def runs_here(target: Target) -> bool:
     triples = [flag.partition("=")[2] for flag in target.flags if "target-triple=" in flag]
     here = this_processor().machine
     native = all(triple.startswith(f"{here}-") for triple in triples)
-    return native and target.driver in drivers()
+    runs = target.kernels in ("none", "host") or get_isa(target.kernels) in available()
+    return native and runs and target.driver in drivers()
 
 
 def check(target: Target) -> Check:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jq import npz
+from jq.artifact.programs import best_first
 from jq.cache.results import Results
 from jq.calibration.ranges import Ranges
 from jq.data import data_names
@@ -35,7 +36,7 @@ from jq.pipeline import (
 from jq.planning import QuantPlan
 from jq.progress import Progress
 from jq.settings import Rule, parse_assignments, parse_rule
-from jq.target import Target, load_target
+from jq.target import Target, is_ours, load_target
 from jq.tracing.entry import trace as trace_model
 from jq.tracing.inputs import flat_inputs
 from jq.tracing.source import load_model
@@ -112,7 +113,7 @@ class Stages:
         report(None)
         start = time.perf_counter()
         yield report
-        self.seconds[name] = time.perf_counter() - start
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
 def trace(model: AnyModel, *, sizes: Mapping[str, int] | None = None) -> Source:
@@ -215,7 +216,7 @@ def prepare_job(
     calibrated ones are asked for and there is no calibration data, which is an error without it.
     """
     stages = stages or Stages()
-    first, own_target = tuple(as_rules(rules)), load_target(target)
+    first, own_target = tuple(as_rules(rules)), best_first(load_target(target))
     where = own_target.with_flags(iree_flags)
     chosen = for_target(load_pipeline(pipeline, as_overrides(settings), first), where)
     known = Ranges.load(Path(ranges)) if isinstance(ranges, str | Path) else ranges
@@ -248,7 +249,7 @@ def prepare_job(
     own_files: dict[str, Mapping[str, Any]] = {}
     if pipeline not in data_names("pipelines"):
         own_files["pipeline"] = chosen.file.model_dump()
-    if target not in data_names("targets"):
+    if not (isinstance(target, str) and is_ours(target)):
         own_files["target"] = own_target.model_dump()
     return Job(source, program, chosen, where, data, own_files, cx, known)
 

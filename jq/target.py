@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
 from jq.compiler_flags import check_file_flags, check_user_flags, combined
-from jq.data import data_file
+from jq.data import data_file, data_names
 from jq.errors import UserError
 from jq.formats import get_format
 from jq.settings import FLOAT, Granularity, Settings, Strict, validate
@@ -58,6 +59,9 @@ class Target(Strict):
     `product_flags` are added for a program in which nothing is quantized and that is products
     for the most part. Both are flags that choose code and do nothing else (`jq.compiler_flags`);
     `with_flags` adds others.
+
+    `programs` names targets that one artifact has programs for; the whole is then its first, with
+    those as `members`.
     """
 
     name: str
@@ -67,11 +71,18 @@ class Target(Strict):
     product_flags: Flags = ()
     kernels: str = "none"  # instruction set of our kernels: none, host, or a name
     device: Device = Device()
+    programs: tuple[str, ...] = ()
+    members: tuple[Target, ...] = ()
+
+    def each(self) -> tuple[Target, ...]:
+        """The targets that an artifact has programs for."""
+        return self.members or (self,)
 
     def with_flags(self, flags: Sequence[str]) -> Target:
         """The target with flags that a person gave, in place of its own of the same name."""
         own = combined(self.flags, check_user_flags(flags))
-        return self.model_copy(update={"flags": own})
+        members = tuple(member.with_flags(flags) for member in self.members)
+        return self.model_copy(update={"flags": own, "members": members})
 
     def adapt(self, settings: Settings, explicit: Collection[str]) -> tuple[Settings, str]:
         """Settings with what the device or the format lacks replaced by the nearest that it has,
@@ -143,9 +154,49 @@ def _plain_toml(text: str) -> str:
     return text
 
 
+# Instruction sets that are levels, or that a target of another name stands for.
+SAME = {
+    "avx2": "x86-64-v3",
+    "avx512": "x86-64-v4",
+    "sse2": "llvm-cpu-generic",
+    "aarch64_dotprod": "llvm-cpu-aarch64",
+}
+
+
 def load_target(name: str | Target) -> Target:
-    """A target by name or path."""
+    """A target by name or path, or one of several programs: names by comma.
+
+    Raises:
+        UserError: there is none of that name, or devices of the several can do different things.
+    """
     if isinstance(name, Target):
         return name
-    stem, data = load_toml("targets", name)
-    return validate(Target, {"name": stem, **data}, where=f"target {name}")
+    if "," in name and not Path(name).exists():
+        return _of_several(name, name.split(","))
+    stem, data = load_toml("targets", SAME.get(name, name))
+    found = validate(Target, {"name": stem, **data}, where=f"target {name}")
+    return _of_several(found.name, found.programs) if found.programs else found
+
+
+def is_ours(name: str) -> bool:
+    """Whether a target's name says all about it, whoever reads it elsewhere."""
+    ours = {*data_names("targets"), *SAME}
+    return all(part.strip() in ours for part in name.split(","))
+
+
+def _of_several(name: str, names: Sequence[str]) -> Target:
+    members: dict[str, Target] = {}
+    for each in filter(None, map(str.strip, names)):
+        members |= {member.name: member for member in load_target(each).each()}
+    if not members:
+        raise UserError(f"target {name!r} names no target", hint="write --target NAME,NAME")
+    first, *others = members.values()
+    for other in others:
+        if other.device != first.device:
+            raise UserError(
+                f"{first.name} and {other.name} are of devices that can do different things",
+                hint="compile an artifact for each",
+            )
+    return first.model_copy(
+        update={"name": name, "members": (first, *others), "programs": tuple(members)}
+    )

@@ -1,7 +1,8 @@
 """The artifact: a directory that holds all that is needed to run a compiled model.
 
     model.vmfb      the module for IREE's runtime
-    weights.irpa    weights that are not inside the module
+    model.2.vmfb    that for the next target, where there are several; program.2.mlir likewise
+    weights.irpa    weights that are not inside the modules
     program.mlir    what the compiler held after its folding, constants elided
     <level>.mlir    the program at a level, when asked for
     manifest.json   everything else: see `jq.artifact.manifest`
@@ -23,14 +24,16 @@ from jq.artifact.manifest import (
     SCHEMA_VERSION,
     TOOL,
     Manifest,
+    StoredProgram,
 )
 from jq.artifact.parameters import Parameter, check_parameters, sha256
+from jq.artifact.programs import DUMP, MODULE, TargetProgram, choose
 from jq.artifact.signature import verify
 from jq.errors import UserError
 from jq.ir import Program
 from jq.system.files import TEXT_LIMIT, check_input, read_input, read_text
 
-MANIFEST, MODULE, DUMP = "manifest.json", "model.vmfb", "program.mlir"
+MANIFEST = "manifest.json"
 ARCHIVES = ("weights.irpa", "weights.safetensors")
 
 
@@ -40,18 +43,21 @@ class Artifact:
 
     Attributes:
         manifest: see `Manifest`.
-        vmfb: the compiled module, or its file.
-        parameters: weights that are not inside the module, or their file.
-        dump: the compiler's own program.
+        programs: for each target, the best first.
+        parameters: weights that are not inside the modules, or their file.
         levels: the program at each level, of which those in `emit` are written as text.
     """
 
     manifest: Manifest
-    vmfb: bytes | Path
+    programs: tuple[TargetProgram, ...]
     parameters: Mapping[str, np.ndarray] | Path | None
-    dump: str
     levels: Mapping[str, Program] = field(default_factory=dict)
     emit: tuple[str, ...] = ()
+
+    @property
+    def vmfb(self) -> bytes | Path:
+        """The module that runs on this machine; without one, that of the first target."""
+        return (choose(self.programs) or self.programs[0]).vmfb
 
 
 def load_artifact(directory: Path, keys: Sequence[Path] = ()) -> Artifact:
@@ -72,8 +78,17 @@ def load_artifact(directory: Path, keys: Sequence[Path] = ()) -> Artifact:
     if weights is not None:
         expected = {k: Parameter(p.dtype, p.shape) for k, p in manifest.parameters.items()}
         check_parameters(weights, expected)
-    dump = read_text(directory / DUMP)
-    return Artifact(manifest, directory / MODULE, weights, dump)
+    programs = tuple(
+        TargetProgram(p.target, p.kernels, directory / p.module, read_text(directory / p.dump))
+        for p in listed(manifest)
+    )
+    return Artifact(manifest, programs, weights)
+
+
+def listed(manifest: Manifest) -> tuple[StoredProgram, ...]:
+    """The programs of a manifest; those that list none have one."""
+    only = StoredProgram(target=manifest.target, module=MODULE, dump=DUMP, cpu=manifest.cpu)
+    return manifest.programs or (only,)
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -114,7 +129,8 @@ def _parsed(directory: Path, data: bytes) -> Manifest:
 
 
 def _check_files(directory: Path, manifest: Manifest) -> None:
-    for name in (MODULE, DUMP, *manifest.files):
+    programs = [name for each in listed(manifest) for name in (each.module, each.dump)]
+    for name in (*programs, *manifest.files):
         path = directory / name
         known = manifest.files.get(name)
         if known is None or Path(name).name != name:

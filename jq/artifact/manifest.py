@@ -56,6 +56,16 @@ class Processor(_Part):
     name: str = ""
 
 
+class StoredProgram(_Part):
+    """One of the programs: for which target, its files, and what its code may use."""
+
+    target: str
+    kernels: str = "none"
+    module: str
+    dump: str
+    cpu: Processor = Processor()
+
+
 class Manifest(_Part):
     """Attributes:
     tool, tool_version, versions: who wrote it, and with which packages.
@@ -71,7 +81,8 @@ class Manifest(_Part):
     own_files: content of a pipeline or target file of the user's, under `pipeline`, `target`.
     notes: what else was decided on the way (a skipped step, a default that was used).
     float_parameter_bytes: size of the float model's weights.
-    cpu, files, parameters: known once the artifact is written.
+    programs: one for each target, the best first; `cpu` is of that one.
+    cpu, programs, files, parameters: known once the artifact is written.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -96,6 +107,7 @@ class Manifest(_Part):
     notes: tuple[str, ...] = ()
     float_parameter_bytes: int = 0
     cpu: Processor = Processor()
+    programs: tuple[StoredProgram, ...] = ()
     files: dict[str, StoredFile] = Field(default_factory=dict)
     parameters: dict[str, StoredTensor] = Field(default_factory=dict)
 

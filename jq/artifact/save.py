@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from jq.artifact.load import ARCHIVES, DUMP, MANIFEST, MODULE, read_manifest
-from jq.artifact.manifest import Manifest, Processor, StoredFile, StoredTensor
+from jq.artifact.load import ARCHIVES, MANIFEST, read_manifest
+from jq.artifact.manifest import Manifest, Processor, StoredFile, StoredProgram, StoredTensor
 from jq.artifact.parameters import sha256, write_parameters
+from jq.artifact.programs import TargetProgram, file_names, is_program_file
 from jq.artifact.signature import SIGNATURE, sign
 from jq.errors import UserError
 from jq.ir import Program
@@ -28,11 +29,9 @@ class _ArtifactLike(Protocol):
     @property
     def manifest(self) -> Manifest: ...
     @property
-    def vmfb(self) -> bytes | Path: ...
+    def programs(self) -> Sequence[TargetProgram]: ...
     @property
     def parameters(self) -> Mapping[str, np.ndarray] | Path | None: ...
-    @property
-    def dump(self) -> str: ...
     @property
     def levels(self) -> Mapping[str, Program]: ...
     @property
@@ -41,7 +40,7 @@ class _ArtifactLike(Protocol):
 
 _LEVELS = ("float", "qdq", "integer", "target")
 # What an artifact may hold, whatever its manifest lists: nothing else is ever deleted.
-_OURS = {MANIFEST, SIGNATURE, MODULE, DUMP, *ARCHIVES}
+_OURS = {MANIFEST, SIGNATURE, *ARCHIVES}
 _OURS |= {f"{level}.{kind}" for level in _LEVELS for kind in ("mlir", "mlirbc")}
 
 
@@ -63,7 +62,8 @@ def check_output(directory: Path, *, force: bool = False, how: str = "--force") 
         read_manifest(directory)
     except UserError:
         raise UserError(f"{directory} is not an artifact; it is left alone") from None
-    if foreign := sorted({path.name for path in directory.iterdir()} - _OURS):
+    names = {path.name for path in directory.iterdir() if not is_program_file(path.name)}
+    if foreign := sorted(names - _OURS):
         raise UserError(
             f"{directory} holds {foreign[0]!r}, which is not part of the artifact",
             hint="move it away first",
@@ -107,7 +107,9 @@ def save_artifact(
 
 def _write(work: Path, artifact: _ArtifactLike) -> None:
     known = artifact.manifest.files
-    _put(work / MODULE, artifact.vmfb, known.get(MODULE))
+    programs = tuple(
+        _program(work, each, index, known) for index, each in enumerate(artifact.programs)
+    )
     parameters = artifact.parameters
     stored = artifact.manifest.parameters
     if isinstance(parameters, Path):
@@ -117,7 +119,6 @@ def _write(work: Path, artifact: _ArtifactLike) -> None:
         kind = artifact.manifest.settings.get("storage", {}).get("archive", "irpa")
         write_parameters(work / f"weights.{kind}", parameters)
         stored = {k: StoredTensor(shape=a.shape, dtype=a.dtype.name) for k, a in parameters.items()}
-    (work / DUMP).write_text(artifact.dump, encoding="utf-8")
     for level in artifact.emit:
         program = artifact.levels[level]
         if level == "qdq":
@@ -127,7 +128,6 @@ def _write(work: Path, artifact: _ArtifactLike) -> None:
         if level != "target":  # that one has functions for IREE to fill in
             with (work / f"{level}.mlirbc").open("wb") as file:
                 program.materialize().operation.write_bytecode(file)
-    needed = cpu.needed_by(artifact.dump)
     files = {
         path.name: StoredFile(bytes=path.stat().st_size, sha256=sha256(path))
         for path in sorted(work.iterdir())
@@ -136,14 +136,32 @@ def _write(work: Path, artifact: _ArtifactLike) -> None:
         update={
             "files": files,
             "parameters": stored,
-            "cpu": Processor(
-                architecture=needed.architecture,
-                features=tuple(sorted(needed.features)),
-                name=needed.name,
-            ),
+            "programs": programs,
+            "cpu": programs[0].cpu,
         }
     )
     (work / MANIFEST).write_text(whole.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+
+def _program(
+    work: Path, program: TargetProgram, index: int, known: Mapping[str, StoredFile]
+) -> StoredProgram:
+    """Writes a program's module and dump."""
+    module, dump = file_names(index)
+    _put(work / module, program.vmfb, known.get(module))
+    (work / dump).write_text(program.dump, encoding="utf-8")
+    needed = cpu.needed_by(program.dump)
+    return StoredProgram(
+        target=program.target,
+        kernels=program.kernels,
+        module=module,
+        dump=dump,
+        cpu=Processor(
+            architecture=needed.architecture,
+            features=tuple(sorted(needed.features)),
+            name=needed.name,
+        ),
+    )
 
 
 def _put(path: Path, content: bytes | Path, known: StoredFile | None = None) -> None:

@@ -60,6 +60,8 @@ class Audit:
 
     `verified` is true when the program shows all that the manifest claims; `warnings` say
     what it does not show, and what costs memory. `other_constant_bytes` belong to no weight.
+    `programs` are target and bytes of each that the artifact has; the rest is of the one that runs
+    here.
     """
 
     weights: tuple[StoredWeight, ...]
@@ -71,6 +73,7 @@ class Audit:
     other_constant_bytes: int = 0
     verified: bool = True
     warnings: tuple[str, ...] = ()
+    programs: tuple[tuple[str, int], ...] = ()
 
     @property
     def ratio(self) -> float:
@@ -84,6 +87,7 @@ class Audit:
             "weights": [w.to_dict() for w in self.weights],
             "contractions": [c.to_dict() for c in self.contractions],
             "float_ops": [f.to_dict() for f in self.float_ops],
+            "programs": [{"target": target, "bytes": count} for target, count in self.programs],
             "module_bytes": self.module_bytes,
             "parameter_bytes": self.parameter_bytes,
             "float_parameter_bytes": self.float_parameter_bytes,
@@ -104,10 +108,16 @@ class Audit:
             [
                 stored,
                 self._arithmetic(),
+                *self._programs(),
                 "verified against the compiler's program" if self.verified else "NOT VERIFIED",
                 *(f"warning: {w}" for w in self.warnings),
             ]
         )
+
+    def _programs(self) -> list[str]:
+        if len(self.programs) < 2:
+            return []
+        return ["programs: " + ", ".join(f"{target} {size(n)}" for target, n in self.programs)]
 
     def _arithmetic(self) -> str:
         """How weights are stored and what multiplies, in one line."""

@@ -110,7 +110,7 @@ def needed_by(program: str) -> Cpu:
     return Cpu(architecture, features, names[0] if names else "")
 
 
-def check_host(needed: Cpu, *, what: str = "the artifact") -> None:
+def check_host(needed: Cpu, *, hint: str = "compile it on this machine") -> None:
     """Refuses what this machine cannot run, before an illegal instruction ends the process."""
     here = host()
     if here is None:
@@ -118,6 +118,6 @@ def check_host(needed: Cpu, *, what: str = "the artifact") -> None:
     if missing := here.lacks(needed):
         shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
         raise UserError(
-            f"{what} is compiled for another processor: this one has no {shown}",
-            hint="compile it on this machine, or for the target llvm-cpu-generic",
+            f"the artifact is compiled for another processor: this one has no {shown}",
+            hint=hint,
         )

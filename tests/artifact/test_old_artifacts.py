@@ -34,6 +34,6 @@ def test_old_artifact(number: int) -> None:
     want = (x.astype(np.int32) @ w) * np.array([[0.5, 0.25, 1, 2]], np.float32)
     (y,) = Executable.load(found.vmfb, found.parameters)(x)
     np.testing.assert_array_equal(y, want)
-    audit = audit_program(found.manifest.model_dump(), read_dump(found.dump), 1, 1)
+    audit = audit_program(found.manifest.model_dump(), read_dump(found.programs[0].dump), 1, 1)
     assert audit.verified
     assert [(c.lhs, c.rhs, c.acc) for c in audit.contractions] == [("i8", "i8", "i32")]

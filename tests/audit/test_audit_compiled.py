@@ -64,7 +64,7 @@ def test_what_is_claimed_is_there(source: api.Source, pipeline: str, target: str
 
 def test_a_manifest_that_lies_is_found_out(source: api.Source, dynamic: CompiledModel) -> None:
     kept_float = api.compile(source, "float")
-    lie = replace(dynamic, vmfb=kept_float.vmfb, dump=kept_float.dump)
+    lie = replace(dynamic, programs=kept_float.programs)
     audit = lie.audit()
     assert not audit.verified
     assert {w.format for w in audit.weights} == {"f32"}

@@ -1,0 +1,103 @@
+"""The programs of an artifact: one for each target, of which a machine runs the best that it can.
+
+model.vmfb, program.mlir         of the first target, the best
+model.2.vmfb, program.2.mlir     of the second, and so on
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from jq.errors import UserError
+from jq.iree import cpu
+from jq.kernels import ISAS, detect
+from jq.system.processor import this_processor
+from jq.target import Target
+
+MODULE, DUMP = "model.vmfb", "program.mlir"
+_NUMBERED = re.compile(r"model\.\d+\.vmfb|program\.\d+\.mlir")
+
+
+@dataclass(frozen=True)
+class TargetProgram:
+    """Attributes:
+    target: its name.
+    kernels: instruction set of our kernels, `none` or `host`.
+    vmfb: the compiled module, or its file.
+    dump: the compiler's own program after its folding, the audit's evidence.
+    """
+
+    target: str
+    kernels: str
+    vmfb: bytes | Path
+    dump: str
+
+    @cached_property
+    def needs(self) -> cpu.Cpu:
+        """What its code may use of a processor."""
+        return cpu.needed_by(self.dump)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the module."""
+        return self.vmfb.stat().st_size if isinstance(self.vmfb, Path) else len(self.vmfb)
+
+
+def file_names(index: int) -> tuple[str, str]:
+    """Of a program's module and dump; 0 is the first program."""
+    return (f"model.{index + 1}.vmfb", f"program.{index + 1}.mlir") if index else (MODULE, DUMP)
+
+
+def is_program_file(name: str) -> bool:
+    return name in (MODULE, DUMP) or _NUMBERED.fullmatch(name) is not None
+
+
+def best_first(target: Target) -> Target:
+    """A target of several programs with the fastest instruction set first, which it then is."""
+    order = list(ISAS)
+
+    def place(target: Target) -> int:
+        name = detect().name if target.kernels == "host" else target.kernels
+        return order.index(name) if name in order else len(order)
+
+    if not target.members:
+        return target
+    members = tuple(sorted(target.members, key=place))
+    update = {"name": target.name, "members": members, "programs": target.programs}
+    return members[0].model_copy(update=update)
+
+
+def choose(programs: Sequence[TargetProgram]) -> TargetProgram | None:
+    """The best program, of several that are given best first, that this machine runs.
+
+    One whose instructions are there but slow (`Isa.vendor`) is passed over where another runs.
+    None: there is no such program.
+    """
+    here = cpu.host()
+    if here is None:  # nobody knows what it has: the one that asks for least
+        return programs[-1]
+    fits = [program for program in programs if not here.lacks(program.needs)]
+    vendor = this_processor().vendor
+    fast = (p for p in fits if p.kernels not in ISAS or ISAS[p.kernels].vendor in ("", vendor))
+    return next(fast, fits[0] if fits else None)
+
+
+def check_runs(programs: Sequence[TargetProgram]) -> None:
+    """Refuses an artifact that has no program for this machine, before an illegal instruction ends
+    the process.
+
+    Raises:
+        UserError: it says what is lacking, and for what to compile.
+    """
+    if choose(programs) is not None:
+        return
+    portable = ", or for llvm-cpu-portable" if this_processor().machine == "x86_64" else ""
+    hint = f"compile it with --target {detect().name}{portable}"
+    if len(programs) == 1:
+        cpu.check_host(programs[0].needs, hint=hint)
+    names = ", ".join(program.target for program in programs)
+    raise UserError(f"the artifact has programs for {names}, none of which runs here", hint=hint)

@@ -1,0 +1,45 @@
+"""Weights that several programs of an artifact read: what has the same bytes is stored once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+KeyOf = Callable[[str, np.ndarray], str]
+
+
+class SharedWeights:
+    """Attributes:
+    arrays: key -> array, of all programs.
+    """
+
+    def __init__(self, key_of: KeyOf) -> None:
+        self._key_of = key_of
+        self.arrays: dict[str, np.ndarray] = {}
+
+    def key_of(self, target: str) -> KeyOf:
+        """Keys of the weights of a program: those of the programs before it where the bytes are the
+        same, else with the target's name behind them.
+        """
+
+        def key_of(name: str, array: np.ndarray) -> str:
+            key = self._key_of(name, array)
+            known = self.arrays.get(key)
+            return key if known is None or _same(known, array) else f"{key}@{target}"
+
+        return key_of
+
+    def add(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """The weights of one more program, by their keys."""
+        self.arrays.update(arrays)
+
+
+def _same(x: np.ndarray, y: np.ndarray) -> bool:
+    if (x.shape, x.dtype) != (y.shape, y.dtype):
+        return False
+    return bytes_of(x).data == bytes_of(y).data
+
+
+def bytes_of(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
