@@ -23,7 +23,8 @@ class Device(Strict):
 
     `products` are pairs of integer formats, activations first (`int8 x int8`); weight-only
     products (`float x int4`) need no entry when `float_products` is true. `tensors` are the
-    formats of what is added, normalized or put through softmax in integers.
+    formats of what is added, normalized or put through softmax in integers. `ops` are the ops that
+    it can compute quantized; none are named: every op that there is a rule for.
     """
 
     products: tuple[str, ...] = ("int8 x int8",)
@@ -36,7 +37,7 @@ class Device(Strict):
     dynamic: bool = True
     static: bool = True
     integer_only: bool = False
-    ops: tuple[str, ...] = ("dot_general", "convolution", "gather")
+    ops: tuple[str, ...] | None = None
 
 
 # From fine to coarse: the nearest that a device has is the next coarser one, else a finer one.

@@ -6,6 +6,7 @@ from typing import Any
 
 from jq.ir import Program, dtype_name, dtype_of
 from jq.ir.build import NAME, string_attr
+from jq.ops.base import is_product
 from jq.passes.base import PassContext
 
 
@@ -16,8 +17,7 @@ def op_table(cx: PassContext, integer: Program | None) -> list[dict[str, Any]]:
     types = {
         name: (op.operation.name.removeprefix("stablehlo."), *_types(op))
         for op in (integer.walk() if integer else ())
-        if (name := string_attr(op, NAME)) is not None
-        and op.operation.name in ("stablehlo.dot_general", "stablehlo.convolution")
+        if (name := string_attr(op, NAME)) is not None and is_product(op)
     }
     types |= {name: ("", *kinds) for name, kinds in cx.kernel_types.items()}
     rows = []

@@ -162,6 +162,12 @@ def contraction_names() -> list[str]:
     return sorted(name for name, rule in OpRule.registry.items() if isinstance(rule, Contraction))
 
 
+def is_product(op: Any) -> bool:
+    """Whether an op multiplies two tensors and may do so on codes."""
+    rule = rule_of(op)
+    return isinstance(rule, Contraction) and len(rule.roles(op)) > 1
+
+
 def codes_of(marker: Marker | None) -> QuantizedOperand | None:
     """Signed integer codes of a dequantize marker, or None when its format has none."""
     if marker is None:

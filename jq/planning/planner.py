@@ -105,7 +105,7 @@ class _Planner:
     def _operands(self, op: Any, rule: Contraction, settings: Settings) -> dict[int, TensorPlan]:
         if rule.op not in settings.op_types and not self._comes_quantized(op, rule):
             raise Declined(f"{rule.op} is not among op_types")
-        if rule.op not in self.target.device.ops:
+        if (there := self.target.device.ops) is not None and rule.op not in there:
             raise Declined(f"target {self.target.name} has no quantized {rule.op}")
         if reason := rule.decline(op):
             raise Declined(reason)

@@ -11,11 +11,11 @@ from collections import Counter
 from jq.ir import Program, editing, ir
 from jq.ir.fake_quant import match_fake_quant
 from jq.ir.markers import DEQUANTIZE, match
+from jq.ops.base import Contraction, known_ops
 from jq.tracing.scope import clean_scope, scope
 
 NAME, SCOPE = "jq.name", "jq.scope"
 
-CONTRACTIONS = ("stablehlo.dot_general", "stablehlo.convolution", "stablehlo.gather")
 # Ops whose first operand is the same tensor in another shape, order, type or part.
 _VIEWS = frozenset(
     f"stablehlo.{name}"
@@ -39,13 +39,13 @@ def name_ops(program: Program) -> None:
     ops = [op for op in _named_level(program.body) if op.operation.name not in _UNNAMED]
     # Contractions come first, mere views last, so that `attn/add` is the addition and
     # `attn/add#2` the broadcast of its operand. The sort is stable: program order within.
-    ops.sort(key=lambda op: (op.operation.name not in CONTRACTIONS, op.operation.name in _VIEWS))
+    ops.sort(key=lambda op: (_contraction(op) is None, op.operation.name in _VIEWS))
     seen: Counter[str] = Counter()
     taken: set[str] = set()
     with editing():
         for op in ops:
             where = clean_scope(scope(op.location)) or op.operation.name.partition(".")[2]
-            base = (op.operation.name in CONTRACTIONS and weight_of(program, op)) or where
+            base = weight_of(program, op) or where
             name = base
             while name in taken or not seen[base]:
                 seen[base] += 1
@@ -58,9 +58,14 @@ def name_ops(program: Program) -> None:
 
 def weight_of(program: Program, op: ir.OpView) -> str | None:
     """Name of the weight that a contraction reads, on the right if on both sides."""
-    gather = op.operation.name == "stablehlo.gather"
-    operands = [op.operands[0]] if gather else [op.operands[1], op.operands[0]]
+    rule = _contraction(op)
+    operands = [op.operands[r.index] for r in reversed(rule.roles(op))] if rule else []
     return next(filter(None, (_origin(program, value) for value in operands)), None)
+
+
+def _contraction(op: ir.OpView) -> Contraction | None:
+    rule = known_ops().get(op.operation.name.removeprefix("stablehlo."))
+    return rule if isinstance(rule, Contraction) else None
 
 
 def _origin(program: Program, value: ir.Value) -> str | None:

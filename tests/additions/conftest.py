@@ -9,6 +9,7 @@ import pytest
 
 import jq
 from jq.formats import Format
+from jq.kernels import Kernel
 from jq.ops.base import OpRule, known_ops
 from jq.passes.base import Pass, known_passes
 from jq.tracing.source import READERS
@@ -17,7 +18,7 @@ from jq.tracing.source import READERS
 @pytest.fixture(autouse=True)
 def registries() -> Iterator[None]:
     known_passes(), known_ops()
-    found = (Format.registry, OpRule.registry, Pass.registry, READERS)
+    found = (Format.registry, Kernel.registry, OpRule.registry, Pass.registry, READERS)
     before = [dict(registry) for registry in found]
     yield
     for registry, content in zip(found, before, strict=True):

@@ -28,6 +28,7 @@ from jq.ir.contract import match_contract
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.slicing import compute
 from jq.ir.stack import trip_count
+from jq.ops.base import is_product
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import isa_of
 
@@ -76,8 +77,7 @@ def _reads_stack(program: Program, loop: Any) -> bool:
 
 
 def _is_product(op: Any) -> bool:
-    kinds = ("stablehlo.dot_general", "stablehlo.convolution")
-    return op.operation.name in kinds or match_contract(op) is not None
+    return is_product(op) or match_contract(op) is not None
 
 
 def _is_slice(program: Program, value: ir.Value) -> bool:
