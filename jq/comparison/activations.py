@@ -10,8 +10,7 @@ import numpy as np
 
 from jq.calibration.ranges import site
 from jq.comparison.outputs import ActivationRange
-from jq.formats import get_format
-from jq.formats.affine import Affine
+from jq.formats.affine import affine_format
 from jq.formats.blocks import full
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
@@ -63,8 +62,7 @@ def clip_range(p: TensorPlan | None) -> tuple[float, float] | None:
     """The smallest and the largest value that static codes stand for."""
     if p is None or p.parameters is None:
         return None
-    fmt = get_format(p.encoding.format)
-    assert isinstance(fmt, Affine)
+    fmt = affine_format(p.encoding.format)
     scale, zero = p.parameters
     low, high = (scale * (code - (zero or 0)) for code in fmt.limits(p.encoding))
     return low, high

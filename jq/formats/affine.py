@@ -20,7 +20,7 @@ from jq.errors import FormatError
 from jq.formats import checks
 from jq.formats.affine_math import scale_of_extent, to_codes, zero_point_of_range
 from jq.formats.arrays import Array, ArrayOps
-from jq.formats.base import Encoding, Format, Parts, get_format
+from jq.formats.base import Encoding, Format, Integers, Parts, get_format
 from jq.formats.blocks import expand, full, reduce_blocks
 from jq.formats.chunks import block_absmax, block_range, chunks, decode_pieces, per_block
 from jq.formats.numpy_ops import NUMPY
@@ -52,6 +52,15 @@ class Affine(Format):
     def code_type(self) -> np.dtype[Any]:
         """Type of unpacked codes."""
         return np.dtype(np.int16 if self.bits > 8 else np.int8)
+
+    @property
+    def integer_bits(self) -> int:
+        return self.bits
+
+    def integers(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Integers:
+        zero = self.zero_point(ops, parts, enc)
+        codes, scale = self.codes(ops, parts, enc), self.scale(ops, parts, enc)
+        return Integers(codes, scale, zero, None, enc.block)
 
     def stored_bits(self, enc: Encoding) -> int:
         """Bits of a stored code: with the option `packing` = `none`, and where codes do not fill a
@@ -287,10 +296,26 @@ class Affine(Format):
         return self.dequantize(ops, codes, scale, self.zero_point(ops, parts, enc), enc)
 
 
+def is_affine(name: str) -> bool:
+    """Whether a format is codes with a scale and, in the asymmetric scheme, a zero point."""
+    return isinstance(get_format(name), Affine)
+
+
+def affine_format(name: str) -> Affine:
+    """The affine format of this name.
+
+    Raises:
+        FormatError: the format is another kind.
+    """
+    fmt = get_format(name)
+    if not isinstance(fmt, Affine):
+        raise FormatError(f"{name} is not an affine integer")
+    return fmt
+
+
 def unpacked(enc: Encoding) -> Encoding:
     """The encoding of codes that a program computes, one in a byte or more."""
-    fmt = get_format(enc.format)
-    if not isinstance(fmt, Affine) or fmt.stored_bits(enc) >= 8:
+    if not is_affine(enc.format) or get_format(enc.format).stored_bits(enc) >= 8:
         return enc
     options = dict(enc.options) | {"packing": "none"}
     return replace(enc, options=tuple(sorted(options.items())))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -73,6 +73,21 @@ class Encoding:
         return replace(self, shape=shape, block=block)
 
 
+@dataclass(frozen=True)
+class Integers:
+    """A tensor for integer arithmetic: value = scale * (codes - zero_point) + offset.
+
+    `scale` and `offset` (f32) and `zero_point` (i32) have an entry for every `block` codes along
+    each axis, as those of an `Encoding` have.
+    """
+
+    codes: Array
+    scale: Array
+    zero_point: Array | None
+    offset: Array | None
+    block: tuple[int, ...]
+
+
 class Format(ABC):
     """A number format. Subclasses define `name` and register themselves by being defined."""
 
@@ -118,6 +133,23 @@ class Format(ABC):
     def default_block(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
         """The block this format is tied to when it has one (MX: 32 along `axis`), else None."""
         return None
+
+    @property
+    def integer_bits(self) -> int | None:
+        """Bits of the integers that a product is computed with; None where there are none."""
+        return None
+
+    def integers(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Integers | None:
+        """The integers themselves; None where there are none."""
+        return None
+
+    def stored_bits(self, enc: Encoding) -> int:
+        """Bits of a stored code."""
+        return 8
+
+    def run_along(self, enc: Encoding, axes: Iterable[int]) -> int:
+        """How many codes share a scale along axes that a product sums over; 0: all of them."""
+        return max(enc.block[a] for a in axes)
 
     def stored_bytes(self, enc: Encoding) -> int:
         """Bytes of all parts together."""

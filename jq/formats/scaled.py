@@ -44,6 +44,9 @@ class Scaled(Format):
         codes = (packed_shape(enc.shape, self.element.bits), np.dtype(np.int8))
         return {"codes": codes, **self.kind(enc).storage(enc)}
 
+    def stored_bits(self, enc: Encoding) -> int:
+        return self.element.bits
+
     def codes(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """Codes of the elements, i8 of `enc.shape`; below 8 bits they are not negative."""
         return unpack(ops, parts["codes"], enc.shape, self.element.bits)

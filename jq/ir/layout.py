@@ -16,10 +16,8 @@ import numpy as np
 
 from jq.errors import FormatError
 from jq.formats import NUMPY, Encoding, Format, get_format
-from jq.formats.affine import Affine
 from jq.formats.ggml import GgmlFormat, blocked_axis
 from jq.formats.packing import pack, packed_shape, unpack
-from jq.formats.scaled import Scaled
 from jq.ir.deferred import Deferred
 
 _STRIP = 128
@@ -108,10 +106,7 @@ class MatrixForm:
 
     @property
     def _bits(self) -> int:
-        fmt = self._format
-        if isinstance(fmt, Affine):
-            return fmt.stored_bits(self.source)
-        return fmt.element.bits if isinstance(fmt, Scaled) else 8
+        return self._format.stored_bits(self.source)
 
     @property
     def _repeats(self) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from jaxlib.mlir.dialects import func
 
 from jq.errors import InternalError
 from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats.affine import Affine, affine_format, is_affine
 from jq.ir.arrays import StableHloOps
 from jq.ir.mlir_context import editing
 from jq.ir.program import Program
@@ -181,10 +181,9 @@ def _sizes(attribute: ir.Attribute) -> tuple[int, ...]:
 
 
 def _affine(enc: Encoding) -> Affine:
-    fmt = get_format(enc.format)
-    if not isinstance(fmt, Affine):
+    if not is_affine(enc.format):
         raise InternalError(f"activations cannot be quantized to {enc.format}")
-    return fmt
+    return affine_format(enc.format)
 
 
 def encoding_attributes(enc: Encoding, parts: Sequence[str], tensor: str) -> ir.DictAttr:

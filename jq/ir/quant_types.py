@@ -26,8 +26,8 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jq.errors import UserError
-from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats import NUMPY, Encoding
+from jq.formats.affine import affine_format, is_affine
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
@@ -78,9 +78,9 @@ def _values(program: Program, marker: Marker) -> dict[str, Any]:
 
 def _reason(marker: Marker, values: Mapping[str, Any], *, packed: bool) -> str:
     """Why the types cannot hold a tensor; empty when they can."""
-    enc, fmt = marker.encoding, get_format(marker.encoding.format)
+    enc = marker.encoding
     axes = [a for a, n in enumerate(enc.grid) if n > 1]
-    if not isinstance(fmt, Affine):
+    if not is_affine(enc.format):
         return f"{enc.format} is not an affine integer"
     if len(axes) > 1 or any(enc.block[a] > 1 for a in axes):
         return f"its scales have blocks {enc.block}"
@@ -92,14 +92,12 @@ def _reason(marker: Marker, values: Mapping[str, Any], *, packed: bool) -> str:
 
 
 def _bits(enc: Encoding) -> int:
-    fmt = get_format(enc.format)
-    return fmt.bits if isinstance(fmt, Affine) else 0
+    return affine_format(enc.format).bits
 
 
 def _kind(enc: Encoding, values: Mapping[str, Any]) -> ir.Type:
     """The quantized type of an encoding and its parameters."""
-    fmt = get_format(enc.format)
-    assert isinstance(fmt, Affine)
+    fmt = affine_format(enc.format)
     scales = np.asarray(fmt.scale(NUMPY, values, enc), np.float64).reshape(-1)
     zeros = values.get("zero_point")
     if zeros is not None and zeros.dtype != np.int32:  # as it is stored
@@ -114,8 +112,7 @@ def _kind(enc: Encoding, values: Mapping[str, Any]) -> ir.Type:
 
 
 def _typed(marker: Marker, values: Mapping[str, np.ndarray]) -> ir.Value:
-    enc, fmt = marker.encoding, get_format(marker.encoding.format)
-    assert isinstance(fmt, Affine)
+    enc, fmt = marker.encoding, affine_format(marker.encoding.format)
     kind = _kind(enc, values)
     if marker.kind == QUANTIZE:
         x = OPS.convert(marker.op.operands[0], np.float32)

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 
 from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine
-from jq.formats.ggml import GgmlFormat
 from jq.ir import Program, dtype_of, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.stack import trip_count
@@ -165,8 +163,6 @@ def bit_operations(fact: OpFacts, plan: OpPlan) -> float:
 
 def _bits(p: TensorPlan) -> int:
     """Bits of the codes that an operand is multiplied as."""
-    fmt = get_format(p.encoding.format)
-    if isinstance(fmt, Affine):
-        return fmt.bits
-    assert isinstance(fmt, GgmlFormat)
-    return 8
+    bits = get_format(p.encoding.format).integer_bits
+    assert bits is not None  # planning refuses others
+    return bits

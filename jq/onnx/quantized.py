@@ -18,8 +18,8 @@ import numpy as np
 from jax import lax
 
 from jq.errors import UserError
-from jq.formats import Encoding, get_format
-from jq.formats.affine import FULL, Affine, unpacked
+from jq.formats import Encoding
+from jq.formats.affine import FULL, Affine, affine_format, unpacked
 from jq.onnx.operators.types import convert, to_float8
 from jq.onnx.values import Codes, Value, Weight, known, offset_of, plain, to_signed, traced
 from jq.tracing.arrays import JaxOps
@@ -149,9 +149,7 @@ def _on_grid(x: Any, enc: Encoding) -> Any:
 
 
 def _affine(enc: Encoding) -> Affine:
-    fmt = get_format(enc.format)
-    assert isinstance(fmt, Affine)
-    return fmt
+    return affine_format(enc.format)
 
 
 def _attributes(enc: Encoding, parts: list[str], name: str) -> Mapping[str, Any]:

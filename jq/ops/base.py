@@ -18,8 +18,6 @@ from typing import Any, ClassVar
 
 from jq.errors import InternalError
 from jq.formats import get_format
-from jq.formats.affine import Affine
-from jq.formats.ggml import GgmlFormat
 from jq.ir import Program, ir
 from jq.ir.arrays import StableHloOps
 from jq.ir.markers import Marker
@@ -173,17 +171,15 @@ def codes_of(marker: Marker | None) -> QuantizedOperand | None:
     if marker is None:
         return None
     fmt, enc, ops = get_format(marker.encoding.format), marker.encoding, StableHloOps()
-    if isinstance(fmt, GgmlFormat):
-        codes, scale, offset = fmt.integer_parts(ops, marker.parts, enc)
-        block = tuple(fmt.run if b > 1 else b for b in enc.block)
-        return QuantizedOperand(codes, scale, None, None, ops.shape(scale), block, offset)
-    if not isinstance(fmt, Affine):
+    found = fmt.integers(ops, marker.parts, enc)
+    if found is None:
         return None
     return QuantizedOperand(
-        codes=fmt.codes(ops, marker.parts, enc),
-        scale=fmt.scale(ops, marker.parts, enc),
-        zero_point=fmt.zero_point(ops, marker.parts, enc),
+        codes=found.codes,
+        scale=found.scale,
+        zero_point=found.zero_point,
         sum=marker.parts.get("sum"),
-        grid=enc.grid,
-        block=enc.block,
+        grid=ops.shape(found.scale),
+        block=found.block,
+        offset=found.offset,
     )

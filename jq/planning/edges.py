@@ -16,7 +16,6 @@ from typing import Any
 from jq.calibration.range import Range
 from jq.calibration.ranges import site
 from jq.formats import get_format
-from jq.formats.affine import Affine
 from jq.ir import Program, ir, shape_of
 from jq.ir.markers import edge_name, is_carried, is_wide
 from jq.ops.base import Contraction, rule_of
@@ -117,8 +116,7 @@ def _settings(
 
 
 def _bits(name: str) -> int:
-    fmt = get_format(name)
-    return fmt.bits if isinstance(fmt, Affine) else 0
+    return get_format(name).integer_bits or 0
 
 
 class Groups:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine
-from jq.formats.ggml import GgmlFormat
 from jq.ops.base import Axes, Contraction, Role
 from jq.planning.decisions import Declined, TensorPlan
 from jq.planning.operands import WeightUse
@@ -19,12 +17,10 @@ def stored_plan(use: WeightUse) -> TensorPlan:
 
 def code_bits(enc: Encoding) -> int:
     """Bits of the integers that a tensor is computed with."""
-    fmt = get_format(enc.format)
-    if isinstance(fmt, Affine):
-        return fmt.bits
-    if isinstance(fmt, GgmlFormat):
-        return 8
-    raise Declined(f"{enc.format} has no integer product")
+    bits = get_format(enc.format).integer_bits
+    if bits is None:
+        raise Declined(f"{enc.format} has no integer product")
+    return bits
 
 
 def summed_terms(rule: Contraction, use: WeightUse, enc: Encoding, terms: int) -> int:
@@ -82,8 +78,7 @@ def activation_block(
 
 def run_along(enc: Encoding, contracted: Axes) -> int:
     """How many codes of a weight share a scale along the axis that is summed over; 0: all."""
-    fmt = get_format(enc.format)
-    return fmt.run if isinstance(fmt, GgmlFormat) else max(enc.block[a] for a in contracted)
+    return get_format(enc.format).run_along(enc, contracted)
 
 
 def encoding(s: TensorSettings, shape: tuple[int, ...], block: tuple[int, ...]) -> Encoding:

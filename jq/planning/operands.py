@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats import Encoding
+from jq.formats.affine import is_affine
 from jq.ir import Program, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import DEQUANTIZE, Marker, match
@@ -86,7 +86,7 @@ def given_activation(program: Program, value: ir.Value, role: Role) -> Encoding 
         contracted, value, moved = rule.back(op, contracted), op.operation.operands[0], True
     enc = marker.encoding
     fits = all(enc.grid[a] == 1 for a in contracted) and max(enc.block, default=0) <= 1
-    if not fits or not isinstance(get_format(enc.format), Affine) or is_stored(program, marker):
+    if not fits or not is_affine(enc.format) or is_stored(program, marker):
         return None
     if not moved:
         return enc

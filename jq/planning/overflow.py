@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats import NUMPY, Encoding
+from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import expand, reduce_blocks
 from jq.ops.base import Axes
 from jq.planning.decisions import TensorPlan
@@ -25,9 +25,8 @@ def worst_case(terms: int, sides: list[TensorPlan]) -> int:
 
 def largest_code(p: TensorPlan) -> int:
     """Bound on |code - zero point|."""
-    fmt = get_format(p.encoding.format)
-    if p.parameters is not None and isinstance(fmt, Affine):
-        low, high = fmt.limits(p.encoding)
+    if p.parameters is not None and is_affine(p.encoding.format):
+        low, high = affine_format(p.encoding.format).limits(p.encoding)
         zero = p.parameters[1] or 0
         return max(high - zero, zero - low)
     bits = code_bits(p.encoding)
@@ -36,8 +35,7 @@ def largest_code(p: TensorPlan) -> int:
 
 def largest_sum(parts: Mapping[str, Any], enc: Encoding, contracted: Axes) -> int:
     """The largest sum of |code - zero point| over what is summed into one accumulator."""
-    fmt = get_format(enc.format)
-    assert isinstance(fmt, Affine)
+    fmt = affine_format(enc.format)
     codes = np.asarray(fmt.codes(NUMPY, parts, enc), np.int64)
     zero = fmt.zero_point(NUMPY, parts, enc)
     if zero is not None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from jq.calibration.ranges import Ranges
 from jq.errors import FormatError
 from jq.formats import get_format
-from jq.formats.affine import Affine
+from jq.formats.affine import is_affine
 from jq.ir import Program, dtype_of
 from jq.ir.build import SCOPE, string_attr
 from jq.ops.base import Contraction, contraction_names
@@ -174,9 +174,8 @@ class _Planner:
         """The largest sum of products with these very weights; None where they are not known."""
         for index, use in uses.items():
             enc, other = plans[index].encoding, next(p for i, p in plans.items() if i != index)
-            fmt = get_format(enc.format)
-            if use.stored is None and isinstance(fmt, Affine):
-                parts = fmt.encode(self.program.weights[use.name], enc)
+            if use.stored is None and is_affine(enc.format):
+                parts = get_format(enc.format).encode(self.program.weights[use.name], enc)
                 return largest_sum(parts, enc, use.contracted) * largest_code(other)
         return None
 

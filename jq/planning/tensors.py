@@ -12,7 +12,7 @@ import numpy as np
 from jq.calibration.range import Range
 from jq.calibration.ranges import Ranges, site
 from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine, unpacked
+from jq.formats.affine import affine_format, is_affine, unpacked
 from jq.ir import Program, shape_of
 from jq.ops.base import Role
 from jq.planning.decisions import Declined, TensorPlan
@@ -69,7 +69,7 @@ class TensorPlanner:
         self.has(s.scheme, device.activation_schemes, "activations.scheme")
         if s.granularity == "per-channel":
             raise Declined("activations cannot be per-channel; they can be per-token or per-block")
-        if not isinstance(get_format(s.format), Affine):
+        if not is_affine(s.format):
             raise Declined(f"activations cannot be {s.format}")
         if s.mode == "static":
             return self.static(site(op_name(op), role.index), s, shape)
@@ -95,8 +95,7 @@ class TensorPlanner:
         self.has(
             "per-tensor", self.target.device.activation_granularities, "activations.granularity"
         )
-        fmt = get_format(s.format)
-        assert isinstance(fmt, Affine)
+        fmt = affine_format(s.format)
         seen = self.ranges.get(where, fmt.bits, s.scheme)
         if seen is None:
             self.unranged.append(where)
@@ -105,8 +104,7 @@ class TensorPlanner:
 
     def fixed(self, seen: Range, s: TensorSettings, shape: tuple[int, ...]) -> TensorPlan:
         """A tensor with one scale and zero point, those of a range."""
-        fmt = get_format(s.format)
-        assert isinstance(fmt, Affine)
+        fmt = affine_format(s.format)
         enc = unpacked(encoding(s, shape, (0,) * len(shape)))
         low, high = (np.full(enc.grid, v, np.float32) for v in (seen.low, seen.high))
         scale, zero = fmt.parameters(low, high, enc)

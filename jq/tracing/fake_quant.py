@@ -17,7 +17,7 @@ from jax.custom_batching import custom_vmap
 
 from jq.errors import UserError
 from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import expand
 from jq.formats.mx import Mx
 from jq.ir.fake_quant import FAKE_QUANT, attributes_of
@@ -59,7 +59,7 @@ def fake_quant(
         UserError: x is no float array, or an argument does not fit.
     """
     fmt, x = get_format(format), _floats(x)
-    if not isinstance(fmt, Affine):
+    if not is_affine(format):
         raise UserError(f"fake_quant has no format {fmt.name}", hint="see jq.mx_fake_quant")
     block = _block(x.ndim, granularity, axis, block_size)
     enc = Encoding(fmt.name, x.shape, block, scheme)
@@ -142,9 +142,8 @@ def _marked(enc: Encoding) -> Callable[..., jax.Array]:
         fmt = get_format(enc.format)
         if not given:
             return fmt.fake_quantize(OPS, x, enc).astype(x.dtype)
-        assert isinstance(fmt, Affine)
         low, high = given
-        return fmt.fake_quantize(OPS, x, enc, (low, high)).astype(x.dtype)
+        return affine_format(enc.format).fake_quantize(OPS, x, enc, (low, high)).astype(x.dtype)
 
     @custom_vmap
     def call(x: jax.Array, *given: jax.Array) -> jax.Array:

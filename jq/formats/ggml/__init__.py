@@ -12,13 +12,14 @@ Layouts and formulas: `ggml-common.h` and `gguf.quants`, which the tests take as
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
 
 from jq.errors import FormatError
 from jq.formats.arrays import Array, ArrayOps
-from jq.formats.base import Encoding, Format, Parts
+from jq.formats.base import Encoding, Format, Integers, Parts
 from jq.formats.checks import (
     as_float32,
     check_finite,
@@ -121,6 +122,18 @@ class GgmlFormat(Format):
         if offset is not None:
             value = ops.add(value, self._spread(ops, offset))
         return self._logical(ops, value, enc)
+
+    @property
+    def integer_bits(self) -> int:
+        return 8
+
+    def integers(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Integers:
+        codes, scale, offset = self.integer_parts(ops, parts, enc)
+        block = tuple(self.run if b > 1 else b for b in enc.block)
+        return Integers(codes, scale, None, offset, block)
+
+    def run_along(self, enc: Encoding, axes: Iterable[int]) -> int:
+        return self.run
 
     def integer_parts(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Triple:
         """The codes and what turns them into values: `value = codes * scale + offset`.

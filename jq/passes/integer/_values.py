@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from jq.errors import UserError
-from jq.formats import Encoding, get_format, integer_functions
-from jq.formats.affine import Affine
+from jq.formats import Encoding, integer_functions
+from jq.formats.affine import affine_format, is_affine
 from jq.formats.integer_functions import Output
 from jq.formats.requantize import INT32, multiplier, rescale, splat
 from jq.ir import Program, ir, shape_of
@@ -66,15 +66,14 @@ def leaf_of(program: Program, value: ir.Value) -> Leaf | None:
 
 
 def limits(enc: Encoding) -> tuple[int, int]:
-    fmt = get_format(enc.format)
-    assert isinstance(fmt, Affine)
+    fmt = affine_format(enc.format)
     return fmt.limits(enc)
 
 
 def parameters(program: Program, marker: Marker) -> tuple[float, int] | None:
     """Scale and zero point of a per-tensor marker, when they are constants."""
     scale = evaluate(program, marker.parts["scale"])
-    if scale is None or not isinstance(get_format(marker.encoding.format), Affine):
+    if scale is None or not is_affine(marker.encoding.format):
         return None
     if marker.encoding.scheme == "symmetric":
         return float(scale.reshape(())), 0

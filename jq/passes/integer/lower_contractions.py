@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jq.errors import UserError
-from jq.formats import get_format
-from jq.formats.affine import Affine
+from jq.formats.affine import is_affine
 from jq.ir import Program, at, ir
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
@@ -79,7 +78,7 @@ def _prove(program: Program, op: Any, rule: Contraction, plan: OpPlan) -> None:
     for role in rule.roles(op):
         marker = match(op.operands[role.index], DEQUANTIZE)
         parts = {k: evaluate(program, v) for k, v in marker.parts.items()} if marker else {}
-        affine = marker and isinstance(get_format(marker.encoding.format), Affine)
+        affine = marker and is_affine(marker.encoding.format)
         if marker is None or not affine or any(a is None for a in parts.values()):
             continue
         other = next(p for i, p in plan.operands.items() if i != role.index)

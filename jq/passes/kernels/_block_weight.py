@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats.affine import affine_format, is_affine
 from jq.formats.ggml import GgmlFormat
 from jq.formats.ggml.k import KQuant
 from jq.formats.scaled import Scaled
@@ -190,17 +190,17 @@ def _parts(enc: Encoding, parts: dict[str, np.ndarray]) -> Parts:
         table, unit = _integers(fmt)
         codes = table[np.asarray(fmt.codes(NUMPY, parts, enc)).view(np.uint8)]
         return codes, np.asarray(fmt.scale(NUMPY, parts, enc)) * unit, None, None
-    if not isinstance(fmt, Affine) or fmt.bits > 8:
+    if not is_affine(enc.format) or (bits := affine_format(enc.format).bits) > 8:
         raise NoKernel(f"no integers in {enc.format}")
-    codes = np.asarray(fmt.codes(NUMPY, parts, enc))
-    scale, zero = np.asarray(fmt.scale(NUMPY, parts, enc)), fmt.zero_point(NUMPY, parts, enc)
+    found = affine_format(enc.format).integers(NUMPY, parts, enc)
+    codes, scale, zero = np.asarray(found.codes), np.asarray(found.scale), found.zero_point
     if zero is None:
         return codes, scale, None, None
-    if fmt.bits == 8:
+    if bits == 8:
         raise NoKernel("no kernel for asymmetric weights of 8 bits in blocks")
-    half = 1 << (fmt.bits - 1)
+    half = 1 << (bits - 1)
     codes, points = codes + np.int8(half), np.asarray(zero, np.int32) + half
-    if fmt.bits > 4:
+    if bits > 4:
         return codes, scale, -scale * points.astype(np.float32), None
     return codes, scale, None, points.astype(np.int8)
 

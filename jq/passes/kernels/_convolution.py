@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats import NUMPY, Encoding
+from jq.formats.affine import affine_format
 from jq.ir import Program, ir, shape_of
 from jq.ir.build import Attributes, integers
 from jq.ir.constants import evaluate
@@ -216,8 +216,7 @@ def _filter(
     enc: Encoding, parts: dict[str, np.ndarray], d: Layout, window: Window
 ) -> tuple[np.ndarray, np.ndarray]:
     """HWIO codes, reversed where the window is, and the scale of every filter."""
-    fmt = get_format(enc.format)
-    assert isinstance(fmt, Affine)
+    fmt = affine_format(enc.format)
     codes = np.asarray(fmt.codes(NUMPY, parts, enc))
     codes = codes.transpose(*d.kernel_spatial, d.kernel_in, d.kernel_out)
     if len(d.kernel_spatial) == 1:

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats import NUMPY, Encoding
+from jq.formats.affine import affine_format
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
@@ -125,8 +125,7 @@ def _matrix(
     """Codes as [K, N], K in the order in which the left operand is contracted, scale [N], zero
     points [N]; with a batch in front of all where there is one.
     """
-    fmt = get_format(enc.format)
-    assert isinstance(fmt, Affine)
+    fmt = affine_format(enc.format)
     inner, outer = [b for _, b in dims.contract], dims.free(1, len(enc.shape))
     lead = [b for _, b in dims.batch]
     codes = np.asarray(fmt.codes(NUMPY, parts, enc))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.affine import Affine, unpacked
+from jq.formats.affine import affine_format, is_affine, unpacked
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, like, string_attr
@@ -41,7 +41,7 @@ class ExpandFakeQuant(Pass):
         _store_weights(program, found)
         for op in list(program.walk()):
             fake = match_fake_quant(op)
-            if fake and isinstance(get_format(fake.encoding.format), Affine):
+            if fake and is_affine(fake.encoding.format):
                 with at(op):
                     value = _activation(program, fake)
                 replace_op(op, [value])
@@ -109,9 +109,9 @@ def _encode(
     x: np.ndarray, enc: Encoding, given: tuple[np.ndarray, np.ndarray] | None
 ) -> dict[str, np.ndarray]:
     """Parts of a weight as `fake_quantize` computes them, own range or given."""
-    fmt = get_format(enc.format)
-    if not isinstance(fmt, Affine):
-        return fmt.encode(x, enc)
+    if not is_affine(enc.format):
+        return get_format(enc.format).encode(x, enc)
+    fmt = affine_format(enc.format)
     if given is None:
         found = fmt.quantize_dynamic(NUMPY, np.asarray(x, np.float32), unpacked(enc))
     else:
@@ -133,8 +133,7 @@ def _activation(program: Program, fake: FakeQuant) -> ir.Value:
     if fake.low is None:
         parts = quantize_dynamic(program, fake.x, enc, tensor=name)
         return dequantize(program, enc, parts, dtype, tensor=name)
-    fmt, given = get_format(enc.format), _given(program, fake)
-    assert isinstance(fmt, Affine)
+    fmt, given = affine_format(enc.format), _given(program, fake)
     if given is None:  # a range that the program computes
         scale, zero = fmt.parameters_of(OPS, fake.low, fake.high, enc)
     else:

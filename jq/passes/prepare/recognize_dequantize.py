@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats import Encoding
+from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.build import NAME, constant, replace, string_attr
 from jq.ir.constants import evaluate
@@ -56,7 +56,7 @@ def _store_marked(program: Program) -> bool:
     changed = False
     for op in list(program.walk()):
         marker = match(op, DEQUANTIZE)
-        if marker is None or not isinstance(get_format(marker.encoding.format), Affine):
+        if marker is None or not is_affine(marker.encoding.format):
             continue
         names = [program.weight_name(value) for value in marker.parts.values()]
         if all(name and ":" in name for name in names):
@@ -66,8 +66,7 @@ def _store_marked(program: Program) -> bool:
         if len(data) < len(known):
             continue  # an activation
         enc = _packed(marker.encoding)
-        fmt = get_format(enc.format)
-        assert isinstance(fmt, Affine)
+        fmt = affine_format(enc.format)
         parts = {"codes": fmt.pack(data["codes"], enc), "scale": data["scale"]}
         if "zero_point" in data:
             parts["zero_point"] = fmt.pack(data["zero_point"], enc)

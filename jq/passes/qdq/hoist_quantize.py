@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats import Encoding
+from jq.formats.affine import affine_format
 from jq.formats.integer_functions import Output
 from jq.ir import Program, at, ir, shape_of
 from jq.ir.affine import compact
@@ -132,8 +132,7 @@ class _Hoist:
 
     def _constant(self, x: np.ndarray, enc: Encoding, out: Output, name: str) -> ir.Value:
         """Codes of a constant, as it is repeated."""
-        fmt, small = get_format(enc.format), compact(x)
-        assert isinstance(fmt, Affine)
+        fmt, small = affine_format(enc.format), compact(x)
         steps = np.rint(np.nan_to_num(small.astype(np.float32) / np.float32(out.scale)))
         codes = np.clip(steps + out.zero_point, out.low, out.high).astype(fmt.code_type)
         kept = [axis for axis, n in enumerate(codes.shape) if n > 1]

@@ -19,7 +19,7 @@ import numpy as np
 
 from jq.errors import FormatError, UserError
 from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import reduce_blocks
 from jq.ir import Program, at, dtype_of, ir
 from jq.ir.build import replace
@@ -127,7 +127,7 @@ def place(
         arrays = dict(chosen or fmt.encode(program.weights[name], enc))
     except FormatError as error:
         raise UserError(error.message, op=name, hint=error.hint) from error
-    if sums and isinstance(fmt, Affine):
-        codes = np.asarray(fmt.codes(NUMPY, arrays, enc), np.int32)
+    if sums and is_affine(enc.format):
+        codes = np.asarray(affine_format(enc.format).codes(NUMPY, arrays, enc), np.int32)
         arrays["sum"] = reduce_blocks(NUMPY, _sum, codes, enc)
     store_weight(program, name, enc, arrays)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats import Encoding
+from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program
 from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._inputs import (
@@ -53,7 +53,7 @@ class Rounding(Recovery):
         """Codes and scales of a matrix f32[K, N] with inputs of moments f64[K, K]."""
 
     def wanted(self, cx: PassContext) -> bool:
-        return any(isinstance(get_format(e.format), Affine) for e in cx.plan.weights.values())
+        return any(is_affine(e.format) for e in cx.plan.weights.values())
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         uses = uses_of_weights(program, cx)
@@ -65,7 +65,7 @@ class Rounding(Recovery):
                 if isinstance(found, str):
                     raise NotApplicable(found)
                 enc = cx.plan.weights[name]
-                if not isinstance(get_format(enc.format), Affine):
+                if not is_affine(enc.format):
                     raise NotApplicable(f"{enc.format} is not an integer format")
                 solvable[name] = found[0].matrix, matrix_encoding(found[0].matrix, enc)
             except NotApplicable as reason:
@@ -119,8 +119,7 @@ class Rounding(Recovery):
 
 
 def _bits(enc: Encoding) -> int:
-    fmt = get_format(enc.format)
-    assert isinstance(fmt, Affine)
+    fmt = affine_format(enc.format)
     return fmt.bits
 
 
@@ -135,8 +134,7 @@ def stored(
     codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, enc: Encoding
 ) -> dict[str, np.ndarray]:
     """The parts of integer codes; `zero` counts in the asymmetric scheme alone."""
-    fmt = get_format(enc.format)
-    assert isinstance(fmt, Affine)
+    fmt = affine_format(enc.format)
     parts = {"codes": fmt.pack(codes.astype(np.int32), enc), "scale": scale.astype(enc.scale_type)}
     if enc.scheme == "asymmetric":
         parts["zero_point"] = fmt.pack(zero.astype(np.int32), enc)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.errors import InternalError
-from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats import Encoding
+from jq.formats.affine import affine_format
 from jq.passes.recovery._ranges import search_ranges
 
 DType = np.dtype[np.generic]
@@ -61,8 +61,7 @@ def solve(
         order: quantize the rows with the largest inputs first.
         passes: of coordinate descent, at most.
     """
-    fmt = get_format(enc.format)
-    assert isinstance(fmt, Affine)
+    fmt = affine_format(enc.format)
     # The condition of h is K / damping at most.
     single = len(gram) * float(np.finfo(np.float32).eps) < SINGLE * damping
     h: np.ndarray = np.array(gram, np.float32 if single else np.float64)

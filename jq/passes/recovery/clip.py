@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats import Encoding
+from jq.formats.affine import Affine, affine_format, is_affine
 from jq.ir import Program
 from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._inputs import Matrix, moments_of_weights, uses_of_weights
@@ -42,19 +42,20 @@ class Clip(Recovery):
     power: float = 0.5
 
     def wanted(self, cx: PassContext) -> bool:
-        return any(isinstance(get_format(e.format), Affine) for e in cx.plan.weights.values())
+        return any(is_affine(e.format) for e in cx.plan.weights.values())
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         importance = self._importance(program, cx)
         for i, (name, enc) in enumerate(cx.plan.weights.items()):
-            fmt = get_format(enc.format)
-            if name in cx.encoded or not isinstance(fmt, Affine):
+            if name in cx.encoded or not is_affine(enc.format):
                 LOG.info("clip: %s is left as it is", name)
                 continue
             weight = np.asarray(program.weights[name]).astype(F32)
             if not np.isfinite(weight).all():
                 continue  # refused, by its name, where it is stored
-            cx.encoded[name] = self._parts(fmt, weight, importance.get(name, np.ones(1)), enc)
+            cx.encoded[name] = self._parts(
+                affine_format(enc.format), weight, importance.get(name, np.ones(1)), enc
+            )
             cx.report((i + 1) / len(cx.plan.weights))
         return bool(cx.encoded)
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from jq.calibration.moments import Moments, collect
 from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.affine import Affine, unpacked
+from jq.formats.affine import is_affine, unpacked
 from jq.ir import Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import StableHloOps
 from jq.ops.dot_general import PLAIN
@@ -161,12 +161,11 @@ def _stored(weight: np.ndarray, enc: Encoding) -> np.ndarray:
 def _rounded(rows: np.ndarray, settings: Settings) -> np.ndarray:
     """Activations as they will be: with one range, or with one a row."""
     a = settings.activations
-    fmt = get_format(a.format) if a.format != FLOAT else None
-    if not isinstance(fmt, Affine):
+    if a.format == FLOAT or not is_affine(a.format):
         return rows
     shared = a.mode == "static" or a.granularity == "per-tensor"
     enc = unpacked(Encoding(a.format, rows.shape, (0 if shared else 1, 0), a.scheme))
-    found = fmt.fake_quantize(NUMPY, rows.astype(np.float32), enc)
+    found = get_format(a.format).fake_quantize(NUMPY, rows.astype(np.float32), enc)
     return np.asarray(found, np.float64)
 
 

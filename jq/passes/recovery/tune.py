@@ -20,7 +20,7 @@ import numpy as np
 
 from jq.autodiff.tuning import Blocks, Tuning, Unsupported
 from jq.formats import Encoding, get_format
-from jq.formats.affine import Affine
+from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import sizes
 from jq.ir import Program
 from jq.passes.base import PassContext, Recovery
@@ -90,8 +90,8 @@ def _tunable(cx: PassContext) -> Sequence[str]:
     """Weights with chosen codes of few bits."""
     found = []
     for name, parts in cx.encoded.items():
-        fmt = get_format(cx.plan.weights[name].format)
-        if isinstance(fmt, Affine) and fmt.bits < 8 and "codes" in parts:
+        fmt = cx.plan.weights[name].format
+        if is_affine(fmt) and affine_format(fmt).bits < 8 and "codes" in parts:
             found.append(name)
     return found
 
