@@ -17,7 +17,17 @@ from iree.compiler.dialects import arith, memref, scf, vector
 
 from jq.errors import InternalError
 from jq.kernels.build.arithmetic import Arithmetic
-from jq.kernels.build.values import Index, Position, element, high, lanes_of, minor_identity, vec
+from jq.kernels.build.values import (
+    Index,
+    Indices,
+    Position,
+    Values,
+    element,
+    high,
+    lanes_of,
+    minor_identity,
+    vec,
+)
 
 
 @dataclass
@@ -32,6 +42,9 @@ class Tile:
     @property
     def in_memory(self) -> bool:
         return isinstance(self.value.type, ir.MemRefType)
+
+
+Tiles = Sequence[Tile]
 
 
 @dataclass
@@ -138,11 +151,7 @@ class Builder(Arithmetic):
     # Memory: every access is in bounds by construction; `valid` lanes are touched, no more
 
     def load(
-        self,
-        source: ir.Value,
-        at: Sequence[Index],
-        kind: ir.VectorType,
-        valid: int | None = None,
+        self, source: ir.Value, at: Indices, kind: ir.VectorType, valid: int | None = None
     ) -> ir.Value:
         """Lanes of `source` from `at` along its last axis; lanes past `valid` are zero."""
         lanes = int(kind.shape[0])
@@ -162,16 +171,14 @@ class Builder(Arithmetic):
         zero = self.constant(narrow, 0)
         return self.shuffle(read, zero, [min(i, width) for i in range(lanes)])
 
-    def read_index(self, source: ir.Value, at: Sequence[Index], most: int) -> Index:
+    def read_index(self, source: ir.Value, at: Indices, most: int) -> Index:
         """An i32 of `source` as an index; what is not in 0 .. most counts as `most`."""
         one = self.load(source, at, vec(1, "i32"))
         scalar = vector.extract(one, [], [0])
         wide = arith.index_cast(ir.IndexType.get(), scalar)  # a negative one is huge, unsigned
         return Position(arith.minui(wide, self.index(most)), most)
 
-    def store(
-        self, value: ir.Value, tile: Tile, at: Sequence[Index], valid: int | None = None
-    ) -> None:
+    def store(self, value: ir.Value, tile: Tile, at: Indices, valid: int | None = None) -> None:
         """Writes the first `valid` lanes of `value` from `at` along the tile's last axis."""
         if valid is not None and valid < lanes_of(value):
             value = self.shuffle(value, value, list(range(valid)))
@@ -194,11 +201,11 @@ class Builder(Arithmetic):
         with ir.InsertionPoint.at_block_begin(self._entry):
             return memref.alloca(kind, [], [], alignment=64)
 
-    def get(self, scratch: ir.Value, at: Sequence[Index], kind: ir.VectorType) -> ir.Value:
+    def get(self, scratch: ir.Value, at: Indices, kind: ir.VectorType) -> ir.Value:
         _check_bounds(_shape(scratch), at, int(kind.shape[0]))
         return vector.LoadOp(kind, scratch, [self.index(i) for i in at]).result
 
-    def put(self, value: ir.Value, scratch: ir.Value, at: Sequence[Index]) -> None:
+    def put(self, value: ir.Value, scratch: ir.Value, at: Indices) -> None:
         _check_bounds(_shape(scratch), at, lanes_of(value))
         vector.StoreOp(value, scratch, [self.index(i) for i in at])
 
@@ -206,13 +213,7 @@ class Builder(Arithmetic):
 
     @contextmanager
     def loop(
-        self,
-        lower: int,
-        upper: Index,
-        step: int = 1,
-        *,
-        carry: Sequence[ir.Value] = (),
-        writes: Sequence[Tile] = (),
+        self, lower: int, upper: Index, step: int = 1, *, carry: Values = (), writes: Tiles = ()
     ) -> Iterator[Loop]:
         """`for index in range(lower, upper, step)`.
 
@@ -244,10 +245,7 @@ class Builder(Arithmetic):
             tile.value = value
 
     def rarely(
-        self,
-        condition: ir.Value,
-        body: Callable[[], Sequence[ir.Value]],
-        otherwise: Sequence[ir.Value],
+        self, condition: ir.Value, body: Callable[[], Values], otherwise: Values
     ) -> list[ir.Value]:
         """What a body, which writes no tile, gives where a condition holds, else the values."""
         op = scf.IfOp(condition, [value.type for value in otherwise], has_else=True)
@@ -262,7 +260,7 @@ def _shape(buffer: ir.Value) -> Sequence[int]:
     return list(ir.ShapedType(buffer.type).shape)
 
 
-def _check_bounds(shape: Sequence[int], at: Sequence[Index], lanes: int) -> None:
+def _check_bounds(shape: Sequence[int], at: Indices, lanes: int) -> None:
     """Raises when an access of `lanes` elements at its largest position leaves the buffer."""
     ends = [high(i) + 1 for i in at[:-1]] + [high(at[-1]) + lanes]
     if len(ends) != len(shape) or any(e > n for e, n in zip(ends, shape, strict=True)):

@@ -288,6 +288,13 @@ class RoundToCodes(Step):
         return codes ^ np.int8(-128) if self.unsigned else codes
 
 
+def applied(epilogue: Sequence[Step], y: Array, operands: Sequence[Sequence[Array]]) -> Array:
+    """All steps in NumPy; `operands` holds each one's arrays in broadcastable form."""
+    for step, arrays in zip(epilogue, operands, strict=True):
+        y = step.reference(y, arrays)
+    return y
+
+
 def check(steps: Sequence[Step], element: str = "i32") -> str:
     """The element type behind `steps`; raises `InternalError` when one cannot follow another."""
     for step in steps:

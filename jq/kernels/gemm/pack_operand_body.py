@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.lanes import transpose
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.gemm.pack_operand import PackOperand
 from jq.kernels.machine import dot
 
 
 @emit.register
-def _(kernel: PackOperand, operands: Sequence[Operand]) -> list[ir.Value]:
+def _(kernel: PackOperand, operands: Operands) -> list[ir.Value]:
     gemm, lead, depth = kernel.gemm, kernel.gemm.lead, len(kernel.gemm.lead)
     unit, width = (1,) * depth, kernel.vectors * kernel.target.lanes
     tall = kernel.vectors if gemm.on_tiles else 1
 
-    def panel(b: Builder, ids: Sequence[Index]) -> list[Index]:
+    def panel(b: Builder, ids: Indices) -> list[Index]:
         return [*ids[1 : 1 + depth], b.scaled(ids[0], tall), 0, 0]
 
-    def columns(b: Builder, ids: Sequence[Index]) -> list[Index]:
+    def columns(b: Builder, ids: Indices) -> list[Index]:
         return [*ids[1 : 1 + depth], _column(kernel, b, ids[0])]
 
-    def body(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
-    ) -> None:
+    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         column = _column(kernel, b, ids[0])
         for j in range(kernel.vectors):
             _Vector(kernel, b, tensors[0], tiles, ids[1 : 1 + depth], column, j).emit()
@@ -59,8 +55,8 @@ class _Vector:
         kernel: PackOperand,
         b: Builder,
         source: ir.Value,
-        tiles: Sequence[Tile],
-        prefix: Sequence[Index],
+        tiles: Tiles,
+        prefix: Indices,
         column: Index,
         j: int,
     ) -> None:

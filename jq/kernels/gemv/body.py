@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Epilogue
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.layout import PLANES
@@ -22,13 +21,7 @@ class RowPanels:
     """The body of one workgroup: all rows of `streams` panels of columns, side by side."""
 
     def __init__(
-        self,
-        gemv: Gemv,
-        b: Builder,
-        tensors: Sequence[ir.Value],
-        tile: Tile,
-        group: Index,
-        column: Index,
+        self, gemv: Gemv, b: Builder, tensors: Values, tile: Tile, group: Index, column: Index
     ) -> None:
         self.gemv, self.b, self.isa, self.tile, self.group = gemv, b, gemv.target, tile, group
         self.codes, self.row_scale, self.weights, *rest = tensors
@@ -36,13 +29,7 @@ class RowPanels:
         self.layout, self.planes = gemv.layout, PLANES[gemv.bits]
         self.wide = gemv.streams * gemv.vectors
         self.epilogue = Epilogue(
-            b,
-            gemv.epilogue,
-            rest,
-            lanes=self.isa.lanes,
-            vectors=self.wide,
-            column=column,
-            n=gemv.n,
+            b, gemv.epilogue, rest, lanes=self.isa.lanes, vectors=self.wide, column=column, n=gemv.n
         )
         self.column_scale = [s for x in by_column for s in self.epilogue.by_column(x, "f32")]
         # Codes stay unsigned in a product that wants them so; elsewhere the offset is taken out.
@@ -62,7 +49,7 @@ class RowPanels:
         if rest:
             self._rows([full * count + i for i in range(rest)])
 
-    def _rows(self, rows: Sequence[Index]) -> None:
+    def _rows(self, rows: Indices) -> None:
         b, gemv, isa = self.b, self.gemv, self.isa
         if gemv.staged:
             self._widen(rows)
@@ -86,7 +73,7 @@ class RowPanels:
                 value = self.epilogue.apply(value, [row], j, ready)
                 b.store(value, self.tile, [row, j * isa.lanes], gemv.n)
 
-    def _widen(self, rows: Sequence[Index]) -> None:
+    def _widen(self, rows: Indices) -> None:
         """The codes of some rows as the product takes them; zeros fill the last block."""
         b, k = self.b, self.gemv.k
         size = self.isa.lanes * self.isa.dot.group
@@ -104,7 +91,7 @@ class RowPanels:
             put(whole * size, tail)
 
     def _chunk(
-        self, total: Sequence[ir.Value], rows: Sequence[Index], chunk: Index, blocks: int, tail: int
+        self, total: Values, rows: Indices, chunk: Index, blocks: int, tail: int
     ) -> list[ir.Value]:
         """The sums after `blocks` blocks of a chunk and `tail` codes of another."""
         b, gemv = self.b, self.gemv
@@ -128,12 +115,7 @@ class RowPanels:
         return out
 
     def _block(
-        self,
-        sums: Sequence[ir.Value],
-        rows: Sequence[Index],
-        chunk: Index,
-        block: Index,
-        size: int,
+        self, sums: Values, rows: Indices, chunk: Index, block: Index, size: int
     ) -> list[ir.Value]:
         """The sums after one block of `size` codes along K."""
         b, gemv, isa = self.b, self.gemv, self.isa
@@ -217,10 +199,10 @@ class RowPanels:
 
     def _scaled(
         self,
-        sums: Sequence[ir.Value],
-        acc: Sequence[ir.Value],
-        extra: Sequence[ir.Value],
-        rows: Sequence[Index],
+        sums: Values,
+        acc: Values,
+        extra: Values,
+        rows: Indices,
         chunk: Index,
         block: Index,
         number: Index,
@@ -260,7 +242,7 @@ class RowPanels:
                     out[to] = b.fma(codes_sum, least, out[to])
         return out
 
-    def _joined(self, digits: Sequence[ir.Value]) -> list[ir.Value]:
+    def _joined(self, digits: Values) -> list[ir.Value]:
         """The sums of one to three digits as one or two integers, the second 2^8 times smaller:
         all but the last digit fit one.
         """
@@ -269,7 +251,7 @@ class RowPanels:
             first = b.add(b.shift_left(first, 8), digit)
         return [first, *rest[-1:]]
 
-    def _number(self, joined: Sequence[ir.Value]) -> ir.Value:
+    def _number(self, joined: Values) -> ir.Value:
         b, (first, *rest) = self.b, [self.b.to_f32(v) for v in joined]
         return b.fma(first, b.f32(256.0, self.isa.lanes), rest[0]) if rest else first
 
@@ -312,15 +294,13 @@ class RowPanels:
 
 
 @emit.register
-def _(gemv: Gemv, operands: Sequence[Operand]) -> list[ir.Value]:
+def _(gemv: Gemv, operands: Operands) -> list[ir.Value]:
     width = min(gemv.n, gemv.width)
 
-    def column(b: Builder, ids: Sequence[Index]) -> Index:
+    def column(b: Builder, ids: Indices) -> Index:
         return b.at_most(b.scaled(ids[0], width), gemv.n - width)
 
-    def body(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
-    ) -> None:
+    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         RowPanels(gemv, b, tensors, tiles[0], ids[0], column(b, ids)).emit()
 
     output = Output(gemv.results[0], (gemv.m, width), lambda b, ids: [0, column(b, ids)])

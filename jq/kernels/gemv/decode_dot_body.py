@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from iree.compiler import ir
 
 from jq.errors import InternalError
 from jq.formats import get_format
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.build.vector_ops import Array, VectorOps
 from jq.kernels.gemv.decode_dot import COLUMNS, ROWS, DecodeDot
 from jq.kernels.tensor import element_name
@@ -23,12 +22,7 @@ class _Group:
     """The body of one workgroup: all rows, the columns from `column`."""
 
     def __init__(
-        self,
-        kernel: DecodeDot,
-        b: Builder,
-        tensors: Sequence[ir.Value],
-        tile: Tile,
-        column: Index,
+        self, kernel: DecodeDot, b: Builder, tensors: Values, tile: Tile, column: Index
     ) -> None:
         self.kernel, self.b, self.tile, self.column = kernel, b, tile, column
         self.x, *parts = tensors
@@ -104,7 +98,7 @@ class _Group:
         for row in range(kernel.m):
             self._store(row, acc[row * kernel.columns : (row + 1) * kernel.columns], 0)
 
-    def _step(self, acc: Sequence[ir.Value], step: Index, length: int) -> list[ir.Value]:
+    def _step(self, acc: Values, step: Index, length: int) -> list[ir.Value]:
         b, kernel, out = self.b, self.kernel, list(acc)
         for c in range(kernel.columns):
             for i, w in enumerate(self._decode(b.offset(self.column, c), step, length)):
@@ -153,7 +147,7 @@ class _Group:
         acc = [b.f32(0.0, lanes)] * (rows * columns)
         whole, tail = divmod(kernel.k, lanes)
 
-        def products(acc: Sequence[ir.Value], at: Index, valid: int) -> list[ir.Value]:
+        def products(acc: Values, at: Index, valid: int) -> list[ir.Value]:
             out = list(acc)
             kind = vec(lanes, "f32")
             ws = [b.keep(b.get(panel, [first + c, at], kind), valid) for c in range(columns)]
@@ -172,7 +166,7 @@ class _Group:
         for i in range(rows):
             self._store(b.offset(row, i), acc[i * columns : (i + 1) * columns], first)
 
-    def _store(self, row: Index, sums: Sequence[ir.Value], first: int) -> None:
+    def _store(self, row: Index, sums: Values, first: int) -> None:
         """The sums of all lanes of each accumulator, side by side."""
         b = self.b
         totals = [b.shuffle(t, t, [0]) for t in (b.reduce(v, b.add) for v in sums)]
@@ -183,15 +177,13 @@ class _Group:
 
 
 @emit.register
-def _(kernel: DecodeDot, operands: Sequence[Operand]) -> list[ir.Value]:
+def _(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
     width = kernel.columns
 
-    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+    def offsets(b: Builder, ids: Indices) -> list[Index]:
         return [0, b.at_most(b.scaled(ids[0], width), kernel.n - width)]
 
-    def body(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
-    ) -> None:
+    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         _Group(kernel, b, tensors, tiles[0], offsets(b, ids)[1]).emit()
 
     output = Output(kernel.results[0], (kernel.m, width), offsets)

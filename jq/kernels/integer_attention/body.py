@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from iree.compiler import ir
 
 from jq.kernels.attention.skeleton import over_rows
-from jq.kernels.build.bodies import Operand, emit
+from jq.kernels.build.bodies import Operands, emit
 from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index
+from jq.kernels.build.values import Index, Values
 from jq.kernels.integer_attention.description import IntegerAttention
 from jq.kernels.integer_attention.head import CodesHead
 from jq.kernels.integer_attention.pack import pack
@@ -17,18 +15,13 @@ from jq.kernels.schedule.ragged_rows import wanted_rows
 
 
 @emit.register
-def _(kernel: IntegerAttention, operands: Sequence[Operand]) -> list[ir.Value]:
+def _(kernel: IntegerAttention, operands: Operands) -> list[ir.Value]:
     q, k, v, zeros, *rest = operands
     shown = rest[:2] if kernel.skips else []
     packed = zip(pack(kernel, [k, v, zeros, *shown]), kernel.packed, strict=True)
 
     def body(
-        b: Builder,
-        tensors: Sequence[ir.Value],
-        tile: Tile,
-        row: Index,
-        head: Index,
-        batch: Index,
+        b: Builder, tensors: Values, tile: Tile, row: Index, head: Index, batch: Index
     ) -> None:
         wanted: Index = kernel.block
         if kernel.sequences:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 
 from iree.compiler import ir
 
 from jq.kernels.attention.skeleton import WIDE, HeadRows
 from jq.kernels.build.builder import Builder, Tile
 from jq.kernels.build.lanes import batches
-from jq.kernels.build.values import Index, high, vec
+from jq.kernels.build.values import Index, Indices, Values, high, vec
 from jq.kernels.epilogue.emission import Epilogue, Row
 from jq.kernels.epilogue.functions import MAGIC, MAGIC_BITS, exp2
 from jq.kernels.integer_attention.description import IntegerAttention
@@ -29,7 +28,7 @@ class CodesHead(HeadRows):
         self,
         kernel: IntegerAttention,
         b: Builder,
-        tensors: Sequence[ir.Value],
+        tensors: Values,
         tile: Tile,
         row: Index,
         head: Index,
@@ -70,13 +69,13 @@ class CodesHead(HeadRows):
             b.put(dot.operand(b, self.isa, x, bool(self.codes.offset)), self.queries, [i, d])
         b.put(b.f32(-math.inf, self.lanes), self.largest, [i, 0])
 
-    def _packed(self, source: ir.Value, at: Index, columns: Sequence[Index]) -> list[ir.Value]:
+    def _packed(self, source: ir.Value, at: Index, columns: Indices) -> list[ir.Value]:
         """Vectors of packed k or v, as the product takes them."""
         b, lead = self.b, [*self.shared, at]
         places = [[*lead, b.scaled(c, self.group)] for c in columns]
         return [dot.weights(b, self.isa, source, place) for place in places]
 
-    def _left(self, scratch: ir.Value, at: Sequence[Index]) -> ir.Value:
+    def _left(self, scratch: ir.Value, at: Indices) -> ir.Value:
         """One group of codes of a row, in every lane."""
         return dot.staged(self.b, self.isa, scratch, at)
 
@@ -132,7 +131,7 @@ class CodesHead(HeadRows):
 
     # Softmax
 
-    def _softmax(self, rows: Sequence[Index]) -> None:
+    def _softmax(self, rows: Indices) -> None:
         """Codes of some rows, together so that their chains of dependent operations overlap."""
         b, lanes = self.b, self.lanes
         kind = vec(lanes, "f32")
@@ -154,13 +153,13 @@ class CodesHead(HeadRows):
             factors.append(b.zero_if_nan(b.div(b.f32(1.0, lanes), b.mul(total, scale))))
         self._quantize(rows, factors)
 
-    def _quantize(self, rows: Sequence[Index], factors: Sequence[ir.Value]) -> None:
+    def _quantize(self, rows: Indices, factors: Values) -> None:
         if self.isa.packs and self.isa.dot.element == "i8" and self.codes.offset:
             self._quantize_packed(rows, factors)
         else:
             self._quantize_each(rows, factors)
 
-    def _quantize_packed(self, rows: Sequence[Index], factors: Sequence[ir.Value]) -> None:
+    def _quantize_packed(self, rows: Indices, factors: Values) -> None:
         """Four vectors of a row at a time; the product itself sums their codes."""
         b, lanes, kernel = self.b, self.lanes, self.kernel
         zero, width = self.codes.zero(PROBABILITY), PACKED * lanes
@@ -177,7 +176,7 @@ class CodesHead(HeadRows):
             b.put(kept, self.probabilities, [row, key])
             return packed
 
-        def add(totals: Sequence[ir.Value], key: Index, count: int) -> list[ir.Value]:
+        def add(totals: Values, key: Index, count: int) -> list[ir.Value]:
             return [
                 dot.dot(b, self.isa, total, codes(row, factor, key, count), ones)
                 for row, factor, total in zip(rows, factors, totals, strict=True)
@@ -201,7 +200,7 @@ class CodesHead(HeadRows):
             end = (whole + 1) * width
         self._value_starts(rows, totals, end)
 
-    def _quantize_each(self, rows: Sequence[Index], factors: Sequence[ir.Value]) -> None:
+    def _quantize_each(self, rows: Indices, factors: Values) -> None:
         b, lanes, kernel = self.b, self.lanes, self.kernel
         zero = self.codes.zero(PROBABILITY)
         shifted = b.add(zero, b.i32(self.codes.offset, lanes))  # the code of 0 as it is read
@@ -221,9 +220,7 @@ class CodesHead(HeadRows):
             loop.carried = sums
         self._value_starts(rows, loop.carried, self.reach)
 
-    def _value_starts(
-        self, rows: Sequence[Index], totals: Sequence[ir.Value], count: Index
-    ) -> None:
+    def _value_starts(self, rows: Indices, totals: Values, count: Index) -> None:
         """What the zero point of v adds, from the sums of `count` codes of probabilities."""
         b, lanes = self.b, self.lanes
         shifted = b.add(self.codes.zero(PROBABILITY), b.i32(self.codes.offset, lanes))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tiles
+from jq.kernels.build.values import Index, Values, vec
 from jq.kernels.rowwise.quantize_rows import QuantizeRows
 from jq.kernels.rowwise.quantizer import RowQuantizer
 from jq.kernels.rowwise.row_body import over_rows, row_body
@@ -16,13 +14,7 @@ from jq.kernels.schedule.rows import UNROLL, Rows, over_row
 
 
 @row_body.register
-def _(
-    kernel: QuantizeRows,
-    b: Builder,
-    tensors: Sequence[ir.Value],
-    tiles: Sequence[Tile],
-    rows: Rows,
-) -> None:
+def _(kernel: QuantizeRows, b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
     """One row of the first tensor, to the tiles."""
     (row,), (local,) = rows.at, rows.to
     lanes = kernel.target.lanes
@@ -70,5 +62,5 @@ def _(
 
 
 @emit.register
-def _(kernel: QuantizeRows, operands: Sequence[Operand]) -> list[ir.Value]:
+def _(kernel: QuantizeRows, operands: Operands) -> list[ir.Value]:
     return over_rows(kernel, operands)

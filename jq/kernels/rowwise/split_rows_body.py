@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tiles
+from jq.kernels.build.values import Index, Values, vec
 from jq.kernels.epilogue.functions import MAGIC_BITS, rounded_bits
 from jq.kernels.machine.workgroups import row_block
 from jq.kernels.rowwise.quantization import RowQuantization
@@ -18,8 +16,8 @@ from jq.kernels.schedule.rows import Rows, row_dispatch
 
 
 @emit.register
-def _(kernel: SplitRows, operands: Sequence[Operand]) -> list[ir.Value]:
-    def row(b: Builder, tensors: Sequence[ir.Value], tiles: Sequence[Tile], rows: Rows) -> None:
+def _(kernel: SplitRows, operands: Operands) -> list[ir.Value]:
+    def row(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
         (at,), (to,) = rows.at, rows.to
         whole, rest = divmod(kernel.k, kernel.block)
         if whole:
@@ -35,7 +33,7 @@ def _block(
     kernel: SplitRows,
     b: Builder,
     source: ir.Value,
-    tiles: Sequence[Tile],
+    tiles: Tiles,
     row: Index,
     local: Index,
     number: Index,
