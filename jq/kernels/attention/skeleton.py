@@ -43,12 +43,7 @@ class HeadRows(ABC):
             with b.loop(0, wanted, tall, writes=[self.tile]) as loop:
                 self._rows(b.at_most(loop.index, block - tall), tall)
             return
-        full, rest = divmod(block, tall)
-        if full:
-            with b.loop(0, full * tall, tall, writes=[self.tile]) as loop:
-                self._rows(loop.index, tall)
-        if rest:
-            self._rows(full * tall, rest)
+        b.sweep(block, tall, self._rows, writes=[self.tile])
 
     def _rows(self, first: Index, count: int) -> None:
         with self.b.loop(0, count) as loop:

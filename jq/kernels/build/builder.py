@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, memref, scf, vector
@@ -243,6 +244,33 @@ class Builder(Arithmetic):
         loop.carried = results[: len(carry)]
         for tile, value in zip(writes, results[len(carry) :], strict=True):
             tile.value = value
+
+    def fold(
+        self,
+        length: int,
+        step: int,
+        body: Callable[[list[ir.Value], Index, int], Values],
+        carry: Values = (),
+        *,
+        writes: Tiles = (),
+        counted: bool = False,
+    ) -> list[ir.Value]:
+        """`body(carried, at, size)` along `length` elements, `step` of them at a time: a loop, and
+        behind it what is left. `counted`: `at` is the number of the part, not its first element.
+        """
+        (whole, tail), carried = divmod(length, step), list(carry)
+        by = 1 if counted else step
+        if whole:
+            with self.loop(0, whole * by, by, carry=carried, writes=writes) as loop:
+                loop.carried = list(body(loop.carried, loop.index, step))
+            carried = loop.carried
+        return list(body(carried, whole * by, tail)) if tail else carried
+
+    def sweep(
+        self, length: int, step: int, body: Callable[[Index, int], None], **options: Any
+    ) -> None:
+        """`fold` of a body that carries nothing: `body(at, size)`."""
+        self.fold(length, step, lambda _, at, size: body(at, size) or (), **options)
 
     def rarely(
         self, condition: ir.Value, body: Callable[[], Values], otherwise: Values

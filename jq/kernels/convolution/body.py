@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from iree.compiler import ir
 
@@ -95,10 +96,9 @@ def _on_tiles(conv: Convolution, operands: Operands) -> list[ir.Value]:
     def gather(b: Builder, source: ir.Value, prefix: Indices, first: Index, out: Tile) -> None:
         count = min(ROWS, conv.tiles.block)
         corners = [windows.corner(b, b.offset(first, r)) for r in range(count)]
-        whole, tail = divmod(conv.run, DEPTH)
         high, wide = conv.runs
 
-        def chunk(run: Index, h: Index, w: Index, at: Index, valid: int | None) -> None:
+        def chunk(run: Index, h: Index, w: Index, at: Index, valid: int) -> None:
             to = b.offset(b.scaled(run, conv.run_chunks), at)
             for r, corner in enumerate(corners):
                 sample, row, column = windows.tap(b, corner, h, w)
@@ -109,11 +109,7 @@ def _on_tiles(conv: Convolution, operands: Operands) -> list[ir.Value]:
         with b.loop(0, high, writes=[out]) as rows, b.loop(0, wide, writes=[out]) as columns:
             h, w = rows.index, columns.index
             run = b.offset(b.scaled(h, wide), w)
-            if whole:
-                with b.loop(0, whole, writes=[out]) as chunks:
-                    chunk(run, h, w, chunks.index, None)
-            if tail:
-                chunk(run, h, w, whole, tail)
+            b.sweep(conv.run, DEPTH, partial(chunk, run, h, w), writes=[out], counted=True)
 
     rows = amx.pack_tiles(operands[0], conv.tiles, (), gather)
     return amx.multiply(conv, [rows, *operands[1:]], windows.sample)

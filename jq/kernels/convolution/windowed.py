@@ -88,8 +88,7 @@ class Windowed(Kernel):
         result = (self.pixels, self.weight_shape[-1])
         steps = operand_types(self.epilogue, result, self.columns, (self.batch,))
         corrections = correction_types(self, (self.batch,), self.columns)
-        init = TensorType((self.columns,), "i32")
-        return [init, *corrections], [TensorType(shape, what) for shape, what in steps]
+        return [TensorType((self.columns,), "i32"), *corrections], steps
 
     @property
     def results(self) -> tuple[TensorType, ...]:

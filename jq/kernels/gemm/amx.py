@@ -65,19 +65,14 @@ def pack_rows(gemm: Gemm, operand: Operand) -> Operand:
     cut = gemm.tiles
 
     def fill(b: Builder, source: ir.Value, prefix: Indices, first: Index, out: Tile) -> None:
-        def chunk(at: Index, valid: int | None) -> None:
+        def chunk(at: Index, valid: int) -> None:
             for r in range(min(ROWS, cut.block)):
                 where = [*prefix, b.offset(first, r), b.scaled(at, DEPTH)]
                 store_row(
                     b, out, len(prefix), at, r, b.load(source, where, vec(DEPTH, "i8"), valid)
                 )
 
-        whole, tail = divmod(cut.k, DEPTH)
-        if whole:
-            with b.loop(0, whole, writes=[out]) as loop:
-                chunk(loop.index, None)
-        if tail:
-            chunk(whole, tail)
+        b.sweep(cut.k, DEPTH, chunk, writes=[out], counted=True)
 
     return pack_tiles(operand, cut, gemm.lead, fill)
 

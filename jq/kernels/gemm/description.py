@@ -174,7 +174,7 @@ class Gemm(Kernel):
             kinds.append(self._typed((self.columns,), "i32"))
         steps = operand_types(self.epilogue, (self.m, self.n), self.columns)
         counts = [self.sequences.operand(self.m)] if self.sequences else []
-        return (*kinds, *(self._typed(shape, what) for shape, what in steps), *counts)
+        return (*kinds, *(self._typed(t.shape, t.element) for t in steps), *counts)
 
     @property
     def accesses(self) -> tuple[str, ...]:

@@ -271,12 +271,7 @@ class Panel:
                 loop.carried = self._multiplied(loop.carried, staged, weights)
             return loop.carried
 
-        full, rest = divmod(length, STAGE)
-        if full:
-            with b.loop(0, full, carry=acc) as loop:
-                loop.carried = part(loop.carried, loop.index, STAGE)
-            acc = loop.carried
-        return part(acc, full, rest) if rest else acc
+        return b.fold(length, STAGE, part, acc, counted=True)
 
     def _widen(self, starts: Sequence[Indices], first: Index, count: int, stage: ir.Value) -> None:
         """`count` codes of each row from `first` on; zeros fill the last group."""
@@ -293,12 +288,7 @@ class Panel:
                     wide = b.shuffle(wide, wide, list(range(room)))
                 b.put(wide, stage, [i, at])
 
-        whole, tail = divmod(count, size)
-        if whole:
-            with b.loop(0, whole * size, size) as loop:
-                words(loop.index, size)
-        if tail:
-            words(whole * size, tail)
+        b.sweep(count, size, words)
 
     def _step(
         self, acc: Values, starts: Sequence[Indices], base: Index, k: Index, valid: int | None
@@ -344,21 +334,15 @@ class Panel:
         width = isa.lanes * isa.dot.group
         ones = dot.splat(b, isa, 1)
 
-        def add(sums: Values, at: Index, valid: int | None) -> list[ir.Value]:
+        def add(sums: Values, at: Index, valid: int) -> list[ir.Value]:
             kind = vec(width, "i8")
             codes = [b.load(self.codes, [*self.prefix, row, at], kind, valid) for row in rows]
             wide = [c if isa.dot.element == "i8" else b.extend(c, isa.dot.element) for c in codes]
             return [dot.dot(b, isa, s, ones, c) for s, c in zip(sums, wide, strict=True)]
 
         sums = [b.i32(0, isa.lanes)] * len(rows)
-        whole, tail = divmod(self.source.whole * isa.dot.group + self.source.tail, width)
-        if whole:
-            with b.loop(0, whole * width, width, carry=sums) as loop:
-                loop.carried = add(loop.carried, loop.index, None)
-            sums = loop.carried
-        if tail:
-            sums = add(sums, whole * width, tail)
-        return [b.reduce(s, b.add) for s in sums]
+        length = self.source.whole * isa.dot.group + self.source.tail
+        return [b.reduce(s, b.add) for s in b.fold(length, width, add, sums)]
 
     def _finish(
         self, first: Index, accumulators: Sequence[Values], vector: int = 0, chain: int = TOGETHER

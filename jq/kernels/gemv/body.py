@@ -83,12 +83,7 @@ class RowPanels:
                 codes = b.load(self.codes, [row, at], vec(size, "i8"), valid)
                 b.put(dot.operand(b, self.isa, codes), self.stage, [i, at])
 
-        whole, tail = divmod(k, size)
-        if whole:
-            with b.loop(0, whole * size, size) as loop:
-                put(loop.index, size)
-        if tail:
-            put(whole * size, tail)
+        b.sweep(k, size, put)
 
     def _chunk(
         self, total: Values, rows: Indices, chunk: Index, blocks: int, tail: int

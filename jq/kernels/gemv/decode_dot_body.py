@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from iree.compiler import ir
@@ -89,12 +90,7 @@ class _Group:
     def _direct(self) -> None:
         b, kernel = self.b, self.kernel
         acc = [b.f32(0.0, self.lanes)] * (kernel.m * kernel.columns)
-        whole, tail = divmod(kernel.k, kernel.step)
-        with b.loop(0, whole, carry=acc) as loop:
-            loop.carried = self._step(loop.carried, loop.index, kernel.step)
-        acc = loop.carried
-        if tail:
-            acc = self._step(acc, whole, tail)
+        acc = b.fold(kernel.k, kernel.step, self._step, acc, counted=True)
         for row in range(kernel.m):
             self._store(row, acc[row * kernel.columns : (row + 1) * kernel.columns], 0)
 
@@ -116,18 +112,13 @@ class _Group:
         panel = b.scratch((kernel.columns, kernel.padded), "f32")
         with b.loop(0, kernel.columns) as column:
             self._fill(panel, column.index)
-        full, rest = divmod(kernel.m, ROWS)
         for first in range(0, kernel.columns, COLUMNS):
             columns = min(COLUMNS, kernel.columns - first)
-            if full:
-                with b.loop(0, full * ROWS, ROWS, writes=[self.tile]) as loop:
-                    self._tile(panel, loop.index, ROWS, first, columns)
-            if rest:
-                self._tile(panel, full * ROWS, rest, first, columns)
+            tile = partial(self._tile, panel, first, columns)
+            b.sweep(kernel.m, ROWS, tile, writes=[self.tile])
 
     def _fill(self, panel: ir.Value, column: Index) -> None:
         b, kernel = self.b, self.kernel
-        whole, tail = divmod(kernel.k, kernel.step)
 
         def put(step: Index, length: int) -> None:
             for i, w in enumerate(self._decode(b.offset(self.column, column), step, length)):
@@ -137,15 +128,11 @@ class _Group:
                     w = b.shuffle(w, w, list(range(room)))
                 b.put(w, panel, [column, at])
 
-        with b.loop(0, whole) as loop:
-            put(loop.index, kernel.step)
-        if tail:
-            put(whole, tail)
+        b.sweep(kernel.k, kernel.step, put, counted=True)
 
-    def _tile(self, panel: ir.Value, row: Index, rows: int, first: int, columns: int) -> None:
+    def _tile(self, panel: ir.Value, first: int, columns: int, row: Index, rows: int) -> None:
         b, kernel, lanes = self.b, self.kernel, self.lanes
         acc = [b.f32(0.0, lanes)] * (rows * columns)
-        whole, tail = divmod(kernel.k, lanes)
 
         def products(acc: Values, at: Index, valid: int) -> list[ir.Value]:
             out = list(acc)
@@ -157,12 +144,7 @@ class _Group:
                     out[i * columns + c] = b.fma(x, w, out[i * columns + c])
             return out
 
-        if whole:
-            with b.loop(0, whole * lanes, lanes, carry=acc) as loop:
-                loop.carried = products(loop.carried, loop.index, lanes)
-            acc = loop.carried
-        if tail:
-            acc = products(acc, whole * lanes, tail)
+        acc = b.fold(kernel.k, lanes, products, acc)
         for i in range(rows):
             self._store(b.offset(row, i), acc[i * columns : (i + 1) * columns], first)
 

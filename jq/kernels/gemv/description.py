@@ -40,10 +40,10 @@ from typing import ClassVar
 import numpy as np
 
 from jq.errors import InternalError
-from jq.kernels.epilogue.steps import Step, check, operand_types
+from jq.kernels.epilogue.steps import Step, applied, check, operand_types
 from jq.kernels.gemv.layout import PLANES, Array, Layout, Scale, pack
 from jq.kernels.kernel import Kernel
-from jq.kernels.tensor import TensorType
+from jq.kernels.tensor import TensorType, pad_last
 
 MAX_ROWS, MANY_ROWS = 4, 8
 STAGE = 96 << 10  # bytes of a tile's codes, widened
@@ -195,12 +195,12 @@ class Gemv(Kernel):
         steps = operand_types(self.epilogue, (self.m, self.n), self.columns)
         split = (self.digits,) if self.digits > 1 else ()
         if self.scale == "column":
-            steps.insert(0, ((self.columns,), "f32"))
+            steps.insert(0, TensorType((self.columns,), "f32"))
         return (
             TensorType((self.m, *split, self.k), "i8"),
             TensorType(row_scale, "f32"),
             TensorType((self.streams, self.workgroups, chunks, self.layout.bytes), "i8"),
-            *(TensorType(shape, what) for shape, what in steps),
+            *steps,
         )
 
     @property
@@ -225,8 +225,7 @@ class Gemv(Kernel):
 
     def pad_columns(self, values: Array) -> Array:
         """[..., N] -> [..., N']: zeros up to one vector."""
-        extra = self.columns - self.n
-        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, extra)])
+        return pad_last(values, self.columns)
 
     # Reference
 
@@ -254,9 +253,7 @@ class Gemv(Kernel):
         if minimum is not None:
             acc = acc + lhs.sum(2)[..., None] * self._numbers(minimum)
         y: Array = (acc * row_scale.reshape(self.m, -1, 1)).sum(1).astype(np.float32)
-        for step, arrays in zip(self.epilogue, operands, strict=True):
-            y = step.reference(y, arrays)
-        return y
+        return applied(self.epilogue, y, operands)
 
     def _numbers(self, scale: Scale) -> Array:
         """[blocks, N] as numbers."""

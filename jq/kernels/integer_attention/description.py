@@ -110,7 +110,7 @@ class IntegerAttention(Heads):
             TensorType((4,), "i32"),
             TensorType((2,), "f32"),
             *self.masks,
-            *(TensorType(shape, what) for shape, what in steps),
+            *steps,
             *([self.sequences.operand(self.batch * self.queries)] if self.sequences else []),
         )
 

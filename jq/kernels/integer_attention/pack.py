@@ -106,12 +106,7 @@ def _pack_keys(
                 total = codes.summed(total, square)
         b.store(codes.start(QUERY, total), tiles[1], [0, 0, first])
 
-    whole, tail = divmod(kernel.keys, n)
-    if whole:
-        with b.loop(0, whole * n, n, writes=tiles) as loop:
-            keys(loop.index, n)
-    if tail:
-        keys(whole * n, tail)
+    b.sweep(kernel.keys, n, keys, writes=tiles)
 
 
 def _pack_values(

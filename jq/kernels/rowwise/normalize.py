@@ -78,7 +78,7 @@ class Normalize(Kernel):
             *([vector] if self.gamma else []),
             *([vector] if self.beta else []),
             *([vector] if self.factors else []),
-            *(TensorType(shape, kind) for shape, kind in given),
+            *given,
             *([self.sequences.operand(self.m)] if self.sequences else []),
         )
 
@@ -92,10 +92,7 @@ class Normalize(Kernel):
     @property
     def results(self) -> tuple[TensorType, ...]:
         kinds = [TensorType((self.m, self.k), "f32")] if self.keep else []
-        if self.scheme is not None:
-            kinds.append(TensorType((self.m, self.k), "i8"))
-            kinds += [TensorType(shape, kind) for shape, kind in self.scheme.results(self.m)]
-        return tuple(kinds)
+        return (*kinds, *(self.scheme.results(self.m, self.k) if self.scheme else []))
 
     @property
     def together(self) -> int:

@@ -53,10 +53,9 @@ class QuantizeRows(Kernel):
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
-        given = [TensorType(shape, kind) for shape, kind in self.scheme.operands]
         factors = [TensorType((self.k,), "f32")] * self.factors
         counts = [self.sequences.operand(self.m)] if self.sequences else []
-        return (TensorType((self.m, self.k), "f32"), *factors, *given, *counts)
+        return (TensorType((self.m, self.k), "f32"), *factors, *self.scheme.operands, *counts)
 
     @property
     def row_operands(self) -> tuple[int, ...]:
@@ -67,5 +66,4 @@ class QuantizeRows(Kernel):
 
     @property
     def results(self) -> tuple[TensorType, ...]:
-        behind = [TensorType(shape, kind) for shape, kind in self.scheme.results(self.m)]
-        return (TensorType((self.m, self.k), "i8"), *behind)
+        return tuple(self.scheme.results(self.m, self.k))

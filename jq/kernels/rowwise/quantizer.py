@@ -80,8 +80,8 @@ class RowQuantizer:
         """Of every row, in the static scheme: from its operands (`RowQuantization.operands`)."""
         b = self.b
         scale, zero = (
-            b.broadcast(b.load(x, [0], vec(1, kind)), self.lanes)
-            for x, (_, kind) in zip(operands, self.scheme.operands, strict=True)
+            b.broadcast(b.load(x, [0], vec(1, kind.element)), self.lanes)
+            for x, kind in zip(operands, self.scheme.operands, strict=True)
         )
         low, high, offset = self._around(zero)
         return RowParameters(divisor(b, scale, low, high), low, high, offset)

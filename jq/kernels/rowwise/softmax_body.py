@@ -44,7 +44,7 @@ class _Rows:
         """Masked scores into the scratch (-inf past the end), and their largest lanes."""
         b, lanes, k = self.b, self.lanes, self.kernel.k
 
-        def add(state: Values, column: Index, valid: int | None) -> list[ir.Value]:
+        def add(state: Values, column: Index, valid: int) -> list[ir.Value]:
             out = []
             for i, row in enumerate(self.rows):
                 s = b.load(self.source, [row, column], self.kind, valid)
@@ -59,12 +59,7 @@ class _Rows:
             return out
 
         state = [b.f32(-math.inf, lanes)] * len(self.rows)
-        whole, tail = divmod(k, lanes)
-        if whole:
-            with b.loop(0, whole * lanes, lanes, carry=state) as loop:
-                loop.carried = add(loop.carried, loop.index, None)
-            state = loop.carried
-        return add(state, whole * lanes, tail) if tail else state
+        return b.fold(k, lanes, add, state)
 
     def _mask_row(self, row: Index) -> Index:
         """The mask's row for a row of scores."""
@@ -78,23 +73,16 @@ class _Rows:
         """Exponentials in place (0 past the end), and their sums by lane."""
         b, lanes = self.b, self.lanes
 
-        def one(i: int, column: Index, valid: int | None) -> ir.Value:
-            below = b.sub(b.get(self.scratch, [i, column], self.kind), largest[i])
-            e = b.keep(exp2(b, b.mul(below, b.f32(LOG2_E, lanes))), valid)
-            b.put(e, self.scratch, [i, column])
-            return e
+        def add(sums: Values, column: Index, valid: int) -> list[ir.Value]:
+            out = []
+            for i, total in enumerate(sums):
+                below = b.sub(b.get(self.scratch, [i, column], self.kind), largest[i])
+                e = b.keep(exp2(b, b.mul(below, b.f32(LOG2_E, lanes))), valid)
+                b.put(e, self.scratch, [i, column])
+                out.append(b.add(total, e))
+            return out
 
-        sums = [b.f32(0.0, lanes)] * len(self.rows)
-        whole, tail = divmod(self.kernel.k, lanes)
-        if whole:
-            with b.loop(0, whole * lanes, lanes, carry=sums) as loop:
-                loop.carried = [
-                    b.add(s, one(i, loop.index, None)) for i, s in enumerate(loop.carried)
-                ]
-            sums = loop.carried
-        if tail:
-            sums = [b.add(s, one(i, whole * lanes, tail)) for i, s in enumerate(sums)]
-        return sums
+        return b.fold(self.kernel.k, lanes, add, [b.f32(0.0, lanes)] * len(self.rows))
 
     def _parameters(self, inverse: Values) -> list[RowParameters]:
         scheme = self.kernel.scheme
@@ -123,7 +111,7 @@ class _Rows:
         kept = 1 if self.kernel.keep else 0
         written = tiles[: kept + bool(parameters)]
 
-        def write(column: Index, valid: int | None) -> None:
+        def write(column: Index, valid: int) -> None:
             for i, to in enumerate(local):
                 y = b.mul(b.get(self.scratch, [i, column], self.kind), inverse[i])
                 if kept:
@@ -132,12 +120,7 @@ class _Rows:
                     codes = self.quantizer.codes(parameters[i], y)
                     b.store(codes, tiles[kept], [to, column], valid)
 
-        whole, tail = divmod(k, lanes)
-        if whole:
-            with b.loop(0, whole * lanes, lanes, writes=written) as loop:
-                write(loop.index, None)
-        if tail:
-            write(whole * lanes, tail)
+        b.sweep(k, lanes, write, writes=written)
         for row, to in zip(parameters, local, strict=False):
             self.quantizer.store(row, tiles[kept + 1 :], to)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from iree.compiler import ir
 
 from jq.kernels.build.bodies import Operands, emit
@@ -19,12 +21,8 @@ from jq.kernels.schedule.rows import Rows, row_dispatch
 def _(kernel: SplitRows, operands: Operands) -> list[ir.Value]:
     def row(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
         (at,), (to,) = rows.at, rows.to
-        whole, rest = divmod(kernel.k, kernel.block)
-        if whole:
-            with b.loop(0, whole, writes=tiles) as loop:
-                _block(kernel, b, tensors[0], tiles, at, to, loop.index, kernel.block)
-        if rest:
-            _block(kernel, b, tensors[0], tiles, at, to, whole, rest)
+        block = partial(_block, kernel, b, tensors[0], tiles, at, to)
+        b.sweep(kernel.k, kernel.block, block, writes=tiles, counted=True)
 
     return row_dispatch(operands, kernel.results, row, row_block(kernel.m, kernel.k))
 
