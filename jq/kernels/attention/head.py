@@ -14,7 +14,7 @@ from jq.kernels.attention.skeleton import WIDE, HeadRows
 from jq.kernels.build.builder import Builder, Tile
 from jq.kernels.build.lanes import batches
 from jq.kernels.build.values import Index, Indices, Values, vec
-from jq.kernels.epilogue.emission import Epilogue
+from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.epilogue.functions import exp2
 
 LOG2_E = math.log2(math.e)
@@ -40,9 +40,8 @@ class Head(HeadRows):
         self.group = b.divided(head, kernel.heads // kernel.kv_heads)
         self.q, self.k, self.v, *rest = tensors
         self.mask = rest.pop(0) if kernel.mask != "none" else None
-        self.epilogue = Epilogue(
-            b, kernel.epilogue, rest, lanes=self.lanes, vectors=0, column=0, n=kernel.dim
-        )
+        columns = Columns(self.lanes, 0, 0, kernel.dim)
+        self.epilogue = Epilogue(b, kernel.epilogue, rest, columns)
         self._allocate()
 
     def _allocate(self) -> None:

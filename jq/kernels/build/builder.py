@@ -270,7 +270,12 @@ class Builder(Arithmetic):
         self, length: int, step: int, body: Callable[[Index, int], None], **options: Any
     ) -> None:
         """`fold` of a body that carries nothing: `body(at, size)`."""
-        self.fold(length, step, lambda _, at, size: body(at, size) or (), **options)
+
+        def part(_: Values, at: Index, size: int) -> Values:
+            body(at, size)
+            return ()
+
+        self.fold(length, step, part, **options)
 
     def rarely(
         self, condition: ir.Value, body: Callable[[], Values], otherwise: Values

@@ -118,10 +118,8 @@ def _store_tile(
     for offset, size, bound in zip(offsets, sizes, output.whole.shape, strict=True):
         if high(offset) + (size if isinstance(size, int) else 0) > bound:
             raise InternalError(f"tile {output.tile} leaves {output.whole}")
-    dynamic, unknown = (
-        ir.ShapedType.get_dynamic_stride_or_offset(),
-        ir.ShapedType.get_dynamic_size(),
-    )
+    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
+    unknown = ir.ShapedType.get_dynamic_size()
     iree_tensor_ext.DispatchTensorStoreOp(
         value,
         target,

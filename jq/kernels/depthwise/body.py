@@ -14,7 +14,7 @@ from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.depthwise.description import Depthwise
-from jq.kernels.epilogue.emission import Epilogue, Row
+from jq.kernels.epilogue.emission import Columns, Epilogue, Row
 from jq.kernels.gemm.start import Start, split_corrections
 from jq.kernels.machine import dot
 
@@ -79,15 +79,8 @@ class ChannelRows:
         """All pixels of `together` output rows for one vector of channels."""
         b, kernel, lanes = self.b, self.kernel, self.isa.lanes
         channel = b.at_most(b.scaled(vector, lanes), max(0, kernel.channels - lanes))
-        epilogue = Epilogue(
-            b,
-            kernel.epilogue,
-            self.steps,
-            lanes=lanes,
-            vectors=1,
-            column=channel,
-            n=kernel.channels,
-        )
+        columns = Columns(lanes, 1, channel, kernel.channels)
+        epilogue = Epilogue(b, kernel.epilogue, self.steps, columns)
         (init,) = Start(kernel, epilogue, self.init, self.corrections).of(self.sample, None)
         count = kernel.together * kernel.tap_groups * kernel.window[1]
         taps = [dot.weights(b, self.isa, self.weights, [vector, i, 0]) for i in range(count)]

@@ -52,23 +52,24 @@ class _Place:
     operands: Sequence[Sequence[Any]]
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Vectors of columns side by side: of so many lanes, so many, from where on, of how many."""
+
+    lanes: int
+    vectors: int
+    first: Index
+    n: int
+
+
 class Epilogue:
-    """The epilogue of one panel: `vectors` vectors of columns from `column`, all of its rows."""
+    """The epilogue of the columns of a panel, all of its rows."""
 
     def __init__(
-        self,
-        b: Builder,
-        steps: Sequence[Step],
-        tensors: Values,
-        *,
-        lanes: int,
-        vectors: int,
-        column: Index,
-        n: int,
-        prefix: Indices = (),
+        self, b: Builder, steps: Sequence[Step], tensors: Values, to: Columns, prefix: Indices = ()
     ) -> None:
-        self.b, self.lanes, self.n, self.prefix = b, lanes, n, list(prefix)
-        self.columns = [b.offset(column, j * lanes) for j in range(vectors)]
+        self.b, self.lanes, self.n, self.prefix = b, to.lanes, to.n, list(prefix)
+        self.columns = [b.offset(to.first, j * to.lanes) for j in range(to.vectors)]
         remaining = iter(tensors)
         self.steps = [_Prepared(self, step, remaining) for step in steps]
 

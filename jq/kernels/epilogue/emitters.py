@@ -223,11 +223,5 @@ class RoundToCodesEmitter(Emitter[RoundToCodes]):
         return y
 
     def pack(self, b: Builder, isa: Isa, ys: Values, operands: Sequence[Sequence[Any]]) -> ir.Value:
-        return pack_bytes(
-            b,
-            isa,
-            ys,
-            [zero for (zero,) in operands],
-            self.step.unsigned,
-            (self.step.low, self.step.high),
-        )
+        zeros, bounds = [zero for (zero,) in operands], (self.step.low, self.step.high)
+        return pack_bytes(b, isa, ys, zeros, self.step.unsigned, bounds)

@@ -16,7 +16,7 @@ results in two parts are computed twice, with the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from iree.compiler import ir
@@ -25,8 +25,8 @@ from jq.kernels.build.bodies import Operand, Operands
 from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, Indices, Values, vec
-from jq.kernels.epilogue.emission import Epilogue
-from jq.kernels.epilogue.steps import Step
+from jq.kernels.epilogue.emission import Columns, Epilogue
+from jq.kernels.gemm.corrections import Product
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.start import Start, split_corrections
 from jq.kernels.machine import amx, dot
@@ -35,29 +35,6 @@ from jq.kernels.machine.tile_cut import DEPTH, ROWS, WORDS, TiledCut
 from jq.kernels.tensor import TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
-class Tiled(Protocol):
-    """What a product on tiles must say of itself."""
-
-    @property
-    def n(self) -> int: ...
-    @property
-    def lead(self) -> tuple[int, ...]: ...
-    @property
-    def tiles(self) -> TiledCut: ...
-    @property
-    def row_zero(self) -> bool: ...
-    @property
-    def column_zero(self) -> bool: ...
-    @property
-    def weight_offset(self) -> int: ...
-    @property
-    def unsigned(self) -> bool: ...
-    @property
-    def epilogue(self) -> tuple[Step, ...]: ...
-    @property
-    def results(self) -> tuple[TensorType, ...]: ...
 
 
 def pack_rows(gemm: Gemm, operand: Operand) -> Operand:
@@ -117,7 +94,7 @@ Sample = Callable[[Builder, Index], Index]  # what operands by row are indexed w
 
 
 def multiply(
-    gemm: Tiled, operands: Operands, sample: Sample = lambda b, row: row
+    gemm: Product, operands: Operands, sample: Sample = lambda b, row: row
 ) -> list[ir.Value]:
     """The second dispatch; operands are the packed rows and all that follow the codes."""
     cut, lead = gemm.tiles, gemm.lead
@@ -140,7 +117,7 @@ class _Workgroup:
 
     def __init__(
         self,
-        gemm: Tiled,
+        gemm: Product,
         sample: Sample,
         b: Builder,
         ids: Indices,
@@ -162,16 +139,8 @@ class _Workgroup:
     def _panel(self, panel: Index) -> None:
         b, cut, gemm = self.b, self.cut, self.gemm
         local = b.at_most(b.scaled(panel, cut.width), max(0, cut.range - cut.width))
-        epilogue = Epilogue(
-            b,
-            gemm.epilogue,
-            self.steps,
-            lanes=ROWS,
-            vectors=cut.vectors,
-            column=b.offset(self.column, local),
-            n=gemm.n,
-            prefix=self.prefix,
-        )
+        to = Columns(ROWS, cut.vectors, b.offset(self.column, local), gemm.n)
+        epilogue = Epilogue(b, gemm.epilogue, self.steps, to, self.prefix)
         start = Start(gemm, epilogue, self.init, self.corrections)
         first = b.offset(b.scaled(self.range_id, cut.panels), panel)
         columns = [b.offset(b.scaled(first, cut.vectors), j) for j in range(cut.vectors)]

@@ -17,19 +17,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from iree.compiler import ir
 
 from jq.kernels.build.builder import Builder, Tile
 from jq.kernels.build.values import Index, Indices, Values, vec
-from jq.kernels.epilogue.emission import TOGETHER, Epilogue, Row
-from jq.kernels.epilogue.steps import Step
-from jq.kernels.gemm.corrections import Corrected
+from jq.kernels.epilogue.emission import TOGETHER, Columns, Epilogue, Row
+from jq.kernels.gemm.corrections import Product
 from jq.kernels.gemm.start import Start, split_corrections
 from jq.kernels.machine import dot
-from jq.kernels.machine.isa import Isa
-from jq.kernels.machine.tiling import Tiling, tiles
+from jq.kernels.machine.tiling import tiles
 from jq.kernels.schedule import software_pipelining as pipeline
 from jq.kernels.schedule.padded_output import Part
 from jq.kernels.schedule.prefetch import Prefetch
@@ -79,19 +76,6 @@ class Source(ABC):
         return row
 
 
-class PanelProduct(Corrected, Protocol):
-    """What the description of a product says."""
-
-    @property
-    def target(self) -> Isa: ...
-    @property
-    def tiling(self) -> Tiling: ...
-    @property
-    def epilogue(self) -> tuple[Step, ...]: ...
-    @property
-    def n(self) -> int: ...
-
-
 @dataclass(frozen=True)
 class Place:
     """Which part of a product a panel is.
@@ -118,7 +102,7 @@ class Panel:
 
     def __init__(
         self,
-        product: PanelProduct,
+        product: Product,
         source: Source,
         b: Builder,
         tensors: Values,
@@ -130,16 +114,8 @@ class Panel:
         self.codes, self.weights, init, *rest = tensors
         corrections, steps = split_corrections(product, rest)
         self.vectors = range(product.tiling.vectors)
-        self.epilogue = Epilogue(
-            b,
-            product.epilogue,
-            steps,
-            lanes=self.isa.lanes,
-            vectors=len(self.vectors),
-            column=place.column,
-            n=product.n,
-            prefix=place.prefix,
-        )
+        columns = Columns(self.isa.lanes, len(self.vectors), place.column, product.n)
+        self.epilogue = Epilogue(b, product.epilogue, steps, columns, place.prefix)
         self.start = Start(product, self.epilogue, init, corrections)
         self.prefetch: Prefetch | None = None
 

@@ -10,11 +10,13 @@ from jq.kernels.build.bodies import Operands, emit
 from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, Indices, Values, vec
-from jq.kernels.epilogue.emission import Epilogue
+from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.layout import PLANES
 from jq.kernels.machine import dot
 from jq.kernels.tensor import TensorType
+
+Loaded = dict[tuple[int, int, int], ir.Value]  # bytes, by plane, step and vector
 
 
 class RowPanels:
@@ -28,9 +30,8 @@ class RowPanels:
         by_column = [rest.pop(0)] if gemv.scale == "column" else []
         self.layout, self.planes = gemv.layout, PLANES[gemv.bits]
         self.wide = gemv.streams * gemv.vectors
-        self.epilogue = Epilogue(
-            b, gemv.epilogue, rest, lanes=self.isa.lanes, vectors=self.wide, column=column, n=gemv.n
-        )
+        columns = Columns(self.isa.lanes, self.wide, column, gemv.n)
+        self.epilogue = Epilogue(b, gemv.epilogue, rest, columns)
         self.column_scale = [s for x in by_column for s in self.epilogue.by_column(x, "f32")]
         # Codes stay unsigned in a product that wants them so; elsewhere the offset is taken out.
         self.unsigned = self.isa.dot.lhs_unsigned
@@ -119,7 +120,7 @@ class RowPanels:
         digits = range(gemv.digits)
         acc = [zero] * (len(rows) * gemv.digits * self.wide)
         extra = [zero] * (len(rows) * gemv.digits)
-        loaded: dict[tuple[int, int, int], ir.Value] = {}
+        loaded: Loaded = {}
         for i in range(math.ceil(size / group)):
             weights = [self._codes(loaded, chunk, block, i, j) for j in range(self.wide)]
             at = b.offset(b.scaled(number, gemv.block), i * group)
@@ -139,14 +140,7 @@ class RowPanels:
 
     # Codes
 
-    def _codes(
-        self,
-        loaded: dict[tuple[int, int, int], ir.Value],
-        chunk: Index,
-        block: Index,
-        i: int,
-        j: int,
-    ) -> ir.Value:
+    def _codes(self, loaded: Loaded, chunk: Index, block: Index, i: int, j: int) -> ir.Value:
         """Group `i` of a block, of vector `j`, put together from its planes.
 
         `loaded` keeps the bytes, which hold several groups.

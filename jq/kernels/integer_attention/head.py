@@ -7,16 +7,26 @@ import math
 
 from iree.compiler import ir
 
-from jq.kernels.attention.skeleton import WIDE, HeadRows
+from jq.kernels.attention.skeleton import WIDE, HeadRows, over_rows
+from jq.kernels.build.bodies import Operands, emit
 from jq.kernels.build.builder import Builder, Tile
 from jq.kernels.build.lanes import batches
 from jq.kernels.build.values import Index, Indices, Values, high, vec
-from jq.kernels.epilogue.emission import Epilogue, Row
+from jq.kernels.epilogue.emission import Columns, Epilogue, Row
 from jq.kernels.epilogue.functions import MAGIC, MAGIC_BITS, exp2
 from jq.kernels.integer_attention.description import IntegerAttention
-from jq.kernels.integer_attention.pack import PROBABILITY, SCALE, SCORE, VALUE, CodePacking, reach
+from jq.kernels.integer_attention.pack import (
+    PROBABILITY,
+    SCALE,
+    SCORE,
+    VALUE,
+    CodePacking,
+    pack,
+    reach,
+)
 from jq.kernels.machine import dot
 from jq.kernels.machine.packs import PACKED, pack_bytes
+from jq.kernels.schedule.ragged_rows import wanted_rows
 
 
 class CodesHead(HeadRows):
@@ -40,15 +50,9 @@ class CodesHead(HeadRows):
         self.codes = CodePacking(kernel, b, zeros)
         self.shared = [batch, b.divided(head, kernel.heads // kernel.kv_heads)]
         self.mask = rest.pop(0) if kernel.mask != "none" else None
-        self.epilogue = Epilogue(
-            b,
-            kernel.epilogue,
-            rest,
-            lanes=self.lanes,
-            vectors=kernel.padded_dim // self.lanes,
-            column=b.scaled(head, kernel.dim),
-            n=kernel.columns,
-        )
+        vectors = kernel.padded_dim // self.lanes
+        columns = Columns(self.lanes, vectors, b.scaled(head, kernel.dim), kernel.columns)
+        self.epilogue = Epilogue(b, kernel.epilogue, rest, columns)
         self.reach = reach(kernel, b, self.factors, self.mask, batch)
         rows, lanes = kernel.tile, self.lanes
         beyond = (PACKED - 1) * lanes * kernel.skips  # zeros behind the reach, to whole packs
@@ -259,3 +263,22 @@ class CodesHead(HeadRows):
             for i in range(count)
         ]
         self.epilogue.store(isa, self.tile, finished)
+
+
+@emit.register
+def _(kernel: IntegerAttention, operands: Operands) -> list[ir.Value]:
+    q, k, v, zeros, *rest = operands
+    shown = rest[:2] if kernel.skips else []
+    packed = zip(pack(kernel, [k, v, zeros, *shown]), kernel.packed, strict=True)
+
+    def body(
+        b: Builder, tensors: Values, tile: Tile, row: Index, head: Index, batch: Index
+    ) -> None:
+        wanted: Index = kernel.block
+        if kernel.sequences:
+            *tensors, counts = tensors
+            first = b.offset(b.scaled(batch, kernel.queries), row)
+            wanted = wanted_rows(b, kernel.sequences, counts, first, kernel.block)
+        CodesHead(kernel, b, tensors, tile, row, head, batch).emit(wanted)
+
+    return over_rows(kernel, [q, *packed, zeros, *rest], kernel.results[0], body)

@@ -12,7 +12,7 @@ from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.rowwise.normalize import Normalize
 from jq.kernels.rowwise.quantizer import RowParameters, RowQuantizer
 from jq.kernels.rowwise.row_body import over_rows, row_body
-from jq.kernels.schedule.rows import UNROLL, Rows, over_row, split
+from jq.kernels.schedule.rows import UNROLL, Rows, States, over_row, split
 
 
 class _Rows:
@@ -101,9 +101,7 @@ class _Rows:
             return [quantizer.given(self.given)] * len(self.rows)
         start = quantizer.start()
 
-        def include(
-            columns: list[Index], valid: int | None, states: list[list[ir.Value]]
-        ) -> list[list[ir.Value]]:
+        def include(columns: list[Index], valid: int | None, states: States) -> States:
             return [
                 [
                     value
@@ -126,9 +124,7 @@ class _Rows:
         b, kept = self.b, 1 if self.kernel.keep else 0
         written = tiles[: kept + bool(parameters)]
 
-        def write(
-            columns: list[Index], valid: int | None, states: list[list[ir.Value]]
-        ) -> list[list[ir.Value]]:
+        def write(columns: list[Index], valid: int | None, states: States) -> States:
             isa = self.kernel.target
             packs = bool(parameters) and self.quantizer.packs(isa, len(columns), valid)
             for i, to in enumerate(local):

@@ -10,7 +10,7 @@ from jq.kernels.build.values import Index, Values, vec
 from jq.kernels.rowwise.quantize_rows import QuantizeRows
 from jq.kernels.rowwise.quantizer import RowQuantizer
 from jq.kernels.rowwise.row_body import over_rows, row_body
-from jq.kernels.schedule.rows import UNROLL, Rows, over_row
+from jq.kernels.schedule.rows import UNROLL, Rows, States, over_row
 
 
 @row_body.register
@@ -44,9 +44,7 @@ def _(kernel: QuantizeRows, b: Builder, tensors: Values, tiles: Tiles, rows: Row
     else:
         parameters = quantizer.given(rest)
 
-    def write(
-        columns: list[Index], valid: int | None, states: list[list[ir.Value]]
-    ) -> list[list[ir.Value]]:
+    def write(columns: list[Index], valid: int | None, states: States) -> States:
         if quantizer.packs(kernel.target, len(columns), valid):
             xs = [load(column, None) for column in columns]
             packed = quantizer.packed(kernel.target, parameters, xs)

@@ -20,23 +20,17 @@ from jq.kernels.schedule.rows import Rows, row_dispatch
 @emit.register
 def _(kernel: SplitRows, operands: Operands) -> list[ir.Value]:
     def row(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
-        (at,), (to,) = rows.at, rows.to
-        block = partial(_block, kernel, b, tensors[0], tiles, at, to)
+        block = partial(_block, kernel, b, tensors[0], tiles, rows)
         b.sweep(kernel.k, kernel.block, block, writes=tiles, counted=True)
 
     return row_dispatch(operands, kernel.results, row, row_block(kernel.m, kernel.k))
 
 
 def _block(
-    kernel: SplitRows,
-    b: Builder,
-    source: ir.Value,
-    tiles: Tiles,
-    row: Index,
-    local: Index,
-    number: Index,
-    size: int,
+    kernel: SplitRows, b: Builder, source: ir.Value, tiles: Tiles, rows: Rows, i: Index, size: int
 ) -> None:
+    """Block `i` of a row, which has `size` columns."""
+    (row,), (local,), number = rows.at, rows.to, i
     lanes, first = kernel.target.lanes, b.scaled(number, kernel.block)
     quantizer = RowQuantizer(b, RowQuantization(wide=kernel.steps), lanes)
     places = [(b.offset(first, i), min(lanes, size - i)) for i in range(0, size, lanes)]

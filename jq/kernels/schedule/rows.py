@@ -15,6 +15,7 @@ from jq.kernels.schedule.sequences import Sequences
 from jq.kernels.tensor import TensorType
 
 UNROLL = 4  # vectors of a row side by side
+States = list[list[ir.Value]]
 FILL = 64  # elements that are made 0 at a time
 
 
@@ -88,10 +89,10 @@ def over_row(
     columns: int,
     lanes: int,
     unroll: int,
-    body: Callable[[list[Index], int | None, list[list[ir.Value]]], list[list[ir.Value]]],
+    body: Callable[[list[Index], int | None, States], States],
     carry: Values = (),
     writes: Tiles = (),
-) -> list[list[ir.Value]]:
+) -> States:
     """Runs `body(columns, valid, states)` over a row, `unroll` vectors at a time.
 
     Every vector of a chunk has its own state (a copy of `carry` to begin with), so that chains of
