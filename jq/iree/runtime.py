@@ -202,10 +202,7 @@ class Executable:
             )
 
     def _view(self, array: np.ndarray) -> Any:
-        dtype = _SIGNLESS.get(array.dtype, array.dtype)
-        element = _ELEMENTS.get(dtype)
-        if element is None:
-            raise UserError(f"IREE's runtime takes no arrays of {array.dtype}")
+        element = element_type(array.dtype)
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         allocator = self._device.allocator
         kind, usage = rt.MemoryType.DEVICE_LOCAL, rt.BufferUsage.DEFAULT
@@ -214,6 +211,14 @@ class Executable:
         else:
             buffer = allocator.allocate_buffer(kind, usage, 0)
         return rt.HalBufferView(buffer, array.shape, element)
+
+
+def element_type(dtype: np.dtype[Any]) -> Any:
+    """The runtime's name of a type, as a compiled function takes it: integers have no sign."""
+    element = _ELEMENTS.get(_SIGNLESS.get(dtype, dtype))
+    if element is None:
+        raise UserError(f"IREE's runtime takes no arrays of {dtype}")
+    return element
 
 
 def _array(view: Any) -> np.ndarray:

@@ -29,6 +29,8 @@ FLOORS = {
     "int8-weight-only": 25.0,
     "int4-weight-only": 10.0,
 }
+# Of cases by a pipeline: the results of each.
+Run = Callable[[Sequence["Case"], str], list[list[np.ndarray]]]
 jax.config.update("jax_platforms", "cpu")
 
 
@@ -57,18 +59,20 @@ class Case:
     room: Callable[[str], Sequence[Any]] = field(default=lambda pipeline: NO_ROOM)
 
 
-def judge(cases: Sequence[Case], pipeline: str) -> list[Outcome | None]:
+def judge(cases: Sequence[Case], pipeline: str, run: Run | None = None) -> list[Outcome | None]:
     """Compiles all cases as one program, runs it, and compares it with `jax.jit`.
 
     Where the program of several cases fails, those that did not decide themselves are None.
+    `run` does it in another way than `compiled`.
     """
+    run = run or compiled
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     references: dict[int, list[np.ndarray]] = {}
     outcomes: list[Outcome | None] = [None] * len(cases)
     for i, case in enumerate(cases):
         try:
-            jq.trace(_model([case]))
+            jq.trace(model_of([case]))
         except UserError as error:
             outcomes[i] = _outcome(case, REFUSED, error)
             if not isinstance(error.__cause__, Exception):
@@ -82,7 +86,7 @@ def judge(cases: Sequence[Case], pipeline: str) -> list[Outcome | None]:
         return outcomes
     verdict, reason = FAILED, Exception()
     try:
-        found = _run([cases[i] for i in left], pipeline)
+        found = run([cases[i] for i in left], pipeline)
     except UserError as error:
         verdict, reason = REFUSED, error
     except Exception as error:
@@ -96,18 +100,25 @@ def judge(cases: Sequence[Case], pipeline: str) -> list[Outcome | None]:
     return outcomes
 
 
-def _model(cases: Sequence[Case]) -> jq.Model:
+def model_of(cases: Sequence[Case]) -> jq.Model:
+    """All cases as one model."""
+
     def together(weights: Any, *inputs: Any) -> Any:
         return [_plain(case.fn)(w, *x) for case, w, x in zip(cases, weights, inputs, strict=True)]
 
     return jq.Model(together, [case.weights for case in cases], tuple(c.inputs for c in cases))
 
 
-def _run(cases: Sequence[Case], pipeline: str) -> list[list[np.ndarray]]:
-    model = _model(cases)
-    calibration = [model.example_inputs] if "static" in pipeline else None
-    compiled = jq.compile(model, pipeline=pipeline, calibration=calibration)
-    return [_arrays(result) for result in compiled(*model.example_inputs)]
+def compiled(cases: Sequence[Case], pipeline: str) -> list[list[np.ndarray]]:
+    """The cases' results, of one artifact that is called as users call it."""
+    model = model_of(cases)
+    artifact = jq.compile(model, pipeline=pipeline, calibration=calibration(model, pipeline))
+    return [_arrays(result) for result in artifact(*model.example_inputs)]
+
+
+def calibration(model: jq.Model, pipeline: str) -> list[Any] | None:
+    """The example, where a pipeline needs data."""
+    return [model.example_inputs] if "static" in pipeline else None
 
 
 def _compared(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -23,8 +22,6 @@ class Position:
 
 
 Index = Position | int
-Indices = Sequence[Index]
-Values = Sequence[ir.Value]
 
 
 def high(index: Index) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from iree.compiler import ir
 
 from jq.kernels.build.builder import Builder
-from jq.kernels.build.values import Values, vec
+from jq.kernels.build.values import vec
 from jq.kernels.machine.isa import Isa
 
 PACKED = 4  # vectors of int32 that fill one of bytes
@@ -14,8 +16,8 @@ PACKED = 4  # vectors of int32 that fill one of bytes
 def pack_bytes(
     b: Builder,
     isa: Isa,
-    steps: Values,
-    zeros: Values,
+    steps: Sequence[ir.Value],
+    zeros: Sequence[ir.Value],
     unsigned: bool,
     bounds: tuple[int, int] = (-128, 127),
 ) -> ir.Value:

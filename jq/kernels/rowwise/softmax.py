@@ -89,13 +89,16 @@ class Softmax(Kernel):
         return (
             TensorType((self.m, self.k), "f32"),
             *([TensorType((rows, self.k), "f32")] if rows else []),
-            *given,
+            *(TensorType(shape, kind) for shape, kind in given),
         )
 
     @property
     def results(self) -> tuple[TensorType, ...]:
         kinds = [TensorType((self.m, self.k), "f32")] if self.keep else []
-        return (*kinds, *(self.scheme.results(self.m, self.k) if self.scheme else []))
+        if self.scheme is not None:
+            kinds.append(TensorType((self.m, self.k), "i8"))
+            kinds += [TensorType(shape, kind) for shape, kind in self.scheme.results(self.m)]
+        return tuple(kinds)
 
     def reference(self, x: Array, mask: Array | None = None) -> Array:
         """y in double precision."""
