@@ -1,76 +1,39 @@
 """Kernels: hand-written loop nests that take the place of an integer chain in a program."""
 
-from jq.kernels.attention.description import Attention
-from jq.kernels.convolution.description import Convolution
-from jq.kernels.depthwise.description import Depthwise
-from jq.kernels.epilogue.steps import (
-    AddCodes,
-    Bias,
-    Clamp,
-    ColumnScale,
-    Dequantize,
-    Gelu,
-    Quantize,
-    QuantizedResidual,
-    Residual,
-    RoundToCodes,
-    RowScale,
-    Silu,
-    Step,
-)
-from jq.kernels.gemm.description import Gemm
-from jq.kernels.gemm.gemm_rows import GemmRows
-from jq.kernels.gemm.pack_operand import PackOperand
-from jq.kernels.gemv.decode_dot import DecodeDot
-from jq.kernels.gemv.description import Gemv
-from jq.kernels.integer_attention.description import IntegerAttention
-from jq.kernels.kernel import ATTRIBUTE, Kernel
-from jq.kernels.machine.isa import ISAS, Isa, available, detect, get_isa
-from jq.kernels.rowwise.normalize import Normalize
-from jq.kernels.rowwise.quantization import RowQuantization
-from jq.kernels.rowwise.quantize_rows import QuantizeRows
-from jq.kernels.rowwise.softmax import Softmax
-from jq.kernels.rowwise.split_rows import SplitRows
-from jq.kernels.schedule.frame import Frame
-from jq.kernels.schedule.sequences import Sequences
-from jq.kernels.tensor import TensorType
-
-__all__ = [
-    "ATTRIBUTE",
-    "ISAS",
-    "AddCodes",
-    "Attention",
-    "Bias",
-    "Clamp",
-    "ColumnScale",
-    "Convolution",
-    "DecodeDot",
-    "Depthwise",
-    "Dequantize",
-    "Frame",
-    "Gelu",
-    "Gemm",
-    "GemmRows",
-    "Gemv",
-    "IntegerAttention",
-    "Isa",
-    "Kernel",
-    "Normalize",
-    "PackOperand",
-    "Quantize",
-    "QuantizeRows",
-    "QuantizedResidual",
-    "Residual",
-    "RoundToCodes",
-    "RowQuantization",
-    "RowScale",
-    "Sequences",
-    "Silu",
-    "Softmax",
-    "SplitRows",
-    "Step",
-    "TensorType",
-    "available",
-    "detect",
-    "get_isa",
-]
+from jq.kernels.attention.description import Attention as Attention
+from jq.kernels.convolution.description import Convolution as Convolution
+from jq.kernels.depthwise.description import Depthwise as Depthwise
+from jq.kernels.epilogue.steps import AddCodes as AddCodes
+from jq.kernels.epilogue.steps import Bias as Bias
+from jq.kernels.epilogue.steps import Clamp as Clamp
+from jq.kernels.epilogue.steps import ColumnScale as ColumnScale
+from jq.kernels.epilogue.steps import Dequantize as Dequantize
+from jq.kernels.epilogue.steps import Gelu as Gelu
+from jq.kernels.epilogue.steps import Quantize as Quantize
+from jq.kernels.epilogue.steps import QuantizedResidual as QuantizedResidual
+from jq.kernels.epilogue.steps import Residual as Residual
+from jq.kernels.epilogue.steps import RoundToCodes as RoundToCodes
+from jq.kernels.epilogue.steps import RowScale as RowScale
+from jq.kernels.epilogue.steps import Silu as Silu
+from jq.kernels.epilogue.steps import Step as Step
+from jq.kernels.gemm.description import Gemm as Gemm
+from jq.kernels.gemm.gemm_rows import GemmRows as GemmRows
+from jq.kernels.gemm.pack_operand import PackOperand as PackOperand
+from jq.kernels.gemv.decode_dot import DecodeDot as DecodeDot
+from jq.kernels.gemv.description import Gemv as Gemv
+from jq.kernels.integer_attention.description import IntegerAttention as IntegerAttention
+from jq.kernels.kernel import ATTRIBUTE as ATTRIBUTE
+from jq.kernels.kernel import Kernel as Kernel
+from jq.kernels.machine.isa import ISAS as ISAS
+from jq.kernels.machine.isa import Isa as Isa
+from jq.kernels.machine.isa import available as available
+from jq.kernels.machine.isa import detect as detect
+from jq.kernels.machine.isa import get_isa as get_isa
+from jq.kernels.rowwise.normalize import Normalize as Normalize
+from jq.kernels.rowwise.quantization import RowQuantization as RowQuantization
+from jq.kernels.rowwise.quantize_rows import QuantizeRows as QuantizeRows
+from jq.kernels.rowwise.softmax import Softmax as Softmax
+from jq.kernels.rowwise.split_rows import SplitRows as SplitRows
+from jq.kernels.schedule.frame import Frame as Frame
+from jq.kernels.schedule.sequences import Sequences as Sequences
+from jq.kernels.tensor import TensorType as TensorType

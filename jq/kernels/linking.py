@@ -43,8 +43,7 @@ def _define(declaration: func.FuncOp) -> None:
     )
     if declaration.type != expected:
         raise InternalError(
-            f"kernel is {expected} but declared {declaration.type}",
-            op=declaration.name.value,
+            f"kernel is {expected} but declared {declaration.type}", op=declaration.name.value
         )
     entry = declaration.add_entry_block()
     with ir.InsertionPoint(entry):

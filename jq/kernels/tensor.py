@@ -38,6 +38,11 @@ class TensorType:
         return f"tensor<{''.join(f'{n}x' for n in self.shape)}{self.element}>"
 
 
+def pad_last(values: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
+    """Zeros behind the last axis, up to so many elements."""
+    return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, size - values.shape[-1])])
+
+
 def element_name(dtype: Any) -> str:
     """MLIR's name of a NumPy type that may be in a vector."""
     name = np.dtype(dtype).name

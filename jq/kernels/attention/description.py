@@ -88,7 +88,7 @@ class Attention(Heads):
     @property
     def operands(self) -> tuple[TensorType, ...]:
         steps = operand_types(self.epilogue, self.shape, self.heads * self.dim)
-        return (*self.given("f32"), *self.masks, *(TensorType(s, what) for s, what in steps))
+        return (*self.given("f32"), *self.masks, *steps)
 
     @property
     def results(self) -> tuple[TensorType, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
 
 from iree.compiler import ir
@@ -13,8 +13,8 @@ from jq.kernels.attention.pack import Lanes
 from jq.kernels.attention.skeleton import WIDE, HeadRows
 from jq.kernels.build.builder import Builder, Tile
 from jq.kernels.build.lanes import batches
-from jq.kernels.build.values import Index, vec
-from jq.kernels.epilogue.emission import Epilogue
+from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.epilogue.functions import exp2
 
 LOG2_E = math.log2(math.e)
@@ -29,7 +29,7 @@ class Head(HeadRows):
         self,
         kernel: Attention,
         b: Builder,
-        tensors: Sequence[ir.Value],
+        tensors: Values,
         tile: Tile,
         row: Index,
         head: Index,
@@ -40,9 +40,8 @@ class Head(HeadRows):
         self.group = b.divided(head, kernel.heads // kernel.kv_heads)
         self.q, self.k, self.v, *rest = tensors
         self.mask = rest.pop(0) if kernel.mask != "none" else None
-        self.epilogue = Epilogue(
-            b, kernel.epilogue, rest, lanes=self.lanes, vectors=0, column=0, n=kernel.dim
-        )
+        columns = Columns(self.lanes, 0, 0, kernel.dim)
+        self.epilogue = Epilogue(b, kernel.epilogue, rest, columns)
         self._allocate()
 
     def _allocate(self) -> None:
@@ -111,18 +110,18 @@ class Head(HeadRows):
             at.insert(1, b.offset(self.row, b.offset(first, i)))
         return b.mul(b.load(self.mask, at, kind, valid), b.f32(LOG2_E, self.lanes))
 
-    def _words(self, source: ir.Value, at: Index, columns: Sequence[Index]) -> list[ir.Value]:
+    def _words(self, source: ir.Value, at: Index, columns: Indices) -> list[ir.Value]:
         """Vectors of packed k or v."""
         lead = [self.batch, self.group, at]
         return [self.b.load(source, [*lead, c], self.ops.word) for c in columns]
 
-    def _broadcast(self, scratch: ir.Value, at: Sequence[Index]) -> ir.Value:
+    def _broadcast(self, scratch: ir.Value, at: Indices) -> ir.Value:
         one = self.b.get(scratch, at, ir.VectorType.get([1], self.ops.word.element_type))
         return self.b.broadcast(one, self.lanes)
 
     # Softmax
 
-    def _softmax(self, rows: Sequence[Index]) -> None:
+    def _softmax(self, rows: Indices) -> None:
         """Probabilities of some rows, not yet divided by their sums; `inverse` holds 1 / sum.
 
         Rows go together so that their chains of dependent operations overlap.
@@ -159,7 +158,7 @@ class Head(HeadRows):
         return self.b.get(self.scores, at, vec(self.lanes, "f32"))
 
     def _joined(
-        self, chains: Sequence[ir.Value], how: Callable[[ir.Value, ir.Value], ir.Value]
+        self, chains: Values, how: Callable[[ir.Value, ir.Value], ir.Value]
     ) -> list[ir.Value]:
         """`pair` chains of every row, and their lanes, combined."""
         pair = self.kernel.pair

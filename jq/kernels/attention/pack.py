@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from iree.compiler import ir
 
 from jq.kernels.attention.description import Attention
 from jq.kernels.attention.skeleton import over_heads
-from jq.kernels.build.bodies import Operand
-from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.bodies import Operands
+from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.lanes import transpose
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.values import Index, Indices, Values, vec
 
 
 class Lanes:
@@ -23,7 +22,7 @@ class Lanes:
         self.lanes, self.pair = self.isa.lanes, kernel.pair
         self.word = vec(self.lanes, "i32" if self.pair == 2 else "f32")
 
-    def words(self, values: Sequence[ir.Value]) -> ir.Value:
+    def words(self, values: Values) -> ir.Value:
         """`pair` consecutive f32 vectors as one vector of words: bf16 pairs, or f32 itself."""
         if self.pair == 1:
             return values[0]
@@ -43,9 +42,7 @@ class Lanes:
         operands = [acc, b.bitcast(a, kind), b.bitcast(w, kind)]
         return b.intrinsic(self.isa.bf16_dot, vec(self.lanes, "f32"), operands)
 
-    def row_words(
-        self, source: ir.Value, at: Sequence[Index], first: int, scale: float
-    ) -> ir.Value:
+    def row_words(self, source: ir.Value, at: Indices, first: int, scale: float) -> ir.Value:
         """Words of the columns `first`... of one row of a head, zero past the head's end."""
         b, values = self.b, []
         *lead, start = at
@@ -61,12 +58,10 @@ class Lanes:
         return self.words(values)
 
 
-def pack(kernel: Attention, operands: Sequence[Operand]) -> list[ir.Value]:
+def pack(kernel: Attention, operands: Operands) -> list[ir.Value]:
     """k as [B, heads, D / pair, keys'], v as [B, heads, keys' / pair, D'], zeros at the ends."""
 
-    def body(
-        b: Builder, tensors: Sequence[ir.Value], tiles: Sequence[Tile], batch: Index, head: Index
-    ) -> None:
+    def body(b: Builder, tensors: Values, tiles: Tiles, batch: Index, head: Index) -> None:
         _pack_keys(Lanes(kernel, b), tensors[0], tiles[0], batch, head)
         _pack_values(Lanes(kernel, b), tensors[1], tiles[1], batch, head)
 
@@ -133,7 +128,7 @@ def _pack_values(lanes: Lanes, source: ir.Value, tile: Tile, batch: Index, head:
             step(loop.index, 0)
 
 
-def _interleaved(lanes: Lanes, values: Sequence[ir.Value]) -> ir.Value:
+def _interleaved(lanes: Lanes, values: Values) -> ir.Value:
     """Words whose pair is lane i of both vectors."""
     b, n = lanes.b, lanes.lanes
     if lanes.pair == 1:

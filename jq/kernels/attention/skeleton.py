@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import ClassVar
 
 from iree.compiler import ir
 
 from jq.kernels.attention.heads import Heads
-from jq.kernels.build.bodies import Operand
-from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.bodies import Operands
+from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index
+from jq.kernels.build.values import Index, Indices, Values
 from jq.kernels.tensor import TensorType
 
 MOST = 12  # vectors of a tile
@@ -43,12 +43,7 @@ class HeadRows(ABC):
             with b.loop(0, wanted, tall, writes=[self.tile]) as loop:
                 self._rows(b.at_most(loop.index, block - tall), tall)
             return
-        full, rest = divmod(block, tall)
-        if full:
-            with b.loop(0, full * tall, tall, writes=[self.tile]) as loop:
-                self._rows(loop.index, tall)
-        if rest:
-            self._rows(full * tall, rest)
+        b.sweep(block, tall, self._rows, writes=[self.tile])
 
     def _rows(self, first: Index, count: int) -> None:
         with self.b.loop(0, count) as loop:
@@ -89,7 +84,7 @@ class HeadRows(ABC):
         """Scores of `count` rows and `vectors` vectors of keys from `key`."""
 
     @abstractmethod
-    def _softmax(self, rows: Sequence[Index]) -> None:
+    def _softmax(self, rows: Indices) -> None:
         """Probabilities of some rows."""
 
     def _values(self, first: Index, count: int) -> None:
@@ -103,7 +98,7 @@ class HeadRows(ABC):
 
     def _products(
         self,
-        acc: Sequence[ir.Value],
+        acc: Values,
         depth: Index,
         count: int,
         right: Callable[[Index], list[ir.Value]],
@@ -121,23 +116,19 @@ class HeadRows(ABC):
         return loop.carried
 
 
-Body = Callable[[Builder, Sequence[ir.Value], Tile, Index, Index, Index], None]
+Body = Callable[[Builder, Values, Tile, Index, Index, Index], None]
 
 
-def over_rows(
-    kernel: Heads, operands: Sequence[Operand], result: TensorType, body: Body
-) -> list[ir.Value]:
+def over_rows(kernel: Heads, operands: Operands, result: TensorType, body: Body) -> list[ir.Value]:
     """The dispatch that attends: `body(b, tensors, tile, row, head, batch)` for each workgroup."""
 
-    def row(b: Builder, ids: Sequence[Index]) -> Index:
+    def row(b: Builder, ids: Indices) -> Index:
         return b.at_most(b.scaled(ids[0], kernel.block), kernel.queries - kernel.block)
 
-    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+    def offsets(b: Builder, ids: Indices) -> list[Index]:
         return [ids[2], row(b, ids), b.scaled(ids[1], kernel.dim)]
 
-    def workgroup(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
-    ) -> None:
+    def workgroup(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         body(b, tensors, tiles[0], row(b, ids), ids[1], ids[2])
 
     output = Output(result, (1, kernel.block, kernel.dim), offsets)
@@ -146,9 +137,7 @@ def over_rows(
 
 
 def over_heads(
-    kernel: Heads,
-    operands: Sequence[Operand],
-    body: Callable[[Builder, Sequence[ir.Value], Sequence[Tile], Index, Index], None],
+    kernel: Heads, operands: Operands, body: Callable[[Builder, Values, Tiles, Index, Index], None]
 ) -> list[ir.Value]:
     """The dispatch that packs: `body(b, tensors, tiles, batch, head)` for each head of k and v."""
 
@@ -156,9 +145,7 @@ def over_heads(
         rest = kind.shape[2:]
         return Output(kind, (1, 1, *rest), lambda b, ids: [ids[1], ids[0], *([0] * len(rest))])
 
-    def workgroup(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
-    ) -> None:
+    def workgroup(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         body(b, tensors, tiles, ids[1], ids[0])
 
     outputs = [output(kind) for kind in kernel.packed]

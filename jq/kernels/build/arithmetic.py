@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from iree.compiler import ir
 from iree.compiler.dialects import arith, llvm, math, vector
 
-from jq.kernels.build.values import is_float, lanes_of, vec
+from jq.kernels.build.values import Values, is_float, lanes_of, vec
 
 
 class Arithmetic:
@@ -61,7 +61,7 @@ class Arithmetic:
     def concat(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.shuffle(a, b, list(range(lanes_of(a) + lanes_of(b))))
 
-    def join(self, parts: Sequence[ir.Value]) -> ir.Value:
+    def join(self, parts: Values) -> ir.Value:
         """Vectors behind each other; their number is a power of two."""
         joined = list(parts)
         while len(joined) > 1:
@@ -231,7 +231,7 @@ class Arithmetic:
         """Logical: zeros come in."""
         return arith.shrui(a, self.constant(a.type, by))
 
-    def intrinsic(self, name: str, result: ir.Type, args: Sequence[ir.Value]) -> ir.Value:
+    def intrinsic(self, name: str, result: ir.Type, args: Values) -> ir.Value:
         """A call of an LLVM intrinsic; the target must have it (the compiler aborts otherwise)."""
         return llvm.CallIntrinsicOp(result, name, list(args), [], []).results[0]
 

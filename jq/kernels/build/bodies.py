@@ -1,7 +1,7 @@
 """Which body a description has: a function registered for its type.
 
 @emit.register(Softmax)
-def _(kernel: Softmax, operands: Sequence[Operand]) -> list[ir.Value]:
+def _(kernel: Softmax, operands: Operands) -> list[ir.Value]:
     ...  # dispatches at the current insertion point
 """
 
@@ -17,9 +17,10 @@ from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
 
 Operand = tuple[ir.Value, TensorType]
+Operands = Sequence[Operand]
 
 
 @singledispatch
-def emit(kernel: Kernel, operands: Sequence[Operand]) -> list[ir.Value]:
+def emit(kernel: Kernel, operands: Operands) -> list[ir.Value]:
     """Emits a kernel's dispatches at the current insertion point; its results."""
     raise InternalError(f"kernels of the family {kernel.family!r} have no body")

@@ -11,13 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, memref, scf, vector
 
 from jq.errors import InternalError
 from jq.kernels.build.arithmetic import Arithmetic
-from jq.kernels.build.values import Index, Position, element, high, lanes_of, minor_identity, vec
+from jq.kernels.build.values import (
+    Index,
+    Indices,
+    Position,
+    Values,
+    element,
+    high,
+    lanes_of,
+    minor_identity,
+    vec,
+)
 
 
 @dataclass
@@ -32,6 +43,9 @@ class Tile:
     @property
     def in_memory(self) -> bool:
         return isinstance(self.value.type, ir.MemRefType)
+
+
+Tiles = Sequence[Tile]
 
 
 @dataclass
@@ -138,11 +152,7 @@ class Builder(Arithmetic):
     # Memory: every access is in bounds by construction; `valid` lanes are touched, no more
 
     def load(
-        self,
-        source: ir.Value,
-        at: Sequence[Index],
-        kind: ir.VectorType,
-        valid: int | None = None,
+        self, source: ir.Value, at: Indices, kind: ir.VectorType, valid: int | None = None
     ) -> ir.Value:
         """Lanes of `source` from `at` along its last axis; lanes past `valid` are zero."""
         lanes = int(kind.shape[0])
@@ -162,16 +172,14 @@ class Builder(Arithmetic):
         zero = self.constant(narrow, 0)
         return self.shuffle(read, zero, [min(i, width) for i in range(lanes)])
 
-    def read_index(self, source: ir.Value, at: Sequence[Index], most: int) -> Index:
+    def read_index(self, source: ir.Value, at: Indices, most: int) -> Index:
         """An i32 of `source` as an index; what is not in 0 .. most counts as `most`."""
         one = self.load(source, at, vec(1, "i32"))
         scalar = vector.extract(one, [], [0])
         wide = arith.index_cast(ir.IndexType.get(), scalar)  # a negative one is huge, unsigned
         return Position(arith.minui(wide, self.index(most)), most)
 
-    def store(
-        self, value: ir.Value, tile: Tile, at: Sequence[Index], valid: int | None = None
-    ) -> None:
+    def store(self, value: ir.Value, tile: Tile, at: Indices, valid: int | None = None) -> None:
         """Writes the first `valid` lanes of `value` from `at` along the tile's last axis."""
         if valid is not None and valid < lanes_of(value):
             value = self.shuffle(value, value, list(range(valid)))
@@ -194,11 +202,11 @@ class Builder(Arithmetic):
         with ir.InsertionPoint.at_block_begin(self._entry):
             return memref.alloca(kind, [], [], alignment=64)
 
-    def get(self, scratch: ir.Value, at: Sequence[Index], kind: ir.VectorType) -> ir.Value:
+    def get(self, scratch: ir.Value, at: Indices, kind: ir.VectorType) -> ir.Value:
         _check_bounds(_shape(scratch), at, int(kind.shape[0]))
         return vector.LoadOp(kind, scratch, [self.index(i) for i in at]).result
 
-    def put(self, value: ir.Value, scratch: ir.Value, at: Sequence[Index]) -> None:
+    def put(self, value: ir.Value, scratch: ir.Value, at: Indices) -> None:
         _check_bounds(_shape(scratch), at, lanes_of(value))
         vector.StoreOp(value, scratch, [self.index(i) for i in at])
 
@@ -206,13 +214,7 @@ class Builder(Arithmetic):
 
     @contextmanager
     def loop(
-        self,
-        lower: int,
-        upper: Index,
-        step: int = 1,
-        *,
-        carry: Sequence[ir.Value] = (),
-        writes: Sequence[Tile] = (),
+        self, lower: int, upper: Index, step: int = 1, *, carry: Values = (), writes: Tiles = ()
     ) -> Iterator[Loop]:
         """`for index in range(lower, upper, step)`.
 
@@ -243,11 +245,40 @@ class Builder(Arithmetic):
         for tile, value in zip(writes, results[len(carry) :], strict=True):
             tile.value = value
 
-    def rarely(
+    def fold(
         self,
-        condition: ir.Value,
-        body: Callable[[], Sequence[ir.Value]],
-        otherwise: Sequence[ir.Value],
+        length: int,
+        step: int,
+        body: Callable[[list[ir.Value], Index, int], Values],
+        carry: Values = (),
+        *,
+        writes: Tiles = (),
+        counted: bool = False,
+    ) -> list[ir.Value]:
+        """`body(carried, at, size)` along `length` elements, `step` of them at a time: a loop, and
+        behind it what is left. `counted`: `at` is the number of the part, not its first element.
+        """
+        (whole, tail), carried = divmod(length, step), list(carry)
+        by = 1 if counted else step
+        if whole:
+            with self.loop(0, whole * by, by, carry=carried, writes=writes) as loop:
+                loop.carried = list(body(loop.carried, loop.index, step))
+            carried = loop.carried
+        return list(body(carried, whole * by, tail)) if tail else carried
+
+    def sweep(
+        self, length: int, step: int, body: Callable[[Index, int], None], **options: Any
+    ) -> None:
+        """`fold` of a body that carries nothing: `body(at, size)`."""
+
+        def part(_: Values, at: Index, size: int) -> Values:
+            body(at, size)
+            return ()
+
+        self.fold(length, step, part, **options)
+
+    def rarely(
+        self, condition: ir.Value, body: Callable[[], Values], otherwise: Values
     ) -> list[ir.Value]:
         """What a body, which writes no tile, gives where a condition holds, else the values."""
         op = scf.IfOp(condition, [value.type for value in otherwise], has_else=True)
@@ -262,7 +293,7 @@ def _shape(buffer: ir.Value) -> Sequence[int]:
     return list(ir.ShapedType(buffer.type).shape)
 
 
-def _check_bounds(shape: Sequence[int], at: Sequence[Index], lanes: int) -> None:
+def _check_bounds(shape: Sequence[int], at: Indices, lanes: int) -> None:
     """Raises when an access of `lanes` elements at its largest position leaves the buffer."""
     ends = [high(i) + 1 for i in at[:-1]] + [high(at[-1]) + lanes]
     if len(ends) != len(shape) or any(e > n for e, n in zip(ends, shape, strict=True)):

@@ -9,8 +9,8 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, builtin, flow, func, iree_tensor_ext, tensor
 
 from jq.errors import InternalError
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index, Position, element, high, mlir_type
+from jq.kernels.build.builder import Builder, Tile, Tiles
+from jq.kernels.build.values import Indices, Position, Values, element, high, mlir_type
 from jq.kernels.tensor import TensorType
 
 
@@ -23,10 +23,10 @@ class Output:
 
     whole: TensorType
     tile: tuple[int, ...]
-    offsets: Callable[[Builder, Sequence[Index]], Sequence[Index]]
-    sizes: Callable[[Builder, Sequence[Index]], Sequence[Index]] | None = None
+    offsets: Callable[[Builder, Indices], Indices]
+    sizes: Callable[[Builder, Indices], Indices] | None = None
 
-    def size(self, b: Builder, ids: Sequence[Index]) -> Sequence[Index]:
+    def size(self, b: Builder, ids: Indices) -> Indices:
         return self.sizes(b, ids) if self.sizes else self.tile
 
 
@@ -34,7 +34,7 @@ def dispatch(
     inputs: Sequence[tuple[ir.Value, TensorType]],
     outputs: Sequence[Output],
     workgroups: Sequence[int],
-    body: Callable[[Builder, Sequence[Index], Sequence[ir.Value], Sequence[Tile]], None],
+    body: Callable[[Builder, Indices, Values, Tiles], None],
 ) -> list[ir.Value]:
     """A dispatch over `workgroups` (x fastest) at the current insertion point; its results.
 
@@ -107,25 +107,19 @@ def _load_whole(source: ir.Value, kind: TensorType) -> ir.Value:
     ).result
 
 
-def _tile(output: Output, size: Sequence[Index]) -> Tile:
+def _tile(output: Output, size: Indices) -> Tile:
     sizes = [n if isinstance(n, int) else n.value for n in size]
     return Tile(tensor.EmptyOp(sizes, element(output.whole.element)).result, output.tile)
 
 
 def _store_tile(
-    value: ir.Value,
-    target: ir.Value,
-    output: Output,
-    offsets: Sequence[Index],
-    sizes: Sequence[Index],
+    value: ir.Value, target: ir.Value, output: Output, offsets: Indices, sizes: Indices
 ) -> None:
     for offset, size, bound in zip(offsets, sizes, output.whole.shape, strict=True):
         if high(offset) + (size if isinstance(size, int) else 0) > bound:
             raise InternalError(f"tile {output.tile} leaves {output.whole}")
-    dynamic, unknown = (
-        ir.ShapedType.get_dynamic_stride_or_offset(),
-        ir.ShapedType.get_dynamic_size(),
-    )
+    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
+    unknown = ir.ShapedType.get_dynamic_size()
     iree_tensor_ext.DispatchTensorStoreOp(
         value,
         target,

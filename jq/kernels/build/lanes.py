@@ -8,12 +8,12 @@ from typing import TypeVar
 from iree.compiler import ir
 
 from jq.kernels.build.builder import Builder
-from jq.kernels.build.values import lanes_of
+from jq.kernels.build.values import Values, lanes_of
 
 T = TypeVar("T")
 
 
-def transpose(b: Builder, rows: Sequence[ir.Value]) -> list[ir.Value]:
+def transpose(b: Builder, rows: Values) -> list[ir.Value]:
     """n vectors of n lanes (a power of two): lane i of result j is lane j of row i."""
     rows, n = list(rows), lanes_of(rows[0])
     distance = n // 2

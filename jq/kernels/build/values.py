@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
@@ -22,6 +23,8 @@ class Position:
 
 
 Index = Position | int
+Indices = Sequence[Index]
+Values = Sequence[ir.Value]
 
 
 def high(index: Index) -> int:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.convolution.description import Convolution
 from jq.kernels.gemm import amx
 from jq.kernels.gemm.panel import Panel, Place, Source
@@ -51,7 +51,7 @@ class Windows(Source):
             b.scaled(column, conv.strides[1] * conv.channels),
         ]
 
-    def tap(self, b: Builder, corner: Sequence[Index], h: Index, w: Index) -> list[Index]:
+    def tap(self, b: Builder, corner: Indices, h: Index, w: Index) -> list[Index]:
         conv, (sample, row, column) = self.conv, corner
         down = b.offset(row, b.scaled(h, conv.dilations[0]))
         across = b.offset(column, b.scaled(w, conv.dilations[1] * conv.channels))
@@ -64,19 +64,17 @@ class Windows(Source):
 
 
 @emit.register
-def _(conv: Convolution, operands: Sequence[Operand]) -> list[ir.Value]:
+def _(conv: Convolution, operands: Operands) -> list[ir.Value]:
     if conv.on_tiles:
         return _on_tiles(conv, operands)
     cut, width = conv.tiling, conv.panel
 
-    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+    def offsets(b: Builder, ids: Indices) -> list[Index]:
         row = b.at_most(b.scaled(ids[0], cut.block), conv.pixels - cut.block)
         column = b.at_most(b.scaled(ids[1], width), conv.n - width)
         return [row, b.offset(b.scaled(ids[2], conv.n), column)]
 
-    def body(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
-    ) -> None:
+    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         row, column = offsets(b, ids)
         part = Part.of(b, conv.frame, row, cut.block, conv.pixels) if conv.frame else None
         if part:
@@ -91,19 +89,16 @@ def _(conv: Convolution, operands: Sequence[Operand]) -> list[ir.Value]:
     return dispatch(operands, [output], [cut.blocks, cut.panels, conv.groups], body)
 
 
-def _on_tiles(conv: Convolution, operands: Sequence[Operand]) -> list[ir.Value]:
+def _on_tiles(conv: Convolution, operands: Operands) -> list[ir.Value]:
     """The codes of 16 pixels, run after run, each padded to whole chunks, are gathered first."""
     windows = Windows.of(conv)
 
-    def gather(
-        b: Builder, source: ir.Value, prefix: Sequence[Index], first: Index, out: Tile
-    ) -> None:
+    def gather(b: Builder, source: ir.Value, prefix: Indices, first: Index, out: Tile) -> None:
         count = min(ROWS, conv.tiles.block)
         corners = [windows.corner(b, b.offset(first, r)) for r in range(count)]
-        whole, tail = divmod(conv.run, DEPTH)
         high, wide = conv.runs
 
-        def chunk(run: Index, h: Index, w: Index, at: Index, valid: int | None) -> None:
+        def chunk(run: Index, h: Index, w: Index, at: Index, valid: int) -> None:
             to = b.offset(b.scaled(run, conv.run_chunks), at)
             for r, corner in enumerate(corners):
                 sample, row, column = windows.tap(b, corner, h, w)
@@ -114,11 +109,7 @@ def _on_tiles(conv: Convolution, operands: Sequence[Operand]) -> list[ir.Value]:
         with b.loop(0, high, writes=[out]) as rows, b.loop(0, wide, writes=[out]) as columns:
             h, w = rows.index, columns.index
             run = b.offset(b.scaled(h, wide), w)
-            if whole:
-                with b.loop(0, whole, writes=[out]) as chunks:
-                    chunk(run, h, w, chunks.index, None)
-            if tail:
-                chunk(run, h, w, whole, tail)
+            b.sweep(conv.run, DEPTH, partial(chunk, run, h, w), writes=[out], counted=True)
 
     rows = amx.pack_tiles(operands[0], conv.tiles, (), gather)
     return amx.multiply(conv, [rows, *operands[1:]], windows.sample)

@@ -14,7 +14,6 @@ On matrix tiles the codes of 16 pixels are first gathered into tiles (`tiled_gem
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -22,9 +21,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jq.errors import InternalError
-from jq.kernels.epilogue.steps import Step, check, operand_types
-from jq.kernels.gemm.corrections import correction_types
-from jq.kernels.kernel import Kernel
+from jq.kernels.convolution.windowed import Windowed
+from jq.kernels.epilogue.steps import check
 from jq.kernels.machine.tile_cut import DEPTH, TiledCut, pack_weight
 from jq.kernels.machine.tiling import Tiling, choose
 from jq.kernels.schedule.frame import Frame
@@ -35,7 +33,7 @@ TILED_PIXELS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convolution(Kernel):
+class Convolution(Windowed):
     """i8 [B, H, W * C], padded already, -> [B * Ho * Wo, F], in f32, i8 or i32.
 
     Operands, in order:
@@ -46,32 +44,16 @@ class Convolution(Kernel):
         [B * Ho * Wo, F].
 
     Attributes:
-        height, width: of the padded input.
-        window, strides, dilations: (H, W).
         groups: filters and channels in groups (a depthwise convolution: `Depthwise`).
-        row_zero: samples have zero points that are known at run time.
-        unsigned: the codes are stored in their unsigned view.
         frame: what stands around the images of the result, for the convolution that reads them.
     """
 
     family: ClassVar[str] = "convolution"
 
-    batch: int
-    height: int
-    width: int
-    channels: int
     filters: int
-    window: tuple[int, ...]
-    strides: tuple[int, ...] = (1, 1)
-    dilations: tuple[int, ...] = (1, 1)
     groups: int = 1
-    row_zero: bool = False
-    unsigned: bool = False
-    epilogue: tuple[Step, ...] = ()
     frame: Frame | None = None
 
-    column_zero: ClassVar[bool] = False
-    weight_offset: ClassVar[int] = 0
     lead: ClassVar[tuple[int, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -85,24 +67,18 @@ class Convolution(Kernel):
 
     @property
     def label(self) -> str:
-        window = "x".join(map(str, self.window))
-        return f"{self.batch}x{self.height}x{self.width}x{self.channels}_{self.filters}x{window}"
+        return f"{self.image}_{self.filters}x{'x'.join(map(str, self.window))}"
 
     @property
-    def output(self) -> tuple[int, int]:
-        """Ho, Wo."""
-        spans = [d * (k - 1) + 1 for d, k in zip(self.dilations, self.window, strict=True)]
-        high, wide = (
-            (size - span) // stride + 1
-            for size, span, stride in zip(
-                (self.height, self.width), spans, self.strides, strict=True
-            )
-        )
-        return high, wide
+    def weight_shape(self) -> tuple[int, ...]:
+        """HWIO."""
+        return (*self.window, self.channels // self.groups, self.filters)
 
     @property
-    def pixels(self) -> int:
-        return self.batch * self.output[0] * self.output[1]
+    def code_offset(self) -> int:
+        if self.on_tiles:  # which take codes as they are stored
+            return 128 if self.unsigned else 0
+        return super().code_offset
 
     @property
     def together(self) -> bool:
@@ -183,15 +159,9 @@ class Convolution(Kernel):
         weights = (
             TensorType(self.tiles.weights_type, "i32") if self.on_tiles else TensorType(shape, "i8")
         )
-        result = (self.pixels, self.filters)
-        steps = operand_types(self.epilogue, result, self.columns, (self.batch,))
-        return (
-            TensorType((self.batch, self.height, self.width * self.channels), "i8"),
-            weights,
-            TensorType((self.columns,), "i32"),
-            *correction_types(self, (self.batch,), self.columns),
-            *(TensorType(shape, what) for shape, what in steps),
-        )
+        init, steps = self.behind()
+        codes = TensorType((self.batch, self.height, self.width * self.channels), "i8")
+        return (codes, weights, *init, *steps)
 
     @property
     def results(self) -> tuple[TensorType, ...]:
@@ -203,31 +173,9 @@ class Convolution(Kernel):
 
     # Weights
 
-    def pack(
-        self, weight: Array, bias: Array | None = None, zero_point: int = 0
-    ) -> dict[str, Array]:
-        """The constant operands (`weights`, `init`, and `colsum` with `row_zero`) of an int8 HWIO
-        weight [KH, KW, C / groups, F].
-
-        `bias` is i32 [F], `zero_point` that of the codes (signed) where it is known.
-        """
-        if weight.shape != (*self.window, self.channels // self.groups, self.filters):
-            raise InternalError(f"{weight.shape} is not the weight of {self.label}")
-        unsigned = self.unsigned if self.on_tiles else self.target.dot.lhs_unsigned
-        shift = zero_point + (128 if unsigned else 0)
-        colsum = weight.sum((0, 1, 2), dtype=np.int32)
-        init = -np.int32(shift) * colsum
-        if bias is not None:
-            init = init + bias.astype(np.int32)
+    def _packed(self, weight: Array) -> Array:
         runs = weight.reshape(math.prod(self.runs), self.run, self.filters)
-        parts = self._tiles(runs) if self.on_tiles else self._panels(runs)
-        constants = {"weights": parts, "init": self.pad_columns(init)}
-        return constants | ({"colsum": self.pad_columns(colsum)} if self.row_zero else {})
-
-    def pad_columns(self, values: Array) -> Array:
-        """[..., F] -> [..., F']."""
-        extra = self.columns - self.filters
-        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, extra)])
+        return self._tiles(runs) if self.on_tiles else self._panels(runs)
 
     def _tiles(self, runs: Array) -> Array:
         padded = np.pad(runs, ((0, 0), (0, self.run_chunks * DEPTH - self.run), (0, 0)))
@@ -245,32 +193,10 @@ class Convolution(Kernel):
 
     # Reference
 
-    def reference(
-        self,
-        codes: Array,
-        weight: Array,
-        bias: Array | None = None,
-        zero_point: int | Array = 0,
-        operands: Sequence[Sequence[Array]] = (),
-    ) -> Array:
-        """The same in NumPy: signed codes [B, H, W, C], HWIO weight; [B * Ho * Wo, F]."""
-        (high, wide), per = self.output, self.channels // self.groups
-        x = codes.astype(np.int64) - np.reshape(zero_point, (-1, 1, 1, 1))
-        acc = np.zeros((self.batch, high, wide, self.filters), np.int64)
-        for h in range(self.window[0]):
-            for w in range(self.window[1]):
-                top, left = h * self.dilations[0], w * self.dilations[1]
-                view = x[
-                    :,
-                    top : top + (high - 1) * self.strides[0] + 1 : self.strides[0],
-                    left : left + (wide - 1) * self.strides[1] + 1 : self.strides[1],
-                ]
-                for g in range(self.groups):
-                    to = slice(g * self.n, (g + 1) * self.n)
-                    taps = weight[h, w, :, to].astype(np.int64)
-                    acc[..., to] += view[..., g * per : (g + 1) * per] @ taps
-        y: Array = (acc + (0 if bias is None else bias)).astype(np.int32)
-        y = y.reshape(self.pixels, self.filters)
-        for step, arrays in zip(self.epilogue, operands, strict=True):
-            y = step.reference(y, arrays)
+    def _products(self, x: Array, weight: Array) -> Array:
+        sides = zip(np.split(x, self.groups, -1), np.split(weight, self.groups, -1), strict=True)
+        return np.concatenate([a @ b for a, b in sides], -1)
+
+    def reference(self, *given: Any, **rest: Any) -> Array:
+        y = super().reference(*given, **rest)
         return self.frame.reference(y) if self.frame else y

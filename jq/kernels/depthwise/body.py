@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from jq.errors import InternalError
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.depthwise.description import Depthwise
-from jq.kernels.epilogue.emission import Epilogue, Row
+from jq.kernels.epilogue.emission import Columns, Epilogue, Row
 from jq.kernels.gemm.start import Start, split_corrections
 from jq.kernels.machine import dot
 
@@ -26,7 +26,7 @@ class Rows:
     With padding, `mask` has the bytes of rows in the image, `fill` the padding's code elsewhere.
     """
 
-    at: Sequence[Index]
+    at: Indices
     mask: ir.Value | None = None
     fill: ir.Value | None = None
 
@@ -35,13 +35,7 @@ class ChannelRows:
     """The body of one workgroup: a block of output rows of one sample."""
 
     def __init__(
-        self,
-        kernel: Depthwise,
-        b: Builder,
-        tensors: Sequence[ir.Value],
-        tile: Tile,
-        row: Index,
-        sample: Index,
+        self, kernel: Depthwise, b: Builder, tensors: Values, tile: Tile, row: Index, sample: Index
     ) -> None:
         self.kernel, self.b, self.isa, self.tile = kernel, b, kernel.target, tile
         self.row, self.sample = row, sample
@@ -85,15 +79,8 @@ class ChannelRows:
         """All pixels of `together` output rows for one vector of channels."""
         b, kernel, lanes = self.b, self.kernel, self.isa.lanes
         channel = b.at_most(b.scaled(vector, lanes), max(0, kernel.channels - lanes))
-        epilogue = Epilogue(
-            b,
-            kernel.epilogue,
-            self.steps,
-            lanes=lanes,
-            vectors=1,
-            column=channel,
-            n=kernel.channels,
-        )
+        columns = Columns(lanes, 1, channel, kernel.channels)
+        epilogue = Epilogue(b, kernel.epilogue, self.steps, columns)
         (init,) = Start(kernel, epilogue, self.init, self.corrections).of(self.sample, None)
         count = kernel.together * kernel.tap_groups * kernel.window[1]
         taps = [dot.weights(b, self.isa, self.weights, [vector, i, 0]) for i in range(count)]
@@ -122,7 +109,7 @@ class ChannelRows:
         column: Index,
         channel: Index,
         init: ir.Value,
-        taps: Sequence[ir.Value],
+        taps: Values,
         epilogue: Epilogue,
     ) -> None:
         """One register tile: `together` rows by a tile of pixels from `column`."""
@@ -140,12 +127,7 @@ class ChannelRows:
         epilogue.store(self.isa, self.tile, finished)
 
     def _products(
-        self,
-        inputs: Sequence[Rows],
-        column: Index,
-        channel: Index,
-        init: ir.Value,
-        taps: Sequence[ir.Value],
+        self, inputs: Sequence[Rows], column: Index, channel: Index, init: ir.Value, taps: Values
     ) -> list[ir.Value]:
         """Accumulators of `together` rows by a tile of pixels from `column`."""
         b, kernel, isa = self.b, self.kernel, self.isa
@@ -190,19 +172,17 @@ class ChannelRows:
 
 
 @emit.register
-def _(kernel: Depthwise, operands: Sequence[Operand]) -> list[ir.Value]:
+def _(kernel: Depthwise, operands: Operands) -> list[ir.Value]:
     high, wide = kernel.output
 
-    def row(b: Builder, ids: Sequence[Index]) -> Index:
+    def row(b: Builder, ids: Indices) -> Index:
         return b.at_most(b.scaled(ids[0], kernel.block), high - kernel.block)
 
-    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+    def offsets(b: Builder, ids: Indices) -> list[Index]:
         first = b.offset(b.scaled(ids[1], high), row(b, ids))
         return [b.scaled(first, wide), 0]
 
-    def body(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
-    ) -> None:
+    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         ChannelRows(kernel, b, tensors, tiles[0], row(b, ids), ids[1]).emit()
 
     output = Output(kernel.results[0], (kernel.block * wide, kernel.channels), offsets)

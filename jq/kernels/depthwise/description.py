@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -24,9 +23,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jq.errors import InternalError
-from jq.kernels.epilogue.steps import Step, check, operand_types
-from jq.kernels.gemm.corrections import correction_types
-from jq.kernels.kernel import Kernel
+from jq.kernels.convolution.windowed import Windowed
+from jq.kernels.epilogue.steps import check
 from jq.kernels.tensor import TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -36,7 +34,7 @@ MAX_PIXELS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Depthwise(Kernel):
+class Depthwise(Windowed):
     """i8 [B, H, W, C] -> [B * Ho * Wo, C], in f32, i8 or i32.
 
     Operands: codes; weights and init (`pack`); i32 [B] zero points and i32 [C'] sums of weights, if
@@ -45,26 +43,12 @@ class Depthwise(Kernel):
     [B * Ho * Wo, C].
 
     Attributes:
-        row_zero: samples have zero points that are known at run time.
         padding: codes read as if they were around the image, low and high, of H and W.
     """
 
     family: ClassVar[str] = "depthwise"
 
-    batch: int
-    height: int
-    width: int
-    channels: int
-    window: tuple[int, ...]
-    strides: tuple[int, ...] = (1, 1)
-    dilations: tuple[int, ...] = (1, 1)
     padding: tuple[tuple[int, ...], ...] = ((0, 0), (0, 0))
-    row_zero: bool = False
-    unsigned: bool = False
-    epilogue: tuple[Step, ...] = ()
-
-    column_zero: ClassVar[bool] = False
-    weight_offset: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         check(self.epilogue)
@@ -75,26 +59,19 @@ class Depthwise(Kernel):
 
     @property
     def label(self) -> str:
-        window = "x".join(map(str, self.window))
-        return f"{self.batch}x{self.height}x{self.width}x{self.channels}_{window}"
+        return f"{self.image}_{'x'.join(map(str, self.window))}"
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return (*self.window, self.channels)
 
     @property
     def padded(self) -> bool:
         return any(map(any, self.padding))
 
     @property
-    def output(self) -> tuple[int, int]:
-        """Ho, Wo."""
-        spans = [d * (k - 1) + 1 for d, k in zip(self.dilations, self.window, strict=True)]
-        (top, bottom), (left, right) = self.padding
-        whole = (self.height + top + bottom, self.width + left + right)
-        sizes = zip(whole, spans, self.strides, strict=True)
-        high, wide = ((size - span) // stride + 1 for size, span, stride in sizes)
-        return high, wide
-
-    @property
-    def pixels(self) -> int:
-        return self.batch * self.output[0] * self.output[1]
+    def around(self) -> tuple[tuple[int, ...], ...]:
+        return self.padding
 
     @property
     def operations(self) -> int:
@@ -154,48 +131,16 @@ class Depthwise(Kernel):
     def operands(self) -> tuple[TensorType, ...]:
         size = self.target.lanes * self.target.dot.group
         taps = self.together * self.tap_groups * self.window[1]
-        steps = operand_types(
-            self.epilogue, (self.pixels, self.channels), self.columns, (self.batch,)
-        )
+        init, steps = self.behind()
         return (
             TensorType((self.batch, self.height, self.width, self.channels), "i8"),
             TensorType((self.vectors, taps, size), "i8"),
-            TensorType((self.columns,), "i32"),
-            *correction_types(self, (self.batch,), self.columns),
+            *init,
             *([TensorType((self.batch,), "i8")] if self.padded else []),
-            *(TensorType(shape, what) for shape, what in steps),
+            *steps,
         )
 
-    @property
-    def results(self) -> tuple[TensorType, ...]:
-        return (TensorType((self.pixels, self.channels), check(self.epilogue)),)
-
-    # Weights
-
-    def pack(
-        self, weight: Array, bias: Array | None = None, zero_point: int = 0
-    ) -> dict[str, Array]:
-        """The constant operands (`weights`, `init`, and `colsum` with `row_zero`) of an int8 weight
-        [KH, KW, C].
-
-        `bias` is i32 [C], `zero_point` that of the codes (signed) where it is known.
-        """
-        if weight.shape != (*self.window, self.channels):
-            raise InternalError(f"{weight.shape} is not the weight of {self.label}")
-        shift = zero_point + (128 if self.target.dot.lhs_unsigned else 0)
-        colsum = weight.sum((0, 1), dtype=np.int32)
-        init = -np.int32(shift) * colsum
-        if bias is not None:
-            init = init + bias.astype(np.int32)
-        constants = {"weights": self._vectors(weight), "init": self.pad_columns(init)}
-        return constants | ({"colsum": self.pad_columns(colsum)} if self.row_zero else {})
-
-    def pad_columns(self, values: Array) -> Array:
-        """[..., C] -> [..., C']: zeros up to one vector."""
-        extra = self.columns - self.channels
-        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, extra)])
-
-    def _vectors(self, weight: Array) -> Array:
+    def _packed(self, weight: Array) -> Array:
         """[KH, KW, C] -> [vectors, together * tap groups * KW, lanes * group].
 
         Row r of `together` has its taps r places later.
@@ -211,29 +156,5 @@ class Depthwise(Kernel):
         ordered = np.ascontiguousarray(cut.transpose(0, 1, 2, 4, 5, 3))
         return ordered.reshape(self.vectors, -1, lanes * group)
 
-    # Reference
-
-    def reference(
-        self,
-        codes: Array,
-        weight: Array,
-        bias: Array | None = None,
-        zero_point: int | Array = 0,
-        operands: Sequence[Sequence[Array]] = (),
-    ) -> Array:
-        """The same in NumPy: signed codes [B, H, W, C], weight [KH, KW, C]; [B * Ho * Wo, C]."""
-        high, wide = self.output
-        x = codes.astype(np.int64) - np.reshape(zero_point, (-1, 1, 1, 1))
-        x = np.pad(x, ((0, 0), *self.padding, (0, 0)))
-        acc = np.zeros((self.batch, high, wide, self.channels), np.int64)
-        for h in range(self.window[0]):
-            for w in range(self.window[1]):
-                top, left = h * self.dilations[0], w * self.dilations[1]
-                rows = slice(top, top + (high - 1) * self.strides[0] + 1, self.strides[0])
-                columns = slice(left, left + (wide - 1) * self.strides[1] + 1, self.strides[1])
-                acc += x[:, rows, columns] * weight[h, w].astype(np.int64)
-        y: Array = (acc + (0 if bias is None else bias)).astype(np.int32)
-        y = y.reshape(self.pixels, self.channels)
-        for step, arrays in zip(self.epilogue, operands, strict=True):
-            y = step.reference(y, arrays)
-        return y
+    def _products(self, x: Array, weight: Array) -> Array:
+        return x * weight

@@ -10,7 +10,7 @@ from iree.compiler import ir
 
 from jq.kernels.build.builder import Builder, Tile
 from jq.kernels.build.lanes import batches
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emitters import emitter
 from jq.kernels.epilogue.functions import DOUBT, doubt
 from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, SCALAR, Step
@@ -34,10 +34,10 @@ class Row:
         valid: columns from `column` on, where they are fewer than the accumulators have.
     """
 
-    accumulators: Sequence[ir.Value]
-    at: Sequence[Index]
-    to: Sequence[Index]
-    by_row: Sequence[Index]
+    accumulators: Values
+    at: Indices
+    to: Indices
+    by_row: Indices
     column: Index = 0
     first: int = 0
     valid: int | None = None
@@ -52,23 +52,24 @@ class _Place:
     operands: Sequence[Sequence[Any]]
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Vectors of columns side by side: of so many lanes, so many, from where on, of how many."""
+
+    lanes: int
+    vectors: int
+    first: Index
+    n: int
+
+
 class Epilogue:
-    """The epilogue of one panel: `vectors` vectors of columns from `column`, all of its rows."""
+    """The epilogue of the columns of a panel, all of its rows."""
 
     def __init__(
-        self,
-        b: Builder,
-        steps: Sequence[Step],
-        tensors: Sequence[ir.Value],
-        *,
-        lanes: int,
-        vectors: int,
-        column: Index,
-        n: int,
-        prefix: Sequence[Index] = (),
+        self, b: Builder, steps: Sequence[Step], tensors: Values, to: Columns, prefix: Indices = ()
     ) -> None:
-        self.b, self.lanes, self.n, self.prefix = b, lanes, n, list(prefix)
-        self.columns = [b.offset(column, j * lanes) for j in range(vectors)]
+        self.b, self.lanes, self.n, self.prefix = b, to.lanes, to.n, list(prefix)
+        self.columns = [b.offset(to.first, j * to.lanes) for j in range(to.vectors)]
         remaining = iter(tensors)
         self.steps = [_Prepared(self, step, remaining) for step in steps]
 
@@ -77,7 +78,7 @@ class Epilogue:
         wide = vec(self.lanes, kind)
         return [self.b.load(source, [*self.prefix, c], wide) for c in self.columns]
 
-    def scalar(self, source: ir.Value, at: Sequence[Index], kind: str) -> ir.Value:
+    def scalar(self, source: ir.Value, at: Indices, kind: str) -> ir.Value:
         """One element in every lane."""
         one = self.b.load(source, [*self.prefix, *at], vec(1, kind))
         return self.b.broadcast(one, self.lanes)
@@ -88,7 +89,7 @@ class Epilogue:
             return self.by_column(source, what)
         return self.scalar(source, [0], what) if how == SCALAR else source
 
-    def row(self, at: Sequence[Index]) -> list[list[Any]]:
+    def row(self, at: Indices) -> list[list[Any]]:
         """The operands of every step for the row at `at`."""
         return [
             [self.scalar(s, at, what) if how == ROW else s for how, what, s in step.sources]
@@ -183,16 +184,14 @@ class Epilogue:
             b.store(part, tile, [*row.to, b.offset(row.column, j * lanes)], valid)
             start = end
 
-    def apply(
-        self, value: ir.Value, at: Sequence[Index], j: int, row: Sequence[Sequence[Any]]
-    ) -> ir.Value:
+    def apply(self, value: ir.Value, at: Indices, j: int, row: Sequence[Sequence[Any]]) -> ir.Value:
         """The first steps, those that `row` is for, on the panel's vector `j` of row `at`."""
         for step, ready in zip(self.steps, row, strict=False):
             operands = step.operands(at, j, ready)
             value = step.emitter.apply(self.b, value, operands)
         return value
 
-    def element(self, source: ir.Value, what: str, at: Sequence[Index], j: int) -> ir.Value:
+    def element(self, source: ir.Value, what: str, at: Indices, j: int) -> ir.Value:
         position = [*self.prefix, *at, self.columns[j]]
         return self.b.load(source, position, vec(self.lanes, what), self.n)
 
@@ -212,7 +211,7 @@ class _Prepared:
             plain = [[self._of(how, s, j) for how, _, s in self.sources] for j in range(count)]
             self.fixed = [self.emitter.prepare(epilogue.b, operands) for operands in plain]
 
-    def operands(self, at: Sequence[Index], j: int, ready: Sequence[Any]) -> Sequence[Any]:
+    def operands(self, at: Indices, j: int, ready: Sequence[Any]) -> Sequence[Any]:
         if self.fixed is not None:
             return self.fixed[j % len(self.fixed)]
         return self.emitter.prepare(

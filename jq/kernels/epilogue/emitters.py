@@ -13,7 +13,7 @@ from iree.compiler import ir
 
 from jq.errors import InternalError
 from jq.kernels.build.builder import Builder
-from jq.kernels.build.values import lanes_of
+from jq.kernels.build.values import Values, lanes_of
 from jq.kernels.epilogue.functions import (
     SEGMENTS,
     Divisor,
@@ -51,7 +51,7 @@ class Emitter(Generic[S]):
     def __init__(self, step: S) -> None:
         self.step = step
 
-    def prepare(self, b: Builder, operands: Sequence[ir.Value]) -> Sequence[Any]:
+    def prepare(self, b: Builder, operands: Values) -> Sequence[Any]:
         """What `apply` takes, from operands that do not depend on the row: emitted once."""
         return operands
 
@@ -75,9 +75,7 @@ class Emitter(Generic[S]):
         """`whole` in fewer operations, for whoever checks `functions.doubt`, if it `has_near`."""
         raise InternalError(f"epilogue step {self.step.kind!r} has no shorter form")
 
-    def pack(
-        self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[Sequence[Any]]
-    ) -> ir.Value:
+    def pack(self, b: Builder, isa: Isa, ys: Values, operands: Sequence[Sequence[Any]]) -> ir.Value:
         """The second part: the codes of four such vectors side by side (`isa.packs`), from the
         operands of each.
         """
@@ -103,26 +101,26 @@ def emitter(step: Step) -> Emitter[Any]:
 
 @emits(Dequantize)
 class DequantizeEmitter(Emitter[Dequantize]):
-    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         scale = b.mul(operands[1], operands[0]) if self.step.per_row else operands[0]
         return b.mul(b.to_f32(y), scale)
 
 
 @emits(RowScale, ColumnScale)
 class ProductEmitter(Emitter[Step]):
-    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         return b.mul(y, operands[0])
 
 
 @emits(Bias, Residual)
 class SumEmitter(Emitter[Step]):
-    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         return b.add(b.rounded(y), operands[0])
 
 
 @emits(QuantizedResidual)
 class QuantizedResidualEmitter(Emitter[QuantizedResidual]):
-    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         widen = b.extend_unsigned if self.step.unsigned else b.extend
         shift = self.step.zero_point + (128 if self.step.unsigned else 0)
         codes = b.sub(widen(operands[0], "i32"), b.i32(shift, lanes_of(y)))
@@ -131,7 +129,7 @@ class QuantizedResidualEmitter(Emitter[QuantizedResidual]):
 
 @emits(Clamp)
 class ClampEmitter(Emitter[Clamp]):
-    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         if self.step.low is not None:
             y = b.max(y, b.f32(self.step.low, lanes_of(y)))
         if self.step.high is not None:
@@ -141,7 +139,7 @@ class ClampEmitter(Emitter[Clamp]):
 
 @emits(Gelu)
 class GeluEmitter(Emitter[Gelu]):
-    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         return gelu(b, y, self.step.approximate, self.step.codes)
 
     def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
@@ -153,13 +151,13 @@ class GeluEmitter(Emitter[Gelu]):
 
 @emits(Silu)
 class SiluEmitter(Emitter[Silu]):
-    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         return silu(b, y)
 
 
 @emits(Quantize)
 class QuantizeEmitter(Emitter[Quantize]):
-    def prepare(self, b: Builder, operands: Sequence[ir.Value]) -> Sequence[Any]:
+    def prepare(self, b: Builder, operands: Values) -> Sequence[Any]:
         lanes, zero = lanes_of(operands[-1]), operands[-1]
         as_float = b.to_f32(zero)
         bounds = (self.step.low, self.step.high)
@@ -185,24 +183,22 @@ class QuantizeEmitter(Emitter[Quantize]):
         divided: Divisor = operands[0]
         return divided.near(b, y)
 
-    def pack(
-        self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[Sequence[Any]]
-    ) -> ir.Value:
+    def pack(self, b: Builder, isa: Isa, ys: Values, operands: Sequence[Sequence[Any]]) -> ir.Value:
         return pack_bytes(b, isa, ys, [prepared[-1] for prepared in operands], self.step.unsigned)
 
 
 @emits(AddCodes)
 class AddCodesEmitter(Emitter[AddCodes]):
-    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         return self._add(b, b.to_f32(b.round_to_int(y)), operands)  # |y| < 2^30
 
-    def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+    def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Values) -> ir.Value:
         if not isa.rounds:
             return self.apply(b, y, operands)
         whole = b.intrinsic(f"llvm.roundeven.v{lanes_of(y)}f32", y.type, [y])
         return self._add(b, whole, operands)
 
-    def _add(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+    def _add(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         codes, factor, unit, zero, *bounds = operands
         if self.step.bounded:
             y = b.min(b.max(y, bounds[0]), bounds[1])
@@ -214,7 +210,7 @@ class AddCodesEmitter(Emitter[AddCodes]):
 
 @emits(RoundToCodes)
 class RoundToCodesEmitter(Emitter[RoundToCodes]):
-    def apply(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         lanes = lanes_of(y)
         codes = b.add(b.round_to_int(y), operands[0])
         bounded = b.min_int(
@@ -223,17 +219,9 @@ class RoundToCodesEmitter(Emitter[RoundToCodes]):
         stored = b.add(bounded, b.i32(self.step.shift, lanes)) if self.step.shift else bounded
         return b.truncate(stored, "i8")
 
-    def whole(self, b: Builder, y: ir.Value, operands: Sequence[ir.Value]) -> ir.Value:
+    def whole(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         return y
 
-    def pack(
-        self, b: Builder, isa: Isa, ys: Sequence[ir.Value], operands: Sequence[Sequence[Any]]
-    ) -> ir.Value:
-        return pack_bytes(
-            b,
-            isa,
-            ys,
-            [zero for (zero,) in operands],
-            self.step.unsigned,
-            (self.step.low, self.step.high),
-        )
+    def pack(self, b: Builder, isa: Isa, ys: Values, operands: Sequence[Sequence[Any]]) -> ir.Value:
+        zeros, bounds = [zero for (zero,) in operands], (self.step.low, self.step.high)
+        return pack_bytes(b, isa, ys, zeros, self.step.unsigned, bounds)

@@ -13,7 +13,7 @@ from iree.compiler import ir
 
 from jq.kernels.build.builder import Builder
 from jq.kernels.build.values import lanes_of, vec
-from jq.kernels.epilogue.activations import phi
+from jq.kernels.epilogue.steps import phi
 from jq.kernels.machine.isa import Isa
 
 # Adding 1.5 * 2^23 rounds a float below 2^22 to an integer, half to even, into its low bits.

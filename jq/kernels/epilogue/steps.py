@@ -12,6 +12,7 @@ that makes them proves it).
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,10 +21,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jq.errors import InternalError
-from jq.kernels.epilogue.activations import gelu_reference, silu_reference
+from jq.kernels.tensor import TensorType
 
 COLUMN, ROW, ELEMENT, SCALAR = "column", "row", "element", "scalar"
 Array = np.ndarray[Any, np.dtype[Any]]
+Accesses = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Step(ABC):
     source: ClassVar[str] = "f32"  # and before it
     packs: ClassVar[bool] = False  # it can be cut in two: `whole` and `pack`
     long: ClassVar[bool] = False  # it has dozens of operations
+    takes: ClassVar[Accesses] = ()  # `operands`, where they are always the same
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -44,8 +47,8 @@ class Step(ABC):
         Step.registry[cls.kind] = cls
 
     @property
-    def operands(self) -> tuple[tuple[str, str], ...]:
-        return ()
+    def operands(self) -> Accesses:
+        return self.takes
 
     @abstractmethod
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
@@ -61,7 +64,7 @@ class Dequantize(Step):
     per_row: bool = False
 
     @property
-    def operands(self) -> tuple[tuple[str, str], ...]:
+    def operands(self) -> Accesses:
         return ((COLUMN, "f32"), (ROW, "f32")) if self.per_row else ((COLUMN, "f32"),)
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
@@ -74,10 +77,7 @@ class RowScale(Step):
     """`y * row_scale`."""
 
     kind: ClassVar[str] = "row_scale"
-
-    @property
-    def operands(self) -> tuple[tuple[str, str], ...]:
-        return ((ROW, "f32"),)
+    takes: ClassVar[Accesses] = ((ROW, "f32"),)
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         return y * operands[0]
@@ -88,10 +88,7 @@ class ColumnScale(Step):
     """`y * factor[column]`."""
 
     kind: ClassVar[str] = "column_scale"
-
-    @property
-    def operands(self) -> tuple[tuple[str, str], ...]:
-        return ((COLUMN, "f32"),)
+    takes: ClassVar[Accesses] = ((COLUMN, "f32"),)
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         return y * operands[0]
@@ -102,10 +99,7 @@ class Bias(Step):
     """`y + bias[column]`."""
 
     kind: ClassVar[str] = "bias"
-
-    @property
-    def operands(self) -> tuple[tuple[str, str], ...]:
-        return ((COLUMN, "f32"),)
+    takes: ClassVar[Accesses] = ((COLUMN, "f32"),)
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         return y + operands[0]
@@ -116,10 +110,7 @@ class Residual(Step):
     """`y + residual[row, column]`."""
 
     kind: ClassVar[str] = "residual"
-
-    @property
-    def operands(self) -> tuple[tuple[str, str], ...]:
-        return ((ELEMENT, "f32"),)
+    takes: ClassVar[Accesses] = ((ELEMENT, "f32"),)
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         return y + operands[0]
@@ -130,12 +121,9 @@ class QuantizedResidual(Step):
     """`y + f32(codes[row, column] - zero_point) * scale`, for a residual that is stored in int8."""
 
     kind: ClassVar[str] = "quantized_residual"
+    takes: ClassVar[Accesses] = ((ELEMENT, "i8"), (SCALAR, "f32"))
     zero_point: int = 0
     unsigned: bool = False
-
-    @property
-    def operands(self) -> tuple[tuple[str, str], ...]:
-        return ((ELEMENT, "i8"), (SCALAR, "f32"))
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         codes = operands[0].astype(np.int32)
@@ -172,7 +160,8 @@ class Gelu(Step):
     codes: bool = False
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        result = gelu_reference(y, self.approximate)
+        wide = np.asarray(y, np.float64)
+        result: Array = (wide * phi(wide, self.approximate)).astype(np.float32)
         return np.where(np.isnan(result), np.float32(0), result) if self.codes else result
 
 
@@ -184,7 +173,9 @@ class Silu(Step):
     long: ClassVar[bool] = True
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        return silu_reference(y)
+        wide = np.asarray(y, np.float64)
+        result: Array = (wide * np.exp(-np.logaddexp(0, -wide))).astype(np.float32)
+        return result
 
 
 @dataclass(frozen=True)
@@ -216,7 +207,7 @@ class Quantize(Step):
             raise InternalError(f"codes {self.low}..{self.high} do not fit int8")
 
     @property
-    def operands(self) -> tuple[tuple[str, str], ...]:
+    def operands(self) -> Accesses:
         how = COLUMN if self.per_column else SCALAR
         zero_point = (how, "i32")
         return ((how, "f32"), zero_point) if self.divide else (zero_point,)
@@ -241,7 +232,7 @@ class AddCodes(Step):
     bounded: bool = False
 
     @property
-    def operands(self) -> tuple[tuple[str, str], ...]:
+    def operands(self) -> Accesses:
         bounds = ((SCALAR, "f32"), (SCALAR, "f32")) if self.bounded else ()
         return ((ELEMENT, "i8"), (SCALAR, "f32"), (SCALAR, "f32"), (SCALAR, "i32"), *bounds)
 
@@ -264,6 +255,7 @@ class RoundToCodes(Step):
     """
 
     kind: ClassVar[str] = "codes"
+    takes: ClassVar[Accesses] = ((SCALAR, "i32"),)
     result: ClassVar[str] = "i8"
     packs: ClassVar[bool] = True
     low: int = -128
@@ -275,10 +267,6 @@ class RoundToCodes(Step):
             raise InternalError(f"codes {self.low}..{self.high} do not fit int8")
 
     @property
-    def operands(self) -> tuple[tuple[str, str], ...]:
-        return ((SCALAR, "i32"),)
-
-    @property
     def shift(self) -> int:
         """What is stored is code + shift."""
         return 128 if self.unsigned else 0
@@ -286,6 +274,21 @@ class RoundToCodes(Step):
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         codes = np.clip(np.rint(y) + operands[0], self.low, self.high).astype(np.int8)
         return codes ^ np.int8(-128) if self.unsigned else codes
+
+
+def phi(x: Array, approximate: bool) -> Array:
+    """The normal distribution's, or its tanh form."""
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    erf = np.vectorize(math.erf, otypes=[np.float64])
+    bell: Array = np.tanh(inner) if approximate else erf(x / math.sqrt(2))
+    return (1 + bell) / 2
+
+
+def applied(epilogue: Sequence[Step], y: Array, operands: Sequence[Sequence[Array]]) -> Array:
+    """All steps in NumPy; `operands` holds each one's arrays in broadcastable form."""
+    for step, arrays in zip(epilogue, operands, strict=True):
+        y = step.reference(y, arrays)
+    return y
 
 
 def check(steps: Sequence[Step], element: str = "i32") -> str:
@@ -299,8 +302,8 @@ def check(steps: Sequence[Step], element: str = "i32") -> str:
 
 def operand_types(
     steps: Sequence[Step], result: tuple[int, ...], padded: int, rows: tuple[int, ...] | None = None
-) -> list[tuple[tuple[int, ...], str]]:
-    """Shape and element of every operand of `steps`, for a result of shape `[*rows, n]`."""
+) -> list[TensorType]:
+    """The type of every operand of `steps`, for a result of shape `[*rows, n]`."""
     rows = result[:-1] if rows is None else rows
     shapes = {COLUMN: (padded,), ROW: rows, ELEMENT: result, SCALAR: (1,)}
-    return [(shapes[how], what) for step in steps for how, what in step.operands]
+    return [TensorType(shapes[how], what) for step in steps for how, what in step.operands]

@@ -15,18 +15,18 @@ results in two parts are computed twice, with the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operand
-from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.bodies import Operand, Operands
+from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, vec
-from jq.kernels.epilogue.emission import Epilogue
-from jq.kernels.epilogue.steps import Step
+from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.epilogue.emission import Columns, Epilogue
+from jq.kernels.gemm.corrections import Product
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.start import Start, split_corrections
 from jq.kernels.machine import amx, dot
@@ -37,49 +37,19 @@ from jq.kernels.tensor import TensorType
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Tiled(Protocol):
-    """What a product on tiles must say of itself."""
-
-    @property
-    def n(self) -> int: ...
-    @property
-    def lead(self) -> tuple[int, ...]: ...
-    @property
-    def tiles(self) -> TiledCut: ...
-    @property
-    def row_zero(self) -> bool: ...
-    @property
-    def column_zero(self) -> bool: ...
-    @property
-    def weight_offset(self) -> int: ...
-    @property
-    def unsigned(self) -> bool: ...
-    @property
-    def epilogue(self) -> tuple[Step, ...]: ...
-    @property
-    def results(self) -> tuple[TensorType, ...]: ...
-
-
 def pack_rows(gemm: Gemm, operand: Operand) -> Operand:
     """i8 [(B,) M, K] -> i32 [(B,) tiles, K / 64, 256]."""
     cut = gemm.tiles
 
-    def fill(
-        b: Builder, source: ir.Value, prefix: Sequence[Index], first: Index, out: Tile
-    ) -> None:
-        def chunk(at: Index, valid: int | None) -> None:
+    def fill(b: Builder, source: ir.Value, prefix: Indices, first: Index, out: Tile) -> None:
+        def chunk(at: Index, valid: int) -> None:
             for r in range(min(ROWS, cut.block)):
                 where = [*prefix, b.offset(first, r), b.scaled(at, DEPTH)]
                 store_row(
                     b, out, len(prefix), at, r, b.load(source, where, vec(DEPTH, "i8"), valid)
                 )
 
-        whole, tail = divmod(cut.k, DEPTH)
-        if whole:
-            with b.loop(0, whole, writes=[out]) as loop:
-                chunk(loop.index, None)
-        if tail:
-            chunk(whole, tail)
+        b.sweep(cut.k, DEPTH, chunk, writes=[out], counted=True)
 
     return pack_tiles(operand, cut, gemm.lead, fill)
 
@@ -94,7 +64,7 @@ def pack_tiles(
     operand: Operand,
     cut: TiledCut,
     lead: tuple[int, ...],
-    fill: Callable[[Builder, ir.Value, Sequence[Index], Index, Tile], None],
+    fill: Callable[[Builder, ir.Value, Indices, Index, Tile], None],
 ) -> Operand:
     """Rows as tiles, a workgroup each: `fill(builder, source, batch, first_row, tile)` stores all
     rows and chunks of one; rows that do not exist stay as they are and reach no result.
@@ -102,13 +72,11 @@ def pack_tiles(
     kind = TensorType((*lead, *cut.rows_type), "i32")
     depth = len(lead)
 
-    def place(b: Builder, ids: Sequence[Index]) -> list[Index]:
+    def place(b: Builder, ids: Indices) -> list[Index]:
         tile = b.offset(b.scaled(ids[1], cut.row_tiles), ids[0])
         return [*ids[2 : 2 + depth], tile, 0, 0]
 
-    def body(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], out: Sequence[Tile]
-    ) -> None:
+    def body(b: Builder, ids: Indices, tensors: Values, out: Tiles) -> None:
         first = _row_start(b, cut, ids[1], ids[0])
         fill(b, tensors[0], ids[2 : 2 + depth], first, out[0])
 
@@ -126,20 +94,18 @@ Sample = Callable[[Builder, Index], Index]  # what operands by row are indexed w
 
 
 def multiply(
-    gemm: Tiled, operands: Sequence[Operand], sample: Sample = lambda b, row: row
+    gemm: Product, operands: Operands, sample: Sample = lambda b, row: row
 ) -> list[ir.Value]:
     """The second dispatch; operands are the packed rows and all that follow the codes."""
     cut, lead = gemm.tiles, gemm.lead
     depth = len(lead)
 
-    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+    def offsets(b: Builder, ids: Indices) -> list[Index]:
         row = b.at_most(b.scaled(ids[1], cut.block), cut.m - cut.block)
         column = b.at_most(b.scaled(ids[0], cut.range), cut.n - cut.range)
         return [*ids[2 : 2 + depth], row, column]
 
-    def body(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], out: Sequence[Tile]
-    ) -> None:
+    def body(b: Builder, ids: Indices, tensors: Values, out: Tiles) -> None:
         _Workgroup(gemm, sample, b, ids, tensors, out[0], offsets(b, ids)[-1]).emit()
 
     output = Output(gemm.results[0], (*((1,) * depth), cut.block, cut.range), offsets)
@@ -151,11 +117,11 @@ class _Workgroup:
 
     def __init__(
         self,
-        gemm: Tiled,
+        gemm: Product,
         sample: Sample,
         b: Builder,
-        ids: Sequence[Index],
-        tensors: Sequence[ir.Value],
+        ids: Indices,
+        tensors: Values,
         out: Tile,
         column: Index,
     ) -> None:
@@ -173,16 +139,8 @@ class _Workgroup:
     def _panel(self, panel: Index) -> None:
         b, cut, gemm = self.b, self.cut, self.gemm
         local = b.at_most(b.scaled(panel, cut.width), max(0, cut.range - cut.width))
-        epilogue = Epilogue(
-            b,
-            gemm.epilogue,
-            self.steps,
-            lanes=ROWS,
-            vectors=cut.vectors,
-            column=b.offset(self.column, local),
-            n=gemm.n,
-            prefix=self.prefix,
-        )
+        to = Columns(ROWS, cut.vectors, b.offset(self.column, local), gemm.n)
+        epilogue = Epilogue(b, gemm.epilogue, self.steps, to, self.prefix)
         start = Start(gemm, epilogue, self.init, self.corrections)
         first = b.offset(b.scaled(self.range_id, cut.panels), panel)
         columns = [b.offset(b.scaled(first, cut.vectors), j) for j in range(cut.vectors)]
@@ -194,7 +152,7 @@ class _Workgroup:
             for i, row in enumerate(rows):
                 self._finish(row, i, epilogue, start, local)
 
-    def _products(self, rows: Sequence[Index], columns: Sequence[Index]) -> None:
+    def _products(self, rows: Indices, columns: Indices) -> None:
         """All of K for tiles of rows (of the block) by tiles of columns, into the scratch."""
         b, cut = self.b, self.cut
         base = b.scaled(self.block_id, cut.row_tiles)
@@ -213,14 +171,7 @@ class _Workgroup:
         for i, tile in enumerate(loop.carried):
             amx.store(b, tile, self.scratch, i * WORDS)
 
-    def _finish(
-        self,
-        tile: Index,
-        i: int,
-        epilogue: Epilogue,
-        start: Start,
-        column: Index,
-    ) -> None:
+    def _finish(self, tile: Index, i: int, epilogue: Epilogue, start: Start, column: Index) -> None:
         """The epilogue of the rows of one tile."""
         b, cut, lead = self.b, self.cut, [0] * len(self.prefix)
         first = _row_start(b, cut, self.block_id, tile)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index
+from jq.kernels.build.values import Index, Indices, Values
 from jq.kernels.gemm import amx
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.panel import Panel, Place, Source
@@ -23,10 +22,10 @@ from jq.kernels.schedule.rows import fill
 class MatrixRows(Source):
     """The rows of a matrix: each is one run."""
 
-    prefix: Sequence[Index]
+    prefix: Indices
 
     @staticmethod
-    def of(gemm: Gemm, prefix: Sequence[Index]) -> MatrixRows:
+    def of(gemm: Gemm, prefix: Indices) -> MatrixRows:
         whole, tail = divmod(gemm.k, gemm.target.dot.group)
         return MatrixRows(
             prefix=prefix,
@@ -44,21 +43,19 @@ class MatrixRows(Source):
 
 
 @emit.register
-def _(gemm: Gemm, operands: Sequence[Operand]) -> list[ir.Value]:
+def _(gemm: Gemm, operands: Operands) -> list[ir.Value]:
     if gemm.on_tiles:
         return amx.multiply(gemm, [amx.pack_rows(gemm, operands[0]), *operands[1:]])
     cut, depth = gemm.tiling, len(gemm.lead)
     width = min(gemm.n, cut.vectors * gemm.target.lanes)
     blocks = Blocks.of(gemm.m, cut.block, gemm.sequences)
 
-    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+    def offsets(b: Builder, ids: Indices) -> list[Index]:
         row = blocks.first(b, ids[0])
         column = b.at_most(b.scaled(ids[1], width), gemm.n - width)
         return [*ids[2 : 2 + depth], row, column]
 
-    def body(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
-    ) -> None:
+    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         *prefix, row, column = offsets(b, ids)
         wanted: Index = cut.block
         if gemm.sequences:

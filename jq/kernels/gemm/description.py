@@ -23,14 +23,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jq.errors import InternalError
-from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, Step, check, operand_types
+from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, Step, applied, check, operand_types
 from jq.kernels.kernel import Kernel
 from jq.kernels.machine import tiling
 from jq.kernels.machine.tile_cut import TiledCut, pack_weight
 from jq.kernels.machine.tiling import Tiling
 from jq.kernels.schedule.frame import Frame
 from jq.kernels.schedule.sequences import Sequences
-from jq.kernels.tensor import TensorType
+from jq.kernels.tensor import TensorType, pad_last
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TILED_ROWS, TILED_DEPTH = 5, 48
@@ -167,21 +167,14 @@ class Gemm(Kernel):
             if self.on_tiles
             else self._typed(self._weights_shape(tiles.vectors * lanes * group), "i8")
         )
-        kinds = [
-            self._typed((self.m, self.k), "i8"),
-            weights,
-            self._typed((self.columns,), "i32"),
-        ]
+        kinds = [self._typed((self.m, self.k), "i8"), weights, self._typed((self.columns,), "i32")]
         if self.row_zero:
-            kinds += [
-                self._typed((self.m,), "i32"),
-                self._typed((self.columns,), "i32"),
-            ]
+            kinds += [self._typed((self.m,), "i32"), self._typed((self.columns,), "i32")]
         if self.column_zero:
             kinds.append(self._typed((self.columns,), "i32"))
         steps = operand_types(self.epilogue, (self.m, self.n), self.columns)
         counts = [self.sequences.operand(self.m)] if self.sequences else []
-        return (*kinds, *(self._typed(shape, what) for shape, what in steps), *counts)
+        return (*kinds, *(self._typed(t.shape, t.element) for t in steps), *counts)
 
     @property
     def accesses(self) -> tuple[str, ...]:
@@ -298,8 +291,7 @@ class Gemm(Kernel):
 
     def pad_columns(self, values: Array) -> Array:
         """[..., N] -> [..., N']: zeros up to one vector."""
-        extra = self.columns - self.n
-        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, extra)])
+        return pad_last(values, self.columns)
 
     def _column(self, panel: int) -> int:
         width = self.tiling.vectors * self.target.lanes
@@ -323,6 +315,5 @@ class Gemm(Kernel):
         q = codes.astype(np.int64) - np.asarray(zero, np.int64).reshape(-1, 1)
         acc = q @ (weight.astype(np.int64) - column_zero)
         y: Array = (acc + (0 if bias is None else bias)).astype(np.int32)
-        for step, arrays in zip(self.epilogue, operands, strict=True):
-            y = step.reference(y, arrays)
+        y = applied(self.epilogue, y, operands)
         return self.frame.reference(y) if self.frame else y

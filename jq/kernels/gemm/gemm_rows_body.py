@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tile, Tiles
+from jq.kernels.build.values import Index, Values, vec
 from jq.kernels.epilogue.steps import ELEMENT
 from jq.kernels.gemm.body import MatrixRows
 from jq.kernels.gemm.description import Gemm
@@ -21,8 +19,8 @@ LINE = 64  # bytes of a cache line
 
 
 @emit.register
-def _(kernel: GemmRows, operands: Sequence[Operand]) -> list[ir.Value]:
-    def chunk(b: Builder, tensors: Sequence[ir.Value], tiles: Sequence[Tile], rows: Rows) -> None:
+def _(kernel: GemmRows, operands: Operands) -> list[ir.Value]:
+    def chunk(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
         _chunk(kernel, b, tensors, tiles, rows)
 
     return row_dispatch(
@@ -30,13 +28,7 @@ def _(kernel: GemmRows, operands: Sequence[Operand]) -> list[ir.Value]:
     )
 
 
-def _chunk(
-    kernel: GemmRows,
-    b: Builder,
-    tensors: Sequence[ir.Value],
-    tiles: Sequence[Tile],
-    rows: Rows,
-) -> None:
+def _chunk(kernel: GemmRows, b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
     gemm, own = kernel.gemm, len(kernel.gemm.operands)
     between = Tile(b.scratch([kernel.chunk, gemm.n], "f32"), (kernel.chunk, gemm.n))
     width = min(gemm.n, gemm.tiling.vectors * gemm.target.lanes)
@@ -58,7 +50,7 @@ def _chunk(
         row_body(kernel.second, b, given, tiles, Rows(inner, to, together))
 
 
-def _fetch(gemm: Gemm, b: Builder, tensors: Sequence[ir.Value], row: Index) -> None:
+def _fetch(gemm: Gemm, b: Builder, tensors: Values, row: Index) -> None:
     """Touches a row of what the epilogue reads by element: a register tile's are too far from
     those of the last for a processor to foresee, and each would wait for memory.
     """

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.lanes import transpose
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.gemm.pack_operand import PackOperand
 from jq.kernels.machine import dot
 
 
 @emit.register
-def _(kernel: PackOperand, operands: Sequence[Operand]) -> list[ir.Value]:
+def _(kernel: PackOperand, operands: Operands) -> list[ir.Value]:
     gemm, lead, depth = kernel.gemm, kernel.gemm.lead, len(kernel.gemm.lead)
     unit, width = (1,) * depth, kernel.vectors * kernel.target.lanes
     tall = kernel.vectors if gemm.on_tiles else 1
 
-    def panel(b: Builder, ids: Sequence[Index]) -> list[Index]:
+    def panel(b: Builder, ids: Indices) -> list[Index]:
         return [*ids[1 : 1 + depth], b.scaled(ids[0], tall), 0, 0]
 
-    def columns(b: Builder, ids: Sequence[Index]) -> list[Index]:
+    def columns(b: Builder, ids: Indices) -> list[Index]:
         return [*ids[1 : 1 + depth], _column(kernel, b, ids[0])]
 
-    def body(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
-    ) -> None:
+    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         column = _column(kernel, b, ids[0])
         for j in range(kernel.vectors):
             _Vector(kernel, b, tensors[0], tiles, ids[1 : 1 + depth], column, j).emit()
@@ -59,8 +55,8 @@ class _Vector:
         kernel: PackOperand,
         b: Builder,
         source: ir.Value,
-        tiles: Sequence[Tile],
-        prefix: Sequence[Index],
+        tiles: Tiles,
+        prefix: Indices,
         column: Index,
         j: int,
     ) -> None:
@@ -81,31 +77,25 @@ class _Vector:
             if self.kernel.transposed
             else (self._rows, self.group)
         )
-        whole, tail = divmod(gemm.k, step)
-        if whole:
-            with b.loop(0, whole, carry=total, writes=[self.weights]) as loop:
-                loop.carried = [pack(loop.carried[0], loop.index, None)]
-            total = loop.carried
-        if tail:
-            total = [pack(total[0], whole, tail)]
+        total = b.fold(gemm.k, step, pack, total, writes=[self.weights], counted=True)
         if gemm.on_tiles:
             for group in range(gemm.groups, gemm.tiles.chunks * 16):
                 self._store(b.constant(self.kind, 0), group)
         self._sums(total[0])
 
-    def _rows(self, total: ir.Value, group: Index, valid: int | None) -> ir.Value:
+    def _rows(self, total: Values, group: Index, valid: int) -> Values:
         """One group from the rows of [K, N]; `valid` rows of it exist."""
         b, rows = self.b, []
         for i in range(self.group):
             row = b.constant(vec(self.isa.lanes, "i8"), 0)
-            if valid is None or i < valid:
+            if i < valid:
                 k = b.offset(b.scaled(group, self.group), i)
                 at = [*self.prefix, k, self.first]
                 row = b.load(self.source, at, vec(self.isa.lanes, "i8"), self.width)
             rows.append(row)
         return self._put(total, dot.interleave(b, rows), group)
 
-    def _square(self, total: ir.Value, block: Index, valid: int | None) -> ir.Value:
+    def _square(self, total: Values, block: Index, valid: int) -> Values:
         """`lanes` groups from as many rows of [N, K]; `valid` codes of each row exist."""
         b, n = self.b, self.isa.lanes
         word = vec(n, f"i{8 * self.group}")
@@ -117,18 +107,17 @@ class _Vector:
                 at = [*self.prefix, column, b.scaled(block, n * self.group)]
                 row = b.load(self.source, at, self.kind, valid)
             rows.append(b.bitcast(row, word))
-        count = n if valid is None else -(-valid // self.group)
-        for i, words in enumerate(transpose(b, rows)[:count]):
+        for i, words in enumerate(transpose(b, rows)[: -(-valid // self.group)]):
             group = b.offset(b.scaled(block, n), i)
             total = self._put(total, b.bitcast(words, self.kind), group)
         return total
 
-    def _put(self, total: ir.Value, codes: ir.Value, group: Index) -> ir.Value:
+    def _put(self, total: Values, codes: ir.Value, group: Index) -> Values:
         """Stores a group; the sum with its codes."""
         b, isa = self.b, self.isa
         flipped = b.xor(codes, b.constant(self.kind, -128)) if self.gemm.swapped else codes
         self._store(flipped, group)
-        return dot.dot(b, isa, total, dot.splat(b, isa, 1), dot.operand(b, isa, codes))
+        return [dot.dot(b, isa, total[0], dot.splat(b, isa, 1), dot.operand(b, isa, codes))]
 
     def _store(self, codes: ir.Value, group: Index) -> None:
         b, size = self.b, self.isa.lanes * self.group

@@ -17,19 +17,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from iree.compiler import ir
 
 from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index, vec
-from jq.kernels.epilogue.emission import TOGETHER, Epilogue, Row
-from jq.kernels.epilogue.steps import Step
-from jq.kernels.gemm.corrections import Corrected
+from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.epilogue.emission import TOGETHER, Columns, Epilogue, Row
+from jq.kernels.gemm.corrections import Product
 from jq.kernels.gemm.start import Start, split_corrections
 from jq.kernels.machine import dot
-from jq.kernels.machine.isa import Isa
-from jq.kernels.machine.tiling import Tiling, tiles
+from jq.kernels.machine.tiling import tiles
 from jq.kernels.schedule import software_pipelining as pipeline
 from jq.kernels.schedule.padded_output import Part
 from jq.kernels.schedule.prefetch import Prefetch
@@ -70,26 +67,13 @@ class Source(ABC):
     def corner(self, b: Builder, row: Index) -> list[Index]:
         """Where the codes of a row begin."""
 
-    def tap(self, b: Builder, corner: Sequence[Index], h: Index, w: Index) -> list[Index]:
+    def tap(self, b: Builder, corner: Indices, h: Index, w: Index) -> list[Index]:
         """Where run (h, w) of them begins."""
         return list(corner)
 
     def sample(self, b: Builder, row: Index) -> Index:
         """What operands by row are indexed with."""
         return row
-
-
-class PanelProduct(Corrected, Protocol):
-    """What the description of a product says."""
-
-    @property
-    def target(self) -> Isa: ...
-    @property
-    def tiling(self) -> Tiling: ...
-    @property
-    def epilogue(self) -> tuple[Step, ...]: ...
-    @property
-    def n(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -108,7 +92,7 @@ class Place:
     row: Index
     column: Index
     panel: Index
-    prefix: Sequence[Index] = ()
+    prefix: Indices = ()
     to: Index = 0
     part: Part | None = None
 
@@ -118,10 +102,10 @@ class Panel:
 
     def __init__(
         self,
-        product: PanelProduct,
+        product: Product,
         source: Source,
         b: Builder,
-        tensors: Sequence[ir.Value],
+        tensors: Values,
         tile: Tile,
         place: Place,
     ) -> None:
@@ -130,16 +114,8 @@ class Panel:
         self.codes, self.weights, init, *rest = tensors
         corrections, steps = split_corrections(product, rest)
         self.vectors = range(product.tiling.vectors)
-        self.epilogue = Epilogue(
-            b,
-            product.epilogue,
-            steps,
-            lanes=self.isa.lanes,
-            vectors=len(self.vectors),
-            column=place.column,
-            n=product.n,
-            prefix=place.prefix,
-        )
+        columns = Columns(self.isa.lanes, len(self.vectors), place.column, product.n)
+        self.epilogue = Epilogue(b, product.epilogue, steps, columns, place.prefix)
         self.start = Start(product, self.epilogue, init, corrections)
         self.prefetch: Prefetch | None = None
 
@@ -190,7 +166,7 @@ class Panel:
         def products(first: Index, between: Between) -> list[ir.Value]:
             return self._products(first, tall, between)
 
-        def finish(row: Index, accumulators: Sequence[ir.Value], vector: int) -> None:
+        def finish(row: Index, accumulators: Values, vector: int) -> None:
             self._finish(row, [accumulators], vector, 1)
 
         cut = self._pieces
@@ -233,12 +209,7 @@ class Panel:
         return down.carried
 
     def _parts(
-        self,
-        acc: list[ir.Value],
-        run: Index,
-        count: int,
-        step: pipeline.Step,
-        between: Between,
+        self, acc: list[ir.Value], run: Index, count: int, step: pipeline.Step, between: Between
     ) -> list[ir.Value]:
         """A run in parts, each followed by a row's epilogue, or a piece of it."""
         b, turns = self.b, self._turns(count)
@@ -251,11 +222,7 @@ class Panel:
         return pipeline.parts(b, self.tile, acc, self.source.whole, turns, cut, step, of_run)
 
     def _staged(
-        self,
-        acc: list[ir.Value],
-        starts: Sequence[Sequence[Index]],
-        base: Index,
-        tile: Index,
+        self, acc: list[ir.Value], starts: Sequence[Indices], base: Index, tile: Index
     ) -> list[ir.Value]:
         """A run whose codes are widened first, `STAGE` of them at a time: each is read once for
         every vector, and a broadcast of what lies in memory as the product takes it costs a load.
@@ -280,16 +247,9 @@ class Panel:
                 loop.carried = self._multiplied(loop.carried, staged, weights)
             return loop.carried
 
-        full, rest = divmod(length, STAGE)
-        if full:
-            with b.loop(0, full, carry=acc) as loop:
-                loop.carried = part(loop.carried, loop.index, STAGE)
-            acc = loop.carried
-        return part(acc, full, rest) if rest else acc
+        return b.fold(length, STAGE, part, acc, counted=True)
 
-    def _widen(
-        self, starts: Sequence[Sequence[Index]], first: Index, count: int, stage: ir.Value
-    ) -> None:
+    def _widen(self, starts: Sequence[Indices], first: Index, count: int, stage: ir.Value) -> None:
         """`count` codes of each row from `first` on; zeros fill the last group."""
         b, isa = self.b, self.isa
         size = isa.lanes * isa.dot.group
@@ -304,20 +264,10 @@ class Panel:
                     wide = b.shuffle(wide, wide, list(range(room)))
                 b.put(wide, stage, [i, at])
 
-        whole, tail = divmod(count, size)
-        if whole:
-            with b.loop(0, whole * size, size) as loop:
-                words(loop.index, size)
-        if tail:
-            words(whole * size, tail)
+        b.sweep(count, size, words)
 
     def _step(
-        self,
-        acc: Sequence[ir.Value],
-        starts: Sequence[Sequence[Index]],
-        base: Index,
-        k: Index,
-        valid: int | None,
+        self, acc: Values, starts: Sequence[Indices], base: Index, k: Index, valid: int | None
     ) -> list[ir.Value]:
         """All products of one group of codes."""
         b, isa, source = self.b, self.isa, self.source
@@ -330,9 +280,7 @@ class Panel:
             out += self._multiplied(row, [codes], weights)
         return out
 
-    def _multiplied(
-        self, acc: Sequence[ir.Value], codes: Sequence[ir.Value], weights: Sequence[ir.Value]
-    ) -> list[ir.Value]:
+    def _multiplied(self, acc: Values, codes: Values, weights: Values) -> list[ir.Value]:
         """The accumulators of some rows after a group."""
         pairs = [(w, c) if self.source.swapped else (c, w) for c in codes for w in weights]
         return [dot.dot(self.b, self.isa, a, *p) for a, p in zip(acc, pairs, strict=True)]
@@ -347,7 +295,7 @@ class Panel:
 
     # What is before and after
 
-    def _starts(self, rows: Sequence[Index]) -> list[ir.Value]:
+    def _starts(self, rows: Indices) -> list[ir.Value]:
         """Where the accumulators of a register tile start from."""
         sums = self._row_sums(rows) if self.start.needs_sums else [None] * len(rows)
         return [
@@ -356,34 +304,24 @@ class Panel:
             for v in self.start.of(self.source.sample(self.b, row), total)
         ]
 
-    def _row_sums(self, rows: Sequence[Index]) -> list[ir.Value]:
+    def _row_sums(self, rows: Indices) -> list[ir.Value]:
         """The sum of every row's codes, in every lane; of a matrix, whose rows are one run."""
         b, isa = self.b, self.isa
         width = isa.lanes * isa.dot.group
         ones = dot.splat(b, isa, 1)
 
-        def add(sums: Sequence[ir.Value], at: Index, valid: int | None) -> list[ir.Value]:
+        def add(sums: Values, at: Index, valid: int) -> list[ir.Value]:
             kind = vec(width, "i8")
             codes = [b.load(self.codes, [*self.prefix, row, at], kind, valid) for row in rows]
             wide = [c if isa.dot.element == "i8" else b.extend(c, isa.dot.element) for c in codes]
             return [dot.dot(b, isa, s, ones, c) for s, c in zip(sums, wide, strict=True)]
 
         sums = [b.i32(0, isa.lanes)] * len(rows)
-        whole, tail = divmod(self.source.whole * isa.dot.group + self.source.tail, width)
-        if whole:
-            with b.loop(0, whole * width, width, carry=sums) as loop:
-                loop.carried = add(loop.carried, loop.index, None)
-            sums = loop.carried
-        if tail:
-            sums = add(sums, whole * width, tail)
-        return [b.reduce(s, b.add) for s in sums]
+        length = self.source.whole * isa.dot.group + self.source.tail
+        return [b.reduce(s, b.add) for s in b.fold(length, width, add, sums)]
 
     def _finish(
-        self,
-        first: Index,
-        accumulators: Sequence[Sequence[ir.Value]],
-        vector: int = 0,
-        chain: int = TOGETHER,
+        self, first: Index, accumulators: Sequence[Values], vector: int = 0, chain: int = TOGETHER
     ) -> None:
         """The epilogue of rows from `first`, and of a panel's vectors from `vector`."""
         b, part, finished = self.b, self.place.part, []

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from iree.compiler import ir
 
-from jq.kernels.build.values import Index
+from jq.kernels.build.values import Index, Values
 from jq.kernels.epilogue.emission import Epilogue
 from jq.kernels.gemm.corrections import Corrected
 
 
-def split_corrections(
-    gemm: Corrected, tensors: Sequence[ir.Value]
-) -> tuple[Sequence[ir.Value], Sequence[ir.Value]]:
+def split_corrections(gemm: Corrected, tensors: Values) -> tuple[Values, Values]:
     """The operands behind `init`: of the corrections, and of the epilogue."""
     count = 2 * gemm.row_zero + gemm.column_zero
     return tensors[:count], tensors[count:]
@@ -28,11 +24,7 @@ class Start:
     """
 
     def __init__(
-        self,
-        gemm: Corrected,
-        epilogue: Epilogue,
-        init: ir.Value,
-        corrections: Sequence[ir.Value],
+        self, gemm: Corrected, epilogue: Epilogue, init: ir.Value, corrections: Values
     ) -> None:
         self.gemm, self.epilogue, self.b = gemm, epilogue, epilogue.b
         self.init = epilogue.by_column(init, "i32")

@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, vec
-from jq.kernels.epilogue.emission import Epilogue
+from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.layout import PLANES
 from jq.kernels.machine import dot
 from jq.kernels.tensor import TensorType
+
+Loaded = dict[tuple[int, int, int], ir.Value]  # bytes, by plane, step and vector
 
 
 class RowPanels:
     """The body of one workgroup: all rows of `streams` panels of columns, side by side."""
 
     def __init__(
-        self,
-        gemv: Gemv,
-        b: Builder,
-        tensors: Sequence[ir.Value],
-        tile: Tile,
-        group: Index,
-        column: Index,
+        self, gemv: Gemv, b: Builder, tensors: Values, tile: Tile, group: Index, column: Index
     ) -> None:
         self.gemv, self.b, self.isa, self.tile, self.group = gemv, b, gemv.target, tile, group
         self.codes, self.row_scale, self.weights, *rest = tensors
         by_column = [rest.pop(0)] if gemv.scale == "column" else []
         self.layout, self.planes = gemv.layout, PLANES[gemv.bits]
         self.wide = gemv.streams * gemv.vectors
-        self.epilogue = Epilogue(
-            b,
-            gemv.epilogue,
-            rest,
-            lanes=self.isa.lanes,
-            vectors=self.wide,
-            column=column,
-            n=gemv.n,
-        )
+        columns = Columns(self.isa.lanes, self.wide, column, gemv.n)
+        self.epilogue = Epilogue(b, gemv.epilogue, rest, columns)
         self.column_scale = [s for x in by_column for s in self.epilogue.by_column(x, "f32")]
         # Codes stay unsigned in a product that wants them so; elsewhere the offset is taken out.
         self.unsigned = self.isa.dot.lhs_unsigned
@@ -62,7 +50,7 @@ class RowPanels:
         if rest:
             self._rows([full * count + i for i in range(rest)])
 
-    def _rows(self, rows: Sequence[Index]) -> None:
+    def _rows(self, rows: Indices) -> None:
         b, gemv, isa = self.b, self.gemv, self.isa
         if gemv.staged:
             self._widen(rows)
@@ -86,7 +74,7 @@ class RowPanels:
                 value = self.epilogue.apply(value, [row], j, ready)
                 b.store(value, self.tile, [row, j * isa.lanes], gemv.n)
 
-    def _widen(self, rows: Sequence[Index]) -> None:
+    def _widen(self, rows: Indices) -> None:
         """The codes of some rows as the product takes them; zeros fill the last block."""
         b, k = self.b, self.gemv.k
         size = self.isa.lanes * self.isa.dot.group
@@ -96,15 +84,10 @@ class RowPanels:
                 codes = b.load(self.codes, [row, at], vec(size, "i8"), valid)
                 b.put(dot.operand(b, self.isa, codes), self.stage, [i, at])
 
-        whole, tail = divmod(k, size)
-        if whole:
-            with b.loop(0, whole * size, size) as loop:
-                put(loop.index, size)
-        if tail:
-            put(whole * size, tail)
+        b.sweep(k, size, put)
 
     def _chunk(
-        self, total: Sequence[ir.Value], rows: Sequence[Index], chunk: Index, blocks: int, tail: int
+        self, total: Values, rows: Indices, chunk: Index, blocks: int, tail: int
     ) -> list[ir.Value]:
         """The sums after `blocks` blocks of a chunk and `tail` codes of another."""
         b, gemv = self.b, self.gemv
@@ -128,12 +111,7 @@ class RowPanels:
         return out
 
     def _block(
-        self,
-        sums: Sequence[ir.Value],
-        rows: Sequence[Index],
-        chunk: Index,
-        block: Index,
-        size: int,
+        self, sums: Values, rows: Indices, chunk: Index, block: Index, size: int
     ) -> list[ir.Value]:
         """The sums after one block of `size` codes along K."""
         b, gemv, isa = self.b, self.gemv, self.isa
@@ -142,7 +120,7 @@ class RowPanels:
         digits = range(gemv.digits)
         acc = [zero] * (len(rows) * gemv.digits * self.wide)
         extra = [zero] * (len(rows) * gemv.digits)
-        loaded: dict[tuple[int, int, int], ir.Value] = {}
+        loaded: Loaded = {}
         for i in range(math.ceil(size / group)):
             weights = [self._codes(loaded, chunk, block, i, j) for j in range(self.wide)]
             at = b.offset(b.scaled(number, gemv.block), i * group)
@@ -162,14 +140,7 @@ class RowPanels:
 
     # Codes
 
-    def _codes(
-        self,
-        loaded: dict[tuple[int, int, int], ir.Value],
-        chunk: Index,
-        block: Index,
-        i: int,
-        j: int,
-    ) -> ir.Value:
+    def _codes(self, loaded: Loaded, chunk: Index, block: Index, i: int, j: int) -> ir.Value:
         """Group `i` of a block, of vector `j`, put together from its planes.
 
         `loaded` keeps the bytes, which hold several groups.
@@ -217,10 +188,10 @@ class RowPanels:
 
     def _scaled(
         self,
-        sums: Sequence[ir.Value],
-        acc: Sequence[ir.Value],
-        extra: Sequence[ir.Value],
-        rows: Sequence[Index],
+        sums: Values,
+        acc: Values,
+        extra: Values,
+        rows: Indices,
         chunk: Index,
         block: Index,
         number: Index,
@@ -260,7 +231,7 @@ class RowPanels:
                     out[to] = b.fma(codes_sum, least, out[to])
         return out
 
-    def _joined(self, digits: Sequence[ir.Value]) -> list[ir.Value]:
+    def _joined(self, digits: Values) -> list[ir.Value]:
         """The sums of one to three digits as one or two integers, the second 2^8 times smaller:
         all but the last digit fit one.
         """
@@ -269,7 +240,7 @@ class RowPanels:
             first = b.add(b.shift_left(first, 8), digit)
         return [first, *rest[-1:]]
 
-    def _number(self, joined: Sequence[ir.Value]) -> ir.Value:
+    def _number(self, joined: Values) -> ir.Value:
         b, (first, *rest) = self.b, [self.b.to_f32(v) for v in joined]
         return b.fma(first, b.f32(256.0, self.isa.lanes), rest[0]) if rest else first
 
@@ -312,15 +283,13 @@ class RowPanels:
 
 
 @emit.register
-def _(gemv: Gemv, operands: Sequence[Operand]) -> list[ir.Value]:
+def _(gemv: Gemv, operands: Operands) -> list[ir.Value]:
     width = min(gemv.n, gemv.width)
 
-    def column(b: Builder, ids: Sequence[Index]) -> Index:
+    def column(b: Builder, ids: Indices) -> Index:
         return b.at_most(b.scaled(ids[0], width), gemv.n - width)
 
-    def body(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
-    ) -> None:
+    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         RowPanels(gemv, b, tensors, tiles[0], ids[0], column(b, ids)).emit()
 
     output = Output(gemv.results[0], (gemv.m, width), lambda b, ids: [0, column(b, ids)])

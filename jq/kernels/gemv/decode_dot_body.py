@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from iree.compiler import ir
 
 from jq.errors import InternalError
 from jq.formats import get_format
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.build.vector_ops import Array, VectorOps
 from jq.kernels.gemv.decode_dot import COLUMNS, ROWS, DecodeDot
 from jq.kernels.tensor import element_name
@@ -23,12 +23,7 @@ class _Group:
     """The body of one workgroup: all rows, the columns from `column`."""
 
     def __init__(
-        self,
-        kernel: DecodeDot,
-        b: Builder,
-        tensors: Sequence[ir.Value],
-        tile: Tile,
-        column: Index,
+        self, kernel: DecodeDot, b: Builder, tensors: Values, tile: Tile, column: Index
     ) -> None:
         self.kernel, self.b, self.tile, self.column = kernel, b, tile, column
         self.x, *parts = tensors
@@ -95,16 +90,11 @@ class _Group:
     def _direct(self) -> None:
         b, kernel = self.b, self.kernel
         acc = [b.f32(0.0, self.lanes)] * (kernel.m * kernel.columns)
-        whole, tail = divmod(kernel.k, kernel.step)
-        with b.loop(0, whole, carry=acc) as loop:
-            loop.carried = self._step(loop.carried, loop.index, kernel.step)
-        acc = loop.carried
-        if tail:
-            acc = self._step(acc, whole, tail)
+        acc = b.fold(kernel.k, kernel.step, self._step, acc, counted=True)
         for row in range(kernel.m):
             self._store(row, acc[row * kernel.columns : (row + 1) * kernel.columns], 0)
 
-    def _step(self, acc: Sequence[ir.Value], step: Index, length: int) -> list[ir.Value]:
+    def _step(self, acc: Values, step: Index, length: int) -> list[ir.Value]:
         b, kernel, out = self.b, self.kernel, list(acc)
         for c in range(kernel.columns):
             for i, w in enumerate(self._decode(b.offset(self.column, c), step, length)):
@@ -122,18 +112,13 @@ class _Group:
         panel = b.scratch((kernel.columns, kernel.padded), "f32")
         with b.loop(0, kernel.columns) as column:
             self._fill(panel, column.index)
-        full, rest = divmod(kernel.m, ROWS)
         for first in range(0, kernel.columns, COLUMNS):
             columns = min(COLUMNS, kernel.columns - first)
-            if full:
-                with b.loop(0, full * ROWS, ROWS, writes=[self.tile]) as loop:
-                    self._tile(panel, loop.index, ROWS, first, columns)
-            if rest:
-                self._tile(panel, full * ROWS, rest, first, columns)
+            tile = partial(self._tile, panel, first, columns)
+            b.sweep(kernel.m, ROWS, tile, writes=[self.tile])
 
     def _fill(self, panel: ir.Value, column: Index) -> None:
         b, kernel = self.b, self.kernel
-        whole, tail = divmod(kernel.k, kernel.step)
 
         def put(step: Index, length: int) -> None:
             for i, w in enumerate(self._decode(b.offset(self.column, column), step, length)):
@@ -143,17 +128,13 @@ class _Group:
                     w = b.shuffle(w, w, list(range(room)))
                 b.put(w, panel, [column, at])
 
-        with b.loop(0, whole) as loop:
-            put(loop.index, kernel.step)
-        if tail:
-            put(whole, tail)
+        b.sweep(kernel.k, kernel.step, put, counted=True)
 
-    def _tile(self, panel: ir.Value, row: Index, rows: int, first: int, columns: int) -> None:
+    def _tile(self, panel: ir.Value, first: int, columns: int, row: Index, rows: int) -> None:
         b, kernel, lanes = self.b, self.kernel, self.lanes
         acc = [b.f32(0.0, lanes)] * (rows * columns)
-        whole, tail = divmod(kernel.k, lanes)
 
-        def products(acc: Sequence[ir.Value], at: Index, valid: int) -> list[ir.Value]:
+        def products(acc: Values, at: Index, valid: int) -> list[ir.Value]:
             out = list(acc)
             kind = vec(lanes, "f32")
             ws = [b.keep(b.get(panel, [first + c, at], kind), valid) for c in range(columns)]
@@ -163,16 +144,11 @@ class _Group:
                     out[i * columns + c] = b.fma(x, w, out[i * columns + c])
             return out
 
-        if whole:
-            with b.loop(0, whole * lanes, lanes, carry=acc) as loop:
-                loop.carried = products(loop.carried, loop.index, lanes)
-            acc = loop.carried
-        if tail:
-            acc = products(acc, whole * lanes, tail)
+        acc = b.fold(kernel.k, lanes, products, acc)
         for i in range(rows):
             self._store(b.offset(row, i), acc[i * columns : (i + 1) * columns], first)
 
-    def _store(self, row: Index, sums: Sequence[ir.Value], first: int) -> None:
+    def _store(self, row: Index, sums: Values, first: int) -> None:
         """The sums of all lanes of each accumulator, side by side."""
         b = self.b
         totals = [b.shuffle(t, t, [0]) for t in (b.reduce(v, b.add) for v in sums)]
@@ -183,15 +159,13 @@ class _Group:
 
 
 @emit.register
-def _(kernel: DecodeDot, operands: Sequence[Operand]) -> list[ir.Value]:
+def _(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
     width = kernel.columns
 
-    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+    def offsets(b: Builder, ids: Indices) -> list[Index]:
         return [0, b.at_most(b.scaled(ids[0], width), kernel.n - width)]
 
-    def body(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
-    ) -> None:
+    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         _Group(kernel, b, tensors, tiles[0], offsets(b, ids)[1]).emit()
 
     output = Output(kernel.results[0], (kernel.m, width), offsets)

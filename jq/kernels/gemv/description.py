@@ -40,20 +40,16 @@ from typing import ClassVar
 import numpy as np
 
 from jq.errors import InternalError
-from jq.kernels.epilogue.steps import Step, check, operand_types
-from jq.kernels.gemv.layout import PLANES, Array, Layout, Scale, pack
-from jq.kernels.kernel import Kernel
-from jq.kernels.tensor import TensorType
+from jq.kernels.epilogue.steps import Step, applied, check, operand_types
+from jq.kernels.gemv.layout import PLANES, Array, Scale, Stored
+from jq.kernels.tensor import TensorType, pad_last
 
-MAX_ROWS, MANY_ROWS = 4, 8
-STAGE = 96 << 10  # bytes of a tile's codes, widened
 LARGEST_SPLIT = 256  # block whose sums of two digits, one shifted by 8 bits, fit 32
-PANEL, COLUMNS = 2, 8  # vectors of a panel, and of all panels of a workgroup
 SCALES = ("f16", "f32", "i8", "column")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gemv(Kernel):
+class Gemv(Stored):
     """i8 [M, K] x blocks [K, N] -> [M, N].
 
     Operands, in order:
@@ -64,31 +60,11 @@ class Gemv(Kernel):
         what the epilogue's steps name; [N] operands have N' elements (`pad_columns`).
 
     Attributes:
-        bits: 2 to 6, or 8.
-        block: weights along K that share a scale; the last block may be partial.
-        per_block: activations have a scale per block, not per row.
-        digits: of a number of the activations, 1 to 3.
-        zero: weights are `scale * (code - zero)`, up to 4 bits, codes and zero points from 0.
-        minimum: weights are `scale * code + minimum` with codes from 0 (below 8 bits), else
-            `scale * code` with signed codes.
-        scale: stored type of scale and minimum: `f16`, `f32`, or `i8`, integers to be multiplied
-            by an f16 factor that `outer` blocks share; `column`: one for all blocks, an operand.
         epilogue: steps from f32.
     """
 
     family: ClassVar[str] = "gemv"
 
-    m: int
-    k: int
-    n: int
-    bits: int = 4
-    block: int = 32
-    per_block: bool = True
-    digits: int = 1
-    zero: bool = False
-    minimum: bool = False
-    scale: str = "f32"
-    outer: int = 0
     epilogue: tuple[Step, ...] = ()
 
     def __post_init__(self) -> None:
@@ -123,70 +99,9 @@ class Gemv(Kernel):
         return 2 * self.m * self.k * self.n
 
     @property
-    def blocks(self) -> int:
-        return math.ceil(self.k / self.block)
-
-    @property
-    def rows(self) -> int:
-        """Rows of a register tile. Of many rows more share the weights that are taken out of their
-        planes, where codes wait in memory as the product takes them (`staged`).
-        """
-        if self.staged and self.m >= MANY_ROWS:
-            return MANY_ROWS
-        return min(self.m, max(1, MAX_ROWS // self.digits))
-
-    @property
-    def staged(self) -> bool:
-        """Codes of a tile are widened before its products; a few rows at most fit the stack."""
-        group = self.target.dot.group
-        fits = self.blocks * self.block * 2 * MANY_ROWS <= STAGE
-        return self.target.dot.element == "i16" and self.digits == 1 and fits and group == 2
-
-    @property
-    def wide(self) -> int:
-        """Vectors of columns that registers and N allow at once: for each the sum of every digit,
-        that of all blocks, and a weight.
-        """
-        isa, rows, digits = self.target, self.rows, self.digits
-        fits = (isa.registers - 2 * rows * digits - 2) // (rows * (digits + 1) + 1)
-        return max(1, min(COLUMNS, fits, self.n // isa.lanes))
-
-    @property
-    def vectors(self) -> int:
-        """Vectors of a panel."""
-        return min(PANEL, self.wide)
-
-    @property
-    def streams(self) -> int:
-        """Panels of a workgroup."""
-        return self.wide // self.vectors
-
-    @property
-    def width(self) -> int:
-        """Columns of a workgroup."""
-        return self.streams * self.vectors * self.target.lanes
-
-    @property
-    def workgroups(self) -> int:
-        return math.ceil(self.n / self.width)
-
-    @property
     def columns(self) -> int:
         """N', the length of operands by column."""
         return max(self.n, self.target.lanes)
-
-    @property
-    def offset(self) -> int:
-        """What is added to stored codes: below 8 bits always, else where products want it."""
-        if self.minimum or self.zero:
-            return 0
-        if self.bits < 8:
-            return 1 << (self.bits - 1)
-        return 128 if self.target.dot.lhs_unsigned else 0
-
-    @property
-    def layout(self) -> Layout:
-        return Layout.of(self)
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
@@ -195,38 +110,21 @@ class Gemv(Kernel):
         steps = operand_types(self.epilogue, (self.m, self.n), self.columns)
         split = (self.digits,) if self.digits > 1 else ()
         if self.scale == "column":
-            steps.insert(0, ((self.columns,), "f32"))
+            steps.insert(0, TensorType((self.columns,), "f32"))
         return (
             TensorType((self.m, *split, self.k), "i8"),
             TensorType(row_scale, "f32"),
             TensorType((self.streams, self.workgroups, chunks, self.layout.bytes), "i8"),
-            *(TensorType(shape, what) for shape, what in steps),
+            *steps,
         )
 
     @property
     def results(self) -> tuple[TensorType, ...]:
         return (TensorType((self.m, self.n), check(self.epilogue, "f32")),)
 
-    # Weights
-
-    def pack(
-        self,
-        codes: Array,
-        scale: Scale | None = None,
-        minimum: Scale | None = None,
-        zero: Array | None = None,
-    ) -> Array:
-        """The weights' operand: int8 codes [K, N] (signed, or from 0 with a minimum) and scales.
-
-        `scale`, `minimum` and `zero` are [blocks, N]; or, with `outer`, pairs of integers
-        [blocks, N] and factors [chunks, N]; or None where it is an operand by column.
-        """
-        return pack(self, codes, scale, minimum, zero)
-
     def pad_columns(self, values: Array) -> Array:
         """[..., N] -> [..., N']: zeros up to one vector."""
-        extra = self.columns - self.n
-        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, extra)])
+        return pad_last(values, self.columns)
 
     # Reference
 
@@ -254,9 +152,7 @@ class Gemv(Kernel):
         if minimum is not None:
             acc = acc + lhs.sum(2)[..., None] * self._numbers(minimum)
         y: Array = (acc * row_scale.reshape(self.m, -1, 1)).sum(1).astype(np.float32)
-        for step, arrays in zip(self.epilogue, operands, strict=True):
-            y = step.reference(y, arrays)
-        return y
+        return applied(self.epilogue, y, operands)
 
     def _numbers(self, scale: Scale) -> Array:
         """[blocks, N] as numbers."""

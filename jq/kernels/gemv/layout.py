@@ -5,55 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from jq.errors import InternalError
-from jq.kernels.machine.isa import Isa
-from jq.kernels.tensor import TensorType
+from jq.kernels.kernel import Kernel
+from jq.kernels.tensor import TensorType, pad_last
 
+MAX_ROWS, MANY_ROWS = 4, 8
+STAGE = 96 << 10  # bytes of a tile's codes, widened
+PANEL, COLUMNS = 2, 8  # vectors of a panel, and of all panels of a workgroup
 Array = np.ndarray[Any, np.dtype[Any]]
 Scale = Array | tuple[Array, Array]  # or integers and what they are multiplied by
 # Widths of the planes that codes of so many bits are cut into, the lowest bits first.
 PLANES = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2), 8: (8,)}
-
-
-class Stored(Protocol):
-    """What the description of a product says about the weights that it keeps (`Gemv`)."""
-
-    @property
-    def k(self) -> int: ...
-    @property
-    def n(self) -> int: ...
-    @property
-    def bits(self) -> int: ...
-    @property
-    def block(self) -> int: ...
-    @property
-    def zero(self) -> bool: ...
-    @property
-    def minimum(self) -> bool: ...
-    @property
-    def scale(self) -> str: ...
-    @property
-    def outer(self) -> int: ...
-    @property
-    def target(self) -> Isa: ...
-    @property
-    def label(self) -> str: ...
-    @property
-    def blocks(self) -> int: ...
-    @property
-    def vectors(self) -> int: ...
-    @property
-    def streams(self) -> int: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def workgroups(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -106,69 +72,157 @@ class Layout:
         return self.first + self.blocks * self.record
 
 
+@dataclass(frozen=True, kw_only=True)
+class Stored(Kernel):
+    """A product [M, K] x [K, N] with block-scaled weights: how they are cut.
+
+    Attributes:
+        bits: 2 to 6, or 8.
+        block: weights along K that share a scale; the last block may be partial.
+        per_block: activations have a scale per block, not per row.
+        digits: of a number of the activations, 1 to 3.
+        zero: weights are `scale * (code - zero)`, up to 4 bits, codes and zero points from 0.
+        minimum: weights are `scale * code + minimum` with codes from 0 (below 8 bits), else
+            `scale * code` with signed codes.
+        scale: stored type of scale and minimum: `f16`, `f32`, or `i8`, integers to be multiplied
+            by an f16 factor that `outer` blocks share; `column`: one for all blocks, an operand.
+    """
+
+    m: int
+    k: int
+    n: int
+    bits: int = 4
+    block: int = 32
+    per_block: bool = True
+    digits: int = 1
+    zero: bool = False
+    minimum: bool = False
+    scale: str = "f32"
+    outer: int = 0
+
+    @property
+    def blocks(self) -> int:
+        return math.ceil(self.k / self.block)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a register tile. Of many rows more share the weights that are taken out of their
+        planes, where codes wait in memory as the product takes them (`staged`).
+        """
+        if self.staged and self.m >= MANY_ROWS:
+            return MANY_ROWS
+        return min(self.m, max(1, MAX_ROWS // self.digits))
+
+    @property
+    def staged(self) -> bool:
+        """Codes of a tile are widened before its products; a few rows at most fit the stack."""
+        group = self.target.dot.group
+        fits = self.blocks * self.block * 2 * MANY_ROWS <= STAGE
+        return self.target.dot.element == "i16" and self.digits == 1 and fits and group == 2
+
+    @property
+    def wide(self) -> int:
+        """Vectors of columns that registers and N allow at once: for each the sum of every digit,
+        that of all blocks, and a weight.
+        """
+        isa, rows, digits = self.target, self.rows, self.digits
+        fits = (isa.registers - 2 * rows * digits - 2) // (rows * (digits + 1) + 1)
+        return max(1, min(COLUMNS, fits, self.n // isa.lanes))
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of a panel."""
+        return min(PANEL, self.wide)
+
+    @property
+    def streams(self) -> int:
+        """Panels of a workgroup."""
+        return self.wide // self.vectors
+
+    @property
+    def width(self) -> int:
+        """Columns of a workgroup."""
+        return self.streams * self.vectors * self.target.lanes
+
+    @property
+    def workgroups(self) -> int:
+        return math.ceil(self.n / self.width)
+
+    @property
+    def offset(self) -> int:
+        """What is added to stored codes: below 8 bits always, else where products want it."""
+        if self.minimum or self.zero:
+            return 0
+        if self.bits < 8:
+            return 1 << (self.bits - 1)
+        return 128 if self.target.dot.lhs_unsigned else 0
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.of(self)
+
+    def pack(
+        self,
+        codes: Array,
+        scale: Scale | None = None,
+        minimum: Scale | None = None,
+        zero: Array | None = None,
+    ) -> Array:
+        """The weights' operand: int8 codes [K, N] (signed, or from 0 with a minimum) and scales.
+
+        `scale`, `minimum` and `zero` are [blocks, N]; or, with `outer`, pairs of integers
+        [blocks, N] and factors [chunks, N]; or None where it is an operand by column.
+        """
+        half, layout = 1 << (self.bits - 1), Layout.of(self)
+        from_zero = self.minimum or self.zero
+        low, high = (0, 2 * half - 1) if from_zero else (-half, half - 1)
+        if codes.shape != (self.k, self.n) or codes.min() < low or codes.max() > high:
+            raise InternalError(f"codes do not fit {self.label}")
+        blocks = math.ceil(self.blocks / layout.blocks) * layout.blocks
+        stored = _longer(codes.astype(np.int16), self.blocks * self.block) + self.offset
+        stored = _longer(stored.astype(np.uint8), blocks * self.block)
+        given = [s for s in (scale, minimum) if s is not None]
+        levels = [g if isinstance(g, tuple) else (g,) for g in given]
+        chunks = blocks // layout.blocks
+
+        def cut(values: Array) -> Array:
+            return _cut(self, np.ascontiguousarray(values)).view(np.uint8)
+
+        parts = [
+            cut(_longer(values.astype(TensorType((), self.scale).dtype), blocks))
+            for values, *_ in levels
+        ]
+        if zero is not None:
+            points, lanes = _cut(self, _longer(zero.astype(np.uint8), blocks)), self.target.lanes
+            first, second = points[..., :lanes], points[..., lanes:]
+            parts.append(first | second << np.uint8(4) if self.vectors > 1 else first.copy())
+        shift = 0
+        for plane in PLANES[self.bits]:
+            fields = (stored >> np.uint8(shift)) & np.uint8((1 << plane) - 1)
+            parts.append(_plane(self, fields, plane))
+            shift += plane
+        where = self.workgroups, self.streams
+        records = np.concatenate([p.reshape(*where, blocks, -1) for p in parts], axis=3)
+        factors = [cut(f.astype(np.float16)) for _, *factor in levels for f in factor]
+        whole = [*factors, records.reshape(*where, chunks, -1)]
+        return np.ascontiguousarray(np.concatenate(whole, axis=3).swapaxes(0, 1)).view(np.int8)
+
+
 def _longer(values: Array, rows: int) -> Array:
     """[rows, N], zeros added behind."""
     return np.pad(values, ((0, rows - len(values)), (0, 0)))
 
 
-def pack(
-    kernel: Stored,
-    codes: Array,
-    scale: Scale | None,
-    minimum: Scale | None = None,
-    zero: Array | None = None,
-) -> Array:
-    """See `Gemv.pack`."""
-    half, layout = 1 << (kernel.bits - 1), Layout.of(kernel)
-    from_zero = kernel.minimum or kernel.zero
-    low, high = (0, 2 * half - 1) if from_zero else (-half, half - 1)
-    if codes.shape != (kernel.k, kernel.n) or codes.min() < low or codes.max() > high:
-        raise InternalError(f"codes do not fit {kernel.label}")
-    blocks = math.ceil(kernel.blocks / layout.blocks) * layout.blocks
-    stored = _longer(codes.astype(np.int16), kernel.blocks * kernel.block) + kernel.offset
-    stored = _longer(stored.astype(np.uint8), blocks * kernel.block)
-    given = [s for s in (scale, minimum) if s is not None]
-    levels = [g if isinstance(g, tuple) else (g,) for g in given]
-    chunks = blocks // layout.blocks
-
-    def cut(values: Array) -> Array:
-        return _cut(kernel, np.ascontiguousarray(values)).view(np.uint8)
-
-    parts = [
-        cut(_longer(values.astype(TensorType((), kernel.scale).dtype), blocks))
-        for values, *_ in levels
-    ]
-    if zero is not None:
-        points, lanes = _cut(kernel, _longer(zero.astype(np.uint8), blocks)), kernel.target.lanes
-        first, second = points[..., :lanes], points[..., lanes:]
-        parts.append(first | second << np.uint8(4) if kernel.vectors > 1 else first.copy())
-    shift = 0
-    for plane in PLANES[kernel.bits]:
-        fields = (stored >> np.uint8(shift)) & np.uint8((1 << plane) - 1)
-        parts.append(_plane(kernel, fields, plane))
-        shift += plane
-    where = kernel.workgroups, kernel.streams
-    records = np.concatenate([p.reshape(*where, blocks, -1) for p in parts], axis=3)
-    factors = [cut(f.astype(np.float16)) for _, *factor in levels for f in factor]
-    whole = [*factors, records.reshape(*where, chunks, -1)]
-    return np.ascontiguousarray(np.concatenate(whole, axis=3).swapaxes(0, 1)).view(np.int8)
-
-
 def _cut(kernel: Stored, values: Array) -> Array:
     """[..., N] -> [workgroups, streams, ..., width of a panel]; the last one ends at N."""
-    padded = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, max(0, kernel.width - kernel.n))])
+    padded = pad_last(values, max(kernel.width, kernel.n))
     starts = [
         min(i * kernel.width, max(0, kernel.n - kernel.width)) for i in range(kernel.workgroups)
     ]
     each = kernel.width // kernel.streams
-    return np.stack(
-        [
-            np.stack(
-                [padded[..., s + j * each : s + (j + 1) * each] for j in range(kernel.streams)]
-            )
-            for s in starts
-        ]
-    )
+    places = [s + j * each for s in starts for j in range(kernel.streams)]
+    cut = np.stack([padded[..., at : at + each] for at in places])
+    return cut.reshape(kernel.workgroups, kernel.streams, *cut.shape[1:])
 
 
 def _plane(kernel: Stored, fields: Array, plane: int) -> Array:

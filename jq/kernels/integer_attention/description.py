@@ -30,9 +30,9 @@ import numpy as np
 
 from jq.errors import InternalError
 from jq.kernels.attention.heads import Heads
-from jq.kernels.epilogue.steps import COLUMN, SCALAR, Step, check, operand_types
+from jq.kernels.epilogue.steps import COLUMN, SCALAR, Step, applied, check, operand_types
 from jq.kernels.schedule.sequences import Sequences
-from jq.kernels.tensor import TensorType
+from jq.kernels.tensor import TensorType, pad_last
 
 Array = np.ndarray[Any, np.dtype[Any]]
 SPREAD, UNDERFLOW = 2.01, 160.0  # of the largest sum; beyond it, 2^x is 0 (with room for rounding)
@@ -110,7 +110,7 @@ class IntegerAttention(Heads):
             TensorType((4,), "i32"),
             TensorType((2,), "f32"),
             *self.masks,
-            *(TensorType(shape, what) for shape, what in steps),
+            *steps,
             *([self.sequences.operand(self.batch * self.queries)] if self.sequences else []),
         )
 
@@ -157,7 +157,7 @@ class IntegerAttention(Heads):
 
     def pad_columns(self, values: Array) -> Array:
         """[N] -> [N']."""
-        return np.pad(values, (0, self.columns - len(values)))
+        return pad_last(values, self.columns)
 
     # Reference
 
@@ -182,10 +182,7 @@ class IntegerAttention(Heads):
             (codes[h].astype(np.int64) - zeros[3]) @ self._head(v, 2, h, int(zeros[2]))
             for h in range(self.heads)
         ]
-        y: Array = np.concatenate(rows, -1).astype(np.int32)
-        for step, arrays in zip(self.epilogue, operands, strict=True):
-            y = step.reference(y, arrays)
-        return y
+        return applied(self.epilogue, np.concatenate(rows, -1).astype(np.int32), operands)
 
     def _head(self, x: Array, which: int, h: int, zero: int) -> Array:
         """Integers of one head of q, k or v."""

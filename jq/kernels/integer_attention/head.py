@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 
 from iree.compiler import ir
 
-from jq.kernels.attention.skeleton import WIDE, HeadRows
+from jq.kernels.attention.skeleton import WIDE, HeadRows, over_rows
+from jq.kernels.build.bodies import Operands, emit
 from jq.kernels.build.builder import Builder, Tile
 from jq.kernels.build.lanes import batches
-from jq.kernels.build.values import Index, high, vec
-from jq.kernels.epilogue.emission import Epilogue, Row
+from jq.kernels.build.values import Index, Indices, Values, high, vec
+from jq.kernels.epilogue.emission import Columns, Epilogue, Row
 from jq.kernels.epilogue.functions import MAGIC, MAGIC_BITS, exp2
 from jq.kernels.integer_attention.description import IntegerAttention
-from jq.kernels.integer_attention.pack import PROBABILITY, SCALE, SCORE, VALUE, CodePacking, reach
+from jq.kernels.integer_attention.pack import (
+    PROBABILITY,
+    SCALE,
+    SCORE,
+    VALUE,
+    CodePacking,
+    pack,
+    reach,
+)
 from jq.kernels.machine import dot
 from jq.kernels.machine.packs import PACKED, pack_bytes
+from jq.kernels.schedule.ragged_rows import wanted_rows
 
 
 class CodesHead(HeadRows):
@@ -29,7 +38,7 @@ class CodesHead(HeadRows):
         self,
         kernel: IntegerAttention,
         b: Builder,
-        tensors: Sequence[ir.Value],
+        tensors: Values,
         tile: Tile,
         row: Index,
         head: Index,
@@ -41,15 +50,9 @@ class CodesHead(HeadRows):
         self.codes = CodePacking(kernel, b, zeros)
         self.shared = [batch, b.divided(head, kernel.heads // kernel.kv_heads)]
         self.mask = rest.pop(0) if kernel.mask != "none" else None
-        self.epilogue = Epilogue(
-            b,
-            kernel.epilogue,
-            rest,
-            lanes=self.lanes,
-            vectors=kernel.padded_dim // self.lanes,
-            column=b.scaled(head, kernel.dim),
-            n=kernel.columns,
-        )
+        vectors = kernel.padded_dim // self.lanes
+        columns = Columns(self.lanes, vectors, b.scaled(head, kernel.dim), kernel.columns)
+        self.epilogue = Epilogue(b, kernel.epilogue, rest, columns)
         self.reach = reach(kernel, b, self.factors, self.mask, batch)
         rows, lanes = kernel.tile, self.lanes
         beyond = (PACKED - 1) * lanes * kernel.skips  # zeros behind the reach, to whole packs
@@ -70,13 +73,13 @@ class CodesHead(HeadRows):
             b.put(dot.operand(b, self.isa, x, bool(self.codes.offset)), self.queries, [i, d])
         b.put(b.f32(-math.inf, self.lanes), self.largest, [i, 0])
 
-    def _packed(self, source: ir.Value, at: Index, columns: Sequence[Index]) -> list[ir.Value]:
+    def _packed(self, source: ir.Value, at: Index, columns: Indices) -> list[ir.Value]:
         """Vectors of packed k or v, as the product takes them."""
         b, lead = self.b, [*self.shared, at]
         places = [[*lead, b.scaled(c, self.group)] for c in columns]
         return [dot.weights(b, self.isa, source, place) for place in places]
 
-    def _left(self, scratch: ir.Value, at: Sequence[Index]) -> ir.Value:
+    def _left(self, scratch: ir.Value, at: Indices) -> ir.Value:
         """One group of codes of a row, in every lane."""
         return dot.staged(self.b, self.isa, scratch, at)
 
@@ -132,7 +135,7 @@ class CodesHead(HeadRows):
 
     # Softmax
 
-    def _softmax(self, rows: Sequence[Index]) -> None:
+    def _softmax(self, rows: Indices) -> None:
         """Codes of some rows, together so that their chains of dependent operations overlap."""
         b, lanes = self.b, self.lanes
         kind = vec(lanes, "f32")
@@ -154,13 +157,13 @@ class CodesHead(HeadRows):
             factors.append(b.zero_if_nan(b.div(b.f32(1.0, lanes), b.mul(total, scale))))
         self._quantize(rows, factors)
 
-    def _quantize(self, rows: Sequence[Index], factors: Sequence[ir.Value]) -> None:
+    def _quantize(self, rows: Indices, factors: Values) -> None:
         if self.isa.packs and self.isa.dot.element == "i8" and self.codes.offset:
             self._quantize_packed(rows, factors)
         else:
             self._quantize_each(rows, factors)
 
-    def _quantize_packed(self, rows: Sequence[Index], factors: Sequence[ir.Value]) -> None:
+    def _quantize_packed(self, rows: Indices, factors: Values) -> None:
         """Four vectors of a row at a time; the product itself sums their codes."""
         b, lanes, kernel = self.b, self.lanes, self.kernel
         zero, width = self.codes.zero(PROBABILITY), PACKED * lanes
@@ -177,7 +180,7 @@ class CodesHead(HeadRows):
             b.put(kept, self.probabilities, [row, key])
             return packed
 
-        def add(totals: Sequence[ir.Value], key: Index, count: int) -> list[ir.Value]:
+        def add(totals: Values, key: Index, count: int) -> list[ir.Value]:
             return [
                 dot.dot(b, self.isa, total, codes(row, factor, key, count), ones)
                 for row, factor, total in zip(rows, factors, totals, strict=True)
@@ -201,7 +204,7 @@ class CodesHead(HeadRows):
             end = (whole + 1) * width
         self._value_starts(rows, totals, end)
 
-    def _quantize_each(self, rows: Sequence[Index], factors: Sequence[ir.Value]) -> None:
+    def _quantize_each(self, rows: Indices, factors: Values) -> None:
         b, lanes, kernel = self.b, self.lanes, self.kernel
         zero = self.codes.zero(PROBABILITY)
         shifted = b.add(zero, b.i32(self.codes.offset, lanes))  # the code of 0 as it is read
@@ -221,9 +224,7 @@ class CodesHead(HeadRows):
             loop.carried = sums
         self._value_starts(rows, loop.carried, self.reach)
 
-    def _value_starts(
-        self, rows: Sequence[Index], totals: Sequence[ir.Value], count: Index
-    ) -> None:
+    def _value_starts(self, rows: Indices, totals: Values, count: Index) -> None:
         """What the zero point of v adds, from the sums of `count` codes of probabilities."""
         b, lanes = self.b, self.lanes
         shifted = b.add(self.codes.zero(PROBABILITY), b.i32(self.codes.offset, lanes))
@@ -262,3 +263,22 @@ class CodesHead(HeadRows):
             for i in range(count)
         ]
         self.epilogue.store(isa, self.tile, finished)
+
+
+@emit.register
+def _(kernel: IntegerAttention, operands: Operands) -> list[ir.Value]:
+    q, k, v, zeros, *rest = operands
+    shown = rest[:2] if kernel.skips else []
+    packed = zip(pack(kernel, [k, v, zeros, *shown]), kernel.packed, strict=True)
+
+    def body(
+        b: Builder, tensors: Values, tile: Tile, row: Index, head: Index, batch: Index
+    ) -> None:
+        wanted: Index = kernel.block
+        if kernel.sequences:
+            *tensors, counts = tensors
+            first = b.offset(b.scaled(batch, kernel.queries), row)
+            wanted = wanted_rows(b, kernel.sequences, counts, first, kernel.block)
+        CodesHead(kernel, b, tensors, tile, row, head, batch).emit(wanted)
+
+    return over_rows(kernel, [q, *packed, zeros, *rest], kernel.results[0], body)

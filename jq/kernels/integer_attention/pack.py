@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from iree.compiler import ir
 
 from jq.kernels.attention.skeleton import over_heads
-from jq.kernels.build.bodies import Operand
-from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.bodies import Operands
+from jq.kernels.build.builder import Builder, Tiles
 from jq.kernels.build.lanes import transpose
-from jq.kernels.build.values import Index, Position, vec
+from jq.kernels.build.values import Index, Position, Values, vec
 from jq.kernels.integer_attention.description import SPREAD, UNDERFLOW, IntegerAttention
 from jq.kernels.machine import dot
 
@@ -68,12 +67,10 @@ def reach(
     return Position(loop.carried[0], kernel.keys)
 
 
-def pack(kernel: IntegerAttention, operands: Sequence[Operand]) -> list[ir.Value]:
+def pack(kernel: IntegerAttention, operands: Operands) -> list[ir.Value]:
     """k, v and what their products start from (`IntegerAttention.packed`); zeros at the ends."""
 
-    def body(
-        b: Builder, tensors: Sequence[ir.Value], tiles: Sequence[Tile], batch: Index, head: Index
-    ) -> None:
+    def body(b: Builder, tensors: Values, tiles: Tiles, batch: Index, head: Index) -> None:
         codes = CodePacking(kernel, b, tensors[2])
         _pack_keys(codes, tensors[0], tiles[:2], batch, head)
         shown = reach(kernel, b, tensors[3], tensors[4], batch) if kernel.skips else None
@@ -83,7 +80,7 @@ def pack(kernel: IntegerAttention, operands: Sequence[Operand]) -> list[ir.Value
 
 
 def _pack_keys(
-    codes: CodePacking, source: ir.Value, tiles: Sequence[Tile], batch: Index, head: Index
+    codes: CodePacking, source: ir.Value, tiles: Tiles, batch: Index, head: Index
 ) -> None:
     """Squares of `lanes` keys x `lanes` groups, transposed."""
     kernel, b, n, group = codes.kernel, codes.b, codes.lanes, codes.group
@@ -95,10 +92,7 @@ def _pack_keys(
         for d in range(0, kernel.dim, kernel.chunk):
             rows = [
                 b.load(
-                    source,
-                    [batch, b.offset(first, r), b.offset(begin, d)],
-                    chunk,
-                    kernel.dim - d,
+                    source, [batch, b.offset(first, r), b.offset(begin, d)], chunk, kernel.dim - d
                 )
                 if r < count
                 else b.constant(chunk, 0)
@@ -112,18 +106,13 @@ def _pack_keys(
                 total = codes.summed(total, square)
         b.store(codes.start(QUERY, total), tiles[1], [0, 0, first])
 
-    whole, tail = divmod(kernel.keys, n)
-    if whole:
-        with b.loop(0, whole * n, n, writes=tiles) as loop:
-            keys(loop.index, n)
-    if tail:
-        keys(whole * n, tail)
+    b.sweep(kernel.keys, n, keys, writes=tiles)
 
 
 def _pack_values(
     codes: CodePacking,
     source: ir.Value,
-    tiles: Sequence[Tile],
+    tiles: Tiles,
     batch: Index,
     head: Index,
     shown: Index | None,
@@ -133,7 +122,7 @@ def _pack_values(
     begin = b.offset(b.scaled(head, kernel.dim), kernel.starts[2])
     columns = range(0, kernel.padded_dim, n)
 
-    def step(at: Index, totals: Sequence[ir.Value], count: int) -> list[ir.Value]:
+    def step(at: Index, totals: Values, count: int) -> list[ir.Value]:
         """One row of the result, from `count` rows of v."""
         out = []
         for column, total in zip(columns, totals, strict=True):

@@ -9,24 +9,17 @@ kept in their unsigned view (`q + 128`, the same bits as `q ^ 0x80`), and the ac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from iree.compiler import ir
 
 from jq.kernels.build.builder import Builder
-from jq.kernels.build.values import Index, lanes_of, vec
+from jq.kernels.build.values import Indices, Values, lanes_of, vec
 from jq.kernels.machine.isa import Isa
 
 SIGN_BITS = 0x80808080 - (1 << 32)
 
 
 def codes(
-    b: Builder,
-    isa: Isa,
-    source: ir.Value,
-    at: Sequence[Index],
-    flip: bool,
-    valid: int | None = None,
+    b: Builder, isa: Isa, source: ir.Value, at: Indices, flip: bool, valid: int | None = None
 ) -> ir.Value:
     """One group of i8 codes from `at`, in every lane; codes past `valid` are zero.
 
@@ -52,7 +45,7 @@ def spread(b: Builder, isa: Isa, group: ir.Value, flip: bool = False) -> ir.Valu
     return b.bitcast(word, vec(dot.group * isa.lanes, dot.element))
 
 
-def staged(b: Builder, isa: Isa, scratch: ir.Value, at: Sequence[Index]) -> ir.Value:
+def staged(b: Builder, isa: Isa, scratch: ir.Value, at: Indices) -> ir.Value:
     """A group of codes from `at` of a scratch, which holds them as the product takes them, in every
     lane.
     """
@@ -65,7 +58,7 @@ def staged(b: Builder, isa: Isa, scratch: ir.Value, at: Sequence[Index]) -> ir.V
 
 
 def weights(
-    b: Builder, isa: Isa, source: ir.Value, at: Sequence[Index], valid: int | None = None
+    b: Builder, isa: Isa, source: ir.Value, at: Indices, valid: int | None = None
 ) -> ir.Value:
     """`lanes x group` packed i8 weights, widened where the product needs it; zeros past `valid`."""
     value = b.load(source, at, vec(isa.dot.group * isa.lanes, "i8"), valid)
@@ -89,7 +82,7 @@ def splat(b: Builder, isa: Isa, value: int) -> ir.Value:
     return b.constant(vec(isa.dot.group * isa.lanes, isa.dot.element), wrapped)
 
 
-def interleave(b: Builder, rows: Sequence[ir.Value]) -> ir.Value:
+def interleave(b: Builder, rows: Values) -> ir.Value:
     """Vectors of i8 codes as one: lane c, then row."""
     n, count = lanes_of(rows[0]), len(rows)
     joined = list(rows)

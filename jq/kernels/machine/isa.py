@@ -5,7 +5,8 @@ A target names one (`avx512_vnni`), and `detect` names the best one of this mach
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from jq.errors import UserError
 from jq.system.processor import permit_tiles, this_processor
@@ -116,7 +117,7 @@ def _vpdpbusd(bits: int) -> Dot:
 
 
 def _pmaddwd(intrinsic: str) -> Dot:
-    return Dot(intrinsic, 2, "i16", False, False)
+    return Dot(f"llvm.x86.{intrinsic}", 2, "i16", False, False)
 
 
 def _packs(prefix: str, suffix: str) -> Packs:
@@ -124,116 +125,54 @@ def _packs(prefix: str, suffix: str) -> Packs:
     return Packs(*(f"llvm.x86.{prefix}.{name}{suffix}" for name in names))
 
 
-_PACKS_512, _PACKS_256 = _packs("avx512", ".512"), _packs("avx2", "")
-_PERMUTE_512 = "llvm.x86.avx512.permvar.sf.512"
-_PERMUTE_256 = "llvm.x86.avx2.permps"
-_BF16_CONVERT = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
+def _x86(name: str, flags: str, lanes: int, dot: Dot, compile_cpu: str, **more: Any) -> Isa:
+    """One with registers of so many lanes, and what all with such registers have."""
+    prefix, suffix, permute = {
+        16: ("avx512", ".512", "llvm.x86.avx512.permvar.sf.512"),
+        8: ("avx2", "", "llvm.x86.avx2.permps"),
+        4: ("sse2", ".128", ""),
+    }[lanes]
+    return Isa(
+        name,
+        "x86_64",
+        tuple(flags.split()),
+        lanes,
+        32 if lanes == 16 else 16,
+        dot,
+        permute=permute,
+        packs=_packs(prefix, suffix),
+        compile_cpu=compile_cpu,
+        **more,
+    )
 
-_VNNI = Isa(
-    name="avx512_vnni",
-    machine="x86_64",
-    cpu_flags=("avx512f", "avx512bw", "avx512vl", "avx512_vnni"),
-    lanes=16,
-    registers=32,
-    dot=_vpdpbusd(512),
-    permute=_PERMUTE_512,
-    packs=_PACKS_512,
-    compile_cpu="icelake-server",
-)
-_NEON = Isa(
-    name="aarch64_dotprod",
-    machine="aarch64",
-    cpu_flags=("asimddp",),
-    lanes=4,
-    registers=32,
-    dot=Dot("llvm.aarch64.neon.sdot.v4i32.v16i8", 4, "i8", True, False),
-    dot_latency=4,
-    compile_cpu="neoverse-n1",
-)
+
+def _neon(name: str, flags: str, intrinsic: str, lhs_unsigned: bool, compile_cpu: str) -> Isa:
+    dot = Dot(f"llvm.aarch64.neon.{intrinsic}.v4i32.v16i8", 4, "i8", True, lhs_unsigned)
+    known = tuple(flags.split())
+    return Isa(name, "aarch64", known, 4, 32, dot, dot_latency=4, compile_cpu=compile_cpu)
+
+
+_AVX512 = "avx512f avx512bw avx512vl"
+_VNNI = f"{_AVX512} avx512_vnni"
+_CONVERT = {"bf16_convert": "llvm.x86.avx512bf16.cvtne2ps2bf16.512"}
+# On Intel's, bf16 products have half the speed of f32.
+_BF16 = {"bf16_dot": "llvm.x86.avx512bf16.dpbf16ps.512", "vendor": "AuthenticAMD", **_CONVERT}
+_TILES = f"{_VNNI} avx512_bf16 amx_tile amx_int8 amx_bf16"
 
 # Best first: `detect` takes the first that the machine has.
 ISAS: dict[str, Isa] = {
     isa.name: isa
     for isa in (
-        replace(
-            _VNNI,
-            name="amx_int8",
-            cpu_flags=(*_VNNI.cpu_flags, "avx512_bf16", "amx_tile", "amx_int8", "amx_bf16"),
-            bf16_convert=_BF16_CONVERT,
-            tiles=True,
-            compile_cpu="sapphirerapids",
-        ),
-        replace(
-            _VNNI,
-            name="avx512_bf16",
-            cpu_flags=(*_VNNI.cpu_flags, "avx512_bf16"),
-            bf16_dot="llvm.x86.avx512bf16.dpbf16ps.512",
-            bf16_convert=_BF16_CONVERT,
-            vendor="AuthenticAMD",  # on Intel's, half the speed of f32
-            compile_cpu="znver4",
-        ),
-        _VNNI,
-        Isa(
-            name="avx_vnni",
-            machine="x86_64",
-            cpu_flags=("avx2", "fma", "avx_vnni"),
-            lanes=8,
-            registers=16,
-            dot=_vpdpbusd(256),
-            permute=_PERMUTE_256,
-            packs=_PACKS_256,
-            compile_cpu="alderlake",
-        ),
-        Isa(
-            name="avx512",
-            machine="x86_64",
-            cpu_flags=("avx512f", "avx512bw", "avx512vl"),
-            lanes=16,
-            registers=32,
-            dot=_pmaddwd("llvm.x86.avx512.pmaddw.d.512"),
-            permute=_PERMUTE_512,
-            packs=_PACKS_512,
-            compile_cpu="skylake-avx512",
-        ),
-        Isa(
-            name="avx2",
-            machine="x86_64",
-            cpu_flags=("avx2", "fma"),
-            lanes=8,
-            registers=16,
-            dot=_pmaddwd("llvm.x86.avx2.pmadd.wd"),
-            permute=_PERMUTE_256,
-            packs=_PACKS_256,
-            compile_cpu="haswell",
-        ),
-        Isa(
-            name="sse2",
-            machine="x86_64",
-            cpu_flags=("sse2",),
-            lanes=4,
-            registers=16,
-            dot=_pmaddwd("llvm.x86.sse2.pmadd.wd"),
-            packs=_packs("sse2", ".128"),
-            rounds=False,
-            compile_cpu="x86-64",
-        ),
-        replace(
-            _NEON,
-            name="aarch64_i8mm",
-            cpu_flags=("asimddp", "i8mm"),
-            dot=Dot("llvm.aarch64.neon.usdot.v4i32.v16i8", 4, "i8", True, True),
-            compile_cpu="neoverse-n2",
-        ),
-        _NEON,
-        Isa(
-            name="portable",
-            machine="",
-            cpu_flags=(),
-            lanes=4,
-            registers=16,
-            dot=Dot("", 1, "i32", False, False),
-            rounds=False,
-        ),
+        _x86("amx_int8", _TILES, 16, _vpdpbusd(512), "sapphirerapids", tiles=True, **_CONVERT),
+        _x86("avx512_bf16", f"{_VNNI} avx512_bf16", 16, _vpdpbusd(512), "znver4", **_BF16),
+        _x86("avx512_vnni", _VNNI, 16, _vpdpbusd(512), "icelake-server"),
+        _x86("avx_vnni", "avx2 fma avx_vnni", 8, _vpdpbusd(256), "alderlake"),
+        _x86("avx512", _AVX512, 16, _pmaddwd("avx512.pmaddw.d.512"), "skylake-avx512"),
+        _x86("avx2", "avx2 fma", 8, _pmaddwd("avx2.pmadd.wd"), "haswell"),
+        _x86("sse2", "sse2", 4, _pmaddwd("sse2.pmadd.wd"), "x86-64", rounds=False),
+        _neon("aarch64_i8mm", "asimddp i8mm", "usdot", True, "neoverse-n2"),
+        _neon("aarch64_dotprod", "asimddp", "sdot", False, "neoverse-n1"),
+        Isa("portable", "", (), 4, 16, Dot("", 1, "i32", False, False), rounds=False),
     )
 }
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from iree.compiler import ir
 
 from jq.kernels.build.builder import Builder
-from jq.kernels.build.values import vec
+from jq.kernels.build.values import Values, vec
 from jq.kernels.machine.isa import Isa
 
 PACKED = 4  # vectors of int32 that fill one of bytes
@@ -16,8 +14,8 @@ PACKED = 4  # vectors of int32 that fill one of bytes
 def pack_bytes(
     b: Builder,
     isa: Isa,
-    steps: Sequence[ir.Value],
-    zeros: Sequence[ir.Value],
+    steps: Values,
+    zeros: Values,
     unsigned: bool,
     bounds: tuple[int, int] = (-128, 127),
 ) -> ir.Value:

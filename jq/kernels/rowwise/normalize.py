@@ -14,20 +14,19 @@ joined in a fixed order. With u = 2^-24 the relative error of a sum of squares i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from jq.errors import InternalError
-from jq.kernels.kernel import Kernel
 from jq.kernels.rowwise.quantization import RowQuantization
-from jq.kernels.schedule.sequences import Sequences
+from jq.kernels.rowwise.quantize_rows import RowKernel
 from jq.kernels.tensor import TensorType
 
 MANY_REGISTERS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Normalize(Kernel):
+class Normalize(RowKernel):
     """f32 [M, K] (, gamma, beta, factors [K]) (, scale, zero point) -> f32, codes, or both.
 
     Attributes:
@@ -36,34 +35,23 @@ class Normalize(Kernel):
         gamma, beta: which of the two operands there are.
         keep: the normalized rows are a result.
         scheme: their codes are results, as `QuantizeRows` has them; None: they are not.
-        factors: codes are of the rows with columns multiplied by them.
-        sequences: which rows are left out.
     """
 
     family: ClassVar[str] = "normalize"
 
-    m: int
-    k: int
     epsilon: float = 1e-5
     center: bool = True
     gamma: bool = True
     beta: bool = True
     keep: bool = True
     scheme: RowQuantization | None = None
-    factors: bool = False
-    sequences: Sequences | None = None
 
     def __post_init__(self) -> None:
-        if min(self.m, self.k) < 1:
-            raise InternalError(f"empty matrix {self.label}")
+        super().__post_init__()
         if not self.keep and self.scheme is None:
             raise InternalError("a normalization without a result")
         if self.factors and self.scheme is None:
             raise InternalError("factors of codes, and no codes")
-
-    @property
-    def label(self) -> str:
-        return f"{self.m}x{self.k}"
 
     @property
     def operations(self) -> int:
@@ -78,24 +66,14 @@ class Normalize(Kernel):
             *([vector] if self.gamma else []),
             *([vector] if self.beta else []),
             *([vector] if self.factors else []),
-            *(TensorType(shape, kind) for shape, kind in given),
+            *given,
             *([self.sequences.operand(self.m)] if self.sequences else []),
         )
 
     @property
-    def row_operands(self) -> tuple[int, ...]:
-        return (0,)
-
-    def by_sequences(self, sequences: Sequences) -> Normalize:
-        return replace(self, sequences=sequences)
-
-    @property
     def results(self) -> tuple[TensorType, ...]:
         kinds = [TensorType((self.m, self.k), "f32")] if self.keep else []
-        if self.scheme is not None:
-            kinds.append(TensorType((self.m, self.k), "i8"))
-            kinds += [TensorType(shape, kind) for shape, kind in self.scheme.results(self.m)]
-        return tuple(kinds)
+        return (*kinds, *(self.scheme.results(self.m, self.k) if self.scheme else []))
 
     @property
     def together(self) -> int:

@@ -6,21 +6,19 @@ from collections.abc import Callable, Sequence
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tiles
+from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.rowwise.normalize import Normalize
 from jq.kernels.rowwise.quantizer import RowParameters, RowQuantizer
 from jq.kernels.rowwise.row_body import over_rows, row_body
-from jq.kernels.schedule.rows import UNROLL, Rows, over_row, split
+from jq.kernels.schedule.rows import UNROLL, Rows, States, over_row, split
 
 
 class _Rows:
     """The body of some rows together; what has one value a row is a list."""
 
-    def __init__(
-        self, kernel: Normalize, b: Builder, tensors: Sequence[ir.Value], rows: Sequence[Index]
-    ) -> None:
+    def __init__(self, kernel: Normalize, b: Builder, tensors: Values, rows: Indices) -> None:
         self.kernel, self.b, self.rows = kernel, b, rows
         self.lanes = kernel.target.lanes
         self.source, *rest = tensors
@@ -29,7 +27,7 @@ class _Rows:
         self.factors = rest.pop(0) if kernel.factors else None
         self.given = rest
 
-    def emit(self, tiles: Sequence[Tile], local: Sequence[Index]) -> None:
+    def emit(self, tiles: Tiles, local: Indices) -> None:
         b, kernel, lanes = self.b, self.kernel, self.lanes
         count, one = b.f32(kernel.k, lanes), b.f32(1.0, lanes)
         self.means = [b.f32(0.0, lanes)] * len(self.rows)
@@ -103,9 +101,7 @@ class _Rows:
             return [quantizer.given(self.given)] * len(self.rows)
         start = quantizer.start()
 
-        def include(
-            columns: list[Index], valid: int | None, states: list[list[ir.Value]]
-        ) -> list[list[ir.Value]]:
+        def include(columns: list[Index], valid: int | None, states: States) -> States:
             return [
                 [
                     value
@@ -124,15 +120,11 @@ class _Rows:
     def _coded(self, i: int, column: Index, valid: int | None) -> ir.Value:
         return self._quantized(self._normalized(i, column, valid), column, valid)
 
-    def _write(
-        self, tiles: Sequence[Tile], local: Sequence[Index], parameters: Sequence[RowParameters]
-    ) -> None:
+    def _write(self, tiles: Tiles, local: Indices, parameters: Sequence[RowParameters]) -> None:
         b, kept = self.b, 1 if self.kernel.keep else 0
         written = tiles[: kept + bool(parameters)]
 
-        def write(
-            columns: list[Index], valid: int | None, states: list[list[ir.Value]]
-        ) -> list[list[ir.Value]]:
+        def write(columns: list[Index], valid: int | None, states: States) -> States:
             isa = self.kernel.target
             packs = bool(parameters) and self.quantizer.packs(isa, len(columns), valid)
             for i, to in enumerate(local):
@@ -158,16 +150,10 @@ class _Rows:
 
 
 @row_body.register
-def _(
-    kernel: Normalize,
-    b: Builder,
-    tensors: Sequence[ir.Value],
-    tiles: Sequence[Tile],
-    rows: Rows,
-) -> None:
+def _(kernel: Normalize, b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
     _Rows(kernel, b, tensors, rows.at).emit(tiles, rows.to)
 
 
 @emit.register
-def _(kernel: Normalize, operands: Sequence[Operand]) -> list[ir.Value]:
+def _(kernel: Normalize, operands: Operands) -> list[ir.Value]:
     return over_rows(kernel, operands, kernel.together)

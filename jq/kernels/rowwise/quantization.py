@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jq.errors import InternalError
+from jq.kernels.tensor import TensorType
 
 SMALLEST_NORMAL = 2.0**-126
 # Scales that codes are divided by exactly (`jq.kernels.functions.divisor`).
@@ -60,12 +61,12 @@ class RowQuantization:
         return 255.0 if self.scheme == ASYMMETRIC else (127.0 if self.narrow else 127.5)
 
     @property
-    def operands(self) -> list[tuple[tuple[int, ...], str]]:
+    def operands(self) -> list[TensorType]:
         """What the static scheme is given, last of a kernel's operands: scale, zero point."""
-        return [] if self.dynamic else [((1,), "f32"), ((1,), "i32")]
+        return [] if self.dynamic else [TensorType((1,), "f32"), TensorType((1,), "i32")]
 
-    def results(self, rows: int) -> list[tuple[tuple[int, ...], str]]:
-        """What is stored behind the codes: f32 scales and i32 zero points, [rows]."""
-        scale = [((rows,), "f32")] if self.dynamic else []
-        zero = [((rows,), "i32")] if self.scheme == ASYMMETRIC else []
-        return [*scale, *zero]
+    def results(self, rows: int, columns: int) -> list[TensorType]:
+        """Codes, and behind them f32 scales and i32 zero points, [rows]."""
+        scale = [TensorType((rows,), "f32")] if self.dynamic else []
+        zero = [TensorType((rows,), "i32")] if self.scheme == ASYMMETRIC else []
+        return [TensorType((rows, columns), "i8"), *scale, *zero]

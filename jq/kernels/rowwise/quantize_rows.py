@@ -22,20 +22,16 @@ from jq.kernels.tensor import TensorType
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantizeRows(Kernel):
-    """f32 [M, K] (, f32 factors [K]) -> i8 [M, K] (, f32 scale [M]) (, i32 zero point [M]).
+class RowKernel(Kernel):
+    """A kernel over the rows of f32 [M, K].
 
-    `factors`: columns are multiplied before.
-    The static scheme has two more operands, its scale f32 [1], in [2^-70, 2^100], and its zero
-    point i32 [1]. With `sequences` some rows are left out.
+    Attributes:
+        factors: codes are of the rows with columns multiplied by them, f32 [K].
+        sequences: which rows are left out.
     """
-
-    family: ClassVar[str] = "quantize_rows"
-    together: ClassVar[int] = 1
 
     m: int
     k: int
-    scheme: RowQuantization = field(default_factory=RowQuantization)
     factors: bool = False
     sequences: Sequences | None = None
 
@@ -48,24 +44,36 @@ class QuantizeRows(Kernel):
         return f"{self.m}x{self.k}"
 
     @property
+    def row_operands(self) -> tuple[int, ...]:
+        return (0,)
+
+    def by_sequences(self, sequences: Sequences) -> RowKernel:
+        return replace(self, sequences=sequences)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizeRows(RowKernel):
+    """f32 [M, K] (, f32 factors [K]) -> i8 [M, K] (, f32 scale [M]) (, i32 zero point [M]).
+
+    The static scheme has two more operands, its scale f32 [1], in [2^-70, 2^100], and its zero
+    point i32 [1].
+    """
+
+    family: ClassVar[str] = "quantize_rows"
+    together: ClassVar[int] = 1
+
+    scheme: RowQuantization = field(default_factory=RowQuantization)
+
+    @property
     def operations(self) -> int:
         return (9 if self.scheme.dynamic else 8) * self.m * self.k
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
-        given = [TensorType(shape, kind) for shape, kind in self.scheme.operands]
         factors = [TensorType((self.k,), "f32")] * self.factors
         counts = [self.sequences.operand(self.m)] if self.sequences else []
-        return (TensorType((self.m, self.k), "f32"), *factors, *given, *counts)
-
-    @property
-    def row_operands(self) -> tuple[int, ...]:
-        return (0,)
-
-    def by_sequences(self, sequences: Sequences) -> QuantizeRows:
-        return replace(self, sequences=sequences)
+        return (TensorType((self.m, self.k), "f32"), *factors, *self.scheme.operands, *counts)
 
     @property
     def results(self) -> tuple[TensorType, ...]:
-        behind = [TensorType(shape, kind) for shape, kind in self.scheme.results(self.m)]
-        return (TensorType((self.m, self.k), "i8"), *behind)
+        return tuple(self.scheme.results(self.m, self.k))

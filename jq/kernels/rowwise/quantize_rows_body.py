@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tiles
+from jq.kernels.build.values import Index, Values, vec
 from jq.kernels.rowwise.quantize_rows import QuantizeRows
 from jq.kernels.rowwise.quantizer import RowQuantizer
 from jq.kernels.rowwise.row_body import over_rows, row_body
-from jq.kernels.schedule.rows import UNROLL, Rows, over_row
+from jq.kernels.schedule.rows import UNROLL, Rows, States, over_row
 
 
 @row_body.register
-def _(
-    kernel: QuantizeRows,
-    b: Builder,
-    tensors: Sequence[ir.Value],
-    tiles: Sequence[Tile],
-    rows: Rows,
-) -> None:
+def _(kernel: QuantizeRows, b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
     """One row of the first tensor, to the tiles."""
     (row,), (local,) = rows.at, rows.to
     lanes = kernel.target.lanes
@@ -52,9 +44,7 @@ def _(
     else:
         parameters = quantizer.given(rest)
 
-    def write(
-        columns: list[Index], valid: int | None, states: list[list[ir.Value]]
-    ) -> list[list[ir.Value]]:
+    def write(columns: list[Index], valid: int | None, states: States) -> States:
         if quantizer.packs(kernel.target, len(columns), valid):
             xs = [load(column, None) for column in columns]
             packed = quantizer.packed(kernel.target, parameters, xs)
@@ -70,5 +60,5 @@ def _(
 
 
 @emit.register
-def _(kernel: QuantizeRows, operands: Sequence[Operand]) -> list[ir.Value]:
+def _(kernel: QuantizeRows, operands: Operands) -> list[ir.Value]:
     return over_rows(kernel, operands)

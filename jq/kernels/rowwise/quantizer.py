@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.builder import Builder, Tiles
+from jq.kernels.build.values import Index, Values, vec
 from jq.kernels.epilogue.functions import MAGIC_BITS, Divisor, divisor, rounded_bits, to_i8
 from jq.kernels.machine.isa import Isa
 from jq.kernels.machine.packs import PACKED, pack_bytes
@@ -40,14 +40,14 @@ class RowQuantizer:
     def start(self) -> list[ir.Value]:
         return [self.b.f32(0.0, self.lanes)] * (3 if self.asymmetric else 2)
 
-    def include(self, state: Sequence[ir.Value], x: ir.Value) -> list[ir.Value]:
+    def include(self, state: Values, x: ir.Value) -> list[ir.Value]:
         """The state after the vector `x`."""
         b, (largest, *smallest, nan) = self.b, state
         largest = b.max(x if self.asymmetric else b.abs(x), largest)
         smallest = [b.min(x, s) for s in smallest]
         return [largest, *smallest, b.select_equal(x, x, nan, x)]
 
-    def join(self, states: Sequence[Sequence[ir.Value]]) -> list[ir.Value]:
+    def join(self, states: Sequence[Values]) -> list[ir.Value]:
         """One state of several."""
         combine = [self.b.max, *([self.b.min] if self.asymmetric else []), self.b.add]
         joined = list(states[0])
@@ -55,7 +55,7 @@ class RowQuantizer:
             joined = [how(x, y) for how, x, y in zip(combine, joined, state, strict=True)]
         return joined
 
-    def parameters(self, state: Sequence[ir.Value]) -> RowParameters:
+    def parameters(self, state: Values) -> RowParameters:
         """Of a row, from its whole range."""
         b, lanes = self.b, self.lanes
         combine = [b.max, *([b.min] if self.asymmetric else []), b.add]
@@ -76,12 +76,12 @@ class RowQuantizer:
         zero = self._zero_point(smallest[0], scale)
         return RowParameters(inverse, *self._around(zero), scale, zero)
 
-    def given(self, operands: Sequence[ir.Value]) -> RowParameters:
+    def given(self, operands: Values) -> RowParameters:
         """Of every row, in the static scheme: from its operands (`RowQuantization.operands`)."""
         b = self.b
         scale, zero = (
-            b.broadcast(b.load(x, [0], vec(1, kind)), self.lanes)
-            for x, (_, kind) in zip(operands, self.scheme.operands, strict=True)
+            b.broadcast(b.load(x, [0], vec(1, kind.element)), self.lanes)
+            for x, kind in zip(operands, self.scheme.operands, strict=True)
         )
         low, high, offset = self._around(zero)
         return RowParameters(divisor(b, scale, low, high), low, high, offset)
@@ -102,7 +102,7 @@ class RowQuantizer:
 
     # Codes
 
-    def packed(self, isa: Isa, row: RowParameters, xs: Sequence[ir.Value]) -> ir.Value:
+    def packed(self, isa: Isa, row: RowParameters, xs: Values) -> ir.Value:
         """i8 codes of `PACKED` vectors behind each other (`isa.packs`)."""
         b, lanes = self.b, self.lanes
         steps = []
@@ -131,7 +131,7 @@ class RowQuantizer:
         bits = rounded_bits(b, steps, row.low, row.high)
         return b.truncate(b.add(bits, row.offset) if row.offset else bits, "i8")
 
-    def store(self, row: RowParameters, tiles: Sequence[Tile], at: Index) -> None:
+    def store(self, row: RowParameters, tiles: Tiles, at: Index) -> None:
         """Scale and zero point of a row, where the scheme has them, to [rows] tiles."""
         values = [v for v in (row.scale, row.zero) if v is not None]
         for value, tile in zip(values, tiles, strict=True):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import singledispatch
 
 from iree.compiler import ir
 
 from jq.errors import InternalError
-from jq.kernels.build.bodies import Operand
-from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.bodies import Operands
+from jq.kernels.build.builder import Builder, Tiles
+from jq.kernels.build.values import Values
 from jq.kernels.machine.workgroups import row_block
 from jq.kernels.rowwise.normalize import Normalize
 from jq.kernels.rowwise.quantize_rows import QuantizeRows
@@ -17,23 +17,17 @@ from jq.kernels.schedule.rows import Rows, row_dispatch
 
 
 @singledispatch
-def row_body(
-    kernel: object,
-    b: Builder,
-    tensors: Sequence[ir.Value],
-    tiles: Sequence[Tile],
-    rows: Rows,
-) -> None:
+def row_body(kernel: object, b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
     """Some rows of the first tensor, to the tiles."""
     raise InternalError(f"{kernel} has no rows")
 
 
 def over_rows(
-    kernel: Normalize | QuantizeRows, operands: Sequence[Operand], together: int = 1
+    kernel: Normalize | QuantizeRows, operands: Operands, together: int = 1
 ) -> list[ir.Value]:
     """A dispatch over all rows of a matrix."""
 
-    def body(b: Builder, tensors: Sequence[ir.Value], tiles: Sequence[Tile], rows: Rows) -> None:
+    def body(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
         row_body(kernel, b, tensors, tiles, rows)
 
     block = row_block(kernel.m, kernel.k)

@@ -89,16 +89,13 @@ class Softmax(Kernel):
         return (
             TensorType((self.m, self.k), "f32"),
             *([TensorType((rows, self.k), "f32")] if rows else []),
-            *(TensorType(shape, kind) for shape, kind in given),
+            *given,
         )
 
     @property
     def results(self) -> tuple[TensorType, ...]:
         kinds = [TensorType((self.m, self.k), "f32")] if self.keep else []
-        if self.scheme is not None:
-            kinds.append(TensorType((self.m, self.k), "i8"))
-            kinds += [TensorType(shape, kind) for shape, kind in self.scheme.results(self.m)]
-        return tuple(kinds)
+        return (*kinds, *(self.scheme.results(self.m, self.k) if self.scheme else []))
 
     def reference(self, x: Array, mask: Array | None = None) -> Array:
         """y in double precision."""

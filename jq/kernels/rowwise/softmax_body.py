@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tiles
+from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.functions import exp2
 from jq.kernels.machine.workgroups import row_block
 from jq.kernels.rowwise.quantizer import RowParameters, RowQuantizer
@@ -20,9 +20,7 @@ from jq.kernels.schedule.rows import Rows, row_dispatch
 class _Rows:
     """The body of a few rows."""
 
-    def __init__(
-        self, kernel: Softmax, b: Builder, tensors: Sequence[ir.Value], rows: Sequence[Index]
-    ) -> None:
+    def __init__(self, kernel: Softmax, b: Builder, tensors: Values, rows: Indices) -> None:
         self.kernel, self.b, self.rows = kernel, b, rows
         self.lanes, self.kind = kernel.target.lanes, vec(kernel.target.lanes, "f32")
         self.source, *rest = tensors
@@ -31,7 +29,7 @@ class _Rows:
         self.scratch = b.scratch([len(rows), kernel.padded], "f32")
         self.padded = kernel.padded
 
-    def emit(self, tiles: Sequence[Tile], local: Sequence[Index]) -> None:
+    def emit(self, tiles: Tiles, local: Indices) -> None:
         b, lanes = self.b, self.lanes
         largest = [b.reduce(v, b.max) for v in self._scores()]
         totals = [b.reduce(v, b.add) for v in self._exps(largest)]
@@ -46,7 +44,7 @@ class _Rows:
         """Masked scores into the scratch (-inf past the end), and their largest lanes."""
         b, lanes, k = self.b, self.lanes, self.kernel.k
 
-        def add(state: Sequence[ir.Value], column: Index, valid: int | None) -> list[ir.Value]:
+        def add(state: Values, column: Index, valid: int) -> list[ir.Value]:
             out = []
             for i, row in enumerate(self.rows):
                 s = b.load(self.source, [row, column], self.kind, valid)
@@ -61,12 +59,7 @@ class _Rows:
             return out
 
         state = [b.f32(-math.inf, lanes)] * len(self.rows)
-        whole, tail = divmod(k, lanes)
-        if whole:
-            with b.loop(0, whole * lanes, lanes, carry=state) as loop:
-                loop.carried = add(loop.carried, loop.index, None)
-            state = loop.carried
-        return add(state, whole * lanes, tail) if tail else state
+        return b.fold(k, lanes, add, state)
 
     def _mask_row(self, row: Index) -> Index:
         """The mask's row for a row of scores."""
@@ -76,29 +69,22 @@ class _Rows:
             return sample
         return b.offset(b.scaled(sample, kernel.queries), b.modulo(row, kernel.queries))
 
-    def _exps(self, largest: Sequence[ir.Value]) -> list[ir.Value]:
+    def _exps(self, largest: Values) -> list[ir.Value]:
         """Exponentials in place (0 past the end), and their sums by lane."""
         b, lanes = self.b, self.lanes
 
-        def one(i: int, column: Index, valid: int | None) -> ir.Value:
-            below = b.sub(b.get(self.scratch, [i, column], self.kind), largest[i])
-            e = b.keep(exp2(b, b.mul(below, b.f32(LOG2_E, lanes))), valid)
-            b.put(e, self.scratch, [i, column])
-            return e
+        def add(sums: Values, column: Index, valid: int) -> list[ir.Value]:
+            out = []
+            for i, total in enumerate(sums):
+                below = b.sub(b.get(self.scratch, [i, column], self.kind), largest[i])
+                e = b.keep(exp2(b, b.mul(below, b.f32(LOG2_E, lanes))), valid)
+                b.put(e, self.scratch, [i, column])
+                out.append(b.add(total, e))
+            return out
 
-        sums = [b.f32(0.0, lanes)] * len(self.rows)
-        whole, tail = divmod(self.kernel.k, lanes)
-        if whole:
-            with b.loop(0, whole * lanes, lanes, carry=sums) as loop:
-                loop.carried = [
-                    b.add(s, one(i, loop.index, None)) for i, s in enumerate(loop.carried)
-                ]
-            sums = loop.carried
-        if tail:
-            sums = [b.add(s, one(i, whole * lanes, tail)) for i, s in enumerate(sums)]
-        return sums
+        return b.fold(self.kernel.k, lanes, add, [b.f32(0.0, lanes)] * len(self.rows))
 
-    def _parameters(self, inverse: Sequence[ir.Value]) -> list[RowParameters]:
+    def _parameters(self, inverse: Values) -> list[RowParameters]:
         scheme = self.kernel.scheme
         if scheme is None:
             return []
@@ -119,17 +105,13 @@ class _Rows:
         ]
 
     def _write(
-        self,
-        tiles: Sequence[Tile],
-        local: Sequence[Index],
-        inverse: Sequence[ir.Value],
-        parameters: Sequence[RowParameters],
+        self, tiles: Tiles, local: Indices, inverse: Values, parameters: Sequence[RowParameters]
     ) -> None:
         b, lanes, k = self.b, self.lanes, self.kernel.k
         kept = 1 if self.kernel.keep else 0
         written = tiles[: kept + bool(parameters)]
 
-        def write(column: Index, valid: int | None) -> None:
+        def write(column: Index, valid: int) -> None:
             for i, to in enumerate(local):
                 y = b.mul(b.get(self.scratch, [i, column], self.kind), inverse[i])
                 if kept:
@@ -138,19 +120,14 @@ class _Rows:
                     codes = self.quantizer.codes(parameters[i], y)
                     b.store(codes, tiles[kept], [to, column], valid)
 
-        whole, tail = divmod(k, lanes)
-        if whole:
-            with b.loop(0, whole * lanes, lanes, writes=written) as loop:
-                write(loop.index, None)
-        if tail:
-            write(whole * lanes, tail)
+        b.sweep(k, lanes, write, writes=written)
         for row, to in zip(parameters, local, strict=False):
             self.quantizer.store(row, tiles[kept + 1 :], to)
 
 
 @emit.register
-def _(kernel: Softmax, operands: Sequence[Operand]) -> list[ir.Value]:
-    def body(b: Builder, tensors: Sequence[ir.Value], tiles: Sequence[Tile], rows: Rows) -> None:
+def _(kernel: Softmax, operands: Operands) -> list[ir.Value]:
+    def body(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
         _Rows(kernel, b, tensors, rows.at).emit(tiles, rows.to)
 
     block = row_block(kernel.m, kernel.k)

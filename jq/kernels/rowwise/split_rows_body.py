@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tiles
+from jq.kernels.build.values import Index, Values, vec
 from jq.kernels.epilogue.functions import MAGIC_BITS, rounded_bits
 from jq.kernels.machine.workgroups import row_block
 from jq.kernels.rowwise.quantization import RowQuantization
@@ -18,29 +18,19 @@ from jq.kernels.schedule.rows import Rows, row_dispatch
 
 
 @emit.register
-def _(kernel: SplitRows, operands: Sequence[Operand]) -> list[ir.Value]:
-    def row(b: Builder, tensors: Sequence[ir.Value], tiles: Sequence[Tile], rows: Rows) -> None:
-        (at,), (to,) = rows.at, rows.to
-        whole, rest = divmod(kernel.k, kernel.block)
-        if whole:
-            with b.loop(0, whole, writes=tiles) as loop:
-                _block(kernel, b, tensors[0], tiles, at, to, loop.index, kernel.block)
-        if rest:
-            _block(kernel, b, tensors[0], tiles, at, to, whole, rest)
+def _(kernel: SplitRows, operands: Operands) -> list[ir.Value]:
+    def row(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
+        block = partial(_block, kernel, b, tensors[0], tiles, rows)
+        b.sweep(kernel.k, kernel.block, block, writes=tiles, counted=True)
 
     return row_dispatch(operands, kernel.results, row, row_block(kernel.m, kernel.k))
 
 
 def _block(
-    kernel: SplitRows,
-    b: Builder,
-    source: ir.Value,
-    tiles: Sequence[Tile],
-    row: Index,
-    local: Index,
-    number: Index,
-    size: int,
+    kernel: SplitRows, b: Builder, source: ir.Value, tiles: Tiles, rows: Rows, i: Index, size: int
 ) -> None:
+    """Block `i` of a row, which has `size` columns."""
+    (row,), (local,), number = rows.at, rows.to, i
     lanes, first = kernel.target.lanes, b.scaled(number, kernel.block)
     quantizer = RowQuantizer(b, RowQuantization(wide=kernel.steps), lanes)
     places = [(b.offset(first, i), min(lanes, size - i)) for i in range(0, size, lanes)]

@@ -7,12 +7,11 @@ workgroup begins further ahead, two of them write the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jq.kernels.build.builder import Builder, Tile
 from jq.kernels.build.dispatch import Output
-from jq.kernels.build.values import Index
+from jq.kernels.build.values import Index, Indices
 from jq.kernels.schedule.frame import Frame
 from jq.kernels.schedule.rows import fill
 from jq.kernels.tensor import TensorType
@@ -55,11 +54,11 @@ def framed(frame: Frame, plain: Output, pixels: int) -> Output:
     """The output of a product [pixels, n] with the frame."""
     count, width = plain.tile
 
-    def offsets(b: Builder, ids: Sequence[Index]) -> list[Index]:
+    def offsets(b: Builder, ids: Indices) -> list[Index]:
         first, column = plain.offsets(b, ids)
         return [Part.of(b, frame, first, count, pixels).start, column]
 
-    def sizes(b: Builder, ids: Sequence[Index]) -> list[Index]:
+    def sizes(b: Builder, ids: Indices) -> list[Index]:
         first, _ = plain.offsets(b, ids)
         return [Part.of(b, frame, first, count, pixels).count, width]
 

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.build.builder import Builder, Tile
+from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, lanes_of, vec
+from jq.kernels.build.values import Index, Indices, Values, lanes_of, vec
 from jq.kernels.schedule.ragged_rows import Blocks, wanted_rows
 from jq.kernels.schedule.sequences import Sequences
 from jq.kernels.tensor import TensorType
 
 UNROLL = 4  # vectors of a row side by side
+States = list[list[ir.Value]]
 FILL = 64  # elements that are made 0 at a time
 
 
@@ -24,15 +25,15 @@ class Rows:
     go (from that of the tiles), and how many of them are wanted.
     """
 
-    at: Sequence[Index]
-    to: Sequence[Index]
+    at: Indices
+    to: Indices
     wanted: Index
 
 
 def row_dispatch(
     operands: Sequence[tuple[ir.Value, TensorType]],
     results: Sequence[TensorType],
-    body: Callable[[Builder, Sequence[ir.Value], Sequence[Tile], Rows], None],
+    body: Callable[[Builder, Values, Tiles, Rows], None],
     block: int,
     together: int = 1,
     sequences: Sequences | None = None,
@@ -51,9 +52,7 @@ def row_dispatch(
         where = [0] * len(rest)
         return Output(kind, (block, *rest), lambda b, ids: [blocks.first(b, ids[0]), *where])
 
-    def workgroup(
-        b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
-    ) -> None:
+    def workgroup(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         start = blocks.first(b, ids[0])
         wanted: Index = block
         if sequences is not None:
@@ -90,10 +89,10 @@ def over_row(
     columns: int,
     lanes: int,
     unroll: int,
-    body: Callable[[list[Index], int | None, list[list[ir.Value]]], list[list[ir.Value]]],
-    carry: Sequence[ir.Value] = (),
-    writes: Sequence[Tile] = (),
-) -> list[list[ir.Value]]:
+    body: Callable[[list[Index], int | None, States], States],
+    carry: Values = (),
+    writes: Tiles = (),
+) -> States:
     """Runs `body(columns, valid, states)` over a row, `unroll` vectors at a time.
 
     Every vector of a chunk has its own state (a copy of `carry` to begin with), so that chains of
@@ -115,7 +114,7 @@ def over_row(
     return states
 
 
-def split(values: Sequence[ir.Value], parts: int) -> list[list[ir.Value]]:
+def split(values: Values, parts: int) -> list[list[ir.Value]]:
     """`parts` lists of as many values each, in order."""
     size = len(values) // parts
     return [list(values[i * size : (i + 1) * size]) for i in range(parts)]

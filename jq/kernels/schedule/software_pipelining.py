@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from iree.compiler import ir
 
 from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index, vec
+from jq.kernels.build.values import Index, Values, vec
 from jq.kernels.epilogue.emission import Epilogue
 from jq.kernels.machine.isa import Isa
 
@@ -98,8 +98,8 @@ def emit(
     cut: range,
     block: int,
     wanted: Index,
-    products: Callable[[Index, Between], Sequence[ir.Value]],
-    finish: Callable[[Index, Sequence[ir.Value], int], None],
+    products: Callable[[Index, Between], Values],
+    finish: Callable[[Index, Values, int], None],
 ) -> None:
     """Tiles of `tall` rows: the first `wanted` (0 to all) of `block` rows, the last of which ends
     at the block's end at most.
