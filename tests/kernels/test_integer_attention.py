@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jq.errors import InternalError
 from jq.kernels import Dequantize, IntegerAttention, Kernel, Quantize
+from jq.kernels.machine.isa import CHAINS
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, codes
 
@@ -62,7 +63,7 @@ def check(runner: Runner, index: int, kernel: IntegerAttention, operands: list[n
     factor, scale = factors.astype(np.float64)
     p = kernel.probabilities(q, k, zeros, factor, mask[0] if mask else None)
     largest = kernel.dim * 255 * 255 * factor
-    bound = ((kernel.keys / kernel.target.lanes + 42) + 6 * largest) * 2.0**-24 + 2e-7
+    bound = ((kernel.keys / CHAINS + 42) + 6 * largest) * 2.0**-24 + 2e-7
     low, high = (
         np.clip(np.rint(p * (1 + side * bound) / scale) + zeros[3], kernel.low, kernel.high)
         for side in (-1, 1)

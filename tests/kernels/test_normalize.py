@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.kernels import Normalize
+from jq.kernels.machine.isa import CHAINS
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, sizes
 from tests.kernels.test_quantize_rows import FLIP, expected, schemes
@@ -37,7 +38,7 @@ def reference(kernel: Normalize, x: np.ndarray, gamma: np.ndarray, beta: np.ndar
     y = (wide - mean) / root * gamma + beta
     unit = 2.0**-24
     spread = (np.abs(wide).max(1, keepdims=True) + np.abs(mean)) / root
-    sums = (kernel.k / (4 * kernel.target.lanes) + 12) * unit
+    sums = (kernel.k / (4 * CHAINS) + 12) * unit
     bound = sums * (2 + np.abs(mean) / root) * (1 + spread) * np.abs(gamma) + 4 * unit * np.abs(y)
     return y, bound + 4 * unit * np.abs(beta)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import reduce
 
 from iree.compiler import ir
@@ -12,10 +11,11 @@ from jq.kernels.attention.description import Attention
 from jq.kernels.attention.pack import Lanes
 from jq.kernels.attention.skeleton import WIDE, HeadRows
 from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.lanes import batches
+from jq.kernels.build.lanes import Chains, batches
 from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.epilogue.functions import exp2
+from jq.kernels.schedule.rows import split
 
 LOG2_E = math.log2(math.e)
 
@@ -128,17 +128,18 @@ class Head(HeadRows):
         """
         b, lanes, pair = self.b, self.lanes, self.kernel.pair
         unit, keys = lanes * pair, self.kernel.padded_keys
-        minus, zero = b.f32(-math.inf, lanes), b.f32(0.0, lanes)
+        minus = b.f32(-math.inf, lanes)
         with b.loop(0, keys, unit, carry=[minus] * (len(rows) * pair)) as loop:
             loop.carried = [
                 b.max(self._score(row, loop.index, i), loop.carried[r * pair + i])
                 for r, row in enumerate(rows)
                 for i in range(pair)
             ]
-        largest = self._joined(loop.carried, b.max)
+        largest = [b.reduce(reduce(b.max, own), b.max) for own in split(loop.carried, len(rows))]
         repeated = [top for top in largest for _ in range(pair)]
         most = [b.join(part) for part in batches(repeated, WIDE)]
-        with b.loop(0, keys // pair, lanes, carry=[zero] * (len(rows) * pair)) as loop:
+        chains = Chains(lanes, pair)
+        with b.loop(0, keys // pair, lanes, carry=chains.start(b) * len(rows)) as loop:
             exps = []
             for part, tops in zip(batches(rows, WIDE // pair), most, strict=True):
                 at = b.scaled(loop.index, pair)
@@ -147,8 +148,10 @@ class Head(HeadRows):
             for r, row in enumerate(rows):
                 words = self.ops.words(exps[r * pair : (r + 1) * pair])
                 b.put(words, self.probabilities, self._probability_place(row, loop.index))
-            loop.carried = [b.add(t, e) for t, e in zip(loop.carried, exps, strict=True)]
-        for row, most, total in zip(rows, largest, self._joined(loop.carried, b.add), strict=True):
+            by_row = zip(split(loop.carried, len(rows)), split(exps, len(rows)), strict=True)
+            loop.carried = [v for own, more in by_row for v in chains.add(b, own, more)]
+        totals = [chains.joined(b, own) for own in split(loop.carried, len(rows))]
+        for row, most, total in zip(rows, largest, totals, strict=True):
             # A row of -inf has no softmax: inf - inf makes it NaN.
             inverse = b.div(b.f32(1.0, lanes), b.add(total, b.sub(most, most)))
             b.put(inverse, self.inverse, [row, 0])
@@ -156,14 +159,6 @@ class Head(HeadRows):
     def _score(self, row: Index, key: Index, i: int) -> ir.Value:
         at = [row, self.b.offset(key, i * self.lanes)]
         return self.b.get(self.scores, at, vec(self.lanes, "f32"))
-
-    def _joined(
-        self, chains: Values, how: Callable[[ir.Value, ir.Value], ir.Value]
-    ) -> list[ir.Value]:
-        """`pair` chains of every row, and their lanes, combined."""
-        pair = self.kernel.pair
-        rows = [chains[i : i + pair] for i in range(0, len(chains), pair)]
-        return [self.b.reduce(reduce(how, row), how) for row in rows]
 
     # Values
 

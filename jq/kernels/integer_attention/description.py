@@ -14,7 +14,7 @@ probability 0.
 
 4 Sq Sk D operations a head, and about 20 Sq Sk for the softmax. Accumulators are exact; a row's
 scores lack what the zero point of k adds to all of them, which no softmax sees. A probability is
-within `(keys / lanes + 42) 2^-24 + 2e-7` of its size, plus what the
+within `(keys / 16 + 42) 2^-24 + 2e-7` of its size, plus what the
 rounding of its score moves it by (3 2^-24 of the largest score's magnitude); its code is the
 rounding of that number.
 """

@@ -10,7 +10,7 @@ from iree.compiler import ir
 from jq.kernels.attention.skeleton import WIDE, HeadRows, over_rows
 from jq.kernels.build.bodies import Operands, emit
 from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.lanes import batches
+from jq.kernels.build.lanes import Chains, batches
 from jq.kernels.build.values import Index, Indices, Values, high, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue, Row
 from jq.kernels.epilogue.functions import MAGIC, MAGIC_BITS, exp2
@@ -27,6 +27,7 @@ from jq.kernels.integer_attention.pack import (
 from jq.kernels.machine import dot
 from jq.kernels.machine.packs import PACKED, pack_bytes
 from jq.kernels.schedule.ragged_rows import wanted_rows
+from jq.kernels.schedule.rows import split
 
 
 class CodesHead(HeadRows):
@@ -141,19 +142,23 @@ class CodesHead(HeadRows):
         kind = vec(lanes, "f32")
         largest = [b.reduce(b.get(self.largest, [row, 0], kind), b.max) for row in rows]
         most = [b.join(part) for part in batches(largest, WIDE)]
-        with b.loop(0, self.reach, lanes, carry=[b.f32(0.0, lanes)] * len(rows)) as loop:
+        chains = Chains(lanes)
+        with b.loop(0, self.reach, lanes, carry=chains.start(b) * len(rows)) as loop:
             exps = []
             for part, top in zip(batches(rows, WIDE), most, strict=True):
                 scores = b.join([b.get(self.scores, [row, loop.index], kind) for row in part])
                 exps += b.split(exp2(b, b.sub(scores, top), math.inf), lanes)
             for row, e in zip(rows, exps, strict=True):
                 b.put(e, self.scores, [row, loop.index])
-            loop.carried = [b.add(t, e) for t, e in zip(loop.carried, exps, strict=True)]
+            sums = split(loop.carried, len(rows))
+            loop.carried = [
+                v for own, e in zip(sums, exps, strict=True) for v in chains.add(b, own, [e])
+            ]
         scale = self._factor(SCALE)
         factors = []
-        for most, partial in zip(largest, loop.carried, strict=True):
+        for most, partial in zip(largest, split(loop.carried, len(rows)), strict=True):
             # A row of -inf has no softmax: its probabilities get the code of 0.
-            total = b.add(b.reduce(partial, b.add), b.sub(most, most))
+            total = b.add(chains.joined(b, partial), b.sub(most, most))
             factors.append(b.zero_if_nan(b.div(b.f32(1.0, lanes), b.mul(total, scale))))
         self._quantize(rows, factors)
 

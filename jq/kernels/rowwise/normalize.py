@@ -9,7 +9,7 @@
 
 About 12 operations an element, bound by memory. Every sum runs in 4 chains of vectors that are
 joined in a fixed order. With u = 2^-24 the relative error of a sum of squares is below
-(K / (4 lanes) + 8) u; the error of y is that, times 1 + |mean| / sqrt(variance), and a few u.
+(K / 64 + 8) u; the error of y is that, times 1 + |mean| / sqrt(variance), and a few u.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from jq.errors import InternalError
+from jq.kernels.machine.isa import CHAINS
 from jq.kernels.rowwise.quantization import RowQuantization
 from jq.kernels.rowwise.quantize_rows import RowKernel
 from jq.kernels.tensor import TensorType
@@ -78,4 +79,5 @@ class Normalize(RowKernel):
     @property
     def together(self) -> int:
         """Rows whose chains of dependent operations overlap."""
-        return 2 if self.target.registers >= MANY_REGISTERS else 1
+        many = self.target.registers >= MANY_REGISTERS and self.target.lanes >= CHAINS
+        return 2 if many else 1

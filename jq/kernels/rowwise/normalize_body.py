@@ -9,6 +9,7 @@ from iree.compiler import ir
 from jq.kernels.build.bodies import Operands, emit
 from jq.kernels.build.builder import Builder, Tiles
 from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.machine.isa import CHAINS
 from jq.kernels.rowwise.normalize import Normalize
 from jq.kernels.rowwise.quantizer import RowParameters, RowQuantizer
 from jq.kernels.rowwise.row_body import over_rows, row_body
@@ -29,11 +30,12 @@ class _Rows:
 
     def emit(self, tiles: Tiles, local: Indices) -> None:
         b, kernel, lanes = self.b, self.kernel, self.lanes
-        count, one = b.f32(kernel.k, lanes), b.f32(1.0, lanes)
-        self.means = [b.f32(0.0, lanes)] * len(self.rows)
+        count, one = b.f32(kernel.k, CHAINS), b.f32(1.0, lanes)
+        self.wide_means = [b.f32(0.0, CHAINS)] * len(self.rows)
         if kernel.center:
-            self.means = [b.div(total, count) for total in self._sums(self._plus)]
-        variances = [b.div(total, count) for total in self._sums(self._plus_square)]
+            self.wide_means = [b.div(total, count) for total in self._sums(self._plus)]
+        self.means = [self._narrow(mean) for mean in self.wide_means]
+        variances = [self._narrow(b.div(v, count)) for v in self._sums(self._plus_square)]
         epsilon = b.f32(kernel.epsilon, lanes)
         self.inverses = [b.div(one, b.sqrt(b.add(v, epsilon))) for v in variances]
         self._write(tiles, local, self._ranges())
@@ -41,31 +43,38 @@ class _Rows:
     # Statistics
 
     def _sums(self, plus: Callable[[int, ir.Value, Index, int | None], ir.Value]) -> list[ir.Value]:
+        """By row, in every one of `CHAINS` lanes; narrower vectors become several."""
         b = self.b
         states = over_row(
             b,
             self.kernel.k,
-            self.lanes,
+            CHAINS,
             UNROLL,
             lambda columns, valid, states: [
                 [plus(i, total, column, valid) for i, total in enumerate(state)]
                 for column, state in zip(columns, states, strict=True)
             ],
-            [b.f32(0.0, self.lanes)] * len(self.rows),
+            [b.f32(0.0, CHAINS)] * len(self.rows),
         )
         totals = states[0]
         for state in states[1:]:
             totals = [b.add(total, other) for total, other in zip(totals, state, strict=True)]
         return [b.reduce(total, b.add) for total in totals]
 
-    def _load(self, i: int, column: Index, valid: int | None) -> ir.Value:
-        return self.b.load(self.source, [self.rows[i], column], vec(self.lanes, "f32"), valid)
+    def _narrow(self, value: ir.Value) -> ir.Value:
+        """What is the same in all of `CHAINS` lanes, in a vector."""
+        return self.b.shuffle(value, value, [0] * self.lanes)
+
+    def _load(self, i: int, column: Index, valid: int | None, lanes: int = 0) -> ir.Value:
+        kind = vec(lanes or self.lanes, "f32")
+        return self.b.load(self.source, [self.rows[i], column], kind, valid)
 
     def _plus(self, i: int, total: ir.Value, column: Index, valid: int | None) -> ir.Value:
-        return self.b.add(total, self._load(i, column, valid))
+        return self.b.add(total, self._load(i, column, valid, CHAINS))
 
     def _plus_square(self, i: int, total: ir.Value, column: Index, valid: int | None) -> ir.Value:
-        centered = self.b.keep(self.b.sub(self._load(i, column, valid), self.means[i]), valid)
+        x = self._load(i, column, valid, CHAINS)
+        centered = self.b.keep(self.b.sub(x, self.wide_means[i]), valid)
         return self.b.fma(centered, centered, total)
 
     # Result

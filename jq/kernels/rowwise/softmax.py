@@ -6,7 +6,7 @@
         e = 2^((s - max) log2 e)         -> scratch, sum
         y = e / sum                      -> stored, or its codes (their range in a pass before)
 
-About 30 operations an element. Error of y: relative below (K / lanes + 40) 2^-24 + 2e-7.
+About 30 operations an element. Error of y: relative below (K / 16 + 40) 2^-24 + 2e-7.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from jq.errors import InternalError
 from jq.kernels.kernel import Kernel
+from jq.kernels.machine.isa import CHAINS
 from jq.kernels.machine.workgroups import row_block
 from jq.kernels.rowwise.quantization import RowQuantization
 from jq.kernels.tensor import TensorType
@@ -75,7 +76,7 @@ class Softmax(Kernel):
 
     @property
     def padded(self) -> int:
-        return math.ceil(self.k / self.target.lanes) * self.target.lanes
+        return math.ceil(self.k / CHAINS) * CHAINS
 
     @property
     def together(self) -> int:

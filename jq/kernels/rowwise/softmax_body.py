@@ -11,6 +11,7 @@ from jq.kernels.build.bodies import Operands, emit
 from jq.kernels.build.builder import Builder, Tiles
 from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.functions import exp2
+from jq.kernels.machine.isa import CHAINS
 from jq.kernels.machine.workgroups import row_block
 from jq.kernels.rowwise.quantizer import RowParameters, RowQuantizer
 from jq.kernels.rowwise.softmax import LOG2_E, Softmax
@@ -22,7 +23,7 @@ class _Rows:
 
     def __init__(self, kernel: Softmax, b: Builder, tensors: Values, rows: Indices) -> None:
         self.kernel, self.b, self.rows = kernel, b, rows
-        self.lanes, self.kind = kernel.target.lanes, vec(kernel.target.lanes, "f32")
+        self.lanes, self.kind = CHAINS, vec(CHAINS, "f32")  # sums in one order on every processor
         self.source, *rest = tensors
         self.mask = rest.pop(0) if kernel.mask != "none" else None
         self.given = rest
