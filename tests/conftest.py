@@ -32,11 +32,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     from jq.kernels import ISAS, available
+    from tests.kernels import emulated
 
     here = [isa.name for isa in available()]
     others = [name for name in ISAS if name not in here]
     terminalreporter.write_line(f"instruction sets that run here: {', '.join(here)}")
     terminalreporter.write_line(f"compiled only: {', '.join(others)}")
+    if emulated.COMMAND:
+        ran, calls = emulated.Emulated.kernels, emulated.Emulated.runs
+        isas = ", ".join(emulated.ISAS)
+        terminalreporter.write_line(f"emulated: {ran} kernels in {calls} calls ({isas})")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,6 +12,7 @@ from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.kernels import Kernel
 from jq.kernels.linking import link
 from jq.system.processor import permit_tiles
+from tests.kernels import emulated
 
 
 def module_text(kernels: Sequence[Kernel]) -> str:
@@ -67,7 +68,10 @@ def linked(kernels: Sequence[Kernel], storage: bool = False) -> str:
         return str(module)
 
 
-def compile_text(text: str, flags: Sequence[str] = HOST_FLAGS) -> bytes:
+FLAGS = emulated.FLAGS if emulated.COMMAND else HOST_FLAGS
+
+
+def compile_text(text: str, flags: Sequence[str] = FLAGS) -> bytes:
     return compile_module(text.encode(), flags=flags, keep_dump=False, timeout=600).vmfb
 
 
@@ -75,10 +79,17 @@ class Runner:
     """The compiled kernels; `run(i, *operands)` calls the i-th."""
 
     def __init__(self, kernels: Sequence[Kernel]) -> None:
-        self.load(compile_text(linked(kernels)), "local-sync")
+        self.emulated: emulated.Emulated | None = None
+        data = compile_text(linked(kernels))
+        if emulated.COMMAND:
+            self.data, self.emulated = data, emulated.Emulated(data, len(kernels))
+        else:
+            self.load(data, "local-sync")
 
     def load(self, data: bytes, driver: str) -> None:
         self.data = data
+        if self.emulated:
+            return  # on one thread
         permit_tiles()
         config = rt.Config(driver)
         context = rt.SystemContext(config=config)
@@ -86,6 +97,8 @@ class Runner:
         self.module = context.modules.module
 
     def run(self, i: int, *operands: np.ndarray) -> list[np.ndarray]:
+        if self.emulated:
+            return self.emulated.run(f"f{i}", operands)
         results = self.module[f"f{i}"](*operands)
         results = results if isinstance(results, (tuple, list)) else [results]
         return [np.array(r.to_host()) for r in results]

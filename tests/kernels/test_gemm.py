@@ -108,6 +108,8 @@ def test_codes_are_widened_in_parts() -> None:
     """Where the product takes no bytes: whole parts, one that begins another, and what is left."""
     depths = [STAGE - 1, STAGE, STAGE + 1, 2 * STAGE + 35]
     isas = [isa for isa in HERE if get_isa(isa).dot.element == "i16"]
+    if not isas:
+        pytest.skip("no product of this processor takes 16-bit codes")
     kernels = [Gemm(isa=isa, m=7, k=k, n=40) for isa in isas for k in depths]
     kernels += [replace(kernel, column_zero=True, row_zero=True) for kernel in kernels]
     runner = Runner(kernels)

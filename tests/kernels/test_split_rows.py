@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.errors import InternalError
-from jq.kernels import SplitRows, detect
+from jq.kernels import SplitRows
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, sizes
 
@@ -58,7 +58,7 @@ def test_every_shape(drawn: list[SplitRows], seed: int) -> None:
 
 
 def test_what_is_not_finite_spoils_its_own_block() -> None:
-    kernel = SplitRows(isa=detect().name, m=1, k=96)
+    kernel = SplitRows(isa=HERE[0], m=1, k=96)
     x = np.ones((1, 96), np.float32)
     x[0, 5], x[0, 70] = np.nan, np.inf
     digits, scale = Runner([kernel]).run(0, x)

@@ -201,12 +201,42 @@ class Panel:
                 elif staged:
                     acc = self._staged(acc, starts, base, tile)
                 else:
-                    acc = pipeline.along(b, acc, 0, source.whole, step)
+                    acc = self._along(acc, starts, base, step, tile)
                 if source.tail and not staged:
                     acc = self._step(acc, starts, base, source.whole, source.tail)
                 along.carried = acc
             down.carried = along.carried
         return down.carried
+
+    def _along(
+        self,
+        acc: list[ir.Value],
+        starts: Sequence[Sequence[Index]],
+        base: Index,
+        step: pipeline.Step,
+        tile: Index,
+    ) -> list[ir.Value]:
+        """The whole groups of a run; several at a time where the product takes them by element."""
+        b, isa, whole = self.b, self.isa, self.source.whole
+        if not isa.dot.by_element:
+            return pipeline.along(b, acc, 0, whole, step)
+        several, rest = divmod(whole, isa.lanes)
+
+        def together(acc: list[ir.Value], number: Index) -> list[ir.Value]:
+            k, out = b.scaled(number, isa.lanes), acc
+            at = b.scaled(k, isa.dot.group)
+            places = [[*lead, b.offset(column, at)] for *lead, column in starts]
+            rows = [dot.several(b, isa, self.codes, p, self.source.flip) for p in places]
+            for lane in range(isa.lanes):
+                here = b.offset(base, b.offset(k, lane))
+                if self.prefetch:
+                    self.prefetch.fetch(tile, here)
+                weights = [self._weights(here, j) for j in self.vectors]
+                out = self._multiplied(out, [row[lane] for row in rows], weights)
+            return out
+
+        acc = pipeline.along(b, acc, 0, several, together)
+        return pipeline.along(b, acc, several * isa.lanes, rest, step)
 
     def _parts(
         self, acc: list[ir.Value], run: Index, count: int, step: pipeline.Step, between: Between

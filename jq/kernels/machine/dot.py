@@ -45,6 +45,20 @@ def spread(b: Builder, isa: Isa, group: ir.Value, flip: bool = False) -> ir.Valu
     return b.bitcast(word, vec(dot.group * isa.lanes, dot.element))
 
 
+def several(b: Builder, isa: Isa, source: ir.Value, at: Indices, flip: bool) -> list[ir.Value]:
+    """As many groups of codes from `at` as a register holds, each in every lane, by one load: for
+    products that take a group from any lane (`Dot.by_element`).
+    """
+    loaded = b.load(source, at, vec(isa.lanes * isa.dot.group, "i8"))
+    words = b.bitcast(loaded, vec(isa.lanes, "i32"))
+    if flip:
+        words = b.xor(words, b.i32(SIGN_BITS, isa.lanes))
+    kind = vec(isa.lanes * isa.dot.group, "i8")
+    return [
+        b.bitcast(b.shuffle(words, words, [lane] * isa.lanes), kind) for lane in range(isa.lanes)
+    ]
+
+
 def staged(b: Builder, isa: Isa, scratch: ir.Value, at: Indices) -> ir.Value:
     """A group of codes from `at` of a scratch, which holds them as the product takes them, in every
     lane.
@@ -70,6 +84,8 @@ def dot(b: Builder, isa: Isa, acc: ir.Value, lhs: ir.Value, rhs: ir.Value) -> ir
     kind = vec(isa.lanes, "i32")
     if not isa.dot.intrinsic:
         return b.add(acc, b.mul(lhs, rhs))
+    if isa.dot.by_element and not isa.dot.lhs_unsigned:
+        lhs, rhs = rhs, lhs  # both are signed, and LLVM takes the second one by element
     if isa.dot.accumulates:
         return b.intrinsic(isa.dot.intrinsic, kind, [acc, lhs, rhs])
     return b.add(acc, b.intrinsic(isa.dot.intrinsic, kind, [lhs, rhs]))

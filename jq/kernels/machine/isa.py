@@ -25,6 +25,7 @@ class Dot:
         element: type of one operand element in registers; weights are stored i8 and widened.
         accumulates: the intrinsic takes and returns the accumulator.
         lhs_unsigned: the left operand is read as u8.
+        by_element: it takes a group from any lane of a register: several are loaded at once.
     """
 
     intrinsic: str
@@ -32,6 +33,7 @@ class Dot:
     element: str
     accumulates: bool
     lhs_unsigned: bool
+    by_element: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,9 @@ def _x86(name: str, flags: str, lanes: int, dot: Dot, compile_cpu: str, **more: 
 
 
 def _neon(name: str, flags: str, intrinsic: str, lhs_unsigned: bool, compile_cpu: str) -> Isa:
-    dot = Dot(f"llvm.aarch64.neon.{intrinsic}.v4i32.v16i8", 4, "i8", True, lhs_unsigned)
+    dot = Dot(
+        f"llvm.aarch64.neon.{intrinsic}.v4i32.v16i8", 4, "i8", True, lhs_unsigned, by_element=True
+    )
     known = tuple(flags.split())
     return Isa(name, "aarch64", known, 4, 32, dot, dot_latency=4, compile_cpu=compile_cpu)
 

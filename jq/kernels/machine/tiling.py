@@ -92,10 +92,11 @@ def _cost(isa: Isa, t: Tiling, n: int, result_bytes: int) -> float:
 
 
 def _registers(isa: Isa, rows: int, vectors: int) -> int:
-    """Accumulators, the weights of a step, one register of activations, and one of a product where
-    it is added by an instruction of its own.
+    """Accumulators, the weights of a step, one register of activations (one a row where products
+    take them by element), and one of a product where it is added by an instruction of its own.
     """
-    return rows * vectors + vectors + 1 + (not isa.dot.accumulates)
+    codes = rows if isa.dot.by_element else 1
+    return rows * vectors + vectors + codes + (not isa.dot.accumulates)
 
 
 def cut(isa: Isa, rows: int, vectors: int, m: int, k: int, n: int) -> Tiling:
@@ -116,7 +117,7 @@ def cut(isa: Isa, rows: int, vectors: int, m: int, k: int, n: int) -> Tiling:
 def _step(isa: Isa, rows: int, vectors: int) -> float:
     return max(
         rows * vectors / isa.dot_rate,
-        (rows + vectors) / isa.load_rate,
+        (rows / (isa.lanes if isa.dot.by_element else 1) + vectors) / isa.load_rate,
         vectors * isa.memory.fetch,
         float(isa.dot_latency),
     )
