@@ -43,6 +43,7 @@ PROCESSORS = {
     "neoverse-n2": "aarch64_i8mm",
     "neoverse-v2": "aarch64_i8mm",
 }
+NAMES = ("Gemm 128x384x1536", "Convolution 3x3, 14x14x256")  # of `kernels`, functions k0 and k1
 ITERATIONS, OLDEST = 200, 16
 _PRODUCT = re.compile(r"^(?:\{\w+\} )?(vpdpbusd|vpmaddwd|usdot|sudot|sdot)\b")
 _COMMENT = re.compile(r"(?:^|\s+)(?:#+\s|#+$|//).*")
@@ -173,6 +174,22 @@ def cycles(mca: str, cpu: str, machine: str, body: list[str]) -> float:
     return int(total[1]) / ITERATIONS
 
 
+def rates(mca: str, cpu: str) -> dict[str, float]:
+    """Products and loads a cycle, and cycles until an accumulator can be used again."""
+    isa = get_isa(PROCESSORS[cpu])
+    arm, many = isa.machine == "aarch64", 24
+    register = "%zmm" if isa.lanes == 16 else "%ymm"
+    loads = [
+        f"ldr q{i}, [x0, #{16 * i}]" if arm else f"vmovups {64 * i}(%rdi), {register}{i}"
+        for i in range(12)
+    ]
+    return {
+        "dot_rate": many / cycles(mca, cpu, isa.machine, alone(isa.name, many)),
+        "dot_latency": cycles(mca, cpu, isa.machine, alone(isa.name, 1)),
+        "load_rate": len(loads) / cycles(mca, cpu, isa.machine, loads),
+    }
+
+
 def find_mca(path: str | None = None) -> str | None:
     """llvm-mca, new enough; None where there is none."""
     names = [path] if path else [*(f"llvm-mca-{n}" for n in range(25, OLDEST - 1, -1)), "llvm-mca"]
@@ -192,8 +209,7 @@ def rows(mca: str, cpu: str) -> list[Row]:
         count = len(loop.products)
         took = cycles(mca, cpu, machine, list(loop.body))
         least = cycles(mca, cpu, machine, alone(isa, count))
-        family = next((f for f in ("gemm", "convolution") if f in loop.kernel), loop.kernel)
-        found.append(Row(cpu, isa, family, count, took, least))
+        found.append(Row(cpu, isa, NAMES[int(loop.kernel[1])], count, took, least))
     return found
 
 

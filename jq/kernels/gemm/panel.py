@@ -139,7 +139,8 @@ class Panel:
         block's end at most.
         """
         pieces = self._turns(tall) * (len(self._pieces) if self.source.in_pieces else 1)
-        if block > tall and pipeline.pays(self.isa, self.epilogue, self.source.whole, pieces):
+        pays = pipeline.pays(self.isa, self.epilogue, self.source.whole, pieces)
+        if block > tall and pays and self.isa.dot.element != "i16":  # else codes are widened first
             self._pipelined(tall, block, wanted)
             return
         with self.b.loop(0, wanted, tall, writes=[self.tile]) as loop:
@@ -182,7 +183,7 @@ class Panel:
         tile = self.prefetch.tile(first) if self.prefetch else 0
         acc, (high, wide) = self._starts(rows), source.runs
         writes = [self.tile] if between else []
-        staged = self.isa.dot.element == "i16" and not between
+        staged = self.isa.dot.element == "i16"
         with b.loop(0, high, carry=acc, writes=writes) as down:
             with b.loop(0, wide, carry=down.carried, writes=writes) as along:
                 h, w = down.index, along.index
