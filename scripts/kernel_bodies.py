@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Digests of the bodies that kernels emit, to see that a change of `jq/kernels` changes none.
 
     python scripts/kernel_bodies.py before.json        # of the examples, for every instruction set
