@@ -20,6 +20,7 @@ import numpy as np
 from jq.comparison.outputs import compare_outputs, samples_of
 from jq.system.processor import this_processor
 from peers.case import EXPORT, Arrays, Contender, Skipped, Source, digest_of
+from peers.exact import exact_program
 from peers.programs import RUNTIMES
 
 FACTS = "built.json"
@@ -61,7 +62,7 @@ def _built(source: Source, contender: Contender, say: Callable[[str], None]) -> 
     folder = source.folder / contender.program.replace(" ", "_")
     facts = _program(source, contender, folder, say)
     path = folder / facts["file"]
-    measured = f"{contender.name}, {source.samples} inputs"
+    measured = f"{contender.name}, {source.samples} inputs, and on exact integers"
     if measured not in facts["errors"]:
         facts["errors"][measured] = _error(source, contender, path)
         (folder / FACTS).write_text(json.dumps(facts, indent=1))
@@ -104,8 +105,18 @@ def _inputs(source: Source, contender: Contender, calls: Sequence[Arrays]) -> li
 
 
 def _error(source: Source, contender: Contender, path: Path) -> dict[str, float]:
-    """Of the worst output, against float32 in JAX; with labels, the accuracy and float32's."""
-    program = RUNTIMES[contender.runtime](path, contender.options, 1)
+    """Of the worst output, against float32 in JAX; with labels, the accuracy and float32's. Of a
+    peer's integers also `exact_sqnr_db`: that of the same program with sums that do not saturate.
+    """
+    found = _compared(source, contender, RUNTIMES[contender.runtime](path, contender.options, 1))
+    if not contender.ours and (exact := exact_program(contender, path)):
+        found["exact_sqnr_db"] = _compared(source, contender, exact)["sqnr_db"]
+    return found
+
+
+def _compared(
+    source: Source, contender: Contender, program: Callable[[Arrays], Arrays]
+) -> dict[str, float]:
     calls = _inputs(source, contender, source.evaluation)
     samples = [samples_of(inputs) for inputs in source.evaluation]
     labels = source.labels

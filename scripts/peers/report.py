@@ -15,8 +15,8 @@ def compare(rows: Sequence[Row]) -> None:
     """Adds to each row of ours the peers that it is measured against, and the ratios of times.
 
     `peer`, `ratio`: the fastest peer whose error is equal or smaller; a faster answer that is
-    more wrong does not count. `rival`, `rival_ratio`: the fastest peer that quantizes in the
-    same manner, however wrong.
+    more wrong does not count, nor one whose sums saturated. `rival`, `rival_ratio`: the fastest
+    peer that quantizes in the same manner, however wrong.
     """
     for row in rows:
         peers = [r for r in rows if not r["ours"] and r["case"] == row["case"]]
@@ -24,12 +24,29 @@ def compare(rows: Sequence[Row]) -> None:
         if not row["ours"]:
             continue
         least = min(row["sqnr_db"], ROUNDING_DB) - EQUAL_DB
-        exact = [r for r in peers if r["sqnr_db"] >= least]
+        exact = [r for r in peers if r["sqnr_db"] >= least and not saturated(r)]
         alike = [r for r in peers if r["kind"] == row["kind"]]
         for name, field, found in (("peer", "ratio", exact), ("rival", "rival_ratio", alike)):
             best = min(found, key=lambda r: r["median_ms"], default=None)
             row[name] = best["contender"] if best else None
             row[field] = row["median_ms"] / best["median_ms"] if best else None
+
+
+def saturated(row: Row) -> bool:
+    """Whether a program's error is larger than its own on exact integers."""
+    exact = min(row.get("exact_sqnr_db", row["sqnr_db"]), ROUNDING_DB)
+    return bool(exact - row["sqnr_db"] > EQUAL_DB)
+
+
+def apart(rows: Sequence[Row]) -> list[str]:
+    """Those that saturated, the fastest first: a wrong answer is no contender."""
+    found = sorted((r for r in rows if saturated(r)), key=lambda r: r["median_ms"])
+    lines = [
+        f"- {r['contender']}: {r['median_ms']:.3f} ms, {r['sqnr_db']:.1f} dB; the same program on"
+        f" exact integers: {r['exact_sqnr_db']:.1f} dB"
+        for r in found
+    ]
+    return ["Saturated, and not ranked:", "", *lines, ""] if lines else []
 
 
 COLUMNS = ("", "median ms", "best ms", "SQNR dB", "cosine", "worst", "ratio", "to", "same kind")
@@ -61,6 +78,8 @@ def markdown(document: dict[str, Any]) -> str:
     for case, threads in dict.fromkeys((r["case"], r["threads"]) for r in rows):
         own = [r for r in rows if (r["case"], r["threads"]) == (case, threads)]
         lines += [f"### {case}, {threads} thread{'s' * (threads > 1)}", ""]
+        wrong = apart([r for r in own if r["kind"] != PEAK])
+        own = [r for r in own if r["kind"] == PEAK or not saturated(r)]
         own.sort(key=lambda r: (r["kind"] == PEAK, r["median_ms"]))
         body = [cells(r) for r in own]
         if any("limit_ms" in r for r in own):
@@ -69,6 +88,7 @@ def markdown(document: dict[str, Any]) -> str:
             lines += table((*COLUMNS, *LIMITS), body)
         else:
             lines += table(COLUMNS, body)
+        lines += wrong
     lines += products(document["rows"])
     for case, reasons in document["skipped"].items():
         lines += [f"- {case}: {name} not measured: {why}" for name, why in reasons.items()]
