@@ -43,6 +43,7 @@ from jq.kernels import (
     Normalize,
     Quantize,
     QuantizeRows,
+    RegisterTile,
     RowQuantization,
     available,
     detect,
@@ -91,7 +92,7 @@ def tiles(isa: str) -> Iterator[Kernel]:
             chosen = (plain.tiling.rows, plain.tiling.vectors)
             sizes = {(min(rows, m), vectors) for rows, vectors in TILES}
             for tile in sorted({chosen, *sizes}):
-                yield replace(plain, tile=tile)
+                yield replace(plain, cut=RegisterTile(*tile))
 
 
 def rows(isa: str) -> Iterator[Kernel]:
@@ -227,9 +228,9 @@ def write(cpu: str, timings: list[Timing]) -> None:
     data = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
     for timing in timings:
         kernel = timing.kernel
-        if isinstance(kernel, Gemm) and kernel.tile:
+        if isinstance(kernel, Gemm) and isinstance(kernel.cut, RegisterTile):
             table = data.setdefault(f"{kernel.isa}, {cpu}", {}).setdefault(kernel.label, {})
-            table["x".join(map(str, kernel.tile))] = round(timing.milliseconds * 1e3, 1)
+            table[f"{kernel.cut.rows}x{kernel.cut.vectors}"] = round(timing.milliseconds * 1e3, 1)
 
     def block(name: str, table: dict[str, Any]) -> str:
         lines = [f"  {json.dumps(shape)}: {json.dumps(times)}" for shape, times in table.items()]

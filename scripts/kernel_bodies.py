@@ -10,6 +10,7 @@ same on every run, each for every instruction set that takes it.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import sys
@@ -88,4 +89,8 @@ def main(path: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=Path, help="digests: written where it is not there yet")
+    sys.exit(main(parser.parse_args().file))

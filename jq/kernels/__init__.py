@@ -16,7 +16,10 @@ from jq.kernels.epilogue.steps import RoundToCodes as RoundToCodes
 from jq.kernels.epilogue.steps import RowScale as RowScale
 from jq.kernels.epilogue.steps import Silu as Silu
 from jq.kernels.epilogue.steps import Step as Step
+from jq.kernels.gemm.description import Batch as Batch
 from jq.kernels.gemm.description import Gemm as Gemm
+from jq.kernels.gemm.description import RegisterTile as RegisterTile
+from jq.kernels.gemm.description import Streams as Streams
 from jq.kernels.gemm.gemm_rows import GemmRows as GemmRows
 from jq.kernels.gemm.pack_operand import PackOperand as PackOperand
 from jq.kernels.gemv.decode_dot import DecodeDot as DecodeDot

@@ -21,7 +21,7 @@ from jq.errors import InternalError, UserError
 from jq.kernels.machine.isa import Isa, get_isa
 from jq.kernels.schedule.frame import Frame
 from jq.kernels.schedule.sequences import Sequences
-from jq.kernels.tensor import TensorType
+from jq.kernels.tensor import TensorType, pad_last
 
 ATTRIBUTE = "jq.kernel"
 
@@ -101,6 +101,20 @@ class Kernel(ABC):
             raise UserError(f"not a kernel description: {error!r}", location=ATTRIBUTE) from None
 
 
+@dataclass(frozen=True, kw_only=True)
+class ByColumn(Kernel):
+    """A kernel with operands by column."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> int:
+        """Their length: vectors are whole."""
+
+    def pad_columns(self, values: Any) -> Any:
+        """[..., N] -> [..., columns]: zeros behind them."""
+        return pad_last(values, self.columns)
+
+
 def _plain(value: Any) -> Any:
     """Dataclasses as dictionaries; one that names its `kind` carries it."""
     if is_dataclass(value):
@@ -112,17 +126,24 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _named(kinds: typing.Sequence[Any]) -> dict[str, Any]:
+    return {cls.kind: cls for cls in kinds}
+
+
 def _build(hint: Any, data: Any) -> Any:
     """The inverse of `_plain`, led by the type hints."""
     if typing.get_origin(hint) is tuple:
         return tuple(_build(get_args(hint)[0], d) for d in data)
     if isinstance(hint, types.UnionType):
-        return None if data is None else _build(get_args(hint)[0], data)
+        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+        if data is None:
+            return None
+        return _build(kinds[0] if len(kinds) == 1 else _named(kinds)[data["kind"]], data)
     if not is_dataclass(hint):
         return data
     cls: Any = hint
     if "kind" in data:
-        cls = cls.registry[data.pop("kind")]
+        cls = getattr(cls, "registry", _named([cls]))[data.pop("kind")]
     hints = get_type_hints(cls)
     unknown = set(data) - {f.name for f in fields(cls)}
     if unknown:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from jq.kernels import (
     AddCodes,
+    Batch,
     Bias,
     Clamp,
     ColumnScale,
@@ -83,7 +84,7 @@ def gemms() -> st.SearchStrategy[Gemm]:
         m=sizes,
         k=sizes,
         n=sizes,
-        batch=st.sampled_from([1, 1, 1, 2, 3]),
+        rows=st.sampled_from([None, None, None, Batch(2), Batch(3)]),
         unsigned=st.booleans(),
         row_zero=st.booleans(),
         epilogue=epilogues(),

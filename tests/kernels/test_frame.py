@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.errors import InternalError
-from jq.kernels import Convolution, Dequantize, Frame, Gemm, Kernel, Quantize
+from jq.kernels import Batch, Convolution, Dequantize, Frame, Gemm, Kernel, Quantize
 from tests.kernels import test_convolution, test_gemm
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, gemms
@@ -25,7 +25,7 @@ def framed_gemms(draw: st.DrawFn) -> Kernel:
     height, width = draw(st.integers(1, 9)), draw(st.sampled_from([1, 2, 7, 14, 33]))
     frame = Frame(height, width, draw(st.tuples(pads, pads)), draw(frame_codes))
     m = height * width * draw(st.integers(1, 3))
-    return replace(draw(gemms()), m=m, batch=1, frame=frame)
+    return replace(draw(gemms()), m=m, rows=frame)
 
 
 @st.composite
@@ -76,8 +76,8 @@ def large() -> list[Kernel]:
     )
     frame = Frame(28, 29, ((1, 1), (1, 1)), 3)
     return [
-        replace(gemm, frame=frame),
-        replace(gemm, frame=replace(frame, height=29, width=28, padding=((0, 2), (3, 0)))),
+        replace(gemm, rows=frame),
+        replace(gemm, rows=replace(frame, height=29, width=28, padding=((0, 2), (3, 0)))),
         replace(convolution, frame=replace(frame, height=20, width=21)),
     ]
 
@@ -93,11 +93,9 @@ def test_many_workgroups(driver: str) -> None:
 
 def test_what_has_no_frame() -> None:
     frame = Frame(4, 4, ((1, 1), (1, 1)), 0)
-    batched = Gemm(isa=HERE[0], m=16, k=4, n=4, batch=2)
+    batched = Gemm(isa=HERE[0], m=16, k=4, n=4, rows=Batch(2))
     assert batched.in_frame(frame) is None
-    with pytest.raises(InternalError, match="no frame around"):
-        replace(batched, frame=frame)
     with pytest.raises(InternalError, match="no frame of"):
         replace(frame, padding=((0, -1), (0, 0)))
     with pytest.raises(InternalError, match="no images"):
-        Gemm(isa=HERE[0], m=17, k=4, n=4, frame=frame)
+        Gemm(isa=HERE[0], m=17, k=4, n=4, rows=frame)

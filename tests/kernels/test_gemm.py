@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jq.errors import InternalError
 from jq.kernels import (
+    Batch,
     Bias,
     Clamp,
     Dequantize,
@@ -18,9 +19,11 @@ from jq.kernels import (
     Gemm,
     Kernel,
     Quantize,
+    RegisterTile,
     Residual,
     Silu,
     Step,
+    Streams,
     get_isa,
 )
 from jq.kernels.gemm.panel import STAGE
@@ -209,7 +212,14 @@ def test_float_functions_among_the_next_products(isa: str) -> None:
     """As above, with float results and several pieces of a row, each where it belongs."""
     steps: tuple[tuple[Step, float], ...] = ((Gelu(), 6e-5), (Silu(), 5e-7))
     kernels = [
-        Gemm(isa=isa, m=23, k=403, n=200, epilogue=(Dequantize(), Bias(), step), tile=tile)
+        Gemm(
+            isa=isa,
+            m=23,
+            k=403,
+            n=200,
+            epilogue=(Dequantize(), Bias(), step),
+            cut=RegisterTile(*tile),
+        )
         for (step, _), tile in zip(steps, ((5, 4), (6, 3)), strict=True)
     ]
     runner = Runner(kernels)
@@ -319,8 +329,8 @@ def test_threads_give_the_same_bits() -> None:
 def test_streams(isa: str) -> None:
     """Of a row or two; the last panel overlaps, K has a rest."""
     drawn = [
-        Gemm(isa=isa, m=m, k=70, n=300, streams=s, row_zero=True, column_zero=zero, batch=b)
-        for m, s, zero, b in ((1, 4, False, 1), (2, 4, True, 1), (1, 2, True, 2))
+        Gemm(isa=isa, m=m, k=70, n=300, cut=Streams(s), row_zero=True, column_zero=zero, rows=rows)
+        for m, s, zero, rows in ((1, 4, False, None), (2, 4, True, None), (1, 2, True, Batch(2)))
     ]
     runner = Runner(drawn)
     for i, kernel in enumerate(drawn):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jq.errors import InternalError
 from jq.kernels import (
+    Batch,
     Bias,
     Dequantize,
     Gelu,
@@ -99,7 +100,7 @@ def test_its_description_survives() -> None:
 def test_rows_that_are_not_worth_keeping() -> None:
     gemm = Gemm(isa="avx2", m=128, k=384, n=384, epilogue=EPILOGUES[0])
     assert GemmRows.fits(gemm)
-    for other in ({"m": 16}, {"n": 20000}, {"k": 1 << 15}, {"batch": 2}, {"isa": "amx_int8"}):
+    for other in ({"m": 16}, {"n": 20000}, {"k": 1 << 15}, {"rows": Batch(2)}, {"isa": "amx_int8"}):
         assert not GemmRows.fits(dataclasses.replace(gemm, **other))
     with pytest.raises(InternalError, match="not the rows"):
         GemmRows(isa="avx2", gemm=gemm, quantize=QuantizeRows(isa="avx2", m=128, k=383))

@@ -21,6 +21,7 @@ from tests.kernels.test_frame import framed_convolutions, framed_gemms
 from tests.kernels.test_gemv import kernels as gemvs
 from tests.kernels.test_integer_attention import kernels as integer_attentions
 from tests.kernels.test_sequences import kernels as of_sequences
+from tests.kernels.test_sequences import ragged
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -73,7 +74,7 @@ def drawn() -> st.SearchStrategy[Kernel]:
         framed_convolutions(),
         integer_attentions(),
         integer_attentions().map(lambda k: replace(k, sequences=Sequences(k.queries))),
-        of_sequences().map(lambda k: replace(k[0], sequences=Sequences(k[1], k[2]))),
+        of_sequences().map(lambda k: ragged(k[0], Sequences(k[1], k[2]))),
         attentions(),
         st.builds(QuantizeRows, isa=isas, m=sizes, k=sizes, scheme=schemes),
         st.builds(Normalize, isa=isas, m=sizes, k=sizes, scheme=schemes),

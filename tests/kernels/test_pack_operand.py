@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from jq.kernels import Gemm, PackOperand
+from jq.kernels import Batch, Gemm, PackOperand
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, codes, sizes
 
@@ -20,7 +20,7 @@ def kernels(draw: st.DrawFn) -> PackOperand:
         m=draw(sizes),
         k=draw(sizes),
         n=draw(sizes),
-        batch=draw(st.integers(1, 3)),
+        rows=draw(st.sampled_from([None, Batch(2), Batch(3)])),
         unsigned=draw(st.booleans()) and not column_zero,
         row_zero=draw(st.booleans()),
         column_zero=column_zero,

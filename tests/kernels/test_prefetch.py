@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import iree.runtime as rt
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from iree.compiler import ir
 from iree.compiler.dialects import arith, func, llvm
 
-from jq.kernels import Convolution, Gemm, Isa, TensorType
+from jq.kernels import Batch, Convolution, Gemm, Isa, RegisterTile, TensorType
 from jq.kernels.build.builder import Builder
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, high, mlir_type, vec
@@ -36,11 +37,11 @@ def test_few_rows_fetch(isa: str) -> None:
         {"m": 1024},  # products take much longer than weights
         {"m": 3},  # one tile
         {"k": 1 << 15},  # a panel fills the cache
-        {"batch": 2},
+        {"rows": Batch(2)},
     ],
     ids=str,
 )
-def test_others_do_not(changed: dict[str, int]) -> None:
+def test_others_do_not(changed: dict[str, Any]) -> None:
     assert "prefetch" not in linked([replace(GEMM, **changed)])
 
 
@@ -48,7 +49,10 @@ def test_others_do_not(changed: dict[str, int]) -> None:
     ("kernel", "block"),
     [
         (GEMM, 49),
-        (replace(GEMM, m=8, tile=(5, 4)), 8),  # two tiles, the second one begins ahead of its place
+        (
+            replace(GEMM, m=8, cut=RegisterTile(5, 4)),
+            8,
+        ),  # two tiles, the second one begins ahead of its place
         (replace(GEMM, k=384, n=24), 49),  # a panel of fewer bytes a step than a line has
         (CONVOLUTION, 49),
     ],

@@ -26,6 +26,7 @@ from jq.kernels import (
     Silu,
     Softmax,
     SplitRows,
+    Streams,
     get_isa,
 )
 from jq.kernels.attention.description import TILED_QUERIES
@@ -57,7 +58,7 @@ def products(draw: st.DrawFn) -> Pair:
         isa=isa, m=draw(rows), k=draw(depths), n=n, row_zero=True, epilogue=(start, *draw(steps))
     )
     streams = 4 if n > 256 and get_isa(isa).dot.group == 4 else 1
-    return whole, dataclasses.replace(whole, m=1, streams=streams)
+    return whole, dataclasses.replace(whole, m=1, cut=Streams(streams) if streams > 1 else None)
 
 
 @st.composite

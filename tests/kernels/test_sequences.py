@@ -24,8 +24,10 @@ from jq.kernels import (
     Normalize,
     Quantize,
     QuantizeRows,
+    RegisterTile,
     Residual,
     Sequences,
+    Streams,
     get_isa,
 )
 from jq.kernels.build.builder import Builder
@@ -61,8 +63,14 @@ def products(draw: st.DrawFn, length: int, batch: int) -> Gemm:
         unsigned=draw(st.booleans()),
         row_zero=draw(st.booleans()),
         epilogue=draw(st.sampled_from(EPILOGUES)),
-        tile=(rows, 1 if n < 96 else wide),
+        cut=RegisterTile(rows, 1 if n < 96 else wide),
     )
+
+
+def ragged(kernel: Kernel, sequences: Sequences) -> Kernel:
+    """The same kernel, of rows that may be left out."""
+    name = "rows" if isinstance(kernel, Gemm) else "sequences"
+    return dataclasses.replace(kernel, **{name: sequences})
 
 
 @st.composite
@@ -125,7 +133,7 @@ def some_counts(rng: np.random.Generator, sequences: Sequences, rows: int) -> np
 @drawn(10, kernels)
 def test_rows_that_are_wanted(found: list[tuple[Any, int, bool]], seed: int) -> None:
     rng = np.random.default_rng(seed)
-    pairs = [(k, dataclasses.replace(k, sequences=Sequences(n, fill))) for k, n, fill in found]
+    pairs = [(k, ragged(k, Sequences(n, fill))) for k, n, fill in found]
     runner = Runner([kernel for pair in pairs for kernel in pair])
     for i, (whole, some) in enumerate(pairs):
         rows = whole.results[0].shape[0]
@@ -143,13 +151,13 @@ def test_queries_that_are_wanted(found: list[IntegerAttention], seed: int) -> No
 
 
 def test_descriptions_survive_and_nonsense_is_refused() -> None:
-    kernel = Gemm(isa=vectors[-1], m=128, k=32, n=48, sequences=Sequences(64, fill=True))
+    kernel = Gemm(isa=vectors[-1], m=128, k=32, n=48, rows=Sequences(64, fill=True))
     assert Kernel.from_json(kernel.to_json()) == kernel
     assert kernel.operands[-1].shape == (2,)
     with pytest.raises(InternalError, match="no sequences of 63"):
-        _ = dataclasses.replace(kernel, sequences=Sequences(63)).operands
-    with pytest.raises(InternalError, match="all rows"):
-        dataclasses.replace(kernel, batch=2)
+        _ = dataclasses.replace(kernel, rows=Sequences(63)).operands
+    with pytest.raises(InternalError, match="no 2 streams"):
+        dataclasses.replace(kernel, cut=Streams(2))
 
 
 @pytest.mark.parametrize(("vectors", "length", "rows"), [(4, 128, 4), (2, 128, 8), (3, 1, 1)])

@@ -20,7 +20,7 @@ func.func @main(%x: tensor<24x8xi8>, %w: tensor<1x2x64xi8>, %i: tensor<16xi32>,
   return %3, %6 : tensor<2x5x7x16xi8>, tensor<2x3x4x16xi8>
 }
 func.func private @jq_gemm(tensor<24x8xi8>, tensor<1x2x64xi8>, tensor<16xi32>, tensor<16xf32>, tensor<1xi32>) -> tensor<24x16xi8>
-  attributes {jq.kernel = "{\22batch\22: 1, \22epilogue\22: [{\22kind\22: \22dequantize\22}, {\22kind\22: \22codes\22}], \22isa\22: \22avx512_vnni\22, \22k\22: 8, \22kernel\22: \22gemm\22, \22m\22: 24, \22n\22: 16}"}
+  attributes {jq.kernel = "{\22epilogue\22: [{\22kind\22: \22dequantize\22}, {\22kind\22: \22codes\22}], \22isa\22: \22avx512_vnni\22, \22k\22: 8, \22kernel\22: \22gemm\22, \22m\22: 24, \22n\22: 16}"}
 // The kernels give padded images, for a pool too; nothing is left of the plain ones.
 // CHECK: changed: kernel-frames
 // CHECK-NOT: stablehlo.pad
@@ -31,6 +31,6 @@ func.func private @jq_gemm(tensor<24x8xi8>, tensor<1x2x64xi8>, tensor<16xi32>, t
 // CHECK: "stablehlo.reduce_window"([[W]]
 // CHECK-SAME: padding = dense<0>
 // CHECK: return [[P]]
-// CHECK: func.func private @[[KERNEL]]{{.*}}frame\22: {\22code\22: -9, \22height\22: 3, \22padding\22: {{\[\[}}1, 1], [0, 3]], \22width\22: 4}
-// CHECK: func.func private @[[OTHER]]{{.*}}frame\22: {\22code\22: -128, \22height\22: 3, \22padding\22: {{\[\[}}1, 1], [1, 1]], \22width\22: 4}
+// CHECK: func.func private @[[KERNEL]]{{.*}}rows\22: {\22code\22: -9, \22height\22: 3, \22kind\22: \22frame\22, \22padding\22: {{\[\[}}1, 1], [0, 3]], \22width\22: 4}
+// CHECK: func.func private @[[OTHER]]{{.*}}rows\22: {\22code\22: -128, \22height\22: 3, \22kind\22: \22frame\22, \22padding\22: {{\[\[}}1, 1], [1, 1]], \22width\22: 4}
 // CHECK-NOT: func.func private

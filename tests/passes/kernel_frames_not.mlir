@@ -47,5 +47,5 @@ func.func @main(%x: tensor<24x8xi8>, %w: tensor<1x2x64xi8>, %i: tensor<16xi32>,
          tensor<2x3x7x16xi8>, tensor<2x3x4x18xi8>, tensor<2x3x3x16xi8>, tensor<2x3x10x8xi8>
 }
 func.func private @jq_gemm(tensor<24x8xi8>, tensor<1x2x64xi8>, tensor<16xi32>, tensor<16xf32>, tensor<1xi32>) -> tensor<24x16xi8>
-  attributes {jq.kernel = "{\22batch\22: 1, \22epilogue\22: [{\22kind\22: \22dequantize\22}, {\22kind\22: \22codes\22}], \22isa\22: \22avx512_vnni\22, \22k\22: 8, \22kernel\22: \22gemm\22, \22m\22: 24, \22n\22: 16}"}
+  attributes {jq.kernel = "{\22epilogue\22: [{\22kind\22: \22dequantize\22}, {\22kind\22: \22codes\22}], \22isa\22: \22avx512_vnni\22, \22k\22: 8, \22kernel\22: \22gemm\22, \22m\22: 24, \22n\22: 16}"}
 // CHECK: changed: none

@@ -19,5 +19,5 @@ func.func @main(%x: tensor<2x40x8xf32>, %mask: tensor<2x40xf32>,
 // CHECK: call @[[QUANTIZE:jq_quantize_rows_80x8_[0-9a-f]+]](%{{[0-9]+}}, %[[COUNT]])
 // CHECK: call @[[GEMM:jq_gemm_80x8x32_[0-9a-f]+]]({{.*}}, %[[COUNT]])
 // CHECK: stablehlo.multiply
-// CHECK-DAG: @[[QUANTIZE]]({{.*}}fill\22: false, \22length\22: 40
-// CHECK-DAG: @[[GEMM]]({{.*}}fill\22: true, \22length\22: 40
+// CHECK-DAG: @[[QUANTIZE]]({{.*}}fill\22: false, \22kind\22: \22sequences\22, \22length\22: 40
+// CHECK-DAG: @[[GEMM]]({{.*}}fill\22: true, \22kind\22: \22sequences\22, \22length\22: 40

@@ -22,3 +22,4 @@ func.func @main(%x: tensor<2x40x8xf32>, %mask: tensor<2x40xf32>, %wide: tensor<2
 // CHECK-NOT: kernel-hidden-rows
 // CHECK-NOT: tensor<2xi32>
 // CHECK-NOT: sequences\22: {
+// CHECK-NOT: kind\22: \22sequences

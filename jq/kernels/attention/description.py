@@ -113,17 +113,14 @@ class Attention(Heads):
 
     def reference(self, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
         """The same in double precision, without the epilogue."""
-        group = self.heads // self.kv_heads
-
-        def head(x: Array, which: int, h: int) -> Array:
-            start = self.starts[which] + h * self.dim
-            return x[:, :, start : start + self.dim].astype(np.float64)
-
         outs = []
         for h in range(self.heads):
-            scores = head(q, 0, h) @ head(k, 1, h // group).transpose(0, 2, 1) * self.scale
+            left, right, values = (
+                self.head(x, i, h).astype(float) for i, x in enumerate((q, k, v))
+            )
+            scores = left @ right.transpose(0, 2, 1) * self.scale
             if mask is not None:
                 scores = scores + (mask[:, None, :] if self.mask == "keys" else mask)
             e = np.exp(scores - scores.max(-1, keepdims=True))
-            outs.append(e / e.sum(-1, keepdims=True) @ head(v, 2, h // group))
+            outs.append(e / e.sum(-1, keepdims=True) @ values)
         return np.concatenate(outs, -1)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from jq.errors import InternalError
 from jq.kernels.kernel import Kernel
 from jq.kernels.machine import workgroups
 from jq.kernels.tensor import TensorType
 
+Array = np.ndarray[Any, np.dtype[Any]]
 STACK = 192 << 10  # bytes of scores and probabilities of a row tile
 
 
@@ -102,6 +106,12 @@ class Heads(Kernel):
         """The type of the mask, if there is one."""
         rows = {"none": None, "keys": (), "full": (self.queries,)}[self.mask]
         return [] if rows is None else [TensorType((self.batch, *rows, self.keys), "f32")]
+
+    def head(self, x: Array, which: int, h: int) -> Array:
+        """What head h reads of q, k or v (`which`)."""
+        h = h if which == 0 else h // (self.heads // self.kv_heads)
+        start = self.starts[which] + h * self.dim
+        return x[:, :, start : start + self.dim]
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from iree.compiler import ir
 from iree.compiler.dialects import arith, llvm, math, vector
 
 from jq.kernels.build.values import Values, is_float, lanes_of, vec
+
+
+def _either(real: Callable[..., ir.Value], integer: Callable[..., ir.Value]) -> Any:
+    def apply(self: Arithmetic, a: ir.Value, b: ir.Value) -> ir.Value:
+        return (real if is_float(a) else integer)(a, b)
+
+    return apply
 
 
 class Arithmetic:
@@ -106,33 +114,19 @@ class Arithmetic:
             distance //= 2
         return value
 
-    # Arithmetic: integer or float by the operands' type
+    # Arithmetic: integer or float by the operands' type, or of one kind alone
 
-    def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return arith.addf(a, b) if is_float(a) else arith.addi(a, b)
-
-    def sub(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return arith.subf(a, b) if is_float(a) else arith.subi(a, b)
-
-    def mul(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return arith.mulf(a, b) if is_float(a) else arith.muli(a, b)
-
-    def div(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return arith.divf(a, b)
-
-    def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        return math.fma(a, b, c)
+    add = _either(arith.addf, arith.addi)
+    sub = _either(arith.subf, arith.subi)
+    mul = _either(arith.mulf, arith.muli)
+    div, fma, sqrt, abs = map(staticmethod, (arith.divf, math.fma, math.sqrt, math.absf))
+    max_int, min_int = map(staticmethod, (arith.maxsi, arith.minsi))
+    bit_and, bit_or, xor = map(staticmethod, (arith.andi, arith.ori, arith.xori))
 
     def rounded(self, a: ir.Value) -> ir.Value:
         """`a`, rounded as it stands: keeps a product from being contracted into a following sum."""
         kind = ir.VectorType(a.type)
         return self.intrinsic(f"llvm.arithmetic.fence.v{kind.shape[0]}f32", kind, [a])
-
-    def sqrt(self, a: ir.Value) -> ir.Value:
-        return math.sqrt(a)
-
-    def abs(self, a: ir.Value) -> ir.Value:
-        return math.absf(a)
 
     def max(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """`a > b ? a : b`: one instruction on every target, and b where either is NaN."""
@@ -141,19 +135,6 @@ class Arithmetic:
     def min(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """`a < b ? a : b`."""
         return arith.select(arith.cmpf(arith.CmpFPredicate.OLT, a, b), a, b)
-
-    def max_int(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return arith.maxsi(a, b)
-
-    def min_int(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return arith.minsi(a, b)
-
-    def round_even(self, a: ir.Value) -> ir.Value:
-        """The nearest whole number, half to even, as a float; held to +-2^30 beyond.
-
-        By way of integers: LLVM calls `roundevenf` where SSE4.1 is missing, and nothing links it.
-        """
-        return self.to_f32(self.round_to_int(self.clamp(a, -(2.0**30), 2.0**30)))
 
     def round_to_int(self, a: ir.Value) -> ir.Value:
         """The nearest i32, half to even; |a| < 2^31."""
@@ -214,15 +195,6 @@ class Arithmetic:
     def truncate(self, a: ir.Value, name: str) -> ir.Value:
         kind = vec(lanes_of(a), name)
         return arith.truncf(kind, a) if is_float(a) else arith.trunci(kind, a)
-
-    def xor(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return arith.xori(a, b)
-
-    def bit_and(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return arith.andi(a, b)
-
-    def bit_or(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return arith.ori(a, b)
 
     def shift_left(self, a: ir.Value, by: int) -> ir.Value:
         return arith.shli(a, self.constant(a.type, by))

@@ -138,21 +138,15 @@ class VectorOps:
         cut = tuple(slice(a, b) for a, b in zip(start, limit, strict=True))
         return self._pick(x, self._positions(x)[cut])
 
-    def pad(self, x: Array, value: Array, low: Sequence[int], high: Sequence[int]) -> Array:
-        raise InternalError("a decode does not pad")
-
     def concatenate(self, xs: Sequence[Array], axis: int) -> Array:
         first, *rest = xs
         for other in rest:
             offset = math.prod(first.shape)
             index = np.concatenate([self._positions(first), self._positions(other) + offset], axis)
-            value = self._joined(first, other, [int(i) for i in index.reshape(-1)])
+            flat = [int(i) for i in index.reshape(-1)]  # of two vectors, as of one
+            value = self.b.shuffle(first.value, other.value, flat)
             first = Array(value, index.shape, first.dtype)
         return first
-
-    def _joined(self, a: Array, b: Array, index: Sequence[int]) -> ir.Value:
-        """Picks from two vectors, whose lengths may differ, as from one."""
-        return self.b.shuffle(a.value, b.value, index)
 
     def take(self, table: np.ndarray, index: Array) -> Array:
         """Permutes registers that hold the table, or halves the candidates bit by bit."""
@@ -238,9 +232,6 @@ class VectorOps:
     def abs(self, x: Array) -> Array:
         return Array(self.b.abs(x.value), x.shape, x.dtype)
 
-    def round_even(self, x: Array) -> Array:
-        raise InternalError("a decode does not round")
-
     def equal(self, a: Array, b: Array) -> Array:
         if _is_float(a.dtype):
             value = arith.cmpf(arith.CmpFPredicate.OEQ, a.value, b.value)
@@ -251,10 +242,10 @@ class VectorOps:
     def select(self, pred: Array, a: Array, b: Array) -> Array:
         return Array(arith.select(pred.value, a.value, b.value), a.shape, a.dtype)
 
-    def reduce_max(self, x: Array, axes: Sequence[int]) -> Array:
-        raise InternalError("a decode does not reduce")
+    def _refused(self, *_: Any) -> Array:
+        raise InternalError("a decode neither pads, rounds nor reduces")
 
-    reduce_min = reduce_max
+    pad = round_even = reduce_max = reduce_min = _refused
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:

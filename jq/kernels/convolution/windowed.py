@@ -12,14 +12,14 @@ import numpy as np
 from jq.errors import InternalError
 from jq.kernels.epilogue.steps import Step, applied, check, operand_types
 from jq.kernels.gemm.corrections import correction_types
-from jq.kernels.kernel import Kernel
-from jq.kernels.tensor import TensorType, pad_last
+from jq.kernels.kernel import ByColumn
+from jq.kernels.tensor import TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Windowed(Kernel):
+class Windowed(ByColumn):
     """i8 codes of `batch` images -> [pixels, filters], in f32, i8 or i32.
 
     Attributes:
@@ -70,11 +70,6 @@ class Windowed(Kernel):
 
     @property
     @abstractmethod
-    def columns(self) -> int:
-        """The length of operands by column."""
-
-    @property
-    @abstractmethod
     def weight_shape(self) -> tuple[int, ...]:
         """Of the weight that `pack` takes; filters last."""
 
@@ -114,10 +109,6 @@ class Windowed(Kernel):
     @abstractmethod
     def _packed(self, weight: Array) -> Array:
         """The weight as the body reads it."""
-
-    def pad_columns(self, values: Array) -> Array:
-        """[..., filters] -> [..., columns]: zeros behind them."""
-        return pad_last(values, self.columns)
 
     def reference(
         self,

@@ -24,21 +24,49 @@ import numpy as np
 
 from jq.errors import InternalError
 from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, Step, applied, check, operand_types
-from jq.kernels.kernel import Kernel
+from jq.kernels.gemm.corrections import correction_types
+from jq.kernels.kernel import ByColumn
 from jq.kernels.machine import tiling
 from jq.kernels.machine.tile_cut import TiledCut, pack_weight
 from jq.kernels.machine.tiling import Tiling
 from jq.kernels.schedule.frame import Frame
 from jq.kernels.schedule.sequences import Sequences
-from jq.kernels.tensor import TensorType, pad_last
+from jq.kernels.tensor import TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 TILED_ROWS, TILED_DEPTH = 5, 48
 STREAM_ROWS, STREAM_VECTORS = 2, 2  # rows that may have streams; vectors of each
 
 
+@dataclass(frozen=True)
+class Batch:
+    """So many products: every operand and result has a leading axis, scalars and vectors too."""
+
+    kind: ClassVar[str] = "batch"
+    count: int
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """A given register tile, in place of what `tiling.choose` takes."""
+
+    kind: ClassVar[str] = "register_tile"
+    rows: int
+    vectors: int
+
+
+@dataclass(frozen=True)
+class Streams:
+    """A panel's weights are read from so many places at once: one row or two wait for memory, and
+    a processor fetches several streams ahead faster than one.
+    """
+
+    kind: ClassVar[str] = "streams"
+    count: int
+
+
 @dataclass(frozen=True, kw_only=True)
-class Gemm(Kernel):
+class Gemm(ByColumn):
     """`epilogue(sum_k (codes[m, k] - row_zero[m]) * (weight[k, n] - column_zero[n]) + bias[n])`.
 
     Operands, in order:
@@ -47,21 +75,19 @@ class Gemm(Kernel):
         row_zero: i32 [M], and colsum i32 [N'], if `row_zero`.
         column_zero: i32 [N'] (`pack`), if `column_zero`.
         what the epilogue's steps name, step by step; [N] operands have N' elements.
-        counts: i32 [M / length], if `sequences`.
-    N' is N, or the lanes of a vector when N is smaller (`pad_columns` fills up). With `batch` above
-    one every operand and result has a leading axis of that size, scalars and N' vectors too.
+        counts: i32 [M / length], if the rows are of `Sequences`.
+    N' is N, or the lanes of a vector when N is smaller (`pad_columns` fills up).
 
     Attributes:
-        m, k, n, batch: the shape.
+        m, k, n: the shape.
         unsigned: the codes are stored in their unsigned view.
         row_zero: activations have a zero point per row, known at run time.
         column_zero: weights have zero points; the codes must be signed.
         epilogue: steps from i32; none stores the accumulator.
-        tile: rows and vectors of a register tile; empty: what `tiling.choose` takes.
-        streams: places in memory that a panel's weights are read from at once. One row or two wait
-            for memory, and a processor fetches several streams ahead faster than one.
-        sequences: which rows are left out.
-        frame: what stands around rows that are pixels of images: [M'] rows of the result.
+        rows: what the rows are, where they are not those of one matrix: of a `Batch` of products,
+            of `Sequences` some of which are left out, or the pixels of images in a `Frame`
+            ([M'] rows of the result).
+        cut: a `RegisterTile`, or the `Streams` of weights; None: the cheapest one.
     """
 
     family: ClassVar[str] = "gemm"
@@ -69,15 +95,12 @@ class Gemm(Kernel):
     m: int
     k: int
     n: int
-    batch: int = 1
     unsigned: bool = False
     row_zero: bool = False
     column_zero: bool = False
     epilogue: tuple[Step, ...] = ()
-    tile: tuple[int, ...] = ()
-    streams: int = 1
-    sequences: Sequences | None = None
-    frame: Frame | None = None
+    rows: Batch | Sequences | Frame | None = None
+    cut: RegisterTile | Streams | None = None
 
     def __post_init__(self) -> None:
         if min(self.m, self.k, self.n, self.batch) < 1:
@@ -86,12 +109,10 @@ class Gemm(Kernel):
             raise InternalError("weights with zero points take signed codes")
         check(self.epilogue)
         width = STREAM_VECTORS * self.streams * self.target.lanes
-        if self.streams > 1 and (self.m > STREAM_ROWS or self.n < width):
+        if self.streams > 1 and (self.m > STREAM_ROWS or self.n < width or self.sequences):
             raise InternalError(f"no {self.streams} streams of {self.label}")
-        if self.sequences and (self.batch > 1 or self.on_tiles or self.streams > 1):
-            raise InternalError(f"all rows of {self.label} are computed")
-        if self.frame and (self.batch > 1 or self.on_tiles or self.sequences):
-            raise InternalError(f"no frame around {self.label}")
+        if self.on_tiles and (self.sequences or self.frame):
+            raise InternalError(f"all rows of {self.label} are computed, side by side")
         if self.frame:
             self.frame.rows(self.m)
 
@@ -99,6 +120,22 @@ class Gemm(Kernel):
     def label(self) -> str:
         batch = f"{self.batch}x" if self.batch > 1 else ""
         return f"{batch}{self.m}x{self.k}x{self.n}"
+
+    @property
+    def batch(self) -> int:
+        return self.rows.count if isinstance(self.rows, Batch) else 1
+
+    @property
+    def sequences(self) -> Sequences | None:
+        return self.rows if isinstance(self.rows, Sequences) else None
+
+    @property
+    def frame(self) -> Frame | None:
+        return self.rows if isinstance(self.rows, Frame) else None
+
+    @property
+    def streams(self) -> int:
+        return self.cut.count if isinstance(self.cut, Streams) else 1
 
     @property
     def operations(self) -> int:
@@ -141,9 +178,8 @@ class Gemm(Kernel):
     @cached_property
     def tiling(self) -> Tiling:
         m = self.sequences.length if self.sequences else self.m
-        if self.tile:
-            rows, vectors = self.tile
-            return tiling.cut(self.target, rows, vectors, m, self.k, self.n)
+        if isinstance(self.cut, RegisterTile):
+            return tiling.cut(self.target, self.cut.rows, self.cut.vectors, m, self.k, self.n)
         if self.streams > 1:
             vectors = STREAM_VECTORS * self.streams
             return tiling.cut(self.target, self.m, vectors, self.m, self.k, self.n)
@@ -161,20 +197,18 @@ class Gemm(Kernel):
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
-        lanes, group, tiles = self.target.lanes, self.target.dot.group, self.tiling
-        weights = (
-            self._typed(self.tiles.weights_type, "i32")
-            if self.on_tiles
-            else self._typed(self._weights_shape(tiles.vectors * lanes * group), "i8")
-        )
-        kinds = [self._typed((self.m, self.k), "i8"), weights, self._typed((self.columns,), "i32")]
-        if self.row_zero:
-            kinds += [self._typed((self.m,), "i32"), self._typed((self.columns,), "i32")]
-        if self.column_zero:
-            kinds.append(self._typed((self.columns,), "i32"))
-        steps = operand_types(self.epilogue, (self.m, self.n), self.columns)
+        size = self.tiling.vectors * self.target.lanes * self.target.dot.group
+        packed = TensorType(self._weights_shape(size), "i8")
+        column = TensorType((self.columns,), "i32")
+        kinds = [
+            TensorType((self.m, self.k), "i8"),
+            TensorType(self.tiles.weights_type, "i32") if self.on_tiles else packed,
+            *(column, *correction_types(self, (self.m,), self.columns)),
+            *([column] if self.column_zero else []),
+            *operand_types(self.epilogue, (self.m, self.n), self.columns),
+        ]
         counts = [self.sequences.operand(self.m)] if self.sequences else []
-        return (*kinds, *(self._typed(t.shape, t.element) for t in steps), *counts)
+        return (*map(self._batched, kinds), *counts)
 
     @property
     def accesses(self) -> tuple[str, ...]:
@@ -188,24 +222,22 @@ class Gemm(Kernel):
         return tuple(i for i, how in enumerate(self.accesses) if how in ("codes", ROW, ELEMENT))
 
     def by_sequences(self, sequences: Sequences) -> Gemm | None:
-        if self.batch > 1 or self.on_tiles or self.streams > 1:
+        if self.rows or self.on_tiles or self.streams > 1:
             return None
         vectors = self.tiling.vectors  # as the weights lie
         rows = tiling.even_rows(self.target, vectors, sequences.length)
-        return replace(self, tile=(rows, vectors), sequences=sequences)
+        return replace(self, cut=RegisterTile(rows, vectors), rows=sequences)
 
     def in_frame(self, frame: Frame) -> Gemm | None:
-        if self.batch > 1 or self.on_tiles or self.sequences:
-            return None
-        return replace(self, frame=frame)
+        return None if self.rows or self.on_tiles else replace(self, rows=frame)
 
     @property
     def results(self) -> tuple[TensorType, ...]:
         rows = self.frame.rows(self.m) if self.frame else self.m
-        return (self._typed((rows, self.n), check(self.epilogue)),)
+        return (self._batched(TensorType((rows, self.n), check(self.epilogue))),)
 
-    def _typed(self, shape: tuple[int, ...], kind: str) -> TensorType:
-        return TensorType(((self.batch, *shape) if self.batch > 1 else shape), kind)
+    def _batched(self, one: TensorType) -> TensorType:
+        return TensorType((*self.lead, *one.shape), one.element)
 
     # Weights
 
@@ -288,10 +320,6 @@ class Gemm(Kernel):
             columns[:, start : start + width] = values.reshape(rows, width)
         flip = np.int8(-128 if self.swapped else 0)
         return np.ascontiguousarray(columns[: self.k, : self.n] ^ flip)
-
-    def pad_columns(self, values: Array) -> Array:
-        """[..., N] -> [..., N']: zeros up to one vector."""
-        return pad_last(values, self.columns)
 
     def _column(self, panel: int) -> int:
         width = self.tiling.vectors * self.target.lanes

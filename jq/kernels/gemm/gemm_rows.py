@@ -90,7 +90,7 @@ class GemmRows(Kernel):
         gemm = self.gemm.by_sequences(sequences)
         if gemm is None:
             return None
-        return replace(self, gemm=replace(gemm, sequences=None), sequences=sequences)
+        return replace(self, gemm=replace(gemm, rows=None), sequences=sequences)
 
     @property
     def results(self) -> tuple[TensorType, ...]:

@@ -42,7 +42,7 @@ import numpy as np
 from jq.errors import InternalError
 from jq.kernels.epilogue.steps import Step, applied, check, operand_types
 from jq.kernels.gemv.layout import PLANES, Array, Scale, Stored
-from jq.kernels.tensor import TensorType, pad_last
+from jq.kernels.tensor import TensorType
 
 LARGEST_SPLIT = 256  # block whose sums of two digits, one shifted by 8 bits, fit 32
 SCALES = ("f16", "f32", "i8", "column")
@@ -121,10 +121,6 @@ class Gemv(Stored):
     @property
     def results(self) -> tuple[TensorType, ...]:
         return (TensorType((self.m, self.n), check(self.epilogue, "f32")),)
-
-    def pad_columns(self, values: Array) -> Array:
-        """[..., N] -> [..., N']: zeros up to one vector."""
-        return pad_last(values, self.columns)
 
     # Reference
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jq.errors import InternalError
-from jq.kernels.kernel import Kernel
+from jq.kernels.kernel import ByColumn
 from jq.kernels.tensor import TensorType, pad_last
 
 MAX_ROWS, MANY_ROWS = 4, 8
@@ -73,7 +73,7 @@ class Layout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored(Kernel):
+class Stored(ByColumn):
     """A product [M, K] x [K, N] with block-scaled weights: how they are cut.
 
     Attributes:

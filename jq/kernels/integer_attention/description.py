@@ -31,8 +31,9 @@ import numpy as np
 from jq.errors import InternalError
 from jq.kernels.attention.heads import Heads
 from jq.kernels.epilogue.steps import COLUMN, SCALAR, Step, applied, check, operand_types
+from jq.kernels.kernel import ByColumn
 from jq.kernels.schedule.sequences import Sequences
-from jq.kernels.tensor import TensorType, pad_last
+from jq.kernels.tensor import TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 SPREAD, UNDERFLOW = 2.01, 160.0  # of the largest sum; beyond it, 2^x is 0 (with room for rounding)
@@ -40,7 +41,7 @@ SMALLEST_SCALE = 2.0**-30  # of probabilities: steps fit 32 bits
 
 
 @dataclass(frozen=True, kw_only=True)
-class IntegerAttention(Heads):
+class IntegerAttention(Heads, ByColumn):
     """i8 q [B, Sq, Wq], k [B, Sk, Wk], v [B, Sk, Wv], ... -> [B, Sq, heads * D].
 
     Operands behind q, k and v:
@@ -155,18 +156,13 @@ class IntegerAttention(Heads):
             TensorType((*lead, self.padded_dim), "i32"),
         )
 
-    def pad_columns(self, values: Array) -> Array:
-        """[N] -> [N']."""
-        return pad_last(values, self.columns)
-
     # Reference
 
     def probabilities(self, q: Array, k: Array, zeros: Array, factor: float, mask: Any) -> Array:
         """In double precision, [heads, B, Sq, Sk]."""
         found = []
         for h in range(self.heads):
-            left = self._head(q, 0, h, int(zeros[0]))
-            right = self._head(k, 1, h, int(zeros[1]))
+            left, right = self._integers(q, 0, h, zeros), self._integers(k, 1, h, zeros)
             scores = (left @ right.transpose(0, 2, 1)).astype(np.float64) * factor
             if mask is not None:
                 scores = scores + (mask[:, None, :] if self.mask == "keys" else mask)
@@ -179,13 +175,10 @@ class IntegerAttention(Heads):
     ) -> Array:
         """The result from the probabilities' codes [heads, B, Sq, Sk]."""
         rows = [
-            (codes[h].astype(np.int64) - zeros[3]) @ self._head(v, 2, h, int(zeros[2]))
+            (codes[h].astype(np.int64) - zeros[3]) @ self._integers(v, 2, h, zeros)
             for h in range(self.heads)
         ]
         return applied(self.epilogue, np.concatenate(rows, -1).astype(np.int32), operands)
 
-    def _head(self, x: Array, which: int, h: int, zero: int) -> Array:
-        """Integers of one head of q, k or v."""
-        h = h if which == 0 else h // (self.heads // self.kv_heads)
-        start = self.starts[which] + h * self.dim
-        return x[:, :, start : start + self.dim].astype(np.int64) - zero
+    def _integers(self, x: Array, which: int, h: int, zeros: Array) -> Array:
+        return self.head(x, which, h).astype(np.int64) - int(zeros[which])

@@ -13,7 +13,7 @@ from jq.kernels.machine.isa import CHAINS
 from jq.kernels.rowwise.normalize import Normalize
 from jq.kernels.rowwise.quantizer import RowParameters, RowQuantizer
 from jq.kernels.rowwise.row_body import over_rows, row_body
-from jq.kernels.schedule.rows import UNROLL, Rows, States, over_row, split
+from jq.kernels.schedule.rows import Rows, States, over_row, split
 
 
 class _Rows:
@@ -45,17 +45,15 @@ class _Rows:
     def _sums(self, plus: Callable[[int, ir.Value, Index, int | None], ir.Value]) -> list[ir.Value]:
         """By row, in every one of `CHAINS` lanes; narrower vectors become several."""
         b = self.b
-        states = over_row(
-            b,
-            self.kernel.k,
-            CHAINS,
-            UNROLL,
-            lambda columns, valid, states: [
+
+        def add(columns: list[Index], valid: int | None, states: States) -> States:
+            return [
                 [plus(i, total, column, valid) for i, total in enumerate(state)]
                 for column, state in zip(columns, states, strict=True)
-            ],
-            [b.f32(0.0, CHAINS)] * len(self.rows),
-        )
+            ]
+
+        start = [b.f32(0.0, CHAINS)] * len(self.rows)
+        states = over_row(b, self.kernel.k, CHAINS, add, start)
         totals = states[0]
         for state in states[1:]:
             totals = [b.add(total, other) for total, other in zip(totals, state, strict=True)]
@@ -122,7 +120,7 @@ class _Rows:
                 for column, state in zip(columns, states, strict=True)
             ]
 
-        states = over_row(b, self.kernel.k, self.lanes, UNROLL, include, start * len(self.rows))
+        states = over_row(b, self.kernel.k, self.lanes, include, start * len(self.rows))
         by_row = zip(*(split(state, len(self.rows)) for state in states), strict=True)
         return [quantizer.parameters(quantizer.join(own)) for own in by_row]
 
@@ -153,7 +151,7 @@ class _Rows:
                     b.store(codes, tiles[kept], [to, column], valid)
             return states
 
-        over_row(b, self.kernel.k, self.lanes, UNROLL, write, writes=written)
+        over_row(b, self.kernel.k, self.lanes, write, writes=written)
         for own, to in zip(parameters, local, strict=False):
             self.quantizer.store(own, tiles[kept + 1 :], to)
 

@@ -10,7 +10,7 @@ from jq.kernels.build.values import Index, Values, vec
 from jq.kernels.rowwise.quantize_rows import QuantizeRows
 from jq.kernels.rowwise.quantizer import RowQuantizer
 from jq.kernels.rowwise.row_body import over_rows, row_body
-from jq.kernels.schedule.rows import UNROLL, Rows, States, over_row
+from jq.kernels.schedule.rows import Rows, States, over_row
 
 
 @row_body.register
@@ -28,18 +28,12 @@ def _(kernel: QuantizeRows, b: Builder, tensors: Values, tiles: Tiles, rows: Row
             return x
         return b.rounded(b.mul(x, b.load(factors, [column], vec(lanes, "f32"), valid)))
 
+    def include(columns: list[Index], valid: int | None, states: States) -> States:
+        pairs = zip(columns, states, strict=True)
+        return [quantizer.include(state, load(column, valid)) for column, state in pairs]
+
     if kernel.scheme.dynamic:
-        states = over_row(
-            b,
-            kernel.k,
-            lanes,
-            UNROLL,
-            lambda columns, valid, states: [
-                quantizer.include(state, load(column, valid))
-                for column, state in zip(columns, states, strict=True)
-            ],
-            quantizer.start(),
-        )
+        states = over_row(b, kernel.k, lanes, include, quantizer.start())
         parameters = quantizer.parameters(quantizer.join(states))
     else:
         parameters = quantizer.given(rest)
@@ -55,7 +49,7 @@ def _(kernel: QuantizeRows, b: Builder, tensors: Values, tiles: Tiles, rows: Row
             b.store(codes, tiles[0], [local, column], valid)
         return states
 
-    over_row(b, kernel.k, lanes, UNROLL, write, writes=tiles[:1])
+    over_row(b, kernel.k, lanes, write, writes=tiles[:1])
     quantizer.store(parameters, tiles[1:], local)
 
 

@@ -9,7 +9,7 @@ code code code code code
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ class Frame:
 
     `padding` is low and high, of height and width; `code` is i8, in the view that is stored.
     """
+
+    kind: ClassVar[str] = "frame"
 
     height: int
     width: int

@@ -88,26 +88,25 @@ def over_row(
     b: Builder,
     columns: int,
     lanes: int,
-    unroll: int,
     body: Callable[[list[Index], int | None, States], States],
     carry: Values = (),
     writes: Tiles = (),
 ) -> States:
-    """Runs `body(columns, valid, states)` over a row, `unroll` vectors at a time.
+    """Runs `body(columns, valid, states)` over a row, `UNROLL` vectors at a time.
 
     Every vector of a chunk has its own state (a copy of `carry` to begin with), so that chains of
     dependent operations overlap. `valid` is None but for the last, partial vector. Returns the
     states, to be joined.
     """
-    states = [list(carry) for _ in range(unroll)]
-    width = unroll * lanes
+    states = [list(carry) for _ in range(UNROLL)]
+    width = UNROLL * lanes
     whole = columns // width * width
     if whole:
         flat = [v for state in states for v in state]
         with b.loop(0, whole, width, carry=flat, writes=writes) as loop:
-            at = [b.offset(loop.index, u * lanes) for u in range(unroll)]
-            loop.carried = [v for s in body(at, None, split(loop.carried, unroll)) for v in s]
-        states = split(loop.carried, unroll)
+            at = [b.offset(loop.index, u * lanes) for u in range(UNROLL)]
+            loop.carried = [v for s in body(at, None, split(loop.carried, UNROLL)) for v in s]
+        states = split(loop.carried, UNROLL)
     for column in range(whole, columns, lanes):
         valid = columns - column if columns - column < lanes else None
         states[:1] = body([column], valid, states[:1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jq.errors import InternalError
 from jq.kernels.tensor import TensorType
@@ -16,6 +17,8 @@ class Sequences:
     What a kernel gives for the others is undefined; with `fill` it is 0 (but for numbers that a row
     has one of: its scale, its zero point).
     """
+
+    kind: ClassVar[str] = "sequences"
 
     length: int
     fill: bool = False

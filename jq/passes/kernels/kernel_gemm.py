@@ -24,7 +24,7 @@ from jq.formats.affine import affine_format
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
-from jq.kernels import Dequantize, Gemm, get_isa
+from jq.kernels import Batch, Dequantize, Gemm, Streams, get_isa
 from jq.ops.dot_general import Dims
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import OPS, NoKernel, call_kernel, isa_of, unsigned_view
@@ -171,13 +171,13 @@ def _lower(program: Program, p: MatrixProduct, isa: str) -> str:
         m=p.m,
         k=k,
         n=n,
-        batch=p.batch,
+        rows=Batch(p.batch) if p.batch > 1 else None,
         row_zero=by_row,
         column_zero=p.zero is not None,
         epilogue=steps,
     )
     if p.m <= 2 and k * n >= LARGE and n >= STREAMED and get_isa(isa).dot.group == 4:
-        kernel = replace(kernel, streams=STREAMS)
+        kernel = replace(kernel, cut=Streams(STREAMS))
     kernel = replace(kernel, unsigned=kernel.swapped and p.zero is None)
     zero_point = p.row_zero if isinstance(p.row_zero, int) else 0
     packed = kernel.pack(p.weight, zero_point=zero_point, column_zero=p.zero)

@@ -20,7 +20,7 @@ import numpy as np
 from jq.ir import Program, at, ir, shape_of
 from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.constants import evaluate
-from jq.kernels import Attention, Gemm, IntegerAttention, Quantize
+from jq.kernels import Attention, Gemm, IntegerAttention, Quantize, Streams
 from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, SCALAR
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import (
@@ -99,7 +99,7 @@ class _GemmCall:
                 if operand.how == SCALAR and not isinstance(step, Quantize):
                     assert operand.array is not None
                     numbers.append(operand.array.tobytes())
-        alike = replace(self.kernel, n=self.kernel.target.lanes, tile=(), streams=1)
+        alike = replace(self.kernel, n=self.kernel.target.lanes, cut=None)
         return hash(self.op.operation.block), alike, tuple(shared), tuple(numbers)
 
     @property
@@ -174,7 +174,8 @@ def _merged(program: Program, group: Sequence[_GemmCall]) -> tuple[Gemm, list[ir
         steps.append(step)
         position = own.stop
     streams = max(product.kernel.streams for product in group)
-    kernel = replace(first.kernel, n=sum(sizes), epilogue=tuple(steps), tile=(), streams=streams)
+    cut = Streams(streams) if streams > 1 else None
+    kernel = replace(first.kernel, n=sum(sizes), epilogue=tuple(steps), cut=cut)
     operands = []
     for i, (row, known) in enumerate(zip(rows, arrays, strict=True)):
         if row[0].how == "weights":
