@@ -33,14 +33,9 @@ def main(
     output: Annotated[Path | None, typer.Option("-o", help="All outcomes, as JSON.")] = None,
 ) -> None:
     found: list[Outcome] = []
-    names = [
-        (module, name)
-        for module in table or layers.MODULES
-        for name in layers.table(module).cases
-        if match in name
-    ]
+    chosen = [(m, name) for m, name in layers.names(table or layers.MODULES) if match in name]
     judge = partial(layers.judge, pipeline=pipeline)
-    for one in worker.run(names, judge, lambda n: n, together=together, timeout=timeout):
+    for one in worker.run(chosen, judge, lambda n: n, together=together, timeout=timeout):
         found.append(one)
         if one.verdict != RIGHT:
             print(f"{one.verdict:8}{one.group}: {one.name}: {one.reason}", file=sys.stderr)
@@ -48,7 +43,7 @@ def main(
     for module in table or layers.MODULES:
         for name, reason in layers.table(module).left_out.items():
             print(f"left out: {module}: {name}: {reason}")
-        for name in layers.table(module).missing():
+        for name in layers.missing(module):
             print(f"missing: {module}: {name}")
     if output:
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -43,6 +43,15 @@ def difference(
     return _told(np.where(odd, ~same, np.abs(a - b) > bound), ours, theirs)
 
 
+def rounding_power(theirs: np.ndarray) -> float:
+    """The sum of squares of what `difference` allows for sums."""
+    kind = ml_dtypes.finfo(theirs.real.dtype)
+    b = np.abs(theirs.astype(np.complex128))
+    b = b[np.isfinite(b)]
+    eps = float(kind.eps) * ROUNDINGS.get(theirs.real.dtype.itemsize, 1)
+    return float(np.sum((eps * (b + b.max(initial=0.0)) + float(kind.smallest_normal)) ** 2))
+
+
 def _complex(ours: np.ndarray, theirs: np.ndarray, sums: bool, allowed: np.ndarray | float) -> str:
     """Within the rounding of the number's size: a part that is small beside the other has fewer
     digits."""

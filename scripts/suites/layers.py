@@ -1,7 +1,7 @@
 """Layers of Flax, Equinox and Keras as people write them, in evaluation mode with odd sizes.
 
 Each table has every public layer of its module: how it is made and called, or why it is none.
-`tables()` says which names of a module its table lacks, so that a new layer is noticed.
+`missing` says which names of a module its table lacks, so that a new layer is noticed.
 """
 
 from __future__ import annotations
@@ -45,6 +45,16 @@ class Table:
 def table(module: str) -> Table:
     """The table of one of `MODULES`."""
     return import_module(f"suites.layers_{module}").TABLE
+
+
+def names(modules: Sequence[str]) -> list[tuple[str, str]]:
+    """Every case: the name of its table, and its own."""
+    return [(module, name) for module in modules for name in table(module).cases]
+
+
+def missing(module: str) -> list[str]:
+    """What the table of a module lacks."""
+    return table(module).missing()
 
 
 def classes(module: Any, base: type) -> list[str]:

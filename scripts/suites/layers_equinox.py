@@ -22,7 +22,7 @@ def _case(name: str, make: Callable[[], Any], *inputs: Any, **call: Any) -> Case
     def fn(held: Any, *args: Any) -> Any:
         return jax.vmap(lambda *x: eqx.combine(held, rest)(*x, **call))(*args)
 
-    return Case("equinox", name, fn, inputs, weights, sums=True, decibels=True)
+    return Case("equinox", name, fn, inputs, weights, sums=True, layer=True)
 
 
 def _stateful(name: str, make: Callable[[], tuple[Any, Any]], x: np.ndarray) -> Case:
@@ -34,7 +34,7 @@ def _stateful(name: str, make: Callable[[], tuple[Any, Any]], x: np.ndarray) -> 
         layer, kept = eqx.combine(held, rest)
         return jax.vmap(lambda one: layer(one, kept)[0], axis_name="batch")(args)
 
-    return Case("equinox", name, fn, (x,), weights, sums=True, decibels=True)
+    return Case("equinox", name, fn, (x,), weights, sums=True, layer=True)
 
 
 def _pools() -> dict[str, Callable[[], Case]]:

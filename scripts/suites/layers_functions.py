@@ -18,7 +18,7 @@ def _case(name: str, fn: Callable[..., Any], *inputs: Any, sums: bool = True) ->
     def call(_: Any, *args: Any) -> Any:
         return fn(*args)
 
-    return Case("functions", name, call, inputs, sums=sums, decibels=True)
+    return Case("functions", name, call, inputs, sums=sums, layer=True)
 
 
 def _of_complex(name: str) -> Callable[..., Any]:

@@ -35,7 +35,7 @@ def _case(name: str, make: Callable[[], Any], *inputs: Any, **call: Any) -> Case
         kept = [list(part.values()) for part in held]
         return layer.stateless_call(*kept, *args, **call)[0]
 
-    return Case("keras", name, fn, inputs, weights, sums=True, decibels=True)
+    return Case("keras", name, fn, inputs, weights, sums=True, layer=True)
 
 
 def _ranked() -> dict[str, tuple[Callable[[], Any], tuple[Any, ...]]]:

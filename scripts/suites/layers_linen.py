@@ -22,7 +22,7 @@ def _case(name: str, module: Any, *inputs: Any, **call: Any) -> Case:
     def fn(weights: Any, *args: Any) -> Any:
         return module.apply(weights, *args, **call)
 
-    return Case("linen", name, fn, inputs, variables, sums=True, decibels=True)
+    return Case("linen", name, fn, inputs, variables, sums=True, layer=True)
 
 
 def _cell(name: str, cell: Any, x: np.ndarray) -> Case:

@@ -24,7 +24,7 @@ def _case(name: str, make: Callable[[nnx.Rngs], Any], *inputs: Any, **call: Any)
     def fn(weights: Any, *args: Any) -> Any:
         return nnx.merge(graph, weights)(*args, **call)
 
-    return Case("nnx", name, fn, inputs, state, sums=True, decibels=True)
+    return Case("nnx", name, fn, inputs, state, sums=True, layer=True)
 
 
 def _cell(name: str, make: Callable[[nnx.Rngs], Any]) -> Case:

@@ -13,6 +13,7 @@ from jax._src.internal_test_util.test_harnesses import Harness
 from jax._src.internal_test_util.test_harnesses import all_harnesses as ALL
 
 from suites import program
+from suites.noise import STEPS
 from suites.outcome import Outcome
 from suites.program import Case
 
@@ -37,15 +38,6 @@ SMOOTH = (
     *("regularized_incomplete_beta", "sin", "sinh", "tan"),
 )
 LINEAR = ("conv_general_dilated", "dot_general", "gather")  # in each argument
-# Half a step of a format, as a share of the largest number. A step for the asymmetric one: its zero
-# point is rounded, too.
-_INT8, _INT4, _ASYMMETRIC = 0.5 / 127, 0.5 / 7, 1 / 255
-_STEPS = {
-    "int8-weight-only": (0.0, _INT8),
-    "int4-weight-only": (0.0, _INT4),
-    "int8-dynamic": (2 * _ASYMMETRIC, _INT8),
-    "int8-static": (2 * _ASYMMETRIC, _INT8),
-}
 
 
 def chosen(sample: int | None = None, groups: Sequence[str] = ()) -> list[int]:
@@ -123,10 +115,13 @@ def _room(harness: Harness, weight: Any, inputs: Sequence[Any]) -> Callable[[str
     """
 
     def at(pipeline: str) -> list[Any]:
-        activation, step = _STEPS.get(pipeline, (0.0, 0.0))
         kind = np.asarray(weight).dtype
-        if kind.kind in "biu" or not step:
+        if kind.kind in "biu" or pipeline not in STEPS:
             return []
+        # Shares of the largest number: half a step of weights; a whole one of activations, whose
+        # zero point is rounded, too, and which reach to both sides of it.
+        step, codes = 0.5 / STEPS[pipeline].weights, STEPS[pipeline].activations
+        activation = 2 / codes if codes else 0.0
         w, dw = _sizes(weight, step)
         if harness.group_name == "gather":
             return [_wide(harness.dyn_fun(dw, *inputs))]

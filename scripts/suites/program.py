@@ -14,21 +14,12 @@ import numpy as np
 
 import jq
 from jq.errors import UserError
-from suites.close import difference
+from suites.close import difference, rounding_power
+from suites.noise import STEPS, difference_power, power
 from suites.outcome import FAILED, REFUSED, RIGHT, SKIPPED, WRONG, Outcome
 
 NO_ROOM = ()
 PLACES = 4
-# Signal to noise in dB that a few layers keep. Rounding to n codes on each side of zero leaves
-# 20 log10(n sqrt(12) / crest); largest numbers of 8 times the root mean square (`crest`), both
-# operands rounded: 32 dB for 127, 7 dB less for layers behind one another. Blocks of 32 with 7
-# codes have a crest of 3: 15 dB, and 10 with several layers.
-FLOORS = {
-    "int8-dynamic": 25.0,
-    "int8-static": 25.0,
-    "int8-weight-only": 25.0,
-    "int4-weight-only": 10.0,
-}
 # Of cases by a pipeline: the results of each.
 Run = Callable[[Sequence["Case"], str], list[list[np.ndarray]]]
 jax.config.update("jax_platforms", "cpu")
@@ -43,7 +34,7 @@ class Case:
         sums: whether it adds up many numbers, in any order.
         smooth: whether the last places of its inputs may count: near a zero or a pole they decide
             about more of the result than its own last places.
-        decibels: whether a quantizing pipeline is held to `FLOORS` instead of `room`.
+        layer: whether a quantizing pipeline may add what `noise.power` says, instead of `room`.
         room: `room(pipeline)` is the error that the pipeline's formats may add to each element of
             each result.
     """
@@ -55,7 +46,7 @@ class Case:
     weights: Any = ()
     sums: bool = False
     smooth: bool = False
-    decibels: bool = False
+    layer: bool = False
     room: Callable[[str], Sequence[Any]] = field(default=lambda pipeline: NO_ROOM)
 
 
@@ -124,11 +115,14 @@ def calibration(model: jq.Model, pipeline: str) -> list[Any] | None:
 def _compared(
     case: Case, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], pipeline: str
 ) -> Outcome:
-    if case.decibels and pipeline in FLOORS:
-        for a, b in zip(ours, theirs, strict=True):
-            if found := _noise(a, b, FLOORS[pipeline]):
-                return Outcome(case.group, case.name, WRONG, found)
-        return Outcome(case.group, case.name, RIGHT)
+    if case.layer and pipeline in STEPS:
+        pairs = list(zip(ours, theirs, strict=True))
+        limits = [0.0] * len(pairs)
+        if any(_noise(a, b, 0.0) for a, b in pairs):
+            limits = power(_plain(case.fn), case.weights, case.inputs, STEPS[pipeline])
+        found = [_noise(a, b, limit) for (a, b), limit in zip(pairs, limits, strict=True)]
+        verdict = WRONG if any(found) else RIGHT
+        return Outcome(case.group, case.name, verdict, "; ".join(filter(None, found)))
     room = case.room(pipeline) or [0.0] * len(theirs)
     if case.smooth:
         room = [a + b for a, b in zip(room, _conditioning(case, theirs), strict=True)]
@@ -138,18 +132,19 @@ def _compared(
     return Outcome(case.group, case.name, RIGHT)
 
 
-def _noise(ours: np.ndarray, theirs: np.ndarray, floor: float) -> str:
-    """What is wrong with a quantized result: too much noise, or infinities of its own."""
+def _noise(ours: np.ndarray, theirs: np.ndarray, limit: float) -> str:
+    """What is wrong with a quantized result: more noise than `limit` and the float rounding of
+    sums, together, or infinities of its own."""
     if ours.dtype.kind in "biu" or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return difference(ours, theirs)
     a, b = ours.astype(np.complex128), theirs.astype(np.complex128)
-    odd = ~(np.isfinite(a) & np.isfinite(b))
-    if (odd & ~((a == b) | (np.isnan(a) & np.isnan(b)))).any():
+    finite = np.isfinite(a) & np.isfinite(b)
+    if (~finite & ~((a == b) | (np.isnan(a) & np.isnan(b)))).any():
         return "infinities or NaN in other places"
-    signal, noise = np.sum(np.abs(b[~odd]) ** 2), np.sum(np.abs((a - b)[~odd]) ** 2)
-    if noise <= signal * 10 ** (-floor / 10) + np.finfo(np.float32).tiny:
+    noise, own = np.sqrt(difference_power(ours, theirs)), np.sqrt(rounding_power(theirs))
+    if noise <= np.sqrt(limit) + own:
         return ""
-    return f"{10 * np.log10(signal / noise) if signal else -np.inf:.1f} dB"
+    return f"noise {noise:.3g}, where rounding gives {np.sqrt(limit):.3g} at most, floats {own:.1g}"
 
 
 def numbers(*shape: int) -> np.ndarray:
