@@ -12,22 +12,18 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "refusals.md"
 STRIDE = 12
 
 
-def run(chosen, pipeline):
-    from suites import primitives, worker
+def judge(pipeline):
+    from suites import primitives
 
-    def identify(i):
-        return primitives.ALL[i].group_name, primitives.ALL[i].name
-
-    judge = partial(primitives.judge, pipeline=pipeline)
-    return list(worker.run(chosen, judge, identify, together=24))
+    return partial(primitives.judge, pipeline=pipeline)
 
 
-def test_a_sample_is_right_or_listed_as_refused():
+def test_a_sample_is_right_or_listed_as_refused(child):
     from suites import primitives, refusals
     from suites.outcome import REFUSED, RIGHT, SKIPPED
 
     groups = sorted({h.group_name for h in primitives.ALL})[::STRIDE]
-    found = run(primitives.chosen(2, groups), "float")
+    found = child.judge(judge("float"), primitives.chosen(2, groups))
     listed = {(group, reason) for group, _, reason in refusals.rows(PAGE.read_text())}
     assert len(found) >= len(groups)
     for one in found:
@@ -35,14 +31,14 @@ def test_a_sample_is_right_or_listed_as_refused():
         assert one.verdict in (RIGHT, SKIPPED) or known, one
 
 
-def test_what_the_page_lists_is_refused():
+def test_what_the_page_lists_is_refused(child):
     from suites import primitives, refusals
     from suites.outcome import REFUSED
 
     listed = refusals.rows(PAGE.read_text())
     assert listed
     named = {(h.group_name, h.name): i for i, h in enumerate(primitives.ALL)}
-    found = run([named[group, name] for group, name, _ in listed], "float")
+    found = child.judge(judge("float"), [named[group, name] for group, name, _ in listed])
     assert {(one.group, one.name, one.reason) for one in found} == set(listed)
     assert {one.verdict for one in found} == {REFUSED}
 
@@ -50,12 +46,12 @@ def test_what_the_page_lists_is_refused():
 @pytest.mark.parametrize(
     "pipeline", ["int8-dynamic", "int8-static", "int8-weight-only", "int4-weight-only"]
 )
-def test_contractions_keep_within_what_rounding_can_change(pipeline):
+def test_contractions_keep_within_what_rounding_can_change(pipeline, child):
     from suites import primitives
     from suites.outcome import RIGHT
 
     groups = ("conv_general_dilated", "dot_general", "gather")
-    found = run(primitives.chosen(2, groups), pipeline)
+    found = child.judge(judge(pipeline), primitives.chosen(2, groups))
     assert [one for one in found if one.verdict != RIGHT] == []
 
 

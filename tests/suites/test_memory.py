@@ -39,6 +39,7 @@ def call(made, late):
     from suites import guard_pages
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # libraries would print where they are
     (rows, _) = guard_pages.call_guarded(made, late)
     np.testing.assert_array_equal(rows, np.arange(3000).reshape(1000, 3)[[0, 999]])
 
@@ -59,18 +60,14 @@ def test_guard_pages_are_hit():
     assert ends(built([0, 1200], storage=True)) == -signal.SIGSEGV
 
 
-def test_a_sample_of_indexing():
+def test_a_sample_of_indexing(child):
     """Between guard pages, and under Valgrind where there is one."""
-    from suites import primitives, watched, worker
+    from suites import primitives, watched
     from suites.outcome import RIGHT
-
-    def identify(i):
-        return primitives.ALL[i].group_name, primitives.ALL[i].name
 
     ways = ("guard", "valgrind") if shutil.which("valgrind") else ("guard",)
     chosen = primitives.chosen(2, ("dynamic_update_slice", "gather", "scatter", "sort"))
-    judge = partial(watched.judge, pipeline="float", by=ways)
-    found = list(worker.run(chosen, judge, identify, together=32))
+    found = child.judge(partial(watched.judge, pipeline="float", by=ways), chosen)
     assert [one for one in found if one.verdict != RIGHT] == []
     assert len(found) == 8
 
