@@ -15,7 +15,7 @@ from pathlib import Path
 from jq.errors import UserError
 from jq.iree import cpu
 from jq.kernels import ISAS, detect
-from jq.system.processor import this_processor
+from jq.system.processor import permit_tiles, this_processor
 from jq.target import Target
 
 MODULE, DUMP = "model.vmfb", "program.mlir"
@@ -80,10 +80,16 @@ def choose(programs: Sequence[TargetProgram]) -> TargetProgram | None:
     here = cpu.host()
     if here is None:  # nobody knows what it has: the one that asks for least
         return programs[-1]
-    fits = [program for program in programs if not here.lacks(program.needs)]
+    fits = [p for p in programs if not here.lacks(p.needs) and _permitted(p)]
     vendor = this_processor().vendor
     fast = (p for p in fits if p.kernels not in ISAS or ISAS[p.kernels].vendor in ("", vendor))
     return next(fast, fits[0] if fits else None)
+
+
+def _permitted(program: TargetProgram) -> bool:
+    """Whether this process may use what the kernels do: matrix tiles have to be asked for."""
+    tiles = program.kernels in ISAS and ISAS[program.kernels].tiles
+    return not tiles or permit_tiles()
 
 
 def check_runs(programs: Sequence[TargetProgram]) -> None:

@@ -124,6 +124,15 @@ def test_the_best_that_runs(
             check_runs([BF16, VNNI, V3, ARM])
 
 
+def test_tiles_that_the_system_does_not_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiles = _program("amx_int8", "+avx512vnni,+amx-int8")
+    here = Cpu("x86_64", RICH | {"amx-int8"})
+    monkeypatch.setattr(cpu, "host", lambda: here)
+    for given, chosen in ((True, tiles), (False, VNNI)):
+        monkeypatch.setattr(programs, "permit_tiles", lambda given=given: given)
+        assert choose([tiles, VNNI]) is chosen
+
+
 def test_one_that_is_only_slow_is_better_than_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "host", lambda: Cpu("x86_64", RICH))
     monkeypatch.setattr(programs, "this_processor", lambda: Processor("x86_64", vendor="Genuine"))
