@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jq.artifact.manifest import describe_build
-from jq.artifact.programs import TargetProgram
+from jq.artifact.programs import TargetProgram, kernels_of
 from jq.artifact.shared_weights import SharedWeights
 from jq.audit.op_table import op_table
 from jq.cache.modules import compile_cached
@@ -311,7 +311,7 @@ def build(
             )
             weights.add(handed.parameters)
             compiled = _compile(levels["target"], handed.bytecode, target, run)
-        made = TargetProgram(target.name, target.kernels, compiled.vmfb, compiled.program or "")
+        made = TargetProgram(target.name, kernels_of(target), compiled.vmfb, compiled.program or "")
         programs.append(made)
         first = first or (cx, levels)
     assert first is not None

@@ -26,7 +26,7 @@ _NUMBERED = re.compile(r"model\.\d+\.vmfb|program\.\d+\.mlir")
 class TargetProgram:
     """Attributes:
     target: its name.
-    kernels: instruction set of our kernels, `none` or `host`.
+    kernels: instruction set of our kernels, or `none`.
     vmfb: the compiled module, or its file.
     dump: the compiler's own program after its folding, the audit's evidence.
     """
@@ -56,12 +56,17 @@ def is_program_file(name: str) -> bool:
     return name in (MODULE, DUMP) or _NUMBERED.fullmatch(name) is not None
 
 
+def kernels_of(target: Target) -> str:
+    """The instruction set of a target's kernels, or `none`."""
+    return detect().name if target.kernels == "host" else target.kernels
+
+
 def best_first(target: Target) -> Target:
     """A target of several programs with the fastest instruction set first, which it then is."""
     order = list(ISAS)
 
     def place(target: Target) -> int:
-        name = detect().name if target.kernels == "host" else target.kernels
+        name = kernels_of(target)
         return order.index(name) if name in order else len(order)
 
     if not target.members:

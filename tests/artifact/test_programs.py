@@ -15,7 +15,7 @@ from jq.data import data_names
 from jq.errors import UserError
 from jq.iree import cpu
 from jq.iree.cpu import Cpu
-from jq.kernels import ISAS, get_isa
+from jq.kernels import ISAS, detect, get_isa
 from jq.system.processor import Processor
 from jq.target import SAME, load_target
 
@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_each_program_gives_the_same_bits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     best = jq.load(folder)
-    assert best.program.target == "llvm-cpu"
+    assert (best.program.target, best.program.kernels) == ("llvm-cpu", detect().name)
     results, module = [best(X)], best.vmfb
     monkeypatch.setattr(cpu, "host", lambda: Cpu("x86_64", frozenset()))
     poorer = jq.load(folder)
