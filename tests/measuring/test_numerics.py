@@ -26,10 +26,10 @@ from jq.models.zoo.minilm import build_random as minilm
 from jq.models.zoo.mobilenet import build as mobilenet
 from jq.models.zoo.resnet import build as resnet
 from jq.oracle.xla import XlaExecutable
+from tests.support.noise import GAIN, error, rounding
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
 
-CREST, GAIN = 8, 4
 MODELS = {
     "digits_cnn": lambda: digits_cnn(width=4, epochs=1),
     "gpt": lambda: gpt(layers=1, hidden=32, heads=2, vocabulary=64, context=16),
@@ -64,7 +64,7 @@ def noise_to_signal(levels: dict[str, Program]) -> float:
     for op in levels["integer"].walk():
         if op.operation.name in ("stablehlo.dot_general", "stablehlo.convolution"):
             integer = dtype_of(op.operation.results[0]).kind == "i"
-            total += integer * (2 * CREST / 255) ** 2 / 12 * 2  # both operands, at most
+            total += integer * rounding() * 2  # both operands, at most
     return total
 
 
@@ -88,13 +88,6 @@ def gain(name: str) -> float:
             worst, *(error(a, b) / share**2 for a, b in zip(run(*noise), want, strict=True))
         )
     return worst
-
-
-def error(got: np.ndarray, want: np.ndarray) -> float:
-    """Power of the difference over power of the signal."""
-    assert np.isfinite(got).all()
-    got, want = got.astype(np.float64), want.astype(np.float64)
-    return float(np.sum((got - want) ** 2) / max(np.sum(want**2), 1e-30))
 
 
 def check(name: str, got: list[np.ndarray], levels: dict[str, Program]) -> None:

@@ -13,6 +13,7 @@ from jq.ir import dtype_of
 from jq.oracle.interpreter import interpret
 from jq.oracle.xla import XlaExecutable
 from jq.passes.integer.verify_integer import offenders
+from tests.support.noise import bound
 from tests.support.programs import assert_same_bits, run_iree
 
 RNG = np.random.default_rng(0)
@@ -111,11 +112,11 @@ def test_integer_and_close_to_float(name):
     floats = [v for op in inside for v in op.operation.results if dtype_of(v).kind == "f"]
     assert not floats
     reference = [XlaExecutable(levels["float"])(*x) for x in batches]
-    extents = [max(np.abs(a).max() for a in outputs) for outputs in zip(*reference, strict=True)]
+    powers = [max(np.mean(a**2) for a in outputs) for outputs in zip(*reference, strict=True)]
     for x, want in zip(batches, reference, strict=True):
         got = XlaExecutable(program)(*x)
-        for a, b, extent in zip(got, want, extents, strict=True):
-            assert np.abs(a - b).max() < 0.05 * extent  # ranges are those of all data
+        for a, b, power in zip(got, want, powers, strict=True):
+            assert np.mean((a - b) ** 2) <= bound(program) * power  # ranges are of all data
         results = [interpret(program, *map(np.asarray, x)), run_iree(levels["target"], list(x))]
         for a, *others in zip(got, *results, strict=True):
             for b in others:

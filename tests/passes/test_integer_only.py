@@ -18,6 +18,7 @@ from jq.ir.build import NAME, string_attr
 from jq.oracle.xla import XlaExecutable
 from jq.passes.integer.verify_integer import offenders
 from tests.support import stablehlo_numpy
+from tests.support.noise import bound, error
 from tests.support.programs import assert_same_bits, run_iree
 
 PIPELINE, TARGET = "int8-static-integer-only", "npu-int8"
@@ -226,8 +227,7 @@ def test_other_float_types(dtype):
     for x in batches[:2]:
         for a, b in zip(*(run(*x) for run in runs), strict=True):
             assert b.dtype == dtype
-            a, b = np.float64(a), np.float64(b)
-            assert np.abs(a - b).max() < 0.05 * np.abs(a).max()
+            assert error(b, a) <= bound(levels["integer"])
 
 
 def test_masked_scores_keep_their_steps():
@@ -240,7 +240,7 @@ def test_masked_scores_keep_their_steps():
     x = RNG.standard_normal((COLUMNS, COLUMNS)).astype(np.float32)
     levels = lowered(jq.Model(fn, {}, (x, bias), calibration=[(x, bias)]))
     a, b = (XlaExecutable(levels[k])(x, bias)[0] for k in ("float", "integer"))
-    assert np.abs(a - b).max() < 0.05 * np.abs(a).max()
+    assert error(b, a) <= bound(levels["integer"])
 
 
 @pytest.mark.parametrize("fill", [-1e9, -np.inf, float(np.finfo(np.float32).min)])
@@ -252,7 +252,7 @@ def test_scores_that_a_select_masks_keep_their_steps(fill):
     x = RNG.standard_normal((COLUMNS, COLUMNS)).astype(np.float32)
     levels = lowered(jq.Model(fn, {}, (x,), calibration=[(x,)]))
     a, b = (XlaExecutable(levels[k])(x)[0] for k in ("float", "integer"))
-    assert np.abs(a - b).max() < 0.02 * np.abs(a).max()
+    assert error(b, a) <= bound(levels["integer"])
     selects = [line for line in levels["integer"].text().splitlines() if ".select" in line]
     assert any(line.endswith("xi64>") for line in selects)
 
