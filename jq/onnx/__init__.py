@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jq.onnx.checked import describe_checked, load_checked
     from jq.onnx.describe import describe_onnx
     from jq.onnx.load import load_onnx
 
-__all__ = ["describe_onnx", "load_onnx"]
+__all__ = ["describe_checked", "describe_onnx", "load_checked", "load_onnx"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,11 +21,11 @@ def __getattr__(name: str) -> Any:
     from jq.errors import UserError
 
     try:
-        from jq.onnx import describe, load
+        from jq.onnx import checked
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("onnx", "google"):
             raise
         raise UserError(
             "ONNX files need the onnx package", hint="pip install 'jaxq[examples]'"
         ) from error
-    return getattr(load if name == "load_onnx" else describe, name)
+    return getattr(checked, name)

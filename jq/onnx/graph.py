@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import AttributeProto, helper
 
 from jq.errors import UserError
@@ -110,7 +110,19 @@ def read_file(path: Path) -> File:
     return from_proto(_parse(path), path)
 
 
+def _require_text(message: Message, path: Path) -> None:
+    """Refuses names that are no UTF-8: protobuf gives them as bytes, without a word."""
+    for kind, value in message.ListFields():
+        values = (value,) if isinstance(value, str | bytes | Message) else value
+        if kind.type == kind.TYPE_STRING and any(isinstance(v, bytes) for v in values):
+            raise UserError(f"{kind.full_name} is no UTF-8 text", location=str(path))
+        if kind.message_type is not None:
+            for each in values:
+                _require_text(each, path)
+
+
 def from_proto(model: onnx.ModelProto, path: Path) -> File:
+    _require_text(model, path)
     opsets = _opsets(model.opset_import)
     if not opsets:
         raise UserError("the model names no version of its operators", location=str(path))

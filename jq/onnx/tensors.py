@@ -17,6 +17,7 @@ from jq.onnx.wire import INSIDE
 
 _NIBBLES = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.FLOAT4E2M1: 4}
 _QUARTERS = {getattr(TensorProto, n): 2 for n in ("INT2", "UINT2") if hasattr(TensorProto, n)}
+_LARGEST = 1 << 48  # elements
 _BELOW_BYTE = _NIBBLES | _QUARTERS
 _FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 
@@ -55,6 +56,8 @@ class Files:
         dtype = numpy_type(tensor.data_type, name)
         if any(n < 0 for n in shape):
             raise self._wrong(name, f"shape {shape} has a negative size")
+        if math.prod(max(n, 1) for n in shape) > _LARGEST:  # beside a size of 0, too
+            raise self._wrong(name, f"shape {shape} is too large")
         bits = _BELOW_BYTE.get(tensor.data_type, dtype.itemsize * 8)
         wanted = math.ceil(math.prod(shape) * bits / 8)
         if tensor.data_location == TensorProto.EXTERNAL:

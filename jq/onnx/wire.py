@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import onnx
+
 from jq.errors import UserError
 
 INSIDE = "\0inside"  # no file can have this name
 _LARGE = 1 << 14
-_RAW, _EXTERNAL = 9, 13  # fields of TensorProto
+_RAW, _EXTERNAL, _LOCATION = 9, 13, 14  # fields of TensorProto
 _CUT = "cut"
 # field number -> what is inside of it, from ModelProto down to `TensorProto.raw_data`
 _TENSOR: dict[int, Any] = {_RAW: _CUT}
@@ -34,6 +36,7 @@ def without_tensors(data: Any, where: str) -> bytes:
 def _message(data: Any, start: int, end: int, inside: dict[int, Any]) -> Iterator[bytes]:
     """The fields of the message in [start, end), with those in `inside` rewritten."""
     at = kept = start
+    cut = False
     while at < end:
         begin = at
         tag, at = _varint(data, at, end)
@@ -52,10 +55,13 @@ def _message(data: Any, start: int, end: int, inside: dict[int, Any]) -> Iterato
         kept = at
         if wanted is _CUT:
             yield _reference(body, length)
+            cut = True
             continue
         new = b"".join(_message(data, body, at, wanted))
         yield _tagged(field, new)
     yield data[kept:end]
+    if cut:  # behind all else: the last one counts, and the tensor may say where its data are too
+        yield bytes([_LOCATION << 3, onnx.TensorProto.EXTERNAL])
 
 
 def _skip(data: Any, at: int, end: int, kind: int) -> int:
@@ -81,13 +87,13 @@ def _varint(data: Any, at: int, end: int) -> tuple[int, int]:
 
 
 def _reference(offset: int, length: int) -> bytes:
-    """External-data entries as `TensorProto` holds them, and data_location EXTERNAL."""
+    """External-data entries as `TensorProto` holds them."""
     pairs = {"location": INSIDE, "offset": str(offset), "length": str(length)}
     entries = (
         _tagged(_EXTERNAL, _tagged(1, key.encode()) + _tagged(2, value.encode()))
         for key, value in pairs.items()
     )
-    return b"".join(entries) + bytes([14 << 3, 1])
+    return b"".join(entries)
 
 
 def _tagged(field: int, body: bytes) -> bytes:

@@ -110,6 +110,16 @@ def external(path: Path, location: str, *, offset: int = 0, length: int = 400) -
     return path
 
 
+def test_a_large_tensor_may_say_that_its_data_are_inside(tmp_path: Path) -> None:
+    path = flattening(tmp_path / "m.onnx")
+    model = onnx.load(path)
+    (tensor,) = (t for t in model.graph.initializer if t.name == "w")
+    tensor.data_location = TensorProto.DEFAULT  # written, as ONNX Runtime's optimizer does
+    path.write_bytes(model.SerializeToString())
+    params = jq.load_onnx(path, sizes={"batch": 1}).params
+    np.testing.assert_array_equal(params["w"], numpy_helper.to_array(tensor))
+
+
 def test_external_data_are_mapped(tmp_path: Path) -> None:
     w = RNG.normal(size=(10, 10)).astype(np.float32)
     (tmp_path / "w.bin").write_bytes(b"\0" * 8 + w.tobytes())
@@ -172,3 +182,34 @@ def test_every_damaged_beginning_is_refused_in_one_line(tmp_path: Path) -> None:
         with pytest.raises(UserError) as caught:
             jq.load_onnx(broken)
         assert "\n" not in str(caught.value)
+
+
+def choosing(path: Path) -> Path:
+    """Where `flag` is true a product that no size but 3 allows, else twice the input."""
+    w = numpy_helper.from_array(np.ones((3, 3), np.float32), "w")
+    made = [helper.make_tensor_value_info(n, FLOAT, None) for n in ("a", "b")]
+    then = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["a"])], "then", [], made[:1], [w]
+    )
+    other = helper.make_graph([helper.make_node("Add", ["x", "x"], ["b"])], "other", [], made[1:])
+    node = helper.make_node("If", ["flag"], ["y"], then_branch=then, else_branch=other)
+    ends = [("x", FLOAT, [2, "n"]), ("flag", TensorProto.BOOL, [])], [("y", FLOAT, None)]
+    return save(path, [node], *ends)
+
+
+def test_a_branch_that_cannot_exist_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = choosing(tmp_path / "m.onnx")
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    model = jq.load_onnx(path, sizes={"n": 4})
+    with caplog.at_level("WARNING", "jq"):
+        np.testing.assert_array_equal(model.fn(model.params, x, np.False_)["y"], 2 * x)
+    assert "the then branch is left out" in caplog.text
+    assert np.isnan(model.fn(model.params, x, np.True_)["y"]).all()
+    both = jq.load_onnx(path, sizes={"n": 3})
+    for flag, expected in ((True, x[:, :3] @ np.ones((3, 3))), (False, 2 * x[:, :3])):
+        y = both.fn(both.params, x[:, :3], np.bool_(flag))["y"]
+        np.testing.assert_array_equal(y, expected)
+    fixed = jq.load_onnx(path, sizes={"n": 4}, values={"flag": False})
+    np.testing.assert_array_equal(fixed.fn(fixed.params, x)["y"], 2 * x)

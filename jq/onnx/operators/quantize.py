@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -19,7 +18,7 @@ from jq.onnx.operators.windows import convolve
 from jq.onnx.quantized import dequantize, quantize, unit
 from jq.onnx.registry import Array, Call, operator
 from jq.onnx.tensors import numpy_type
-from jq.onnx.values import Codes, Sums, as_jax, known, plain
+from jq.onnx.values import Codes, as_jax, known, plain
 
 
 @operator("QuantizeLinear", codes=True)
@@ -90,82 +89,6 @@ def dynamic(x: Any, name: str) -> tuple[Codes, Any, Any]:
     return codes, scale, signed
 
 
-@operator("MatMulInteger", codes=True)
-def matmul_integer(
-    a: Array, b: Array, a_zero_point: Array = None, b_zero_point: Array = None, *, node: Call
-) -> Any:
-    """Zero points are numbers, or one a row of `a` and one a column of `b`."""
-    name = node.node.where
-
-    def integers() -> Any:
-        left, right = _minus(a, a_zero_point, 0), _minus(b, b_zero_point, 1)
-        return jnp.matmul(left, right, preferred_element_type=np.int32)
-
-    def floats() -> Any:
-        left = unit(a, a_zero_point, axis=len(a.shape) - 2, name=name)
-        return matmul(left, unit(b, b_zero_point, axis=len(b.shape) - 1, name=name))
-
-    if min(len(a.shape), len(b.shape)) < 2:
-        return integers()
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    return Sums(integers, floats, (*batch, a.shape[-2], b.shape[-1]))
-
-
-def _minus(x: Any, zero: Any, side: int) -> Any:
-    """`x - zero` in 32 bits; `side` 0: one a row, 1: one a column."""
-    wide = jnp.asarray(plain(x)).astype(np.int32)
-    if zero is None:
-        return wide
-    point = jnp.asarray(plain(zero)).astype(np.int32)
-    if point.size == 1:
-        return wide - point.reshape(())
-    return wide - (point[:, None] if point.ndim == 1 and side == 0 else point)
-
-
-@operator("ConvInteger", codes=True)
-def conv_integer(
-    x: Array,
-    w: Array,
-    x_zero_point: Array = None,
-    w_zero_point: Array = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Any = None,
-    group: int = 1,
-    pads: Any = None,
-    strides: Any = None,
-    kernel_shape: Any = None,
-    node: Call,
-) -> Any:
-    options: dict[str, Any] = {
-        "auto_pad": auto_pad,
-        "dilations": dilations,
-        "group": group,
-        "pads": pads,
-        "strides": strides,
-    }
-    name = node.node.where
-
-    def integers() -> Any:
-        left = _minus(x, x_zero_point, 0)
-        right = jnp.asarray(plain(w)).astype(np.int32)
-        if w_zero_point is not None:
-            zero = jnp.asarray(plain(w_zero_point)).astype(np.int32)
-            right = right - zero.reshape([-1, *[1] * (right.ndim - 1)] if zero.size > 1 else ())
-        return convolve(left, right, dtype=np.int32, **options)
-
-    def floats() -> Any:
-        left = unit(x, x_zero_point, name=name)
-        return convolve(left, unit(w, w_zero_point, axis=0, name=name), **options)
-
-    return Sums(integers, floats, _shape(x, w, options))
-
-
-def _shape(x: Any, w: Any, options: dict[str, Any]) -> tuple[int, ...]:
-    spec = [jax.ShapeDtypeStruct(v.shape, np.float32) for v in (x, w)]
-    return tuple(jax.eval_shape(lambda a, b: convolve(a, b, **options), *spec).shape)
-
-
 @operator("QLinearMatMul", codes=True)
 def qlinear_matmul(
     a: Array,
@@ -180,11 +103,12 @@ def qlinear_matmul(
     node: Call,
 ) -> Any:
     name = node.node.where
-    left = dequantize(a, a_scale, a_zero_point, axis=len(a.shape) - 2, name=name)
-    right = dequantize(b, b_scale, b_zero_point, axis=len(b.shape) - 1, name=name)
-    return quantize(
-        matmul(left, right), y_scale, y_zero_point, np.dtype(y_zero_point.dtype), name=name
-    )
+    left = unit(a, a_zero_point, axis=len(a.shape) - 2, name=name)
+    right = unit(b, b_zero_point, axis=len(b.shape) - 1, name=name)
+    rows = _data(a_scale)  # a number, or one a row
+    rows = rows[..., None] if rows.ndim == 1 and rows.size > 1 else rows
+    ratio = product_ratio(rows, b_scale, y_scale)
+    return requantized(matmul(left, right), ratio, y_zero_point, name)
 
 
 @operator("QLinearConv", codes=True)
@@ -209,16 +133,30 @@ def qlinear_conv(
 ) -> Any:
     """The bias is int32, in steps of both scales together."""
     name = node.node.where
-    left = dequantize(x, x_scale, x_zero_point, name=name)
-    right = dequantize(w, w_scale, w_zero_point, axis=0, name=name)
+    left, right = unit(x, x_zero_point, name=name), unit(w, w_zero_point, axis=0, name=name)
     y = convolve(
         left, right, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides
     )
+    channels = (-1, *[1] * (y.ndim - 2))
     if b is not None:
-        step = _data(x_scale) * _data(w_scale)
-        bias = jnp.asarray(plain(b)).astype(np.float32) * step
-        y = y + bias.reshape(-1, *[1] * (y.ndim - 2))
-    return quantize(y, y_scale, y_zero_point, np.dtype(y_zero_point.dtype), name=name)
+        y = y + jnp.asarray(plain(b)).astype(np.float32).reshape(channels)
+    ratio = product_ratio(x_scale, w_scale, y_scale)
+    ratio = ratio.reshape(channels) if ratio.size > 1 else ratio
+    return requantized(y, ratio, y_zero_point, name)
+
+
+def product_ratio(a_scale: Any, b_scale: Any, y_scale: Any = None, alpha: float = 1.0) -> Any:
+    """What a product of codes is multiplied by, rounded as ONNX Runtime does: first the scales of
+    both sides, then the one of the result."""
+    both = _data(a_scale) * np.float32(alpha) * _data(b_scale)
+    return both if y_scale is None else both / _data(y_scale)
+
+
+def requantized(sums: Any, ratio: Any, zero: Any, name: str) -> Any:
+    """The codes of `sums * ratio`: one factor, and no division by the result's scale, which would
+    round once more."""
+    one = np.ones((), np.float32)
+    return quantize(sums * ratio, one, zero, np.dtype(zero.dtype), name=name)
 
 
 def _data(x: Any) -> Any:

@@ -11,9 +11,9 @@ import numpy as np
 
 from jq.onnx.operators.indexing import from_front
 from jq.onnx.operators.products import matmul
-from jq.onnx.operators.quantize import dynamic, qlinear_conv
+from jq.onnx.operators.quantize import dynamic, product_ratio, qlinear_conv, requantized
 from jq.onnx.operators.windows import average_pool
-from jq.onnx.quantized import dequantize, quantize, small_type, unpacked_fields
+from jq.onnx.quantized import dequantize, quantize, small_type, unit, unpacked_fields
 from jq.onnx.registry import MICROSOFT, Array, Call, operator
 from jq.onnx.values import Codes, Weight, as_jax, bits_of, known, plain, traced
 
@@ -99,6 +99,27 @@ def qlinear_concat(y_scale: Array, y_zero: Array, *parts: Array, axis: int, node
     return quantize(y, y_scale, y_zero, np.dtype(y_zero.dtype), name=where)
 
 
+@operator("QLinearWhere", domain=MICROSOFT, codes=True)
+def qlinear_where(
+    condition: Array,
+    x: Array,
+    x_scale: Array,
+    x_zero: Array,
+    y: Array,
+    y_scale: Array,
+    y_zero: Array,
+    z_scale: Array,
+    z_zero: Array,
+    *,
+    node: Call,
+) -> Any:
+    where = node.node.where
+    left = dequantize(x, x_scale, x_zero, name=where)
+    right = dequantize(y, y_scale, y_zero, name=where)
+    chosen = jnp.where(plain(condition), left, right)
+    return quantize(chosen, z_scale, z_zero, np.dtype(z_zero.dtype), name=where)
+
+
 @operator("QGemm", domain=MICROSOFT, codes=True)
 def qgemm(
     a: Array,
@@ -118,17 +139,15 @@ def qgemm(
 ) -> Any:
     """`c` is int32, in steps of both scales together; float without a scale of the result."""
     where = node.node.where
-    left = dequantize(a, a_scale, a_zero, name=where)
-    right = dequantize(b, b_scale, b_zero, axis=0 if transB else 1, name=where)
+    left = unit(a, a_zero, name=where)
+    right = unit(b, b_zero, axis=0 if transB else 1, name=where)
     y = matmul(left.T if transA else left, right.T if transB else right)
-    y = y if alpha == 1 else y * np.float32(alpha)
-    if c is not None:
-        y = y + jnp.asarray(plain(c)).astype(np.float32) * (
-            _data(a_scale) * _data(b_scale) * np.float32(alpha)
-        )
+    y = y if c is None else y + jnp.asarray(plain(c)).astype(np.float32)
+    ratio = product_ratio(a_scale, b_scale, y_scale, alpha)
     if y_scale is None:
-        return y
-    return quantize(y, y_scale, y_zero, _kind(y_zero, a), name=where)
+        return y * ratio
+    none = np.zeros((), a.dtype)
+    return requantized(y, ratio, none if y_zero is None else y_zero, where)
 
 
 def _data(x: Any) -> Any:

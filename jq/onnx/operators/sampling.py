@@ -30,7 +30,7 @@ def grid_sample(
         at.append(_inside(real, n, padding_mode, bool(align_corners), bool(mode == "nearest")))
     kind = mode.removeprefix("bi")
     if kind == "nearest":
-        return _pick(x, [jnp.round(v) for v in at], padding_mode, bool(align_corners))
+        return pick(x, [jnp.round(v) for v in at], padding_mode, bool(align_corners))
     taps = range(-1, 3) if kind == "cubic" else range(2)
     floors = [jnp.floor(v) for v in at]
     total: Any = 0
@@ -40,7 +40,7 @@ def grid_sample(
         for v, p in zip(at, places, strict=True):
             distance = jnp.abs(v - p)
             share = share * (_keys(distance) if kind == "cubic" else jnp.maximum(0, 1 - distance))
-        picked = _pick(x, places, padding_mode, bool(align_corners))
+        picked = pick(x, places, padding_mode, bool(align_corners))
         total = total + picked * share[:, None].astype(x.dtype)
     return total
 
@@ -63,7 +63,7 @@ def _reflected(at: Any, n: int, corners: bool) -> Any:
     return jnp.clip(back, 0, n - 1)
 
 
-def _pick(x: Any, places: list[Any], padding: str, corners: bool) -> Any:
+def pick(x: Any, places: list[Any], padding: str, corners: bool) -> Any:
     """Elements [n, channels, ...] at whole places [n, ...]; zero outside, if padded with zeros."""
     sizes = x.shape[2:]
     if padding == "reflection":

@@ -140,8 +140,9 @@ def arange(start: Any, limit: Any, delta: Any, *, node: Call) -> Array:
         raise node.refuse("its length depends on the model's inputs", "use --value NAME=V")
     if node.node.attributes.get("stash_type"):
         start, limit, delta = (np.asarray(v, np.float32) for v in (start, limit, delta))
-    count = max(0, int(np.ceil((np.float64(limit) - np.float64(start)) / np.float64(delta))))
-    return (start + np.arange(count, dtype=np.float64) * delta).astype(start.dtype).reshape(-1)
+    first, last, step = (np.float64(v.reshape(())) for v in (start, limit, delta))
+    count = max(0, int(np.ceil((last - first) / step)))
+    return (first + np.arange(count, dtype=np.float64) * step).astype(start.dtype)
 
 
 @operator("Dropout")

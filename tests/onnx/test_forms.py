@@ -1,0 +1,53 @@
+"""Every form of quantization in ONNX files: integers are those of ONNX Runtime, to the bit.
+
+ONNX Runtime without graph optimization is the oracle, of an artifact that computes all forms.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+
+import jq
+from jq.audit import Audit
+from tests.onnx.against_ort import by_onnxruntime
+from tests.onnx.forms import FORMS, build_all
+
+# A sum of floats that is divided by a number of elements: its rounding is not specified.
+NEIGHBOURS = {"QLinearAveragePool": "the average of a window is a float"}
+
+
+@cache
+def computed() -> tuple[dict[str, list[tuple[np.ndarray, np.ndarray]]], Audit]:
+    """Of each form, pairs of ours and theirs; and what the artifact is."""
+    form, names = build_all()
+    with TemporaryDirectory() as folder:
+        path = form.save(Path(folder) / "forms.onnx")
+        theirs = by_onnxruntime(path, *form.inputs.values())
+        compiled = jq.compile(jq.load_onnx(path), pipeline="float")
+    ours = compiled(*form.inputs.values())
+    pairs = {y: (np.asarray(ours[y]), their) for y, their in zip(form.outputs, theirs, strict=True)}
+    return {name: [pairs[y] for y in group] for name, group in names.items()}, compiled.audit()
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_integers_are_those_of_onnxruntime(name: str) -> None:
+    for ours, theirs in computed()[0][name]:
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+        if theirs.dtype == np.float32:  # sums of 64 products: in another order
+            bound = 64 * np.finfo(np.float32).eps
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=bound * np.abs(theirs).max())
+        elif name in NEIGHBOURS:
+            away = np.abs(ours.astype(int) - theirs)
+            assert away.max() <= 1 and (away > 0).mean() <= 0.01
+        else:
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_the_artifact_is_what_it_says() -> None:
+    """Unsigned inputs and outputs, and weights of a few bytes, included."""
+    assert computed()[1].verified
