@@ -48,6 +48,8 @@ class Case:
         kinds: which kinds of quantization make sense for it.
         files: what the model is made by, besides its sizes; changed, it is another model.
         repeats: a call runs so many copies of the product; times are given for one.
+        onnx: the model's own file where it comes as one: the peers take it as it is, and ONNX
+            Runtime's float results are the reference.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Case:
     kinds: frozenset[str]
     files: tuple[Path, ...] = MODELS
     repeats: int = 1
+    onnx: Path | None = None
 
 
 @dataclass
@@ -95,7 +98,9 @@ class Source:
 
     @cached_property
     def reference(self) -> list[Arrays]:
-        """The float model's results: JAX on the CPU, float32."""
+        """The float model's results: JAX on the CPU, float32; of an ONNX file ONNX Runtime's."""
+        if self.case.onnx is not None:
+            return by_onnxruntime(self.case.onnx, self.evaluation)
         params = jax.tree.map(jax.numpy.asarray, self.model.params)
         function = jax.jit(lambda *inputs: self.model.fn(params, *inputs))
         return [[np.asarray(y) for y in jax.tree.leaves(function(*x))] for x in self.evaluation]
@@ -105,6 +110,9 @@ class Source:
         """The float model in ONNX; which of its inputs are NCHW is kept beside it."""
         from peers.export import export_onnx
 
+        if self.case.onnx is not None:
+            self.images: list[int] = []
+            return self.case.onnx
         path = self.folder / "float.onnx"
         facts, digest = path.with_suffix(".json"), digest_of(EXPORT, self.case.files)
         if not facts.exists() or json.loads(facts.read_text())["digest"] != digest:
@@ -119,6 +127,18 @@ class Source:
 
         assert self.onnx
         return [as_inputs(arrays, self.images) for arrays in calls]
+
+
+def by_onnxruntime(path: Path, calls: Sequence[Arrays]) -> list[Arrays]:
+    """Results of a file as it is written: no graph optimization."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [i.name for i in session.get_inputs()]
+    return [session.run(None, dict(zip(names, x, strict=True))) for x in calls]
 
 
 def _flat(calls: Sequence[Batch]) -> list[Arrays]:

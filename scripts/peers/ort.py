@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,7 @@ def contenders(case: Case) -> list[Contender]:
 
 
 def build_float(source: Source, folder: Path) -> str:
-    (folder / "model.onnx").hardlink_to(source.onnx)
+    shutil.copyfile(source.onnx, folder / "model.onnx")
     return "model.onnx"
 
 
@@ -53,8 +54,11 @@ def build_dynamic(source: Source, folder: Path) -> str:
     return "model.onnx"
 
 
-def build_static(source: Source, folder: Path) -> str:
-    """Activations u8 per tensor with calibrated ranges, the zero point 0 behind a ReLU."""
+def build_static(source: Source, folder: Path, form: str = "QDQ") -> str:
+    """Activations u8 per tensor with calibrated ranges, the zero point 0 behind a ReLU.
+
+    `form` QOperator: operators on integers, `QLinearConv` and so on, in place of Q/DQ pairs.
+    """
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
     prepared = _prepared(source, folder)
@@ -62,7 +66,7 @@ def build_static(source: Source, folder: Path) -> str:
         prepared,
         folder / "model.onnx",
         _reader(source, prepared),
-        quant_format=QuantFormat.QDQ,
+        quant_format=QuantFormat[form],
         op_types_to_quantize=None if source.case.family == "convolution" else PRODUCTS,
         per_channel=True,
         reduce_range=False,
