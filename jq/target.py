@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
@@ -14,35 +14,10 @@ from jq.compiler_flags import check_file_flags, check_user_flags, combined
 from jq.data import data_file, data_names
 from jq.errors import UserError
 from jq.formats import get_format
-from jq.settings import FLOAT, Granularity, Settings, Strict, validate
+from jq.limits import ACTIVATIONS, WEIGHTS, Device, Hardware, WeightGranularity
+from jq.settings import FLOAT, Settings, Strict, validate
 from jq.system.files import read_text
 
-
-class Device(Strict):
-    """What the device computes. Planning never emits what is not listed here.
-
-    `products` are pairs of integer formats, activations first (`int8 x int8`); weight-only
-    products (`float x int4`) need no entry when `float_products` is true. `tensors` are the
-    formats of what is added, normalized or put through softmax in integers. `ops` are the ops that
-    it can compute quantized; none are named: every op that there is a rule for.
-    """
-
-    products: tuple[str, ...] = ("int8 x int8",)
-    float_products: bool = True
-    tensors: tuple[str, ...] = ("int8", "int16")
-    weight_granularities: tuple[Granularity, ...] = ("per-tensor", "per-channel", "per-block")
-    activation_granularities: tuple[Granularity, ...] = ("per-tensor", "per-token", "per-block")
-    weight_schemes: tuple[str, ...] = ("symmetric", "asymmetric")
-    activation_schemes: tuple[str, ...] = ("symmetric", "asymmetric")
-    dynamic: bool = True
-    static: bool = True
-    integer_only: bool = False
-    ops: tuple[str, ...] | None = None
-
-
-# From fine to coarse: the nearest that a device has is the next coarser one, else a finer one.
-WEIGHTS: tuple[Granularity, ...] = ("per-block", "per-channel", "per-tensor")
-ACTIVATIONS: tuple[Granularity, ...] = ("per-block", "per-token", "per-tensor")
 SCHEMES = ("asymmetric", "symmetric")
 
 
@@ -67,11 +42,12 @@ class Target(Strict):
 
     name: str
     description: str = ""
-    driver: str = "local-task"
+    driver: Literal["local-task", "local-sync"] = "local-task"
     flags: Flags = ()
     product_flags: Flags = ()
     kernels: str = "none"  # instruction set of our kernels: none, host, or a name
     device: Device = Device()
+    hardware: Hardware | None = None
     programs: tuple[str, ...] = ()
     members: tuple[Target, ...] = ()
 
@@ -85,9 +61,22 @@ class Target(Strict):
         members = tuple(member.with_flags(flags) for member in self.members)
         return self.model_copy(update={"flags": own, "members": members})
 
-    def adapt(self, settings: Settings, explicit: Collection[str]) -> tuple[Settings, str]:
+    def weight_granularities(self, kind: str) -> tuple[WeightGranularity, ...]:
+        """What may share a scale of the weights of a kind of op."""
+        own = self.device.of(kind).weight_granularities
+        return self.device.weight_granularities if own is None else own
+
+    def activation_schemes(self, format: str) -> tuple[str, ...]:
+        """The schemes of activations of a format."""
+        schemes = self.device.activation_schemes
+        zero = self.device.zero_points.get(format) == "zero"
+        return tuple(s for s in schemes if s == "symmetric") if zero else schemes
+
+    def adapt(
+        self, settings: Settings, explicit: Collection[str], kind: str = ""
+    ) -> tuple[Settings, str]:
         """Settings with what the device or the format lacks replaced by the nearest that it has,
-        and what was.
+        and what was; for a kind of op, with what the device has for that.
 
         Only where nobody asked for it: keys in `explicit` are left to be declined. Nothing is
         replaced where the device has nothing to offer.
@@ -95,10 +84,10 @@ class Target(Strict):
         device, notes = self.device, []
         weights, activations = settings.weights, settings.activations
         lists = {
-            "weights.granularity": (device.weight_granularities, WEIGHTS),
+            "weights.granularity": (self.weight_granularities(kind), WEIGHTS),
             "activations.granularity": (device.activation_granularities, ACTIVATIONS),
             "weights.scheme": (device.weight_schemes, SCHEMES),
-            "activations.scheme": (device.activation_schemes, SCHEMES),
+            "activations.scheme": (self.activation_schemes(activations.format), SCHEMES),
         }
         for key, (offered, order) in lists.items():
             kind, _, what = key.partition(".")
@@ -135,8 +124,9 @@ _DEEP = re.compile(rf"""(?<![\w-])(?>(?>[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]
 def load_toml(kind: str, name: str) -> tuple[str, dict[str, Any]]:
     """Name and content of `<kind>/<name>.toml`, or of the file that `name` is a path to."""
     path = data_file(kind, name)
+    text = read_text(path, TOML_LIMIT)
     try:
-        data = tomllib.loads(_plain_toml(read_text(path, TOML_LIMIT)))
+        data = tomllib.loads(_plain_toml(text))
     except (tomllib.TOMLDecodeError, RecursionError, OverflowError, ValueError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else f"{error}"
         raise UserError(f"cannot read {path.name}: {reason:.200}", location=str(path)) from error
@@ -164,8 +154,11 @@ SAME = {
 }
 
 
-def load_target(name: str | Target) -> Target:
+def load_target(name: str | Target, readers: tuple[str, ...] = ()) -> Target:
     """A target by name or path, or one of several programs: names by comma.
+
+    Args:
+        readers: targets that this one is a program of.
 
     Raises:
         UserError: there is none of that name, or devices of the several can do different things.
@@ -173,10 +166,12 @@ def load_target(name: str | Target) -> Target:
     if isinstance(name, Target):
         return name
     if "," in name and not Path(name).exists():
-        return _of_several(name, name.split(","))
+        return _of_several(name, name.split(","), readers)
+    if name in readers:
+        raise UserError(f"target {name} is a program of itself")
     stem, data = load_toml("targets", SAME.get(name, name))
     found = validate(Target, {"name": stem, **data}, where=f"target {name}")
-    return _of_several(found.name, found.programs) if found.programs else found
+    return _of_several(found.name, found.programs, (*readers, name)) if found.programs else found
 
 
 def is_ours(name: str) -> bool:
@@ -185,10 +180,10 @@ def is_ours(name: str) -> bool:
     return all(part.strip() in ours for part in name.split(","))
 
 
-def _of_several(name: str, names: Sequence[str]) -> Target:
+def _of_several(name: str, names: Sequence[str], readers: tuple[str, ...]) -> Target:
     members: dict[str, Target] = {}
     for each in filter(None, map(str.strip, names)):
-        members |= {member.name: member for member in load_target(each).each()}
+        members |= {member.name: member for member in load_target(each, readers).each()}
     if not members:
         raise UserError(f"target {name!r} names no target", hint="write --target NAME,NAME")
     first, *others = members.values()

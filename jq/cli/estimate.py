@@ -1,0 +1,45 @@
+"""`jaxq estimate`: cycles, bytes and memory by a target's own figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from jq.cli import options
+from jq.cli.check import FirstPipeline
+from jq.cli.command import command
+from jq.cli.output import Output
+from jq.tables import size
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "estimate", example="jaxq estimate my.py:model --target ethos-u-like")(estimate)
+
+
+def estimate(
+    out: Output,
+    model: options.Model,
+    target: options.Target,
+    pipeline: FirstPipeline = None,
+    settings: options.Settings = None,
+    rules: options.Rules = None,
+    sizes: options.Sizes = None,
+    values: options.Values = None,
+) -> dict[str, Any]:
+    """Shows operations, bytes and cycles of every layer and what bounds it, the peak of on-chip
+    memory, total latency and utilization, by the figures of the target's file. No data is
+    needed."""
+    from jq.device.estimating import estimate as find
+
+    source = options.sized(model, sizes, values)
+    found = find(source, target, pipeline=pipeline, settings=settings, rules=rules)
+    columns = ("name", "op", "operations", "bytes", "cycles", "bound_by")
+    out.table("layers", columns, found["layers"])
+    peak, least = size(found["peak_sram_bytes"]), size(found["lower_bound_bytes"])
+    out.line(
+        f"{found['target']} with {found['pipeline']}: {found['total_cycles']} cycles,"
+        f" {found['total_ms']:.4g} ms, {100 * found['utilization']:.3g} % of the products' peak;"
+        f" {peak} on the chip, at least {least}"
+    )
+    return found

@@ -1,0 +1,89 @@
+"""A model prepared and planned for a device without data: ranges are assumed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jq.api import plan_job
+from jq.calibration.range import Range
+from jq.calibration.ranges import Ranges
+from jq.errors import UserError
+from jq.ir import Program
+from jq.job import AnyModel, Job, Rules, Settings, Stages, prepare_job
+from jq.passes.base import run_all
+from jq.pipeline import Pipeline, load_pipeline
+from jq.planning import QuantPlan
+from jq.settings import FLOAT
+from jq.target import Target, load_target
+
+# The first that a device accepts: with the least that has to be known beforehand.
+PIPELINES = ("int8-dynamic", "int8-static", "int8-static-integer-only", "int8-weight-only", "float")
+
+
+@dataclass(frozen=True)
+class AssumedRanges(Ranges):
+    """Every tensor from 0 to 1: the zero point at the end of the codes, where sums of products are
+    largest."""
+
+    def get(self, name: str, bits: int = 8, scheme: str = "asymmetric") -> Range:
+        return Range(0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A model as a device would get it: its plan, and the `integer` level with its markers.
+
+    `refused`: what a pass refused altogether; then `integer` is as far as the passes came.
+    """
+
+    job: Job
+    plan: QuantPlan
+    integer: Program
+    refused: UserError | None = None
+
+
+def planned(
+    model: AnyModel, target: str | Target, pipeline: str | None, settings: Settings, rules: Rules
+) -> Planned:
+    """The plan and the integer program on assumed ranges, without recovery of accuracy."""
+    where = load_target(target)
+    job = prepare_job(
+        model,
+        pipeline or first_pipeline(where),
+        where,
+        settings,
+        rules,
+        ranges=AssumedRanges(),
+        recover=False,
+    )
+    plan = plan_job(job, Stages())
+    program, cx = job.program.clone(), job.context(plan)
+    passes = [*job.pipeline.passes["qdq"], *job.pipeline.passes["integer"]]
+    try:
+        run_all([p for p in passes if p.name != "verify-integer"], program, cx)
+    except UserError as error:
+        return Planned(job, plan, program, error)
+    return Planned(job, plan, program)
+
+
+def first_pipeline(target: Target) -> str:
+    """The first of our pipelines that a device can carry out."""
+    for name in PIPELINES:
+        if accepts(target, load_pipeline(name)):
+            return name
+    raise UserError(
+        f"target {target.name} can carry out none of {', '.join(PIPELINES)}",
+        hint="give --pipeline with one of your own",
+    )
+
+
+def accepts(target: Target, pipeline: Pipeline) -> bool:
+    """Whether a device has the products, and the kind of ranges, that a pipeline asks for."""
+    device, settings = target.device, pipeline.settings
+    activations, weights = settings.activations.format, settings.weights.format
+    if device.integer_only and not settings.integer_only:
+        return False
+    if activations == FLOAT:
+        return weights == FLOAT or device.float_products
+    ranges = device.dynamic if settings.activations.mode == "dynamic" else device.static
+    return ranges and f"{activations} x {weights}" in device.products

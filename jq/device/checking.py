@@ -1,0 +1,108 @@
+"""What a device cannot run of a model: by the plan, and by the proof that no float is left.
+
+Nothing is decided here: the reasons are those with which planning and the passes decline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from jq.device.assumed import Planned, planned
+from jq.ir import ir, shape_of
+from jq.ir.build import SCOPE, string_attr
+from jq.ir.decisions import declined
+from jq.ir.markers import marker_kind
+from jq.ir.values import kind_of, maker
+from jq.job import AnyModel, Rules, Settings
+from jq.passes.integer.verify_integer import name_of, offenders
+from jq.planning import OpPlan, contractions, op_name
+from jq.target import Target
+
+FLOAT_HELP = "--rule '{name}: float' says that it is meant"
+INTEGER_HELP = "change the model there, or cut it: compute this outside of the device"
+
+
+def check(
+    model: AnyModel,
+    target: str | Target = "llvm-cpu",
+    *,
+    pipeline: str | None = None,
+    settings: Settings = None,
+    rules: Rules = None,
+) -> dict[str, Any]:
+    """The ops of a model that a device cannot run as the pipeline asks.
+
+    Args:
+        model: see `jq.trace`; its weights and shapes are read, no data is.
+        pipeline: default is the first that the device accepts.
+
+    Returns:
+        `{"target", "pipeline", "ops": N, "refused": [{"name", "op", "shape", "reason", "help"}]}`;
+        nothing is refused where everything that the pipeline quantizes runs quantized and, on a
+        device without floats, no float op lies between. `ops` counts what computes in the
+        prepared program.
+    """
+    found = planned(model, target, pipeline, settings, rules)
+    refused = [_with_help(row, found) for row in _refused(found)]
+    ops = sum(_computes(op) for op in found.job.program.walk())
+    names = {"target": found.job.target.name, "pipeline": found.job.pipeline.name}
+    return {**names, "ops": ops, "refused": refused}
+
+
+def _refused(found: Planned) -> Iterator[dict[str, str]]:
+    ops = {op_name(op): op for op, _ in contractions(found.job.program)}
+    declines = {p.name: p for p in found.plan.ops if p.decision != "integer" and p.reason}
+    if error := found.refused:
+        op = ops.get(error.op or "")
+        yield {**_facts(op, error.op or ""), "reason": error.message, "help": error.hint or ""}
+    elif not found.job.target.device.integer_only:
+        yield from (_of_plan(ops[p.name], p) for p in declines.values() if not p.wanted)
+    else:
+        yield from _floats(found, ops, declines)
+
+
+def _floats(
+    found: Planned, ops: dict[str, Any], declines: dict[str, OpPlan]
+) -> Iterator[dict[str, str]]:
+    """Float ops between codes, but for those that are float because of another one."""
+    left = offenders(found.integer)
+    for op in left:
+        name, kind = name_of(op), kind_of(op).removeprefix("stablehlo.")
+        if (plan := declines.get(name)) is not None:
+            yield _of_plan(ops[plan.name], plan)
+        elif (said := declined(op)) is not None:
+            yield {**_facts(op, name), "reason": said[0], "help": said[1]}
+        elif name not in ops and not any(maker(v) in left for v in op.operation.operands):
+            help = "write it with ops that docs/integer-only.md has"
+            yield {**_facts(op, name), "reason": f"{kind} has no integer form here", "help": help}
+
+
+def _of_plan(op: Any, plan: OpPlan) -> dict[str, str]:
+    reason = plan.reason.removesuffix(f"; {plan.help}") if plan.help else plan.reason
+    return {**_facts(op, plan.name), "reason": reason, "help": plan.help}
+
+
+def _facts(op: Any, name: str) -> dict[str, str]:
+    """Name, kind and shapes of an op; its scope where it has no name of its own."""
+    if op is None:
+        return {"name": name, "op": "", "shape": ""}
+    kind = kind_of(op).removeprefix("stablehlo.")
+    operands = ", ".join(_shape(v) for v in op.operation.operands)
+    shape = f"{operands} -> {_shape(op.operation.results[0])}"
+    named = string_attr(op, SCOPE) or kind if name == kind_of(op) else name
+    return {"name": named, "op": kind, "shape": shape}
+
+
+def _shape(value: ir.Value) -> str:
+    return "x".join(map(str, shape_of(value))) or "scalar"
+
+
+def _with_help(row: dict[str, str], found: Planned) -> dict[str, str]:
+    general = INTEGER_HELP if found.job.target.device.integer_only else FLOAT_HELP
+    return {**row, "help": row["help"] or general.format(name=row["name"])}
+
+
+def _computes(op: Any) -> bool:
+    results = len(op.operation.results) > 0
+    return results and kind_of(op) != "stablehlo.constant" and marker_kind(op) is None

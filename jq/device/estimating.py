@@ -1,0 +1,149 @@
+"""What a model costs on a device, by the target file's own figures: cycles, bytes and memory.
+
+A layer is a unit of the integer program (`jq.device.units`). It takes
+
+    op_cycles + max(products / rate, elements / rate, DRAM bytes / rate, on-chip bytes / rate)
+
+cycles: what it does at the same time is bounded by the slowest, the roofline model (Williams,
+Waterman and Patterson, 2009). Weights come from DRAM once a call; activations lie on the chip, but
+for those that the greedy schedule places beyond its memory.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from jq.device.assumed import planned
+from jq.device.buffers import Buffer, lower_bound, placed
+from jq.device.units import Unit, units
+from jq.errors import UserError
+from jq.ir import Program, dtype_of, ir, shape_of
+from jq.job import AnyModel, Rules, Settings
+from jq.limits import Hardware
+from jq.ops.base import is_product
+from jq.ops.work import operations
+from jq.passes.base import run_all
+from jq.passes.integer.verify_integer import name_of
+from jq.passes.target.lower_markers import LowerMarkers
+from jq.target import Target
+
+
+def estimate(
+    model: AnyModel,
+    target: str | Target = "ethos-u-like",
+    *,
+    pipeline: str | None = None,
+    settings: Settings = None,
+    rules: Rules = None,
+) -> dict[str, Any]:
+    """Cycles, bytes and memory of a model on a device; see the module for the formula.
+
+    Args:
+        model: see `jq.trace`; shapes are read, no data is.
+        target: one whose file has a table `[hardware]`.
+        pipeline: default is the first that the device accepts.
+
+    Returns:
+        `layers` with `operations` (two for a multiply-add), `bytes` (read and written anywhere),
+        `cycles` and `bound_by`; `total_cycles`, `total_ms`; `peak_sram_bytes` with its
+        `lower_bound_bytes` and the `buffers`; `utilization`, the share of the cycles that the
+        products would take alone.
+
+    Raises:
+        UserError: the target states no figures, or not the rate of a product that is needed.
+    """
+    found = planned(model, target, pipeline, settings, rules)
+    where = found.job.target
+    if found.refused:
+        raise found.refused
+    if (hardware := where.hardware) is None:
+        raise UserError(
+            f"target {where.name} has no table [hardware] to estimate by",
+            hint="write one into a file of your own; `ethos-u-like` has one",
+        )
+    program = found.integer
+    run_all([LowerMarkers()], program, found.job.context(found.plan))
+    layers = units(program)
+    buffers = placed(_buffers(program, layers))
+    outside = {b.name for b in buffers if b.end > hardware.sram_bytes}
+    names = dict(zip(program.body.arguments, (i.name for i in program.inputs), strict=False))
+    names |= {unit.result: unit.name for unit in layers}
+    rows, busy = [], 0.0
+    for unit in layers:
+        row, products = _cost(program, unit, hardware, {v for v in names if names[v] in outside})
+        rows.append(row)
+        busy += products
+    cycles = sum(row["cycles"] for row in rows)
+    return {
+        "target": where.name,
+        "pipeline": found.job.pipeline.name,
+        "layers": rows,
+        "total_cycles": cycles,
+        "total_ms": cycles / hardware.clock_mhz / 1e3,
+        "peak_sram_bytes": max((b.end for b in buffers), default=0),
+        "lower_bound_bytes": lower_bound(buffers),
+        "buffers": [vars(b) for b in buffers],
+        "utilization": busy / cycles if cycles else 0.0,
+    }
+
+
+def _cost(
+    program: Program, unit: Unit, hardware: Hardware, outside: set[ir.Value]
+) -> tuple[dict[str, Any], float]:
+    """One layer, and the cycles of its products alone."""
+    products = {op: operations(op) for op in unit.ops if is_product(op)}
+    multiplying = sum(n / 2 / _rate(op, hardware) for op, n in products.items())
+    activations = (*unit.inputs, unit.result)
+    weights = sum(_bytes(v) for v in _weights(program, unit))
+    spilled = sum(_bytes(v) for v in activations if v in outside)
+    moved = sum(_bytes(v) for v in activations)
+    elements = sum(math.prod(shape_of(v)) for v in activations)
+    costs = {
+        "compute": multiplying,
+        "vector": elements / hardware.elements_per_cycle,
+        "dram": (weights + spilled) / hardware.dram_bytes_per_cycle,
+        "sram": (moved - spilled) / hardware.sram_bytes_per_cycle,
+        "overhead": hardware.op_cycles,
+    }
+    slowest = max(n for key, n in costs.items() if key != "overhead")
+    row = {
+        "name": unit.name,
+        "op": unit.op,
+        "operations": sum(products.values()) or elements,
+        "bytes": weights + moved,
+        "cycles": math.ceil(hardware.op_cycles + slowest),
+        "bound_by": max(costs, key=lambda key: costs[key]),
+    }
+    return row, multiplying
+
+
+def _rate(op: Any, hardware: Hardware) -> float:
+    pair = " x ".join(dtype_of(v).name for v in list(op.operation.operands)[:2])
+    if pair not in hardware.macs_per_cycle:
+        there = ", ".join(hardware.macs_per_cycle)
+        raise UserError(
+            f"the target states no rate of {pair}",
+            op=name_of(op),
+            hint=f"it has: {there}; `jaxq check` says what stays float and why",
+        )
+    return hardware.macs_per_cycle[pair]
+
+
+def _weights(program: Program, unit: Unit) -> list[ir.Value]:
+    read = dict.fromkeys(v for op in unit.ops for v in op.operation.operands)
+    return [v for v in read if program.weight_name(v) is not None]
+
+
+def _bytes(value: ir.Value) -> int:
+    return math.prod(shape_of(value)) * dtype_of(value).itemsize
+
+
+def _buffers(program: Program, layers: list[Unit]) -> list[Buffer]:
+    last = {v: i for i, unit in enumerate(layers) for v in unit.inputs}
+    inputs = zip(program.inputs, program.body.arguments, strict=False)
+    found = [Buffer(spec.name, _bytes(v), 0, last[v]) for spec, v in inputs if v in last]
+    return found + [
+        Buffer(unit.name, _bytes(unit.result), i, last.get(unit.result, len(layers) - 1))
+        for i, unit in enumerate(layers)
+    ]

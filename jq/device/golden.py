@@ -1,0 +1,172 @@
+"""Golden vectors of an integer program: written, and what a device wrote against them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.benchmark import random_inputs
+from jq.device import replay
+from jq.device.steps import steps_of
+from jq.device.units import Unit, as_program, units
+from jq.errors import UserError
+from jq.ir import Program
+from jq.job import trace
+from jq.oracle.xla import XlaExecutable
+from jq.system.files import read_text
+
+INDEX, LIMIT = "index.json", 16  # MiB of a unit's largest case
+ROUNDING = (
+    "a rescale is an int32 mantissa and a shift: rounding doubling high multiply, then a rounding"
+    " right shift, ties away from zero; a quantize of floats rounds ties to even"
+)
+Vectors = tuple[dict[str, Any], dict[str, np.ndarray]]  # a row of the index, arrays by file
+
+
+def vectors(artifact: str | Path, output: str | Path, *, limit: float = LIMIT) -> dict[str, Any]:
+    """Writes golden vectors of every unit of an artifact's integer program (`jq.device.units`).
+
+    Cases of a unit: what it reads in a run of the program on random inputs, its smallest and its
+    largest inputs, and random ones over the whole range of their type.
+
+    Args:
+        artifact: compiled with `--emit integer`.
+        output: a new folder: `index.json`, the arrays, and `replay.py`, which needs NumPy alone.
+        limit: MiB that a case of a unit may take; larger units are left out and listed.
+
+    Returns:
+        The index: `{"artifact", "limit", "rounding", "ops": [...], "left_out": [...]}`.
+    """
+    folder = Path(output)
+    if folder.exists():
+        raise UserError(f"{folder} exists already", hint="choose another directory")
+    rows, left_out, program = [], [], _integer_level(Path(artifact))
+    folder.mkdir(parents=True)
+    for row, arrays in _made(program, limit):
+        if "reason" in row:
+            left_out.append(row)
+            continue
+        rows.append(row)
+        for file, array in arrays.items():
+            (folder / file).parent.mkdir(exist_ok=True)
+            np.save(folder / file, array)
+    index = {"artifact": str(artifact), "limit": limit, "rounding": ROUNDING}
+    index |= {"ops": rows, "left_out": left_out}
+    (folder / INDEX).write_text(json.dumps(index, indent=1))
+    shutil.copy(replay.__file__, folder / "replay.py")
+    return index
+
+
+def check_vectors(artifact: str | Path, run: str | Path) -> dict[str, Any]:
+    """Compares the outputs in a folder of the same layout, whoever wrote them, with the artifact.
+
+    Returns:
+        `{"ops": N, "different": [{"name", "op", "case", "file", "index", "expected", "got"}]}`, the
+        first element that differs of each case.
+    """
+    folder = Path(run)
+    limit = json.loads(read_text(folder / INDEX))["limit"]
+    count, different = 0, []
+    for row, arrays in _made(_integer_level(Path(artifact)), limit):
+        if "reason" in row:
+            continue
+        count += 1
+        for case in row["cases"]:
+            found = _difference(folder / case["output"], arrays[case["output"]])
+            if found:
+                facts = {"name": row["name"], "op": row["op"], "case": case["kind"]}
+                different.append({**facts, "file": case["output"], **found})
+    return {"ops": count, "different": different}
+
+
+def _difference(path: Path, want: np.ndarray) -> dict[str, Any] | None:
+    if not path.is_file():
+        return {"index": None, "expected": None, "got": "no such file"}
+    got = np.load(path, allow_pickle=False)
+    if (got.shape, got.dtype) != (want.shape, want.dtype):
+        facts = [f"{a.dtype}{list(a.shape)}" for a in (want, got)]
+        return {"index": None, "expected": facts[0], "got": facts[1]}
+    places = np.argwhere(got != want)
+    if not len(places):
+        return None
+    at = tuple(places[0])
+    return {"index": [int(i) for i in at], "expected": want[at].item(), "got": got[at].item()}
+
+
+def _integer_level(artifact: Path) -> Program:
+    path = artifact / "integer.mlirbc"
+    if not path.is_file():
+        raise UserError(f"{artifact} holds no integer level", hint="compile it with --emit integer")
+    return trace(path).program
+
+
+def _made(program: Program, limit: float) -> Iterator[Vectors]:
+    """Each unit with its arrays, or with the reason why it is left out; the same on every run."""
+    found = units(program)
+    recorded = _recorded(program, found)
+    for number, unit in enumerate(found):
+        facts = {"name": unit.name, "op": unit.op}
+        try:
+            made = as_program(program, unit)
+            steps = steps_of(made)
+        except ValueError as reason:
+            yield {**facts, "reason": str(reason)}, {}
+            continue
+        sizes = sum(recorded[v].nbytes for v in (*unit.inputs, unit.result)) / (1 << 20)
+        if sizes > limit:
+            yield {**facts, "reason": f"{sizes:.3g} MiB a case, more than --limit {limit:g}"}, {}
+            continue
+        yield _cases(f"{number:04d}", facts | steps, made, [recorded[v] for v in unit.inputs])
+
+
+def _recorded(program: Program, found: list[Unit]) -> dict[Any, np.ndarray]:
+    """What every unit reads and gives in a run of the program on random inputs."""
+    values = [unit.result for unit in found]
+    places = {v: i for i, op in enumerate(program.body.operations) for v in op.operation.results}
+    copy = program.clone()
+    ops = list(copy.body.operations)
+    copy.return_values([ops[places[v]].operation.results[0] for v in values])
+    inputs = random_inputs(program.inputs)
+    known = dict(zip(values, XlaExecutable(copy)(*inputs), strict=True))
+    return known | dict(zip(program.body.arguments, inputs, strict=False))
+
+
+def _cases(folder: str, row: dict[str, Any], made: Program, recorded: list[np.ndarray]) -> Vectors:
+    run, arrays = XlaExecutable(made, strict=True), dict[str, np.ndarray]()
+    row["parameters"] = []
+    for i, (name, array) in enumerate(made.weights.items()):
+        file = f"{folder}/parameter{i}.npy"
+        arrays[file] = np.asarray(array)
+        row["parameters"].append({"name": name, "file": file, "type": str(arrays[file].dtype)})
+    row["cases"] = []
+    for kind, inputs in _inputs(recorded).items():
+        files = [f"{folder}/{kind}_in{i}.npy" for i in range(len(inputs))]
+        output = f"{folder}/{kind}_out.npy"
+        arrays |= dict(zip(files, inputs, strict=True))
+        arrays[output] = run(*inputs)[0]
+        row["cases"].append({"kind": kind, "inputs": files, "output": output})
+    return row, arrays
+
+
+def _inputs(recorded: list[np.ndarray]) -> dict[str, list[np.ndarray]]:
+    """Inputs by case: ends of the types, and random codes over all of them."""
+    rng = np.random.default_rng(0)
+
+    def of(x: np.ndarray, kind: str) -> np.ndarray:
+        if x.dtype.kind == "f":  # far beyond any range, so that what quantizes saturates
+            ends = {"low": np.full_like(x, -1e6), "high": np.full_like(x, 1e6)}
+            return ends.get(kind, (4 * rng.standard_normal(x.shape)).astype(x.dtype))
+        if x.dtype.kind not in "iu" or x.dtype.itemsize > 2:
+            return x
+        info = np.iinfo(x.dtype)
+        ends = {"low": np.full_like(x, info.min), "high": np.full_like(x, info.max)}
+        whole = rng.integers(info.min, info.max, x.shape, dtype=x.dtype, endpoint=True)
+        return ends.get(kind, whole)
+
+    cases = {kind: [of(x, kind) for x in recorded] for kind in ("low", "high", "random")}
+    return {"recorded": recorded, **cases}

@@ -1,0 +1,147 @@
+"""The ops of a unit as data: what `replay.py`, or the generator of a kernel, needs of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jq.device.replay import COMBINE, OPS
+from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir.build import attributes_of, integers
+from jq.ir.values import kind_of
+from jq.ops.convolution import Layout, groups_of, padding_of
+from jq.ops.dot_general import Dims
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+ARRAYS = (
+    "broadcast_dimensions",
+    "permutation",
+    "dimensions",
+    "start_indices",
+    "limit_indices",
+    "strides",
+    "edge_padding_low",
+    "edge_padding_high",
+    "interior_padding",
+    "window_dimensions",
+)
+
+
+def steps_of(made: Program) -> dict[str, Any]:
+    """Arguments, steps and result of a unit's program.
+
+    Raises:
+        ValueError: with the reason why a unit cannot be replayed bit for bit.
+    """
+    names = {v: f"a{i}" for i, v in enumerate(made.body.arguments)}
+    arguments, result = list(names.values()), ""
+    steps: list[dict[str, Any]] = []
+    for op in made.body.operations:
+        if op.operation.name == "func.return":
+            result = names[op.operation.operands[0]]
+            continue
+        read = [names[v] for v in op.operation.operands]
+        out = f"v{len(steps)}"
+        names[op.operation.results[0]] = out
+        steps.append({"op": _kind(op), "in": read, "out": out, **_type(op), **_details(op)})
+    _check_floats(made)
+    return {"arguments": arguments, "steps": steps, "result": result}
+
+
+def _kind(op: Any) -> str:
+    name = kind_of(op).removeprefix("stablehlo.")
+    if name not in OPS:
+        raise ValueError(f"{name} does not give the same bits everywhere")
+    return name
+
+
+def _check_floats(made: Program) -> None:
+    """A float product that is added may be rounded once or twice."""
+    results = [v for op in made.body.operations for v in op.operation.results]
+    floats = {kind_of(v.owner) for v in results if dtype_of(v).kind in "fV"}
+    sums = {"stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.dot_general"}
+    if floats & {*sums, "stablehlo.convolution"}:
+        raise ValueError("sums of floats depend on their order")
+    if "stablehlo.multiply" in floats and floats & {"stablehlo.add", "stablehlo.subtract"}:
+        raise ValueError("a product of floats and a sum may be rounded once or twice")
+
+
+def _type(op: Any) -> dict[str, Any]:
+    value = op.operation.results[0]
+    return {"type": dtype_of(value).name, "shape": list(shape_of(value))}
+
+
+def _details(op: Any) -> dict[str, Any]:
+    name, found = kind_of(op).removeprefix("stablehlo."), attributes_of(op)
+    details: dict[str, Any] = {k: list(integers(op, k)) for k in ARRAYS if k in found}
+    if name == "constant":
+        array = np.array(found["value"])
+        details["value"] = (array if array.size > 1 else array.reshape(())).tolist()
+    elif name == "concatenate":
+        details["dimension"] = ir.IntegerAttr(found["dimension"]).value
+    elif name == "compare":
+        details["direction"] = str(found["comparison_direction"]).split()[-1].rstrip(">")
+    elif name == "dot_general":
+        details["einsum"] = _einsum(op)
+    elif name == "gather" and len(shape_of(op.operation.operands[0])) != 1:
+        raise ValueError("gather of anything but a table is not replayed")
+    elif name in ("reduce", "reduce_window"):
+        details |= _reduction(op, found)
+    elif name == "convolution":
+        details |= _convolution(op)
+    return details
+
+
+def _einsum(op: Any) -> str:
+    dims, ranks = Dims.of(op), [len(shape_of(v)) for v in op.operation.operands]
+    free = iter(LETTERS)
+    sides = [[""] * n for n in ranks]
+    for i, j in (*dims.batch, *dims.contract):
+        sides[0][i] = sides[1][j] = next(free)
+    out = [sides[0][i] for i, _ in dims.batch]
+    for side in sides:
+        for i, letter in enumerate(side):
+            if not letter:
+                side[i] = next(free)
+                out.append(side[i])
+    return f"{''.join(sides[0])},{''.join(sides[1])}->{''.join(out)}"
+
+
+def _reduction(op: Any, found: dict[str, Any]) -> dict[str, Any]:
+    inner = [o.operation.name for o in op.operation.regions[0].blocks[0].operations]
+    combine = inner[0].removeprefix("stablehlo.")
+    if len(inner) != 2 or combine not in COMBINE or len(op.operation.operands) != 2:
+        raise ValueError(f"a reduction by {combine} is not replayed")
+    if kind_of(op) == "stablehlo.reduce":
+        return {"combine": combine}
+    rank = len(shape_of(op.operation.operands[0]))
+    ones = [1] * rank
+    if max(integers(op, "base_dilations"), default=1) > 1:
+        raise ValueError("a window over a spread tensor is not replayed")
+    padding = np.array(found["padding"]).reshape(-1, 2).tolist() if "padding" in found else None
+    return {
+        "combine": combine,
+        "window_strides": list(integers(op, "window_strides") or ones),
+        "window_dilations": list(integers(op, "window_dilations") or ones),
+        "padding": padding or [[0, 0]] * rank,
+    }
+
+
+def _convolution(op: Any) -> dict[str, Any]:
+    layout, ones = Layout.of(op), [1] * (len(shape_of(op.operation.operands[0])) - 2)
+    reversal = attributes_of(op).get("window_reversal")
+    if groups_of(op, "batch_group_count") != 1:
+        raise ValueError("a convolution with batch groups is not replayed")
+    return {
+        "input": [layout.input_batch, layout.input_feature, *layout.input_spatial],
+        "kernel": [layout.kernel_out, layout.kernel_in, *layout.kernel_spatial],
+        "output": [layout.output_batch, layout.output_feature, *layout.output_spatial],
+        "padding": [list(pair) for pair in padding_of(op)],
+        "reversal": list(map(bool, reversal)) if reversal is not None else [False] * len(ones),
+        "groups": groups_of(op),
+        **{
+            key: list(integers(op, key) or ones)
+            for key in ("window_strides", "lhs_dilation", "rhs_dilation")
+        },
+    }

@@ -1,0 +1,128 @@
+"""The integer program cut into units: what is computed between two tensors of codes.
+
+A unit ends where codes of 8 or 16 bits are made (by anything that does more than move them), where
+an integer leaves for floats, and where the program returns. A convolution with its bias, its
+rescale and its clamp is one unit; so is a softmax. What only moves codes belongs to the next unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, TensorSpec, dtype_of, editing, func, ir, shape_of
+from jq.ir.build import NAME, string_attr
+from jq.ir.values import kind_of, maker
+from jq.ops.base import is_product
+
+CODES = ("int8", "uint8", "int16", "uint16")
+_MOVES = "reshape transpose broadcast_in_dim pad slice concatenate reverse"
+MOVES = frozenset(f"stablehlo.{name}" for name in _MOVES.split(" "))
+
+NESTED = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One unit: its name, its result, the ops that make it and what they read from outside."""
+
+    name: str
+    result: ir.Value
+    ops: tuple[Any, ...]
+    inputs: tuple[ir.Value, ...]
+
+    @property
+    def op(self) -> str:
+        """The op that says what it is: its product, else its last op."""
+        products = [op for op in self.ops if is_product(op)]
+        return kind_of((products or self.ops)[-1]).removeprefix("stablehlo.")
+
+
+def units(program: Program) -> list[Unit]:
+    """The units of a plain integer program, in its order."""
+    inputs = set(list(program.body.arguments)[: len(program.inputs)])
+    computed, ends = set(inputs), list[ir.Value]()
+    for op in program.body.operations:
+        if op.operation.name == "func.return" or any(v in computed for v in op.operation.operands):
+            ends += [v for v in _leaving(op) if v in computed and v not in inputs]
+            computed.update(op.operation.results)
+            ends += [v for v in op.operation.results if _codes(v)]
+    stops = inputs | set(ends)
+    found, names = [], dict[str, int]()
+    for end in dict.fromkeys(ends):
+        ops, read = _back(program, end, stops, computed)
+        products = [string_attr(op, NAME) for op in ops if is_product(op)]
+        base = next(filter(None, reversed(products)), "") or string_attr(ops[-1], NAME) or ""
+        base = base or kind_of(ops[-1]).removeprefix("stablehlo.")
+        names[base] = names.get(base, 0) + 1
+        name = base if names[base] == 1 else f"{base}#{names[base]}"
+        found.append(Unit(name, end, tuple(ops), tuple(read)))
+    return found
+
+
+def _leaving(op: Any) -> list[ir.Value]:
+    """Operands at which the integers end: what is returned, and what becomes float."""
+    operands, results = list(op.operation.operands), list(op.operation.results)
+    if op.operation.name == "func.return":
+        return operands
+    floats = kind_of(op) == "stablehlo.convert" and dtype_of(results[0]).kind in "fV"
+    return [v for v in operands if floats and dtype_of(v).kind == "i"]
+
+
+def _codes(value: ir.Value) -> bool:
+    op = maker(value)
+    return dtype_of(value).name in CODES and op is not None and kind_of(op) not in MOVES
+
+
+def _back(
+    program: Program, end: ir.Value, stops: set[ir.Value], computed: set[ir.Value]
+) -> tuple[list[Any], list[ir.Value]]:
+    """The ops behind a value in program order, and the values of other units that they read."""
+    needed, read, todo = set[Any](), dict[ir.Value, None](), [end]
+    while todo:
+        value = todo.pop()
+        op = maker(value)
+        if value in stops and value != end:
+            read[value] = None
+        elif op is not None and op not in needed:
+            needed.add(op)
+            todo.extend(op.operands)
+    return [op for op in program.body.operations if op.operation in needed], list(read)
+
+
+def as_program(program: Program, unit: Unit) -> Program:
+    """A unit as a program of its own, with the weights that it reads.
+
+    Raises:
+        ValueError: it holds a loop or a branch, which read values from outside.
+    """
+    if nested := [op for op in unit.ops if kind_of(op) in NESTED]:
+        raise ValueError(f"{kind_of(nested[0]).removeprefix('stablehlo.')} is not replayed")
+    specs = tuple(_spec(f"in{i}", v) for i, v in enumerate(unit.inputs))
+    with editing():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            main = func.FuncOp("main", ([v.type for v in unit.inputs], []))
+        block = main.add_entry_block()
+        with ir.InsertionPoint(block):
+            func.ReturnOp([])
+    made = Program(module, {}, specs, (_spec("out", unit.result),))
+    known = dict(zip(unit.inputs, block.arguments, strict=True))
+    for op in unit.ops:
+        for v in op.operation.operands:
+            if v not in known and (name := program.weight_name(v)) is not None:
+                known[v] = made.add_weight(name, np.asarray(program.weights[name]))
+        with editing(), ir.InsertionPoint(block.operations[len(block.operations) - 1]):
+            copy = op.operation.clone()
+        for i, v in enumerate(op.operation.operands):
+            copy.operands[i] = known[v]
+        known |= dict(zip(op.operation.results, copy.results, strict=True))
+    made.return_values([known[unit.result]])
+    made.verify()
+    return made
+
+
+def _spec(name: str, value: ir.Value) -> TensorSpec:
+    return TensorSpec(name, shape_of(value), dtype_of(value).name)

@@ -1,0 +1,144 @@
+"""What a device can compute: the table `[device]` of a target file, validated.
+
+Planning and the passes never emit what is not stated here; `jaxq check` reads the same figures.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from jq.formats import get_format
+from jq.settings import FLOAT, FormatName, Strict
+
+# What is computed on codes besides single ops; see docs/integer-only.md.
+Function = Literal["table", "softmax", "normalization", "quotient", "compare"]
+FUNCTIONS: tuple[Function, ...] = ("table", "softmax", "normalization", "quotient", "compare")
+WeightGranularity = Literal["per-tensor", "per-channel", "per-block"]
+ActivationGranularity = Literal["per-tensor", "per-token", "per-block"]
+Scheme = Literal["symmetric", "asymmetric"]
+
+
+def _product(text: str) -> str:
+    """`int8 x int4`, both formats of integers or floats that there are."""
+    sides = text.split(" x ")
+    if len(sides) != 2:
+        raise ValueError("a product is 'FORMAT x FORMAT', activations first")
+    for side in sides:
+        if side != FLOAT:
+            get_format(side)
+    return text
+
+
+Product = Annotated[str, AfterValidator(_product)]
+# From fine to coarse: the nearest that a device has is the next coarser one, else a finer one.
+WEIGHTS: tuple[WeightGranularity, ...] = ("per-block", "per-channel", "per-tensor")
+ACTIVATIONS: tuple[ActivationGranularity, ...] = ("per-block", "per-token", "per-tensor")
+Positive = Annotated[int, Field(ge=1)]
+
+
+class OpLimits(Strict):
+    """What a device asks of one kind of op. What is not said is not limited.
+
+    Axes of windows are those of the op itself. A limit that an op has no axis for means nothing to
+    it: a sum of two tensors has no stride.
+    """
+
+    products: tuple[Product, ...] | None = None
+    """Pairs of formats, activations first; none are named: those of the device."""
+    weight_granularities: tuple[WeightGranularity, ...] | None = None
+    """What may share a scale of this op's weights; without it, as the device."""
+    constant_weights: bool = False
+    """Whether one operand has to be a weight: no products of two activations."""
+    max_rank: Positive | None = None
+    """Axes of the largest operand or result."""
+    max_size: Positive | None = None
+    """Elements along any axis of an operand or result."""
+    max_batch: Positive | None = None
+    """Samples: of a window along the batch axis, of a product the elements of its batch axes."""
+    max_kernel: Positive | None = None
+    """Elements that a window spans along an axis, its dilation included."""
+    max_kernel_area: Positive | None = None
+    """The product of what a window spans along all axes."""
+    max_stride: Positive | None = None
+    """Steps of a window along an axis."""
+    max_dilation: Positive | None = None
+    """Steps between the elements of a window along an axis."""
+    equal_padding: bool = False
+    """Whether a window has to be padded alike on both sides, or by one more behind (`SAME`)."""
+    transposed: bool = True
+    """Whether there are transposed convolutions (zeros between the elements of the input)."""
+    groups: Literal["any", "depthwise", "none"] = "any"
+    """Which convolutions of groups of channels there are; in a depthwise one each is a group."""
+    max_channels: Positive | None = None
+    """Channels that are read or written: of a product what is summed, and its columns."""
+    channel_multiple: Positive = 1
+    """What the number of channels that are read and written has to be a multiple of."""
+
+
+class Device(Strict):
+    """What the device computes. Planning never emits what is not listed here."""
+
+    products: tuple[Product, ...] = ("int8 x int8",)
+    """Pairs of integer formats, activations first. Weight-only products (`float x int4`) need no
+    entry when `float_products` is true."""
+    float_products: bool = True
+    """Whether there are products with a float operand."""
+    tensors: tuple[FormatName, ...] = ("int8", "int16")
+    """The formats of what is added, normalized or put through softmax in integers."""
+    weight_granularities: tuple[WeightGranularity, ...] = WEIGHTS
+    """What may share a scale of a weight."""
+    activation_granularities: tuple[ActivationGranularity, ...] = ACTIVATIONS
+    """What may share a scale of an activation."""
+    weight_schemes: tuple[Scheme, ...] = ("symmetric", "asymmetric")
+    """`symmetric` alone: zero points of weights have to be 0."""
+    activation_schemes: tuple[Scheme, ...] = ("symmetric", "asymmetric")
+    """`symmetric` alone: zero points of activations have to be 0."""
+    zero_points: dict[FormatName, Literal["any", "zero"]] = {}
+    """By format of activations, which zero points there are; a format that is not named: any."""
+    dynamic: bool = True
+    """Whether ranges may be found while the program runs."""
+    static: bool = True
+    """Whether ranges may come from calibration."""
+    integer_only: bool = False
+    """Whether there is no float unit."""
+    ops: tuple[str, ...] | None = None
+    """The ops that are computed on codes, by their StableHLO names; none are named: every op that
+    there is a rule for."""
+    functions: tuple[Function, ...] = FUNCTIONS
+    """What else is computed on codes: functions of single elements by a table, softmax,
+    normalizations, quotients of two tensors, comparisons."""
+    table_entries: int = Field(1 << 16, ge=0)
+    """How many codes a table may be read with: 256 for int8, 65536 for int16."""
+    bias_bits: int = Field(32, ge=2, le=32)
+    """Bits of what joins an accumulator; what does not fit is added behind the rescale."""
+    limits: dict[str, OpLimits] = {}
+    """Limits by kind of op: a StableHLO name, or `depthwise` for such convolutions. `default`
+    holds for kinds that are not named."""
+
+    def of(self, kind: str) -> OpLimits:
+        """The limits of one kind of op."""
+        fallback = self.limits.get("default", OpLimits())
+        if kind == "depthwise":
+            fallback = self.limits.get("convolution", fallback)
+        return self.limits.get(kind, fallback)
+
+
+class Hardware(Strict):
+    """How fast the device is: what `jaxq estimate` computes with. Cycles are those of its clock."""
+
+    macs_per_cycle: dict[str, Annotated[float, Field(gt=0)]]
+    """Multiply-adds by the types of their operands, activations first (`int8 x int8`)."""
+    clock_mhz: float = Field(gt=0)
+    """Cycles per microsecond."""
+    elements_per_cycle: float = Field(gt=0)
+    """Elements that are read or written by what is not a product: sums, tables, rescales."""
+    sram_bytes: int = Field(gt=0)
+    """On-chip memory for activations."""
+    sram_bytes_per_cycle: float = Field(gt=0)
+    """Bytes to and from it."""
+    dram_bytes_per_cycle: float = Field(gt=0)
+    """Bytes to and from memory off the chip, where weights lie."""
+    op_cycles: float = Field(0, ge=0)
+    """What starting a layer takes, whatever it does."""

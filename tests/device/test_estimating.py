@@ -1,0 +1,110 @@
+"""`jaxq estimate` against sums by hand; buffers never overlap in time and space."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jq
+from jq.cli.app import main
+from jq.device.buffers import Buffer, lower_bound, placed
+from jq.errors import UserError
+
+HARDWARE = """
+[hardware]
+macs_per_cycle = {{ "int8 x int8" = {macs} }}
+clock_mhz = 100
+elements_per_cycle = {elements}
+sram_bytes = {sram}
+sram_bytes_per_cycle = {sram_rate}
+dram_bytes_per_cycle = {dram}
+op_cycles = 10
+"""
+X = np.ones((4, 64), np.float32)
+MODEL = jq.Model(lambda p, x: x @ p, np.ones((64, 32), np.float32), (X,))
+
+
+def found(tmp_path: Path, **figures: float) -> dict:
+    figures = {
+        "macs": 1e6,
+        "elements": 1e6,
+        "sram": 1 << 20,
+        "sram_rate": 1e6,
+        "dram": 1e6,
+    } | figures
+    path = tmp_path / "own.toml"
+    path.write_text(Path("targets/npu-int8.toml").read_text() + HARDWARE.format(**figures))
+    return jq.estimate(MODEL, str(path))
+
+
+# One product of 4x64 and 64x32 codes: 8192 multiply-adds, 256 and 2048 bytes read.
+@pytest.mark.parametrize(
+    ("figures", "bound", "cycles"),
+    [
+        ({"macs": 2}, "compute", 10 + 4096),
+        ({"dram": 1}, "dram", None),
+        ({"sram_rate": 1 / 64}, "sram", None),
+        ({"elements": 1 / 64}, "vector", None),
+    ],
+)
+def test_the_slowest_part_bounds_a_layer(tmp_path, figures, bound, cycles) -> None:
+    result = found(tmp_path, **figures)
+    (layer,) = [row for row in result["layers"] if row["op"] == "dot_general"]
+    assert layer["operations"] == 2 * 4 * 64 * 32 and layer["bound_by"] == bound
+    assert layer["bytes"] >= 4 * 64 + 64 * 32
+    if bound == "dram":  # the codes of the weight, and four bytes a column of its sums or factors
+        assert 2048 + 10 <= layer["cycles"] <= 2048 + 10 + 5 * 4 * 32
+    assert cycles is None or layer["cycles"] == cycles
+    assert result["total_cycles"] == sum(row["cycles"] for row in result["layers"])
+    assert result["total_ms"] == pytest.approx(result["total_cycles"] / 1e5)
+    assert 0 < result["utilization"] <= 1
+
+
+def test_what_does_not_fit_is_read_from_dram(tmp_path) -> None:
+    fits, spilled = (found(tmp_path, dram=0.1, sram=size) for size in (1 << 20, 64))
+    assert spilled["total_cycles"] > fits["total_cycles"]
+    assert fits["peak_sram_bytes"] == spilled["peak_sram_bytes"] >= fits["lower_bound_bytes"]
+
+
+buffers = st.lists(
+    st.builds(
+        lambda n, first, length: Buffer("b", n, first, first + length),
+        st.integers(1, 100),
+        st.integers(0, 9),
+        st.integers(0, 5),
+    ),
+    max_size=12,
+)
+
+
+@given(buffers)
+def test_buffers_of_one_time_share_no_byte(drawn: list[Buffer]) -> None:
+    done = placed(drawn)
+    assert sorted(b.bytes for b in done) == sorted(b.bytes for b in drawn)
+    for i, a in enumerate(done):
+        for b in done[:i]:
+            assert not a.meets(b) or a.end <= b.offset or b.end <= a.offset
+    assert max((b.end for b in done), default=0) >= lower_bound(drawn)
+
+
+def test_the_command_and_what_is_refused(tmp_path: Path, capsys) -> None:
+    (tmp_path / "own.py").write_text(
+        "import numpy as np, jq\n"
+        "model = jq.Model(lambda p, x: x @ p, np.eye(4, dtype=np.float32),"
+        " (np.ones((2, 4), np.float32),))\n"
+    )
+    name = f"{tmp_path}/own.py:model"
+    assert main(["estimate", name, "--target", "tflite-int8-like", "--json", "-q"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    keys = {"layers", "total_cycles", "total_ms", "peak_sram_bytes", "utilization"}
+    assert keys <= set(document)
+    assert set(document["layers"][0]) == {
+        "name", "op", "operations", "bytes", "cycles", "bound_by"
+    }  # fmt: skip
+    with pytest.raises(UserError, match=r"no table \[hardware\]"):
+        jq.estimate(MODEL, "npu-int8")

@@ -1,0 +1,107 @@
+"""Golden vectors replay bit for bit in NumPy, and a fault in one op's output is named."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jq
+from jq.cli.app import main
+from tests.device.against_planning import _steps
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits network."""
+    folder = tmp_path_factory.mktemp("digits") / "out"
+    settings = {"recovery": False}
+    pipeline = "int8-static-integer-only"
+    model = jq.models.digits_cnn
+    compiled = jq.compile(model, pipeline, "npu-int8", emit="integer", settings=settings)
+    compiled.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def written(artifact: Path) -> Path:
+    folder = artifact.parent / "vectors"
+    assert main(["vectors", str(artifact), "-o", str(folder), "-q"]) == 0
+    return folder
+
+
+def test_numpy_alone_replays_every_case(written: Path) -> None:
+    index = json.loads((written / "index.json").read_text())
+    assert [op["op"] for op in index["ops"]].count("convolution") == 3
+    assert index["left_out"] == [] and "ties" in index["rounding"]
+    # No module of ours is read: the folder is all that there is.
+    command = [sys.executable, "-I", str(written / "replay.py"), str(written)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    lines = run.stdout.splitlines()
+    assert len(lines) == 4 * len(index["ops"]) and all(line.startswith("same") for line in lines)
+    outputs = [written / case["output"] for op in index["ops"][1:4] for case in op["cases"]]
+    ends = {int(np.load(path).max()) for path in outputs}
+    assert 127 in ends  # saturation
+
+
+def test_what_a_device_wrote(artifact: Path, written: Path, capsys) -> None:
+    assert main(["vectors", str(artifact), "--check", str(written), "-q"]) == 0
+    op = json.loads((written / "index.json").read_text())["ops"][2]
+    path = written / op["cases"][3]["output"]
+    whole = np.load(path)
+    broken = whole.copy()
+    broken[1, 2, 3, 4] ^= 1
+    np.save(path, broken)
+    capsys.readouterr()
+    try:
+        assert main(["vectors", str(artifact), "--check", str(written), "--json", "-q"]) == 1
+        (row,) = json.loads(capsys.readouterr().out)["different"]
+        assert (row["name"], row["op"], row["case"]) == (op["name"], "convolution", "random")
+        assert row["index"] == [1, 2, 3, 4]
+        assert (row["expected"], row["got"]) == (whole[1, 2, 3, 4], broken[1, 2, 3, 4])
+        path.unlink()
+        assert main(["vectors", str(artifact), "--check", str(written), "-q"]) == 1
+        assert "no such file" in capsys.readouterr().out
+    finally:
+        np.save(path, whole)
+
+
+def test_tables_softmax_and_normalizations(tmp_path: Path) -> None:
+    model = _steps("gelu", "layer_norm", "softmax", "divide", "join_strided", "mean", "turn")
+    compiled = jq.compile(
+        model,
+        "int8-static-integer-only",
+        "npu-int8",
+        [model.example_inputs],
+        emit="integer",
+    )
+    compiled.save(tmp_path / "out")
+    index = jq.vectors(tmp_path / "out", tmp_path / "vectors")
+    assert index["left_out"] == []
+    run = [sys.executable, "-I", "replay.py", "."]
+    found = subprocess.run(
+        run, cwd=tmp_path / "vectors", capture_output=True, text=True, timeout=60
+    )
+    assert found.returncode == 0, found.stdout
+
+
+def test_what_is_refused(artifact: Path, tmp_path: Path, capsys) -> None:
+    (tmp_path / "there").mkdir()
+    for arguments, text in {
+        ("-o", str(tmp_path / "there")): "exists already",
+        (): "give -o DIR or --check",
+        ("--check", str(tmp_path)): "index.json",
+    }.items():
+        assert main(["vectors", str(artifact), *arguments]) == 2
+        assert text in capsys.readouterr().err
+    assert main(["vectors", str(tmp_path), "-o", str(tmp_path / "new")]) == 2
+    assert "--emit integer" in capsys.readouterr().err and not (tmp_path / "new").exists()
+
+
+def test_large_ops_are_left_out(artifact: Path, tmp_path: Path) -> None:
+    index = jq.vectors(artifact, tmp_path / "small", limit=0.01)
+    assert index["ops"] and all("--limit 0.01" in row["reason"] for row in index["left_out"])
