@@ -1,0 +1,99 @@
+"""A sample of `scripts/fuzz.py`, always the same one; readers behind a process run by hand."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from jq.errors import UserError
+
+CORPUS = Path(__file__).parents[1] / "trust/corpus"
+IN_PROCESS = ("gguf", "manifest", "ranges", "pipeline", "target", "npz", "npy", "irpa")
+IN_PROCESS += ("safetensors", "parameters", "config", "signature", "onnx")
+
+
+def test_no_reader_is_left_out() -> None:
+    from suites.readers import READERS
+
+    assert {name for name, each in READERS.items() if not each.guarded} == {*IN_PROCESS}
+
+
+@pytest.mark.parametrize("name", IN_PROCESS)
+def test_mutated_files(name: str, tmp_path: Path) -> None:
+    """In this process: what crashed it would be new, on files that are the same in every run."""
+    from suites import fuzz
+    from suites.readers import READERS
+
+    reader, seeds, read = READERS[name], fuzz.seeds_of(name, CORPUS), 0
+    for index in range(100):
+        data = fuzz.mutation(name, seeds, 0, index)
+        fine, reason = fuzz.judge(reader, tmp_path / reader.file, data)
+        assert not reason, f"mutation {index}: {reason}"
+        read += fine
+    assert read < 90
+
+
+def test_a_process_that_dies_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    from suites import fuzz
+
+    class Ends:
+        exitcode = -11
+
+        def join(self) -> None:
+            pass
+
+    here, there = multiprocessing.Pipe(False)
+    there.send((7, None, None))
+    there.close()
+    assert [*fuzz._answers(here, Ends())][-1] == (7, False, "the process ended: -11")
+
+
+@pytest.mark.parametrize("name", IN_PROCESS)
+def test_seeds_are_read(name: str, tmp_path: Path) -> None:
+    """Mutations of what is refused anyway would prove nothing."""
+    from suites.readers import READERS
+
+    reader, read = READERS[name], 0
+    (tmp_path / "seeds").mkdir()
+    for i, data in enumerate(reader.seeds(tmp_path / "seeds")):
+        (tmp_path / str(i)).mkdir()
+        path = tmp_path / str(i) / reader.file
+        path.write_bytes(data)
+        with suppress(UserError):  # the configs but the first are of other tensors
+            reader.read(path)
+            read += 1
+    assert read
+
+
+def test_what_failed_once(tmp_path: Path) -> None:
+    from suites import fuzz
+    from suites.readers import READERS
+
+    for path in sorted(CORPUS.glob("*/*")):
+        reader = READERS[path.parent.name]
+        _, reason = fuzz.judge(reader, tmp_path / reader.file, path.read_bytes())
+        assert not reason, f"{path}: {reason}"
+
+
+def test_failures_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from suites import fuzz, mutate
+    from suites.readers import Reader
+
+    def reader(read: object) -> Reader:
+        return Reader("x", read, lambda _: [])  # type: ignore[arg-type]
+
+    def judged(read: object) -> str:
+        return fuzz.judge(reader(read), tmp_path / "x", b"x")[1]
+
+    monkeypatch.setattr(fuzz, "SECONDS", 1)
+    assert "KeyError" in judged(lambda path: {}[1])
+    assert "TimeoutError" in judged(lambda path: time.sleep(5))
+    assert "MemoryError" in judged(lambda path: bytes(1 << 30))
+    assert judged(lambda path: path.read_bytes()) == ""
+    drawn = [mutate.mutated([b"abcdef"], random.Random(i), False) for i in range(50)]
+    assert len(set(drawn)) > 40
