@@ -17,6 +17,7 @@ def interpret(program: Program, *inputs: Any) -> list[np.ndarray]:
     """Evaluates `@main` on inputs (and the program's weights); results in order."""
     copy = program.clone()
     _check(copy)
+    _widen_convolutions(copy)
     dtypes = _bits_instead(copy)
     arrays = [np.asarray(value) for value in inputs] + [
         np.asarray(w) for w in program.weights.values()
@@ -34,6 +35,20 @@ def _check(program: Program) -> None:
                 ir.DenseElementsAttr(op.operation.attributes["value"])
             except ValueError:
                 raise InternalError("the interpreter reads no resources") from None
+
+
+def _widen_convolutions(program: Program) -> None:
+    """The interpreter adds up a convolution in the type of its operands (i8 sums wrap around), not
+    in that of its result, as it does for products and as the specification has it."""
+    for op in program.walk():
+        if op.operation.name != "stablehlo.convolution":
+            continue
+        wide = dtype_of(op.results[0])
+        with at(op):
+            for i, value in enumerate(list(op.operands)):
+                if dtype_of(value) != wide:
+                    kind = tensor_type(shape_of(value), wide)
+                    op.operation.operands[i] = stablehlo.convert(kind, value)
 
 
 def _bits_instead(program: Program) -> list[np.dtype[Any]]:

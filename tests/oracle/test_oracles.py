@@ -14,6 +14,7 @@ from jq.ir import Program
 from jq.oracle.interpreter import interpret
 from jq.oracle.xla import XlaExecutable
 from tests.iree.helpers import compiled, make_program
+from tests.support import texts
 
 RNG = np.random.default_rng(2)
 
@@ -159,3 +160,14 @@ def test_errors() -> None:
                 }"""
             )
         )
+
+
+def test_a_convolution_is_added_up_in_the_type_of_its_result() -> None:
+    """StableHLO 1.17's own interpreter adds in i8, which wraps."""
+    program = texts.load("""(%x: tensor<1x3x2xi8>, %w: tensor<2x2x1xi8>) -> tensor<1x2x1xi32> {
+      %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f], window = {}
+        {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+        : (tensor<1x3x2xi8>, tensor<2x2x1xi8>) -> tensor<1x2x1xi32>
+      return %y : tensor<1x2x1xi32> }""")
+    x, w = np.full((1, 3, 2), 100, np.int8), np.full((2, 2, 1), 127, np.int8)
+    assert interpret(program, x, w)[0].tolist() == [[[50800], [50800]]]
