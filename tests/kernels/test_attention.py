@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.errors import InternalError
 from jq.kernels import Attention, Quantize, get_isa
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE
+from tests.support.drawn import random_example
 
 
 def precisions(isa: str) -> list[str]:
@@ -27,7 +29,7 @@ def kernels(draw: st.DrawFn) -> Attention:
     fused = draw(st.booleans())
     starts = (0, heads * dim, (heads + kv_heads) * dim) if fused else (0, 0, 0)
     widths = (total,) * 3 if fused else (heads * dim, kv_heads * dim, kv_heads * dim + 5)
-    sizes = st.one_of(st.sampled_from([1, 2, 15, 16, 17, 33]), st.integers(1, 70))
+    sizes = st.one_of(st.sampled_from([1, 2, 15, 16, 17, 33, 48]), st.integers(1, 70))
     queries = draw(sizes)
     return Attention(
         isa=isa,
@@ -69,13 +71,7 @@ def bound(kernel: Attention, operands: list[np.ndarray]) -> float:
     return float((2 * score + 2 * rounding + 2 * sums + 1e-6) * v * 1.1)
 
 
-@given(st.lists(kernels(), min_size=7, max_size=7), st.integers(0, 2**32))
-@settings(
-    max_examples=2,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@random_example(st.lists(kernels(), min_size=7, max_size=7))
 def test_every_shape(drawn: list[Attention], seed: int) -> None:
     runner = Runner(drawn)
     rng = np.random.default_rng(seed)
@@ -142,6 +138,53 @@ def test_static_codes_and_hidden_rows() -> None:
         exact = kernel.reference(q, k, v, mask) / scale
     exact[0, 1] = 0
     assert (np.abs(y - 7 - np.clip(exact, -135, 120)) <= 0.5 + 1e-3).all()
+
+
+@pytest.mark.parametrize("isa", [isa for isa in ("avx512_vnni", "avx2") if isa in HERE])
+def test_keys_that_are_hidden_are_not_read(isa: str) -> None:
+    """A causal mask with a window, on a cache with room: what lies beyond is NaN, and rows alone or
+    in pairs have the bits that they have together."""
+    heads, dim, rows, room = 4, 20, 32, 96
+    one = Attention(
+        isa=isa,
+        batch=1,
+        queries=1,
+        keys=room,
+        heads=heads,
+        kv_heads=1,
+        dim=dim,
+        widths=(heads * dim, dim, dim),
+        starts=(0, 0, 0),
+        scale=0.3,
+        mask="full",
+    )
+    many = replace(one, queries=rows)
+    assert one.few and one.skips and many.skips and not many.few
+    kernels = {n: replace(one, queries=n) for n in (1, 2, rows)}
+    runner, index = Runner(list(kernels.values())), dict(zip(kernels, range(3), strict=True))
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal(t.shape).astype(np.float32) for t in kernels[rows].operands[:3])
+    here, there = np.arange(rows)[:, None] + 24, np.arange(room)
+    seen = (there <= here) & (there > here - 8)
+    mask = np.where(seen, 0, -np.inf).astype(np.float32)[None]
+    hidden = ~seen.any(0).reshape(-1, 16).any(1).repeat(16)  # whole chains of a sum
+    want = many.reference(q, k, v, mask)
+    k[:, hidden], v[:, hidden] = np.nan, np.nan
+    (y,) = runner.run(index[rows], q, k, v, mask)
+    assert np.abs(y - want).max() <= bound(many, [q, k[:, ~hidden], v[:, ~hidden]])
+    k[:, :16], v[:, :16] = np.nan, np.nan  # behind the window of the later rows
+    for count in (1, 2):
+        for row in range(16 + 8, rows - count + 1, 3 - count):
+            part = slice(row, row + count)
+            (few,) = runner.run(index[count], q[:, part], k, v, mask[:, part])
+            assert np.array_equal(few, y[:, part])
+    # Nothing in between is shown: the first keys and a window.
+    k, v = np.nan_to_num(k, nan=1.0), np.nan_to_num(v, nan=1.0)
+    mask = np.where(there < 4, 0, np.where(there == here + 40, 0, -np.inf)).astype(np.float32)[None]
+    (y,) = runner.run(index[rows], q, k, v, mask)
+    (few,) = runner.run(index[1], q[:, 30:31], k, v, mask[:, 30:31])
+    assert np.array_equal(few, y[:, 30:31])
+    assert np.abs(y - many.reference(q, k, v, mask)).max() <= bound(many, [q, k, v])
 
 
 def test_what_does_not_fit_is_refused() -> None:

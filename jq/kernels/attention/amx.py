@@ -32,13 +32,7 @@ class TiledHead(Head):
         self.results = b.scratch([ROWS, kernel.padded_dim], "f32")
         self.inverse = b.scratch([ROWS, self.lanes], "f32")
 
-    def _query_place(self, row: Index, word: Index) -> list[Index]:
-        return self._in_tile(row, word)
-
-    def _probability_place(self, row: Index, word: Index) -> list[Index]:
-        return self._in_tile(row, word)
-
-    def _in_tile(self, row: Index, word: Index) -> list[Index]:
+    def _place(self, row: Index, word: Index) -> list[Index]:
         """Tile and place of a row's 16 words from `word`."""
         return [self.b.divided(word, ROWS), self.b.scaled(row, ROWS)]
 
@@ -52,7 +46,7 @@ class TiledHead(Head):
             for chunk in range(self.chunks):
                 q = amx.load(b, self.queries, [chunk, 0])
                 for j in range(step):
-                    at = [self.batch, self.group, b.offset(tile, j), chunk, 0]
+                    at = [*self.shared, b.offset(tile, j), chunk, 0]
                     k = amx.load(b, self.k, at)
                     acc[j] = amx.product(b, acc[j], q, k, "tdpbf16ps")
             for j, scores in enumerate(acc):
@@ -87,7 +81,7 @@ class TiledHead(Head):
                 p = amx.load(b, self.probabilities, [loop.index, 0])
                 out = []
                 for acc, j in zip(loop.carried, some, strict=True):
-                    v = amx.load(b, self.v, [self.batch, self.group, j, loop.index, 0])
+                    v = amx.load(b, self.v, [*self.shared, j, loop.index, 0])
                     out.append(amx.product(b, acc, p, v, "tdpbf16ps"))
                 loop.carried = out
             for acc, j in zip(loop.carried, some, strict=True):
@@ -96,6 +90,4 @@ class TiledHead(Head):
             inverse = b.get(self.inverse, [rows.index, 0], vec(self.lanes, "f32"))
             for column in range(0, kernel.padded_dim, ROWS):
                 y = b.get(self.results, [rows.index, column], vec(self.lanes, "f32"))
-                y = self.epilogue.apply(b.mul(y, inverse), [], 0, self.epilogue.row([]))
-                at = [0, b.offset(first, rows.index), column]
-                b.store(y, self.tile, at, kernel.dim - column)
+                self._finish(first, rows.index, column, b.mul(y, inverse))

@@ -9,7 +9,7 @@
         out = probabilities v             loop over keys, accumulators rows x vectors of D
         out / sum, epilogue, store
 
-On matrix tiles q, k, v and the probabilities are packed into tiles (`attention_tiles`).
+On matrix tiles q, k, v and the probabilities are packed into tiles (`attention.amx`).
 4 Sq Sk D operations a head, and about 20 Sq Sk for the softmax. `bf16` rounds q, k, v and the
 probabilities to 8 bits of mantissa and sums in f32; `f32` rounds nothing else. Keys past the end
 (vectors are whole) have probability 0.
@@ -19,18 +19,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from jq.errors import InternalError
 from jq.kernels.attention.heads import Heads
 from jq.kernels.epilogue.steps import SCALAR, Step, check, operand_types
+from jq.kernels.machine.isa import CHAINS
 from jq.kernels.machine.tile_cut import ROWS, WORDS
-from jq.kernels.tensor import TensorType
+from jq.kernels.tensor import Array, TensorType
 
-Array = np.ndarray[Any, np.dtype[Any]]
+LOG2_E = math.log2(math.e)
 TILED_QUERIES = 8
+FEW = 8  # rows that share a head of k and v
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +65,19 @@ class Attention(Heads):
         return self.precision == "bf16" and self.target.tiles and self.queries >= TILED_QUERIES
 
     @property
+    def skips(self) -> bool:
+        """Whether keys that the mask hides with -inf are left out, in front of the first that it
+        shows and behind the last."""
+        whole = self.keys % CHAINS == 0 and not self.on_tiles
+        return self.mask != "none" and whole and self.pair == 1
+
+    @property
+    def few(self) -> bool:
+        """Whether k and v are read where they lie (`few_rows`)."""
+        rows = self.queries * (self.heads // self.kv_heads)
+        return rows <= FEW and self.keys % CHAINS == 0 and self.pair == 1
+
+    @property
     def pair(self) -> int:
         """Products that one lane sums at once; without a bf16 product f32, which is as good."""
         paired = self.on_tiles or bool(self.target.bf16_dot)
@@ -80,10 +95,6 @@ class Attention(Heads):
     @property
     def least_tile(self) -> int:
         return ROWS if self.on_tiles else 1
-
-    @property
-    def tile(self) -> int:
-        return ROWS if self.on_tiles else super().tile
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
@@ -119,8 +130,5 @@ class Attention(Heads):
                 self.head(x, i, h).astype(float) for i, x in enumerate((q, k, v))
             )
             scores = left @ right.transpose(0, 2, 1) * self.scale
-            if mask is not None:
-                scores = scores + (mask[:, None, :] if self.mask == "keys" else mask)
-            e = np.exp(scores - scores.max(-1, keepdims=True))
-            outs.append(e / e.sum(-1, keepdims=True) @ values)
+            outs.append(self.softmax(scores, mask, np.exp) @ values)
         return np.concatenate(outs, -1)

@@ -7,17 +7,14 @@ from functools import reduce
 
 from iree.compiler import ir
 
-from jq.kernels.attention.description import Attention
+from jq.kernels.attention.description import LOG2_E, Attention
 from jq.kernels.attention.pack import Lanes
-from jq.kernels.attention.skeleton import WIDE, HeadRows
+from jq.kernels.attention.shown import shown
+from jq.kernels.attention.skeleton import HeadRows, Place
 from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.lanes import Chains, batches
 from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue
-from jq.kernels.epilogue.functions import exp2
 from jq.kernels.schedule.rows import split
-
-LOG2_E = math.log2(math.e)
 
 
 class Head(HeadRows):
@@ -26,22 +23,16 @@ class Head(HeadRows):
     together = 4
 
     def __init__(
-        self,
-        kernel: Attention,
-        b: Builder,
-        tensors: Values,
-        tile: Tile,
-        row: Index,
-        head: Index,
-        batch: Index,
+        self, kernel: Attention, b: Builder, tensors: Values, tile: Tile, place: Place
     ) -> None:
-        super().__init__(kernel, b, tile, row, head)
-        self.kernel, self.batch, self.ops = kernel, batch, Lanes(kernel, b)
-        self.group = b.divided(head, kernel.heads // kernel.kv_heads)
+        super().__init__(kernel, b, tile, place)
+        self.kernel, self.pair, self.ops = kernel, kernel.pair, Lanes(kernel, b)
         self.q, self.k, self.v, *rest = tensors
         self.mask = rest.pop(0) if kernel.mask != "none" else None
         columns = Columns(self.lanes, 0, 0, kernel.dim)
         self.epilogue = Epilogue(b, kernel.epilogue, rest, columns)
+        self.first, reach = shown(kernel, b, self.mask, place.batch, place.row, kernel.block)
+        self.span = b.above(reach, self.first)
         self._allocate()
 
     def _allocate(self) -> None:
@@ -55,12 +46,8 @@ class Head(HeadRows):
         self.probabilities = b.scratch([rows, keys // kernel.pair], word)
         self.inverse = b.scratch([rows, self.lanes], "f32")
 
-    def _query_place(self, row: Index, word: Index) -> list[Index]:
-        """Where words of a query go."""
-        return [row, word]
-
-    def _probability_place(self, row: Index, word: Index) -> list[Index]:
-        """Where words of probabilities go."""
+    def _place(self, row: Index, word: Index) -> list[Index]:
+        """Where words of a query, or of its probabilities, go."""
         return [row, word]
 
     def _query(self, first: Index, i: Index) -> None:
@@ -68,14 +55,19 @@ class Head(HeadRows):
         start = b.offset(b.scaled(self.head, kernel.dim), kernel.starts[0])
         row = b.offset(self.row, b.offset(first, i))
         for d in range(0, kernel.dim, kernel.pair * self.lanes):
-            at = [self.batch, row, start]
+            at = [self.shared[0], row, start]
             words = self.ops.row_words(self.q, at, d, kernel.scale * LOG2_E)
-            b.put(words, self.queries, self._query_place(i, d // kernel.pair))
+            b.put(words, self.queries, self._place(i, d // kernel.pair))
 
     # Scores
 
     def _scores(self, first: Index, count: int) -> None:
         b, kernel, lanes = self.b, self.kernel, self.lanes
+        if kernel.skips:
+            step = min(self._width(count), kernel.keys // lanes)
+            with b.loop(0, self.span, step * lanes) as loop:
+                self._score_tile(first, count, self._key(loop.index, step * lanes), step, None)
+            return
         super()._scores(first, count)
         for key in range(math.ceil(kernel.keys / lanes) * lanes, kernel.padded_keys, lanes):
             for i in range(count):
@@ -102,18 +94,16 @@ class Head(HeadRows):
 
     def _masked(self, first: Index, i: Index, column: Index, valid: int | None) -> ir.Value:
         """Where a score starts from: the mask, or zero. Scores are exponents of 2."""
-        b, kind = self.b, vec(self.lanes, "f32")
+        b = self.b
         if self.mask is None:
             return b.f32(0.0, self.lanes)
-        at = [self.batch, column]
-        if self.kernel.mask == "full":
-            at.insert(1, b.offset(self.row, b.offset(first, i)))
-        return b.mul(b.load(self.mask, at, kind, valid), b.f32(LOG2_E, self.lanes))
+        row = b.offset(first, i) if self.kernel.mask == "full" else 0
+        hidden = self._hidden(self.mask, row, column, valid)
+        return b.mul(hidden, b.f32(LOG2_E, self.lanes))
 
     def _words(self, source: ir.Value, at: Index, columns: Indices) -> list[ir.Value]:
         """Vectors of packed k or v."""
-        lead = [self.batch, self.group, at]
-        return [self.b.load(source, [*lead, c], self.ops.word) for c in columns]
+        return [self.b.load(source, [*self.shared, at, c], self.ops.word) for c in columns]
 
     def _broadcast(self, scratch: ir.Value, at: Indices) -> ir.Value:
         one = self.b.get(scratch, at, ir.VectorType.get([1], self.ops.word.element_type))
@@ -122,43 +112,27 @@ class Head(HeadRows):
     # Softmax
 
     def _softmax(self, rows: Indices) -> None:
-        """Probabilities of some rows, not yet divided by their sums; `inverse` holds 1 / sum.
-
-        Rows go together so that their chains of dependent operations overlap.
-        """
-        b, lanes, pair = self.b, self.lanes, self.kernel.pair
-        unit, keys = lanes * pair, self.kernel.padded_keys
+        """Probabilities of some rows, not yet divided by their sums; `inverse` holds 1 / sum."""
+        b, lanes, pair = self.b, self.lanes, self.pair
         minus = b.f32(-math.inf, lanes)
-        with b.loop(0, keys, unit, carry=[minus] * (len(rows) * pair)) as loop:
+        with b.loop(0, self.span, lanes * pair, carry=[minus] * (len(rows) * pair)) as loop:
+            key = self._key(loop.index, lanes * pair)
             loop.carried = [
-                b.max(self._score(row, loop.index, i), loop.carried[r * pair + i])
+                b.max(self._score(row, key, i), loop.carried[r * pair + i])
                 for r, row in enumerate(rows)
                 for i in range(pair)
             ]
         largest = [b.reduce(reduce(b.max, own), b.max) for own in split(loop.carried, len(rows))]
-        repeated = [top for top in largest for _ in range(pair)]
-        most = [b.join(part) for part in batches(repeated, WIDE)]
-        chains = Chains(lanes, pair)
-        with b.loop(0, keys // pair, lanes, carry=chains.start(b) * len(rows)) as loop:
-            exps = []
-            for part, tops in zip(batches(rows, WIDE // pair), most, strict=True):
-                at = b.scaled(loop.index, pair)
-                scores = b.join([self._score(row, at, i) for row in part for i in range(pair)])
-                exps += b.split(exp2(b, b.sub(scores, tops), math.inf), lanes)
-            for r, row in enumerate(rows):
-                words = self.ops.words(exps[r * pair : (r + 1) * pair])
-                b.put(words, self.probabilities, self._probability_place(row, loop.index))
-            by_row = zip(split(loop.carried, len(rows)), split(exps, len(rows)), strict=True)
-            loop.carried = [v for own, more in by_row for v in chains.add(b, own, more)]
-        totals = [chains.joined(b, own) for own in split(loop.carried, len(rows))]
+
+        def store(row: Index, word: Index, exps: Values) -> None:
+            b.put(self.ops.words(exps), self.probabilities, self._place(row, word))
+
+        sums = self._exponentials(rows, largest, b.divided(self.span, pair), store)
+        totals = [total() for total in sums]
         for row, most, total in zip(rows, largest, totals, strict=True):
             # A row of -inf has no softmax: inf - inf makes it NaN.
             inverse = b.div(b.f32(1.0, lanes), b.add(total, b.sub(most, most)))
             b.put(inverse, self.inverse, [row, 0])
-
-    def _score(self, row: Index, key: Index, i: int) -> ir.Value:
-        at = [row, self.b.offset(key, i * self.lanes)]
-        return self.b.get(self.scores, at, vec(self.lanes, "f32"))
 
     # Values
 
@@ -168,16 +142,19 @@ class Head(HeadRows):
         acc = [b.f32(0.0, lanes)] * (count * vectors)
         acc = self._products(
             acc,
-            kernel.padded_keys // kernel.pair,
+            b.divided(self.span, kernel.pair),
             count,
-            lambda key: self._words(self.v, key, columns),
-            lambda i, key: self._broadcast(self.probabilities, [i, key]),
+            lambda word: self._words(self.v, self._word(word), columns),
+            lambda i, word: self._broadcast(self.probabilities, [i, self._word(word)]),
             self.ops.product,
         )
         for i in range(count):
             inverse = b.get(self.inverse, [i, 0], vec(lanes, "f32"))
             for j, column in enumerate(columns):
-                y = b.mul(acc[i * vectors + j], inverse)
-                y = self.epilogue.apply(y, [], 0, self.epilogue.row([]))
-                at = [0, b.offset(first, i), column]
-                b.store(y, self.tile, at, kernel.dim - column)
+                self._finish(first, i, column, b.mul(acc[i * vectors + j], inverse))
+
+    def _finish(self, first: Index, i: Index, column: int, y: ir.Value) -> None:
+        """The epilogue of a vector of results, which is stored."""
+        y = self.epilogue.apply(y, [], 0, self.epilogue.row([]))
+        at = [0, self.b.offset(first, i), column]
+        self.b.store(y, self.tile, at, self.kernel.dim - column)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from jq.errors import InternalError
 from jq.kernels.kernel import Kernel
 from jq.kernels.machine import workgroups
-from jq.kernels.tensor import TensorType
+from jq.kernels.tensor import Array, TensorType
 
-Array = np.ndarray[Any, np.dtype[Any]]
 STACK = 192 << 10  # bytes of scores and probabilities of a row tile
 
 
@@ -70,6 +68,11 @@ class Heads(Kernel):
 
     @property
     @abstractmethod
+    def padded_keys(self) -> int:
+        """Keys in whole vectors, as products read them."""
+
+    @property
+    @abstractmethod
     def packed(self) -> tuple[TensorType, ...]:
         """k and v as the second dispatch reads them."""
 
@@ -112,6 +115,13 @@ class Heads(Kernel):
         h = h if which == 0 else h // (self.heads // self.kv_heads)
         start = self.starts[which] + h * self.dim
         return x[:, :, start : start + self.dim]
+
+    def softmax(self, scores: Array, mask: Array | None, power: np.ufunc) -> Array:
+        """In NumPy, of the powers (`np.exp`, `np.exp2`) of one head's scores [B, Sq, Sk]."""
+        if mask is not None:
+            scores = scores + (mask[:, None, :] if self.mask == "keys" else mask)
+        e: Array = power(scores - scores.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -7,6 +7,7 @@ import math
 from iree.compiler import ir
 
 from jq.kernels.attention.description import Attention
+from jq.kernels.attention.shown import shown
 from jq.kernels.attention.skeleton import over_heads
 from jq.kernels.build.bodies import Operands
 from jq.kernels.build.builder import Builder, Tile, Tiles
@@ -59,16 +60,24 @@ class Lanes:
 
 
 def pack(kernel: Attention, operands: Operands) -> list[ir.Value]:
-    """k as [B, heads, D / pair, keys'], v as [B, heads, keys' / pair, D'], zeros at the ends."""
+    """k as [B, heads, D / pair, keys'], v as [B, heads, keys' / pair, D'], zeros at the ends. With
+    a mask as third operand keys that it hides are left out."""
 
     def body(b: Builder, tensors: Values, tiles: Tiles, batch: Index, head: Index) -> None:
-        _pack_keys(Lanes(kernel, b), tensors[0], tiles[0], batch, head)
-        _pack_values(Lanes(kernel, b), tensors[1], tiles[1], batch, head)
+        k, v, *mask = tensors
+        seen = shown(kernel, b, mask[0], batch, 0, kernel.queries) if mask else None
+        _pack_keys(Lanes(kernel, b), k, tiles[0], batch, head, seen)
+        _pack_values(Lanes(kernel, b), v, tiles[1], batch, head, seen)
 
     return over_heads(kernel, operands, body)
 
 
-def _pack_keys(lanes: Lanes, source: ir.Value, tile: Tile, batch: Index, head: Index) -> None:
+Seen = tuple[Index, Index] | None
+
+
+def _pack_keys(
+    lanes: Lanes, source: ir.Value, tile: Tile, batch: Index, head: Index, seen: Seen
+) -> None:
     kernel, b, n = lanes.kernel, lanes.b, lanes.lanes
     depth = math.ceil(kernel.dim / lanes.pair)
     start = b.offset(b.scaled(head, kernel.dim), kernel.starts[1])
@@ -91,15 +100,18 @@ def _pack_keys(lanes: Lanes, source: ir.Value, tile: Tile, batch: Index, head: I
             for i, column in enumerate(columns if kernel.on_tiles else columns[: depth - d]):
                 b.store(column, tile, place(d + i, first))
 
-    whole, tail = divmod(kernel.keys, n)
-    if whole:
-        with b.loop(0, whole * n, n, writes=[tile]) as loop:
-            keys(loop.index, n)
-    for first in range(whole * n, kernel.padded_keys, n):
-        keys(first, tail if first == whole * n else 0)
+    if seen:
+        with b.loop(0, b.above(seen[1], seen[0]), n, writes=[tile]) as loop:
+            keys(b.at_most(b.offset(seen[0], loop.index), kernel.keys - n), n)
+        return
+    b.sweep(kernel.keys, n, keys, writes=[tile])
+    for first in range(math.ceil(kernel.keys / n) * n, kernel.padded_keys, n):
+        keys(first, 0)
 
 
-def _pack_values(lanes: Lanes, source: ir.Value, tile: Tile, batch: Index, head: Index) -> None:
+def _pack_values(
+    lanes: Lanes, source: ir.Value, tile: Tile, batch: Index, head: Index, seen: Seen
+) -> None:
     kernel, b, n, pair = lanes.kernel, lanes.b, lanes.lanes, lanes.pair
     start = b.offset(b.scaled(head, kernel.dim), kernel.starts[2])
 
@@ -116,13 +128,12 @@ def _pack_values(lanes: Lanes, source: ir.Value, tile: Tile, batch: Index, head:
                 to = [0, 0, column // n, b.divided(i, n), b.scaled(b.modulo(i, n), n)]
             b.store(_interleaved(lanes, values), tile, to)
 
-    whole, tail = divmod(kernel.keys, pair)
-    if whole:
-        with b.loop(0, whole, writes=[tile]) as loop:
-            step(loop.index, pair)
-    if tail:
-        step(whole, tail)
-    first = whole + (1 if tail else 0)
+    if seen:
+        with b.loop(0, b.above(seen[1], seen[0]), writes=[tile]) as loop:
+            step(b.at_most(b.offset(seen[0], loop.index), kernel.keys - 1), 1)
+        return
+    b.sweep(kernel.keys, pair, step, writes=[tile], counted=True)
+    first = math.ceil(kernel.keys / pair)
     if first < kernel.padded_keys // pair:
         with b.loop(first, kernel.padded_keys // pair, writes=[tile]) as loop:
             step(loop.index, 0)

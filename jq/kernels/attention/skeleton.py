@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from iree.compiler import ir
@@ -20,21 +22,39 @@ from jq.kernels.attention.heads import Heads
 from jq.kernels.build.bodies import Operands
 from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, Indices, Values
+from jq.kernels.build.lanes import Chains, batches
+from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.epilogue.functions import exp2
+from jq.kernels.schedule.rows import split
 from jq.kernels.tensor import TensorType
 
 MOST = 12  # vectors of a tile
 WIDE = 4  # vectors that go through a function as one
 
 
+@dataclass(frozen=True)
+class Place:
+    """The work of a workgroup: rows from `row` of one head of one sample."""
+
+    row: Index
+    head: Index
+    batch: Index
+
+
 class HeadRows(ABC):
-    """The body of one workgroup."""
+    """The body of one workgroup. `mask` and `scores`, [rows, keys], are set by who knows them."""
 
     together: ClassVar[int]
+    pair: int = 1  # vectors of scores that go to one of probabilities
+    first: Index = 0  # the first key that is computed; another than 0 where pair is 1
+    mask: ir.Value | None
+    scores: ir.Value
 
-    def __init__(self, kernel: Heads, b: Builder, tile: Tile, row: Index, head: Index) -> None:
+    def __init__(self, kernel: Heads, b: Builder, tile: Tile, place: Place) -> None:
         self.b, self.tile, self.isa, self.lanes = b, tile, kernel.target, kernel.target.lanes
-        self.row, self.head, self._heads = row, head, kernel
+        self.row, self.head, self._heads = place.row, place.head, kernel
+        # Where a head's keys and values are, which several heads may share.
+        self.shared = [place.batch, b.divided(place.head, kernel.heads // kernel.kv_heads)]
 
     def emit(self, wanted: Index) -> None:
         """The first `wanted` rows of the block."""
@@ -56,6 +76,15 @@ class HeadRows(ABC):
         if even < count:
             self._softmax(list(range(even, count)))
         self._values(first, count)
+
+    def _key(self, index: Index, keys: int) -> Index:
+        """Of some keys that are computed together, counted from the first one."""
+        at = self.b.offset(self.first, index)
+        return self.b.at_most(at, self._heads.padded_keys - keys)
+
+    def _word(self, index: Index) -> Index:
+        """Likewise, of a key or a pair of them."""
+        return index if self.first == 0 else self._key(index, 1)
 
     @abstractmethod
     def _query(self, first: Index, i: Index) -> None:
@@ -83,9 +112,48 @@ class HeadRows(ABC):
     ) -> None:
         """Scores of `count` rows and `vectors` vectors of keys from `key`."""
 
+    def _hidden(self, mask: ir.Value, row: Index, column: Index, valid: int | None) -> ir.Value:
+        """What the mask adds to a vector of scores of a row of the block."""
+        at = [self.shared[0], column]
+        if self._heads.mask == "full":
+            at.insert(1, self.b.offset(self.row, row))
+        return self.b.load(mask, at, vec(self.lanes, "f32"), valid)
+
     @abstractmethod
     def _softmax(self, rows: Indices) -> None:
         """Probabilities of some rows."""
+
+    def _exponentials(
+        self,
+        rows: Indices,
+        largest: Values,
+        keys: Index,
+        store: Callable[[Index, Index, Values], None],
+    ) -> list[Callable[[], ir.Value]]:
+        """`store(row, key / pair, vectors)` of 2^(score - largest) for each row; their sums.
+
+        Rows go together so that their chains of dependent operations overlap.
+        """
+        b, lanes, pair = self.b, self.lanes, self.pair
+        repeated = [top for top in largest for _ in range(pair)]
+        most = [b.join(part) for part in batches(repeated, WIDE)]
+        chains = Chains(lanes, pair)
+        with b.loop(0, keys, lanes, carry=chains.start(b) * len(rows)) as loop:
+            exps: list[ir.Value] = []
+            at = self._key(b.scaled(loop.index, pair), lanes * pair)
+            for part, tops in zip(batches(rows, WIDE // pair), most, strict=True):
+                scores = b.join([self._score(row, at, i) for row in part for i in range(pair)])
+                exps += b.split(exp2(b, b.sub(scores, tops), math.inf), lanes)
+            each = split(exps, len(rows))
+            for row, own in zip(rows, each, strict=True):
+                store(row, loop.index if self.first == 0 else at, own)
+            sums = zip(split(loop.carried, len(rows)), each, strict=True)
+            loop.carried = [v for own, more in sums for v in chains.add(b, own, more)]
+        return [partial(chains.joined, b, own) for own in split(loop.carried, len(rows))]
+
+    def _score(self, row: Index, key: Index, i: int) -> ir.Value:
+        at = [row, self.b.offset(key, i * self.lanes)]
+        return self.b.get(self.scores, at, vec(self.lanes, "f32"))
 
     def _values(self, first: Index, count: int) -> None:
         vectors, width = self._heads.padded_dim // self.lanes, self._width(count)
@@ -116,11 +184,11 @@ class HeadRows(ABC):
         return loop.carried
 
 
-Body = Callable[[Builder, Values, Tile, Index, Index, Index], None]
+Body = Callable[[Builder, Values, Tile, Place], None]
 
 
 def over_rows(kernel: Heads, operands: Operands, result: TensorType, body: Body) -> list[ir.Value]:
-    """The dispatch that attends: `body(b, tensors, tile, row, head, batch)` for each workgroup."""
+    """The dispatch that attends: `body(b, tensors, tile, place)` for each workgroup."""
 
     def row(b: Builder, ids: Indices) -> Index:
         return b.at_most(b.scaled(ids[0], kernel.block), kernel.queries - kernel.block)
@@ -129,7 +197,7 @@ def over_rows(kernel: Heads, operands: Operands, result: TensorType, body: Body)
         return [ids[2], row(b, ids), b.scaled(ids[1], kernel.dim)]
 
     def workgroup(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
-        body(b, tensors, tiles[0], row(b, ids), ids[1], ids[2])
+        body(b, tensors, tiles[0], Place(row(b, ids), ids[1], ids[2]))
 
     output = Output(result, (1, kernel.block, kernel.dim), offsets)
     blocks = math.ceil(kernel.queries / kernel.block)

@@ -18,9 +18,9 @@ from jq.errors import InternalError
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
-from jq.ir.slicing import Cut, cuts, kind_of
-from jq.passes.base import PassContext
-from jq.passes.kernels._kernel import OPS, NoKernel, only_user
+from jq.ir.slicing import Cut, cuts
+from jq.ir.values import kind_of, maker, only_user
+from jq.passes.kernels._kernel import OPS, Decided, NoKernel
 
 A = TypeVar("A", bound="Attention")
 
@@ -106,7 +106,7 @@ class Attention(Protocol):
 
 
 def to_kernels(
-    cx: PassContext,
+    program: Program,
     ops: Sequence[Any],
     find: Callable[[Any], A | None],
     lower: Callable[[A], str],
@@ -115,7 +115,7 @@ def to_kernels(
     of both products."""
     keys = [hash(op.operation) for op in ops]  # before any is erased
     gone: set[int] = set()
-    changed = False
+    decided = Decided()
     for op, key in zip(ops, keys, strict=True):
         found = None if key in gone else find(op)
         if found is None:
@@ -124,12 +124,11 @@ def to_kernels(
         try:
             kernel = lower(found)
         except (NoKernel, InternalError) as reason:
-            cx.without_kernel.update(dict.fromkeys(names, str(reason)))
+            decided.none(str(reason), *names)
             continue
         gone.add(second)
-        cx.kernels.update(dict.fromkeys(names, kernel))
-        changed = True
-    return changed
+        decided.kernel(kernel, *names)
+    return decided.write(program)
 
 
 def moved(found: Between) -> Between:
@@ -215,8 +214,8 @@ def transposed(value: ir.Value, order: Sequence[int]) -> ir.Value:
 
 def _varies(value: ir.Value) -> set[int]:
     """Axes along which a value is not plainly repeated."""
-    shape, owner = shape_of(value), value.owner
-    if isinstance(owner, ir.Block):
+    shape, owner = shape_of(value), maker(value)
+    if owner is None:
         return {a for a, n in enumerate(shape) if n > 1}
     op = owner.operation
     if op.name == "stablehlo.broadcast_in_dim":

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from jq.ir import ir, shape_of
 from jq.ir.build import integers
+from jq.ir.values import maker
 from jq.ops.dot_general import Dims
 from jq.passes.kernels._attention import Between, Mask, transposed
 from jq.passes.kernels._kernel import OPS, NoKernel
@@ -181,7 +182,7 @@ def _values_map(
 
 def _through(value: ir.Value, order: Sequence[int]) -> Operand:
     """The operand without transposes that the order undoes."""
-    while not isinstance(value.owner, ir.Block):
+    while maker(value) is not None:
         op = value.owner.operation
         if op.name != "stablehlo.transpose":
             break
@@ -204,12 +205,12 @@ def _unrepeated(k: Operand, v: Operand, place: int | None) -> tuple[Operand, Ope
 
 def _repeated(value: ir.Value, axis: int) -> ir.Value | None:
     """What a value repeats along an axis, element by element: [.., n, ..] -> [.., n * r, ..]."""
-    reshape = value.owner
-    if isinstance(reshape, ir.Block) or reshape.operation.name != "stablehlo.reshape":
+    reshape = maker(value, "stablehlo.reshape")
+    if reshape is None:
         return None
     wide = reshape.operation.operands[0]
-    repeat = wide.owner
-    if isinstance(repeat, ir.Block) or repeat.operation.name != "stablehlo.broadcast_in_dim":
+    repeat = maker(wide, "stablehlo.broadcast_in_dim")
+    if repeat is None:
         return None
     source, dims = repeat.operation.operands[0], integers(repeat, "broadcast_dimensions")
     shape, small = shape_of(wide), shape_of(source)

@@ -19,12 +19,13 @@ import numpy as np
 
 from jq.ir import Program, at, dtype_of
 from jq.ir.build import NAME, string_attr
+from jq.ir.values import only_user
 from jq.kernels import Attention, get_isa
 from jq.ops.dot_general import Dims
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._attention import Between, find_softmax, to_kernels
 from jq.passes.kernels._attention_view import view
-from jq.passes.kernels._kernel import OPS, call_kernel, isa_of, only_user
+from jq.passes.kernels._kernel import OPS, call_kernel, isa_of
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class KernelAttention(Pass):
         if isa is None:
             return False
         precision = cx.settings.attention_precision
-        dots = [op for op in program.walk() if op.operation.name == "stablehlo.dot_general"]
+        dots = [op for op in program.walk() if Dims.match(op)]
         return to_kernels(
-            cx,
+            program,
             dots,
             lambda op: _match(program, op),
             lambda found: _lower(program, found, isa, precision),
@@ -72,7 +73,7 @@ class Found:
 def _match(program: Program, first: Any) -> Found | None:
     between = find_softmax(program, first.operation.results[0])
     second = only_user(between.result) if between else None
-    if between is None or second is None or second.operation.name != "stablehlo.dot_general":
+    if between is None or second is None or Dims.match(second) is None:
         return None
     left, right = second.operation.operands
     if left == right:

@@ -1,0 +1,143 @@
+"""`Attention` of a few rows, such as a token that is decoded: k and v are read where they lie, once
+for all heads that share them, and only as far as the mask shows them.
+
+    dispatch 1, workgroup (keys, head of k, batch), unless the mask hides its keys:
+      for vector of keys:
+        for lanes of D: a square of k, transposed; scores of every row += q k
+    dispatch 2, workgroup (columns, head of v, batch):
+      per row: max of the scores that are shown
+      for `CHAINS` keys that are shown:
+        e = 2^(score - max), summed; out of every row += e v
+      out / sum, epilogue, store
+
+Bits are those of `Head`: sums over D and over keys run in the same order, and what is left out
+has the probability 0 there.
+"""
+
+from __future__ import annotations
+
+import math
+
+from iree.compiler import ir
+
+from jq.kernels.attention.description import LOG2_E, Attention
+from jq.kernels.build.builder import Builder
+from jq.kernels.build.lanes import Chains, transpose
+from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.epilogue.functions import exp2
+from jq.kernels.machine.isa import CHAINS
+from jq.kernels.schedule.rows import split
+
+
+class FewRows:
+    """What both dispatches know of one head of k and v. A row is a query and a head of the group
+    that shares them."""
+
+    def __init__(self, kernel: Attention, b: Builder, batch: Index, shared: Index) -> None:
+        self.kernel, self.b, self.batch, self.shared = kernel, b, batch, shared
+        self.lanes = kernel.target.lanes
+        group = kernel.heads // kernel.kv_heads
+        self.rows = [(query, head) for query in range(kernel.queries) for head in range(group)]
+        self.first_head = b.scaled(shared, group)
+        self.kind = vec(self.lanes, "f32")
+
+    def start(self, which: int) -> Index:
+        """The first column of the head in k (1) or v (2)."""
+        b, kernel = self.b, self.kernel
+        return b.offset(b.scaled(self.shared, kernel.dim), kernel.starts[which])
+
+    def one(self, scratch: ir.Value, at: Indices) -> ir.Value:
+        """A number of the scratch in every lane."""
+        return self.b.broadcast(self.b.get(scratch, at, vec(1, "f32")), self.lanes)
+
+    # Scores
+
+    def queries(self, source: ir.Value) -> ir.Value:
+        """The rows of q, scaled, with zeros behind D."""
+        b, kernel, lanes = self.b, self.kernel, self.lanes
+        scratch = b.scratch([len(self.rows), kernel.padded_dim], "f32")
+        scale = b.f32(kernel.scale * LOG2_E, lanes)
+        for i, (query, head) in enumerate(self.rows):
+            begin = b.scaled(b.offset(self.first_head, head), kernel.dim)
+            for d in range(0, kernel.dim, lanes):
+                at = [self.batch, query, b.offset(b.offset(begin, kernel.starts[0]), d)]
+                x = b.load(source, at, self.kind, kernel.dim - d)
+                b.put(b.mul(x, scale), scratch, [i, d])
+        return scratch
+
+    def scores(self, q: ir.Value, k: ir.Value, mask: ir.Value | None, key: Index) -> Values:
+        """Of every row and a vector of keys."""
+        b, lanes, start = self.b, self.lanes, self.start(1)
+
+        def add(acc: Values, d: Index, size: int) -> list[ir.Value]:
+            rows = [
+                b.load(k, [self.batch, b.offset(key, r), b.offset(start, d)], self.kind, size)
+                for r in range(lanes)
+            ]
+            out = list(acc)
+            for i, column in enumerate(transpose(b, rows)[:size]):
+                for r in range(len(out)):
+                    out[r] = b.fma(self.one(q, [r, b.offset(d, i)]), column, out[r])
+            return out
+
+        begin = [self._masked(mask, query, key) for query, _ in self.rows]
+        return b.fold(self.kernel.dim, lanes, add, begin)
+
+    def _masked(self, mask: ir.Value | None, query: int, key: Index) -> ir.Value:
+        b = self.b
+        if mask is None:
+            return b.f32(0.0, self.lanes)
+        row = [query] if self.kernel.mask == "full" else []
+        x = b.load(mask, [self.batch, *row, key], self.kind)
+        return b.mul(x, b.f32(LOG2_E, self.lanes))
+
+    # Values
+
+    def values(
+        self, scores: ir.Value, v: ir.Value, seen: tuple[Index, Index], column: Index, width: int
+    ) -> list[ir.Value]:
+        """The vectors of `width` columns of every row, row by row."""
+        b, lanes, kernel, rows = self.b, self.lanes, self.kernel, len(self.rows)
+        first, reach = seen
+        span, last = b.above(reach, first), kernel.keys - CHAINS
+        steps = range(0, CHAINS, lanes)
+
+        def score(row: int, key: Index, step: int) -> ir.Value:
+            at = [self.batch, self.shared, row, b.offset(key, step)]
+            return b.load(scores, at, self.kind)
+
+        with b.loop(0, span, CHAINS, carry=[b.f32(-math.inf, lanes)] * rows) as loop:
+            key = b.at_most(b.offset(first, loop.index), last)
+            for row in range(rows):
+                for step in steps:
+                    loop.carried[row] = b.max(score(row, key, step), loop.carried[row])
+        most = [b.reduce(x, b.max) for x in loop.carried]
+        chains, taken = Chains(lanes), b.scratch([rows, CHAINS], "f32")
+        places = range(0, width, lanes)
+        begin = chains.start(b) * rows + [b.f32(0.0, lanes)] * (rows * len(places))
+        with b.loop(0, span, CHAINS, carry=begin) as loop:
+            key = b.at_most(b.offset(first, loop.index), last)
+            sums, out = split(loop.carried[: chains.vectors * rows], rows), loop.carried
+            out = out[chains.vectors * rows :]
+            for row in range(rows):
+                e = [exp2(b, b.sub(score(row, key, s), most[row]), math.inf) for s in steps]
+                for step, value in zip(steps, e, strict=True):
+                    b.put(value, taken, [row, step])
+                sums[row] = chains.add(b, sums[row], e)
+            for i in range(CHAINS):
+                at = [self.batch, b.offset(key, i)]
+                line = [b.load(v, [*at, b.offset(column, p)], self.kind, width - p) for p in places]
+                for row in range(rows):
+                    e = self.one(taken, [row, i])
+                    for j, x in enumerate(line):
+                        to = row * len(line) + j
+                        out[to] = b.fma(e, x, out[to])
+            loop.carried = [x for own in sums for x in own] + out
+        sums, out = split(loop.carried[: chains.vectors * rows], rows), loop.carried
+        found = []
+        for row, own in enumerate(split(out[chains.vectors * rows :], rows)):
+            # A row of -inf has no softmax: inf - inf makes it NaN.
+            total = b.add(chains.joined(b, sums[row]), b.sub(most[row], most[row]))
+            inverse = b.div(b.f32(1.0, lanes), total)
+            found += [b.mul(x, inverse) for x in own]
+        return found
