@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.errors import InternalError
@@ -15,6 +14,7 @@ from jq.kernels.gemv.description import SCALES
 from jq.kernels.gemv.layout import PLANES
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, codes, sizes
+from tests.support.drawn import random_example
 
 
 def build(bits: int, offset: str, scale: str, blocks: int, outer: int, **rest: Any) -> Gemv:
@@ -34,7 +34,7 @@ kernels = st.builds(
     bits=st.sampled_from(sorted(PLANES)),
     offset=st.sampled_from(["", "minimum", "zero"]),
     isa=st.sampled_from(HERE),
-    m=st.integers(1, 9),
+    m=st.one_of(st.integers(1, 9), st.sampled_from([16, 17, 40])),
     k=sizes,
     n=sizes,
     blocks=st.sampled_from([1, 2, 4]),
@@ -115,13 +115,7 @@ def magnitude(scale: Any) -> Any:
     return np.abs(scale)
 
 
-@given(st.lists(kernels, min_size=8, max_size=8), st.integers(0, 2**32))
-@settings(
-    max_examples=2,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@random_example(st.lists(kernels, min_size=8, max_size=8))
 def test_every_shape(drawn: list[Gemv], seed: int) -> None:
     """With scales of 1 every sum is an integer below 2^24: equal bits."""
     runner = Runner(drawn)
@@ -138,3 +132,35 @@ def test_codes_out_of_range_are_refused() -> None:
     kernel = Gemv(isa="portable", m=1, k=32, n=16)
     with pytest.raises(InternalError, match="do not fit"):
         kernel.pack(np.full((32, 16), 8, np.int8), np.ones((1, 16)))
+
+
+FIVE = {"bits": 5, "scale": "f16"}
+TWO_LEVELS = {"bits": 4, "scale": "i8", "outer": 8, "minimum": True}
+ALIKE = [("avx512_vnni", FIVE), ("avx512_vnni", TWO_LEVELS), ("avx2", FIVE)]
+
+
+def test_weights_lie_alike_for_any_number_of_rows() -> None:
+    """One array of weights, and equal bits of a row alone, among some, and among many."""
+    cases = [(isa, format) for isa, format in ALIKE if isa in HERE]
+    counts = (1, 3, 17)
+    runner = Runner(
+        [Gemv(isa=isa, m=m, k=320, n=208, **format) for isa, format in cases for m in counts]
+    )
+    rng = np.random.default_rng(0)
+    for number, (isa, format) in enumerate(cases):
+        one, _, many = kernels = [Gemv(isa=isa, m=m, k=320, n=208, **format) for m in counts]
+        assert many.decoded == (isa == "avx512_vnni")
+        x, w = codes(rng, (17, 320)), weights(rng, one)
+        scale: Any = rng.uniform(0.01, 1, (one.blocks, one.n)).astype(np.float16)
+        if one.outer:
+            factors = rng.uniform(0.01, 1, (-(-one.blocks // 8), one.n)).astype(np.float16)
+            scale = rng.integers(-63, 64, (one.blocks, one.n)).astype(np.int8), factors
+        packed = [k.pack(w, scale, scale if one.minimum else None) for k in kernels]
+        assert all(np.array_equal(packed[0], p) for p in packed)
+        row_scale = rng.uniform(0.01, 1, (17, one.blocks)).astype(np.float32)
+        (whole,) = runner.run(3 * number + 2, x, row_scale, packed[0])
+        for i, m in enumerate(counts[:2]):
+            for row in (0, 7, 14):
+                part = slice(row, row + m)
+                (found,) = runner.run(3 * number + i, x[part], row_scale[part], packed[0])
+                assert np.array_equal(found, whole[part]), (isa, format, m)

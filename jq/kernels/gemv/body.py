@@ -3,294 +3,53 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from iree.compiler import ir
 
 from jq.kernels.build.bodies import Operands, emit
 from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, Indices, Values, vec
-from jq.kernels.epilogue.emission import Columns, Epilogue
+from jq.kernels.build.values import Index, Indices, Values
+from jq.kernels.gemv.decoded import decoded
 from jq.kernels.gemv.description import Gemv
-from jq.kernels.gemv.layout import PLANES
-from jq.kernels.machine import dot
-from jq.kernels.tensor import TensorType
-
-Loaded = dict[tuple[int, int, int], ir.Value]  # bytes, by plane, step and vector
+from jq.kernels.gemv.panels import Part, RowPanels
 
 
-class RowPanels:
-    """The body of one workgroup: all rows of `streams` panels of columns, side by side."""
+def _plain(gemv: Gemv, b: Builder, tensors: Values, tile: Tile, whole: Part) -> None:
+    """Parts of a workgroup, as wide as registers allow."""
+    stage = None
+    if gemv.staged:
+        size = gemv.target.lanes * gemv.target.dot.group
+        room = math.ceil(gemv.k / size) * size
+        stage = b.scratch([gemv.rows, room], gemv.target.dot.element)
 
-    def __init__(
-        self, gemv: Gemv, b: Builder, tensors: Values, tile: Tile, group: Index, column: Index
-    ) -> None:
-        self.gemv, self.b, self.isa, self.tile, self.group = gemv, b, gemv.target, tile, group
-        self.codes, self.row_scale, self.weights, *rest = tensors
-        by_column = [rest.pop(0)] if gemv.scale == "column" else []
-        self.layout, self.planes = gemv.layout, PLANES[gemv.bits]
-        self.wide = gemv.streams * gemv.vectors
-        columns = Columns(self.isa.lanes, self.wide, column, gemv.n)
-        self.epilogue = Epilogue(b, gemv.epilogue, rest, columns)
-        self.column_scale = [s for x in by_column for s in self.epilogue.by_column(x, "f32")]
-        # Codes stay unsigned in a product that wants them so; elsewhere the offset is taken out.
-        self.unsigned = self.isa.dot.lhs_unsigned
-        correction = gemv.offset if self.unsigned else 0
-        self.factor = 1 if gemv.minimum or gemv.zero else correction
-        if gemv.staged:
-            room = math.ceil(gemv.k / (self.isa.lanes * self.isa.dot.group))
-            room *= self.isa.lanes * self.isa.dot.group
-            self.stage = b.scratch([gemv.rows, room], self.isa.dot.element)
+    def emit_part(first: Index) -> None:
+        part = replace(whole, first=first, wide=gemv.together)
+        RowPanels(gemv, b, tensors, tile, part, stage).emit()
 
-    def emit(self) -> None:
-        gemv, count = self.gemv, self.gemv.rows
-        full, rest = divmod(gemv.m, count)
-        with self.b.loop(0, full * count, count, writes=[self.tile]) as loop:
-            self._rows([self.b.offset(loop.index, i) for i in range(count)])
-        if rest:
-            self._rows([full * count + i for i in range(rest)])
-
-    def _rows(self, rows: Indices) -> None:
-        b, gemv, isa = self.b, self.gemv, self.isa
-        if gemv.staged:
-            self._widen(rows)
-        total = [b.f32(0.0, isa.lanes)] * (len(rows) * self.wide)
-        whole, rest = divmod(gemv.k, gemv.block * self.layout.blocks)
-        if whole:
-            with b.loop(0, whole, carry=total) as loop:
-                loop.carried = self._chunk(loop.carried, rows, loop.index, self.layout.blocks, 0)
-            total = loop.carried
-        if rest:
-            blocks, tail = divmod(rest, gemv.block)
-            total = self._chunk(total, rows, whole, blocks, tail)
-        for i, row in enumerate(rows):
-            ready = self.epilogue.row([row])
-            for j in range(self.wide):
-                value = total[i * self.wide + j]
-                if self.column_scale:
-                    value = b.mul(value, self.column_scale[j])
-                if not gemv.per_block:
-                    value = b.mul(value, self.epilogue.scalar(self.row_scale, [row], "f32"))
-                value = self.epilogue.apply(value, [row], j, ready)
-                b.store(value, self.tile, [row, j * isa.lanes], gemv.n)
-
-    def _widen(self, rows: Indices) -> None:
-        """The codes of some rows as the product takes them; zeros fill the last block."""
-        b, k = self.b, self.gemv.k
-        size = self.isa.lanes * self.isa.dot.group
-
-        def put(at: Index, valid: int) -> None:
-            for i, row in enumerate(rows):
-                codes = b.load(self.codes, [row, at], vec(size, "i8"), valid)
-                b.put(dot.operand(b, self.isa, codes), self.stage, [i, at])
-
-        b.sweep(k, size, put)
-
-    def _chunk(
-        self, total: Values, rows: Indices, chunk: Index, blocks: int, tail: int
-    ) -> list[ir.Value]:
-        """The sums after `blocks` blocks of a chunk and `tail` codes of another."""
-        b, gemv = self.b, self.gemv
-        if not gemv.outer:
-            return self._block(total, rows, chunk, 0, tail or gemv.block)
-        zero = b.f32(0.0, self.isa.lanes)
-        sums = [zero] * (len(total) * (2 if gemv.minimum else 1))
-        if blocks:
-            with b.loop(0, blocks, carry=sums) as loop:
-                loop.carried = self._block(loop.carried, rows, chunk, loop.index, gemv.block)
-            sums = loop.carried
-        if tail:
-            sums = self._block(sums, rows, chunk, blocks, tail)
-        out = list(total)
-        for level, at in enumerate(self.layout.factors):
-            for j in range(self.wide):
-                factor = b.widen(self._numbers(chunk, at, j, "f16"))
-                for i in range(len(rows)):
-                    to = i * self.wide + j
-                    out[to] = b.fma(sums[level * len(total) + to], factor, out[to])
-        return out
-
-    def _block(
-        self, sums: Values, rows: Indices, chunk: Index, block: Index, size: int
-    ) -> list[ir.Value]:
-        """The sums after one block of `size` codes along K."""
-        b, gemv, isa = self.b, self.gemv, self.isa
-        zero, group = b.i32(0, isa.lanes), isa.dot.group
-        number = b.offset(b.scaled(chunk, self.layout.blocks), block)
-        digits = range(gemv.digits)
-        acc = [zero] * (len(rows) * gemv.digits * self.wide)
-        extra = [zero] * (len(rows) * gemv.digits)
-        loaded: Loaded = {}
-        for i in range(math.ceil(size / group)):
-            weights = [self._codes(loaded, chunk, block, i, j) for j in range(self.wide)]
-            at = b.offset(b.scaled(number, gemv.block), i * group)
-            for r, (row, digit) in enumerate((row, d) for row in rows for d in digits):
-                valid = min(group, size - i * group)
-                place = [row, at] if gemv.digits == 1 else [row, digit, at]
-                if gemv.staged:
-                    x = dot.staged(b, isa, self.stage, [r, at])
-                else:
-                    x = dot.codes(b, isa, self.codes, place, False, valid)
-                if self.factor:
-                    extra[r] = dot.dot(b, isa, extra[r], dot.splat(b, isa, self.factor), x)
-                for j, weight in enumerate(weights):
-                    to = r * self.wide + j
-                    acc[to] = dot.dot(b, isa, acc[to], weight, x)
-        return self._scaled(sums, acc, extra, rows, chunk, block, number)
-
-    # Codes
-
-    def _codes(self, loaded: Loaded, chunk: Index, block: Index, i: int, j: int) -> ir.Value:
-        """Group `i` of a block, of vector `j`, put together from its planes.
-
-        `loaded` keeps the bytes, which hold several groups.
-        """
-        b, shift, codes = self.b, 0, None
-        for plane, width in enumerate(self.planes):
-            step, field = divmod(i, 8 // width)
-            key = (plane, step, j)
-            if key not in loaded:
-                loaded[key] = self._bytes(plane, chunk, block, step, j)
-            part = self._field(loaded[key], width, field * width, shift)
-            codes = part if codes is None else b.bit_or(codes, part)
-            shift += width
-        assert codes is not None
-        return self._operand(codes)
-
-    def _bytes(self, plane: int, chunk: Index, block: Index, step: int, j: int) -> ir.Value:
-        b, gemv = self.b, self.gemv
-        size = self.isa.lanes * self.isa.dot.group
-        stream, vector = divmod(j, gemv.vectors)
-        first = self.layout.planes[plane] + (step * gemv.vectors + vector) * size
-        at = b.offset(self._record(block), first)
-        return b.load(self.weights, [stream, self.group, chunk, at], vec(size, "i8"))
-
-    def _field(self, stored: ir.Value, width: int, first: int, to: int) -> ir.Value:
-        """`width` bits of every byte, from bit `first` brought to bit `to`; the others 0."""
-        if width == 8:
-            return stored
-        b, kind, by = self.b, stored.type, first - to
-        if by:
-            size = ir.VectorType(kind).shape[0]
-            words = b.bitcast(stored, vec(size // 4, "i32"))
-            words = b.shift_right(words, by) if by > 0 else b.shift_left(words, -by)
-            stored = b.bitcast(words, vec(size, "i8"))
-        mask = ((1 << width) - 1) << to
-        return b.bit_and(stored, b.constant(kind, mask if mask < 128 else mask - 256))
-
-    def _operand(self, codes: ir.Value) -> ir.Value:
-        b, element = self.b, self.isa.dot.element
-        if self.gemv.offset and not self.unsigned:
-            codes = b.sub(codes, b.constant(codes.type, self.gemv.offset))
-        return codes if element == "i8" else b.extend(codes, element)
-
-    # Scales
-
-    def _scaled(
-        self,
-        sums: Values,
-        acc: Values,
-        extra: Values,
-        rows: Indices,
-        chunk: Index,
-        block: Index,
-        number: Index,
-    ) -> list[ir.Value]:
-        """A block's integers, scaled and added; sums of minima go behind those of scales when a
-        chunk's factor is still to come, else to the same place."""
-        b, out = self.b, list(sums)
-        levels = [self._level(chunk, block, at) for at in self.layout.scales]
-        scales, *minima = levels or [[b.f32(1.0, self.isa.lanes)] * self.wide]
-        zeros = self._zeros(chunk, block) if self.gemv.zero else []
-        behind, digits = len(rows) * self.wide if self.gemv.outer else 0, self.gemv.digits
-        for i, row in enumerate(rows):
-            x_scale = self._x_scale(row, number)
-            of_codes = extra[i * digits : (i + 1) * digits]
-            apart = minima or zeros  # the sum of the codes counts in another way
-            taken = self._joined(of_codes) if self.factor and not apart else None
-            codes_of_row = self._number(self._joined(of_codes)) if zeros else None
-            for j, scale in enumerate(scales):
-                to = i * self.wide + j
-                value = self._joined([acc[(i * digits + d) * self.wide + j] for d in range(digits)])
-                if taken:
-                    value = [b.sub(v, t) for v, t in zip(value, taken, strict=True)]
-                factor = [f for f in (scale if levels else None, x_scale) if f is not None]
-                number_of = self._number(value)
-                if codes_of_row is not None:
-                    number_of = b.sub(number_of, b.rounded(b.mul(zeros[j], codes_of_row)))
-                if factor:
-                    by = factor[0] if len(factor) == 1 else b.mul(*factor)
-                    out[to] = b.fma(number_of, by, out[to])
-                else:
-                    out[to] = b.add(number_of, out[to])
-            if minima:
-                codes_sum = self._number(self._joined(of_codes))
-                codes_sum = codes_sum if x_scale is None else b.mul(codes_sum, x_scale)
-                for j, least in enumerate(minima[0]):
-                    to = behind + i * self.wide + j
-                    out[to] = b.fma(codes_sum, least, out[to])
-        return out
-
-    def _joined(self, digits: Values) -> list[ir.Value]:
-        """The sums of one to three digits as one or two integers, the second 2^8 times smaller:
-        all but the last digit fit one.
-        """
-        b, (first, *rest) = self.b, digits
-        for digit in rest[:1] if len(rest) == 2 else []:
-            first = b.add(b.shift_left(first, 8), digit)
-        return [first, *rest[-1:]]
-
-    def _number(self, joined: Values) -> ir.Value:
-        b, (first, *rest) = self.b, [self.b.to_f32(v) for v in joined]
-        return b.fma(first, b.f32(256.0, self.isa.lanes), rest[0]) if rest else first
-
-    def _x_scale(self, row: Index, number: Index) -> ir.Value | None:
-        if not self.gemv.per_block:
-            return None
-        return self.epilogue.scalar(self.row_scale, [row, number], "f32")
-
-    def _level(self, chunk: Index, block: Index, at: int) -> list[ir.Value]:
-        """The scales (or minima) of a block, by vector: f32, integers still without a factor."""
-        b, kind = self.b, self.gemv.scale
-        first = b.offset(self._record(block), at)
-        found = [self._numbers(chunk, first, j, kind) for j in range(self.wide)]
-        return [b.to_f32(b.extend(v, "i32")) if kind == "i8" else b.widen(v) for v in found]
-
-    def _zeros(self, chunk: Index, block: Index) -> list[ir.Value]:
-        """The zero points of a block, by vector: f32."""
-        b, lanes = self.b, self.isa.lanes
-        first = b.offset(self._record(block), self.layout.zero)
-        found = []
-        for j in range(self.wide):
-            stream, vector = divmod(j, self.gemv.vectors)
-            stored = b.load(self.weights, [stream, self.group, chunk, first], vec(lanes, "i8"))
-            wide = b.extend_unsigned(stored, "i32")
-            wide = b.shift_right(wide, 4) if vector else b.bit_and(wide, b.i32(15, lanes))
-            found.append(b.to_f32(wide))
-        return found
-
-    def _numbers(self, chunk: Index, first: Index, j: int, kind: str) -> ir.Value:
-        """One vector `j` of numbers by column that begin at byte `first` of a chunk."""
-        b, lanes = self.b, self.isa.lanes
-        size = TensorType((), kind).dtype.itemsize
-        stream, vector = divmod(j, self.gemv.vectors)
-        at = [stream, self.group, chunk, b.offset(first, vector * lanes * size)]
-        stored = b.load(self.weights, at, vec(lanes * size, "i8"))
-        return stored if kind == "i8" else b.bitcast(stored, vec(lanes, kind))
-
-    def _record(self, block: Index) -> Index:
-        return self.b.offset(self.b.scaled(block, self.layout.record), self.layout.first)
+    if gemv.together % gemv.vectors:
+        for first in range(0, whole.wide, gemv.together):
+            emit_part(first)
+        return
+    with b.loop(0, whole.wide, gemv.together, writes=[tile]) as loop:
+        emit_part(loop.index)
 
 
 @emit.register
 def _(gemv: Gemv, operands: Operands) -> list[ir.Value]:
-    width = min(gemv.n, gemv.width)
+    width, rows = min(gemv.n, gemv.width), gemv.row_block
 
     def column(b: Builder, ids: Indices) -> Index:
         return b.at_most(b.scaled(ids[0], width), gemv.n - width)
 
-    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
-        RowPanels(gemv, b, tensors, tiles[0], ids[0], column(b, ids)).emit()
+    def row(b: Builder, ids: Indices) -> Index:
+        return b.at_most(b.scaled(ids[1], rows), gemv.m - rows)
 
-    output = Output(gemv.results[0], (gemv.m, width), lambda b, ids: [0, column(b, ids)])
-    return dispatch(operands, [output], [gemv.workgroups], body)
+    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
+        wide = gemv.streams * gemv.vectors
+        whole = Part(ids[0], column(b, ids), row(b, ids), 0, wide)
+        (decoded if gemv.decoded else _plain)(gemv, b, tensors, tiles[0], whole)
+
+    output = Output(gemv.results[0], (rows, width), lambda b, ids: [row(b, ids), column(b, ids)])
+    return dispatch(operands, [output], [gemv.workgroups, math.ceil(gemv.m / rows)], body)

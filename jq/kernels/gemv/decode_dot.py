@@ -25,7 +25,7 @@ import numpy as np
 
 from jq.errors import InternalError
 from jq.formats import Encoding, get_format
-from jq.kernels.kernel import Kernel
+from jq.kernels.kernel import MatrixProduct
 from jq.kernels.tensor import TensorType, element_name
 
 STEP, STEP_OF_BLOCKS = 128, 32  # values decoded at once, about; where blocks are stored apart
@@ -35,7 +35,7 @@ PANEL_BYTES = 128 * 1024  # decoded weights of a workgroup with many rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecodeDot(Kernel):
+class DecodeDot(MatrixProduct):
     """f32 [M, K] x stored [N, K] -> f32 [M, N].
 
     Operands, in order: x f32 [M, K]; the parts of the weight, as `Format.storage` lists them.
@@ -47,9 +47,6 @@ class DecodeDot(Kernel):
 
     family: ClassVar[str] = "decode_dot"
 
-    m: int
-    k: int
-    n: int
     format: str
     block: tuple[int, ...]
     scheme: str = "symmetric"
@@ -57,18 +54,13 @@ class DecodeDot(Kernel):
     options: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        if min(self.m, self.k, self.n) < 1:
-            raise InternalError(f"empty product {self.label}")
+        super().__post_init__()
         if self.block[0] > 1:
             raise InternalError(f"blocks {self.block} cross rows of the weight")
 
     @property
     def label(self) -> str:
-        return f"{self.m}x{self.k}x{self.n}_{self.format}"
-
-    @property
-    def operations(self) -> int:
-        return 2 * self.m * self.k * self.n
+        return f"{super().label}_{self.format}"
 
     @property
     def encoding(self) -> Encoding:
@@ -101,9 +93,13 @@ class DecodeDot(Kernel):
         )
         return all(two[p][0][1] == 2 * one[p][0][1] for p in one if p not in ("tensor_scale",))
 
-    @property
+    @cached_property
     def storage(self) -> dict[str, tuple[tuple[int, ...], Any]]:
         return dict(get_format(self.format).storage(self.encoding))
+
+    @cached_property
+    def stored_step(self) -> dict[str, tuple[tuple[int, ...], Any]]:
+        return dict(get_format(self.format).storage(self.piece(self.step)))
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
@@ -125,7 +121,7 @@ class DecodeDot(Kernel):
         return math.ceil(self.k / lanes) * lanes
 
     @property
-    def columns(self) -> int:
+    def width(self) -> int:
         """Columns of a workgroup."""
         if self.direct:
             return min(self.n, COLUMNS)

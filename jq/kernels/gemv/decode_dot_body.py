@@ -44,9 +44,8 @@ class _Group:
         ops = VectorOps(self.b, kernel.target)
         piece = kernel.piece(length)
         fmt = get_format(kernel.format)
-        whole, full = kernel.storage, fmt.storage(kernel.piece(kernel.step))
         parts = {
-            name: self._load(ops, name, whole[name][0], full[name][0], shape, dtype, column, step)
+            name: ops.array(self._load(name, shape, dtype, column, step), shape, dtype)
             for name, (shape, dtype) in fmt.storage(piece).items()
         }
         value: Array = fmt.decode(ops, parts, piece)
@@ -54,25 +53,16 @@ class _Group:
         return [self._lanes(value.value, i * self.lanes, length) for i in range(count)]
 
     def _load(
-        self,
-        ops: VectorOps,
-        name: str,
-        whole: tuple[int, ...],
-        full: tuple[int, ...],
-        shape: tuple[int, ...],
-        dtype: Any,
-        column: Index,
-        step: Index,
-    ) -> Array:
-        """The part of one piece: `shape` of an operand of shape `whole`, `full` a step."""
+        self, name: str, shape: tuple[int, ...], dtype: Any, column: Index, step: Index
+    ) -> ir.Value:
+        """`shape` elements of a part of the weight: of one column, from `step` on."""
+        whole, full = (parts[name][0] for parts in (self.kernel.storage, self.kernel.stored_step))
         row = column if whole[0] > 1 else 0
         along = self.b.scaled(step, full[1]) if whole[1] > full[1] else 0
         at = [row, along, *([0] * (len(whole) - 2))]
-        count = math.prod(shape)
         if len(whole) > 2 and shape[1] != 1:
             raise InternalError(f"a step of {name} is more than a block")
-        loaded = self.b.load(self.parts[name], at, vec(count, element_name(dtype)))
-        return ops.array(loaded, shape, dtype)
+        return self.b.load(self.parts[name], at, vec(math.prod(shape), element_name(dtype)))
 
     def _lanes(self, value: ir.Value, first: int, length: int) -> ir.Value:
         """`lanes` values from `first` of a vector of `length`; zeros behind its end."""
@@ -89,19 +79,19 @@ class _Group:
 
     def _direct(self) -> None:
         b, kernel = self.b, self.kernel
-        acc = [b.f32(0.0, self.lanes)] * (kernel.m * kernel.columns)
+        acc = [b.f32(0.0, self.lanes)] * (kernel.m * kernel.width)
         acc = b.fold(kernel.k, kernel.step, self._step, acc, counted=True)
         for row in range(kernel.m):
-            self._store(row, acc[row * kernel.columns : (row + 1) * kernel.columns], 0)
+            self._store(row, acc[row * kernel.width : (row + 1) * kernel.width], 0)
 
     def _step(self, acc: Values, step: Index, length: int) -> list[ir.Value]:
         b, kernel, out = self.b, self.kernel, list(acc)
-        for c in range(kernel.columns):
+        for c in range(kernel.width):
             for i, w in enumerate(self._decode(b.offset(self.column, c), step, length)):
                 at = b.offset(b.scaled(step, kernel.step), i * self.lanes)
                 valid = length - i * self.lanes
                 for row in range(kernel.m):
-                    j = row * kernel.columns + c
+                    j = row * kernel.width + c
                     out[j] = b.fma(self._rows_at(row, at, valid), w, out[j])
         return out
 
@@ -109,11 +99,11 @@ class _Group:
 
     def _panel(self) -> None:
         b, kernel = self.b, self.kernel
-        panel = b.scratch((kernel.columns, kernel.padded), "f32")
-        with b.loop(0, kernel.columns) as column:
+        panel = b.scratch((kernel.width, kernel.padded), "f32")
+        with b.loop(0, kernel.width) as column:
             self._fill(panel, column.index)
-        for first in range(0, kernel.columns, COLUMNS):
-            columns = min(COLUMNS, kernel.columns - first)
+        for first in range(0, kernel.width, COLUMNS):
+            columns = min(COLUMNS, kernel.width - first)
             tile = partial(self._tile, panel, first, columns)
             b.sweep(kernel.m, ROWS, tile, writes=[self.tile])
 
@@ -160,7 +150,7 @@ class _Group:
 
 @emit.register
 def _(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
-    width = kernel.columns
+    width = kernel.width
 
     def offsets(b: Builder, ids: Indices) -> list[Index]:
         return [0, b.at_most(b.scaled(ids[0], width), kernel.n - width)]

@@ -16,6 +16,14 @@ operand so; what the offset adds is a product of the same codes with a constant.
           (y times factor, added to what came before)
         epilogue, store
 
+How weights lie does not depend on M. Where registers do not hold all panels of a workgroup for a
+tile of rows, parts of them follow each other; of 16 rows or more (`decoded`) one panel:
+
+    sums[rows][blocks] = sums of the rows' codes, which the offset and minima are multiplied by
+    for panel of the workgroup:
+      codes of all K out of their planes, onto the stack
+      for tile of rows: as above, with extra from the sums
+
 Codes lie in planes of 1, 2, 4 or 8 bits (6 bits are a plane of 4 and one of 2), a byte of a plane
 holding the same field of several groups: a shift and a mask bring it out. A panel is one stream in
 memory, its scales beside its codes. Several panels are read at once, for a processor fetches each
@@ -41,8 +49,8 @@ import numpy as np
 
 from jq.errors import InternalError
 from jq.kernels.epilogue.steps import Step, applied, check, operand_types
-from jq.kernels.gemv.layout import PLANES, Array, Scale, Stored
-from jq.kernels.tensor import TensorType
+from jq.kernels.gemv.layout import PLANES, Scale, Stored
+from jq.kernels.tensor import Array, TensorType
 
 LARGEST_SPLIT = 256  # block whose sums of two digits, one shifted by 8 bits, fit 32
 SCALES = ("f16", "f32", "i8", "column")
@@ -69,8 +77,7 @@ class Gemv(Stored):
 
     def __post_init__(self) -> None:
         check(self.epilogue, "f32")
-        if min(self.m, self.k, self.n) < 1:
-            raise InternalError(f"empty product {self.label}")
+        super().__post_init__()
         if self.bits not in PLANES or (self.minimum and self.bits == 8):
             raise InternalError(f"no product with {self.bits}-bit weights of this kind")
         if self.scale not in SCALES or (self.scale == "i8") != (self.outer > 0):
@@ -92,16 +99,7 @@ class Gemv(Stored):
     @property
     def label(self) -> str:
         float_rows = "_split" if self.digits > 1 else ""
-        return f"{self.m}x{self.k}x{self.n}_int{self.bits}_block{self.block}{float_rows}"
-
-    @property
-    def operations(self) -> int:
-        return 2 * self.m * self.k * self.n
-
-    @property
-    def columns(self) -> int:
-        """N', the length of operands by column."""
-        return max(self.n, self.target.lanes)
+        return f"{super().label}_int{self.bits}_block{self.block}{float_rows}"
 
     @property
     def operands(self) -> tuple[TensorType, ...]:

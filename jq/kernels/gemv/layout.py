@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 
 from jq.errors import InternalError
-from jq.kernels.kernel import ByColumn
-from jq.kernels.tensor import TensorType, pad_last
+from jq.kernels.kernel import MatrixProduct
+from jq.kernels.machine.workgroups import parts
+from jq.kernels.tensor import Array, TensorType, cut_last, pad_last
 
 MAX_ROWS, MANY_ROWS = 4, 8
 STAGE = 96 << 10  # bytes of a tile's codes, widened
+DECODED, DECODED_ROWS = (
+    224 << 10,
+    16,
+)  # bytes of a decoded panel and of sums; rows that are worth it
+BLOCK_ROWS = 32  # rows of a workgroup at least, where columns alone are too few workgroups
 PANEL, COLUMNS = 2, 8  # vectors of a panel, and of all panels of a workgroup
-Array = np.ndarray[Any, np.dtype[Any]]
 Scale = Array | tuple[Array, Array]  # or integers and what they are multiplied by
 # Widths of the planes that codes of so many bits are cut into, the lowest bits first.
 PLANES = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2), 8: (8,)}
@@ -73,7 +77,7 @@ class Layout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored(ByColumn):
+class Stored(MatrixProduct):
     """A product [M, K] x [K, N] with block-scaled weights: how they are cut.
 
     Attributes:
@@ -88,9 +92,6 @@ class Stored(ByColumn):
             by an f16 factor that `outer` blocks share; `column`: one for all blocks, an operand.
     """
 
-    m: int
-    k: int
-    n: int
     bits: int = 4
     block: int = 32
     per_block: bool = True
@@ -109,6 +110,8 @@ class Stored(ByColumn):
         """Rows of a register tile. Of many rows more share the weights that are taken out of their
         planes, where codes wait in memory as the product takes them (`staged`).
         """
+        if self.decoded:
+            return max(3, (self.target.registers - 4) // (2 * self.vectors) - 1)
         if self.staged and self.m >= MANY_ROWS:
             return MANY_ROWS
         return min(self.m, max(1, MAX_ROWS // self.digits))
@@ -120,14 +123,26 @@ class Stored(ByColumn):
         fits = self.blocks * self.block * 2 * MANY_ROWS <= STAGE
         return self.target.dot.element == "i16" and self.digits == 1 and fits and group == 2
 
+    def fits(self, rows: int) -> int:
+        """Vectors of columns that registers allow at once: for each the sum of every digit, that of
+        all blocks, and a weight.
+        """
+        isa, digits = self.target, self.digits
+        return (isa.registers - 2 * rows * digits - 2) // (rows * (digits + 1) + 1)
+
     @property
     def wide(self) -> int:
-        """Vectors of columns that registers and N allow at once: for each the sum of every digit,
-        that of all blocks, and a weight.
+        """Vectors of columns of a workgroup, about: as many as one row goes through at once. How
+        weights lie does not depend on the number of rows, so that all programs share them.
         """
-        isa, rows, digits = self.target, self.rows, self.digits
-        fits = (isa.registers - 2 * rows * digits - 2) // (rows * (digits + 1) + 1)
-        return max(1, min(COLUMNS, fits, self.n // isa.lanes))
+        return max(1, min(COLUMNS, self.fits(1), self.n // self.target.lanes))
+
+    @property
+    def together(self) -> int:
+        """Vectors that the rows of a register tile go through at once: whole panels, or one."""
+        total, fits = self.streams * self.vectors, self.fits(self.rows)
+        whole = range(self.vectors, total + 1, self.vectors)
+        return max([1, *(n for n in whole if n <= fits and total % n == 0)])
 
     @property
     def vectors(self) -> int:
@@ -146,7 +161,27 @@ class Stored(ByColumn):
 
     @property
     def workgroups(self) -> int:
+        """Of columns."""
         return math.ceil(self.n / self.width)
+
+    @property
+    def decoded(self) -> bool:
+        """Whether a panel's codes are taken out of their planes once for all rows, onto the stack:
+        where there are many, and beside them sums of the rows' codes.
+        """
+        dot, lanes = self.target.dot, self.target.lanes
+        room = self.k * self.vectors * lanes + 4 * self.blocks * self.m
+        whole = self.k % self.block == 0 and self.block <= lanes * dot.group
+        plain = dot.element == "i8" and dot.group == 4 and self.digits == 1
+        return self.m >= DECODED_ROWS and whole and plain and room <= DECODED
+
+    @property
+    def row_block(self) -> int:
+        """Rows of a workgroup: whole register tiles."""
+        if not self.decoded:
+            return self.m
+        blocks = parts(self.workgroups, math.ceil(self.m / BLOCK_ROWS))
+        return min(self.m, math.ceil(math.ceil(self.m / blocks) / self.rows) * self.rows)
 
     @property
     def offset(self) -> int:
@@ -216,13 +251,8 @@ def _longer(values: Array, rows: int) -> Array:
 def _cut(kernel: Stored, values: Array) -> Array:
     """[..., N] -> [workgroups, streams, ..., width of a panel]; the last one ends at N."""
     padded = pad_last(values, max(kernel.width, kernel.n))
-    starts = [
-        min(i * kernel.width, max(0, kernel.n - kernel.width)) for i in range(kernel.workgroups)
-    ]
-    each = kernel.width // kernel.streams
-    places = [s + j * each for s in starts for j in range(kernel.streams)]
-    cut = np.stack([padded[..., at : at + each] for at in places])
-    return cut.reshape(kernel.workgroups, kernel.streams, *cut.shape[1:])
+    cut = cut_last(padded, kernel.workgroups, kernel.width)
+    return np.stack(np.split(cut, kernel.streams, -1), 1)
 
 
 def _plane(kernel: Stored, fields: Array, plane: int) -> Array:
