@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from jq.errors import InternalError
-from jq.kernels import ISAS, GemmRows, Kernel, PackOperand
+from jq.kernels import ISAS, GemmRows, Kernel
 from tests.kernels.harness import linked
 from tests.kernels.test_gemm_rows import kernels as gemm_rows
 from tests.kernels.test_guard import drawn
@@ -58,8 +58,6 @@ def on(kernel: Kernel, isa: str) -> Kernel | None:
             inner = {name: getattr(kernel, name) for name in ("gemm", "normalize", "quantize")}
             moved = {name: replace(k, isa=isa) for name, k in inner.items() if k is not None}
             return replace(kernel, isa=isa, **moved)
-        if isinstance(kernel, PackOperand):
-            return replace(kernel, isa=isa, gemm=replace(kernel.gemm, isa=isa))
         return replace(kernel, isa=isa)
     except InternalError:
         return None

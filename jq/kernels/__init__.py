@@ -13,7 +13,6 @@ from jq.kernels.epilogue.steps import Quantize as Quantize
 from jq.kernels.epilogue.steps import QuantizedResidual as QuantizedResidual
 from jq.kernels.epilogue.steps import Residual as Residual
 from jq.kernels.epilogue.steps import RoundToCodes as RoundToCodes
-from jq.kernels.epilogue.steps import RowScale as RowScale
 from jq.kernels.epilogue.steps import Silu as Silu
 from jq.kernels.epilogue.steps import Step as Step
 from jq.kernels.gemm.description import Batch as Batch
@@ -21,7 +20,6 @@ from jq.kernels.gemm.description import Gemm as Gemm
 from jq.kernels.gemm.description import RegisterTile as RegisterTile
 from jq.kernels.gemm.description import Streams as Streams
 from jq.kernels.gemm.gemm_rows import GemmRows as GemmRows
-from jq.kernels.gemm.pack_operand import PackOperand as PackOperand
 from jq.kernels.gemv.decode_dot import DecodeDot as DecodeDot
 from jq.kernels.gemv.description import Gemv as Gemv
 from jq.kernels.integer_attention.description import IntegerAttention as IntegerAttention
@@ -35,7 +33,6 @@ from jq.kernels.machine.isa import get_isa as get_isa
 from jq.kernels.rowwise.normalize import Normalize as Normalize
 from jq.kernels.rowwise.quantization import RowQuantization as RowQuantization
 from jq.kernels.rowwise.quantize_rows import QuantizeRows as QuantizeRows
-from jq.kernels.rowwise.softmax import Softmax as Softmax
 from jq.kernels.rowwise.split_rows import SplitRows as SplitRows
 from jq.kernels.schedule.frame import Frame as Frame
 from jq.kernels.schedule.sequences import Sequences as Sequences

@@ -115,6 +115,32 @@ class ByColumn(Kernel):
         return pad_last(values, self.columns)
 
 
+@dataclass(frozen=True, kw_only=True)
+class MatrixProduct(ByColumn):
+    """A product [M, K] x [K, N] -> [M, N]."""
+
+    m: int
+    k: int
+    n: int
+
+    def __post_init__(self) -> None:
+        if min(self.m, self.k, self.n) < 1:
+            raise InternalError(f"empty product {self.label}")
+
+    @property
+    def label(self) -> str:
+        return f"{self.m}x{self.k}x{self.n}"
+
+    @property
+    def operations(self) -> int:
+        return 2 * self.m * self.k * self.n
+
+    @property
+    def columns(self) -> int:
+        """N': N, or the lanes of a vector where N is smaller."""
+        return max(self.n, self.target.lanes)
+
+
 def _plain(value: Any) -> Any:
     """Dataclasses as dictionaries; one that names its `kind` carries it."""
     if is_dataclass(value):

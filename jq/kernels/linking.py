@@ -23,7 +23,7 @@ def link(module: ir.Module) -> None:
     the kernel's.
     """
     register_bodies()
-    with module.context, ir.Location.unknown():
+    with module.context, module.operation.location:
         for op in list(module.body.operations):
             if isinstance(op.opview, func.FuncOp) and ATTRIBUTE in op.attributes:
                 _define(op.opview)

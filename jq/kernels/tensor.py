@@ -10,6 +10,8 @@ import numpy as np
 
 from jq.errors import InternalError
 
+Array = np.ndarray[Any, np.dtype[Any]]
+
 _DTYPES: dict[str, Any] = {
     "i8": np.int8,
     "i16": np.int16,
@@ -38,9 +40,15 @@ class TensorType:
         return f"tensor<{''.join(f'{n}x' for n in self.shape)}{self.element}>"
 
 
-def pad_last(values: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
+def pad_last(values: Array, size: int) -> Array:
     """Zeros behind the last axis, up to so many elements."""
     return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, size - values.shape[-1])])
+
+
+def cut_last(values: Array, parts: int, width: int) -> Array:
+    """[..., N] -> [parts, ..., width]: columns side by side; the last part ends where they do."""
+    starts = [min(i * width, max(0, values.shape[-1] - width)) for i in range(parts)]
+    return np.stack([values[..., start : start + width] for start in starts])
 
 
 def element_name(dtype: Any) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.kernels import Convolution, Depthwise, Dequantize, Quantize
 from jq.kernels.epilogue.steps import QuantizedResidual
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, codes, epilogues
+from tests.support.drawn import random_example
 
 FLIP = np.int8(-128)
 
@@ -117,16 +117,7 @@ def run_and_compare(runner: Runner, index: int, kernel: Convolution | Depthwise,
     np.testing.assert_array_equal(y, want, err_msg=kernel.to_json())
 
 
-@given(
-    st.lists(st.one_of(convolutions(), depthwises()), min_size=10, max_size=10),
-    st.integers(0, 2**32),
-)
-@settings(
-    max_examples=2,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@random_example(st.lists(st.one_of(convolutions(), depthwises()), min_size=10, max_size=10))
 def test_every_shape_is_exact(drawn: list[Convolution | Depthwise], seed: int) -> None:
     runner = Runner(drawn)
     for i, kernel in enumerate(drawn):

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.errors import InternalError
@@ -14,6 +13,7 @@ from jq.kernels import Batch, Convolution, Dequantize, Frame, Gemm, Kernel, Quan
 from tests.kernels import test_convolution, test_gemm
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, gemms
+from tests.support.drawn import random_example
 
 TO_CODES = (Dequantize(), Quantize(unsigned=True))
 pads = st.sampled_from([(0, 0), (1, 1), (0, 1), (3, 2)])
@@ -45,15 +45,8 @@ def check(runner: Runner, index: int, kernel: Kernel, seed: int) -> None:
     np.testing.assert_array_equal(result, expected, err_msg=kernel.to_json())
 
 
-@given(
-    st.lists(st.one_of(framed_gemms(), framed_convolutions()), min_size=12, max_size=12),
-    st.integers(0, 2**32),
-)
-@settings(
-    max_examples=2,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
+@random_example(
+    st.lists(st.one_of(framed_gemms(), framed_convolutions()), min_size=12, max_size=12)
 )
 def test_every_frame_is_exact(kernels: list[Kernel], seed: int) -> None:
     runner = Runner(kernels)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.errors import InternalError
@@ -29,6 +28,7 @@ from jq.kernels import (
 from jq.kernels.gemm.panel import STAGE
 from tests.kernels.harness import Runner, linked
 from tests.kernels.strategies import HERE, codes, gemms, step_operands
+from tests.support.drawn import random_example
 
 FLIP = np.int8(-128)
 
@@ -78,13 +78,7 @@ def run_and_compare(runner: Runner, index: int, kernel: Gemm, seed: int) -> tupl
     return result, expected.reshape(result.shape)
 
 
-@given(st.lists(gemms(), min_size=12, max_size=12), st.integers(0, 2**32))
-@settings(
-    max_examples=2,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@random_example(st.lists(gemms(), min_size=12, max_size=12))
 def test_every_shape_and_epilogue_is_exact(kernels: list[Gemm], seed: int) -> None:
     runner = Runner(kernels)
     for i, kernel in enumerate(kernels):

@@ -6,7 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.errors import InternalError
@@ -26,6 +25,7 @@ from jq.kernels import (
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE
 from tests.kernels.test_quantize_rows import schemes
+from tests.support.drawn import random_example
 
 EPILOGUES = (
     (Dequantize(),),
@@ -69,16 +69,7 @@ def values(kernel: Kernel, rng: np.random.Generator) -> list[np.ndarray]:
     return found
 
 
-@given(
-    st.lists(kernels().filter(lambda k: not k.gemm.on_tiles), min_size=6, max_size=6),
-    st.integers(0, 2**32),
-)
-@settings(
-    max_examples=2,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@random_example(st.lists(kernels().filter(lambda k: not k.gemm.on_tiles), min_size=6, max_size=6))
 def test_the_bits_of_both_behind_each_other(drawn: list[GemmRows], seed: int) -> None:
     runner = Runner([part for k in drawn for part in (k, k.gemm, k.second)])
     rng = np.random.default_rng(seed)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.kernels import Attention, Gemm, Kernel, Normalize, QuantizeRows, RowQuantization, Sequences
@@ -22,6 +21,7 @@ from tests.kernels.test_gemv import kernels as gemvs
 from tests.kernels.test_integer_attention import kernels as integer_attentions
 from tests.kernels.test_sequences import kernels as of_sequences
 from tests.kernels.test_sequences import ragged
+from tests.support.drawn import random_example
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -81,14 +81,8 @@ def drawn() -> st.SearchStrategy[Kernel]:
     )
 
 
-@given(st.lists(drawn(), min_size=12, max_size=12))
-@settings(
-    max_examples=2,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-def test_nothing_outside_is_touched(kernels: list[Kernel]) -> None:
+@random_example(st.lists(drawn(), min_size=12, max_size=12))
+def test_nothing_outside_is_touched(kernels: list[Kernel], seed: int) -> None:
     nothing_outside_is_touched(kernels)
 
 

@@ -6,7 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.errors import InternalError
@@ -14,6 +13,7 @@ from jq.kernels import Dequantize, IntegerAttention, Kernel, Quantize
 from jq.kernels.machine.isa import CHAINS
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, codes
+from tests.support.drawn import random_example
 
 
 @st.composite
@@ -75,13 +75,7 @@ def check(runner: Runner, index: int, kernel: IntegerAttention, operands: list[n
     assert (error <= allowed).all(), kernel.to_json()
 
 
-@given(st.lists(kernels(), min_size=8, max_size=8), st.integers(0, 2**32))
-@settings(
-    max_examples=2,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@random_example(st.lists(kernels(), min_size=8, max_size=8))
 def test_every_shape(drawn: list[IntegerAttention], seed: int) -> None:
     runner = Runner(drawn)
     rng = np.random.default_rng(seed)

@@ -18,13 +18,11 @@ from jq.kernels import (
     IntegerAttention,
     Kernel,
     Normalize,
-    PackOperand,
     Quantize,
     QuantizedResidual,
     QuantizeRows,
     Residual,
     RowQuantization,
-    Softmax,
     SplitRows,
     available,
     detect,
@@ -52,18 +50,19 @@ def every_family(isa: str) -> list[Kernel]:
             normalize=Normalize(isa=isa, m=65, k=37),
         ),
         Gemm(isa=isa, m=17, k=70, n=49, unsigned=True, epilogue=steps),
-        PackOperand(isa=isa, gemm=Gemm(isa=isa, m=17, k=70, n=49)),
         Gemv(isa=isa, m=1, k=64, n=40),
+        Gemv(isa=isa, m=16, k=64, n=40),  # decoded once for all rows
         DecodeDot(isa=isa, m=1, k=64, n=5, format="nf4", block=(1, 32)),
         DecodeDot(isa=isa, m=6, k=70, n=5, format="float8_e4m3fn", block=(1, 0)),
         QuantizeRows(isa=isa, m=3, k=37),
         SplitRows(isa=isa, m=3, k=70),
-        Softmax(isa=isa, batch=1, heads=2, queries=3, k=37, scheme=RowQuantization()),
         Normalize(isa=isa, m=3, k=37, scheme=RowQuantization("asymmetric")),
         Convolution(isa=isa, filters=20, channels=8, **image),
         Depthwise(isa=isa, channels=20, **image),
         IntegerAttention(isa=isa, queries=5, epilogue=steps, **heads),
         *(Attention(precision=precision, **attention) for precision in precisions),
+        Attention(**attention | {"queries": 1, "keys": 16}, mask="full"),  # few rows, in place
+        Attention(**attention | {"keys": 16}, mask="full"),  # what the mask hides is left out
     ]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.kernels import Normalize
@@ -13,6 +12,7 @@ from jq.kernels.machine.isa import CHAINS
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, sizes
 from tests.kernels.test_quantize_rows import FLIP, expected, schemes
+from tests.support.drawn import random_example
 
 kernels = st.builds(
     Normalize,
@@ -43,13 +43,7 @@ def reference(kernel: Normalize, x: np.ndarray, gamma: np.ndarray, beta: np.ndar
     return y, bound + 4 * unit * np.abs(beta)
 
 
-@given(st.lists(st.one_of(kernels, factors), min_size=8, max_size=8), st.integers(0, 2**32))
-@settings(
-    max_examples=2,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@random_example(st.lists(st.one_of(kernels, factors), min_size=8, max_size=8))
 def test_every_shape(drawn: list[Normalize], seed: int) -> None:
     """Also without the float result: the codes are the same."""
     codes_only = [dataclasses.replace(k, keep=False) for k in drawn if k.scheme is not None]

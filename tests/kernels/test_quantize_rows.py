@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.formats.base import Encoding, get_format
@@ -11,6 +10,7 @@ from jq.formats.numpy_ops import NUMPY
 from jq.kernels import QuantizeRows, RowQuantization
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, sizes
+from tests.support.drawn import random_example
 
 FLIP = np.int8(-128)
 
@@ -92,13 +92,7 @@ def check(
         np.testing.assert_array_equal(got, part.reshape(got.shape), err_msg=kernel.to_json())
 
 
-@given(st.lists(kernels, min_size=12, max_size=12), st.integers(0, 2**32))
-@settings(
-    max_examples=2,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@random_example(st.lists(kernels, min_size=12, max_size=12))
 def test_every_shape_is_exact(drawn: list[QuantizeRows], seed: int) -> None:
     runner = Runner(drawn)
     rng = np.random.default_rng(seed)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.kernels import (
@@ -24,7 +23,6 @@ from jq.kernels import (
     QuantizeRows,
     Residual,
     Silu,
-    Softmax,
     SplitRows,
     Streams,
     get_isa,
@@ -36,6 +34,7 @@ from tests.kernels.strategies import HERE, codes
 from tests.kernels.test_gemv import build as gemv
 from tests.kernels.test_gemv import weights
 from tests.kernels.test_quantize_rows import schemes
+from tests.support.drawn import random_example
 
 Pair = tuple[Kernel, Kernel]  # of all rows, of one
 Arrays = list[np.ndarray]
@@ -90,13 +89,10 @@ def normalizations(draw: st.DrawFn) -> Pair:
 @st.composite
 def row_functions(draw: st.DrawFn) -> Pair:
     isa, m, k, scheme = draw(isas), draw(rows), draw(depths), draw(schemes)
-    shape = {"batch": 1, "heads": 1, "queries": m, "k": k, "mask": "full", "factor": 0.3}
-    softmax = Softmax(isa=isa, **shape, scheme=scheme)
     quantize, split = QuantizeRows(isa=isa, m=m, k=k, scheme=scheme), SplitRows(isa=isa, m=m, k=k)
     return draw(
         st.sampled_from(
             [
-                (softmax, dataclasses.replace(softmax, queries=1)),
                 (quantize, dataclasses.replace(quantize, m=1)),
                 (split, dataclasses.replace(split, m=1)),
             ]
@@ -208,16 +204,7 @@ FAMILIES = (
 )
 
 
-@given(
-    st.tuples(*(family() for family in FAMILIES)),
-    st.integers(0, 2**32),
-)
-@settings(
-    max_examples=2,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@random_example(st.tuples(*(family() for family in FAMILIES)))
 def test_rows_alone_have_the_bits_of_rows_together(pairs: tuple[Pair, ...], seed: int) -> None:
     runner = Runner([kernel for pair in pairs for kernel in pair])
     rng = np.random.default_rng(seed)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.errors import InternalError
@@ -39,6 +37,7 @@ from tests.kernels.test_gemm_rows import values
 from tests.kernels.test_integer_attention import inputs
 from tests.kernels.test_integer_attention import kernels as attentions
 from tests.kernels.test_quantize_rows import schemes
+from tests.support.drawn import random_example
 
 vectors = [isa for isa in HERE if not get_isa(isa).tiles]
 isas = st.sampled_from(vectors)
@@ -109,20 +108,6 @@ def check(runner: Runner, at: int, kernel: Any, operands: list[Any], counts: np.
             assert not found[~wanted].any(), kernel.to_json()
 
 
-def drawn(count: int, kind: Callable[[], Any]) -> Any:
-    def decorate(test: Any) -> Any:
-        with_settings = settings(
-            max_examples=2,
-            deadline=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        lists = st.lists(kind(), min_size=count, max_size=count)
-        return given(lists, st.integers(0, 2**32))(with_settings(test))
-
-    return decorate
-
-
 def some_counts(rng: np.random.Generator, sequences: Sequences, rows: int) -> np.ndarray:
     """Of none and all too, and such as are none."""
     n = sequences.length
@@ -130,7 +115,7 @@ def some_counts(rng: np.random.Generator, sequences: Sequences, rows: int) -> np
     return rng.choice(options, sequences.operand(rows).shape).astype(np.int32)
 
 
-@drawn(10, kernels)
+@random_example(st.lists(kernels(), min_size=10, max_size=10))
 def test_rows_that_are_wanted(found: list[tuple[Any, int, bool]], seed: int) -> None:
     rng = np.random.default_rng(seed)
     pairs = [(k, ragged(k, Sequences(n, fill))) for k, n, fill in found]
@@ -140,7 +125,7 @@ def test_rows_that_are_wanted(found: list[tuple[Any, int, bool]], seed: int) -> 
         check(runner, 2 * i, some, values(whole, rng), some_counts(rng, some.sequences, rows))
 
 
-@drawn(6, lambda: attentions().filter(lambda k: k.isa in vectors))
+@random_example(st.lists(attentions().filter(lambda k: k.isa in vectors), min_size=6, max_size=6))
 def test_queries_that_are_wanted(found: list[IntegerAttention], seed: int) -> None:
     rng = np.random.default_rng(seed)
     pairs = [(k, dataclasses.replace(k, sequences=Sequences(k.queries))) for k in found]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.errors import InternalError
 from jq.kernels import SplitRows
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, sizes
+from tests.support.drawn import random_example
 
 kernels = st.builds(
     SplitRows,
@@ -35,13 +35,7 @@ def number(kernel: SplitRows, digits: np.ndarray, scale: np.ndarray) -> np.ndarr
     return (digits.astype(np.float64) * weights).sum(1) * wide
 
 
-@given(st.lists(kernels, min_size=6, max_size=6), st.integers(0, 2**32))
-@settings(
-    max_examples=2,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@random_example(st.lists(kernels, min_size=6, max_size=6))
 def test_every_shape(drawn: list[SplitRows], seed: int) -> None:
     runner = Runner(drawn)
     rng = np.random.default_rng(seed)

@@ -1,7 +1,7 @@
 """Which body a description has: a function registered for its type.
 
-@emit.register(Softmax)
-def _(kernel: Softmax, operands: Operands) -> list[ir.Value]:
+@emit.register
+def _(kernel: Normalize, operands: Operands) -> list[ir.Value]:
     ...  # dispatches at the current insertion point
 """
 

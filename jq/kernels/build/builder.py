@@ -106,6 +106,12 @@ class Builder(Arithmetic):
             return value
         return Position(arith.minui(value.value, self.index(bound)), bound)
 
+    def smaller(self, a: Index, b: Index) -> Index:
+        return Position(arith.minui(self.index(a), self.index(b)), min(high(a), high(b)))
+
+    def larger(self, a: Index, b: Index) -> Index:
+        return Position(arith.maxui(self.index(a), self.index(b)), max(high(a), high(b)))
+
     def above(self, value: Index, low: Index) -> Index:
         """max(value - low, 0)."""
         if isinstance(value, int) and isinstance(low, int):

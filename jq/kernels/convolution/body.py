@@ -22,7 +22,7 @@ from jq.kernels.schedule.padded_output import Part, framed
 class Windows(Source):
     """The windows of pixels: a run is what lies side by side."""
 
-    conv: Convolution
+    product: Convolution
     group: Index
 
     @staticmethod
@@ -30,7 +30,7 @@ class Windows(Source):
         size = conv.target.dot.group
         whole, tail = (conv.run_groups, 0) if conv.room else divmod(conv.run, size)
         return Windows(
-            conv=conv,
+            product=conv,
             group=group,
             runs=conv.runs,
             run_steps=conv.run_groups,
@@ -42,7 +42,7 @@ class Windows(Source):
 
     def corner(self, b: Builder, row: Index) -> list[Index]:
         """Where the window of an output pixel starts: sample, row, column * C."""
-        conv, (high, wide) = self.conv, self.conv.output
+        conv, (high, wide) = self.product, self.product.output
         line = b.modulo(b.divided(row, wide), high)
         column = b.modulo(row, wide)
         return [
@@ -52,7 +52,7 @@ class Windows(Source):
         ]
 
     def tap(self, b: Builder, corner: Indices, h: Index, w: Index) -> list[Index]:
-        conv, (sample, row, column) = self.conv, corner
+        conv, (sample, row, column) = self.product, corner
         down = b.offset(row, b.scaled(h, conv.dilations[0]))
         across = b.offset(column, b.scaled(w, conv.dilations[1] * conv.channels))
         channel = b.scaled(self.group, conv.channels // conv.groups)
@@ -60,7 +60,7 @@ class Windows(Source):
 
     def sample(self, b: Builder, row: Index) -> Index:
         """Operands by row have one element a sample."""
-        return b.divided(row, self.conv.output[0] * self.conv.output[1])
+        return b.divided(row, self.product.output[0] * self.product.output[1])
 
 
 @emit.register
@@ -81,8 +81,8 @@ def _(conv: Convolution, operands: Operands) -> list[ir.Value]:
             part.fill(b, tiles[0], conv.results[0])
         panel = b.offset(b.scaled(ids[2], cut.panels), ids[1])
         place = Place(conv.pixels, row, column, panel, part=part)
-        source = Windows.of(conv, ids[2])
-        Panel(conv, source, b, tensors, tiles[0], place).emit(cut.block, cut.block)
+        windows = Windows.of(conv, ids[2])
+        Panel(windows, b, tensors, tiles[0], place).emit(cut.block, cut.block)
 
     plain = Output(conv.results[0], (cut.block, width), offsets)
     output = framed(conv.frame, plain, conv.pixels) if conv.frame else plain

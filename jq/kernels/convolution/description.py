@@ -7,7 +7,7 @@
           for k in 0 .. run/group:             # as in `Gemm`
         epilogue, store
 
-On matrix tiles the codes of 16 pixels are first gathered into tiles (`tiled_gemm`).
+On matrix tiles the codes of 16 pixels are first gathered into tiles (`gemm.amx`).
 2 * pixels * filters * taps * channels / groups operations.
 """
 
@@ -26,9 +26,8 @@ from jq.kernels.epilogue.steps import check
 from jq.kernels.machine.tile_cut import DEPTH, TiledCut, pack_weight
 from jq.kernels.machine.tiling import Tiling, choose
 from jq.kernels.schedule.frame import Frame
-from jq.kernels.tensor import TensorType
+from jq.kernels.tensor import Array, TensorType, cut_last
 
-Array = np.ndarray[Any, np.dtype[Any]]
 TILED_PIXELS = 8
 
 
@@ -113,11 +112,6 @@ class Convolution(Windowed):
         """Filters of a group."""
         return self.filters // self.groups
 
-    @property
-    def operations(self) -> int:
-        taps = self.window[0] * self.window[1]
-        return 2 * self.pixels * self.filters * taps * self.channels // self.groups
-
     @cached_property
     def tiling(self) -> Tiling:
         depth = math.prod(self.runs) * self.run_groups * self.target.dot.group
@@ -186,8 +180,7 @@ class Convolution(Windowed):
         group, cut, width = self.target.dot.group, self.tiling, self.panel
         padded = np.pad(runs, ((0, 0), (0, self.run_groups * group - self.run), (0, 0)))
         grouped = padded.reshape(-1, group, self.groups, self.n)
-        starts = [min(p * width, self.n - width) for p in range(cut.panels)]
-        panels = np.stack([grouped[..., s : s + width] for s in starts])
+        panels = cut_last(grouped, cut.panels, width)
         ordered = np.ascontiguousarray(panels.transpose(3, 0, 1, 4, 2))
         return ordered.reshape(self.groups * cut.panels, -1, width * group)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,9 +14,7 @@ from jq.errors import InternalError
 from jq.kernels.epilogue.steps import Step, applied, check, operand_types
 from jq.kernels.gemm.corrections import correction_types
 from jq.kernels.kernel import ByColumn
-from jq.kernels.tensor import TensorType
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from jq.kernels.tensor import Array, TensorType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +71,10 @@ class Windowed(ByColumn):
     @abstractmethod
     def weight_shape(self) -> tuple[int, ...]:
         """Of the weight that `pack` takes; filters last."""
+
+    @property
+    def operations(self) -> int:
+        return 2 * self.pixels * math.prod(self.weight_shape)
 
     @property
     def code_offset(self) -> int:

@@ -18,16 +18,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from jq.errors import InternalError
 from jq.kernels.convolution.windowed import Windowed
 from jq.kernels.epilogue.steps import check
-from jq.kernels.tensor import TensorType
+from jq.kernels.tensor import Array, TensorType, cut_last
 
-Array = np.ndarray[Any, np.dtype[Any]]
 WORKGROUPS = 16
 MIN_OUTPUTS = 1 << 14
 MAX_PIXELS = 8
@@ -72,10 +71,6 @@ class Depthwise(Windowed):
     @property
     def around(self) -> tuple[tuple[int, ...], ...]:
         return self.padding
-
-    @property
-    def operations(self) -> int:
-        return 2 * self.pixels * self.channels * self.window[0] * self.window[1]
 
     @property
     def together(self) -> int:
@@ -150,9 +145,9 @@ class Depthwise(Windowed):
         shifted = np.zeros((self.together, length, wide, self.columns), np.int8)
         for r in range(self.together):
             shifted[r, r : r + self.window[0], :, : self.channels] = weight
-        starts = [min(v * lanes, self.columns - lanes) for v in range(self.vectors)]
-        cut = np.stack([shifted[..., s : s + lanes] for s in starts])
-        cut = cut.reshape(self.vectors, self.together, self.tap_groups, group, wide, lanes)
+        cut = cut_last(shifted, self.vectors, lanes).reshape(
+            self.vectors, self.together, self.tap_groups, group, wide, lanes
+        )
         ordered = np.ascontiguousarray(cut.transpose(0, 1, 2, 4, 5, 3))
         return ordered.reshape(self.vectors, -1, lanes * group)
 

@@ -35,7 +35,6 @@ from jq.kernels.epilogue.steps import (
     QuantizedResidual,
     Residual,
     RoundToCodes,
-    RowScale,
     Silu,
     Step,
 )
@@ -106,8 +105,8 @@ class DequantizeEmitter(Emitter[Dequantize]):
         return b.mul(b.to_f32(y), scale)
 
 
-@emits(RowScale, ColumnScale)
-class ProductEmitter(Emitter[Step]):
+@emits(ColumnScale)
+class ColumnScaleEmitter(Emitter[ColumnScale]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         return b.mul(y, operands[0])
 
@@ -166,7 +165,7 @@ class QuantizeEmitter(Emitter[Quantize]):
         return (*ends, zero)
 
     def apply(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
-        return to_i8(b, self.whole(b, y, operands), operands[-1], 128 if self.step.unsigned else 0)
+        return to_i8(b, self.whole(b, y, operands), operands[-1], self.step.shift)
 
     def whole(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
         if self.step.divide:

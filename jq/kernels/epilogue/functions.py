@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from iree.compiler import ir
@@ -15,14 +14,13 @@ from jq.kernels.build.builder import Builder
 from jq.kernels.build.values import lanes_of, vec
 from jq.kernels.epilogue.steps import phi
 from jq.kernels.machine.isa import Isa
+from jq.kernels.tensor import Array
 
 # Adding 1.5 * 2^23 rounds a float below 2^22 to an integer, half to even, into its low bits.
 MAGIC = 12582912.0
 MAGIC_BITS = 0x4B400000
 # Of quotients below 2^8 that are off by 3/2 2^-23 of their size.
 DOUBT = int(np.float32(0.5 - 2.0**-14).view(np.int32))
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def rounded_bits(b: Builder, y: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:

@@ -21,10 +21,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jq.errors import InternalError
-from jq.kernels.tensor import TensorType
+from jq.kernels.tensor import Array, TensorType
 
 COLUMN, ROW, ELEMENT, SCALAR = "column", "row", "element", "scalar"
-Array = np.ndarray[Any, np.dtype[Any]]
 Accesses = tuple[tuple[str, str], ...]
 
 
@@ -42,6 +41,8 @@ class Step(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if not cls.kind:
+            return  # what several steps share
         if cls.kind in Step.registry:
             raise InternalError(f"epilogue step {cls.kind!r} is defined twice")
         Step.registry[cls.kind] = cls
@@ -73,17 +74,6 @@ class Dequantize(Step):
 
 
 @dataclass(frozen=True)
-class RowScale(Step):
-    """`y * row_scale`."""
-
-    kind: ClassVar[str] = "row_scale"
-    takes: ClassVar[Accesses] = ((ROW, "f32"),)
-
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        return y * operands[0]
-
-
-@dataclass(frozen=True)
 class ColumnScale(Step):
     """`y * factor[column]`."""
 
@@ -111,9 +101,7 @@ class Residual(Step):
 
     kind: ClassVar[str] = "residual"
     takes: ClassVar[Accesses] = ((ELEMENT, "f32"),)
-
-    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        return y + operands[0]
+    reference = Bias.reference
 
 
 @dataclass(frozen=True)
@@ -126,10 +114,8 @@ class QuantizedResidual(Step):
     unsigned: bool = False
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        codes = operands[0].astype(np.int32)
-        if self.unsigned:
-            codes = (codes & 255) - 128
-        return y + (codes - self.zero_point).astype(np.float32) * operands[1]
+        codes = _signed(operands[0], self.unsigned) - self.zero_point
+        return y + codes.astype(np.float32) * operands[1]
 
 
 @dataclass(frozen=True)
@@ -179,32 +165,48 @@ class Silu(Step):
 
 
 @dataclass(frozen=True)
-class Quantize(Step):
+class ToCodes(Step):
+    """A step that ends in codes in [low, high]; `unsigned` stores `code + 128`."""
+
+    result: ClassVar[str] = "i8"
+    packs: ClassVar[bool] = True
+    low: int = -128
+    high: int = 127
+    unsigned: bool = False
+
+    def __post_init__(self) -> None:
+        if not -128 <= self.low <= self.high <= 127:
+            raise InternalError(f"codes {self.low}..{self.high} do not fit int8")
+
+    @property
+    def shift(self) -> int:
+        """What is stored is code + shift."""
+        return 128 if self.unsigned else 0
+
+    def stored(self, rounded: Array) -> Array:
+        """Whole numbers as the codes in memory."""
+        codes = np.clip(rounded, self.low, self.high).astype(np.int8)
+        return codes ^ np.int8(-128) if self.unsigned else codes
+
+
+@dataclass(frozen=True)
+class Quantize(ToCodes):
     """`saturate(round_half_even(v) + zero_point)` with v = `y / scale`, or `y` itself; NaN is 0.
 
     The scale (if it divides; in [2^-70, 2^100]) and the zero point are operands, so that layers
     share a kernel.
     `divide=False` is for an integer rescale: the step before multiplied by
-    `scale_in * scale_weight / scale_out` already. `low` and `high` bound the code (a relu is a
-    bound at the zero point). `unsigned` stores `code + 128`. With `per_column` scale and zero point
-    are by column: products that are one have results of their own.
+    `scale_in * scale_weight / scale_out` already. A relu is a bound of the code at the zero point.
+    With `per_column` scale and zero point are by column: products that are one have results of
+    their own.
     Without `exact` the quotient may be off by 2^-23 of its size, and y is a number: for what has an
     error of its own (`Gelu` with `codes`).
     """
 
     kind: ClassVar[str] = "quantize"
-    result: ClassVar[str] = "i8"
-    packs: ClassVar[bool] = True
     divide: bool = True
-    low: int = -128
-    high: int = 127
-    unsigned: bool = False
     per_column: bool = False
     exact: bool = True
-
-    def __post_init__(self) -> None:
-        if not -128 <= self.low <= self.high <= 127:
-            raise InternalError(f"codes {self.low}..{self.high} do not fit int8")
 
     @property
     def operands(self) -> Accesses:
@@ -214,9 +216,7 @@ class Quantize(Step):
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         value = y / operands[0] if self.divide else y
-        rounded = np.rint(np.where(np.isnan(value), np.float32(0), value)) + operands[-1]
-        codes = np.clip(rounded, self.low, self.high).astype(np.int8)
-        return codes ^ np.int8(-128) if self.unsigned else codes
+        return self.stored(np.rint(np.where(np.isnan(value), np.float32(0), value)) + operands[-1])
 
 
 @dataclass(frozen=True)
@@ -238,8 +238,7 @@ class AddCodes(Step):
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
         stored, factor, unit, zero, *bounds = operands
-        codes = (stored.astype(np.int32) & 255) if self.unsigned else stored.astype(np.int32)
-        codes = codes - (128 if self.unsigned else 0) - zero
+        codes = _signed(stored, self.unsigned) - zero
         y = np.rint(y)
         if self.bounded:
             y = np.clip(y, *bounds)
@@ -248,32 +247,20 @@ class AddCodes(Step):
 
 
 @dataclass(frozen=True)
-class RoundToCodes(Step):
-    """`saturate(round_half_even(y) + zero_point)` as i8, |y| < 2^30; the zero point is an operand.
-
-    `low` and `high` bound the code; `unsigned` stores `code + 128`.
-    """
+class RoundToCodes(ToCodes):
+    """`saturate(round_half_even(y) + zero_point)`, |y| < 2^30; the zero point is an operand."""
 
     kind: ClassVar[str] = "codes"
     takes: ClassVar[Accesses] = ((SCALAR, "i32"),)
-    result: ClassVar[str] = "i8"
-    packs: ClassVar[bool] = True
-    low: int = -128
-    high: int = 127
-    unsigned: bool = False
-
-    def __post_init__(self) -> None:
-        if not -128 <= self.low <= self.high <= 127:
-            raise InternalError(f"codes {self.low}..{self.high} do not fit int8")
-
-    @property
-    def shift(self) -> int:
-        """What is stored is code + shift."""
-        return 128 if self.unsigned else 0
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        codes = np.clip(np.rint(y) + operands[0], self.low, self.high).astype(np.int8)
-        return codes ^ np.int8(-128) if self.unsigned else codes
+        return self.stored(np.rint(y) + operands[0])
+
+
+def _signed(stored: Array, unsigned: bool) -> Array:
+    """The codes that are stored in either view."""
+    codes = stored.astype(np.int32)
+    return (codes & 255) - 128 if unsigned else codes
 
 
 def phi(x: Array, approximate: bool) -> Array:

@@ -16,9 +16,7 @@ results in two parts are computed twice, with the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
 from iree.compiler import ir
 
 from jq.kernels.build.bodies import Operand, Operands
@@ -33,8 +31,6 @@ from jq.kernels.machine import amx, dot
 from jq.kernels.machine.isa import ISAS
 from jq.kernels.machine.tile_cut import DEPTH, ROWS, WORDS, TiledCut
 from jq.kernels.tensor import TensorType
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def pack_rows(gemm: Gemm, operand: Operand) -> Operand:
@@ -106,7 +102,8 @@ def multiply(
         return [*ids[2 : 2 + depth], row, column]
 
     def body(b: Builder, ids: Indices, tensors: Values, out: Tiles) -> None:
-        _Workgroup(gemm, sample, b, ids, tensors, out[0], offsets(b, ids)[-1]).emit()
+        column = offsets(b, ids)[-1]
+        _Workgroup(gemm, sample, b, ids, tensors, out[0]).emit(column)
 
     output = Output(gemm.results[0], (*((1,) * depth), cut.block, cut.range), offsets)
     return dispatch(operands, [output], [cut.ranges, cut.blocks, *lead], body)
@@ -116,30 +113,22 @@ class _Workgroup:
     """The body of one workgroup: a block of rows, a range of columns."""
 
     def __init__(
-        self,
-        gemm: Product,
-        sample: Sample,
-        b: Builder,
-        ids: Indices,
-        tensors: Values,
-        out: Tile,
-        column: Index,
+        self, gemm: Product, sample: Sample, b: Builder, ids: Indices, tensors: Values, out: Tile
     ) -> None:
-        self.gemm, self.sample, self.b, self.cut = gemm, sample, b, gemm.tiles
-        self.out, self.column = out, column
+        self.gemm, self.sample, self.b, self.cut, self.out = gemm, sample, b, gemm.tiles, out
         self.range_id, self.block_id, *self.prefix = ids[: 2 + len(gemm.lead)]
         self.rows, self.weights, self.init, *rest = tensors
         self.corrections, self.steps = split_corrections(gemm, rest)
         self.scratch = b.scratch([2 * self.cut.vectors * WORDS], "i32")
 
-    def emit(self) -> None:
+    def emit(self, column: Index) -> None:
         with self.b.loop(0, self.cut.panels, writes=[self.out]) as loop:
-            self._panel(loop.index)
+            self._panel(loop.index, column)
 
-    def _panel(self, panel: Index) -> None:
+    def _panel(self, panel: Index, column: Index) -> None:
         b, cut, gemm = self.b, self.cut, self.gemm
         local = b.at_most(b.scaled(panel, cut.width), max(0, cut.range - cut.width))
-        to = Columns(ROWS, cut.vectors, b.offset(self.column, local), gemm.n)
+        to = Columns(ROWS, cut.vectors, b.offset(column, local), gemm.n)
         epilogue = Epilogue(b, gemm.epilogue, self.steps, to, self.prefix)
         start = Start(gemm, epilogue, self.init, self.corrections)
         first = b.offset(b.scaled(self.range_id, cut.panels), panel)

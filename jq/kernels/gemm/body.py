@@ -28,6 +28,7 @@ class MatrixRows(Source):
     def of(gemm: Gemm, prefix: Indices) -> MatrixRows:
         whole, tail = divmod(gemm.k, gemm.target.dot.group)
         return MatrixRows(
+            product=gemm,
             prefix=prefix,
             whole=whole,
             tail=tail,
@@ -65,8 +66,7 @@ def _(gemm: Gemm, operands: Operands) -> list[ir.Value]:
         if part:
             part.fill(b, tiles[0], gemm.results[0])
         place = Place(gemm.m, row, column, ids[1], prefix, part=part)
-        source = MatrixRows.of(gemm, prefix)
-        Panel(gemm, source, b, tensors, tiles[0], place).emit(cut.block, wanted)
+        Panel(MatrixRows.of(gemm, prefix), b, tensors, tiles[0], place).emit(cut.block, wanted)
         if gemm.sequences and gemm.sequences.fill:
             fill(b, tiles[0], gemm.results[0], wanted, cut.block)
 

@@ -18,22 +18,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from jq.errors import InternalError
 from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, Step, applied, check, operand_types
 from jq.kernels.gemm.corrections import correction_types
-from jq.kernels.kernel import ByColumn
+from jq.kernels.kernel import MatrixProduct
 from jq.kernels.machine import tiling
 from jq.kernels.machine.tile_cut import TiledCut, pack_weight
 from jq.kernels.machine.tiling import Tiling
 from jq.kernels.schedule.frame import Frame
 from jq.kernels.schedule.sequences import Sequences
-from jq.kernels.tensor import TensorType
+from jq.kernels.tensor import Array, TensorType, cut_last
 
-Array = np.ndarray[Any, np.dtype[Any]]
 TILED_ROWS, TILED_DEPTH = 5, 48
 STREAM_ROWS, STREAM_VECTORS = 2, 2  # rows that may have streams; vectors of each
 
@@ -44,6 +43,10 @@ class Batch:
 
     kind: ClassVar[str] = "batch"
     count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise InternalError("a batch of no products")
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Streams:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gemm(ByColumn):
+class Gemm(MatrixProduct):
     """`epilogue(sum_k (codes[m, k] - row_zero[m]) * (weight[k, n] - column_zero[n]) + bias[n])`.
 
     Operands, in order:
@@ -92,9 +95,6 @@ class Gemm(ByColumn):
 
     family: ClassVar[str] = "gemm"
 
-    m: int
-    k: int
-    n: int
     unsigned: bool = False
     row_zero: bool = False
     column_zero: bool = False
@@ -103,8 +103,7 @@ class Gemm(ByColumn):
     cut: RegisterTile | Streams | None = None
 
     def __post_init__(self) -> None:
-        if min(self.m, self.k, self.n, self.batch) < 1:
-            raise InternalError(f"empty product {self.label}")
+        super().__post_init__()
         if self.column_zero and self.unsigned:
             raise InternalError("weights with zero points take signed codes")
         check(self.epilogue)
@@ -119,7 +118,7 @@ class Gemm(ByColumn):
     @property
     def label(self) -> str:
         batch = f"{self.batch}x" if self.batch > 1 else ""
-        return f"{batch}{self.m}x{self.k}x{self.n}"
+        return batch + super().label
 
     @property
     def batch(self) -> int:
@@ -139,7 +138,7 @@ class Gemm(ByColumn):
 
     @property
     def operations(self) -> int:
-        return 2 * self.batch * self.m * self.k * self.n
+        return self.batch * super().operations
 
     @property
     def on_tiles(self) -> bool:
@@ -185,11 +184,6 @@ class Gemm(ByColumn):
             return tiling.cut(self.target, self.m, vectors, self.m, self.k, self.n)
         size = 1 if check(self.epilogue) == "i8" else 4
         return tiling.choose(self.target, m, self.k, self.n, size)
-
-    @property
-    def columns(self) -> int:
-        """N', the length of operands by column."""
-        return max(self.n, self.target.lanes)
 
     @property
     def groups(self) -> int:
@@ -293,9 +287,7 @@ class Gemm(ByColumn):
         ).reshape(self.groups, group, -1)
         if self.swapped:
             padded = padded ^ np.int8(-128)
-        starts = [self._column(panel) for panel in range(cut.panels)]
-        panels = [padded[:, :, start : start + width] for start in starts]
-        stacked = np.stack(panels).transpose(0, 1, 3, 2)
+        stacked = cut_last(padded, cut.panels, width).transpose(0, 1, 3, 2)
         if self.streams > 1:
             shape = (cut.panels, self.groups, self.streams, -1)
             stacked = stacked.reshape(shape).transpose(2, 0, 1, 3)
@@ -316,14 +308,10 @@ class Gemm(ByColumn):
         rows = self.groups * group
         columns = np.zeros((rows, max(self.n, width)), np.int8)
         for panel, values in enumerate(stacked):
-            start = self._column(panel)
+            start = min(panel * width, max(0, self.n - width))
             columns[:, start : start + width] = values.reshape(rows, width)
         flip = np.int8(-128 if self.swapped else 0)
         return np.ascontiguousarray(columns[: self.k, : self.n] ^ flip)
-
-    def _column(self, panel: int) -> int:
-        width = self.tiling.vectors * self.target.lanes
-        return min(panel * width, max(0, self.n - width))
 
     # Reference
 

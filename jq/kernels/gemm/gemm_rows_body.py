@@ -39,7 +39,7 @@ def _chunk(kernel: GemmRows, b: Builder, tensors: Values, tiles: Tiles, rows: Ro
     with b.loop(0, gemm.tiling.panels) as loop:
         column = b.at_most(b.scaled(loop.index, width), gemm.n - width)
         place = Place(gemm.m, first, column, loop.index, to=column)
-        panel = Panel(gemm, MatrixRows.of(gemm, []), b, tensors[:own], between, place)
+        panel = Panel(MatrixRows.of(gemm, []), b, tensors[:own], between, place)
         panel.emit(count, rows.wanted)
     together = min(count, kernel.second.together)
     with b.loop(0, rows.wanted, together, writes=tiles) as loop:

@@ -37,7 +37,7 @@ STAGE = 1024  # codes of a row that are widened at a time: some rows fit the fir
 
 @dataclass(frozen=True, kw_only=True)
 class Source(ABC):
-    """Where the codes of a row lie, and a panel's weights.
+    """Where the codes of a product's row lie, and a panel's weights.
 
     Attributes:
         runs: runs of codes along two axes; each is read as a stream.
@@ -52,6 +52,7 @@ class Source(ABC):
         in_pieces: an epilogue among products is cut into pieces of a few vectors.
     """
 
+    product: Product
     whole: int
     tail: int
     flip: bool
@@ -101,15 +102,9 @@ class Panel:
     """Rows from `place.row` by one panel of columns from `place.column`."""
 
     def __init__(
-        self,
-        product: Product,
-        source: Source,
-        b: Builder,
-        tensors: Values,
-        tile: Tile,
-        place: Place,
+        self, source: Source, b: Builder, tensors: Values, tile: Tile, place: Place
     ) -> None:
-        self.product, self.source, self.b, self.place = product, source, b, place
+        self.source, self.b, self.place, product = source, b, place, source.product
         self.isa, self.tile, self.prefix = product.target, tile, list(place.prefix)
         self.codes, self.weights, init, *rest = tensors
         corrections, steps = split_corrections(product, rest)
@@ -121,7 +116,7 @@ class Panel:
 
     def emit(self, block: int, wanted: Index) -> None:
         """The first `wanted` of `block` rows."""
-        tall = min(block, self.product.tiling.rows)
+        tall = min(block, self.source.product.tiling.rows)
         if self.source.fetches:
             at, rows = self.place.panel, self.place.rows
             self.prefetch = Prefetch.of(self.b, self.isa, self.weights, at, rows, block, tall)

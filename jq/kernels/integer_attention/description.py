@@ -33,9 +33,8 @@ from jq.kernels.attention.heads import Heads
 from jq.kernels.epilogue.steps import COLUMN, SCALAR, Step, applied, check, operand_types
 from jq.kernels.kernel import ByColumn
 from jq.kernels.schedule.sequences import Sequences
-from jq.kernels.tensor import TensorType
+from jq.kernels.tensor import Array, TensorType
 
-Array = np.ndarray[Any, np.dtype[Any]]
 SPREAD, UNDERFLOW = 2.01, 160.0  # of the largest sum; beyond it, 2^x is 0 (with room for rounding)
 SMALLEST_SCALE = 2.0**-30  # of probabilities: steps fit 32 bits
 
@@ -164,10 +163,7 @@ class IntegerAttention(Heads, ByColumn):
         for h in range(self.heads):
             left, right = self._integers(q, 0, h, zeros), self._integers(k, 1, h, zeros)
             scores = (left @ right.transpose(0, 2, 1)).astype(np.float64) * factor
-            if mask is not None:
-                scores = scores + (mask[:, None, :] if self.mask == "keys" else mask)
-            e = np.exp2(scores - scores.max(-1, keepdims=True))
-            found.append(e / e.sum(-1, keepdims=True))
+            found.append(self.softmax(scores, mask, np.exp2))
         return np.stack(found)
 
     def context(

@@ -7,13 +7,12 @@ import math
 
 from iree.compiler import ir
 
-from jq.kernels.attention.skeleton import WIDE, HeadRows, over_rows
+from jq.kernels.attention.skeleton import HeadRows, Place, over_rows
 from jq.kernels.build.bodies import Operands, emit
 from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.lanes import Chains, batches
 from jq.kernels.build.values import Index, Indices, Values, high, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue, Row
-from jq.kernels.epilogue.functions import MAGIC, MAGIC_BITS, exp2
+from jq.kernels.epilogue.functions import MAGIC, MAGIC_BITS
 from jq.kernels.integer_attention.description import IntegerAttention
 from jq.kernels.integer_attention.pack import (
     PROBABILITY,
@@ -27,7 +26,6 @@ from jq.kernels.integer_attention.pack import (
 from jq.kernels.machine import dot
 from jq.kernels.machine.packs import PACKED, pack_bytes
 from jq.kernels.schedule.ragged_rows import wanted_rows
-from jq.kernels.schedule.rows import split
 
 
 class CodesHead(HeadRows):
@@ -36,25 +34,17 @@ class CodesHead(HeadRows):
     together = 8
 
     def __init__(
-        self,
-        kernel: IntegerAttention,
-        b: Builder,
-        tensors: Values,
-        tile: Tile,
-        row: Index,
-        head: Index,
-        batch: Index,
+        self, kernel: IntegerAttention, b: Builder, tensors: Values, tile: Tile, place: Place
     ) -> None:
-        super().__init__(kernel, b, tile, row, head)
+        super().__init__(kernel, b, tile, place)
         self.kernel, self.group = kernel, kernel.group
         self.q, self.k, self.k_start, self.v, self.v_start, zeros, self.factors, *rest = tensors
         self.codes = CodePacking(kernel, b, zeros)
-        self.shared = [batch, b.divided(head, kernel.heads // kernel.kv_heads)]
         self.mask = rest.pop(0) if kernel.mask != "none" else None
         vectors = kernel.padded_dim // self.lanes
-        columns = Columns(self.lanes, vectors, b.scaled(head, kernel.dim), kernel.columns)
+        columns = Columns(self.lanes, vectors, b.scaled(place.head, kernel.dim), kernel.columns)
         self.epilogue = Epilogue(b, kernel.epilogue, rest, columns)
-        self.reach = reach(kernel, b, self.factors, self.mask, batch)
+        self.reach = reach(kernel, b, self.factors, self.mask, place.batch)
         rows, lanes = kernel.tile, self.lanes
         beyond = (PACKED - 1) * lanes * kernel.skips  # zeros behind the reach, to whole packs
         self.queries = b.scratch([rows, kernel.query_bytes], self.isa.dot.element)
@@ -128,38 +118,27 @@ class CodesHead(HeadRows):
     def _masked(self, score: ir.Value, row: Index, column: Index, valid: int | None) -> ir.Value:
         b = self.b
         if self.mask is not None:
-            at = [self.shared[0], column]
-            if self.kernel.mask == "full":
-                at.insert(1, b.offset(self.row, row))
-            score = b.add(score, b.load(self.mask, at, vec(self.lanes, "f32"), valid))
+            score = b.add(score, self._hidden(self.mask, row, column, valid))
         return b.keep(score, valid, -math.inf)
 
     # Softmax
 
     def _softmax(self, rows: Indices) -> None:
-        """Codes of some rows, together so that their chains of dependent operations overlap."""
+        """Codes of some rows."""
         b, lanes = self.b, self.lanes
         kind = vec(lanes, "f32")
         largest = [b.reduce(b.get(self.largest, [row, 0], kind), b.max) for row in rows]
-        most = [b.join(part) for part in batches(largest, WIDE)]
-        chains = Chains(lanes)
-        with b.loop(0, self.reach, lanes, carry=chains.start(b) * len(rows)) as loop:
-            exps = []
-            for part, top in zip(batches(rows, WIDE), most, strict=True):
-                scores = b.join([b.get(self.scores, [row, loop.index], kind) for row in part])
-                exps += b.split(exp2(b, b.sub(scores, top), math.inf), lanes)
-            for row, e in zip(rows, exps, strict=True):
-                b.put(e, self.scores, [row, loop.index])
-            sums = split(loop.carried, len(rows))
-            loop.carried = [
-                v for own, e in zip(sums, exps, strict=True) for v in chains.add(b, own, [e])
-            ]
+
+        def store(row: Index, key: Index, exps: Values) -> None:
+            b.put(exps[0], self.scores, [row, key])
+
+        sums = self._exponentials(rows, largest, self.reach, store)
         scale = self._factor(SCALE)
         factors = []
-        for most, partial in zip(largest, split(loop.carried, len(rows)), strict=True):
+        for most, total in zip(largest, sums, strict=True):
             # A row of -inf has no softmax: its probabilities get the code of 0.
-            total = b.add(chains.joined(b, partial), b.sub(most, most))
-            factors.append(b.zero_if_nan(b.div(b.f32(1.0, lanes), b.mul(total, scale))))
+            whole = b.add(total(), b.sub(most, most))
+            factors.append(b.zero_if_nan(b.div(b.f32(1.0, lanes), b.mul(whole, scale))))
         self._quantize(rows, factors)
 
     def _quantize(self, rows: Indices, factors: Values) -> None:
@@ -276,14 +255,12 @@ def _(kernel: IntegerAttention, operands: Operands) -> list[ir.Value]:
     shown = rest[:2] if kernel.skips else []
     packed = zip(pack(kernel, [k, v, zeros, *shown]), kernel.packed, strict=True)
 
-    def body(
-        b: Builder, tensors: Values, tile: Tile, row: Index, head: Index, batch: Index
-    ) -> None:
+    def body(b: Builder, tensors: Values, tile: Tile, place: Place) -> None:
         wanted: Index = kernel.block
         if kernel.sequences:
             *tensors, counts = tensors
-            first = b.offset(b.scaled(batch, kernel.queries), row)
+            first = b.offset(b.scaled(place.batch, kernel.queries), place.row)
             wanted = wanted_rows(b, kernel.sequences, counts, first, kernel.block)
-        CodesHead(kernel, b, tensors, tile, row, head, batch).emit(wanted)
+        CodesHead(kernel, b, tensors, tile, place).emit(wanted)
 
     return over_rows(kernel, [q, *packed, zeros, *rest], kernel.results[0], body)

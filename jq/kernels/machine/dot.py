@@ -25,12 +25,8 @@ def codes(
 
     `flip` turns codes into the other view (signed <-> unsigned).
     """
-    return spread(b, isa, b.load(source, at, vec(isa.dot.group, "i8"), valid), flip)
-
-
-def spread(b: Builder, isa: Isa, group: ir.Value, flip: bool = False) -> ir.Value:
-    """One group of i8 codes in every lane."""
     dot = isa.dot
+    group = b.load(source, at, vec(dot.group, "i8"), valid)
     if dot.element == "i8":
         word = b.broadcast(b.bitcast(group, vec(1, "i32")), isa.lanes)
         if flip:
@@ -38,11 +34,7 @@ def spread(b: Builder, isa: Isa, group: ir.Value, flip: bool = False) -> ir.Valu
         return b.bitcast(word, vec(4 * isa.lanes, "i8"))
     if flip:
         group = b.xor(group, b.constant(group.type, -128))
-    wide = b.extend(group, dot.element)
-    if dot.element == "i32":
-        return b.broadcast(wide, isa.lanes)
-    word = b.broadcast(b.bitcast(wide, vec(1, "i32")), isa.lanes)
-    return b.bitcast(word, vec(dot.group * isa.lanes, dot.element))
+    return _spread(b, isa, b.extend(group, dot.element))
 
 
 def several(b: Builder, isa: Isa, source: ir.Value, at: Indices, flip: bool) -> list[ir.Value]:
@@ -63,12 +55,15 @@ def staged(b: Builder, isa: Isa, scratch: ir.Value, at: Indices) -> ir.Value:
     """A group of codes from `at` of a scratch, which holds them as the product takes them, in every
     lane.
     """
-    dot = isa.dot
-    group = b.get(scratch, at, vec(dot.group, dot.element))
-    if dot.group == 1:
+    return _spread(b, isa, b.get(scratch, at, vec(isa.dot.group, isa.dot.element)))
+
+
+def _spread(b: Builder, isa: Isa, group: ir.Value) -> ir.Value:
+    """A group of codes as the product takes them, in every lane."""
+    if isa.dot.group == 1:
         return b.broadcast(group, isa.lanes)
     word = b.broadcast(b.bitcast(group, vec(1, "i32")), isa.lanes)
-    return b.bitcast(word, vec(dot.group * isa.lanes, dot.element))
+    return b.bitcast(word, vec(isa.dot.group * isa.lanes, isa.dot.element))
 
 
 def weights(

@@ -84,7 +84,7 @@ class Isa:
     permute: intrinsic (f32 lanes, i32 lanes) -> the first by the low bits of the second, or empty.
     packs: how four vectors of i32 become one of bytes.
     rounds: an instruction rounds f32 to whole numbers, half to even (else LLVM calls a function).
-    tiles: it has matrix tiles (`jq.kernels.tiles`) for int8 and bf16.
+    tiles: it has matrix tiles (`jq.kernels.machine.amx`) for int8 and bf16.
     vendor: whose processors run it fast; others have it, but `detect` passes over it.
     dot_rate, load_rate: products and loads a cycle, for the tile choice.
     dot_latency: cycles until an accumulator can be used again.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from jq.kernels.tensor import Array, cut_last
+
 ROWS, WORDS = 16, 256  # rows of a tile, 32-bit words of a tile
 DEPTH = 64  # codes along K of a tile
 WORKGROUPS = 16
@@ -68,18 +68,6 @@ class TiledCut:
         return math.ceil(self.n / self.range)
 
     @property
-    def starts(self) -> list[int]:
-        """First column of every panel of every range."""
-        return [
-            min(r * self.range, self.n - self.range) + self.panel_start(p)
-            for r in range(self.ranges)
-            for p in range(self.panels)
-        ]
-
-    def panel_start(self, panel: int) -> int:
-        return min(panel * self.width, max(0, self.range - self.width))
-
-    @property
     def rows_type(self) -> tuple[int, ...]:
         return (self.blocks * self.row_tiles, self.chunks, WORDS)
 
@@ -91,7 +79,8 @@ class TiledCut:
 def pack_weight(cut: TiledCut, weight: Array) -> Array:
     """i8 [K, N] -> i32 [panels * vectors, K / 64, 256]: a tile holds 16 groups of 4 along K."""
     padded = np.pad(weight, ((0, cut.chunks * DEPTH - cut.k), (0, max(0, cut.width - cut.n))))
-    panels = np.stack([padded[:, s : s + cut.width] for s in cut.starts])
-    shaped = panels.reshape(len(panels), cut.chunks, DEPTH // 4, 4, cut.vectors, ROWS)
+    ranges = cut_last(padded, cut.ranges, max(cut.range, cut.width))
+    panels = cut_last(ranges, cut.panels, cut.width).swapaxes(0, 1)
+    shaped = panels.reshape(-1, cut.chunks, DEPTH // 4, 4, cut.vectors, ROWS)
     ordered = np.ascontiguousarray(shaped.transpose(0, 4, 1, 2, 5, 3))
     return ordered.view(np.int32).reshape(cut.weights_type)

@@ -132,8 +132,6 @@ class _Rows:
         written = tiles[: kept + bool(parameters)]
 
         def write(columns: list[Index], valid: int | None, states: States) -> States:
-            isa = self.kernel.target
-            packs = bool(parameters) and self.quantizer.packs(isa, len(columns), valid)
             for i, to in enumerate(local):
                 values = []
                 for column in columns:
@@ -142,13 +140,9 @@ class _Rows:
                         b.store(y, tiles[0], [to, column], valid)
                     if parameters:
                         values.append(self._quantized(y, column, valid))
-                if packs:
-                    codes = self.quantizer.packed(isa, parameters[i], values)
-                    b.store(codes, tiles[kept], [to, columns[0]])
-                    continue
-                for column, value in zip(columns, values, strict=False):
-                    codes = self.quantizer.codes(parameters[i], value)
-                    b.store(codes, tiles[kept], [to, column], valid)
+                if parameters:
+                    isa, place = self.kernel.target, (tiles[kept], to)
+                    self.quantizer.write(isa, parameters[i], values, place, columns, valid)
             return states
 
         over_row(b, self.kernel.k, self.lanes, write, writes=written)

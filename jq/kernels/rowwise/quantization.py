@@ -16,7 +16,7 @@ from jq.errors import InternalError
 from jq.kernels.tensor import TensorType
 
 SMALLEST_NORMAL = 2.0**-126
-# Scales that codes are divided by exactly (`jq.kernels.functions.divisor`).
+# Scales that codes are divided by exactly (`jq.kernels.epilogue.functions.divisor`).
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**-70, 2.0**100
 STATIC, SYMMETRIC, ASYMMETRIC = "static", "symmetric", "asymmetric"
 

@@ -39,14 +39,8 @@ def _(kernel: QuantizeRows, b: Builder, tensors: Values, tiles: Tiles, rows: Row
         parameters = quantizer.given(rest)
 
     def write(columns: list[Index], valid: int | None, states: States) -> States:
-        if quantizer.packs(kernel.target, len(columns), valid):
-            xs = [load(column, None) for column in columns]
-            packed = quantizer.packed(kernel.target, parameters, xs)
-            b.store(packed, tiles[0], [local, columns[0]])
-            return states
-        for column in columns:
-            codes = quantizer.codes(parameters, load(column, valid))
-            b.store(codes, tiles[0], [local, column], valid)
+        xs = (load(column, valid) for column in columns)  # each right in front of its codes
+        quantizer.write(kernel.target, parameters, xs, (tiles[0], local), columns, valid)
         return states
 
     over_row(b, kernel.k, lanes, write, writes=tiles[:1])

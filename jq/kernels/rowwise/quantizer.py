@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.build.builder import Builder, Tiles
+from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.values import Index, Values, vec
 from jq.kernels.epilogue.functions import MAGIC_BITS, Divisor, divisor, rounded_bits, to_i8
 from jq.kernels.machine.isa import Isa
@@ -130,6 +130,23 @@ class RowQuantizer:
         steps = b.zero_if_nan(b.mul(x, row.factor))
         bits = rounded_bits(b, steps, row.low, row.high)
         return b.truncate(b.add(bits, row.offset) if row.offset else bits, "i8")
+
+    def write(
+        self,
+        isa: Isa,
+        row: RowParameters,
+        xs: Iterable[ir.Value],
+        to: tuple[Tile, Index],
+        columns: Sequence[Index],
+        valid: int | None,
+    ) -> None:
+        """Stores the codes of vectors of a row at these columns of the row `to`."""
+        tile, at = to
+        if self.packs(isa, len(columns), valid):
+            self.b.store(self.packed(isa, row, list(xs)), tile, [at, columns[0]])
+            return
+        for column, x in zip(columns, xs, strict=True):
+            self.b.store(self.codes(row, x), tile, [at, column], valid)
 
     def store(self, row: RowParameters, tiles: Tiles, at: Index) -> None:
         """Scale and zero point of a row, where the scheme has them, to [rows] tiles."""
