@@ -12,6 +12,7 @@ func.func @main(%x: tensor<2x4x8xf32>, %w: tensor<8x32xf32> {jq.weight = "w"},
   return %3, %4 : tensor<2x4x32xf32>, tensor<2x4x16xf32>
 }
 // CHECK: changed: {{.*}}kernel-merge
+// CHECK: jq.decisions = {v = {kernel = "[[NAME:gemm_8x8x48_[0-9a-f]+]]", merged = ["w"]}, w = {kernel = "[[NAME]]", merged = ["v"]}}
 // CHECK: %[[ALL:[0-9]+]] = call @[[GEMM:jq_gemm_8x8x48_[0-9a-f]+]]({{.*}} -> tensor<8x48xf32>
 // CHECK-DAG: stablehlo.slice %[[ALL]] [0:8, 0:32]
 // CHECK-DAG: stablehlo.slice %[[ALL]] [0:8, 32:48]

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 import jq
+from jq.ir.decisions import facts_of
 from jq.job import prepare_job
 from jq.passes.base import PassContext
 from jq.pipeline import make_plan, rewrite
 from tests.passes.test_kernel_passes import Both, array
+
+pytestmark = pytest.mark.usefixtures("quick_xla")
 
 B, S, H, KV, D = 2, 6, 4, 2, 8
 X = array(B, S, 32)
@@ -34,14 +37,15 @@ PARAMS |= {"o": array(H * D, 32), "up": array(32, 48), "gate": array(32, 17)}
 
 @pytest.mark.parametrize(("pipeline", "bias"), [("int8-dynamic", False), ("int8-static", True)])
 def test_an_attention_reads_its_columns_of_one_product(pipeline, bias):
-    both = Both(lambda p, x: attention(p, x, bias), PARAMS, (X,), pipeline, recovery=False)
+    both = Both(lambda p, x: attention(p, x, bias), PARAMS, (X,), pipeline)
     text = both.levels["target"].text()
     assert text.count("call @jq_gemm_12x32x64_") == 1
     assert text.count("call @jq_gemm") == 2  # that, and the output's
-    assert both.cx.merged == {"q": ("k", "v"), "k": ("q", "v"), "v": ("q", "k")}
-    assert len({both.cx.kernels[n] for n in "qkv"}) == 1
-    assert both.cx.kernels["q"] in text
-    call = next(line for line in text.splitlines() if "attention_2x4x6x6x8" in line)
+    assert both.facts("merged") == {"q": ("k", "v"), "k": ("q", "v"), "v": ("q", "k")}
+    assert len({both.facts("kernel")[n] for n in "qkv"}) == 1
+    assert both.facts("kernel")["q"] in text
+    calls = [line for line in text.splitlines() if "call @" in line]
+    call = next(line for line in calls if "attention_2x4x6x6x8" in line)
     assert call.count("tensor<2x6x64x") == 3
     scale = 0.03 * np.abs(both.expected[0]).max()  # a probability's code may differ by one
     np.testing.assert_allclose(both.found[0], both.expected[0], atol=scale)
@@ -54,9 +58,9 @@ def test_what_elementwise_ops_read_is_cut_there():
         return jnp.sin(x @ p["up"]), jnp.cos(x @ p["gate"]), jnp.exp(x @ p["v"])
 
     for pipeline in ("int8-dynamic", "int8-static"):
-        both = Both(fn, PARAMS, (X,), pipeline, recovery=False)
+        both = Both(fn, PARAMS, (X,), pipeline)
         assert both.levels["target"].text().count("call @jq_gemm_12x32x81_") == 1
-        assert both.cx.merged["up"] == ("gate", "v")
+        assert both.facts("merged")["up"] == ("gate", "v")
         for found, expected in zip(both.found, both.expected, strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -76,5 +80,6 @@ def test_products_that_stay_apart(fn):
     job = prepare_job(jq.Model(fn, PARAMS, (X,)), "int8-dynamic", "llvm-cpu", {"recovery": False})
     plan = make_plan(job.program, job.pipeline, job.target, None)
     cx = PassContext(plan, job.pipeline.settings, job.target, job.data)
-    text = rewrite(job.program, job.pipeline, cx)["target"].text()
-    assert cx.merged == {} and text.count("call @jq_gemm") >= 2
+    target = rewrite(job.program, job.pipeline, cx)["target"]
+    text = target.text()
+    assert facts_of(target, "merged") == {} and text.count("call @jq_gemm") >= 2

@@ -13,8 +13,9 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
 from jq.ir.calls import call
 from jq.ir.constants import evaluate
+from jq.ir.decisions import decide, facts_of
+from jq.ir.values import maker
 from jq.kernels import ATTRIBUTE, Kernel, detect, get_isa
-from jq.passes.base import PassContext
 from jq.target import Target
 
 OPS = StableHloOps()
@@ -23,6 +24,30 @@ FLIP = np.int8(-128)
 
 class NoKernel(Exception):
     """Why an op has no kernel; the message goes to the user."""
+
+
+class Decided:
+    """What a pass decides about ops by name: their kernel, or why they have none."""
+
+    def __init__(self) -> None:
+        self._facts: dict[str, dict[str, str | Sequence[str]]] = {}
+        self._changed = False
+
+    def kernel(self, kernel: str, *ops: str, **more: Sequence[str]) -> None:
+        """`kernel` computes these ops. `types`: of lhs, rhs and accumulator, where they are others
+        than at the `integer` level."""
+        self._changed = True
+        for op in ops:
+            self._facts.setdefault(op, {}).update(kernel=kernel, **more)
+
+    def none(self, reason: str, *ops: str) -> None:
+        for op in ops:
+            self._facts.setdefault(op, {}).update(no_kernel=reason)
+
+    def write(self, program: Program) -> bool:
+        """Puts it on the program; whether any op got a kernel."""
+        decide(program, self._facts)
+        return self._changed
 
 
 def isa_of(target: Target) -> str | None:
@@ -56,8 +81,8 @@ def unsigned_view(codes: ir.Value) -> ir.Value:
 
 def column_factors(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray] | None:
     """x and f32[K] of `x * vector`, a constant along the last axis; None for anything else."""
-    op: Any = value.owner
-    if isinstance(op, ir.Block) or op.operation.name != "stablehlo.multiply":
+    op = maker(value, "stablehlo.multiply")
+    if op is None:
         return None
     for x, other in (list(op.operation.operands), list(op.operation.operands)[::-1]):
         array = evaluate(program, other)
@@ -72,12 +97,6 @@ def column_factors(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndar
 def rows_and_columns(shape: Sequence[int]) -> tuple[int, int]:
     """[..., K] as a matrix."""
     return math.prod(shape[:-1]), shape[-1]
-
-
-def only_user(value: ir.Value) -> Any | None:
-    """The one op that reads a value, or None when there are several (or none)."""
-    users = [use.owner for use in value.uses]
-    return users[0] if len(users) == 1 else None
 
 
 def declarations(program: Program) -> dict[str, func.FuncOp]:
@@ -108,15 +127,14 @@ def drop_declarations(program: Program) -> None:
             op.operation.erase()
 
 
-def rename_kernels(program: Program, cx: PassContext) -> None:
+def rename_kernels(program: Program) -> None:
     """Kernels of ops go by the names that they have now."""
     calls = [op for op in program.walk() if op.operation.name == "func.call"]
     now = {string_attr(op, NAME): _callee(op) for op in calls}
-    names = {old: now[op] for op, old in cx.kernels.items() if op in now}
-    for op, old in cx.kernels.items():
-        symbol = now.get(op) or names.get(old)
-        if symbol:
-            cx.kernels[op] = symbol.removeprefix("jq_")
+    kernels = facts_of(program, "kernel")
+    names = {old: now[op] for op, old in kernels.items() if op in now}
+    found = {op: now.get(op) or names.get(old) for op, old in kernels.items()}
+    decide(program, {op: {"kernel": s.removeprefix("jq_")} for op, s in found.items() if s})
 
 
 def _callee(op: Any) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
+from jq.ir.values import maker
 from jq.kernels import IntegerAttention, Kernel, Sequences
 from jq.passes.kernels._kernel import called, declarations
 
@@ -188,10 +189,8 @@ class Reads:
 
     def _masked(self, shape: Sequence[int], mask: ir.Value, negated: bool = False) -> Rows | None:
         """The rows of a value [batch, length, ...] that a mask of the same shape does not hide."""
-        owner: Any = mask.owner
-        if len(shape) < 3 or isinstance(owner, ir.Block):
-            return None
-        if owner.operation.name != "stablehlo.broadcast_in_dim":
+        owner = maker(mask, "stablehlo.broadcast_in_dim")
+        if len(shape) < 3 or owner is None:
             return None
         source, axes = owner.operation.operands[0], integers(owner, "broadcast_dimensions")
         wide = [axis for axis, n in zip(axes, shape_of(source), strict=True) if n > 1]
@@ -206,12 +205,10 @@ class Reads:
 
     def _maker(self, value: ir.Value) -> Any:
         """The op whose kernel has a value as a result, perhaps reshaped."""
-        owner: Any = value.owner
-        while not isinstance(owner, ir.Block) and owner.operation.name == "stablehlo.reshape":
-            value = owner.operation.operands[0]
-            owner = value.owner
-        found = not isinstance(owner, ir.Block) and owner.operation in self.kernels
-        return owner.operation if found else None
+        while reshape := maker(value, "stablehlo.reshape"):
+            value = reshape.operands[0]
+        op = maker(value)
+        return op.operation if op is not None and op.operation in self.kernels else None
 
 
 def slice_of(value: ir.Value) -> list[Any] | None:
@@ -219,8 +216,8 @@ def slice_of(value: ir.Value) -> list[Any] | None:
     found: dict[Any, None] = {}
     values = [value]
     while values:
-        owner: Any = values.pop().owner
-        if isinstance(owner, ir.Block) or owner.operation in found:
+        owner = maker(values.pop())
+        if owner is None or owner.operation in found:
             continue
         op = owner.operation
         if op.name == "func.call" or op.name in _BRANCHES or len(found) == MASK_OPS:

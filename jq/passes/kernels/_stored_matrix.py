@@ -21,6 +21,7 @@ from jq.ir.constants import evaluate
 from jq.ir.layout import MatrixForm
 from jq.ir.markers import DEQUANTIZE, dequantize, match
 from jq.ir.stored import describe_parts
+from jq.ir.values import maker
 from jq.passes.kernels._kernel import OPS, NoKernel
 
 Values = dict[str, ir.Value]
@@ -141,7 +142,7 @@ class _Cut:
     def behind(program: Program, value: ir.Value) -> _Cut:
         ops: list[Any] = []
         while (name := program.weight_name(value)) is None:
-            if isinstance(value.owner, ir.Block) or not _cuts_first_axis(value.owner):
+            if maker(value) is None or not _cuts_first_axis(value.owner):
                 raise NoKernel("the weight is computed, or cut along other than its leading axes")
             ops.insert(0, value.owner)
             value = value.owner.operation.operands[0]

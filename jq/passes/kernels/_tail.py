@@ -11,9 +11,10 @@ import numpy as np
 from jq.ir import Program, ir, shape_of
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, match
+from jq.ir.values import only_user
 from jq.kernels import Bias, ColumnScale, Gelu, Quantize, Residual, Step
 from jq.passes.functions import find_activation
-from jq.passes.kernels._kernel import OPS, column_factors, only_user
+from jq.passes.kernels._kernel import OPS, column_factors
 from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters
 
 

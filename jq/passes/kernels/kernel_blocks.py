@@ -23,7 +23,7 @@ from jq.ir.contract import Contract, match_contract
 from jq.ops.dot_general import Dims
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._block_weight import BlockWeight
-from jq.passes.kernels._kernel import OPS, NoKernel, call_kernel, isa_of
+from jq.passes.kernels._kernel import OPS, Decided, NoKernel, call_kernel, isa_of
 from jq.passes.kernels._tail import Tail
 
 
@@ -32,23 +32,22 @@ class KernelBlocks(Pass):
     name = "kernel-blocks"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        isa, changed = isa_of(cx.target), False
+        isa, decided = isa_of(cx.target), Decided()
         for op in [op for op in program.walk() if match_contract(op)] if isa else []:
             c = match_contract(op)  # now: an operand may have been replaced since
             if c is None or isa is None or not _has_blocks(c):
                 continue
             try:
-                cx.kernels[c.name] = _lower(program, c, isa)
-                changed = True
+                decided.kernel(_lower(program, c, isa), c.name)
             except NoKernel as reason:
-                cx.without_kernel[c.name] = str(reason)
-        return changed
+                decided.none(str(reason), c.name)
+        return decided.write(program)
 
 
 def _has_blocks(c: Contract) -> bool:
-    if c.op_type != "dot_general" or any(not isinstance(side, tuple) for side in c.sides):
+    dims = Dims.of_contract(c)
+    if dims is None or any(not isinstance(side, tuple) for side in c.sides):
         return False
-    dims = Dims.read(c.attributes["dot_dimension_numbers"])
     return any(side[0].grid[a] > 1 for i, side in enumerate(c.sides) for a in dims.contracted(i))
 
 

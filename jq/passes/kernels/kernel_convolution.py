@@ -39,7 +39,7 @@ from jq.kernels import (
 )
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved
-from jq.passes.kernels._kernel import OPS, NoKernel, call_kernel, isa_of, unsigned_view
+from jq.passes.kernels._kernel import OPS, Decided, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes.kernels._tail import Tail
 
 CONVOLUTION = "convolution"
@@ -52,7 +52,7 @@ class KernelConvolution(Pass):
     name = "kernel-convolution"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        isa, changed = isa_of(cx.target), False
+        isa, decided = isa_of(cx.target), Decided()
         markers = [op for op in program.walk() if match_contract(op) or match_requantize(op)]
         for op in markers if isa else ():
             product, codes = match_contract(op), match_requantize(op)  # operands may have changed
@@ -62,11 +62,10 @@ class KernelConvolution(Pass):
             try:
                 conv = Convolved.of(program, c)
                 lower = _Lower(program, conv, isa)
-                cx.kernels[c.name] = lower.codes(codes) if codes else lower.floats()
-                changed = True
+                decided.kernel(lower.codes(codes) if codes else lower.floats(), c.name)
             except NoKernel as reason:
-                cx.without_kernel[c.name] = str(reason)
-        return changed
+                decided.none(str(reason), c.name)
+        return decided.write(program)
 
 
 @dataclass(frozen=True)

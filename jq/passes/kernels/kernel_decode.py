@@ -36,7 +36,7 @@ from jq.kernels import DecodeDot, SplitRows, get_isa
 from jq.ops.dot_general import Dims
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._block_weight import BlockWeight
-from jq.passes.kernels._kernel import OPS, NoKernel, call_kernel, isa_of
+from jq.passes.kernels._kernel import OPS, Decided, NoKernel, call_kernel, isa_of
 from jq.passes.kernels._patches import Window
 from jq.passes.kernels._stored_matrix import Matrices, Stored
 
@@ -52,7 +52,7 @@ class KernelDecode(Pass):
     name = "kernel-decode"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        isa, changed = isa_of(cx.target), False
+        isa, decided = isa_of(cx.target), Decided()
         matrices = Matrices(program)
         given = {op.name for op in cx.plan.ops if any(p.stored for p in op.operands.values())}
         for op in list(program.walk()) if isa else []:
@@ -61,16 +61,15 @@ class KernelDecode(Pass):
                 continue
             try:
                 packs = product.name not in given and get_isa(isa).dot.group == SPLIT_GROUP
-                cx.kernels[product.name] = _lower(program, product, isa, matrices, packs)
-                cx.kernel_types[product.name] = ("f32", "f32", "f32")
-                changed = True
+                kernel = _lower(program, product, isa, matrices, packs)
+                decided.kernel(kernel, product.name, types=("f32", "f32", "f32"))
             except NoKernel as reason:
-                cx.without_kernel[product.name] = str(reason)
+                decided.none(str(reason), product.name)
         if matrices.moved:
             matrices.share()
             program.drop_dead()
             write_encodings(program)
-        return changed
+        return decided.write(program)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import numpy as np
 from jq.ir import Program, at, dtype_of, func, ir, shape_of
 from jq.ir.build import NAME, attributes_of, integers, string_attr
 from jq.ir.constants import evaluate
+from jq.ir.values import maker, only_user
 from jq.kernels import Frame, Kernel
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import (
@@ -27,7 +28,6 @@ from jq.passes.kernels._kernel import (
     called,
     declarations,
     drop_declarations,
-    only_user,
     rename_kernels,
 )
 
@@ -43,7 +43,7 @@ class KernelFrames(Pass):
             padded.rewrite(program)
         if found:
             drop_declarations(program)
-            rename_kernels(program, cx)
+            rename_kernels(program)
         return bool(found)
 
 
@@ -113,8 +113,8 @@ def _back_to_call(reader: Any) -> list[Any]:
     ops = [reader]
     while True:
         value = ops[-1].operation.operands[0]
-        owner: Any = value.owner
-        if isinstance(owner, ir.Block) or only_user(value) is None:
+        owner = maker(value)
+        if owner is None or only_user(value) is None:
             return ops
         ops.append(owner)
         if owner.operation.name != "stablehlo.reshape":

@@ -24,10 +24,11 @@ from jq.formats.affine import affine_format
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
+from jq.ir.decisions import facts_of
 from jq.kernels import Batch, Dequantize, Gemm, Streams, get_isa
 from jq.ops.dot_general import Dims
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import OPS, NoKernel, call_kernel, isa_of, unsigned_view
+from jq.passes.kernels._kernel import OPS, Decided, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes.kernels._tail import Tail
 
 # Weights of a row or two that are read from memory: bytes from which on, and columns at least.
@@ -39,18 +40,19 @@ class KernelGemm(Pass):
     name = "kernel-gemm"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        isa, changed = isa_of(cx.target), False
+        isa, decided = isa_of(cx.target), Decided()
+        known = facts_of(program, "no_kernel")
         contracts = [op for op in program.walk() if match_contract(op)] if isa else []
         for op in contracts:
             c = match_contract(op)  # now: an operand may have been replaced since
-            if c is None or c.op_type != "dot_general" or isa is None:
+            if c is None or Dims.of_contract(c) is None or isa is None:
                 continue
             try:
-                cx.kernels[c.name] = _lower(program, MatrixProduct.of(program, c), isa)
-                changed = True
+                decided.kernel(_lower(program, MatrixProduct.of(program, c), isa), c.name)
             except NoKernel as reason:
-                cx.without_kernel.setdefault(c.name, str(reason))
-        return changed
+                if c.name not in known:  # why it has none of its own says more
+                    decided.none(str(reason), c.name)
+        return decided.write(program)
 
 
 @dataclass(frozen=True)

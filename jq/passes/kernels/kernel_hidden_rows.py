@@ -52,7 +52,7 @@ class KernelHiddenRows(Pass):
             op.erase()
         cx.notes.append(f"{len(found)} kernels leave out rows that nothing reads, such as padding")
         drop_declarations(program)
-        rename_kernels(program, cx)
+        rename_kernels(program)
         return True
 
 

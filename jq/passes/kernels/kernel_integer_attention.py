@@ -22,13 +22,14 @@ from jq.ir import Program, at, dtype_of, ir
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
 from jq.ir.markers import QUANTIZE, Marker, match
+from jq.ir.values import only_user
 from jq.kernels import Dequantize, IntegerAttention, Quantize
 from jq.kernels.integer_attention.description import SMALLEST_SCALE
 from jq.ops.dot_general import Dims
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._attention import Between, base_two, find_softmax, to_kernels
 from jq.passes.kernels._attention_view import view
-from jq.passes.kernels._kernel import OPS, NoKernel, call_kernel, isa_of, only_user
+from jq.passes.kernels._kernel import OPS, NoKernel, call_kernel, isa_of
 from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters
 
 
@@ -42,7 +43,7 @@ class KernelIntegerAttention(Pass):
             return False
         contracts = [op for op in program.walk() if match_contract(op)]
         return to_kernels(
-            cx,
+            program,
             contracts,
             lambda op: _match(program, op),
             lambda found: _lower(program, found, isa),
@@ -87,7 +88,7 @@ class Found:
 
 def _match(program: Program, op: Any) -> Found | None:
     first = match_contract(op)
-    if first is None or first.op_type != "dot_general":
+    if first is None or Dims.of_contract(first) is None:
         return None
     between = find_softmax(program, op.operation.results[0])
     reader = between and only_user(between.result)

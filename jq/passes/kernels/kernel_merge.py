@@ -20,6 +20,8 @@ import numpy as np
 from jq.ir import Program, at, ir, shape_of
 from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.constants import evaluate
+from jq.ir.decisions import decide
+from jq.ir.values import maker
 from jq.kernels import Attention, Gemm, IntegerAttention, Quantize, Streams
 from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, SCALAR
 from jq.passes.base import Pass, PassContext
@@ -46,10 +48,10 @@ class KernelMerge(Pass):
                 groups.setdefault(product.key, []).append(product)
         found = [group for group in groups.values() if len(group) > 1]
         for group in found:
-            _merge(program, group, cx)
+            _merge(program, group)
         if found:
             drop_declarations(program)
-            rename_kernels(program, cx)
+            rename_kernels(program)
         return bool(found)
 
 
@@ -109,8 +111,8 @@ class _GemmCall:
 
 def _identity(value: ir.Value) -> Any:
     """Equal for values that are equal: the same one, or moved alike."""
-    owner: Any = value.owner
-    if isinstance(owner, ir.Block) or owner.operation.name.partition(".")[2] not in _VIEWS:
+    owner = maker(value)
+    if owner is None or owner.operation.name.partition(".")[2] not in _VIEWS:
         return value
     attributes = {key: str(a) for key, a in attributes_of(owner).items() if key[:3] != "jq."}
     sources = tuple(_identity(v) for v in owner.operation.operands)
@@ -140,7 +142,7 @@ def _attention(program: Program, use: Any, n: int) -> Attention | IntegerAttenti
     return kernel if kernel.widths[use.operand_number] == n else None
 
 
-def _merge(program: Program, group: Sequence[_GemmCall], cx: PassContext) -> None:
+def _merge(program: Program, group: Sequence[_GemmCall]) -> None:
     first, names = group[0], [product.name for product in group]
     with at(first.op):
         kernel, operands = _merged(program, group)
@@ -154,9 +156,8 @@ def _merge(program: Program, group: Sequence[_GemmCall], cx: PassContext) -> Non
             start = end
     for product in group:
         product.op.operation.erase()
-    for name in names:
-        cx.kernels[name] = kernel.name
-        cx.merged[name] = tuple(other for other in names if other != name)
+    others = {name: [other for other in names if other != name] for name in names}
+    decide(program, {n: {"kernel": kernel.name, "merged": others[n]} for n in names})
 
 
 def _merged(program: Program, group: Sequence[_GemmCall]) -> tuple[Gemm, list[ir.Value]]:

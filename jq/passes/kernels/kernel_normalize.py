@@ -16,17 +16,11 @@ import numpy as np
 
 from jq.ir import Program, at, ir, shape_of
 from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
+from jq.ir.values import maker, only_user
 from jq.kernels import Normalize, RowQuantization
 from jq.passes.base import Pass, PassContext
 from jq.passes.functions import Normalization, find_normalization
-from jq.passes.kernels._kernel import (
-    OPS,
-    call_kernel,
-    column_factors,
-    isa_of,
-    only_user,
-    rows_and_columns,
-)
+from jq.passes.kernels._kernel import OPS, call_kernel, column_factors, isa_of, rows_and_columns
 from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters
 
 
@@ -55,12 +49,11 @@ def _sources(program: Program) -> list[tuple[ir.Value, int]]:
         if op.operation.name != "stablehlo.reduce" or len(op.operation.results) != 1:
             continue
         value = op.operands[0]
-        owner: Any = value.owner
-        squared = not isinstance(owner, ir.Block) and owner.operation.name == "stablehlo.multiply"
-        if squared and owner.operation.operands[0] == owner.operation.operands[1]:
-            value = owner.operation.operands[0]
-        defined = value.owner
-        sources[value] = 0 if isinstance(defined, ir.Block) else hash(defined.operation)
+        product = maker(value, "stablehlo.multiply")
+        if product is not None and product.operands[0] == product.operands[1]:
+            value = product.operands[0]
+        defined = maker(value)
+        sources[value] = 0 if defined is None else hash(defined.operation)
     return list(sources.items())
 
 

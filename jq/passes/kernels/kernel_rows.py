@@ -15,9 +15,11 @@ from typing import Any
 
 from jq.ir import Program, at, ir
 from jq.ir.build import NAME, string_attr
+from jq.ir.decisions import decide, facts_of
+from jq.ir.values import maker, only_user
 from jq.kernels import Gemm, GemmRows, Normalize, QuantizeRows
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import call_kernel, described, drop_declarations, only_user
+from jq.passes.kernels._kernel import call_kernel, described, drop_declarations
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,13 @@ class KernelRows(Pass):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         calls = [op for op in program.walk() if op.operation.name == "func.call"]
-        found = [_fuse(program, op, cx) for op in calls]
+        found = [_fuse(program, op) for op in calls]
         if any(found):
             drop_declarations(program)
         return any(found)
 
 
-def _fuse(program: Program, op: Any, cx: PassContext) -> bool:
+def _fuse(program: Program, op: Any) -> bool:
     """Whether `op` was made one with the product of its rows."""
     second = described(program, op)
     if not isinstance(second, Normalize | QuantizeRows):
@@ -56,9 +58,8 @@ def _fuse(program: Program, op: Any, cx: PassContext) -> bool:
         old.replace_all_uses_with(new)
     for dead in (op, *between, product):
         dead.operation.erase()
-    for name in names:
-        if name in cx.kernels:
-            cx.kernels[name] = kernel.name
+    known = facts_of(program, "kernel")
+    decide(program, {name: {"kernel": kernel.name} for name in names if name in known})
     return True
 
 
@@ -67,7 +68,7 @@ def _product(value: ir.Value) -> tuple[list[Any], Any | None]:
     reads on the way.
     """
     between: list[Any] = []
-    while only_user(value) is not None and not isinstance(value.owner, ir.Block):
+    while only_user(value) is not None and maker(value) is not None:
         owner: Any = value.owner
         if owner.operation.name != "stablehlo.reshape":
             return between, owner

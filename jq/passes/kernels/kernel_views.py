@@ -59,7 +59,7 @@ class KernelViews(Pass):
             changed = True
         if changed:
             drop_declarations(program)
-            rename_kernels(program, cx)
+            rename_kernels(program)
         return changed
 
 
