@@ -32,8 +32,8 @@ class Ranges:
         statistics: the method's statistics, which a merge needs; empty for `minmax`.
         smoothing: powers of two by weight, that activations were divided by channel by channel
             before they were observed (see `jq.passes.recovery.smooth`).
-        model: digest of the float program they were observed on (`jq.ir.digest`); empty when
-            nobody says.
+        model: digest of the float program they were observed on (`jq.calibration.digest`); empty
+            when nobody says.
     """
 
     sites: Mapping[str, Range] = field(default_factory=dict)
@@ -131,8 +131,9 @@ class Ranges:
                 str(k): tuple(_from_json(a) for a in arrays)
                 for k, arrays in data.get("statistics", {}).items()
             }
-            powers = {str(k): np.array(v, np.float32) for k, v in data.get("smoothing", {}).items()}
             with np.errstate(over="ignore"):  # and refused below
+                logs = data.get("smoothing", {}).items()
+                powers = {str(k): np.array(v, np.float32) for k, v in logs}
                 smoothing = {k: np.exp2(v) for k, v in powers.items()}
             samples, method = int(data["samples"]), str(data["method"])
             found = Ranges(sites, samples, method, statistics, smoothing, str(data["model"]))

@@ -15,6 +15,7 @@ import numpy as np
 from jq.autodiff.evaluate import Unsupported
 from jq.autodiff.sensitivity import Sensitivity
 from jq.ir import Program, ir, shape_of
+from jq.ir.values import maker
 
 LOG = logging.getLogger("jq")
 Rows = Mapping[str, tuple[ir.Value, Sequence[int]]]  # site -> value, the axes of one row
@@ -33,7 +34,7 @@ class Relevance:
             name: (value, axes)
             for name, (value, axes) in rows.items()
             if _many(value, axes)
-            and not isinstance(value.owner, ir.Block)
+            and maker(value) is not None
             and value.owner.operation.block == program.body
         }
         self.shapes = {

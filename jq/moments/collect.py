@@ -26,12 +26,12 @@ import numpy as np
 
 from jq.autodiff.evaluate import Unsupported
 from jq.autodiff.sensitivity import Sensitivity
-from jq.calibration.gains import Gains
-from jq.calibration.inputs import Wanted, other_axes
 from jq.calibration.observer import not_finite
-from jq.calibration.readers import Ask, Moments, Reader, Results
 from jq.ir import Program
 from jq.ir.build import NAME, string_attr
+from jq.moments.gains import Gains
+from jq.moments.inputs import Wanted, other_axes
+from jq.moments.readers import Ask, Moments, Reader, Results
 from jq.oracle.xla import XlaExecutable
 
 LOG = logging.getLogger("jq")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from jq.calibration.inputs import Wanted, rows_of
 from jq.ir import at, shape_of
+from jq.moments.inputs import Wanted, rows_of
 from jq.ops.convolution import Layout, groups_of
 from jq.oracle.xla import XlaExecutable
 from tests.ops.collect import collect

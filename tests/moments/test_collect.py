@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jq.calibration.inputs import Wanted
-from jq.calibration.moments import collect
 from jq.errors import UserError
 from jq.model import Model
+from jq.moments.collect import collect
+from jq.moments.inputs import Wanted
 from jq.tracing.entry import trace
 
 pytestmark = pytest.mark.usefixtures("quick_xla")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from jq.calibration.stat_ops import PROGRAM_STATS as OPS
-from jq.calibration.windows import windows
 from jq.ir import ir, shape_of
+from jq.moments.windows import windows
 from jq.ops.base import rule_of
 from jq.ops.convolution import Convolution, Layout, groups_of
 from jq.ops.dot_general import Dims

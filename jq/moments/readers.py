@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from jq.calibration.inputs import Wanted, extent, rows_of
 from jq.calibration.stat_ops import PROGRAM_STATS as OPS
 from jq.ir import Program, at, ir
+from jq.moments.inputs import Wanted, extent, rows_of
 from jq.ops.base import rule_of
 from jq.ops.dot_general import DotGeneral
 
@@ -66,7 +66,7 @@ class Ask:
     Attributes:
         full: the whole gram; else its diagonal.
         kept: how many rows of a sample are kept.
-        shared: see `jq.calibration.moments.collect`; for the whole gram.
+        shared: see `jq.moments.collect.collect`; for the whole gram.
     """
 
     full: bool

@@ -1,0 +1,1 @@
+"""What recovery passes are solved with: moments of what products read, and how much rows count."""
