@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -192,7 +193,12 @@ def reference(case: Case, op: OpPlan, operands: list[np.ndarray]) -> Expected:
     total = scaled[0] if single else np.sum(scaled, axis=0, dtype=np.float64).astype(np.float32)
     # One rounding of each product, and one of each addition.
     ulp = np.spacing(np.sum(np.abs(scaled), axis=0, dtype=np.float32))
-    return Expected(accumulators[0] if single else np.stack(accumulators), total, ulp * len(scaled))
+    if single:
+        return Expected(accumulators[0], total, ulp)
+    encodings = [op.operands[i].encoding for i in (0, 1)]
+    counts = [n for pair in case.contracted[::-1] if (n := len(_cuts(pair, encodings))) > 1]
+    stacked = np.reshape(accumulators, (*counts, *accumulators[0].shape))
+    return Expected(stacked, total, ulp * len(scaled))
 
 
 def _codes(plan: TensorPlan, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -224,21 +230,25 @@ def _spread(grid: np.ndarray, enc: Encoding) -> np.ndarray:
 
 
 def _blocks(case: Case, encodings: list[Encoding]) -> list[list[tuple[slice, ...]]]:
-    """For every block of the one contracted axis that has any: where it lies in both operands."""
-    whole = [[slice(None)] * len(e.shape) for e in encodings]
-    for pair in case.contracted:
-        for side, enc in enumerate(encodings):
-            axis = pair[side]
-            if enc.grid[axis] == 1:
-                continue
-            size, cuts = enc.block[axis], []
-            for start in range(0, enc.shape[axis], size):
-                cut = [list(w) for w in whole]
-                for other in (0, 1):
-                    cut[other][pair[other]] = slice(start, start + size)
-                cuts.append([tuple(c) for c in cut])
-            return cuts
-    return [[tuple(w) for w in whole]]
+    """For every block of the contracted axes that have any: where it lies in both operands. Those
+    of the last axis lead."""
+    axes = [_cuts(pair, encodings) for pair in case.contracted]
+    found = []
+    for chosen in product(*axes[::-1]):
+        cut = [[slice(None)] * len(e.shape) for e in encodings]
+        for pair, piece in zip(case.contracted[::-1], chosen, strict=True):
+            for side in (0, 1):
+                cut[side][pair[side]] = piece
+        found.append([tuple(c) for c in cut])
+    return found
+
+
+def _cuts(pair: tuple[int, int], encodings: list[Encoding]) -> list[slice]:
+    """The blocks of one contracted axis."""
+    sizes = [e.block[a] for e, a in zip(encodings, pair, strict=True) if e.grid[a] > 1]
+    length = encodings[0].shape[pair[0]]
+    size = min(sizes, default=length)
+    return [slice(start, start + size) for start in range(0, length, size)]
 
 
 def compare(

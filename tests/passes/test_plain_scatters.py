@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jq.oracle.xla import XlaExecutable
@@ -13,9 +12,10 @@ from jq.planning import QuantPlan
 from jq.settings import Settings
 from jq.target import load_target
 from tests.passes.drawn_scatters import Drawn, program_text, scatters
+from tests.support.drawn import random_example
 from tests.support.texts import load, run_iree
 
-MANY = 24  # scatters to a program
+MANY = 36  # scatters to a program
 
 
 def lowered(text: str):
@@ -34,25 +34,18 @@ def are_those_of_xla(cases: list[Drawn]) -> None:
         np.testing.assert_array_equal(ours, theirs, err_msg=case)
 
 
-def drawn(operands: int, many: int):
-    return given(st.lists(scatters(operands), min_size=many, max_size=many))
+def many(operands: int, count: int) -> st.SearchStrategy[list[Drawn]]:
+    return st.lists(scatters(operands), min_size=count, max_size=count)
 
 
-ONCE = settings(
-    max_examples=3, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
-)
+@random_example(many(1, MANY))
+def test_one_operand(child, cases, seed):
+    child.call(are_those_of_xla, cases)
 
 
-@drawn(1, MANY)
-@ONCE
-def test_one_operand(cases):
-    are_those_of_xla(cases)
-
-
-@drawn(2, MANY // 4)
-@ONCE
-def test_two_operands(cases):
-    are_those_of_xla(cases)
+@random_example(many(2, MANY // 4))
+def test_two_operands(child, cases, seed):
+    child.call(are_those_of_xla, cases)
 
 
 ROWS = """(%x: tensor<4x2xf32>, %i: tensor<3x1xi32>, %u: tensor<3x2xf32>) -> tensor<4x2xf32> {

@@ -72,6 +72,19 @@ def test_powers_of_any_sign(dtype: str) -> None:
     assert (np.signbit(found) == np.signbit(exact))[~np.isnan(exact)].all()
 
 
+def test_complex_powers_are_rounded_as_float32() -> None:
+    """An exponent y log x that is rounded is off by its own size, and so is the power's angle."""
+    parts = RNG.standard_normal((4, 500)).astype(np.float32)
+    x, y = ((a + 1j * b).astype(np.complex64) for a, b in (parts[:2], parts[2:]))
+    edges = np.array([[0, 0], [0, 1], [0, 2 + 1j], [1e30, 1], [1e-30j, 1], [-2, 3]], np.complex64)
+    x, y = (np.concatenate([v, edge]) for v, edge in zip((x, y), edges.T, strict=True))
+    compiled = jq.compile(jq.Model(lambda _, x, y: x**y, {}, (x, y)), pipeline="float")
+    exact = x.astype(complex) ** y.astype(complex)
+    size = np.abs(y) * np.abs(np.log(np.where(x == 0, 1, x).astype(complex)))
+    error = np.abs(np.asarray(compiled(x, y)) - exact)
+    assert (error <= 2.0**-23 * (4 + 2 * size) * np.abs(exact)).all()
+
+
 @pytest.mark.xfail(reason="IREE's powers of negative numbers are NaN", strict=True)
 def test_the_compilers_own_powers() -> None:
     program = compile_module(b"""func.func @main(%x: tensor<f32>, %y: tensor<f32>) -> tensor<f32> {

@@ -29,6 +29,97 @@ def test_reversal_of_every_second_element_is_shielded():
     np.testing.assert_array_equal(mended("shield-reversals", REVERSED, X)[0], 2 * X[::-1, ::-2])
 
 
+# A loop that goes on while its last step found something: the body never asks what it was.
+SEARCH = """(%x: tensor<5xi8>) -> (tensor<5xi8>, tensor<5xi1>) {
+  %nine = stablehlo.constant dense<9> : tensor<5xi8>
+  %one = stablehlo.constant dense<1> : tensor<5xi8>
+  %false = stablehlo.constant dense<false> : tensor<i1>
+  %0 = stablehlo.compare LT, %x, %nine : (tensor<5xi8>, tensor<5xi8>) -> tensor<5xi1>
+  %1:2 = stablehlo.while(%y = %x, %small = %0) : tensor<5xi8>, tensor<5xi1>
+    cond {
+      %2 = stablehlo.reduce(%small init: %false) applies stablehlo.or across dimensions = [0]
+        : (tensor<5xi1>, tensor<i1>) -> tensor<i1>
+      stablehlo.return %2 : tensor<i1>
+    } do {
+      %2 = stablehlo.add %y, %one : tensor<5xi8>
+      %3 = stablehlo.compare LT, %y, %nine : (tensor<5xi8>, tensor<5xi8>) -> tensor<5xi1>
+      stablehlo.return %2, %3 : tensor<5xi8>, tensor<5xi1>
+    }
+  return %1#0, %1#1 : tensor<5xi8>, tensor<5xi1> }"""
+ITEMS = np.arange(5, dtype=np.int8)
+
+
+@defect("shield-carries")
+def test_a_carry_that_only_the_condition_reads(monkeypatch):
+    monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
+    raw(SEARCH, ITEMS)
+
+
+def test_a_carry_that_only_the_condition_reads_is_shielded():
+    last, small = mended("shield-carries", SEARCH, ITEMS)
+    np.testing.assert_array_equal(last, ITEMS + 10)
+    assert not small.any()
+
+
+def test_loops_whose_condition_is_a_carry_of_bools():
+    def search(_, x):
+        def body(carry):
+            return jnp.all(carry[1] < 200), carry[1] + 1, carry[1] < 7
+
+        start = (jnp.bool_(True), x, x < 100)
+        return jax.lax.while_loop(lambda carry: carry[0], body, start)
+
+    x = np.arange(5, dtype=np.uint8) * 40
+    ours = jq.compile(jq.Model(search, {}, (x,)), "float")(x)
+    for got, want in zip(ours, jax.jit(search)({}, x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+PADDED = """(%x: tensor<7x9xf32>) -> tensor<9x12xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %one = stablehlo.constant dense<1.0> : tensor<f32>
+  %y = stablehlo.add %x, %x : tensor<7x9xf32>
+  %p = stablehlo.pad %y, %one, low = [0, 1], high = [0, 1], interior = [0, 0]
+    : (tensor<7x9xf32>, tensor<f32>) -> tensor<7x11xf32>
+  %z = stablehlo.pad %p, %zero, low = [2, 0], high = [0, 1], interior = [0, 0]
+    : (tensor<7x11xf32>, tensor<f32>) -> tensor<9x12xf32>
+  return %z : tensor<9x12xf32> }"""
+
+
+@defect("shield-pads")
+def test_padding_with_two_values(monkeypatch):
+    monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
+    raw(PADDED, X)
+
+
+def test_padding_with_two_values_is_shielded():
+    want = np.pad(np.pad(2 * X, ((0, 0), (1, 1)), constant_values=1), ((2, 0), (0, 1)))
+    np.testing.assert_array_equal(mended("shield-pads", PADDED, X)[0], want)
+
+
+def test_what_is_written_into_a_larger_tensor_twice():
+    """Into ones; then by a convolution, a pool, an update, a scatter, and with gaps."""
+    w = RNG.standard_normal((3, 3, 1, 2)).astype(np.float32)
+
+    def fn(_, x):
+        y = jnp.pad(2 * x, ((0, 0), (1, 1)), constant_values=1)
+        image, ones, more = y[None, ..., None], jnp.ones((7, 11)), jnp.ones((9, 12))
+        updated = jax.lax.dynamic_update_slice(ones, 2 * x, (0, 1))
+        return (
+            jax.lax.conv_general_dilated(
+                image, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+            ),
+            jax.lax.reduce_window(y, -jnp.inf, jax.lax.max, (2, 2), (1, 1), "SAME"),
+            jax.lax.dynamic_update_slice(more, updated, (2, 0)),
+            more.at[1:8, :11].set(y),
+            jax.lax.pad(y, jnp.float32(0), [(0, 0, 1), (0, 0, 0)]),
+        )
+
+    compiled = jq.compile(jq.Model(fn, {}, (X,)), "float")
+    for ours, theirs in zip(compiled(X), jax.jit(fn)({}, X), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
 def diagonal_layers(layers, x):
     """Two layers of a diagonal state-space model (S5), by a scan over pairs of complex numbers."""
 

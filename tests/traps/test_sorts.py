@@ -39,18 +39,21 @@ def test_equal_elements_keep_their_order():
     np.testing.assert_array_equal(got[1], NUMBERS[order])
 
 
-def sorts(x):
-    """In one program, so that they have constants, places and inputs in common."""
-    places = jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)
+def orders(x):
     yield jnp.sort(x)
     yield jnp.argsort(x)
     yield jnp.argsort(x, axis=0, descending=True)
+    yield jax.lax.top_k(x, 7)
+
+
+def of_several(x):
+    """By several keys, and with what is moved along."""
+    places = jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)
     yield jnp.argmax(x, -1)
     yield jnp.lexsort((x, x[::-1]), axis=-1)
     yield jax.lax.sort((x, x, places), num_keys=1)
     yield jax.lax.sort((x, x[::-1], places), num_keys=2)
     yield jax.lax.sort((-x, x > 1, places % 3), num_keys=1)
-    yield jax.lax.top_k(x, 7)
 
 
 GIVEN = {
@@ -62,8 +65,10 @@ GIVEN = {
 
 
 def test_as_jax():
+    """In one program, so that they have constants, places and inputs in common."""
+
     def fn(*given):
-        return [list(sorts(x)) for x in given]
+        return [list(orders(x)) for x in given], list(of_several(given[0]))
 
     compiled = jq.compile(jq.Model(lambda p, *x: fn(*x), {}, tuple(GIVEN.values())), "float")
     want, got = jax.jit(fn)(*GIVEN.values()), compiled(*GIVEN.values())

@@ -37,11 +37,12 @@ class MultiplyOuter(Pass):
 
 def is_outer(op: Any) -> bool:
     """Whether an op is a product with one term, of another type than an operand."""
-    if op.operation.name != "stablehlo.dot_general":
+    dims = Dims.match(op)
+    if dims is None:
         return False
     shape = shape_of(op.operation.operands[0])
     types = {dtype_of(v) for v in (*op.operation.operands, op.operation.results[0])}
-    return len(types) > 1 and all(shape[a] == 1 for a in Dims.of(op).contracted(0))
+    return len(types) > 1 and all(shape[a] == 1 for a in dims.contracted(0))
 
 
 def _multiplied(op: Any) -> ir.Value:

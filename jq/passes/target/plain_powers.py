@@ -5,7 +5,8 @@
     %p = power |%x|, %y
     %p, where %x is positive or %y is even;  -%p, where %y is odd;  NaN, where it is no whole number
 
-Numbers of 16 bits are computed in float32, as on XLA. float64 and complex powers stay as they are.
+Numbers of 16 bits are computed in float32, as on XLA. Complex powers are
+computed in polar coordinates (`_complex_power`). float64 stays as it is.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import like, replace
 from jq.passes.base import Pass, PassContext
+from jq.passes.target._complex_power import complex_power
 
 OPS = StableHloOps()
 FLOAT32 = np.dtype(np.float32)
+FLOATS = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -31,18 +34,24 @@ class PlainPowers(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         found = [op for op in program.walk_all() if _is_power(op)]
         for op in found:
-            dtype = dtype_of(op.operation.results[0])
             with at(op):
-                x, y = (OPS.convert(v, np.float32) for v in op.operation.operands)
-                power = like(op, [OPS.abs(x), y], shape_of(x), FLOAT32)
-                replace(op, [OPS.convert(_signed(power, x, y), dtype)])
+                replace(op, [_power(op)])
         return bool(found)
 
 
 def _is_power(op: Any) -> bool:
     if op.operation.name != "stablehlo.power":
         return False
-    return dtype_of(op.operation.results[0]).name in ("float32", "float16", "bfloat16")
+    return dtype_of(op.operation.results[0]).name in (*FLOATS, "complex64")
+
+
+def _power(op: Any) -> ir.Value:
+    dtype = dtype_of(op.operation.results[0])
+    if dtype.kind == "c":
+        return complex_power(*op.operation.operands)
+    x, y = (OPS.convert(v, np.float32) for v in op.operation.operands)
+    power = like(op, [OPS.abs(x), y], shape_of(x), FLOAT32)
+    return OPS.convert(_signed(power, x, y), dtype)
 
 
 def _signed(power: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:

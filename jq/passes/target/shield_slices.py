@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import Program, at, ir, shape_of
+from jq.ir import Program, at, shape_of
+from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
 
@@ -34,7 +35,7 @@ def reads_channels(op: Any) -> bool:
     if op.operation.name != "stablehlo.gather":
         return False
     value = op.operation.operands[0]
-    while not isinstance(value.owner, ir.Block):
+    while maker(value) is not None:
         name, before = value.owner.operation.name, value.owner.operation.operands
         if name == "stablehlo.slice":
             whole = shape_of(before[0])

@@ -14,11 +14,12 @@ import numpy as np
 
 from jq.ir import Program, at, dtype_of, ir
 from jq.ir.arrays import StableHloOps
+from jq.ir.values import maker
+from jq.ops.base import is_product
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
 
 OPS = StableHloOps()
-CONTRACTIONS = ("stablehlo.dot_general", "stablehlo.convolution")
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,12 @@ class ShieldUnsigned(Pass):
 
 def is_unsigned(op: Any) -> bool:
     """Whether an op is a contraction with an operand that IREE takes for a signed one."""
-    return op.operation.name in CONTRACTIONS and any(_unsigned(v) for v in op.operands)
+    return is_product(op) and any(_unsigned(v) for v in op.operands)
 
 
 def _unsigned(value: ir.Value) -> bool:
     """Whether the value is unsigned, or converted from something unsigned."""
     if dtype_of(value).kind == "u":
         return True
-    owner = value.owner
-    converted = not isinstance(owner, ir.Block) and owner.operation.name == "stablehlo.convert"
-    return converted and dtype_of(owner.operation.operands[0]).kind == "u"
+    converted = maker(value, "stablehlo.convert")
+    return converted is not None and dtype_of(converted.operands[0]).kind == "u"

@@ -23,6 +23,7 @@ import numpy as np
 from jq.ir import Program, at, constant_of, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import attributes_of, integer, replace
+from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
 
@@ -119,8 +120,8 @@ def _places(like: ir.Value, axis: int) -> ir.Value:
 
 
 def _is_place(value: ir.Value, axis: int) -> bool:
-    iota: Any = value.owner
-    if isinstance(iota, ir.Block) or iota.operation.name != "stablehlo.iota":
+    iota = maker(value, "stablehlo.iota")
+    if iota is None:
         return False
     length = shape_of(value)[axis]
     fits = dtype_of(value).kind == "i" and length <= np.iinfo(dtype_of(value)).max

@@ -36,11 +36,9 @@ class SumProducts(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         for op in list(program.walk()):
-            if op.operation.name != "stablehlo.dot_general":
-                continue
-            dims = Dims.of(op)
-            side = _large_side(program, op, dims)
-            if side is None:
+            dims = Dims.match(op)
+            side = _large_side(program, op, dims) if dims else None
+            if dims is None or side is None:
                 continue
             with at(op):
                 value = _sum(op, dims, side)

@@ -26,7 +26,7 @@ class WidenDepthwise(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         for op in program.walk():
-            if op.operation.name == "stablehlo.convolution" and is_narrow_depthwise(op):
+            if is_narrow_depthwise(op):
                 with at(op):
                     for i in (0, 1):
                         wide = OPS.convert(op.operands[i], dtype_of(op.results[0]))
@@ -36,7 +36,10 @@ class WidenDepthwise(Pass):
 
 
 def is_narrow_depthwise(op: Any) -> bool:
-    """One input channel a group, one filter each, and a result wider than the filter."""
+    """A convolution with one input channel a group, one filter each, and a result that is wider
+    than the filter."""
+    if op.operation.name != "stablehlo.convolution":
+        return False
     d = stablehlo.ConvDimensionNumbers(op.operation.attributes["dimension_numbers"])
     groups = ir.IntegerAttr(op.operation.attributes["feature_group_count"]).value
     kernel = shape_of(op.operands[1])

@@ -10,16 +10,25 @@ signed ones. Inputs and results of the program keep their types.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, editing, func, ir, shape_of, tensor_type, walk
+from jq.ir import Program, at, dtype_of, ir, shape_of, walk
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import like, replace
 from jq.passes.base import Pass, PassContext
+from jq.passes.target.integers._retype import retype, retype_functions, values_of
+from jq.passes.target.integers._unsigned import (
+    bits_of,
+    cast,
+    converted,
+    flipped,
+    shifted,
+    signed,
+    widened,
+)
 
 OPS = StableHloOps()
 ORDERED = ("stablehlo.maximum", "stablehlo.minimum", "stablehlo.clamp")
@@ -31,9 +40,8 @@ class PlainUnsigned(Pass):
     name = "plain-unsigned"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        functions = [op for op in program.module.body.operations if isinstance(op, func.FuncOp)]
-        bodies = [block for f in functions for block in f.regions[0].blocks]
-        if not any(is_unsigned(v) for block in bodies for v in _values(block)):
+        bodies = [f.entry_block for f in program.functions()]
+        if not any(is_unsigned(v) for block in bodies for v in values_of(block)):
             return False
         kept = _keep_signature(program)
         for block in bodies:
@@ -41,14 +49,12 @@ class PlainUnsigned(Pass):
                 if any(is_unsigned(v) and v not in kept for v in (*op.operands, *op.results)):
                     _rewrite(op, kept)
         for block in bodies:
-            for value in list(_values(block)):
+            for value in list(values_of(block)):
                 if is_unsigned(value) and value not in kept:
-                    _retype(value)
+                    retype(value, signed(dtype_of(value)))
             for op in walk(block):
                 _tidy(op)
-        for f in functions:
-            if f.name.value != "main" and f.regions[0].blocks:
-                _retype_function(f)
+        retype_functions(program)
         return True
 
 
@@ -65,15 +71,6 @@ def _unsigned(element: ir.IntegerType) -> bool:
     return bool(element.is_unsigned) and element.width >= 8
 
 
-def _values(block: ir.Block) -> Iterator[ir.Value]:
-    yield from block.arguments
-    for op in walk(block):
-        yield from op.results
-        for region in op.regions:
-            for inner in region.blocks:
-                yield from inner.arguments
-
-
 def _rewrite(op: Any, kept: set[ir.Value]) -> None:
     """What reads the sign of its operands is written in signed integers; types are valid."""
     name = op.operation.name
@@ -81,31 +78,31 @@ def _rewrite(op: Any, kept: set[ir.Value]) -> None:
         if name == "stablehlo.constant":
             array = np.array(op.operation.attributes["value"])
             whole = np.broadcast_to(array, shape_of(op.results[0]))
-            replace(op, [_as(OPS.constant(_bits(whole)), dtype_of(op.results[0]))])
+            replace(op, [cast(OPS.constant(bits_of(whole)), dtype_of(op.results[0]))])
         elif name == "stablehlo.compare":
             _compare(op)
         elif name in ORDERED:
             result = dtype_of(op.results[0])
-            sides = [_shifted(v) for v in op.operands]
-            found = like(op, sides, shape_of(op.results[0]), _signed(result))
-            replace(op, [_as(_flipped(found), result)])
+            sides = [shifted(v) for v in op.operands]
+            found = like(op, sides, shape_of(op.results[0]), signed(result))
+            replace(op, [cast(flipped(found), result)])
         elif name in WIDENED and dtype_of(op.results[0]).itemsize < 8:
             result = dtype_of(op.results[0])
             wide = np.dtype(f"i{2 * result.itemsize}")
-            sides = [_widened(v, wide) for v in op.operands]
+            sides = [widened(v, wide) for v in op.operands]
             found = like(op, sides, shape_of(op.results[0]), wide)
-            replace(op, [_as(OPS.convert(found, _signed(result)), result)])
+            replace(op, [cast(OPS.convert(found, signed(result)), result)])
         elif (
             name == "func.call" or name in WIDENED or (name == "stablehlo.convert" and _is_wide(op))
         ):
             kept.update(_left_alone(op))
         elif name == "stablehlo.convert":
-            replace(op, [_convert(op.operands[0], dtype_of(op.results[0]))])
+            replace(op, [converted(op.operands[0], dtype_of(op.results[0]))])
 
 
 def _compare(op: Any) -> None:
     """The order of unsigned integers is that of signed ones with the highest bit changed."""
-    sides = [_shifted(v) for v in op.operands]
+    sides = [shifted(v) for v in op.operands]
     found = like(
         op,
         sides,
@@ -114,71 +111,6 @@ def _compare(op: Any) -> None:
         compare_type=ir.Attribute.parse("#stablehlo<comparison_type SIGNED>"),
     )
     replace(op, [found])
-
-
-def _convert(x: ir.Value, result: np.dtype[Any]) -> ir.Value:
-    source = dtype_of(x)
-    if source.kind == "u":
-        narrow = result.kind in "iu" and result.itemsize <= source.itemsize
-        if narrow or result.kind == "b":
-            return _narrowed(_as(x, _signed(source)), result)
-        if result.kind in "iu":
-            return _as(_widened(x, _signed(result)), result)
-        return _to(_widened(x, np.dtype(f"i{max(4, 2 * source.itemsize)}")), result)
-    if source.kind in "iub":
-        return _narrowed(x, result)
-    return _narrowed(_to(x, np.dtype(f"i{2 * result.itemsize}")), result)
-
-
-def _narrowed(x: ir.Value, result: np.dtype[Any]) -> ir.Value:
-    if result.kind != "u":
-        return _to(x, result)
-    return _as(_to(x, _signed(result)), result)
-
-
-def _to(x: ir.Value, result: np.dtype[Any]) -> ir.Value:
-    """A conversion between any two types."""
-    if dtype_of(x) == result:
-        return x
-    return ir.Operation.create(
-        "stablehlo.convert", results=[tensor_type(shape_of(x), result)], operands=[x]
-    ).result
-
-
-def _widened(x: ir.Value, wide: np.dtype[Any]) -> ir.Value:
-    """The same number as a wider signed integer."""
-    source = dtype_of(x)
-    bits = OPS.convert(_as(x, _signed(source)), wide)
-    mask = OPS.constant(np.array(np.iinfo(source).max, wide))
-    return OPS.bit_and(bits, OPS.broadcast(mask, shape_of(x), ()))
-
-
-def _shifted(x: ir.Value) -> ir.Value:
-    return _flipped(_as(x, _signed(dtype_of(x))))
-
-
-def _flipped(x: ir.Value) -> ir.Value:
-    """The highest bit changed."""
-    kind = dtype_of(x)
-    high = OPS.broadcast(OPS.constant(np.array(np.iinfo(kind).min, kind)), shape_of(x), ())
-    return ir.Operation.create("stablehlo.xor", results=[x.type], operands=[x, high]).result
-
-
-def _signed(kind: np.dtype[Any]) -> np.dtype[Any]:
-    return np.dtype(f"i{kind.itemsize}")
-
-
-def _bits(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).view(_signed(array.dtype)).reshape(array.shape)
-
-
-def _as(x: ir.Value, kind: np.dtype[Any]) -> ir.Value:
-    """The same bits with or without a sign."""
-    if dtype_of(x) == kind:
-        return x
-    return ir.Operation.create(
-        "stablehlo.bitcast_convert", results=[tensor_type(shape_of(x), kind)], operands=[x]
-    ).result
 
 
 def _is_wide(op: Any) -> bool:
@@ -204,12 +136,12 @@ def _left_alone(op: Any) -> list[ir.Value]:
 
 
 def _again(value: ir.Value) -> ir.Value:
-    return _as(_as(value, _signed(dtype_of(value))), dtype_of(value))
+    return cast(cast(value, signed(dtype_of(value))), dtype_of(value))
 
 
 def _cast_readers(value: ir.Value) -> None:
-    bits = _as(value, _signed(dtype_of(value)))
-    value.replace_all_uses_except(_as(bits, dtype_of(value)), bits.owner.operation)
+    bits = cast(value, signed(dtype_of(value)))
+    value.replace_all_uses_except(cast(bits, dtype_of(value)), bits.owner.operation)
 
 
 def _keep_signature(program: Program) -> set[ir.Value]:
@@ -224,24 +156,9 @@ def _keep_signature(program: Program) -> set[ir.Value]:
     return kept
 
 
-def _retype(value: ir.Value) -> None:
-    with editing():
-        value.set_type(tensor_type(shape_of(value), _signed(dtype_of(value))))
-
-
 def _tidy(op: Any) -> None:
     """Casts between equal types go."""
     if op.operation.name != "stablehlo.bitcast_convert":
         return
     if op.operands[0].type == op.results[0].type:
         replace(op, [op.operands[0]])
-
-
-def _retype_function(f: Any) -> None:
-    block = f.regions[0].blocks[0]
-    back = block.operations[len(block.operations) - 1]
-    with editing():
-        kind = ir.FunctionType.get(
-            [a.type for a in block.arguments], [v.type for v in back.operands]
-        )
-        f.attributes["function_type"] = ir.TypeAttr.get(kind)

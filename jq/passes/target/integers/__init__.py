@@ -1,0 +1,1 @@
+"""Integers that IREE has not, or gets wrong, as bytes and words with a sign."""

@@ -1,0 +1,1 @@
+"""Scatters of every kind, as those that IREE gets right."""
