@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jq.errors import UserError
+from jq.guard.worker import WORKER
 from jq.language.tokenizer import Tokenizer
 from jq.models._extras import need
 
@@ -14,13 +15,25 @@ def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> 
     """The prompt of `messages` (`{"role": "user", "content": ...}`) for the model to answer.
 
     A template comes with the model, hence from anybody: it runs in a sandbox, without access to
-    Python's objects.
+    Python's objects, and in a process of its own, with limits of time and memory.
 
     Raises:
         UserError: the model has no template, or the template fails or refuses the messages.
     """
     if tokenizer.template is None:
         raise UserError("this model has no chat template", hint="leave out --chat")
+    found: str = WORKER.ask(
+        f"{__name__}:rendered",
+        tokenizer.template.encode(),
+        "the chat template",
+        messages=list(messages),
+        names=dict(tokenizer.names),
+    )
+    return found
+
+
+def rendered(template: bytes, messages: list[Any], names: dict[str, str]) -> str:
+    """The prompt. Runs in a process that has limits (`jq.guard`): a template may never end."""
     jinja, sandbox = need("jinja2"), need("jinja2.sandbox")
     environment = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
 
@@ -30,9 +43,11 @@ def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> 
     environment.globals["raise_exception"] = refuse
     environment.globals["strftime_now"] = _now
     try:
-        text: str = environment.from_string(tokenizer.template).render(
-            messages=list(messages), add_generation_prompt=True, **tokenizer.names
+        text: str = environment.from_string(template.decode()).render(
+            messages=messages, add_generation_prompt=True, **names
         )
+    except UserError:
+        raise
     except (jinja.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         raise UserError(f"the chat template fails: {error}") from error
     return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +14,14 @@ import numpy as np
 
 from jq.errors import UserError
 from jq.iree.runtime import Executable, ParameterFiles
+from jq.kernels.machine.isa import CHAINS
 from jq.language.build import build
 from jq.language.store import Options, Shape, Store
 
-LENGTHS = (128, 16, 1)  # tokens that a program takes in at once
-SMALLEST = 512  # tokens that a cache holds at first; it doubles when it is full
+LONG = 128  # tokens that a program takes in at once, beside the one for a single token
+LONG_EVERY = 16  # likewise, where the logits of every token are held
+FEW = 8  # this part of a long program costs what as many single tokens do
+SMALLEST = 512  # tokens that a narrow cache holds at first; it doubles when it is full
 
 Progress = Callable[[str], None]
 
@@ -69,8 +73,11 @@ class Session:
     def __init__(self, programs: Programs) -> None:
         self.programs, self.options = programs, programs.options
         self.position, self.seconds = 0, 0.0
-        self.capacity = min(SMALLEST, self.options.context)
+        # float32 is read only as far as it is filled; others are converted as a whole.
+        self.room = math.ceil(self.options.context / CHAINS) * CHAINS
+        self.capacity = self.room if self.options.cache == "float32" else min(SMALLEST, self.room)
         self._caches: list[Any] | None = None
+        self._run: Executable | None = None  # the last program, which can read the caches
 
     def take(self, tokens: Sequence[int] | np.ndarray, every: bool = False) -> np.ndarray:
         """Takes in tokens [n] or i32[batch, n]; the logits f32[batch, vocabulary] behind the last,
@@ -97,20 +104,21 @@ class Session:
         return np.concatenate(rows, axis=1) if every else rows[-1][:, 0]
 
     def _length(self, left: int, every: bool) -> int:
-        """Of the next program: the longest that is mostly filled."""
-        for length in LENGTHS:
-            fits = self.position + length <= self.options.context
-            if fits and left > length // 4 and not (every and length > 16):
-                return length
-        return 1
+        """Of the next program: the long one, unless single tokens take less time.
+
+        A short prompt hence needs no program but the one that generates.
+        """
+        long = LONG_EVERY if every else LONG
+        fits = self.position + long <= self.options.context
+        return long if fits and left > long // FEW else 1
 
     def _piece(self, tokens: np.ndarray, length: int, every: bool) -> np.ndarray:
         self._reserve(self.position + length)
         run, described = self.programs.get(Shape(length, self.capacity, every))
-        first = 2 if every else 3
-        shapes = described["inputs"][first:]
         if self._caches is None:
+            shapes = described["inputs"][2 if every else 3 :]
             self._caches = [run.place(np.zeros(shape, np.dtype(dtype))) for shape, dtype in shapes]
+        self._run = run
         count = tokens.shape[1]
         # What is padded here lies behind all that is read, and is written over later.
         padded = np.zeros((len(tokens), length), np.int32)
@@ -129,13 +137,13 @@ class Session:
         if count <= self.capacity:
             return
         while self.capacity < count:
-            self.capacity = min(2 * self.capacity, self.options.context)
-        if self._caches is None:
+            self.capacity = min(2 * self.capacity, self.room)
+        if self._caches is None or self._run is None:
             return
-        run, described = self.programs.get(Shape(1, self.capacity))
         grown = []
-        for (shape, dtype), view in zip(described["inputs"][3:], self._caches, strict=True):
-            larger, old = np.zeros(shape, np.dtype(dtype)), run.fetch(view)
-            larger[:, : old.shape[1]] = old.view(larger.dtype)
-            grown.append(run.place(larger))
+        for view in self._caches:
+            old = self._run.fetch(view)
+            larger = np.zeros((old.shape[0], self.capacity, *old.shape[2:]), old.dtype)
+            larger[:, : old.shape[1]] = old
+            grown.append(self._run.place(larger))
         self._caches = grown

@@ -10,8 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from jq.errors import UserError
+from jq.guard.worker import WORKER
 from jq.language.sentencepiece import CONTROL, UNKNOWN, USER_DEFINED, SentencePiece
 from jq.models._extras import need
+from jq.system.files import read_input, read_text
 
 _KEY = "tokenizer.ggml."
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -169,21 +171,29 @@ def _byte_pairs(
     return _Library(made(), plain)
 
 
+def from_json(content: bytes) -> None:
+    """Makes a tokenizer from a `tokenizer.json`, for what may go wrong on that (`jq.guard`)."""
+    _from_json(content).encode("a b", add_special_tokens=True)
+
+
+def _from_json(content: bytes) -> Any:
+    try:
+        return need("tokenizers").Tokenizer.from_buffer(content)
+    except Exception as error:  # the library knows one class of exceptions
+        raise UserError(f"cannot read: {error}") from error
+
+
 def tokenizer_of_folder(folder: Path) -> Tokenizer:
     """The tokenizer of a folder of Hugging Face: `tokenizer.json` and what lies beside it."""
     from jq.models.decoder.safetensors import json_object
 
-    library, path = need("tokenizers"), folder / "tokenizer.json"
+    path = folder / "tokenizer.json"
     if not path.is_file():
         raise UserError("this folder has no tokenizer.json", location=str(folder))
 
-    def made() -> Any:
-        try:
-            return library.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library knows one class of exceptions
-            raise UserError(f"cannot read: {error}", location=str(path)) from error
-
-    special, plain = made(), made()
+    content = read_input(path)  # twice: the library reads it only where that does no harm
+    WORKER.ask(f"{__name__}:from_json", content, str(path))
+    special, plain = _from_json(content), _from_json(content)
     plain.encode_special_tokens = True
     settings: dict[str, Any] = {}
     for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
@@ -194,7 +204,7 @@ def tokenizer_of_folder(folder: Path) -> Tokenizer:
     named = [special.token_to_id(name) for name in _ENDS]
     template = settings.get("chat_template")
     if (folder / "chat_template.jinja").is_file():
-        template = (folder / "chat_template.jinja").read_text(encoding="utf-8")
+        template = read_text(folder / "chat_template.jinja")
     names = {key: _name(settings.get(key)) for key in ("bos_token", "eos_token")}
     return Tokenizer(
         _Library(special, plain),

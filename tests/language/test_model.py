@@ -13,6 +13,7 @@ import tokenizers
 
 import jq
 from jq.errors import UserError
+from jq.language.build import build, write
 from jq.models.decoder import load_decoder
 from jq.models.decoder.network import step
 from tests.support.decoders import write_folder, write_gguf
@@ -29,9 +30,20 @@ def mixed(name, array):
     return Q4 if "ffn" in name else Q8
 
 
+@pytest.fixture(scope="module", autouse=True)
+def cheap_programs():
+    """Long programs that fit the context here, compiled in this process: another imports all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jq.language.session.LONG", 16)
+        patch.setattr("jq.language.session.build", write)
+        yield
+
+
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    return write_gguf("gemma3", tmp_path_factory.mktemp("model") / "tiny.gguf", mixed)
+    """A layer with a window and one without: more of them compile longer and show no more."""
+    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    return write_gguf("gemma3", path, mixed, layers=(4, 5))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +81,7 @@ TOKENS = [1, *np.random.default_rng(3).integers(3, 48, CONTEXT - 1).tolist()]
 
 
 def test_logits_are_those_of_the_decoded_weights(file, cache_dir):
-    """Float activations: equal up to the rounding of float32 sums, 7 layers deep."""
+    """Float activations: equal up to the rounding of float32 sums."""
     model = jq.LanguageModel(file, pipeline="float", context=CONTEXT, cache_dir=cache_dir)
     got, want = model.session().take(TOKENS, every=True)[0], reference(file, TOKENS)
     assert np.abs(got - want).max() <= 1e-4 * np.abs(want).max()
@@ -94,6 +106,14 @@ def test_pieces_do_not_matter(model):
     session.take(TOKENS[:5])
     session.take(TOKENS[5:22])
     assert np.array_equal(session.take(TOKENS[22:])[0], rows[-1])
+
+
+def test_few_tokens_need_no_program_of_their_own(file, tmp_path, monkeypatch):
+    """What generates takes them in; another process compiles it."""
+    monkeypatch.setattr("jq.language.session.build", build)
+    model = jq.LanguageModel(file, context=CONTEXT, cache_dir=tmp_path)
+    assert len(list(model.generate(TOKENS[:2], 2))) == 2
+    assert [path.stem for path in model.programs.store.folder.glob("*.vmfb")] == ["1x48"]
 
 
 def test_a_context_that_is_full_ends_it(model):

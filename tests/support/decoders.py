@@ -69,17 +69,20 @@ def write_folder(case: str, folder: Path, shards: int = 1) -> Path:
 _ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3"}
 
 
-def write_gguf(case: str, path: Path, quantize=lambda name, array: None) -> Path:
+def write_gguf(case: str, path: Path, quantize=lambda name, array: None, layers=()) -> Path:
     """The case as a GGUF file, converted as llama.cpp converts it; `quantize(name, array)` gives
-    the type of a tensor, None for F32. Names and keys are those of the `gguf` package."""
-    config = CASES[case]["config"]
+    the type of a tensor, None for F32. Names and keys are those of the `gguf` package. `layers`
+    of it alone where it is given, one behind the other."""
+    config, state = CASES[case]["config"], weights(case)
+    if layers:
+        config, state = _only(layers, config, state)
     kind = config["model_type"]
     architecture = _ARCHITECTURES.get(kind, kind)
     writer = gguf.GGUFWriter(path, architecture)
     _metadata(writer, config, architecture)
     number = next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == architecture)
     names = gguf.get_tensor_name_map(number, config["num_hidden_layers"])
-    for name, array in _converted(weights(case), config).items():
+    for name, array in _converted(state, config).items():
         theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert theirs is not None, name
         which = quantize(theirs, array)
@@ -93,6 +96,17 @@ def write_gguf(case: str, path: Path, quantize=lambda name, array: None) -> Path
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _only(layers, config, state):
+    """Some layers, numbered anew."""
+    kinds = [config["layer_types"][i] for i in layers]
+    found = {name: array for name, array in state.items() if ".layers." not in name}
+    for new, old in enumerate(layers):
+        stem = f".layers.{old}."
+        mine = {name: array for name, array in state.items() if stem in name}
+        found |= {name.replace(stem, f".layers.{new}."): array for name, array in mine.items()}
+    return {**config, "num_hidden_layers": len(layers), "layer_types": kinds}, found
 
 
 def _tokenizer(writer, count):
@@ -121,6 +135,9 @@ def _metadata(writer, config, architecture):
     writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
     if config.get("sliding_window") and config.get("use_sliding_window", True):
         writer.add_sliding_window(config["sliding_window"])
+        if architecture == "gemma3":
+            kinds = config["layer_types"]
+            writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in kinds])
     if rope.get("rope_type") in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
         writer.add_rope_scaling_factor(rope["factor"])

@@ -34,7 +34,12 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     """
     folder = Path(folder)
     reader = _Reader(json_object(folder / "config.json"), str(folder / "config.json"))
-    config, known = reader.config(), reader.known
+    try:
+        config, known = reader.config(), reader.known
+    except UserError:
+        raise
+    except (TypeError, ValueError, ArithmeticError) as error:  # of values that are no numbers
+        raise reader.wrong(f"{error}".partition("\n")[0][:100]) from error
     if (method := _quantized(reader.values)) is not None:
         raise UserError(
             f"the checkpoint is quantized by {method!r}, which is not supported",

@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from jq.errors import UserError
+from jq.system.files import check_input, read_text
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -51,8 +52,8 @@ def read_folder(folder: Path) -> dict[str, np.ndarray]:
 def read_file(path: Path) -> dict[str, np.ndarray]:
     """Read-only arrays by name; nothing of the data is touched."""
     try:
+        size = check_input(path)
         with path.open("rb") as file:
-            size = path.stat().st_size
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
     except OSError as error:
         raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
@@ -92,9 +93,9 @@ def _tensor(data: Any, name: str, entry: Any, start: int, path: Path) -> np.ndar
 def json_object(path: Path) -> dict[str, Any]:
     """What a JSON file holds; `UserError` where it is no object."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
+        found = json.loads(read_text(path))
+    except UserError:
+        raise
     except (ValueError, RecursionError) as error:
         raise UserError(f"not valid JSON: {error}", location=str(path)) from error
     if not isinstance(found, dict):
