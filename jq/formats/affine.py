@@ -10,7 +10,7 @@ Two levels. Values: `codes` (int8, int16) in the logical shape, `scale` (float32
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -74,11 +74,14 @@ class Affine(Format):
         narrow = enc.scheme == "symmetric" and _divisor(enc) == NARROW
         return (1 - half if narrow else -half), half - 1
 
+    def options(self, enc: Encoding) -> Mapping[str, Sequence[str]]:
+        return {"divisor": (NARROW, FULL), "packing": ("bits", "none")}
+
     def check(self, enc: Encoding) -> None:
         checks.check_not_empty(enc)
         checks.check_choice(enc, "scheme", enc.scheme, self.schemes)
         checks.check_choice(enc, "scale type", enc.scale_type, checks.SCALE_TYPES)
-        checks.check_options(enc, {"divisor": (NARROW, FULL), "packing": ("bits", "none")})
+        checks.check_options(enc, self.options(enc))
         if enc.option("divisor", "") and enc.scheme == "asymmetric":
             raise FormatError(f"{enc.format}: `divisor` belongs to the symmetric scheme")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -107,6 +107,10 @@ class Format(ABC):
     @abstractmethod
     def check(self, enc: Encoding) -> None:
         """Raises `FormatError` with the reason when `enc` is not a valid use of this format."""
+
+    def options(self, enc: Encoding) -> Mapping[str, Sequence[str]]:
+        """The options that it understands, and their values; of `enc` the scale type matters."""
+        return {}
 
     @abstractmethod
     def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:

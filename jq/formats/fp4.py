@@ -46,6 +46,16 @@ class NvFp4(Scaled):
         return block_along(axis, 16, shape)
 
 
+class Fp4E2M1(Scaled):
+    """Any blocks, where mxfp4 and nvfp4 have one size and narrow scales."""
+
+    name, element = "fp4_e2m1", E2M1
+    description = "4-bit floats with 2 exponent bits, scaled"
+
+    def kind(self, enc: Encoding) -> Scale:
+        return FLOAT
+
+
 class Nf4(Scaled):
     """Any blocks; 64 along the contraction is customary."""
 

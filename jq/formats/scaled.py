@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,12 +33,14 @@ class Scaled(Format):
     def kind(self, enc: Encoding) -> Scale:
         """The kind of scale."""
 
+    def options(self, enc: Encoding) -> Mapping[str, Sequence[str]]:
+        return {"rounding": self.roundings, **self.kind(enc).options()}
+
     def check(self, enc: Encoding) -> None:
         checks.check_not_empty(enc)
         checks.check_choice(enc, "scheme", enc.scheme, self.schemes)
-        kind = self.kind(enc)
-        checks.check_options(enc, {"rounding": self.roundings, **kind.options()})
-        kind.check(enc)
+        checks.check_options(enc, self.options(enc))
+        self.kind(enc).check(enc)
 
     def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         codes = (packed_shape(enc.shape, self.element.bits), np.dtype(np.int8))

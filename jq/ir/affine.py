@@ -13,6 +13,7 @@ from jaxlib.mlir import ir
 
 from jq.ir.program import Program
 from jq.ir.slicing import compute
+from jq.ir.values import maker, only_user
 
 Array = np.ndarray
 
@@ -73,16 +74,10 @@ def step(program: Program, op: Any, value: ir.Value) -> tuple[Array, Array] | No
     return (1 / other, zero) if first and (other != 0).all() else None
 
 
-def user_of(value: ir.Value) -> Any | None:
-    """The one op that reads a value, None when several do."""
-    uses = list(value.uses)
-    return uses[0].owner if len(uses) == 1 else None
-
-
 def forwards(program: Program, source: ir.Value) -> Affine:
     """The longest chain of affine steps behind `source`, each the only reader of the one before."""
     chain = Affine(source, source, np.ones(()), np.zeros(()))
-    while (op := user_of(chain.result)) is not None:
+    while (op := only_user(chain.result)) is not None:
         found = step(program, op, chain.result)
         if found is None:
             break
@@ -94,8 +89,7 @@ def backwards(program: Program, result: ir.Value) -> Affine:
     """The longest chain of affine steps that ends in `result`."""
     ops: list[tuple[Array, Array, Any]] = []
     value = result
-    while not isinstance(value.owner, ir.Block):
-        op = value.owner
+    while (op := maker(value)) is not None:
         sides = [v for v in op.operation.operands if constant_of(program, v) is None]
         found = step(program, op, sides[0]) if len(sides) == 1 else None
         if found is None:

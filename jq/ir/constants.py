@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from jaxlib.mlir import ir
 
 from jq.ir.build import integer, integers
+from jq.ir.mlir_context import editing
 from jq.ir.program import Program
-from jq.ir.types import dtype_of, shape_of
+from jq.ir.types import NARROW, dtype_of, number_kind, shape_of
+from jq.ir.values import maker
 
 
 def evaluate(program: Program, value: ir.Value) -> np.ndarray | None:
@@ -17,8 +20,8 @@ def evaluate(program: Program, value: ir.Value) -> np.ndarray | None:
     name = program.weight_name(value)
     if name is not None:
         return np.asarray(program.weights[name])
-    owner: Any = value.owner
-    if isinstance(owner, ir.Block):
+    owner = maker(value)
+    if owner is None:
         return None
     if owner.operation.name == "stablehlo.constant":
         return dense_array(value)
@@ -40,12 +43,35 @@ def dense_array(value: ir.Value) -> np.ndarray | None:
     if not isinstance(attr, ir.DenseElementsAttr):
         return None
     shape, dtype = shape_of(value), dtype_of(value)
+    if dtype in NARROW:
+        return _bytes_of(attr, shape).astype(dtype)
     try:
         return np.array(attr).astype(dtype, copy=False).reshape(shape)
     except (TypeError, ValueError):  # the bindings' buffers know no bf16 and no fp8
         if attr.is_splat:
             return np.full(shape, attr.get_splat_value().value, dtype)
         return np.array(list(attr)).astype(dtype).reshape(shape)
+
+
+def converted(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """An array in another type as XLA converts it: floats become integers towards zero, the nearest
+    where none is that large, and 0 for NaN.
+    """
+    if number_kind(x.dtype) != "f" or number_kind(dtype) != "i":
+        return x.astype(dtype, copy=False)
+    info, wide = ml_dtypes.iinfo(dtype), x.astype(np.float64)
+    inside = (wide > info.min) & (wide < info.max)
+    ends = np.where(wide < 0, info.min, np.where(np.isnan(wide), 0, info.max))
+    return np.where(inside, np.where(inside, wide, 0).astype(dtype), ends.astype(dtype))
+
+
+def _bytes_of(attr: ir.DenseElementsAttr, shape: tuple[int, ...]) -> np.ndarray:
+    """Integers of less than a byte, which the bindings do not read; their text has whole ones."""
+    data, _, _ = str(attr).rpartition(" : ")
+    element = "i8" if attr.type.element_type.is_signless else "ui8"
+    with editing():
+        text = f"{data} : tensor<{'x'.join([*map(str, shape), element])}>"
+        return np.array(ir.Attribute.parse(text)).reshape(shape)
 
 
 def _broadcast(x: np.ndarray, op: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -61,7 +87,7 @@ _MOVES: dict[str, Any] = {
     "stablehlo.reshape": lambda x, op, shape: x.reshape(shape),
     "stablehlo.transpose": lambda x, op, shape: x.transpose(integers(op, "permutation")),
     "stablehlo.broadcast_in_dim": _broadcast,
-    "stablehlo.convert": lambda x, op, shape: x.astype(dtype_of(op.results[0])),
+    "stablehlo.convert": lambda x, op, shape: converted(x, dtype_of(op.results[0])),
     "stablehlo.slice": lambda x, op, shape: x[
         tuple(
             slice(a, b, s)

@@ -18,6 +18,7 @@ from jaxlib.mlir import ir
 from jq.ir.build import integer, integers
 from jq.ir.constants import dense_array
 from jq.ir.types import dtype_of, shape_of
+from jq.ir.values import maker
 
 Range = tuple[int, int]  # both inclusive
 DEEPEST = 48  # ops between a value and what is known about it
@@ -33,9 +34,9 @@ class Place:
 
 def index_range(value: ir.Value, place: Place | None = None, depth: int = DEEPEST) -> Range:
     """The range of all elements of an integer or bool tensor, or of those at `place`."""
-    owner: Any = value.owner
+    owner = maker(value)
     limits = _limits(value)
-    if isinstance(owner, ir.Block) or depth == 0 or 0 in shape_of(value):
+    if owner is None or depth == 0 or 0 in shape_of(value):
         return limits
     rule = _RULES.get(owner.operation.name.removeprefix("stablehlo."))
     if rule is None:
@@ -147,8 +148,8 @@ def _pairwise(combine: Callable[[int, int], int]) -> Rule:
 
 
 def _select(op: Any, place: Place | None, read: Read) -> Range:
-    chosen = op.operation.operands[0].owner
-    truth = None if isinstance(chosen, ir.Block) else _decided(chosen)
+    chosen = maker(op.operation.operands[0])
+    truth = None if chosen is None else _decided(chosen)
     if truth is None:
         return _union([read(1, place), read(2, place)])
     return read(1 if truth else 2, place)
@@ -157,8 +158,8 @@ def _select(op: Any, place: Place | None, read: Read) -> Range:
 def _decided(op: Any) -> bool | None:
     """What a comparison gives for all elements, or None: an iota is never below 0."""
     if op.operation.name == "stablehlo.broadcast_in_dim":
-        inner = op.operation.operands[0].owner
-        return None if isinstance(inner, ir.Block) else _decided(inner)
+        inner = maker(op.operation.operands[0])
+        return None if inner is None else _decided(inner)
     if op.operation.name != "stablehlo.compare":
         return None
     direction = str(op.operation.attributes["comparison_direction"]).rstrip(">").split()[-1]

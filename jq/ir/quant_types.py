@@ -36,6 +36,7 @@ from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, dequantize, encoding_of,
 from jq.ir.mlir_context import at
 from jq.ir.program import Program, constant_of, walk
 from jq.ir.types import dtype_of, tensor_type, to_dtype
+from jq.ir.values import maker
 
 OPS = StableHloOps()
 KINDS = {QUANTIZE: "stablehlo.uniform_quantize", DEQUANTIZE: "stablehlo.uniform_dequantize"}
@@ -148,8 +149,8 @@ def _op(name: str, kind: ir.Type, value: ir.Value, attributes: Any = None) -> ir
 def _drop_casts(program: Program) -> None:
     """Codes that are made and read as one quantized type need no integers between."""
     for op in [op for op in program.walk() if op.operation.name == CAST]:
-        first: Any = op.operands[0].owner
-        if isinstance(first, ir.Block) or first.operation.name != CAST:
+        first = maker(op.operands[0], CAST)
+        if first is None:
             continue
         if first.operation.operands[0].type == op.operation.results[0].type:
             replace(op, [first.operation.operands[0]])

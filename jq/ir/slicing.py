@@ -16,9 +16,10 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jq.ir.build import integers
-from jq.ir.constants import evaluate
+from jq.ir.constants import converted, evaluate
 from jq.ir.program import Program
 from jq.ir.types import dtype_of, shape_of
+from jq.ir.values import kind_of, maker
 
 Array = np.ndarray
 LIMIT = 64  # ops: more than any function that a kernel has
@@ -52,13 +53,6 @@ class Cut:
         return replace(self, constants={v: a.flat[0] for v, a in self.constants.items()})
 
 
-def kind_of(op: Any) -> str:
-    """The op's name; a composite's own name."""
-    if op.operation.name == "stablehlo.composite":
-        return ir.StringAttr(op.operation.attributes["name"]).value
-    return str(op.operation.name)
-
-
 def cuts(program: Program, source: ir.Value) -> Iterator[Cut]:
     """Every function of `source`, from the smallest."""
     constants: dict[Any, Array] = {}
@@ -87,7 +81,7 @@ def cuts(program: Program, source: ir.Value) -> Iterator[Cut]:
 def compute(program: Program, value: ir.Value) -> Array | None:
     """The array that weights and constants alone make of `value`; None when an input takes part."""
     found = evaluate(program, value)
-    if found is not None or isinstance(value.owner, ir.Block):
+    if found is not None or maker(value) is None:
         return found
     op: Any = value.owner
     if kind_of(op) not in _RULES or len(op.operation.results) != 1:
@@ -115,8 +109,8 @@ def between(program: Program, source: ir.Value, result: ir.Value) -> Cut | None:
         if array is not None:
             constants[v] = array
             continue
-        op: Any = v.owner
-        if isinstance(op, ir.Block) or kind_of(op) not in _RULES:
+        op = maker(v)
+        if op is None or kind_of(op) not in _RULES:
             return None
         if op.operation not in inside:
             inside[op.operation] = op
@@ -235,13 +229,13 @@ def one_by_one(f: Callable[[float], float]) -> Callable[[Array], Array]:
 
 
 _RULES: dict[str, Callable[[list[Array], Any], Array]] = {
+    "stablehlo.convert": lambda arrays, op: converted(arrays[0], dtype_of(op.results[0])),
     **{
         f"stablehlo.{name}": _each(f)
         for name, f in {
             "abs": np.abs,
             "add": np.add,
             "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
-            "convert": lambda x: x,
             "divide": np.divide,
             "and": np.bitwise_and,
             "ceil": np.ceil,

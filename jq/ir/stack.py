@@ -28,6 +28,7 @@ from jq.ir.hoist import anchored, block_of, carried, through_branch
 from jq.ir.mlir_context import at
 from jq.ir.program import Program
 from jq.ir.types import dtype_of, shape_of
+from jq.ir.values import maker
 
 LIMIT = 64
 OPS = StableHloOps()
@@ -79,7 +80,7 @@ def trip_count(program: Program, op: Any) -> int | None:
     if test is None or "LT" not in str(test.attributes["comparison_direction"]):
         return None
     counter, end = test.operands
-    if not isinstance(counter.owner, ir.Block) or counter.owner != cond:
+    if maker(counter) is not None or counter.owner != cond:
         return None
     index = ir.BlockArgument(counter).arg_number
     add = _owner(_last(body).operands[index], "stablehlo.add")

@@ -30,10 +30,14 @@ _NAMES: dict[str, Any] = {
     "complex<f64>": np.complex128,
     "f8E4M3FN": ml_dtypes.float8_e4m3fn,
     "f8E5M2": ml_dtypes.float8_e5m2,
+    "f4E2M1FN": ml_dtypes.float4_e2m1fn,
     "f8E8M0FNU": ml_dtypes.float8_e8m0fnu,
+    "i2": ml_dtypes.int2,
+    "ui2": ml_dtypes.uint2,
     "i4": ml_dtypes.int4,
     "ui4": ml_dtypes.uint4,
 }
+NARROW = tuple(np.dtype(_NAMES[name]) for name in ("i4", "ui4", "i2", "ui2"))
 _DTYPES = {name: np.dtype(dtype) for name, dtype in _NAMES.items()}
 _MLIR = {dtype: name for name, dtype in _DTYPES.items()}
 
@@ -65,3 +69,19 @@ def shape_of(value: ir.Value) -> tuple[int, ...]:
 
 def dtype_of(value: ir.Value) -> np.dtype[Any]:
     return to_dtype(ir.RankedTensorType(value.type).element_type)
+
+
+def is_narrow(value: ir.Value) -> bool:
+    """Whether a value is a tensor of integers of less than a byte."""
+    kind = value.type
+    if not isinstance(kind, ir.RankedTensorType):
+        return False
+    element = kind.element_type
+    return isinstance(element, ir.IntegerType) and 1 < element.width < 8
+
+
+def number_kind(dtype: np.dtype[Any]) -> str:
+    """`f` or `i` (whatever the sign), also of types that NumPy calls void; else NumPy's letter."""
+    if dtype.kind == "V":
+        return "i" if "int" in dtype.name else "f"
+    return "i" if dtype.kind == "u" else dtype.kind

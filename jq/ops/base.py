@@ -18,9 +18,11 @@ from typing import Any, ClassVar
 
 from jq.errors import InternalError
 from jq.formats import get_format
-from jq.ir import Program, ir
+from jq.ir import Program, ir, shape_of
 from jq.ir.arrays import StableHloOps
+from jq.ir.decisions import declined
 from jq.ir.markers import Marker
+from jq.ops.encoded import FLOAT, Encoded, State
 
 Axes = frozenset[int]
 
@@ -33,11 +35,13 @@ class Role:
         index: operand number.
         contracted: axes that are summed over (or read whole): one scale along them.
         block_axis: the contracted axis that blocks run along, None where blocks make no sense.
+        beside: contracted axes of which each index has blocks of its own, where there are any.
     """
 
     index: int
     contracted: Axes
     block_axis: int | None
+    beside: Axes = frozenset()
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,22 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
     def applies(self, op: Any) -> bool:
         """Whether this instance of the op is one that the rule is about."""
         return True
+
+    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+        """Numbers of the operands whose elements the op moves or chooses from."""
+        return ()
+
+    def encoded(self, program: Program, op: Any, states: Sequence[State]) -> State:
+        """How the result is encoded, from how each operand is."""
+        return FLOAT
+
+    def carry(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+        """The result where `encoded` knows it, as the dequantize of codes, at the current
+        insertion point; None where its parts cannot be had.
+
+        `markers` are the dequantizes of the operands that are encoded.
+        """
+        return None
 
 
 class Contraction(OpRule):
@@ -131,6 +151,23 @@ class Movement(Sinking):
     def back(self, op: Any, axes: Axes) -> Axes:
         """The operand's axes that these axes of the result come from."""
 
+    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+        return (0,)
+
+    def encoded(self, program: Program, op: Any, states: Sequence[State]) -> State:
+        if not isinstance(state := states[0], Encoded):
+            return state
+        if max(state.encoding.block, default=0) > 1:
+            return FLOAT  # blocks of a stored weight move with it (`sink`)
+        shape = shape_of(op.operation.results[0])
+        scaled = {a for a, n in enumerate(state.encoding.grid) if n > 1}
+        return state.of_shape(
+            shape, [a for a in range(len(shape)) if self.back(op, frozenset({a})) & scaled]
+        )
+
+    def carry(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+        return None if markers[0] is None else self.sink(program, op, markers[0])
+
 
 @cache
 def _scan() -> None:
@@ -147,8 +184,11 @@ def known_ops() -> dict[str, OpRule]:
 
 
 def rule_of(op: Any) -> OpRule | None:
-    """The rule of an op, or None for an op that nothing is known of."""
+    """The rule of an op, or None for an op that nothing is known of, or that the device has in
+    float alone."""
     _scan()
+    if declined(op):
+        return None
     name: str = op.operation.name
     rule = OpRule.registry.get(name.removeprefix("stablehlo."))
     return rule if rule is not None and rule.applies(op) else None

@@ -11,11 +11,13 @@ from typing import Any
 
 from jq.formats import Encoding
 from jq.formats.cuts import joined
-from jq.ir import Program, dtype_of, ir
+from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.build import integer
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
 from jq.ops.base import Sinking
+from jq.ops.encoded import State, common
 from jq.ops.integer import OPS
+from jq.ops.selecting import carry_codes
 
 Join = Callable[[Sequence[Any], int], Any]
 
@@ -38,6 +40,17 @@ def join_parts(
 
 class Concatenate(Sinking):
     op = "concatenate"
+
+    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+        return tuple(range(len(op.operation.operands)))
+
+    def encoded(self, program: Program, op: Any, states: Sequence[State]) -> State:
+        operands = list(op.operation.operands)
+        shape = shape_of(op.operation.results[0])
+        return common(program, list(zip(operands, states, strict=True)), shape)
+
+    def carry(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+        return carry_codes(self, program, op, markers)
 
     def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
         markers = [match(v, DEQUANTIZE) for v in op.operands]

@@ -24,6 +24,9 @@ class Convert(Movement):
     def back(self, op: Any, axes: Axes) -> Axes:
         return axes
 
+    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+        return ()  # its numbers are rounded
+
     def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
         after = dtype_of(op.results[0])
         return dequantize(program, marker.encoding, marker.parts, after, tensor=marker.tensor)

@@ -18,6 +18,7 @@ import numpy as np
 
 from jq.ir import Program, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.build import NAME, like, reduce_sum, string_attr
+from jq.ir.contract import Contract
 from jq.ir.markers import Marker
 from jq.ops.base import Axes, Contraction, QuantizedOperand, Role, codes_of
 from jq.ops.integer import OPS, Spread, accumulator, correct, real_sums, rescale
@@ -35,6 +36,18 @@ class Dims:
     @staticmethod
     def of(op: Any) -> Dims:
         return Dims.read(op.operation.attributes["dot_dimension_numbers"])
+
+    @staticmethod
+    def match(op: Any) -> Dims | None:
+        """Those of a dot_general; None for any other op."""
+        return Dims.of(op) if op.operation.name == f"stablehlo.{DotGeneral.op}" else None
+
+    @staticmethod
+    def of_contract(c: Contract) -> Dims | None:
+        """Those of the dot_general that a `jq.contract` stands for; None for any other op's."""
+        if c.op_type != DotGeneral.op:
+            return None
+        return Dims.read(c.attributes["dot_dimension_numbers"])
 
     @staticmethod
     def read(attribute: ir.Attribute) -> Dims:
@@ -129,11 +142,12 @@ class DotGeneral(Contraction):
         return PLAIN not in op.operation.attributes
 
     def roles(self, op: Any) -> tuple[Role, ...]:
-        dims = Dims.of(op)
-        return tuple(
-            Role(side, dims.contracted(side), max(dims.contracted(side), default=None))
-            for side in (0, 1)
-        )
+        found = []
+        for side in (0, 1):
+            axes = Dims.of(op).contracted(side)
+            last = max(axes, default=None)
+            found.append(Role(side, axes, last, axes - {last}))
+        return tuple(found)
 
     def terms(self, op: Any) -> int:
         shape = shape_of(op.operands[0])
@@ -226,22 +240,20 @@ def _scaled_after(
 def _split_blocks(
     lhs: QuantizedOperand, rhs: QuantizedOperand, dims: Dims
 ) -> tuple[QuantizedOperand, QuantizedOperand, Dims] | None:
-    """Blocks along one contracted axis become the leading batch dimension of both operands."""
-    blocked = [(a, b) for a, b in dims.contract if max(lhs.grid[a], rhs.grid[b]) > 1]
-    if len(blocked) != 1:
-        return None
-    a, b = blocked[0]
-    sizes = {c.block[axis] for c, axis in ((lhs, a), (rhs, b)) if c.grid[axis] > 1}
-    length = shape_of(lhs.codes)[a]
-    size = min(sizes)
-    if length % size or any(n % size for n in sizes):
-        return None
-    new = [_split_axis(c, axis, length // size) for c, axis in ((lhs, a), (rhs, b))]
-    shifted = Dims(
-        ((0, 0), *((x + 1, y + 1) for x, y in dims.batch)),
-        tuple((x + 1, y + 1) for x, y in dims.contract),
-    )
-    return new[0], new[1], shifted
+    """Blocks along contracted axes become leading batch dimensions of both operands."""
+    blocked = [i for i, (a, b) in enumerate(dims.contract) if max(lhs.grid[a], rhs.grid[b]) > 1]
+    for i in blocked:
+        a, b = dims.contract[i]
+        sizes = {c.block[axis] for c, axis in ((lhs, a), (rhs, b)) if c.grid[axis] > 1}
+        length, size = shape_of(lhs.codes)[a], min(sizes)
+        if length % size or any(n % size for n in sizes):
+            return None
+        lhs, rhs = _split_axis(lhs, a, length // size), _split_axis(rhs, b, length // size)
+        dims = Dims(
+            ((0, 0), *((x + 1, y + 1) for x, y in dims.batch)),
+            tuple((x + 1, y + 1) for x, y in dims.contract),
+        )
+    return (lhs, rhs, dims) if blocked else None
 
 
 def _split_axis(x: QuantizedOperand, axis: int, blocks: int) -> QuantizedOperand:

@@ -14,8 +14,10 @@ from jq.ir import Program, dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import i64_array, integers, like
 from jq.ir.markers import Marker
 from jq.ops.base import Contraction, Role
+from jq.ops.encoded import State, common
 from jq.ops.integer import OPS
 from jq.ops.movement import leading, plain, rebuilt
+from jq.ops.selecting import carry_codes
 
 
 class Gather(Contraction):
@@ -26,6 +28,16 @@ class Gather(Contraction):
         rank = len(shape_of(op.operands[0]))
         read = frozenset(range(rank)) - set(d.start_index_map) - set(d.operand_batching_dims)
         return (Role(0, read, max(read, default=None)),)
+
+    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+        return (0,)
+
+    def encoded(self, program: Program, op: Any, states: Sequence[State]) -> State:
+        chosen = [(op.operation.operands[0], states[0])]
+        return common(program, chosen, shape_of(op.operation.results[0]))
+
+    def carry(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+        return carry_codes(self, program, op, markers)
 
     def terms(self, op: Any) -> int:
         return 1

@@ -7,6 +7,7 @@ element keep all axes, and scales keep the rank, so any move goes part by part.
 
 from __future__ import annotations
 
+from jq.formats import get_format
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.markers import Marker, dequantize
 
@@ -19,10 +20,15 @@ def leading(marker: Marker) -> int:
     for axis, (size, block) in enumerate(
         zip(marker.encoding.shape, marker.encoding.block, strict=True)
     ):
-        if block != 1 or any(
-            len(shape_of(p)) <= axis or shape_of(p)[axis] != size
-            for name, p in marker.parts.items()
-            if name != WHOLE
+        last = axis == len(marker.encoding.shape) - 1
+        if (
+            block != 1
+            or (last and _packed(marker))
+            or any(
+                len(shape_of(p)) <= axis or shape_of(p)[axis] != size
+                for name, p in marker.parts.items()
+                if name != WHOLE
+            )
         ):
             break
         count += 1
@@ -32,7 +38,14 @@ def leading(marker: Marker) -> int:
 def plain(marker: Marker) -> bool:
     """Whether codes are stored one to an element, in the logical shape."""
     codes = marker.parts.get("codes")
-    return codes is not None and shape_of(codes) == marker.encoding.shape
+    if codes is None or _packed(marker):
+        return False
+    return shape_of(codes) == marker.encoding.shape
+
+
+def _packed(marker: Marker) -> bool:
+    """Whether the last axis is stored several codes to a byte: one byte where it has one index."""
+    return get_format(marker.encoding.format).stored_bits(marker.encoding) < 8
 
 
 def rebuilt(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from jq.ir import Program, ir, shape_of
 from jq.ir.markers import Marker
 from jq.ops.base import Axes, Movement
+from jq.ops.encoded import FLOAT, Encoded, State
 from jq.ops.integer import OPS
 from jq.ops.movement import leading, plain, rebuilt
 
@@ -49,6 +51,17 @@ class Reshape(Movement):
                 found.update(a for a in left if before[a] > 1)
         return frozenset(found)
 
+    def encoded(self, program: Program, op: Any, states: Sequence[State]) -> State:
+        state, after = states[0], shape_of(op.operation.results[0])
+        if not isinstance(state, Encoded):
+            return state
+        if state.whole:
+            return state.of_shape(after)
+        block = new_block(state.encoding.shape, after, state.encoding.block)
+        if block is None or max(block, default=0) > 1:
+            return FLOAT
+        return replace(state, encoding=state.encoding.with_shape(after, block))
+
     def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
         before, after = marker.encoding.shape, shape_of(op.results[0])
         block = new_block(before, after, marker.encoding.block)
@@ -83,8 +96,8 @@ def new_block(
 ) -> tuple[int, ...] | None:
     """Blocks after a reshape; None where one would be cut.
 
-    An axis that stays keeps its block; axes that merge or split must share wholly or not at all.
-    Axes of size 1 get 1.
+    An axis that stays keeps its block. Of axes that merge or split, what shares a scale must be a
+    run of neighbours, and be one afterwards. Axes of size 1 get 1.
     """
     new = [1] * len(after)
     for group in groups(before, after):
@@ -93,14 +106,39 @@ def new_block(
         if len(left) == len(right) == 1:
             new[right[0]] = block[left[0]]
             continue
-        kinds = {block[a] if block[a] < before[a] else 0 for a in left}
-        if len(kinds) > 1 or max(kinds, default=0) > 1:
+        length = run([before[a] for a in left], [block[a] for a in left])
+        found = None if length is None else as_run([after[a] for a in right], length)
+        if found is None:
             return None
-        for a in right:
-            new[a] = max(kinds)
+        for a, b in zip(right, found, strict=True):
+            new[a] = b
     assert math.prod(before) == math.prod(after)
     return tuple(new)
 
 
-def _sizes(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
-    return [shape[a] for a in axes if shape[a] > 1]
+def run(sizes: Sequence[int], block: Sequence[int]) -> int | None:
+    """How many neighbours, in row-major order, share a scale; None where it is others that do."""
+    length, rest = 1, list(zip(sizes, block, strict=True))
+    while rest and (rest[-1][1] == 0 or rest[-1][1] >= rest[-1][0]):
+        length *= rest.pop()[0]
+    if rest and rest[-1][1] > 1:
+        size, last = rest.pop()
+        if size % last:
+            return None
+        length *= last
+    return length if all(b == 1 for _, b in rest) else None
+
+
+def as_run(sizes: Sequence[int], length: int) -> list[int] | None:
+    """The block along each axis of runs of `length`; None where they do not end with an axis."""
+    block = [1] * len(sizes)
+    for a in reversed(range(len(sizes))):
+        if length % sizes[a] == 0:
+            block[a], length = 0, length // sizes[a]
+        elif sizes[a] % length == 0:
+            block[a], length = length, 1
+        else:
+            return None
+        if length == 1:
+            break
+    return block

@@ -17,40 +17,17 @@ from jq.ir import Program, dtype_of, ir, shape_of, tensor_type
 from jq.ir.affine import constant_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import attributes_of, like
-from jq.ir.slicing import kind_of
+from jq.ir.values import kind_of
+from jq.ops.base import rule_of
 
 OPS = StableHloOps()
 LOWEST = float(np.finfo(np.float32).min)
 
-# Operands that hold elements; the others are indices or conditions.
-_ELEMENTS: dict[str, tuple[int, ...]] = {
-    "stablehlo.broadcast_in_dim": (0,),
-    "stablehlo.reshape": (0,),
-    "stablehlo.transpose": (0,),
-    "stablehlo.slice": (0,),
-    "stablehlo.dynamic_slice": (0,),
-    "stablehlo.reverse": (0,),
-    "stablehlo.gather": (0,),
-    "stablehlo.pad": (0, 1),
-    "stablehlo.select": (1, 2),
-    "stablehlo.dynamic_update_slice": (0, 1),
-    "stablehlo.maximum": (0, 1),
-    "stablehlo.minimum": (0, 1),
-}
-
 
 def elements(program: Program, op: Any) -> tuple[int, ...]:
     """Numbers of the operands whose elements `op` moves or chooses from; none for other ops."""
-    kind = kind_of(op)
-    if kind == "stablehlo.concatenate":
-        return tuple(range(len(op.operation.operands)))
-    if kind in ("stablehlo.maximum", "stablehlo.minimum") and any(
-        splat_of(program, v) is not None for v in op.operation.operands
-    ):
-        return ()  # a clamp: it costs nothing where the range of codes ends
-    if reduction(program, op) in ("maximum", "minimum"):
-        return (0,)
-    return _ELEMENTS.get(kind, ())
+    rule = None if isinstance(op, ir.Block) else rule_of(op)
+    return () if rule is None else rule.elements(program, op)
 
 
 def splat_of(program: Program, value: ir.Value) -> float | None:
@@ -77,15 +54,14 @@ def reduction(program: Program, op: Any) -> str | None:
     return inner[0].removeprefix("stablehlo.") if neutral.get(inner[0]) else None
 
 
-def select_codes(op: Any, codes: Sequence[ir.Value]) -> ir.Value:
+def select_codes(program: Program, op: Any, codes: Sequence[ir.Value]) -> ir.Value:
     """`op` on codes in the place of its elements, at the current insertion point."""
     kind = kind_of(op)
     if kind in ("stablehlo.reduce", "stablehlo.reduce_window"):
         return _extreme(op, codes[0])
     dtype, shape = dtype_of(codes[0]), shape_of(op.operation.results[0])
     operands = list(op.operation.operands)
-    places = _ELEMENTS.get(kind, range(len(operands)))
-    for index, value in zip(places, codes, strict=True):
+    for index, value in zip(elements(program, op), codes, strict=True):
         operands[index] = value
     return like(op, operands, shape, dtype)
 

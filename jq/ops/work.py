@@ -28,11 +28,12 @@ def work_of(program: Program) -> Work:
     totals = {DOT: 0, CONVOLUTION: 0}
     for op in program.walk():
         if op.operation.name in totals:
-            totals[op.operation.name] += _operations(op)
+            totals[op.operation.name] += operations(op)
     return Work(totals[DOT], totals[CONVOLUTION])
 
 
-def _operations(op: Any) -> int:
+def operations(op: Any) -> int:
+    """Those of one product, two for a multiply-add."""
     lhs, rhs = (shape_of(v) for v in list(op.operands)[:2])
     if op.operation.name == DOT:
         depth = math.prod(lhs[a] for a, _ in Dims.of(op).contract)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rich.table import Table
+
 from jq.formats import Encoding
+from jq.tables import plain_table, to_html, to_text
 
 Kind = Literal["weight", "dynamic", "static", "given"]
 
@@ -50,6 +53,8 @@ class OpPlan:
     decision: Literal["integer", "weight-only", "float"]
     operands: dict[int, TensorPlan] = field(default_factory=dict)
     reason: str = ""
+    help: str = ""  # the end of the reason: what would help
+    wanted: bool = False  # declined because a setting, a rule or the model asks for it
     note: str = ""  # what was chosen for the target, of an op that is quantized
     float_weights: tuple[str, ...] = ()
     float_type: str = ""  # in which an op that stays float computes, where that is not its own
@@ -98,6 +103,31 @@ class QuantPlan:
         rows = [op.to_dict() for op in self.ops]
         return {"ops": rows, "unused_rules": list(self.unused_rules)}
 
+    def table(self) -> Table:
+        """One row an op: what is decided, its formats, or why it stays float."""
+        table = plain_table("name", "op", "decision", "weights", "activations", "reason")
+        for op in self.ops:
+            table.add_row(*(str(value or "") for value in op.to_dict().values()))
+        return table
+
+    def __str__(self) -> str:
+        return to_text(self.table(), *self._unused())
+
+    def _repr_html_(self) -> str:
+        return to_html(self.table(), *self._unused())
+
+    def _unused(self) -> list[str]:
+        return [f"rules that no op matches: {', '.join(self.unused_rules)}"] * bool(
+            self.unused_rules
+        )
+
 
 class Declined(Exception):
-    """Raised inside planning with the reason; never leaves this module."""
+    """Raised inside planning with the reason; never leaves this package.
+
+    `help`: what would help. `wanted`: a setting, a rule or the model itself asks for it.
+    """
+
+    def __init__(self, reason: str, help: str = "", *, wanted: bool = False) -> None:
+        super().__init__(f"{reason}; {help}" if help else reason)
+        self.help, self.wanted = help, wanted

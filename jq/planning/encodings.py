@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from jq.formats import Encoding, get_format
+from jq.formats.affine import affine_format, is_affine
 from jq.ops.base import Axes, Contraction, Role
 from jq.planning.decisions import Declined, TensorPlan
 from jq.planning.operands import WeightUse
-from jq.settings import TensorSettings
+from jq.settings import TensorSettings, WeightSettings
 
 
 def stored_plan(use: WeightUse) -> TensorPlan:
@@ -27,17 +28,16 @@ def summed_terms(rule: Contraction, use: WeightUse, enc: Encoding, terms: int) -
     """How many products the integers of one block sum; the blocks are summed in float."""
     shared = [a for a, n in enumerate(enc.shape) if a not in use.contracted and 1 < enc.grid[a] < n]
     blocked = [a for a in use.contracted if enc.grid[a] > 1]
-    if shared or len(blocked) > 1:
-        raise Declined(f"blocks {enc.block} of the weight do not lie along one contracted axis")
-    if not blocked:
-        return terms
-    if not rule.splits_blocks:
+    if shared:
+        raise Declined(f"blocks {enc.block} of the weight do not lie along a contracted axis")
+    if blocked and not rule.splits_blocks:
         raise Declined(f"{rule.op} has no integer form with blocks along a contracted axis")
-    (axis,) = blocked
-    length, size = enc.shape[axis], enc.block[axis]
-    if length % size:
-        raise Declined(f"blocks of {size} do not divide the contracted axis of {length}")
-    return terms // length * size
+    for axis in blocked:
+        length, size = enc.shape[axis], enc.block[axis]
+        if length % size:
+            raise Declined(f"blocks of {size} do not divide the contracted axis of {length}")
+        terms = terms // length * size
+    return terms
 
 
 def weight_block(use: WeightUse, s: TensorSettings) -> tuple[int, ...]:
@@ -50,11 +50,20 @@ def weight_block(use: WeightUse, s: TensorSettings) -> tuple[int, ...]:
     if s.granularity == "per-tensor":
         return (0,) * rank
     if s.granularity == "per-block" and use.block_axis is not None:
+        shared = use.contracted - use.beside
         return tuple(
-            s.block_size if a == use.block_axis else int(a not in use.contracted)
-            for a in range(rank)
+            s.block_size if a == use.block_axis else int(a not in shared) for a in range(rank)
         )
     return tuple(int(a not in use.contracted) for a in range(rank))
+
+
+def unpacked_rows(s: WeightSettings, shape: tuple[int, ...]) -> WeightSettings:
+    """int8 for a weight whose rows have one number each: codes of 2 and 4 bits, which are packed
+    along rows, would take a byte each as well.
+    """
+    if not is_affine(s.format) or shape[-1:] != (1,) or affine_format(s.format).bits >= 8:
+        return s
+    return s.model_copy(update={"format": "int8"})
 
 
 def activation_block(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from jq.formats import Encoding
-from jq.formats.affine import is_affine
 from jq.ir import Program, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import DEQUANTIZE, Marker, match
+from jq.ir.values import maker
 from jq.ops.base import Axes, Contraction, Movement, Role, rule_of
 
 
@@ -18,7 +18,7 @@ from jq.ops.base import Axes, Contraction, Movement, Role, rule_of
 class WeightUse:
     """A weight found behind an operand: which of its axes the contraction sums over.
 
-    `stored` is its encoding when it came quantized.
+    `stored` is its encoding when it came quantized; `beside` is that of a role.
     """
 
     name: str
@@ -26,6 +26,7 @@ class WeightUse:
     contracted: Axes
     block_axis: int | None
     stored: Encoding | None = None
+    beside: Axes = frozenset()
 
 
 def contractions(program: Program) -> Iterator[tuple[Any, Contraction]]:
@@ -42,7 +43,7 @@ def op_name(op: Any) -> str:
 
 def find_weight(program: Program, value: ir.Value, role: Role) -> WeightUse | None:
     """Follows an operand back through movements to a weight, or None when it is computed."""
-    contracted = role.contracted
+    contracted, beside = role.contracted, role.beside
     block = frozenset() if role.block_axis is None else frozenset({role.block_axis})
     while True:
         name, marker = program.weight_name(value), match(value, DEQUANTIZE)
@@ -51,45 +52,20 @@ def find_weight(program: Program, value: ir.Value, role: Role) -> WeightUse | No
         if name is not None or marker is not None:
             shape = shape_of(value)
             axis = max((a for a in block if shape[a] > 1), default=None)
+            apart = (block | beside) - {axis}
             if marker is not None:
-                return WeightUse(marker.tensor, shape, contracted, axis, marker.encoding)
-            return WeightUse(name or "", shape, contracted, axis)
-        if isinstance(value.owner, ir.Block):
+                return WeightUse(marker.tensor, shape, contracted, axis, marker.encoding, apart)
+            return WeightUse(name or "", shape, contracted, axis, beside=apart)
+        if maker(value) is None:
             return None
         op: Any = value.owner
         rule = rule_of(op)
         if not isinstance(rule, Movement):
             return None
-        contracted, block = rule.back(op, contracted), rule.back(op, block)
+        contracted, block, beside = (rule.back(op, a) for a in (contracted, block, beside))
         value = op.operation.operands[0]
 
 
 def is_stored(program: Program, marker: Marker) -> bool:
     """Whether a dequantize reads weights of the program, not codes that it computes."""
     return all(program.weight_name(part) is not None for part in marker.parts.values())
-
-
-def given_activation(program: Program, value: ir.Value, role: Role) -> Encoding | None:
-    """Encoding of an operand that the model itself quantizes, with one scale where `role` sums.
-
-    None for an operand that is not quantized, or not in a way that this contraction can use.
-    """
-    contracted, shape = role.contracted, shape_of(value)
-    moved = False
-    while True:
-        marker = match(value, DEQUANTIZE)
-        if marker is not None:
-            break
-        op: Any = value.owner
-        if isinstance(op, ir.Block) or not isinstance(rule := rule_of(op), Movement):
-            return None
-        contracted, value, moved = rule.back(op, contracted), op.operation.operands[0], True
-    enc = marker.encoding
-    fits = all(enc.grid[a] == 1 for a in contracted) and max(enc.block, default=0) <= 1
-    if not fits or not is_affine(enc.format) or is_stored(program, marker):
-        return None
-    if not moved:
-        return enc
-    if max(enc.block, default=0) == 0:
-        return enc.with_shape(shape, (0,) * len(shape))
-    return enc.with_shape(shape, tuple(int(a not in role.contracted) for a in range(len(shape))))

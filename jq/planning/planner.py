@@ -12,16 +12,22 @@ from jq.formats import get_format
 from jq.formats.affine import is_affine
 from jq.ir import Program, dtype_of
 from jq.ir.build import SCOPE, string_attr
+from jq.ir.types import number_kind
 from jq.ops.base import Contraction, contraction_names
 from jq.planning.agree import agree_on_weights
 from jq.planning.decisions import Declined, OpPlan, QuantPlan, TensorPlan
 from jq.planning.edges import plan_edges
 from jq.planning.encodings import code_bits, run_along, stored_plan, summed_terms
+from jq.planning.limits import OpShape, refusal
 from jq.planning.operands import WeightUse, contractions, find_weight, op_name
 from jq.planning.overflow import LIMIT, largest_code, largest_sum, worst_case
 from jq.planning.tensors import TensorPlanner
 from jq.settings import FLOAT, Rule, Settings, apply_overrides
 from jq.target import Target
+
+COMPLEX = "it multiplies complex numbers, which no format holds"
+TWO_ACTIVATIONS = "a product of two activations stays float (activation_products=float)"
+COMPUTED_TABLE = "a lookup in what the model computes stays float (activation_products=float)"
 
 
 def plan(
@@ -73,24 +79,33 @@ class _Planner:
         try:
             operands = self._operands(op, rule, settings)
         except (Declined, FormatError) as reason:
-            declined = self._declined(op, rule, settings, str(reason))
+            declined = self._declined(op, rule, settings, reason)
             own = settings.float_type == "own" or declined.decision != "float"
             return declined if own else replace(declined, float_type=settings.float_type)
         integer = len(operands) == len(rule.roles(op)) > 1
         decision: Literal["integer", "weight-only"] = "integer" if integer else "weight-only"
-        return OpPlan(name, kind, decision, operands, note=note)
+        notes = [note, *(_fallback(p, settings) for p in operands.values())]
+        rest = [r for r in rule.roles(op) if r.index not in operands]
+        notes += [self.tensors.kept_float(op, r) for r in rest]
+        return OpPlan(name, kind, decision, operands, note="; ".join(filter(None, notes)))
 
-    def _declined(self, op: Any, rule: Contraction, settings: Settings, reason: str) -> OpPlan:
+    def _declined(
+        self, op: Any, rule: Contraction, settings: Settings, reason: Exception
+    ) -> OpPlan:
         """Float, but for weights that came quantized: they stay so whatever is said of the op."""
         uses = {r.index: find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)}
         kept = {i: stored_plan(u) for i, u in uses.items() if u is not None and u.stored}
         asked = settings.weights.format == FLOAT or rule.op not in settings.op_types
         floats = tuple(u.name for u in uses.values() if asked and u is not None and not u.stored)
         decision: Literal["weight-only", "float"] = "weight-only" if kept else "float"
-        return OpPlan(op_name(op), rule.op, decision, kept, reason, float_weights=floats)
+        help, wanted = getattr(reason, "help", ""), getattr(reason, "wanted", False)
+        return OpPlan(
+            op_name(op), rule.op, decision, kept, str(reason), help, wanted, float_weights=floats
+        )
 
     def _settings_for(self, op: Any, rule: Contraction) -> tuple[Settings, str]:
         """Settings of one op as its target can carry them out, and what was changed for that."""
+        kind = OpShape(op).kind
         uses = [find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)]
         paths = [u.name for u in uses if u is not None]
         names = (op_name(op), string_attr(op, SCOPE) or "", rule.op, *paths)
@@ -99,40 +114,49 @@ class _Planner:
                 self.used.add(r.pattern)
                 where = f"rule {r.pattern!r}"
                 settings = apply_overrides(self.settings, r.override, where=where)
-                return self.target.adapt(settings, self.explicit | r.override.keys())
-        return self.target.adapt(self.settings, self.explicit)
+                return self.target.adapt(settings, self.explicit | r.override.keys(), kind)
+        return self.target.adapt(self.settings, self.explicit, kind)
 
     def _operands(self, op: Any, rule: Contraction, settings: Settings) -> dict[int, TensorPlan]:
+        roles = rule.roles(op)
+        kinds = {number_kind(dtype_of(op.operands[r.index])) for r in roles}
+        if kinds != {"f"}:
+            raise Declined(COMPLEX if "c" in kinds else "already integer", wanted="c" not in kinds)
         if rule.op not in settings.op_types and not self._comes_quantized(op, rule):
-            raise Declined(f"{rule.op} is not among op_types")
-        if (there := self.target.device.ops) is not None and rule.op not in there:
-            raise Declined(f"target {self.target.name} has no quantized {rule.op}")
+            raise Declined(f"{rule.op} is not among op_types", wanted=True)
+        if found := refusal(op, self.target):
+            raise Declined(found.reason, found.help)
         if reason := rule.decline(op):
             raise Declined(reason)
-        roles = rule.roles(op)
-        if not all(dtype_of(op.operands[r.index]).kind in "fV" for r in roles):
-            raise Declined("already integer")
         uses = {r.index: find_weight(self.program, op.operands[r.index], r) for r in roles}
         weights = {i: u for i, u in uses.items() if u is not None}
         if len(weights) == len(roles) > 1:
-            raise Declined("both operands are constant")
-        plans = {i: self.tensors.weight(u, settings) for i, u in weights.items()}
+            raise Declined("both operands are constant", wanted=True)
+        kind = OpShape(op).kind
+        limits = self.target.device.of(kind)
+        if limits.constant_weights and not weights and len(roles) > 1:
+            raise Declined(f"target {self.target.name} has no {kind} of two activations")
+        plans = {i: self.tensors.weight(u, settings, kind) for i, u in weights.items()}
         rest = [r for r in roles if r.index not in plans]
-        plans |= {r.index: p for r in rest if (p := self.tensors.given(op, r)) is not None}
+        plans |= {
+            r.index: p for r in rest if (p := self.tensors.given(op, r, settings)) is not None
+        }
         own = len(plans) == len(roles)
         if not weights and not own and settings.activation_products == FLOAT:
-            raise Declined("a product of two activations stays float (activation_products=float)")
+            raise Declined(TWO_ACTIVATIONS if len(roles) > 1 else COMPUTED_TABLE, wanted=True)
         rest = [r for r in roles if r.index not in plans]
         if rest and settings.activations.format != FLOAT:
             run = _run(rule, plans, weights)
             for r in rest:
-                plans[r.index] = self.tensors.activation(op, r, settings, run)
+                if not self.tensors.kept_float(op, r):
+                    plans[r.index] = self.tensors.activation(op, r, settings, run)
         if len(plans) == len(roles) > 1:
             self._check_products(op, rule, plans, weights)
         elif rest and weights and not self.target.device.float_products:
             raise Declined(f"target {self.target.name} has no product with a float operand")
         if not plans:
-            raise Declined("activations stay float in this pipeline")
+            kept = "; ".join(filter(None, (self.tensors.kept_float(op, r) for r in roles)))
+            raise Declined(kept or "activations stay float in this pipeline", wanted=True)
         return plans
 
     def _comes_quantized(self, op: Any, rule: Contraction) -> bool:
@@ -154,12 +178,17 @@ class _Planner:
         sides = sorted(plans.values(), key=lambda p: p.kind == "weight")
         bits = [code_bits(p.encoding) for p in sides]
         pair = " x ".join(f"int{n}" for n in bits)
-        if len(bits) > 1 and pair not in self.target.device.products:
-            others = ", ".join(self.target.device.products) or "none"
-            raise Declined(f"target {self.target.name} has no product {pair}; it has: {others}")
+        device, kind = self.target.device, OpShape(op).kind
+        own = device.of(kind).products
+        products = device.products if own is None else own
+        if len(bits) > 1 and pair not in products:
+            others = ", ".join(products) or "none"
+            where = "" if own is None else f" in {kind}"
+            reason = f"target {self.target.name} has no product {pair}{where}"
+            raise Declined(reason, f"it has: {others}")
         for p in sides:
             if p.stored:
-                self.tensors.has_weight(p.encoding)
+                self.tensors.has_weight(p.encoding, kind)
         terms = rule.terms(op)
         for i, use in uses.items():
             terms = min(terms, summed_terms(rule, use, plans[i].encoding, rule.terms(op)))
@@ -178,6 +207,14 @@ class _Planner:
                 parts = get_format(enc.format).encode(self.program.weights[use.name], enc)
                 return largest_sum(parts, enc, use.contracted) * largest_code(other)
         return None
+
+
+def _fallback(plan: TensorPlan, settings: Settings) -> str:
+    """Why a weight has another format than was asked for, where it has."""
+    asked, enc = settings.weights.format, plan.encoding
+    if plan.kind != "weight" or plan.stored or enc.format == asked:
+        return ""
+    return f"{plan.weight} is {enc.format}: {asked} is packed along its last axis, which is 1"
 
 
 def _run(rule: Contraction, plans: dict[int, TensorPlan], uses: dict[int, WeightUse]) -> int | None:

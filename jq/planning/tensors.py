@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,19 @@ from jq.calibration.ranges import Ranges, site
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine, unpacked
 from jq.ir import Program, shape_of
+from jq.ir.types import number_kind
 from jq.ops.base import Role
+from jq.ops.encoded import Encoded
+from jq.ops.encodings import Encodings
 from jq.planning.decisions import Declined, TensorPlan
-from jq.planning.encodings import activation_block, encoding, stored_plan, weight_block
-from jq.planning.operands import WeightUse, given_activation, op_name
+from jq.planning.encodings import (
+    activation_block,
+    encoding,
+    stored_plan,
+    unpacked_rows,
+    weight_block,
+)
+from jq.planning.operands import WeightUse, op_name
 from jq.settings import FLOAT, Settings, TensorSettings
 from jq.target import Target
 
@@ -31,34 +41,61 @@ class TensorPlanner:
     ranges: Ranges
     unranged: list[str] = field(default_factory=list)  # sites whose range is not known
 
-    def weight(self, use: WeightUse, settings: Settings) -> TensorPlan:
+    @cached_property
+    def encodings(self) -> Encodings:
+        """What the model itself quantizes."""
+        return Encodings(self.program)
+
+    def weight(self, use: WeightUse, settings: Settings, kind: str) -> TensorPlan:
         if use.stored:
             return stored_plan(use)
         s, count = settings.weights, math.prod(use.shape)
         if s.format == FLOAT:
-            raise Declined("a rule or setting keeps it float")
+            raise Declined("a rule or setting keeps it float", wanted=True)
         if count < settings.min_elements:
-            raise Declined(f"{count} elements, fewer than min_elements={settings.min_elements}")
+            few = f"{count} elements, fewer than min_elements={settings.min_elements}"
+            raise Declined(few, wanted=True)
         dtype = self.program.weights[use.name].dtype
-        if dtype.kind not in "fV":
+        if number_kind(dtype) != "f":
             raise Declined("the weight is already integer")
         if dtype.itemsize == 1:
             raise Declined(f"the weight is already {dtype}")
-        self.has_weight(s)
+        s = unpacked_rows(s, use.shape)
+        self.has_weight(s, kind)
         block = weight_block(use, s)
         enc = encoding(s, use.shape, block)
         get_format(s.format).check(enc)
         return TensorPlan("weight", enc, weight=use.name)
 
-    def given(self, op: Any, role: Role) -> TensorPlan | None:
-        """An operand that the model quantizes itself, in a way that the device has."""
-        device = self.target.device
-        enc = given_activation(self.program, op.operands[role.index], role)
-        if enc is None or enc.scheme not in device.activation_schemes:
+    def given(self, op: Any, role: Role, settings: Settings | None = None) -> TensorPlan | None:
+        """An operand that the model quantizes itself, in a way that the device has.
+
+        One with numbers between the codes, at a bound, is quantized with the model's parameters
+        where the settings quantize activations at all.
+        """
+        device, state = self.target.device, self.encodings.of(op.operands[role.index])
+        if not isinstance(state, Encoded) or not is_affine(state.encoding.format):
             return None
-        if enc.granularity == "per-tensor" or "per-token" in device.activation_granularities:
+        enc = state.encoding
+        shared = all(enc.grid[a] == 1 for a in role.contracted) and max(enc.block, default=0) <= 1
+        if not shared or enc.scheme not in self.target.activation_schemes(enc.format):
+            return None
+        if not state.whole and "per-token" not in device.activation_granularities:
+            return None
+        if not state.rounded:
             return TensorPlan("given", enc)
-        return None
+        if settings is None or settings.activations.format == FLOAT or state.scale is None:
+            return None
+        zero = state.zero_point if enc.scheme == "asymmetric" else None
+        return TensorPlan("static", enc, parameters=(state.scale, zero))
+
+    def kept_float(self, op: Any, role: Role) -> str:
+        """Why an operand is computed with as it is: the model rounds it to a format that no target
+        multiplies, and it is not rounded twice. Empty for others."""
+        state = self.encodings.of(op.operands[role.index])
+        if not isinstance(state, Encoded) or is_affine(state.encoding.format):
+            return ""
+        return f"the model rounds it to {state.encoding.format}, which is multiplied as floats"
 
     def activation(
         self, op: Any, role: Role, settings: Settings, run: int | None = None
@@ -66,7 +103,7 @@ class TensorPlanner:
         """`run`: see `activation_block`."""
         s, device = settings.activations, self.target.device
         shape = shape_of(op.operands[role.index])
-        self.has(s.scheme, device.activation_schemes, "activations.scheme")
+        self.has(s.scheme, self.target.activation_schemes(s.format), "activations.scheme")
         if s.granularity == "per-channel":
             raise Declined("activations cannot be per-channel; they can be per-token or per-block")
         if not is_affine(s.format):
@@ -75,8 +112,8 @@ class TensorPlanner:
             return self.static(site(op_name(op), role.index), s, shape)
         if not device.dynamic:
             raise Declined(
-                f"target {self.target.name} has no dynamic quantization;"
-                " set activations.mode=static"
+                f"target {self.target.name} has no dynamic quantization",
+                "set activations.mode=static",
             )
         self.has(s.granularity, device.activation_granularities, "activations.granularity")
         block = activation_block(s, shape, role, run)
@@ -89,8 +126,8 @@ class TensorPlanner:
         """The calibrated range of a site."""
         if not self.target.device.static:
             raise Declined(
-                f"target {self.target.name} has no static quantization;"
-                " set activations.mode=dynamic"
+                f"target {self.target.name} has no static quantization",
+                "set activations.mode=dynamic",
             )
         self.has(
             "per-tensor", self.target.device.activation_granularities, "activations.granularity"
@@ -111,14 +148,14 @@ class TensorPlanner:
         point = None if zero is None else int(zero.reshape(-1)[0])
         return TensorPlan("static", enc, parameters=(float(scale.reshape(-1)[0]), point))
 
-    def has_weight(self, wanted: TensorSettings | Encoding) -> None:
-        """Declines a weight that the device cannot multiply."""
-        device = self.target.device
-        self.has(wanted.scheme, device.weight_schemes, "weights.scheme")
-        self.has(wanted.granularity, device.weight_granularities, "weights.granularity")
+    def has_weight(self, wanted: TensorSettings | Encoding, kind: str) -> None:
+        """Declines a weight that the device cannot multiply in this kind of op."""
+        self.has(wanted.scheme, self.target.device.weight_schemes, "weights.scheme")
+        offered = self.target.weight_granularities(kind)
+        self.has(wanted.granularity, offered, "weights.granularity")
 
     def has(self, wanted: str, offered: Collection[str], key: str) -> None:
         """Declines what the device lacks, and says what can be asked for instead."""
         if wanted not in offered:
-            others = f"; set {key}={' or '.join(offered)}" if offered else ""
-            raise Declined(f"target {self.target.name} has no {wanted} {key.split('.')[0]}{others}")
+            help = f"set {key}={' or '.join(offered)}" if offered else ""
+            raise Declined(f"target {self.target.name} has no {wanted} {key.split('.')[0]}", help)

@@ -14,7 +14,8 @@ from jq.formats import get_format
 from jq.ir import at, editing, func, ir, run_passes, walk
 from jq.ir.fake_quant import FAKE_QUANT, match_fake_quant
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, match
-from jq.tracing.outside import refusal, refuse_op
+from jq.tracing.expressed_types import to_float32
+from jq.tracing.outside import is_debugging, refusal, refuse_op
 from jq.tracing.scope import join, scope
 from jq.tracing.unsigned_types import to_signed
 
@@ -35,6 +36,8 @@ def open_quantized_types(module: ir.Module) -> None:
         with editing():
             to_signed(module, _all_ops(module))
         run_passes(module, "func.func(stablehlo-legalize-quantized-op-to-qdq,canonicalize)")
+        with editing():
+            to_float32(_all_ops(module))
         run_passes(module, "func.func(stablehlo-legalize-quant-to-math)")
 
 
@@ -120,7 +123,8 @@ def _decomposition(module: ir.Module, name: str, op: ir.OpView) -> None:
 
 
 def drop_annotations(module: ir.Module, block: ir.Block) -> None:
-    """Removes what JAX says to devices and compilers; a custom call that computes is refused."""
+    """Removes what JAX says to devices and compilers, and what is printed while debugging; a custom
+    call that computes is refused."""
     for op in list(walk(block)):
         name = op.operation.name
         refuse_op(name, scope(op.location))
@@ -128,6 +132,9 @@ def drop_annotations(module: ir.Module, block: ir.Block) -> None:
             del op.attributes[key]
         if name == "stablehlo.custom_call":
             target = ir.StringAttr(op.attributes["call_target_name"]).value
+            if is_debugging(target, op):
+                op.operation.erase()
+                continue
             if target not in _ANNOTATIONS:
                 raise refusal(target, scope(op.location))
         elif name not in ("sdy.sharding_constraint", "stablehlo.optimization_barrier"):

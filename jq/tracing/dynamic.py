@@ -2,12 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jq.errors import UserError
+from jq.errors import UserError, known
 from jq.ir import editing, func, ir, run_passes, walk
 from jq.tracing.scope import scope
+
+LARGEST = (1 << 31) - 1  # of a size
+_MOST = 1 << 40  # elements of a tensor: the address space of a machine
+
+
+class Sizes(Mapping[str, int]):
+    """Sizes by the name of a dimension, which notes what the model asks for: `refuse_unused` then
+    knows which names are of no dimension.
+
+    Raises:
+        UserError: a size is none.
+    """
+
+    def __init__(self, sizes: Mapping[str, int] | None) -> None:
+        self._sizes, self._asked = dict(sizes or {}), set[str]()
+        for name, size in self._sizes.items():
+            number = hasattr(size, "__index__") and not isinstance(size, bool)
+            if not number or not 0 <= size <= LARGEST:
+                hint = f"it is a number from 0 to {LARGEST}"
+                raise UserError(f"size {name} is {size!r:.40}", hint=hint)
+
+    def __getitem__(self, name: str) -> int:
+        self._asked.add(name)
+        return self._sizes[name]
+
+    def plain(self) -> dict[str, int]:
+        """What was given, for another process."""
+        return {name: int(size) for name, size in self._sizes.items()}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sizes)
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def refuse_unused(self) -> None:
+        for name in self._sizes.keys() - self._asked:
+            there = known(name, sorted(self._asked)) if self._asked else "all its sizes are fixed"
+            raise UserError(f"the model has no open dimension {name!r}", hint=there)
 
 
 def concrete_shape(
@@ -20,10 +60,11 @@ def concrete_shape(
 def _size(dim: Any, name: str, sizes: Mapping[str, int]) -> int:
     if not hasattr(dim, "_evaluate"):  # an integer, not a symbolic expression of JAX
         return int(dim)
-    missing = sorted(dim._get_vars() - set(sizes))
+    names = dim._get_vars()
+    missing = sorted(v for v in names if v not in sizes)
     if missing:
         raise _no_size(f"dimension {dim}", name, missing)
-    return int(dim._evaluate(dict(sizes)))
+    return int(dim._evaluate({v: sizes[v] for v in names}))
 
 
 def _no_size(what: str, name: str, missing: Sequence[str]) -> UserError:
@@ -77,7 +118,9 @@ def specialise(module: ir.Module, main: func.FuncOp, shapes: Sequence[Sequence[i
 
 
 def require_static(block: ir.Block) -> None:
-    """Refuses a program in which a size is known at run time only."""
+    """Refuses a program in which a size is known at run time only, or that no machine holds."""
+    for value in block.arguments:
+        _check_extent(value, "argument")
     for op in walk(block):
         for value in op.results:
             if isinstance(value.type, ir.RankedTensorType) and not value.type.has_static_shape:
@@ -86,3 +129,9 @@ def require_static(block: ir.Block) -> None:
                     op=scope(op.location) or None,
                     hint="fix the sizes of the inputs",
                 )
+            _check_extent(value, scope(op.location) or op.operation.name)
+
+
+def _check_extent(value: ir.Value, name: str) -> None:
+    if isinstance(value.type, ir.RankedTensorType) and math.prod(value.type.shape) > _MOST:
+        raise UserError(f"a tensor of more than {_MOST} elements: {value.type}", op=name)

@@ -5,7 +5,10 @@ concatenate %x, %e : tensor<3x8xf32>, tensor<3x0xf32>  ->  %x
 reduce(%e init: %i) : tensor<3x0xf32>                  ->  %i : tensor<3xf32>
 dot_general %x, %w : tensor<3x0xf32>, tensor<0x8xf32>  ->  0 : tensor<3x8xf32>
 
-Contractions without a single product are zero: IREE 3.13 crashes on them.
+dynamic_slice %x, %i : tensor<3x8xf32> -> tensor<3x8xf32>   ->  %x
+
+Contractions without a single product are zero: IREE 3.13 crashes on them, and on slices of tensors
+without axes at a position of the data. A slice of the whole begins at its start, wherever asked.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy as np
 from jq.ir import at, dtype_of, ir, shape_of, walk
 from jq.ir.arrays import SAFE_KINDS, StableHloOps
 from jq.ir.build import integer, replace
+from jq.ops.base import is_product
 
 OPS = StableHloOps()
 
@@ -31,13 +35,16 @@ def drop_empty(block: ir.Block) -> None:
         name, results = op.operation.name, list(op.operation.results)
         if len(results) != 1 or name == "stablehlo.constant" or op.operation.regions:
             continue
+        if name == "stablehlo.dynamic_slice" and op.operands[0].type == results[0].type:
+            replace(op, [op.operands[0]])
+            continue
         kind = dtype_of(results[0])
         empty = [v for v in op.operands if not _size(v)]
         if not _size(results[0]):
             if kind.kind in SAFE_KINDS:
                 with at(op):
                     replace(op, [OPS.constant(np.zeros(shape_of(results[0]), kind))])
-        elif empty and name in ("stablehlo.dot_general", "stablehlo.convolution"):
+        elif empty and is_product(op):
             with at(op):
                 zero = OPS.constant(np.zeros((), kind))
             _replace(op, [zero])

@@ -26,12 +26,12 @@ from jq.ir import (
 from jq.ir.encodings import read_encodings
 from jq.ir.quant_types import from_quant_types
 from jq.ir.stored import store_weight
-from jq.model import Model
+from jq.model import Model, how_to_take
 from jq.system.files import read_input
 from jq.tracing.approximate import sort_approximate
 from jq.tracing.chlo import drop_annotations, legalize, open_quantized_types
 from jq.tracing.constants import lift_constants
-from jq.tracing.dynamic import require_static
+from jq.tracing.dynamic import Sizes, require_static
 from jq.tracing.empty import drop_empty
 from jq.tracing.exported import read_exported
 from jq.tracing.inline import inline_calls
@@ -55,8 +55,13 @@ def trace(
         sizes: values of symbolic dimensions: by name (`b`), or by argument and axis
             (`arg0[0]`) in a module where they have none.
     """
-    if isinstance(model, str):
-        model = load_model(model)
+    given = Sizes(sizes)
+    program = _traced(load_model(model) if isinstance(model, str) else model, given)
+    given.refuse_unused()
+    return program
+
+
+def _traced(model: Model | Program | ir.Module | Path, sizes: Sizes) -> Program:
     if isinstance(model, Program):
         return model
     if isinstance(model, Model):
@@ -68,13 +73,14 @@ def trace(
     if isinstance(model, Path):
         return _from_module(_read(model, sizes))
     raise UserError(
-        f"a {type(model).__name__} is no model", hint="give jq.Model(fn, params, example_inputs)"
+        f"a {type(model).__name__} is no model",
+        hint=how_to_take(model) or "give jq.Model(fn, params, example_inputs)",
     )
 
 
-def _read(path: Path, sizes: Mapping[str, int] | None) -> Imported:
-    data = read_input(path)
-    WORKER.ask("jq.tracing.entry:try_file", data, str(path), path=str(path), sizes=sizes)
+def _read(path: Path, sizes: Sizes) -> Imported:
+    data, what = read_input(path), str(path)
+    WORKER.ask("jq.tracing.entry:try_file", data, what, path=what, sizes=sizes.plain())
     return _imported(data, path, sizes)
 
 

@@ -54,7 +54,9 @@ def check_array(spec: TensorSpec, value: Any) -> np.ndarray:
     except (ValueError, TypeError, OverflowError) as error:
         raise UserError(f"input {spec.name!r} is no array of {spec.dtype}: {error}") from error
     if _NARROWED.get(array.dtype.name) == spec.dtype:
-        array = array.astype(spec.dtype)
+        wide, array = array, array.astype(spec.dtype)
+        if array.dtype.kind in "iu" and (array != wide).any():
+            raise UserError(f"input {spec.name!r} has values that do not fit {spec.dtype}")
     if array.dtype.name != spec.dtype:
         raise UserError(
             f"input {spec.name!r} has type {array.dtype.name}, the model takes {spec.dtype}",

@@ -1,18 +1,44 @@
-"""Values that a loop carries without changing them are read from outside instead.
+"""What is the same in every step of a loop is read from outside, and computed there.
 
 `jax.lax.scan` hands the stacked weights of its layers through the loop as carried values.
-Once the body reads them where they are defined, an op in the body can be traced to its weight.
+Once the body reads them where they are defined, an op in the body can be traced to its weight;
+also where the body first joins several weights, or reads another part of one.
 """
 
 from __future__ import annotations
 
-from jq.ir import at, ir, walk
+import math
+
+from jq.ir import at, dtype_of, ir, shape_of, walk
+from jq.ir.hoist import block_of
+from jq.ir.types import number_kind
+
+_DRAWN = ("stablehlo.rng", "stablehlo.rng_bit_generator", "stablehlo.composite")
 
 
 def hoist_invariants(block: ir.Block) -> None:
-    """Drops unchanged carries from every `stablehlo.while` in `block`, innermost loops first."""
-    for op in reversed([op for op in walk(block) if op.operation.name == "stablehlo.while"]):
+    """Drops unchanged carries from every `stablehlo.while` in `block`, and moves out what is
+    computed from nothing that changes, innermost loops first."""
+    for op in _loops(block):
         _hoist(op)
+    for op in _loops(block):
+        for inner in list(op.regions[1].blocks[0].operations):
+            if _is_fixed(inner.operation):
+                inner.operation.move_before(op.operation)
+
+
+def _loops(block: ir.Block) -> list[ir.OpView]:
+    return [op for op in walk(block) if op.operation.name == "stablehlo.while"][::-1]
+
+
+def _is_fixed(op: ir.Operation) -> bool:
+    """Whether an op of a loop's body makes a float from values of outside, and none that is larger
+    than those."""
+    if not op.operands or len(op.results) != 1 or len(op.regions) or op.name in _DRAWN:
+        return False
+    outside = all(block_of(v) != op.block for v in op.operands)
+    sizes = [math.prod(shape_of(v)) for v in (op.results[0], *op.operands)]
+    return outside and number_kind(dtype_of(op.results[0])) == "f" and sizes[0] <= sum(sizes[1:])
 
 
 def _hoist(loop: ir.OpView) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jq.errors import UserError
+from jq.errors import OF_USERS, UserError
 from jq.ir import ir, parse_module
 from jq.model import Model
 from jq.tracing.dynamic import concrete_shape
@@ -69,7 +69,7 @@ def _lower(model: Model, sizes: Mapping[str, int] | None) -> Lowered:
     jitted = jax.jit(program, keep_unused=True)
     try:
         lowered = jitted.trace(*specs).lower(lowering_platforms=("cpu",))
-    except Exception as error:
+    except OF_USERS as error:
         raise _cannot_trace(error) from error
     buffer = io.BytesIO()
     lowered.compiler_ir("stablehlo").operation.write_bytecode(buffer)
@@ -105,6 +105,9 @@ def _input_names(paths: list[Any], model: Model) -> list[str]:
 def _spec(leaf: Any, name: str, sizes: Mapping[str, int] | None) -> jax.ShapeDtypeStruct:
     """Shape and type under which a leaf is traced, the way `jax.jit` would see it."""
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+    if isinstance(leaf, jax.Array) and leaf.is_deleted():
+        hint = "give a copy of what is donated (jnp.copy)"
+        raise UserError("the array was deleted, or donated to a function", op=name, hint=hint)
     if shape is not None and dtype is not None:
         if not jnp.issubdtype(dtype, jax.dtypes.extended):
             dtype = jax.dtypes.canonicalize_dtype(dtype)
@@ -121,7 +124,7 @@ def _spec(leaf: Any, name: str, sizes: Mapping[str, int] | None) -> jax.ShapeDty
     return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=kind.weak_type)
 
 
-def _cannot_trace(error: Exception) -> UserError:
+def _cannot_trace(error: BaseException) -> UserError:
     """JAX's own first line, with the place in the user's code that it came from."""
     if isinstance(error, UserError):
         return error

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from jq.ir import Program, editing, ir
+from jq.ir import Program, editing, ir, walk
 from jq.ir.fake_quant import match_fake_quant
 from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.values import maker
 from jq.ops.base import Contraction, known_ops
 from jq.tracing.scope import clean_scope, scope
 
@@ -35,7 +36,11 @@ _UNNAMED = ("stablehlo.constant", "stablehlo.return", "func.return")
 
 
 def name_ops(program: Program) -> None:
-    """Sets both attributes on every op of `@main` but constants."""
+    """Sets both attributes on every op of `@main` but constants.
+
+    Of the locations names stay, and nothing else: who called us from which file is no part of a
+    model, and would make every caller's program another.
+    """
     ops = [op for op in _named_level(program.body) if op.operation.name not in _UNNAMED]
     # Contractions come first, mere views last, so that `attn/add` is the addition and
     # `attn/add#2` the broadcast of its operand. The sort is stable: program order within.
@@ -43,6 +48,9 @@ def name_ops(program: Program) -> None:
     seen: Counter[str] = Counter()
     taken: set[str] = set()
     with editing():
+        for op in walk(program.body):
+            found = scope(op.location)
+            op.operation.location = ir.Location.name(found) if found else ir.Location.unknown()
         for op in ops:
             where = clean_scope(scope(op.location)) or op.operation.name.partition(".")[2]
             base = weight_of(program, op) or where
@@ -69,7 +77,7 @@ def _contraction(op: ir.OpView) -> Contraction | None:
 
 
 def _origin(program: Program, value: ir.Value) -> str | None:
-    while not isinstance(value.owner, ir.Block):
+    while maker(value) is not None:
         if stored := match(value, DEQUANTIZE):
             return stored.tensor
         if value.owner.operation.name not in _VIEWS and not match_fake_quant(value.owner):

@@ -5,14 +5,18 @@ custom_call @lapack_sgeqrf_ffi, in the scope `qr/geqrf`  ->  jnp.linalg.qr
 
 from __future__ import annotations
 
+import logging
 import re
+from typing import Any
 
 import jax.numpy as jnp
 import jax.scipy.linalg
 from jax.lax import linalg
 
 from jq.errors import UserError
-from jq.tracing.scope import clean_scope
+from jq.tracing.scope import clean_scope, scope
+
+log = logging.getLogger("jq")
 
 _LAPACK = re.compile(r"lapack_([a-z0-9]+?)(?:_ffi)?$")
 # StableHLO's own that no target has.
@@ -27,6 +31,7 @@ _ELSEWHERE = (
 )
 _JITTED = re.compile(r"jit\((\w+)\)")
 _CALLBACK = re.compile(r"callback")
+_DEBUG = re.compile(r"\bdebug_(print|callback):?$")
 # What a function of `jax.lax.linalg` is made of, where it is not called by its own name.
 _PRIMITIVES = {"geqrf": "qr", "geqp3": "qr"}
 _MODULES = (
@@ -58,6 +63,16 @@ def refusal(target: str, path: str) -> UserError:
         op=scope or None,
         hint="rewrite that part of the model with ordinary array operations",
     )
+
+
+def is_debugging(target: str, op: Any) -> bool:
+    """Whether a call is `jax.debug.print` or `jax.debug.callback`, which nothing depends on; says
+    that it is left out."""
+    path = clean_scope(scope(op.location))
+    if len(op.results) or not _CALLBACK.search(target) or not _DEBUG.search(path):
+        return False
+    log.warning("%s is left out: a compiled program cannot call Python", path.rstrip(":"))
+    return True
 
 
 def refuse_op(name: str, path: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jq.errors import InternalError, JqError, UserError
+from jq.errors import OF_USERS, InternalError, JqError, UserError
 from jq.model import Model
 from jq.system.files import check_input
 
@@ -89,6 +89,8 @@ def _from_package(name: str) -> ModuleType:
     with _importable(here) if local else nullcontext():
         try:
             exists = importlib.util.find_spec(name) is not None
+        except UserError:
+            raise
         except (ImportError, ValueError):
             exists = False
         if not exists:
@@ -122,7 +124,7 @@ def _guard(action: Any, where: str, what: str) -> Any:
         return action()
     except JqError:
         raise
-    except (Exception, SystemExit) as error:
+    except OF_USERS as error:
         raise UserError(
             f"{what}: {type(error).__name__}: {_first_line(error)}", location=_place(error, where)
         ) from error

@@ -6,8 +6,6 @@ types, shapes and data must be those that are listed, and no weight may decode t
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from jq.errors import UserError
@@ -17,6 +15,7 @@ from jq.ir.build import replace
 from jq.ir.encodings import Arrays, Listed, digest_of, write_encodings
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
 from jq.ir.stored import describe
+from jq.ir.values import maker
 from jq.tracing.constants import constant_array
 
 
@@ -77,8 +76,8 @@ def _data(program: Program, value: ir.Value) -> np.ndarray | None:
     name = program.weight_name(value)
     if name is not None:
         return program.weights[name]
-    owner: Any = value.owner
-    if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.constant":
+    owner = maker(value, "stablehlo.constant")
+    if owner is None:
         return None
     return constant_array(owner.operation.attributes["value"], value.type)
 

@@ -13,6 +13,7 @@ import numpy as np
 from jq.errors import UserError
 from jq.formats.tensor import QuantizedTensor
 from jq.ir import dtype_of, ir
+from jq.ops.base import Contraction, Movement, rule_of
 
 log = logging.getLogger("jq")
 
@@ -33,7 +34,7 @@ def bind(block: ir.Block, first: int, leaves: Sequence[tuple[str, Any]]) -> dict
             unused.append(name)
             erased.append(arg.arg_number)
             continue
-        data = leaf if isinstance(leaf, QuantizedTensor) else to_array(leaf, dtype_of(arg), name)
+        data = leaf if isinstance(leaf, QuantizedTensor) else _array(leaf, arg, name)
         twin = known.setdefault(_memory(data), arg)
         if twin == arg:
             weights[name] = data
@@ -54,25 +55,36 @@ def data_of(leaf: Leaf) -> np.ndarray:
     return np.ascontiguousarray(leaf).reshape(leaf.shape)
 
 
-def to_array(leaf: Any, dtype: np.dtype[Any], name: str) -> np.ndarray:
-    """The leaf's data in the type it was traced with; NaN and infinity are refused.
+def _array(leaf: Any, arg: ir.Value, name: str) -> np.ndarray:
+    """The leaf's data in the type it was traced with, in the leaf's memory where that is possible.
 
-    The array shares the leaf's memory when that is possible.
+    NaN and infinity are refused, but for the minus infinity of a mask, which is only added or
+    chosen.
     """
     if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
-    array = np.asarray(leaf).astype(dtype, copy=False)
-    check_finite(array, name)
+    array = np.asarray(leaf).astype(dtype_of(arg), copy=False)
+    if not is_finite(array) and (not (array < np.inf).all() or _is_multiplied(arg)):
+        raise UserError("weight holds NaN or infinity", op=name, hint="check the checkpoint")
     return array
 
 
-def check_finite(array: np.ndarray, name: str) -> None:
-    """Raises `UserError` that names the weight when it holds NaN or infinity."""
+def _is_multiplied(value: ir.Value) -> bool:
+    """Whether a contraction reads a value, or its elements moved."""
+    rules = [(use.owner, rule_of(use.owner)) for use in value.uses]
+    return any(
+        isinstance(rule, Contraction)
+        or (isinstance(rule, Movement) and any(_is_multiplied(v) for v in op.operation.results))
+        for op, rule in rules
+    )
+
+
+def is_finite(array: np.ndarray) -> bool:
+    """Whether no float is NaN or infinity, found a piece at a time: no large temporaries."""
     if not jnp.issubdtype(array.dtype, np.floating):
-        return
-    flat = array.reshape(-1)  # a piece at a time: no temporaries of a large weight's size
-    if not all(_is_finite(flat[i : i + _PIECE]) for i in range(0, flat.size, _PIECE)):
-        raise UserError("weight holds NaN or infinity", op=name, hint="check the checkpoint")
+        return True
+    flat = array.reshape(-1)
+    return all(_is_finite(flat[i : i + _PIECE]) for i in range(0, flat.size, _PIECE))
 
 
 def _is_finite(x: np.ndarray) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 
 from jq.errors import InternalError
 from jq.ir import Program, dtype_name, editing, ir
+from jq.ir.constants import converted
 from jq.oracle.interpreter import interpret
 from tests.iree.helpers import compiled, make_program
 
@@ -57,3 +60,16 @@ def test_the_interpreter_refuses_resources() -> None:
         op.attributes["value"] = ir.DenseResourceElementsAttr.get_from_buffer(array, "w", kind)
     with pytest.raises(InternalError, match="reads no resources"):
         interpret(program)
+
+
+ENDS = [300, -300, 1e30, -1e30, np.inf, -np.inf, np.nan, 2.7, -0.5, 2.0**31, 2.0**32 - 256, -128.9]
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "int8", "uint8", "int32", "uint32"])
+@pytest.mark.parametrize("source", ["float32", "bfloat16"])
+def test_constants_are_converted_as_by_xla(dtype: str, source: str) -> None:
+    x = jnp.asarray(ENDS, source)
+    want = np.asarray(jax.jit(lambda x: x.astype(dtype))(x))
+    found = converted(np.asarray(x), want.dtype)
+    assert found.dtype == want.dtype
+    np.testing.assert_array_equal(found.astype(np.int64), want.astype(np.int64))

@@ -8,7 +8,7 @@ dilations, groups, batch axes. One program holds many contractions, so that one 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,23 +16,35 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.passes.test_kernel_passes import Both
+from tests.support.child import Child
+from tests.support.drawn import random_example
 
 MANY = 8  # contractions to a program
 Function = Callable[[np.ndarray, Any], Any]  # of weight and input
+Axes = Sequence[int] | None
 
 
 @dataclass(frozen=True)
 class Drawn:
     """One contraction: its function, and the shapes of weight and input."""
 
-    function: Function
+    function: Function  # of this module, so that another process can have it
     weight: tuple[int, ...]
     x: tuple[int, ...]
     what: str
+
+
+def convolved(w: Any, x: Any, *, turned: Axes, turn: Axes, **kwargs: Any) -> Any:
+    """Of an operand that is transposed, its result likewise, or neither."""
+    y = jax.lax.conv_general_dilated(x.transpose(turned) if turned else x, w, **kwargs)
+    return y.transpose(turn) if turn else y
+
+
+def multiplied(w: Any, x: Any, *, left: bool, numbers: Any, turn: Axes) -> Any:
+    return jax.lax.dot_general(*((w, x) if left else (x, w)), numbers).transpose(turn)
 
 
 @st.composite
@@ -55,13 +67,9 @@ def convolutions(draw: st.DrawFn) -> Drawn:
         "dimension_numbers": jax.lax.ConvDimensionNumbers(left, right, out),
         "feature_group_count": groups,
     }
-
-    def function(w: Any, x: Any) -> Any:
-        y = jax.lax.conv_general_dilated(x.transpose(inverse) if before else x, w, **kwargs)
-        return y.transpose(orders[3]) if after else y
-
     shape = placed((batch, channels * groups, *image), left)
-    inverse = np.argsort(orders[3]).tolist()
+    turned = np.argsort(orders[3]).tolist() if before else None
+    function = partial(convolved, turned=turned, turn=orders[3] if after else None, **kwargs)
     given = tuple(shape[a] for a in orders[3]) if before else shape
     weight = placed((filters, channels, *window), right)
     return Drawn(function, weight, given, f"{kwargs} {weight} {given} {before} {after} {orders}")
@@ -82,10 +90,7 @@ def products(draw: st.DrawFn) -> Drawn:
     numbers = ((a[batch:], b[batch:]), (a[:batch], b[:batch]))
     rank = sum(map(len, shapes)) - batch - 2 * contracted
     turn = draw(st.permutations(range(rank)))
-
-    def function(w: Any, x: Any) -> Any:
-        return jax.lax.dot_general(*((w, x) if left else (x, w)), numbers).transpose(turn)
-
+    function = partial(multiplied, left=left, numbers=numbers, turn=turn)
     weight, given = shapes if left else shapes[::-1]
     return Drawn(function, weight, given, f"{numbers} {weight} {given} {left} {turn}")
 
@@ -108,27 +113,24 @@ def check(cases: list[Drawn], pipeline: str) -> None:
         ]
 
     params = {f"w{i}": array(c.weight) for i, c in enumerate(cases)}
-    both = Both(model, params, tuple(array(c.x) for c in cases), pipeline, recovery=False)
+    both = Both(model, params, tuple(array(c.x) for c in cases), pipeline)
     for case, expected, found in zip(cases, both.expected, both.found, strict=True):
         np.testing.assert_array_equal(found, expected, err_msg=case.what)
 
 
 PIPELINES = pytest.mark.parametrize("pipeline", ["int8-dynamic", "int8-static"])
-few = partial(settings, max_examples=1)
 
 
 @PIPELINES
-@few()
-@given(cases=st.lists(convolutions(), min_size=MANY, max_size=MANY))
-def test_convolutions(pipeline: str, cases: list[Drawn]) -> None:
-    check(cases, pipeline)
+@random_example(st.lists(convolutions(), min_size=MANY, max_size=MANY))
+def test_convolutions(pipeline: str, child: Child, cases: list[Drawn], seed: int) -> None:
+    child.call(check, cases, pipeline)
 
 
 @PIPELINES
-@few()
-@given(cases=st.lists(products(), min_size=MANY, max_size=MANY))
-def test_products(pipeline: str, cases: list[Drawn]) -> None:
-    check(cases, pipeline)
+@random_example(st.lists(products(), min_size=MANY, max_size=MANY))
+def test_products(pipeline: str, child: Child, cases: list[Drawn], seed: int) -> None:
+    child.call(check, cases, pipeline)
 
 
 @PIPELINES
@@ -144,7 +146,7 @@ def test_a_result_with_spatial_axes_exchanged(pipeline: str) -> None:
     shapes = {"w": (3, 2, 4, 6), "b": (6,)}
     params = {k: rng.standard_normal(s).astype(np.float32) for k, s in shapes.items()}
     x = rng.standard_normal((2, 5, 7, 4)).astype(np.float32)
-    both = Both(fn, params, (x,), pipeline, recovery=False)
+    both = Both(fn, params, (x,), pipeline)
     assert both.families == {"convolution"}
     # XLA fuses the rescale with the bias, and rounds once where the kernel rounds twice.
     limit = 2.0**-22 * np.abs(both.expected[0]).max()

@@ -171,3 +171,16 @@ def test_quantizing_twice_is_what_it_is_in_jax(pipeline: str) -> None:
         compiled = jq.compile(model(fn), pipeline=pipeline)
         expected = np.asarray(fn({"w": W}, X))
         np.testing.assert_allclose(np.asarray(compiled(X)), expected, rtol=0, atol=64 * 2e-6)
+
+
+def test_an_mx_activation_is_not_rounded_again():
+    """Nor behind a transpose, a pad with zeros or a relu; weights are quantized as ever."""
+
+    def forward(p, x):
+        y = jq.mx_fake_quant(x, "mxfp8_e4m3")
+        return y @ p["w"], jnp.pad(jax.nn.relu(y), ((0, 1), (0, 0))).T.T @ p["w"]
+
+    given = jq.Model(forward, {"w": W}, (X,), calibration=[(X,)])
+    for op in jq.plan(given, pipeline="int8-static").ops:
+        assert (op.decision, list(op.operands)) == ("weight-only", [1])
+        assert op.note == "the model rounds it to mxfp8_e4m3, which is multiplied as floats"

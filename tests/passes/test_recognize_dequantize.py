@@ -141,3 +141,24 @@ def test_an_integer_contraction_is_left_alone():
 def test_what_is_no_dequantize(fn):
     model = jq.Model(fn, {}, (X,))
     assert "jq.dequantize" not in jq.rewrite(model, pipeline="float")["float"].text()
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("bf16", jnp.bfloat16), ("f16", jnp.float16)])
+def test_quantized_types_that_stand_for_narrow_floats(tmp_path, name, dtype):
+    """Scales, inputs and what codes stand for have that type; the product is one of codes."""
+    text = STORED.replace("WEIGHT", str(W.tolist())).replace("f32", name)
+    for short, kind in (("!X", "i8:T, 0.05:3"), ("!W", "i8:T:1, {0.1,0.2:-7,0.3}")):
+        text = text.replace(short, f"!quant.uniform<{kind}>").replace(":T", f":{name}")
+    path = tmp_path / "narrow.mlir"
+    path.write_text(text)
+    x = X.astype(dtype)
+    program = jq.rewrite(str(path), pipeline="int8-dynamic")["integer"]
+    assert program.text().count("tensor<8x3xi8>") and "i32" in program.text()
+    a, b = (np.asarray(s, dtype).astype(np.float64) for s in (0.05, [0.1, 0.2, 0.3]))
+    steps = np.float32(x) / np.float32(a) + 3
+    left = ((np.clip(np.rint(steps), -128, 127) - 3) * a).astype(dtype).astype(np.float64)
+    right = ((W - np.array([0, -7, 0])) * b).astype(dtype).astype(np.float64)
+    got = np.asarray(XlaExecutable(program)(x)[0])
+    assert got.dtype == dtype
+    bound = 2.0 ** -(jnp.finfo(dtype).nmant + 1) * 3  # each factor is rounded once, and the result
+    assert (np.abs(got - left @ right) <= bound * (np.abs(left) @ np.abs(right))).all()

@@ -12,12 +12,14 @@ from jq.calibration.range import Range
 from jq.calibration.ranges import Ranges
 from jq.errors import UserError
 from jq.formats import get_format
+from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.pipeline import load_pipeline, make_plan, rewrite
 from jq.planning import OpPlan, QuantPlan
+from jq.planning.kept_float import mostly_float
 from jq.settings import parse_rule
 from jq.target import Device, Target
-from tests.support.texts import load
+from tests.support.texts import inputs_of, load
 
 DENSE = """(%x: tensor<4x64xf32>, %w: tensor<64x32xf32> {jq.weight = "a/dense/kernel"},
             %v: tensor<32x16xf32> {jq.weight = "b/dense/kernel"}) -> tensor<4x16xf32> {
@@ -138,12 +140,67 @@ def test_min_elements():
     assert plan["b/dense/kernel"].reason == "512 elements, fewer than min_elements=600"
 
 
+COLUMN = """(%x: tensor<4x64xf32>, %w: tensor<64x32x1xf32> {jq.weight = "w"})
+    -> tensor<4x32xf32> {
+  %0 = stablehlo.reshape %w : (tensor<64x32x1xf32>) -> tensor<64x32xf32>
+  %1 = stablehlo.dot_general %x, %0, contracting_dims = [1] x [0]
+       : (tensor<4x64xf32>, tensor<64x32xf32>) -> tensor<4x32xf32>
+  return %1 : tensor<4x32xf32>
+}"""
+
+
+def test_a_weight_that_cannot_be_packed_is_int8():
+    op = only(planned(COLUMN, "int4-weight-only"))
+    assert op.operands[1].encoding.format == "int8"
+    assert op.note == "w is int8: int4 is packed along its last axis, which is 1"
+    assert only(planned(COLUMN, "mxfp4-weight-only")).operands[1].encoding.format == "mxfp4"
+
+
+@pytest.mark.parametrize("pipeline", ["int4-weight-only", "mxfp4-weight-only"])
+def test_a_column_that_is_reshaped_is_no_mistake(pipeline):
+    loaded, program = load_pipeline(pipeline), load(COLUMN)
+    target = Target(name="t", device=Device())
+    plan = make_plan(program, loaded, target)
+    levels = rewrite(program, loaded, PassContext(plan, loaded.settings, target))
+    x = inputs_of(levels["float"])
+    floats, codes = (XlaExecutable(levels[level])(*x)[0] for level in ("float", "integer"))
+    # Half a step of the largest weight, with every factor; MXFP4 cuts off a quarter at most.
+    half = {"int4-weight-only": 1 / 254, "mxfp4-weight-only": 1 / 4}[pipeline]
+    bound = np.abs(x[0]).sum(1, keepdims=True) * np.abs(levels["float"].weights["w"]).max() * half
+    assert (np.abs(codes - floats) <= bound * 1.001).all()
+
+
 def test_products_of_activations():
     assert "activation_products=float" in only(planned(PRODUCT)).reason
     op = only(planned(PRODUCT, activation_products="int8"))
     assert op.decision == "integer" and op.to_dict()["weights"] is None
     stay = only(planned(PRODUCT, "int8-weight-only", activation_products="int8"))
     assert stay.reason == "activations stay float in this pipeline"
+
+
+LOOKUP = """(%t: tensor<5x8xf32>, %i: tensor<3x1xi32>) -> tensor<3x8xf32> {
+  %0 = "stablehlo.gather"(%t, %i) <{dimension_numbers = #stablehlo.gather<offset_dims = [1],
+    collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>,
+    slice_sizes = array<i64: 1, 8>}> : (tensor<5x8xf32>, tensor<3x1xi32>) -> tensor<3x8xf32>
+  return %0 : tensor<3x8xf32> }"""
+COMPLEX = """(%x: tensor<4x64xcomplex<f32>>, %w: tensor<64x4xcomplex<f32>> {jq.weight = "w"})
+    -> tensor<4x4xcomplex<f32>> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+    : (tensor<4x64xcomplex<f32>>, tensor<64x4xcomplex<f32>>) -> tensor<4x4xcomplex<f32>>
+  return %0 : tensor<4x4xcomplex<f32>> }"""
+
+
+def test_reasons_name_what_the_op_is():
+    assert "a lookup in what the model computes" in reason(LOOKUP)
+    assert reason(COMPLEX) == "it multiplies complex numbers, which no format holds"
+
+
+def test_what_stays_mostly_float_is_said():
+    plan, settings = planned(COMPLEX), load_pipeline("int8-dynamic").settings
+    said = mostly_float(load(COMPLEX), plan, settings)
+    assert said == "2 KiB of 2 KiB of weights stay float, most of them in w: `explain` says why"
+    assert mostly_float(load(DENSE), planned(DENSE), settings) is None
+    assert mostly_float(load(COMPLEX), plan, load_pipeline("float").settings) is None
 
 
 def test_integers_stay():

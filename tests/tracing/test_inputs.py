@@ -49,3 +49,9 @@ def test_a_model_takes_its_own_example_and_typed_keys():
     batch = jax.random.split(jax.random.key(0), 1)
     with pytest.raises(UserError, match="shape"):
         compiled(example[0], example[1], batch)
+
+
+def test_a_refusal_is_a_value_error() -> None:
+    """What Python users catch where an argument does not fit."""
+    with pytest.raises(ValueError, match="unknown granularity"):
+        jq.fake_quant(np.ones((2, 2), np.float32), granularity="per-row")

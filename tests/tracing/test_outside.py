@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import io_callback
 
 import jq
 from jq.errors import UserError
+from jq.tracing import trace
 from jq.tracing.outside import refusal, written
 
 MATRIX = np.eye(3, dtype=np.float32) * 2
@@ -46,6 +48,30 @@ def test_callbacks_are_named():
     with pytest.raises(UserError, match="calls back into Python"):
         jq.trace(jq.Model(fn, {}, (MATRIX,)))
     assert "CustomThing" in str(refusal("CustomThing", "jit(f)/layer"))
+
+
+def test_what_is_printed_while_debugging_is_left_out(caplog):
+    def fn(_, x):
+        def step(total, row):
+            jax.debug.print("{}", total)
+            return total + row, row
+
+        jax.debug.callback(print, x)
+        return jax.lax.scan(step, x[0], x)[0]
+
+    program = trace(jq.Model(fn, {}, (MATRIX,)))
+    assert not [op for op in program.walk() if op.operation.name == "stablehlo.custom_call"]
+    assert "debug_print is left out" in caplog.text
+    assert "debug_callback is left out" in caplog.text
+
+
+def test_callbacks_with_effects_of_their_own_are_refused():
+    def fn(_, x):
+        io_callback(print, None, x)
+        return x
+
+    with pytest.raises(UserError, match="calls back into Python"):
+        jq.trace(jq.Model(fn, {}, (MATRIX,)))
 
 
 def test_ops_that_no_target_has_are_refused():

@@ -214,6 +214,41 @@ def test_non_finite_weights_are_refused(dtype, bad):
         trace(Model(lambda p, x: x @ p["layer"]["kernel"], params, (array(2, 4).astype(dtype),)))
 
 
+def test_weights_that_a_loop_joins_are_joined_before_it(check):
+    """As in Flax's OptimizedLSTMCell."""
+
+    def fn(params, x):
+        def step(h, row):
+            both = jnp.concatenate([params["a"], params["b"].T], 1)
+            h = jnp.tanh(row @ both + jnp.tile(h, 2))[:4] * params["a"][0, :4]
+            return h, h
+
+        return jax.lax.scan(step, jnp.zeros(4), x)
+
+    program = check(fn, {"a": array(3, 4), "b": array(4, 3)}, array(5, 3))
+    (loop,) = (op for op in program.walk() if op.operation.name == "stablehlo.while")
+    inside = [op.operation.name for op in loop.regions[1].blocks[0].operations]
+    assert "stablehlo.concatenate" in {op.operation.name for op in program.body.operations}
+    assert "stablehlo.transpose" not in inside
+
+
+@pytest.mark.parametrize("masked", [lambda m, x: x + m.T, lambda m, x: jnp.where(x > 0, m, x)])
+def test_a_mask_may_be_a_parameter(check, masked):
+    mask = np.where(np.tri(3, dtype=bool), 0, -np.inf).astype(np.float32)
+    check(lambda p, x: jax.nn.relu(masked(p["mask"], x)), {"mask": mask}, array(3, 3))
+    for bad in (-mask, mask * np.nan):
+        with pytest.raises(UserError, match=r"NaN or infinity \[mask\]"):
+            trace(Model(lambda p, x: masked(p["mask"], x), {"mask": bad}, (array(3, 3),)))
+
+
+def test_a_slice_of_the_whole_is_the_tensor(check):
+    def fn(_, x, y, i):
+        return jax.lax.dynamic_slice(x, (), ()), jax.lax.dynamic_slice(y, (i,), y.shape)
+
+    program = check(fn, {}, array(), array(5), np.int32(3))
+    assert "stablehlo.dynamic_slice" not in {op.operation.name for op in program.walk()}
+
+
 def test_large_finite_weights_are_accepted(check):
     check(lambda p, x: x * p, np.full(4, 3e38, np.float32), array(4))
 

@@ -48,7 +48,7 @@ class GgmlFormat(Format):
 
     def check(self, enc: Encoding) -> None:
         check_not_empty(enc)
-        check_options(enc, {})
+        check_options(enc, self.options(enc))
         axis = blocked_axis(enc)
         if axis < 0 or any(b != (self.block if i == axis else 1) for i, b in enumerate(enc.block)):
             raise FormatError(

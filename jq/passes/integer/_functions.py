@@ -12,7 +12,8 @@ from jq.formats.integer_functions import softmax as integer_softmax
 from jq.formats.requantize import clip, rescale_by, rounding_right_shift, splat
 from jq.ir import Program, ir, shape_of
 from jq.ir.arrays import StableHloOps
-from jq.ir.slicing import between, kind_of
+from jq.ir.slicing import between
+from jq.ir.values import kind_of, maker
 from jq.ops.selection import splat_of
 from jq.passes.functions import as_normalization
 from jq.passes.integer._ops import as_softmax, behind
@@ -25,7 +26,7 @@ WIDE = 1 << 30  # a sum in front of softmax saturates here: no difference leaves
 
 def softmax(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
     """Softmax that ends in `value`, of what `terms_of` takes apart."""
-    if isinstance(value.owner, ir.Block) or kind_of(value.owner) != "stablehlo.divide":
+    if maker(value, "stablehlo.divide") is None:
         return None
     for source in behind(value):
         leaves = [leaf_of(program, v) for v in terms_of(program, source)]
@@ -46,7 +47,7 @@ def terms_of(program: Program, source: ir.Value) -> list[ir.Value]:
 
     The terms of a sum of two, and what a select chooses from, but for constants.
     """
-    if isinstance(source.owner, ir.Block):
+    if maker(source) is None:
         return [source]
     operands = list(source.owner.operation.operands)
     parts = {"stablehlo.add": operands, "stablehlo.select": operands[1:]}.get(kind_of(source.owner))
@@ -76,7 +77,7 @@ def _in_steps(program: Program, source: ir.Value, step: float) -> ir.Value:
 
 def quotient(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
     """One leaf divided by another, with as many fractional bits as `out` leaves room for."""
-    if isinstance(value.owner, ir.Block) or kind_of(value.owner) != "stablehlo.divide":
+    if maker(value, "stablehlo.divide") is None:
         return None
     a, b = (leaf_of(program, v) for v in value.owner.operation.operands)
     if a is None or b is None:

@@ -11,7 +11,8 @@ import numpy as np
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.markers import marker_kind
-from jq.ir.slicing import Cut, kind_of
+from jq.ir.slicing import Cut
+from jq.ir.values import kind_of, maker
 from jq.ops.selection import splat_of
 
 PRODUCTS_AND_SUMS = ("stablehlo.add", "stablehlo.subtract", "stablehlo.multiply")
@@ -67,7 +68,7 @@ def behind(value: ir.Value, limit: int = 40) -> list[ir.Value]:
         if v in seen:
             continue
         seen[v] = None
-        if not isinstance(v.owner, ir.Block) and not marker_kind(v.owner):
+        if maker(v) is not None and not marker_kind(v.owner):
             todo.extend(v.owner.operation.operands)
     return list(seen)[1:]
 

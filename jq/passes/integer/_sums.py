@@ -15,7 +15,7 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, match
-from jq.ir.slicing import kind_of
+from jq.ir.values import kind_of, maker
 from jq.ops.base import Contraction, QuantizedOperand, codes_of, rule_of
 from jq.ops.selection import reduce_like, reduction
 from jq.passes.integer._values import I64, Leaf, Sum, centered, leaf_of, require_int32
@@ -32,7 +32,7 @@ def sum_of(program: Program, value: ir.Value) -> Sum | None:
     leaf = leaf_of(program, value)
     if leaf is not None:
         return _fraction(leaf)
-    if isinstance(value.owner, ir.Block):
+    if maker(value) is None:
         return None
     op = value.owner
     kind, name = kind_of(op), string_attr(op, NAME) or kind_of(op)

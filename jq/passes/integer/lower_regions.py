@@ -16,6 +16,7 @@ floats between products cost nothing, and kernels compute them.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +29,11 @@ from jq.ir.affine import backwards
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
+from jq.ir.decisions import decline, declined
 from jq.ir.markers import QUANTIZE, Marker, match
-from jq.ir.slicing import between, kind_of
+from jq.ir.slicing import between
+from jq.ir.values import kind_of, maker
+from jq.limits import Function
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._functions import comparison, normalization, quotient, softmax
 from jq.passes.integer._ops import apply_to_codes, clamp_of, is_elementwise, is_float
@@ -44,8 +48,10 @@ from jq.passes.integer._values import (
     scaled,
     spread,
 )
+from jq.target import Target
 
 OPS = StableHloOps()
+HELP = "write it with ops that docs/integer-only.md has"
 
 
 @dataclass(frozen=True)
@@ -53,15 +59,16 @@ class LowerRegions(Pass):
     name = "lower-regions"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        changed = _quantized(program)
+        changed = _quantized(program, cx.target)
         _erase_unread(program)
-        changed |= _compared(program)  # those that no table holds
+        if "compare" in cx.target.device.functions:
+            changed |= _compared(program)  # those that no table holds
         _erase_unread(program)
         program.drop_dead()
         return changed
 
 
-def _quantized(program: Program) -> bool:
+def _quantized(program: Program, target: Target) -> bool:
     changed = False
     for op in list(program.walk()):
         marker = match(op, QUANTIZE)
@@ -69,7 +76,7 @@ def _quantized(program: Program) -> bool:
         if marker is None or out is None:
             continue
         with at(op):
-            codes = _lower(program, marker, op.operands[0], out)
+            codes = _lower(program, marker, op.operands[0], out, target)
         if codes is not None:
             replace(op, [codes])
             changed = True
@@ -95,22 +102,50 @@ def _erase_unread(program: Program) -> None:
             op.operation.erase()
 
 
-def _lower(program: Program, marker: Marker, value: ir.Value, out: Output) -> ir.Value | None:
-    """The codes of `value`, or None when it has no integer form."""
-    return (
-        _table(program, value, out)
-        or softmax(program, value, out)
-        or normalization(program, value, out, marker.tensor)
-        or quotient(program, value, out)
-        or _truth(value, out)
-        or _chain(program, value, out, marker.tensor)
-    )
+def _lower(
+    program: Program, marker: Marker, value: ir.Value, out: Output, target: Target
+) -> ir.Value | None:
+    """The codes of `value`, or None when it has no integer form, or the device has none, which the
+    op then says."""
+    device = target.device
+    forms: dict[Function, Callable[[], ir.Value | None]] = {
+        "table": lambda: _table(program, value, out, device.table_entries),
+        "softmax": lambda: softmax(program, value, out),
+        "normalization": lambda: normalization(program, value, out, marker.tensor),
+        "quotient": lambda: quotient(program, value, out),
+    }
+    lacking = []
+    for name, form in forms.items():
+        if (codes := form()) is not None and name in device.functions:
+            return codes
+        if codes is not None:  # it stays unread, and is erased
+            lacking.append(name)
+    if _all_on_codes(value):
+        codes = _truth(value, out) or _chain(program, value, out, marker.tensor, device.bias_bits)
+        if codes is None and lacking:
+            decline(value.owner, f"target {target.name} has no {lacking[0]} on codes", HELP)
+        return codes
+    return None
 
 
-def _table(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
+def _all_on_codes(value: ir.Value) -> bool:
+    """Whether no op between dequantizes and `value` is one that the device has in float alone."""
+    seen, todo = set[Any](), [value]
+    while todo:
+        op = maker(todo.pop())
+        if op is None or match(op) or op in seen:
+            continue
+        if declined(op):
+            return False
+        seen.add(op)
+        todo.extend(op.operands)
+    return True
+
+
+def _table(program: Program, value: ir.Value, out: Output, entries: int) -> ir.Value | None:
     """An elementwise function of one tensor, known for every code that it can have."""
     found = _function(program, value)
-    if found is None or not is_float(value):
+    if found is None or not is_float(value) or len(found[1]) > entries:
         return None
     index, y = found
     with np.errstate(invalid="ignore"):
@@ -144,8 +179,8 @@ def _function(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray] 
 
 def _truth(value: ir.Value, out: Output) -> ir.Value | None:
     """0 and 1 made of a condition."""
-    op: Any = value.owner
-    if isinstance(op, ir.Block) or kind_of(op) != "stablehlo.convert":
+    op = maker(value, "stablehlo.convert")
+    if op is None:
         return None
     condition = op.operation.operands[0]
     if dtype_of(condition) != np.bool_:
@@ -168,14 +203,16 @@ def _only_leaf(program: Program, value: ir.Value) -> ir.Value | None:
         seen.add(v)
         if leaf_of(program, v) is not None:
             leaves.add(v)
-        elif not isinstance(v.owner, ir.Block):
+        elif maker(v) is not None:
             if match(v.owner):
                 return None
             todo.extend(v.owner.operation.operands)
     return leaves.pop() if len(leaves) == 1 else None
 
 
-def _chain(program: Program, value: ir.Value, out: Output, name: str) -> ir.Value | None:
+def _chain(
+    program: Program, value: ir.Value, out: Output, name: str, bias_bits: int
+) -> ir.Value | None:
     """clamp(c * sum + b), as one integer chain."""
     low, high, value = _clamps(program, value)
     affine = backwards(program, value)
@@ -187,7 +224,8 @@ def _chain(program: Program, value: ir.Value, out: Output, name: str) -> ir.Valu
         return None
     require_int32(total.bound, total.name)
     bias = np.rint(affine.b / real)
-    if np.max(total.bound + np.abs(bias)) <= INT32.max:
+    fits = np.abs(bias).max(initial=0) < 1 << (bias_bits - 1)
+    if fits and np.max(total.bound + np.abs(bias)) <= INT32.max:
         steps = scaled(program, _with_bias(program, total, bias), real / out.scale, name)
     else:
         steps = _bias_behind(program, total, real / out.scale, affine.b / out.scale)
@@ -217,8 +255,7 @@ def _bias_behind(program: Program, total: Sum, factor: np.ndarray, bias: np.ndar
 def _clamps(program: Program, value: ir.Value) -> tuple[float, float, ir.Value]:
     """Bounds of the clamps that end in `value`, and what they clamp."""
     low, high = -math.inf, math.inf
-    while not isinstance(value.owner, ir.Block):
-        op = value.owner
+    while (op := maker(value)) is not None:
         found = next(
             ((bounds, x) for x in op.operation.operands if (bounds := clamp_of(program, op, x))),
             None,

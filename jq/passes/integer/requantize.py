@@ -25,12 +25,12 @@ from jq.formats.integer_functions import Output
 from jq.formats.requantize import INT32
 from jq.formats.rescale import Rescale, ResidualScale
 from jq.ir import Program, at, dtype_of, ir, shape_of
-from jq.ir.affine import Affine, backwards, user_of
+from jq.ir.affine import Affine, backwards
 from jq.ir.build import NAME, string_attr
 from jq.ir.build import replace as replace_op
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, match
 from jq.ir.requantize import requantize
-from jq.ir.slicing import kind_of
+from jq.ir.values import maker, only_user
 from jq.ops.base import Contraction, codes_of, rule_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import clamp_of
@@ -91,7 +91,7 @@ class _Chain:
 def _clamps(program: Program, value: ir.Value) -> tuple[Bounds, ir.Value]:
     """Bounds of the clamps that end in `value`, and what they clamp."""
     low, high = -math.inf, math.inf
-    while not isinstance(value.owner, ir.Block) and user_of(value) is not None:
+    while maker(value) is not None and only_user(value) is not None:
         op = value.owner
         operands = op.operation.operands
         found = next(((b, x) for x in operands if (b := clamp_of(program, op, x))), None)
@@ -104,22 +104,22 @@ def _clamps(program: Program, value: ir.Value) -> tuple[Bounds, ir.Value]:
 
 def _sum(program: Program, value: ir.Value) -> list[tuple[Leaf, ir.Value]] | None:
     """The two ways to see a sum as codes and something else; None for what is no such sum."""
-    if isinstance(value.owner, ir.Block) or kind_of(value.owner) != "stablehlo.add":
+    if maker(value, "stablehlo.add") is None:
         return None
     a, b = value.owner.operation.operands
     pairs = [(leaf_of(program, x), y) for x, y in ((a, b), (b, a))]
     known = [(leaf, y) for leaf, y in pairs if leaf is not None]
-    return known if known and user_of(value) is not None else None
+    return known if known and only_user(value) is not None else None
 
 
 def _convolved(program: Program, value: ir.Value) -> Affine | None:
     """The affine steps behind a convolution."""
     affine = backwards(program, value)
     steps = [affine.source, *(op.operation.results[0] for op in affine.ops)]
-    source = affine.source.owner
-    if isinstance(source, ir.Block) or kind_of(source) != "stablehlo.convolution":
+    source = maker(affine.source, "stablehlo.convolution")
+    if source is None:
         return None
-    return affine if all(user_of(v) is not None for v in steps) else None
+    return affine if all(only_user(v) is not None for v in steps) else None
 
 
 def _lower(

@@ -14,8 +14,9 @@ from typing import Any
 from jq.errors import UserError
 from jq.ir import Program, dtype_of, ir
 from jq.ir.build import NAME, string_attr
+from jq.ir.decisions import declined
 from jq.ir.markers import match
-from jq.ir.slicing import kind_of
+from jq.ir.values import kind_of, maker
 from jq.ops.base import Contraction, rule_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.qdq.carry_codes import BRANCHES, LOOP
@@ -28,9 +29,10 @@ class VerifyInteger(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         found = offenders(program)
         if found:
-            name, kind = found[0]
+            name, kind = name_of(found[0]), kind_of(found[0]).removeprefix("stablehlo.")
             reason = next((op.reason for op in cx.plan.ops if op.name == name and op.reason), "")
-            why = reason or "it has no integer form here"
+            said, _ = declined(found[0]) or ("", "")
+            why = reason or said or "it has no integer form here"
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             raise UserError(
                 f"{kind} stays float{more}: {why}",
@@ -40,8 +42,12 @@ class VerifyInteger(Pass):
         return False
 
 
-def offenders(program: Program) -> list[tuple[str, str]]:
-    """Name and kind of every float op between codes, in program order."""
+def name_of(op: Any) -> str:
+    return string_attr(op, NAME) or kind_of(op)
+
+
+def offenders(program: Program) -> list[Any]:
+    """Every float op between codes, in program order."""
     flow = _Flow(program)
     from_codes = flow.forwards(_codes(program))
     from_inputs = flow.forwards(list(program.body.arguments)[: len(program.inputs)])
@@ -60,11 +66,7 @@ def offenders(program: Program) -> list[tuple[str, str]]:
             for v in op.operation.results
         )
 
-    return [
-        (string_attr(op, NAME) or kind_of(op), kind_of(op).removeprefix("stablehlo."))
-        for op in flow.ops
-        if match(op) is None and offends(op)
-    ]
+    return [op for op in flow.ops if match(op) is None and offends(op)]
 
 
 def _read(op: Any) -> list[ir.Value]:
@@ -87,7 +89,7 @@ def _of_weights(program: Program, op: Any) -> bool:
 
 
 def _constant(value: ir.Value) -> bool:
-    return not isinstance(value.owner, ir.Block) and kind_of(value.owner) == "stablehlo.constant"
+    return maker(value, "stablehlo.constant") is not None
 
 
 class _Flow:

@@ -20,6 +20,7 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.build import integer, integers, replace
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.stored import drop_unused_encodings, store
+from jq.ir.values import maker
 from jq.ops.concatenate import join_parts
 from jq.passes.qdq.sink_dequantize import erase_dead
 
@@ -89,8 +90,7 @@ def _source(program: Program, value: ir.Value) -> _Source | None:
     """None for a value that is computed."""
     moves: list[Order | np.dtype[Any]] = []
     ones = 0  # leading axes
-    while not isinstance(value.owner, ir.Block):
-        op: Any = value.owner
+    while (op := maker(value)) is not None:
         if marker := match(value, DEQUANTIZE):
             names = {k: program.weight_name(v) for k, v in marker.parts.items()}
             arrays = {k: program.weights[n] for k, n in names.items() if n is not None}

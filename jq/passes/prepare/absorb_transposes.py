@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import Program, context, ir
+from jq.ir import Program, context
 from jq.ir.build import integers
+from jq.ir.values import maker
 from jq.ops.dot_general import Dims
 from jq.passes.base import Pass, PassContext
 
@@ -25,7 +26,7 @@ class AbsorbTransposes(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         for op in program.walk():
-            if op.operation.name == "stablehlo.dot_general":
+            if Dims.match(op):
                 left, right = _absorb(op, 0), _absorb(op, 1)
                 changed |= left or right
         if changed:
@@ -34,8 +35,8 @@ class AbsorbTransposes(Pass):
 
 
 def _absorb(op: Any, side: int) -> bool:
-    owner: Any = op.operands[side].owner
-    if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.transpose":
+    owner = maker(op.operands[side], "stablehlo.transpose")
+    if owner is None:
         return False
     order = integers(owner, "permutation")  # axis i of the result is axis order[i] of the source
     dims, rank = Dims.of(op), len(order)

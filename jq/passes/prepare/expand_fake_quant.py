@@ -26,6 +26,7 @@ from jq.ir.constants import evaluate
 from jq.ir.fake_quant import FakeQuant, match_fake_quant
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, dequantize, match, quantize, quantize_dynamic
 from jq.ir.stored import store
+from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 
@@ -93,11 +94,11 @@ def _store_weights(program: Program, found: list[FakeQuant]) -> None:
 
 def _slices(value: ir.Value) -> tuple[list[Any], ir.Value]:
     """The reads of one layer in front of a value, last first, and the stack that they read."""
-    reshape: Any = value.owner
-    if isinstance(reshape, ir.Block) or reshape.operation.name != "stablehlo.reshape":
+    reshape = maker(value, "stablehlo.reshape")
+    if reshape is None:
         return [], value
-    cut: Any = reshape.operation.operands[0].owner
-    if isinstance(cut, ir.Block) or cut.operation.name != "stablehlo.dynamic_slice":
+    cut = maker(reshape.operation.operands[0], "stablehlo.dynamic_slice")
+    if cut is None:
         return [], value
     source, layer = cut.operation.operands[0], shape_of(value)
     if shape_of(source)[1:] != layer or shape_of(cut.operation.results[0]) != (1, *layer):

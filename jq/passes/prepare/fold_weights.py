@@ -19,6 +19,7 @@ import numpy as np
 
 from jq.ir import Program, at, func, ir, shape_of
 from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.values import maker
 from jq.ops.base import Movement, rule_of
 from jq.oracle.xla import XlaExecutable
 from jq.passes.base import Pass, PassContext
@@ -57,7 +58,7 @@ class FoldWeights(Pass):
 
 def _source(value: ir.Value) -> ir.Value:
     """What stands behind the ops that only move elements."""
-    while not isinstance(value.owner, ir.Block) and isinstance(rule_of(value.owner), Movement):
+    while maker(value) is not None and isinstance(rule_of(value.owner), Movement):
         value = value.owner.operation.operands[0]
     return value
 
@@ -83,8 +84,8 @@ class Constant:
         name = self.program.weight_name(value)
         if name is not None:
             return {name}
-        owner: Any = value.owner
-        if isinstance(owner, ir.Block) or owner.operation.block != self.program.body:
+        owner = maker(value)
+        if owner is None or owner.operation.block != self.program.body:
             return None
         if match(owner, DEQUANTIZE):
             return None  # stored already: it stays as it is

@@ -23,10 +23,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from jq.ir import Program, at, context, dtype_of, ir, shape_of, walk
-from jq.ir.affine import is_constant, step, user_of
+from jq.ir.affine import is_constant, step
 from jq.ir.build import NAME, string_attr
+from jq.ir.decisions import declined
 from jq.ir.markers import edge, edge_name
-from jq.ir.slicing import Cut, functions, kind_of
+from jq.ir.slicing import Cut, functions
+from jq.ir.values import kind_of, maker, only_user
 from jq.ops.base import Contraction, rule_of
 from jq.ops.selection import elements, reduction, splat_of
 from jq.passes.base import Pass, PassContext
@@ -96,14 +98,7 @@ class _Marking:
                 or self.contraction(op)
                 or (
                     not any(self.state.get(v) == "float" for v in op.operation.operands)
-                    and (
-                        self.selection(op)
-                        or self.continued(op)
-                        or self.table(op)
-                        or self.affine(op)
-                        or self.binary(op)
-                        or self.reduced(op)
-                    )
+                    and (self.table(op) if declined(op) else self.single(op))
                 )
             )
         )
@@ -113,6 +108,17 @@ class _Marking:
                 self.state[result] = "float"
 
     # Each returns whether the op is of its kind; then the result has a state.
+
+    def single(self, op: Any) -> bool:
+        """One op with an integer form of its own."""
+        return (
+            self.selection(op)
+            or self.continued(op)
+            or self.table(op)
+            or self.affine(op)
+            or self.binary(op)
+            or self.reduced(op)
+        )
 
     def nested(self, op: Any) -> bool:
         """A loop or a branch: what it hands on passes through codes on every way."""
@@ -196,7 +202,7 @@ class _Marking:
         """A step of the region that the operand belongs to."""
         for x in op.operation.operands:
             state = self.state.get(x)
-            if user_of(x) is None or state not in ("open", "clamped"):
+            if only_user(x) is None or state not in ("open", "clamped"):
                 continue
             if state == "open" and step(self.program, op, x) is not None:
                 self.state[op.operation.results[0]] = "open"
@@ -271,15 +277,15 @@ class _Marking:
         op.operation.operands[index] = self.edges[key]
 
     def _behind(self, value: ir.Value) -> Any:
-        if isinstance(value.owner, ir.Block):
+        if maker(value) is None:
             return at(value.owner.operations[0])
         return at(value.owner, after=True)
 
     def _name(self, value: ir.Value) -> str:
-        if not isinstance(value.owner, ir.Block) and kind_of(value.owner) == "stablehlo.convert":
+        if maker(value, "stablehlo.convert") is not None:
             x = value.owner.operation.operands[0]
             value = x if x in list(self.program.body.arguments) else value
-        if isinstance(value.owner, ir.Block):
+        if maker(value) is None:
             number = ir.BlockArgument(value).arg_number
             if value.owner == self.program.body:
                 base = f"input {self.program.inputs[number].name}"

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jq.ir import Program, at, context, ir
-from jq.ir.affine import step, user_of
+from jq.ir.affine import step
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import edge
-from jq.ir.slicing import kind_of
+from jq.ir.values import kind_of, only_user
 from jq.ops.base import Contraction, rule_of
 from jq.ops.selection import elements
 from jq.passes.base import Pass, PassContext
@@ -69,7 +69,7 @@ class _Maps:
         for x in operands:
             if x in self.known and self._continues(op, x):
                 self._learn(result)
-                if x in self.ends and user_of(x) is not None:
+                if x in self.ends and only_user(x) is not None:
                     self.ends.add(result)
                 return None
         if any(operands[i] in self.known for i in elements(self.program, op)):
@@ -84,7 +84,7 @@ class _Maps:
         if a == b or a not in self.known or b not in self.known:
             return None
         self._learn(result)
-        single = [v for v in (a, b) if v in self.ends and user_of(v) is not None]
+        single = [v for v in (a, b) if v in self.ends and only_user(v) is not None]
         if not single:
             return None
         return b if max(single, key=self.known.__getitem__) == a else a

@@ -4,10 +4,11 @@
     ->
     jq.dequantize %codes, %scale, %zero_point
 
-Fires for int8 and int16 codes with scales and zero points that are known, one for the tensor or
-one for each index of some axes. How the codes were made is the model's own business and stays as
-it is, so that nothing changes its value; codes of a weight are stored as that weight. So are those
-that a marker of the model itself reads, as imported models have them.
+Weights in any format of integers or 8-bit floats, in blocks or not, are found first (`_arriving`).
+Beyond them it fires for int8 and int16 codes with scales and zero points that are known, one for
+the tensor or one for each index of some axes. How the codes were made is the model's own business
+and stays as it is, so that nothing changes its value; codes of a weight are stored as that weight.
+So are those that a marker of the model itself reads, as imported models have them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from jq.ir.build import NAME, constant, replace, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, dequantize, match
 from jq.ir.stored import store
-from jq.passes.base import Pass, PassContext
+from jq.ir.values import maker
+from jq.passes.base import LOG, Pass, PassContext
+from jq.passes.prepare._arriving import store_arriving
 
 CODES = {"int8": "int8", "int16": "int16"}  # NumPy type -> format
 
@@ -35,7 +38,11 @@ class RecognizeDequantize(Pass):
     name = "recognize-dequantize"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        changed = _store_marked(program)
+        changed, lost = store_arriving(program)
+        for name in lost:
+            LOG.warning("%s comes quantized in a way that no format has: stored as float", name)
+            cx.notes.append(f"{name} came quantized in a way that no format has")
+        changed |= _store_marked(program)
         for op in list(program.walk()):
             if op.operation.name != "stablehlo.multiply" or dtype_of(op.results[0]) != np.float32:
                 continue
@@ -90,8 +97,8 @@ def _source(program: Program, value: ir.Value) -> str | None:
         name = program.weight_name(value)
         if name is not None:
             return name
-        owner: Any = value.owner
-        if isinstance(owner, ir.Block) or not list(owner.operation.operands):
+        owner = maker(value)
+        if owner is None or not list(owner.operation.operands):
             return None
         value = owner.operation.operands[0]
 
@@ -142,8 +149,8 @@ def _codes(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray] | N
     zero = np.zeros(shape_of(value), np.int64)
     subtracted = False
     while dtype_of(value).name not in CODES:
-        owner: Any = value.owner
-        if isinstance(owner, ir.Block):
+        owner = maker(value)
+        if owner is None:
             return None
         name, operands = owner.operation.name, owner.operation.operands
         if name == "stablehlo.subtract" and not subtracted:

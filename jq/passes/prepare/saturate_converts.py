@@ -18,6 +18,7 @@ import numpy as np
 
 from jq.ir import Program, at, constant_of, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
+from jq.ir.types import number_kind
 from jq.passes.base import Pass, PassContext
 
 OPS = StableHloOps()
@@ -38,14 +39,7 @@ def _is_float_to_integer(op: Any) -> bool:
     if op.operation.name != "stablehlo.convert":
         return False
     source, target = dtype_of(op.operands[0]), dtype_of(op.results[0])
-    return _kind(source) == "f" and _kind(target) == "i"
-
-
-def _kind(dtype: np.dtype[Any]) -> str:
-    """`f` or `i` (whatever the sign), also of types that NumPy calls void; else NumPy's letter."""
-    if dtype.kind == "V":
-        return "i" if "int" in dtype.name else "f"
-    return "i" if dtype.kind == "u" else dtype.kind
+    return number_kind(source) == "f" and number_kind(target) == "i"
 
 
 def _saturate(op: Any) -> None:

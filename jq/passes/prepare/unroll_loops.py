@@ -28,6 +28,7 @@ from jq.ir.contract import match_contract
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.slicing import compute
 from jq.ir.stack import trip_count
+from jq.ir.values import maker
 from jq.ops.base import is_product
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import isa_of
@@ -82,8 +83,8 @@ def _is_product(op: Any) -> bool:
 
 def _is_slice(program: Program, value: ir.Value) -> bool:
     """Whether a value is moved or decoded from a slice of a weight."""
-    op: Any = value.owner
-    if isinstance(op, ir.Block):
+    op = maker(value)
+    if op is None:
         return False
     if op.operation.name == "stablehlo.dynamic_slice":
         return evaluate(program, op.operation.operands[0]) is not None

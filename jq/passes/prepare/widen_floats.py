@@ -34,6 +34,7 @@ from jq.ir.markers import (
     quantize,
     quantize_dynamic,
 )
+from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 
 OPS = StableHloOps()
@@ -86,7 +87,7 @@ def _stored(program: Program) -> set[ir.Value]:
         v = todo.pop()
         if _other(v) and v not in found:
             found.add(v)
-            if not isinstance(v.owner, ir.Block) and match(v.owner) is None:
+            if maker(v) is not None and match(v.owner) is None:
                 todo.extend(v.owner.operation.operands)
     return found
 

@@ -26,7 +26,8 @@ from jq.ir import Program, at, ir, shape_of
 from jq.ir.affine import compact
 from jq.ir.arrays import StableHloOps
 from jq.ir.markers import QUANTIZE, Marker, match, quantize
-from jq.ir.slicing import compute, kind_of
+from jq.ir.slicing import compute
+from jq.ir.values import kind_of, maker
 from jq.ops.selection import elements, select_codes
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import is_float
@@ -80,7 +81,7 @@ class _Hoist:
 
     def _goes_through(self, x: ir.Value, key: _Key) -> bool:
         """Whether `x` is the result of an op to move through."""
-        if isinstance(x.owner, ir.Block) or not is_float(x):
+        if maker(x) is None or not is_float(x):
             return False
         places = elements(self.program, x.owner)
         if not places or self.everywhere or hash(x.owner.operation) in self.through:
@@ -100,10 +101,8 @@ class _Hoist:
     def _codes(self, x: ir.Value, key: _Key, name: str) -> ir.Value:
         """The codes of a value, right behind it."""
         if (x, key) not in self.known:
-            if isinstance(x.owner, ir.Block):
-                place = at(x.owner.operations[0])
-            else:
-                place = at(x.owner, after=True)
+            op = maker(x)
+            place = at(x.owner.operations[0]) if op is None else at(op, after=True)
             self.known[x, key] = self._computed(x, key, name, place)
         return self.known[x, key]
 
@@ -119,7 +118,7 @@ class _Hoist:
             places = elements(self.program, op)
             codes = [self._codes(op.operation.operands[i], key, name) for i in places]
             with at(op):
-                return select_codes(op, codes)
+                return select_codes(self.program, op, codes)
         with place:
             zero = key.out.zero_point if enc.scheme == "asymmetric" else None
             given = static_parameters(enc, key.out.scale, zero)

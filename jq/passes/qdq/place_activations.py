@@ -7,7 +7,8 @@
     %y = dot_general %d, %w
 
 Ops that read the same value with the same encoding share one quantize, but not across the branches
-of a conditional. An operand that is quantized in this way already is left as it is.
+of a conditional. An operand that is quantized in this way already is left as it is; what the model
+quantizes itself, further up, is read as the codes that ops between make of its codes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from jq.ir import Program, at, dtype_of, enclosing, ir
 from jq.ir.markers import DEQUANTIZE, dequantize, match, quantize, quantize_dynamic
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._values import static_parameters
+from jq.passes.qdq._carrier import Carrier
 from jq.planning import TensorPlan, contractions, op_name
 
 
@@ -29,13 +31,17 @@ class PlaceActivations(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         plans = {op.name: op for op in cx.plan.ops}
         shared: dict[Any, ir.Value] = {}
-        changed = False
+        given = any(p.kind == "given" for d in cx.plan.ops for p in d.operands.values())
+        carrier, changed = Carrier(program) if given else None, False
         for op, _ in list(contractions(program)):
             decision = plans.get(op_name(op))
             for index, p in (decision.operands if decision else {}).items():
-                if p.kind in ("weight", "given"):
-                    continue
                 value = op.operands[index]
+                if p.kind == "weight":
+                    continue
+                if p.kind == "given":
+                    changed |= carrier is not None and carrier.run(op, index)
+                    continue
                 if (edge := match(value, DEQUANTIZE)) and edge.encoding == p.encoding:
                     continue
                 key = (value, p.encoding, p.parameters)
@@ -45,6 +51,7 @@ class PlaceActivations(Pass):
                     shared[op.operation.block, *key] = found
                 op.operation.operands[index] = found
                 changed = True
+        program.drop_dead()
         return changed
 
 

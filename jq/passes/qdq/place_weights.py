@@ -21,11 +21,12 @@ from jq.errors import FormatError, UserError
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import reduce_blocks
-from jq.ir import Program, at, dtype_of, ir
+from jq.ir import Program, at, dtype_of
 from jq.ir.build import replace
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.stored import store_weight
+from jq.ir.values import maker
 from jq.ops.base import Movement, rule_of
 from jq.passes.base import Pass, PassContext
 from jq.planning import QuantPlan, contractions, op_name
@@ -66,7 +67,7 @@ def _read_own(program: Program, op: Any, index: int, names: Collection[str]) -> 
     """Operand `index`, where it is one of the weights, becomes the same moves of a copy of it."""
     moves, value = [], op.operation.operands[index]
     while (name := program.weight_name(value)) is None:
-        if isinstance(value.owner, ir.Block) or not isinstance(rule_of(value.owner), Movement):
+        if maker(value) is None or not isinstance(rule_of(value.owner), Movement):
             return
         moves.append(value.owner)
         value = value.owner.operation.operands[0]

@@ -22,6 +22,7 @@ from jq.formats import Encoding
 from jq.ir import Program, TensorSpec, at, context, dtype_of, editing, ir, shape_of, tensor_type
 from jq.ir.build import attributes_of, i64_array, like
 from jq.ir.markers import dequantize, quantize_dynamic
+from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 from jq.settings import FLOAT
 from jq.tree import WithParts
@@ -111,7 +112,7 @@ def _carry(loop: Any, index: int) -> list[Any]:
 
 def _carry_of(value: ir.Value) -> list[Any]:
     """The carry that a value is the argument of."""
-    if not isinstance(value.owner, ir.Block) or value.owner.owner.operation.name != LOOP:
+    if maker(value) is not None or value.owner.owner.operation.name != LOOP:
         return []
     return _carry(value.owner.owner, ir.BlockArgument(value).arg_number)
 

@@ -1,0 +1,87 @@
+"""What passes decide about named ops, kept in the program: later passes and reports read it there.
+
+    func.func public @main(...) attributes {jq.decisions = {
+        "encoder/q" = {kernel = "gemm_8x64x192_1f0c3a55", merged = ["encoder/k", "encoder/v"]},
+        "head" = {no_kernel = "one operand is float"}}}
+
+On `@main` and not on the ops: a kernel takes the place of several ops, and of markers around them.
+
+What the device of a target cannot compute on codes is said on the op, and whatever would compute it
+on codes leaves it in float:
+
+    %r = stablehlo.reverse %x, dims = [1] {jq.declined = {reason = "...", help = "..."}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from jq.ir.mlir_context import editing
+from jq.ir.program import Program
+
+DECISIONS, DECLINED = "jq.decisions", "jq.declined"
+Facts = Mapping[str, str | Sequence[str]]
+
+
+def decisions(program: Program) -> dict[str, dict[str, Any]]:
+    """What was decided, by the op's name: texts, and tuples of texts."""
+    attributes = program.main.operation.attributes
+    if DECISIONS not in attributes:
+        return {}
+    return {
+        op.name: {fact.name: _read(fact.attr) for fact in op.attr} for op in attributes[DECISIONS]
+    }
+
+
+def decide(program: Program, found: Mapping[str, Facts]) -> None:
+    """Adds facts about ops to those that are known; a newer one takes the place of an older."""
+    known = decisions(program)
+    for op, facts in found.items():
+        known[op] = known.get(op, {}) | dict(facts)
+    if not known:
+        return
+    with editing():
+        every = {
+            op: ir.DictAttr.get({key: _write(fact) for key, fact in facts.items()})
+            for op, facts in known.items()
+        }
+        program.main.operation.attributes[DECISIONS] = ir.DictAttr.get(every)
+
+
+def facts_of(program: Program, key: str) -> dict[str, Any]:
+    """One fact of every op that has it: `facts_of(program, "kernel")`."""
+    return {op: facts[key] for op, facts in decisions(program).items() if key in facts}
+
+
+def _write(fact: str | Sequence[str]) -> ir.Attribute:
+    if isinstance(fact, str):
+        return ir.StringAttr.get(fact)
+    return ir.ArrayAttr.get([ir.StringAttr.get(text) for text in fact])
+
+
+def _read(attribute: ir.Attribute) -> str | tuple[str, ...]:
+    if isinstance(attribute, ir.ArrayAttr):
+        return tuple(ir.StringAttr(text).value for text in attribute)
+    return ir.StringAttr(attribute).value
+
+
+def decline(op: Any, reason: str, help: str = "") -> None:
+    """Says why an op stays float, unless that is said already."""
+    if declined(op):
+        return
+    with editing():
+        texts = {"reason": ir.StringAttr.get(reason), "help": ir.StringAttr.get(help)}
+        op.operation.attributes[DECLINED] = ir.DictAttr.get(texts)
+
+
+def declined(op: Any) -> tuple[str, str] | None:
+    """The reason and what would help, or None."""
+    if isinstance(op, ir.Block) or DECLINED not in op.operation.attributes:
+        return None
+    texts = {
+        fact.name: ir.StringAttr(fact.attr).value for fact in op.operation.attributes[DECLINED]
+    }
+    return texts["reason"], texts["help"]

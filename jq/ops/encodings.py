@@ -1,0 +1,114 @@
+"""How every value of a program is encoded: the least solution of what the ops' rules say.
+
+Forwards through the blocks in program order; what a loop carries starts as unknown and goes around
+until nothing changes. That comes to an end: a carry that is found to be float, or in conflict,
+stays so, and one encoding becomes no other (`jq.ops.encoded`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jq.formats import Encoding
+from jq.ir import Program, ir, shape_of
+from jq.ir.encodings import encoding_in
+from jq.ir.fake_quant import match_fake_quant
+from jq.ir.markers import DEQUANTIZE, match
+from jq.ops.base import rule_of
+from jq.ops.encoded import (
+    CONFLICT,
+    FLOAT,
+    UNKNOWN,
+    Encoded,
+    State,
+    common,
+    of_fake_quant,
+    of_marker,
+)
+
+LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
+
+
+class Encodings:
+    """States of values; those of inputs, and of what no rule knows, are `FLOAT`."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._states: dict[ir.Value, State] = {}
+        if any(match(op, DEQUANTIZE) or match_fake_quant(op) for op in program.walk()):
+            self._block(program.body)
+
+    def of(self, value: ir.Value) -> State:
+        return self._states.get(value, FLOAT)
+
+    def _block(self, block: ir.Block) -> None:
+        for op in block.operations:
+            name = op.operation.name
+            if name == LOOP:
+                self._loop(op)
+            elif name in BRANCHES:
+                self._branches(op)
+            elif len(op.operation.results) == 1:
+                self._states[op.operation.results[0]] = self._state(op)
+
+    def _state(self, op: Any) -> State:
+        if marker := match(op, DEQUANTIZE):
+            return of_marker(self.program, marker)
+        if fake := match_fake_quant(op):
+            return of_fake_quant(fake)
+        states = [self.of(v) for v in op.operation.operands]
+        if all(s is FLOAT for s in states) or (rule := rule_of(op)) is None:
+            return FLOAT
+        return rule.encoded(self.program, op, states)
+
+    def _loop(self, op: Any) -> None:
+        starts = list(op.operation.operands)
+        carried: list[State] = [UNKNOWN] * len(starts)
+        while True:
+            for region in op.operation.regions:
+                block = region.blocks[0]
+                self._states.update(zip(block.arguments, carried, strict=True))
+                self._block(block)
+            ends = _returned(op.operation.regions[1].blocks[0])
+            found = [
+                old if old in (FLOAT, CONFLICT) else self._ways(pair)
+                for old, *pair in zip(carried, starts, ends, strict=True)
+            ]
+            if found == carried:
+                break
+            carried = found
+        self._states.update(zip(op.operation.results, carried, strict=True))
+
+    def _branches(self, op: Any) -> None:
+        blocks = [region.blocks[0] for region in op.operation.regions]
+        for block in blocks:
+            self._block(block)
+        ends = [_returned(block) for block in blocks]
+        for i, result in enumerate(op.operation.results):
+            self._states[result] = self._ways([e[i] for e in ends])
+
+    def _ways(self, values: Sequence[ir.Value]) -> State:
+        """Of a value that is one of several: with parameters that all of them know."""
+        found = common(self.program, [(v, self.of(v)) for v in values], shape_of(values[0]))
+        return FLOAT if isinstance(found, Encoded) and found.scale is None else found
+
+
+def _returned(block: ir.Block) -> list[ir.Value]:
+    return list(block.operations[len(block.operations) - 1].operation.operands)
+
+
+def encoding(program: Program, value: ir.Value | str) -> Encoding | None:
+    """How a value is quantized, by the model or by the compiler; None where its numbers are floats.
+
+    Args:
+        program: of any level; every call analyses it anew (`Encodings` answers for many values).
+        value: a float value of the program, or the name of a stored weight.
+    """
+    if isinstance(value, str):
+        entry = program.encodings.get(value)
+        return None if entry is None else encoding_in(entry)
+    if marker := match(value, DEQUANTIZE):
+        return marker.encoding
+    state = Encodings(program).of(value)
+    return state.encoding if isinstance(state, Encoded) else None

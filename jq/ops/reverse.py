@@ -1,0 +1,33 @@
+"""reverse(dequantize(parts)) -> dequantize(reverse of each part), where no block is cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir.build import i64_array, integers, like
+from jq.ir.markers import Marker
+from jq.ops.base import Axes, Movement
+from jq.ops.movement import plain, rebuilt
+
+
+class Reverse(Movement):
+    op = "reverse"
+
+    def back(self, op: Any, axes: Axes) -> Axes:
+        return axes
+
+    def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
+        enc, axes = marker.encoding, integers(op, "dimensions")
+        cut = any(enc.block[a] > 1 and enc.shape[a] % enc.block[a] for a in axes)
+        if cut or not plain(marker):
+            return None
+
+        def reversed_(part: ir.Value) -> ir.Value:
+            longer = [a for a in axes if shape_of(part)[a] > 1]
+            if not longer:
+                return part
+            return like(op, [part], shape_of(part), dtype_of(part), dimensions=i64_array(longer))
+
+        parts = {k: reversed_(v) for k, v in marker.parts.items()}
+        return rebuilt(program, marker, enc.shape, enc.block, parts)

@@ -1,0 +1,118 @@
+"""Ops that choose elements: of tensors that are encoded alike, the codes are chosen.
+
+pad (dequantize %x), 0      ->  dequantize (pad %x, zero point)
+reduce_window max (...)     ->  dequantize (reduce_window max %x)
+select %c, (...), (...)     ->  dequantize (select %c, %x, %y)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir.affine import constant_of
+from jq.ir.markers import Marker
+from jq.ops.base import OpRule
+from jq.ops.encoded import Encoded, State, common, of_marker
+from jq.ops.integer import OPS
+from jq.ops.movement import rebuilt
+from jq.ops.selection import reduction, select_codes
+
+
+class Selecting(OpRule):
+    """Of elements that have one scale, or none that differs."""
+
+    def encoded(self, program: Program, op: Any, states: Sequence[State]) -> State:
+        operands, places = list(op.operation.operands), self.elements(program, op)
+        chosen = [(operands[i], states[i]) for i in places]
+        return common(program, chosen, shape_of(op.operation.results[0]))
+
+    def carry(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+        return carry_codes(self, program, op, markers)
+
+
+def carry_codes(
+    rule: OpRule, program: Program, op: Any, markers: Sequence[Marker | None]
+) -> ir.Value | None:
+    """The op on codes of one set of parameters; constants become codes."""
+    first = next(m for m in markers if m is not None)
+    codes = []
+    for i in rule.elements(program, op):
+        value, marker = op.operation.operands[i], markers[i]
+        found = marker.parts["codes"] if marker else constant_codes(program, value, first)
+        if found is None:
+            return None
+        codes.append(found)
+    return chosen(program, first, select_codes(program, op, codes))
+
+
+def constant_codes(program: Program, value: ir.Value, marker: Marker) -> ir.Value | None:
+    """The codes of a constant, with the parameters of a tensor that has one scale."""
+    array, state = constant_of(program, value), of_marker(program, marker)
+    if array is None or not isinstance(state, Encoded):
+        return None
+    shape, dtype = shape_of(value), dtype_of(marker.parts["codes"])
+    if array.any():
+        if state.scale is None:
+            return None
+        codes = state.code(array)
+        kept = [a for a, n in enumerate(codes.shape) if n > 1]
+        vector = codes.reshape([codes.shape[a] for a in kept])
+        return OPS.broadcast(OPS.constant(vector), shape, kept)
+    if "zero_point" not in marker.parts:
+        return OPS.broadcast(OPS.constant(np.zeros((), dtype)), shape, [])
+    zero = OPS.convert(marker.parts["zero_point"], dtype)
+    return OPS.broadcast(OPS.reshape(zero, []), shape, [])
+
+
+def chosen(program: Program, marker: Marker, codes: ir.Value) -> ir.Value:
+    """The dequantize of codes in another shape, with the one scale of a marker."""
+    shape = shape_of(codes)
+    rest = {k: OPS.reshape(v, [1] * len(shape)) for k, v in marker.parts.items() if k != "codes"}
+    return rebuilt(program, marker, shape, (0,) * len(shape), {"codes": codes, **rest})
+
+
+class Pad(Selecting):
+    op = "pad"
+
+    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+        return (0, 1)
+
+
+class Select(Selecting):
+    op = "select"
+
+    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+        return (1, 2)
+
+
+class DynamicUpdateSlice(Selecting):
+    op = "dynamic_update_slice"
+
+    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+        return (0, 1)
+
+
+class BroadcastInDim(Selecting):
+    op = "broadcast_in_dim"
+
+    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+        return (0,)
+
+
+class Reduce(Selecting):
+    """A maximum or minimum over axes."""
+
+    op = "reduce"
+
+    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+        return (0,) if reduction(program, op) in ("maximum", "minimum") else ()
+
+
+class ReduceWindow(Reduce):
+    """A pool of maxima or minima."""
+
+    op = "reduce_window"

@@ -1,0 +1,157 @@
+"""A product with a stored weight that is scaled, or that has an update, becomes several.
+
+    dot_general %x, (multiply %w, %c)      ->  multiply (dot_general %x, %w), %c
+    dot_general %x, (add %w, (%a @ %b))    ->  add (dot_general %x, %w), (%x @ %a) @ %b
+
+so that %w stays as it is stored: the sum would be a float weight, quantized anew. A factor of each
+index that is summed over goes to %x. A low-rank update (LoRA) costs two small products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.affine import constant_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import NAME, like, replace
+from jq.ir.markers import DEQUANTIZE, match
+from jq.ops.base import Contraction, Movement, rule_of
+from jq.ops.dot_general import Dims, DotGeneral, dot
+from jq.ops.integer import constant_or_weight
+from jq.passes.base import Pass, PassContext
+from jq.planning import contractions, op_name
+from jq.planning.operands import is_stored
+
+OPS = StableHloOps()
+ADD, MULTIPLY, DOT = "stablehlo.add", "stablehlo.multiply", "stablehlo.dot_general"
+
+
+@dataclass(frozen=True)
+class DistributeProducts(Pass):
+    name = "distribute-products"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        changed = False
+        for op, rule in list(contractions(program)):
+            sides = rule.roles(op) if len(rule.roles(op)) == 2 else ()
+            for role in sides:
+                value = op.operation.operands[role.index]
+                if _kind(value) in (ADD, MULTIPLY) and _has_stored(program, value):
+                    with at(op):
+                        work = _Product(program, op, rule, role.index)
+                        result = work.of(value)
+                    replace(op, [result])
+                    changed = True
+                    break
+        if changed:
+            program.drop_dead()
+        return changed
+
+
+def _kind(value: ir.Value) -> str:
+    return "" if isinstance(value.owner, ir.Block) else str(value.owner.operation.name)
+
+
+def _has_stored(program: Program, value: ir.Value) -> bool:
+    """Whether a stored weight is among the terms."""
+    if marker := match(value, DEQUANTIZE):
+        return is_stored(program, marker)
+    if isinstance(value.owner, ir.Block):
+        return False
+    operands = list(value.owner.operation.operands)
+    if _kind(value) in (ADD, MULTIPLY):
+        return any(_has_stored(program, v) for v in operands)
+    return isinstance(rule_of(value.owner), Movement) and _has_stored(program, operands[0])
+
+
+@dataclass
+class _Product:
+    """One contraction, of other operands in the place of `index`."""
+
+    program: Program
+    op: Any
+    rule: Contraction
+    index: int
+    count: int = 0
+
+    def of(self, value: ir.Value) -> ir.Value:
+        operands = [] if not _kind(value) else list(value.owner.operation.operands)
+        if _kind(value) == ADD:
+            terms = [self.of(v) for v in operands]
+            return OPS.add(*terms)
+        if _kind(value) == MULTIPLY:
+            for inner, other in (operands, operands[::-1]):
+                factor = constant_of(self.program, other)
+                if factor is not None and (found := self._scaled(inner, factor)) is not None:
+                    return found
+        if _kind(value) == DOT and (found := self._low_rank(value.owner)) is not None:
+            return found
+        return self._plain(value)
+
+    def _plain(self, value: ir.Value) -> ir.Value:
+        operands, result = list(self.op.operation.operands), self.op.operation.results[0]
+        operands[self.index] = value
+        return like(self.op, operands, shape_of(result), dtype_of(result), **self._name())
+
+    def _name(self) -> dict[str, ir.Attribute]:
+        """The op's own name for the first, then others."""
+        self.count += 1
+        own = op_name(self.op)
+        return {NAME: ir.StringAttr.get(own if self.count == 1 else f"{own}#update{self.count}")}
+
+    def _scaled(self, value: ir.Value, factor: np.ndarray) -> ir.Value | None:
+        """The factor behind the product, where each element of the result has one of its own."""
+        axes = [a for a, n in enumerate(factor.shape) if n > 1]
+        target = self.rule.result_axes(self.op, self.index)
+        if set(axes) <= set(target):
+            result = self.of(value)
+            order = sorted(axes, key=lambda a: target[a])
+            return OPS.mul(result, self._spread(factor, order, [target[a] for a in order], result))
+        if isinstance(self.rule, DotGeneral):
+            pairs = {p[self.index]: p[1 - self.index] for p in Dims.of(self.op).contract}
+            if set(axes) <= set(pairs):
+                other = 1 - self.index
+                x = self.op.operation.operands[other]
+                order = sorted(axes, key=lambda a: pairs[a])
+                spread = self._spread(factor, order, [pairs[a] for a in order], x)
+                self.op.operation.operands[other] = OPS.mul(x, spread)
+                found = self.of(value)
+                self.op.operation.operands[other] = x
+                return found
+        return None
+
+    def _spread(
+        self, factor: np.ndarray, order: list[int], target: list[int], like_: ir.Value
+    ) -> ir.Value:
+        vector = factor.transpose([*order, *(a for a in range(factor.ndim) if a not in order)])
+        vector = vector.reshape([factor.shape[a] for a in order]).astype(np.float32)
+        value = constant_or_weight(self.program, vector, f"{op_name(self.op)}:factor")
+        return OPS.broadcast(OPS.convert(value, dtype_of(like_)), shape_of(like_), target)
+
+    def _low_rank(self, inner: Any) -> ir.Value | None:
+        """`x @ (a @ b)` as `(x @ a) @ b`, where `a` has all the axes that are summed over."""
+        if self.index != 1 or not isinstance(self.rule, DotGeneral):
+            return None
+        outer, dims = Dims.of(self.op), Dims.of(inner)
+        a, b = inner.operation.operands
+        free = [dims.free(s, len(shape_of(v))) for s, v in enumerate((a, b))]
+        summed = [w for _, w in outer.contract]
+        if outer.batch or dims.batch or sorted(summed) != list(range(len(free[0]))):
+            return None
+        x, dtype = self.op.operation.operands[0], dtype_of(self.op.operation.results[0])
+        first = Dims((), tuple((i, free[0][w]) for i, w in outer.contract))
+        lead = len(first.free(0, len(shape_of(x))))
+        rest = sorted(i for i, _ in dims.contract)  # what is left of `a`, in order
+        second = Dims((), tuple((lead + rest.index(i), j) for i, j in dims.contract))
+        middle = self._named(dot(self.op, x, a, first, dtype))
+        return self._named(dot(self.op, middle, b, second, dtype))
+
+    def _named(self, value: ir.Value) -> ir.Value:
+        if self.count == 0:
+            self.count = 1  # the op's own name is that of the stored weight
+        value.owner.operation.attributes[NAME] = self._name()[NAME]
+        return value

@@ -1,0 +1,27 @@
+"""What a plan leaves float, said where that is most of a model."""
+
+from __future__ import annotations
+
+from jq.ir import Program
+from jq.ir.types import number_kind
+from jq.planning.decisions import QuantPlan
+from jq.settings import FLOAT, Settings
+from jq.tables import size
+
+
+def mostly_float(program: Program, plan: QuantPlan, settings: Settings) -> str | None:
+    """A warning where weights were to be quantized, and more than half of their bytes are not."""
+    if settings.weights.format == FLOAT or not settings.op_types:
+        return None
+    sizes = {name: array.nbytes for name, array in program.weights.items()}
+    floats = {n for n, a in program.weights.items() if number_kind(a.dtype) in "fc"}
+    stored = tuple(f"{name}:" for name in program.encodings)
+    kept = {n for n in floats - plan.weights.keys() if not n.startswith(stored)}
+    total, left = sum(sizes.values()), sum(sizes[n] for n in kept)
+    if 2 * left <= total:
+        return None
+    largest = max(kept, key=lambda name: sizes[name])
+    return (
+        f"{size(left)} of {size(total)} of weights stay float, most of them in {largest}:"
+        " `explain` says why"
+    )

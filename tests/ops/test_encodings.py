@@ -1,0 +1,109 @@
+"""Ranges that a model gives reach the products behind ops that keep its codes."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jq
+from jq.ops.encoded import CONFLICT, FLOAT, Encoded
+from jq.ops.encodings import Encodings
+from jq.oracle.xla import XlaExecutable
+
+RNG = np.random.default_rng(0)
+X = (RNG.standard_normal((2, 8, 8)) * 1.5).astype(np.float32)
+W = RNG.standard_normal((8, 3)).astype(np.float32)
+FLAG = np.array(True)
+
+
+def fq(x, scheme="symmetric"):
+    return jq.fake_quant(x, range=(-3.0, 2.0), scheme=scheme)
+
+
+def pool(x):
+    return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 1), (1, 2, 1), "SAME")
+
+
+def looped(x):
+    """A carry that starts as zeros and holds codes from the first round on."""
+    zeros = jnp.zeros_like(x)
+    return jax.lax.fori_loop(0, 3, lambda i, c: jnp.maximum(c, jnp.roll(fq(x), i, 1)), zeros)
+
+
+KEEPING = {
+    "pool": lambda x, on: pool(fq(x)),
+    "pad": lambda x, on: jnp.pad(fq(x, "asymmetric"), ((0, 0), (1, 2), (0, 0))),
+    "concatenate": lambda x, on: jnp.concatenate([fq(x)[:, :3], fq(x)[:, 5:]], 1),
+    "relu": lambda x, on: jax.nn.relu(fq(x, "asymmetric")),
+    "relu6": lambda x, on: jax.nn.relu6(fq(x)),
+    "repeat": lambda x, on: jnp.repeat(fq(x), 2, axis=1),
+    "flip": lambda x, on: fq(x)[:, ::-1],
+    "take": lambda x, on: fq(x)[:, jnp.array([0, 3, 3, 1])],
+    "select": lambda x, on: jnp.where(x > 0, fq(x), 0),
+    "update": lambda x, on: jax.lax.dynamic_update_slice(fq(x), fq(x)[:, 5:7], (0, 2, 0)),
+    "extreme": lambda x, on: jnp.max(fq(x).reshape(2, 2, 4, 8), 2),
+    "times": lambda x, on: fq(x) * 0.3,
+    "over": lambda x, on: fq(x, "asymmetric") / 3,
+    "clamp": lambda x, on: jax.lax.clamp(0.0, fq(x), 8.0),
+    "branch": lambda x, on: jax.lax.cond(on, lambda y: y[:, ::-1], lambda y: y, fq(x)),
+    "loop": lambda x, on: looped(x),
+    "tokens": lambda x, on: jax.nn.relu(jq.fake_quant(x, granularity="per-token"))[:, ::-1],
+}
+
+
+def model(fns):
+    def forward(p, x, on):
+        return [f(x, on) @ jq.fake_quant(p["w"], granularity="per-channel") for f in fns]
+
+    return jq.Model(forward, {"w": W}, (X, FLAG)), forward({"w": W}, X, FLAG)
+
+
+def test_codes_go_through_and_nothing_is_quantized_again():
+    given, want = model(KEEPING.values())
+    plan = jq.plan(given, pipeline="int8-dynamic")
+    products = [op for op in plan.ops if op.op == "dot_general"]
+    kinds = {name: op.operands[0].kind for name, op in zip(KEEPING, products, strict=True)}
+    assert [name for name, kind in kinds.items() if kind != "given"] == []
+    assert {op.decision for op in products} == {"integer"}
+    program = jq.rewrite(given, pipeline="int8-dynamic")["integer"]
+    for name, got, ref in zip(KEEPING, XlaExecutable(program)(X, FLAG), want, strict=True):
+        np.testing.assert_allclose(got, ref, rtol=1e-5, atol=2e-5, err_msg=name)
+
+
+def test_a_bound_between_two_codes_is_rounded_with_the_parameters_of_the_others():
+    given, (want,) = model([lambda x, on: jnp.clip(fq(x), -1, 1)])
+    (op,) = jq.plan(given).ops
+    scale = np.float32(3) / 127
+    assert op.operands[0].parameters == (scale, None)
+    (got,) = XlaExecutable(jq.rewrite(given)["integer"])(X, FLAG)
+    step = scale / 2 * np.abs(np.asarray(jq.fake_quant(W, granularity="per-channel"))).sum(0)
+    assert (np.abs(got - want) <= step).all()
+    (exact,) = XlaExecutable(jq.rewrite(given, pipeline="float")["integer"])(X, FLAG)
+    np.testing.assert_allclose(exact, want, rtol=1e-5, atol=2e-5)  # there it stays what it is
+
+
+def test_the_lattice():
+    """Numbers of two encodings, of one and a number that it does not hold, of none."""
+
+    def forward(p, x, on):
+        other = jq.fake_quant(x, range=(-1.0, 1.0))
+        two = jnp.concatenate([fq(x), other])
+        return fq(x)[::-1], two, jnp.pad(fq(x), 1, constant_values=0.01), fq(x) * -1.0, jnp.sin(x)
+
+    program = jq.rewrite(jq.Model(forward, {}, (X, FLAG)), pipeline="float")["float"]
+    encodings = Encodings(program)
+    states = [encodings.of(v) for v in program.returned]
+    assert isinstance(states[0], Encoded) and states[0].encoding.shape == X.shape
+    assert states[1:] == [CONFLICT, CONFLICT, FLOAT, FLOAT]
+
+
+def test_anybody_can_ask_how_a_value_is_quantized():
+    given, _ = model([KEEPING["pool"]])
+    program = jq.rewrite(given, pipeline="int8-dynamic")["qdq"]
+    (product,) = [op for op in program.walk() if op.operation.name == "stablehlo.dot_general"]
+    pooled, weight = (jq.encoding(program, v) for v in product.operands)
+    assert pooled is not None and (pooled.format, pooled.shape) == ("int8", (2, 4, 8))
+    assert weight == jq.encoding(program, "w") and weight is not None and weight.block == (0, 1)
+    assert jq.encoding(program, product.result) is None
+    assert jq.encoding(program, "x") is None

@@ -1,0 +1,114 @@
+"""Weights that arrive quantized keep their codes to the bit, whatever format they are in."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+import jq
+from jq.formats import get_format
+from jq.formats.fp4 import NORMAL_QUANTILES
+from jq.ir.encodings import encoding_in
+from jq.oracle.xla import XlaExecutable
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((4, 64)).astype(np.float32)
+W8 = X.repeat(12, 0)[:48].T
+C4 = RNG.integers(-8, 8, (64, 48))
+C8 = RNG.integers(-128, 128, (64, 48))
+S = RNG.uniform(0.1, 1, (1, 48)).astype(np.float32)
+TILES = RNG.uniform(0.1, 1, (2, 1, 48)).astype(np.float32)
+F32 = jnp.float32
+
+
+def scaled(p):
+    return p["w"].astype(F32) * p["s"]
+
+
+def shifted(p):
+    return (p["w"].astype(F32) - 7) * p["s"]
+
+
+def tiled(p):
+    return (p["w"].astype(F32).reshape(2, 32, 48) * p["s"]).reshape(64, 48)
+
+
+def nibbles(p):
+    """Two codes a byte, the lower one first."""
+    both = jnp.stack([p["w"] & 15, p["w"] >> 4], 1).reshape(64, 48)
+    return (both.astype(F32) - 8) * p["s"]
+
+
+def narrow(p):
+    return p["w"].astype(jnp.bfloat16) * p["s"]
+
+
+def quantiles(p):
+    return jnp.asarray(NORMAL_QUANTILES, F32)[p["w"]] / p["s"]
+
+
+def typed(codes, name):
+    return np.asarray(codes).astype(getattr(ml_dtypes, name, name))
+
+
+PACKED = (C4[::2] + 8 + ((C4[1::2] + 8) << 4)).astype(np.uint8)
+CASES = {  # weight, scale, how the model decodes it, format, blocks, bytes stored
+    "int4": (typed(C4, "int4"), S, scaled, "int4", (0, 1), 1536 + 192),
+    "uint4": (typed(C4 + 8, "uint4"), S, shifted, "uint4", (0, 1), 1536 + 192 + 24),
+    "int2": (typed(C4 % 4 - 2, "int2"), S, scaled, "int2", (0, 1), 768 + 192),
+    "uint8": (typed(C8 + 128, "uint8"), S, shifted, "uint8", (0, 1), 3072 + 192 + 48),
+    "int16": (typed(C8 * 100, "int16"), S, scaled, "int16", (0, 1), 6144 + 192),
+    "fp8": (typed(W8, "float8_e4m3fn"), S, scaled, "float8_e4m3fn", (0, 1), 3264),
+    "e5m2": (typed(W8, "float8_e5m2"), S[:, :1], scaled, "float8_e5m2", (0, 0), 3076),
+    "tiles": (typed(C4, "int4"), TILES, tiled, "int4", (32, 1), 1920),
+    "tiles of bytes": (typed(C8, "int8"), TILES, tiled, "int8", (32, 1), 3456),
+    "nibbles": (PACKED, S, nibbles, "uint4", (0, 1), 1536 + 192),  # 8 is the middle
+    "bf16 scales": (typed(C8, "int8"), typed(S, "bfloat16"), narrow, "int8", (0, 1), 3072 + 96),
+    "quantiles": (typed(C4 + 8, "uint4"), S, quantiles, "nf4", (0, 1), 1536 + 192),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def float_levels():
+    """All cases in one program."""
+
+    def forward(p, x):
+        weights = [c[2]({"w": p[n], "s": p[f"{n}.s"]}) for n, c in CASES.items()]
+        return [x.astype(w.dtype) @ w for w in weights]
+
+    params = {n: c[0] for n, c in CASES.items()} | {f"{n}.s": c[1] for n, c in CASES.items()}
+    model = jq.Model(forward, params, (X,))
+    return jq.rewrite(model, pipeline="int8-weight-only"), jax.jit(forward)(params, X)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_codes_are_kept(float_levels, name):
+    program = float_levels[0]["qdq"]
+    weight, scale, decode, fmt, block, nbytes = CASES[name]
+    entry = program.encodings[name]
+    assert (entry["format"], tuple(entry["block"])) == (fmt, block)
+    enc, parts = encoding_in(entry), {k: program.weights[f"{name}:{k}"] for k in entry["parts"]}
+    assert sum(a.nbytes for a in parts.values() if a is not parts.get("sum")) == nbytes
+    want = np.asarray(decode({"w": weight, "s": scale}))
+    got = np.asarray(get_format(enc.format).to_numpy(parts, enc)).astype(want.dtype)
+    np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=2.0**-22)
+
+
+def test_the_program_computes_with_them(float_levels):
+    levels, want = float_levels
+    for name, got, ref in zip(CASES, XlaExecutable(levels["integer"])(X), want, strict=True):
+        tolerance = 2.0**-7 if ref.dtype == jnp.bfloat16 else 1e-5
+        most = float(np.abs(np.float32(ref)).max())
+        error = np.abs(np.float32(got) - np.float32(ref)).max()
+        assert error <= tolerance * most * 4, name
+
+
+def test_what_no_format_holds_is_said(caplog):
+    """A zero point between two codes."""
+    halves = lambda p, x: x @ ((p["w"].astype(F32) - 0.5) * p["s"])  # noqa: E731
+    model = jq.Model(halves, {"w": C8.astype(np.int8), "s": S}, (X,))
+    assert not jq.rewrite(model, pipeline="float")["float"].encodings
+    assert "w comes quantized in a way that no format has" in caplog.text

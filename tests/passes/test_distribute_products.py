@@ -1,0 +1,63 @@
+"""Stored weights stay stored under factors, updates and flips; the function is the same."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jq
+from jq.oracle.xla import XlaExecutable
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((4, 64)).astype(np.float32)
+PLAIN = {
+    "w": RNG.standard_normal((64, 48)),
+    "rows": RNG.standard_normal(64),
+    "columns": RNG.standard_normal(48),
+    "a": RNG.standard_normal((64, 4)),
+    "b": RNG.standard_normal((4, 48)),
+}
+PLAIN = {k: v.astype(np.float32) for k, v in PLAIN.items()}
+CASES = {
+    "number": lambda x, p: x @ (p["w"] * 0.5),
+    "negative": lambda x, p: x @ (-2.0 * p["w"]),
+    "of what is summed": lambda x, p: x @ (p["w"] * p["rows"][:, None]),
+    "of results": lambda x, p: x @ (p["w"] * p["columns"]),
+    "flip": lambda x, p: x @ p["w"][::-1, ::-1],
+    "update": lambda x, p: x @ (p["w"] + p["a"] @ p["b"]),
+    "scaled update": lambda x, p: x @ (p["w"] + 0.25 * (p["a"] @ p["b"])),
+    "two updates": lambda x, p: x @ ((p["w"] + p["a"] @ p["b"]) * p["columns"] + p["a"] @ p["b"]),
+    "full update": lambda x, p: x @ (p["w"] + jnp.outer(p["rows"], p["columns"])),
+    "transposed": lambda x, p: jnp.einsum("bk,nk->bn", x, p["w"].T + (p["a"] @ p["b"]).T),
+}
+
+
+def stored(dtype, **options):
+    """The weight as `quantize_weights` stores it, and others as they are."""
+    plain = jq.Model(lambda p, x: x @ p["w"], {"w": PLAIN["w"]}, (X,))
+    return PLAIN | jq.quantize_weights(plain, dtype=dtype, **options).params
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float4_e2m1fn"])
+def test_stays_stored(dtype):
+    params = stored(dtype, granularity="per_channel" if dtype == "int8" else "per_block")
+    forward = lambda p, x: {name: fn(x, p) for name, fn in CASES.items()}  # noqa: E731
+    decoded = params | {"w": params["w"].decode()}
+    want = forward(decoded, X)
+    program = jq.rewrite(jq.Model(forward, params, (X,)), pipeline="float")["float"]
+    for (name, ref), got in zip(sorted(want.items()), XlaExecutable(program)(X), strict=True):
+        bound = 1e-5 * np.abs(ref).max()
+        assert np.abs(got - ref).max() <= bound, name
+    assert list(program.encodings) == ["w"]
+    # No float array of its size is stored beside it, but for the update that has no factors.
+    floats = [n for n, a in program.weights.items() if a.dtype == np.float32 and a.size == 64 * 48]
+    assert len(floats) <= 1, floats
+    assert program.weights["w:codes"].size <= 64 * 48
+
+
+def test_the_stored_weight_is_multiplied_in_integers():
+    model = jq.Model(lambda p, x: CASES["scaled update"](x, p), stored("int8"), (X,))
+    first, *updates = jq.plan(model, pipeline="int8-dynamic", rules=["*update*: float"]).ops
+    assert first.decision == "integer" and first.operands[1].stored
+    assert len(updates) == 2 and {op.decision for op in updates} == {"float"}
