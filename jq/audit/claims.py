@@ -32,7 +32,9 @@ class Claims:
         encodings = self.manifest.get("encodings", {})
         plain = self.manifest.get("weights", {})
         names = [*encodings, *(n for n in plain if n not in encodings)]
-        stored = Owners.of(self.dump.constants, names)
+        ops = self.manifest.get("ops", ())
+        read_by = {op["name"]: op["weight"] for op in ops if op.get("weight") in encodings}
+        stored = Owners.of(self.dump.constants, names, read_by)
         derived = Owners.of(self.dump.derived, names).named
         for group in self._merged():
             stored.share({n: math.prod(encodings[n]["shape"]) for n in group if n in encodings})

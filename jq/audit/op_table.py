@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from jq.ir import Program, dtype_name, dtype_of
 from jq.ir.build import NAME, string_attr
+from jq.ir.decisions import decisions
 from jq.ops.base import is_product
-from jq.passes.base import PassContext
+from jq.passes.order import Level
+from jq.planning import QuantPlan
 
 
-def op_table(cx: PassContext, integer: Program | None) -> list[dict[str, Any]]:
+def op_table(plan: QuantPlan, levels: Mapping[Level, Program]) -> list[dict[str, Any]]:
     """One row an op of the plan: the decision, the element types at the `integer` level (or in its
-    kernel), and the kernel that computes it, or why there is none. Without a program (it was
-    refused) there are no types."""
+    kernel), and the kernel that computes it, or why there is none. Without levels (the program was
+    refused) there are neither types nor kernels."""
+    integer = levels.get("integer")
+    decided = decisions(levels["target"]) if levels else {}
     types = {
         name: (op.operation.name.removeprefix("stablehlo."), *_types(op))
         for op in (integer.walk() if integer else ())
         if (name := string_attr(op, NAME)) is not None and is_product(op)
     }
-    types |= {name: ("", *kinds) for name, kinds in cx.kernel_types.items()}
+    types |= {name: ("", *facts["types"]) for name, facts in decided.items() if "types" in facts}
     rows = []
-    for op in cx.plan.ops:
-        row = op.to_dict()
+    for op in plan.ops:
+        row, facts = op.to_dict(), decided.get(op.name, {})
         weight = next((p.weight for p in op.operands.values() if p.weight), None)
         _, lhs, rhs, acc = types.get(op.name, ("", None, None, None))
         row |= {"weight": weight, "lhs": lhs, "rhs": rhs, "acc": acc}
-        row |= {"kernel": cx.kernels.get(op.name), "no_kernel": cx.without_kernel.get(op.name, "")}
-        row |= {"merged_from": list(cx.merged.get(op.name, ()))}
+        row |= {"kernel": facts.get("kernel"), "no_kernel": facts.get("no_kernel", "")}
+        row |= {"merged_from": list(facts.get("merged", ()))}
         rows.append(row)
     return rows
 

@@ -43,20 +43,26 @@ class Owners:
     data of that type and size.
     """
 
-    known: frozenset[str]
+    known: Mapping[str, str]  # a weight's own name, or that of the op that reads it, to the weight
     named: dict[str, list[StoredConstant]] = field(default_factory=lambda: defaultdict(list))
     rest: list[StoredConstant] = field(default_factory=list)
 
     @staticmethod
-    def of(constants: Sequence[StoredConstant], known: Sequence[str]) -> Owners:
-        owners = Owners(frozenset(known))
+    def of(
+        constants: Sequence[StoredConstant],
+        known: Sequence[str],
+        read_by: Mapping[str, str] | None = None,
+    ) -> Owners:
+        """`read_by`: the weights of ops, whose kernels store them under the op's name."""
+        owners = Owners({**(read_by or {}), **{name: name for name in known}})
         for constant in constants:
             owner = next(filter(None, map(owners._owner, (*constant.names, constant.name))), None)
             (owners.named[owner] if owner else owners.rest).append(constant)
         return owners
 
     def _owner(self, name: str) -> str | None:
-        return weight_of(name, self.known)
+        found = weight_of(name, self.known)
+        return None if found is None else self.known[found]
 
     def share(self, sizes: Mapping[str, int]) -> None:
         """Gives each of some weights, of so many elements, its part of what is stored of all:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from jq.tables import size, to_html, to_text
+from jq.tables import plain_table, size, to_html, to_text
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,25 @@ class Audit:
             ]
         )
 
+    def verdict(self) -> str:
+        """What came of it, in a sentence: how much smaller, and how much is integer."""
+        integer = sum(c.lhs == c.rhs == "i8" for c in self.contractions)
+        count = len(self.contractions)
+        if self.ratio < 1:
+            parts = [f"{1 / self.ratio:.1f} times smaller than the float weights"]
+        else:
+            parts = ["no smaller than the float weights: most of it is code"]
+        if count and integer == count:
+            every = (
+                f"all {count} contractions multiply" if count > 1 else "its contraction multiplies"
+            )
+            parts.append(f"{every} integers")
+        elif integer:
+            parts.append(f"{count - integer} of {count} contractions stay float")
+        elif count:
+            parts.append("arithmetic stays float")
+        return ", ".join(parts)
+
     def _programs(self) -> list[str]:
         if len(self.programs) < 2:
             return []
@@ -137,7 +156,9 @@ class Audit:
 
 
 def _weight_table(audit: Audit) -> Table:
-    table = Table("weight", "shape", "format", "granularity", "stored", "of float", title="Weights")
+    table = plain_table(
+        "weight", "shape", "format", "granularity", "stored", "of float", title="Weights"
+    )
     for w in audit.weights:
         share = f"{w.stored_bytes / w.float_bytes:.3f}" if w.float_bytes else ""
         shape = "x".join(map(str, w.shape))
@@ -146,7 +167,7 @@ def _weight_table(audit: Audit) -> Table:
 
 
 def _contraction_table(audit: Audit) -> Table:
-    table = Table("contraction", "op", "types", "kernel", title="Contractions")
+    table = plain_table("contraction", "op", "types", "kernel", title="Contractions")
     for c in audit.contractions:
         name = f"{c.name} ({', '.join(c.merged_from)})" if c.merged_from else c.name
         table.add_row(name, c.op, f"{c.lhs} x {c.rhs} -> {c.acc}", c.kernel or "")
@@ -154,7 +175,7 @@ def _contraction_table(audit: Audit) -> Table:
 
 
 def _float_table(audit: Audit) -> Table:
-    table = Table("op", "kind", "why", title="Stayed float")
+    table = plain_table("op", "kind", "why", title="Stayed float")
     for f in audit.float_ops:
         table.add_row(f.name, f.op, f.reason)
     return table

@@ -13,6 +13,7 @@ from jq.errors import JqError
 from jq.ir import dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import integers
 from jq.ir.constants import dense_array
+from jq.ir.values import maker
 
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
 Rule = Callable[[list[Any], Any], Any]
@@ -151,12 +152,9 @@ def _reduce_window(args: list[Any], op: Any) -> Any:
 
 def _splat(value: ir.Value) -> np.ndarray:
     """The value of a splat constant, perhaps behind a broadcast of one number to one number."""
-    owner: Any = value.owner
-    while not isinstance(owner, ir.Block) and owner.operation.name == "stablehlo.broadcast_in_dim":
-        value = owner.operation.operands[0]
-        owner = value.owner
-    known = not isinstance(owner, ir.Block) and owner.operation.name == "stablehlo.constant"
-    array = dense_array(value) if known else None
+    while broadcast := maker(value, "stablehlo.broadcast_in_dim"):
+        value = broadcast.operands[0]
+    array = dense_array(value) if maker(value, "stablehlo.constant") else None
     if array is None:
         raise Unsupported("a start that is not a constant")
     return array.reshape(())

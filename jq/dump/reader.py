@@ -181,7 +181,8 @@ def _read(module: Any) -> Dump:
 
 def _signature(module: Any) -> Signature | None:
     """From what the compiler notes of `@main` for its callers:
-    `sync func @main(%input0: tensor<4x64xf32>) -> (%output0: tensor<4xi32>)`."""
+    `sync func @main(%input0: tensor<4x64xf32>) -> (%output0: tensor<4xi32>)`. An unsigned type is
+    in an attribute besides: `%input0: tensor<4xi8> {iree.abi.encoding = tensor<4xui8>}`."""
     for op in module.body.operations:
         if op.operation.name != "util.func" or op.attributes["sym_name"].value != "main":
             continue
@@ -196,7 +197,7 @@ def _signature(module: Any) -> Signature | None:
 
 
 def _shapes(types: str) -> Shapes:
-    found = re.findall(r"tensor<((?:\d+x)*)", types)
+    found = re.findall(r": tensor<((?:\d+x)*)", types)
     return tuple(tuple(int(n) for n in shape.split("x")[:-1]) for shape in found)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from jq.api import build, plan_job
 from jq.comparison.outputs import Comparison
@@ -18,6 +16,7 @@ from jq.mixed_precision.latency import median_ms
 from jq.mixed_precision.problem import Problem
 from jq.mixed_precision.rules import MixedPipeline
 from jq.pipeline import for_target, load_pipeline
+from jq.system.files import temporary_folder
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,8 @@ def prove(
     stages: Stages,
 ) -> Proof:
     """Compiles what the pipeline file says, compares it, and measures its latency if asked to."""
-    with tempfile.TemporaryDirectory(prefix="jaxq-") as folder:
-        loaded = load_pipeline(str(pipeline.save(Path(folder) / "mixed.toml")))
+    with temporary_folder() as folder:
+        loaded = load_pipeline(str(pipeline.save(folder / "mixed.toml")))
     job = problem.job
     own_files = {**job.own_files, "pipeline": loaded.file.model_dump()}
     job = replace(job, pipeline=for_target(loaded, job.target), own_files=own_files)

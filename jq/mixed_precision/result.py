@@ -15,7 +15,7 @@ from jq.comparison.outputs import Comparison
 from jq.compiled import CompiledModel
 from jq.mixed_precision.rules import MixedPipeline
 from jq.settings import Rule
-from jq.tables import to_html, to_text
+from jq.tables import plain_table, to_html, to_text
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def frontier_table(points: Sequence[Point]) -> Table:
     """One row a choice; figures that were not measured are left empty."""
     resources = list(dict.fromkeys(name for p in points for name in p.resources))
     reached = list(dict.fromkeys(name for p in points for name in p.reached or ()))
-    table = Table(
+    table = plain_table(
         "", *resources, "predicted SQNR dB", *reached, "formats", title="From exact to cheap"
     )
     for p in points:

@@ -26,6 +26,7 @@ from jq.mixed_precision.rules import MixedPipeline, check_rules, rules_of
 from jq.mixed_precision.state import State, digest_of, state_dir
 from jq.model import Model
 from jq.progress import Progress, silent
+from jq.progress import default as default_progress
 from jq.tracing.source import load_function, load_model
 
 ATTEMPTS = 4  # compilations until the compiled model holds what the search promised
@@ -80,7 +81,7 @@ def search(
     check_metrics(model, metric, labels)
     if not (isinstance(model, Model) and model.metric):
         check_figures(budgets, metric)
-    stages, told = Stages(progress), progress or silent
+    stages, told = Stages(progress or default_progress()), progress or silent
     job = prepare_job(
         model,
         pipeline,

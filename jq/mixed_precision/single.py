@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jq.ir import Program, TensorSpec, dtype_of, editing, func, ir, shape_of
+from jq.ir.values import maker
 from jq.ops.base import Movement, rule_of
 
 
@@ -50,8 +51,8 @@ def _movement(program: Program, value: ir.Value) -> Any:
     """The op that moves a weight to `value`; None for a weight itself and for anything else."""
     start, first = value, None
     while program.weight_name(value) is None:
-        op: Any = value.owner
-        if isinstance(op, ir.Block) or not isinstance(rule_of(op), Movement):
+        op = maker(value)
+        if op is None or not isinstance(rule_of(op), Movement):
             return None
         first = first or op
         value = op.operation.operands[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,9 +17,11 @@ from typing import Any
 import numpy as np
 import platformdirs
 
+from jq.errors import UserError
 from jq.job import Job
-from jq.system.files import written_whole
+from jq.system.files import read_text, written_whole
 
+LOG = logging.getLogger("jq")
 SCHEMA = 1
 _PACKAGES = ("jaxq", "jax", "jaxlib", "numpy", "ml-dtypes", "iree-base-compiler")
 
@@ -34,24 +37,31 @@ class State:
         self.path = path
         self.values: dict[str, float] = _read(path)
         self.found = len(self.values)  # from an earlier run
+        self._kept = True
 
     def get(self, key: str) -> float | None:
         return self.values.get(key)
 
     def put(self, key: str, value: float) -> None:
+        """Where the file cannot be written, the search goes on, and says once what is lost."""
         self.values[key] = value
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(self.path) as temporary:
-            temporary.write_text(json.dumps({"schema": SCHEMA, "values": self.values}))
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with written_whole(self.path) as temporary:
+                temporary.write_text(json.dumps({"schema": SCHEMA, "values": self.values}))
+        except (OSError, UserError) as error:
+            if self._kept:
+                LOG.warning("measurements are not kept for a later search: %s", error)
+            self._kept = False
 
 
 def _read(path: Path) -> dict[str, float]:
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(read_text(path))
         if data["schema"] != SCHEMA:
             return {}
         return {str(key): float(value) for key, value in data["values"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 

@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jq.cache.results import Results
-from jq.calibration.gains import Gains
 from jq.errors import InternalError, JqError, UserError, known
 from jq.ir import Program
+from jq.moments.gains import Gains
 from jq.planning import QuantPlan
 from jq.settings import Rule, Settings
 from jq.target import Target
@@ -41,11 +41,8 @@ class PassContext:
     `results` has what earlier runs found.
     `encoded` is where a recovery pass leaves the parts it chose for a weight; `place-weights`
     takes them instead of plain rounding. `rules` and `explicit` are what the plan is made by (see
-    `jq.planning.plan`), for passes in front of it. `kernels` says which kernel computes an op, and
-    `without_kernel` why there is none; `kernel_types` has the element types (lhs, rhs, acc) of
-    kernels that multiply in other types than the `integer` level. `dequantized` says where
-    integers become floats again, and why. `merged` names the ops whose products are one with an
-    op's.
+    `jq.planning.plan`), for passes in front of it. What passes decide about ops stands in the
+    program (`jq.ir.decisions`).
     """
 
     plan: QuantPlan
@@ -62,11 +59,6 @@ class PassContext:
     recover: bool = True
     report: Callable[[float | None], None] = lambda share: None
     notes: list[str] = field(default_factory=list)
-    kernels: dict[str, str] = field(default_factory=dict)
-    without_kernel: dict[str, str] = field(default_factory=dict)
-    kernel_types: dict[str, tuple[str, str, str]] = field(default_factory=dict)
-    merged: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    dequantized: list[dict[str, str]] = field(default_factory=list)
 
     def found(
         self, program: Program, what: str, make: Callable[[], Mapping[str, np.ndarray]]

@@ -9,7 +9,7 @@ from jq.ir import Program, ir
 from jq.ir.build import NAME, string_attr
 from jq.ir.contract import match_contract
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
-from jq.ir.slicing import kind_of
+from jq.ir.values import kind_of
 from jq.ops.base import Contraction, rule_of
 from jq.ops.selection import elements
 from jq.passes.base import PassContext

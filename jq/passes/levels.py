@@ -17,9 +17,10 @@ from jq.ir.markers import marker_kind
 from jq.passes.prepare.clamp_indices import may_be_outside
 from jq.passes.target.multiply_outer import is_outer
 from jq.passes.target.order_broadcasts import permutes
-from jq.passes.target.plain_scatters import needs_rows
 from jq.passes.target.plain_transforms import needs_products
 from jq.passes.target.plain_windows import ends_early, reversed_axes
+from jq.passes.target.scatters.plain_scatters import needs_rows
+from jq.passes.target.shield_carries import lost_carries
 from jq.passes.target.shield_slices import reads_channels
 from jq.passes.target.shield_unsigned import is_unsigned
 from jq.passes.target.widen_depthwise import is_narrow_depthwise
@@ -39,10 +40,6 @@ def _quantized(op: Any) -> bool:
     return any("!quant." in str(v.type) for v in values)
 
 
-def _narrow(op: Any) -> bool:
-    return op.operation.name == "stablehlo.convolution" and is_narrow_depthwise(op)
-
-
 _PLAIN = (
     Ban("a marker", marker_kind, "lower-markers"),
     Ban("a quantized type", _quantized, "lower-markers"),
@@ -53,12 +50,13 @@ LEVELS: dict[str, tuple[Ban, ...]] = {
         *_PLAIN,
         Ban("a product that sums over nothing", is_outer, "multiply-outer"),
         Ban("a contraction of unsigned integers", is_unsigned, "shield-unsigned"),
-        Ban("a depthwise convolution with a narrow filter", _narrow, "widen-depthwise"),
+        Ban("a depthwise convolution with a narrow filter", is_narrow_depthwise, "widen-depthwise"),
         Ban("a broadcast that permutes", permutes, "order-broadcasts"),
         Ban("a reversed window", reversed_axes, "plain-windows"),
         Ban("a window that ends early", ends_early, "plain-windows"),
         Ban("a Fourier transform of this length", needs_products, "plain-transforms"),
         Ban("a gather from a slice along the last axis", reads_channels, "shield-slices"),
+        Ban("a carry that no step of a loop reads", lost_carries, "shield-carries"),
         Ban("a gather that may read outside of its operand", may_be_outside, "clamp-indices"),
         Ban("a scatter that is not of rows that exist", needs_rows, "plain-scatters"),
     ),

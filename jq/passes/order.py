@@ -80,6 +80,10 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "a model that was trained for quantization says itself how its tensors are quantized",
         ),
         Step(
+            "recognize-products",
+            "a model that multiplies codes itself has its products planned with all others",
+        ),
+        Step(
             "recognize-dequantize",
             "a model that computes quantized values itself keeps them; fold-weights would compute"
             " the floats they stand for",
@@ -99,6 +103,11 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "saturate-converts",
             "IREE wraps where XLA saturates; so far only the model's own conversions are there",
         ),
+        Step(
+            "distribute-products",
+            "a stored weight stays stored; fold-weights would compute floats from weights alone",
+        ),
+        Step("fold-ones", "a mask of heads that masks none hides what it is multiplied with"),
         Step(
             "fold-weights",
             "what is computed from weights alone is a weight, and can be quantized",
@@ -129,6 +138,11 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "smooth",
             "takes from outlier channels what rotations have left of them",
             WITH_FLOATS,
+        ),
+        Step(
+            "decline-ops",
+            "all ops are in the form that the device will get; what it lacks has no edges to mark",
+            STATIC & EARLY,
         ),
         Step(
             "mark-edges",
@@ -254,6 +268,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         ),
         # From here on: what the compiler needs, whatever the settings.
         Step("lower-markers", "whatever has no kernel becomes plain arithmetic"),
+        Step("plain-nibbles", "IREE has no integers of 4 or 2 bits that can be relied on"),
         Step("keep-blocks", "blocks of a GGUF file are stored as they came"),
         Step("multiply-outer", "IREE loses conversions in products that sum over nothing"),
         Step("widen-depthwise", "IREE compiles narrow depthwise convolutions wrongly"),
@@ -279,8 +294,10 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "shield-splats",
             "IREE loses constants that kernels read inside and outside of loops",
         ),
+        Step("shield-carries", "IREE crashes on loops with a carry that no step reads"),
         Step("shield-reversals", "IREE fails on reversals of every second element"),
         Step("shield-slices", "IREE fails on gathers from some slices"),
+        Step("shield-pads", "IREE fails on what is padded twice with different values"),
     ),
 }
 

@@ -89,3 +89,23 @@ def test_both_products_of_an_attention_kernel_are_seen():
     found = api.compile(model, "int8-static").audit()
     assert {(c.lhs, c.rhs, c.acc) for c in found.contractions} == {("i8", "i8", "i32")}
     assert len(found.contractions) == 6 and found.verified
+
+
+def test_weights_that_a_loop_joins_are_one_integer_weight() -> None:
+    """As in Flax's OptimizedLSTMCell: the product was traced before there was a weight."""
+    rng = np.random.default_rng(0)
+    params = {name: rng.standard_normal((32, 32)).astype(np.float32) for name in "ab"}
+
+    def fn(p: Any, x: Any) -> Any:
+        def step(h: Any, row: Any) -> Any:
+            h = jnp.tanh(row @ jnp.concatenate([p["a"], p["b"]], 1))[:, :32] + h
+            return h, h
+
+        return jax.lax.scan(step, jnp.zeros((2, 32)), x)[1]
+
+    x = rng.standard_normal((5, 2, 32)).astype(np.float32)
+    audit = api.compile(Model(fn, params, (x,)), "int8-dynamic").audit()
+    assert audit.verified
+    (product,) = audit.contractions
+    assert (product.lhs, product.rhs, product.acc) == ("i8", "i8", "i32")
+    assert sum(w.stored_bytes for w in audit.weights) < 2 * 32 * 32 * 1.5

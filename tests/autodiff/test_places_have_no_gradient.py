@@ -9,7 +9,7 @@ import pytest
 
 import jq
 from jq.autodiff.evaluate import run
-from jq.calibration.moments import Wanted, sensitivity
+from jq.moments.collect import Wanted, sensitivity
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((4, 8, 8)).astype(np.float32)

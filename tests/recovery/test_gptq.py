@@ -213,4 +213,8 @@ def test_pools_of_bfloat16_have_gradients():
     settings = {"weights.format": "int4", "min_elements": 1}
     levels = api.rewrite(model, pipeline="int8-weight-only", settings=settings)
     (got,), want = XlaExecutable(levels["qdq"])(x), np.asarray(pooled(w, x), np.float32)
-    assert np.abs(got.astype(np.float32) - want).max() < 0.2 * np.abs(want).max()
+    step = (
+        np.abs(w.astype(np.float32)).max(0) / 7
+    )  # a weight moves by one at most, to the other side
+    moved = np.abs(x.astype(np.float32)).reshape(2, 2, 2, 16).sum((2, 3))[..., None] * step
+    assert (np.abs(got.astype(np.float32) - want) <= moved + 2.0**-8 * np.abs(want)).all()

@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from jq.calibration.inputs import Wanted
-from jq.calibration.moments import Moments, collect
 from jq.formats import Encoding
-from jq.ir import Program, ir, shape_of
+from jq.ir import Program, shape_of
 from jq.ir.build import integers
+from jq.ir.values import maker
+from jq.moments.collect import Moments, collect
+from jq.moments.inputs import Wanted
 from jq.ops.base import rule_of
 from jq.ops.convolution import Convolution, groups_of
 from jq.ops.dot_general import Dims, DotGeneral
@@ -83,7 +84,7 @@ def find_use(program: Program, op: Any, operand: int) -> Use:
     batch, pairs, groups = _axes(op, operand)
     value = op.operands[operand]
     while (name := program.weight_name(value)) is None:
-        if isinstance(value.owner, ir.Block) or value.owner.operation.name != "stablehlo.transpose":
+        if maker(value, "stablehlo.transpose") is None:
             raise NotApplicable("it is read through more than a transpose")
         permutation = integers(value.owner, "permutation")
         pairs = [(permutation[a], b) for a, b in pairs]

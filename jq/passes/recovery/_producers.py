@@ -17,6 +17,7 @@ from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
+from jq.ir.values import maker
 from jq.ops.convolution import Layout, groups_of
 from jq.ops.dot_general import Dims
 from jq.ops.reshape import groups
@@ -78,7 +79,7 @@ def _visit(edits: Edits, value: ir.Value, factor: Factor) -> None:
     if name is not None and dtype_of(value).kind in "fV" and name not in edits.weights:
         edits.weights[name] = factor
         return
-    if isinstance(value.owner, ir.Block) or value.owner.operation.name not in _RULES:
+    if maker(value) is None or value.owner.operation.name not in _RULES:
         raise Blocked
     op = value.owner.operation
     _RULES[op.name](edits, op, factor)

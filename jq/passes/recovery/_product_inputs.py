@@ -12,6 +12,7 @@ import numpy as np
 
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
+from jq.ir.values import maker
 from jq.ops.base import rule_of
 from jq.ops.convolution import Convolution, Layout, groups_of
 from jq.ops.dot_general import DotGeneral
@@ -103,10 +104,10 @@ def _kernel_channels(op: Any, ids: np.ndarray) -> Channels:
     if axes[0] != d.kernel_in:
         channel = channel.T
     wide = channel.reshape([kernel[a] if a in axes else 1 for a in range(len(kernel))])
-    owner: Any = op.operands[1].owner
-    while not isinstance(owner, ir.Block):  # a transpose, as `find_use` passes no other op
-        wide = np.transpose(wide, np.argsort(integers(owner, "permutation")))
-        owner = owner.operation.operands[0].owner
+    value = op.operands[1]
+    while transpose := maker(value):  # `find_use` passes no other op
+        wide = np.transpose(wide, np.argsort(integers(transpose, "permutation")))
+        value = transpose.operands[0]
     return wide
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from jq.ir import Program, dtype_of, ir, shape_of, stablehlo
 from jq.ir.affine import constant_of
 from jq.ir.build import integer, integers
+from jq.ir.values import maker
 from jq.ops.convolution import Layout, groups_of
 from jq.ops.dot_general import Dims
 from jq.ops.reshape import groups
@@ -110,8 +111,8 @@ class Closure:
             self.weights[name] = turn
             self._uses.setdefault(name, set()).add((reader[0].operation, reader[1]))
         elif known is None:
-            owner = value.owner
-            if isinstance(owner, ir.Block) or owner.operation.block != self.program.body:
+            owner = maker(value)
+            if owner is None or owner.operation.block != self.program.body:
                 raise Blocked("an input, or inside a loop")
             self.values[value] = turn
             self._queue.append(value)
@@ -177,8 +178,8 @@ class Closure:
             return constant.ndim == 0 or constant.shape[axis] == 1
         if shape_of(value)[axis] == 1:
             return True
-        op = value.owner
-        if isinstance(op, ir.Block) or not depth:
+        op = maker(value)
+        if op is None or not depth:
             return False
         if op.operation.name == "stablehlo.broadcast_in_dim":
             dims = integers(op, "broadcast_dimensions")

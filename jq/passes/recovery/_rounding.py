@@ -39,7 +39,7 @@ class Rounding(Recovery):
     integers, keeps plain rounding, and the reason is logged. One that another pass chose codes for
     is left alone.
 
-    Options: `power` and `shared`, see `jq.calibration.moments.collect`; `samples`, how many batches
+    Options: `power` and `shared`, see `jq.moments.collect.collect`; `samples`, how many batches
     of the calibration data are enough where all codes have 8 bits or more, whose rounding matters
     little (fewer bits take all).
     """

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.calibration.moments import Moments, collect
 from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import Program, at, dtype_of, shape_of
 from jq.ir.arrays import StableHloOps
+from jq.moments.collect import Moments, collect
 from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._inputs import (
     LARGEST,
@@ -68,7 +68,7 @@ class Awq(Recovery):
     steps: values of t from 0 up to 1 (excluded).
     gain: how many times smaller the error must become, else an input is left alone.
     insert: also where nothing can take the division, at the price of an op.
-    power: see `jq.calibration.moments.collect`.
+    power: see `jq.moments.collect.collect`.
     """
 
     name = "awq"

@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from jq.calibration.inputs import other_axes
-from jq.calibration.moments import Wanted, sensitivity
 from jq.calibration.stat_ops import PROGRAM_STATS as OPS
 from jq.ir import Program, at, dtype_of, ir, shape_of
-from jq.ir.affine import compact, constant_of, user_of
+from jq.ir.affine import compact, constant_of
+from jq.ir.values import only_user
+from jq.moments.collect import Wanted, sensitivity
+from jq.moments.inputs import other_axes
 from jq.ops.base import rule_of
 from jq.ops.dot_general import Dims, DotGeneral
 from jq.oracle.xla import XlaExecutable
@@ -167,7 +168,7 @@ def user_with_bias(program: Program, op: Any) -> tuple[Any, int, np.ndarray] | N
     """The `add` of a constant that alone reads a result: it, the number of the constant operand,
     and its value with 1 along axes that it repeats itself along."""
     result = op.operation.results[0]
-    user = user_of(result)
+    user = only_user(result)
     if user is None or user.operation.name != "stablehlo.add":
         return None
     number = 1 if user.operation.operands[0] == result else 0

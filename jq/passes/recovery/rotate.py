@@ -26,6 +26,7 @@ from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.arrays import StableHloOps
+from jq.ir.values import maker
 from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._hadamard import block_of, matrix
 from jq.passes.recovery._inputs import planned_weights
@@ -103,8 +104,8 @@ def _lost(weight: np.ndarray, enc: Encoding) -> float:
 
 def _inside_norm(program: Program, value: ir.Value, axis: int) -> ir.Value:
     """What a vector of channels is multiplied with, where a value is such a product."""
-    op = value.owner
-    if isinstance(op, ir.Block) or op.operation.name != "stablehlo.multiply":
+    op = maker(value, "stablehlo.multiply")
+    if op is None:
         return value
     for number in (0, 1):
         vector = constant_of(program, op.operation.operands[1 - number])
@@ -134,8 +135,8 @@ def _sizes(value: ir.Value, width: int) -> list[int]:
     """The width, then sizes of axes that it was joined from."""
     sizes = [width]
     for _ in range(DEPTH):
-        op = value.owner
-        if isinstance(op, ir.Block) or not op.operation.operands:
+        op = maker(value)
+        if op is None or not op.operation.operands:
             break
         value = op.operation.operands[0]
         sizes += [n for n in shape_of(value)[-1:] if n not in sizes and width % n == 0 and n > 1]

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.calibration.moments import Moments, collect
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import is_affine, unpacked
 from jq.ir import Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import StableHloOps
+from jq.moments.collect import Moments, collect
 from jq.ops.dot_general import PLAIN
 from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._hadamard import block_of, factors_of, hadamard, matrix

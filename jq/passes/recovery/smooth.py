@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from jq.calibration.moments import collect
 from jq.errors import UserError
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
+from jq.moments.collect import collect
 from jq.ops.dot_general import DotGeneral
 from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._factors import Weighted, factors
