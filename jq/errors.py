@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+# What functions of the user's may raise: `sys.exit` in a model ends that model, not its compiler.
+OF_USERS = (Exception, SystemExit)
+
 
 class JqError(Exception):
     """Base of all errors of this package.
@@ -35,8 +38,11 @@ class JqError(Exception):
         return f"{self.message}{where}" + (f"; {self.hint}" if self.hint else "")
 
 
-class UserError(JqError):
-    """The user asked for something that cannot be done; exit code 2."""
+class UserError(JqError, ValueError):
+    """The user asked for something that cannot be done; exit code 2.
+
+    A `ValueError` too, which is what a caller in Python expects of an argument that does not fit.
+    """
 
     exit_code = 2
 

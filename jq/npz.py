@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,7 @@ class Spec(Protocol):
 _UNREADABLE = (
     *(ValueError, EOFError, KeyError, TypeError, SyntaxError, OverflowError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, NotImplementedError, RecursionError, OSError),
+    tokenize.TokenError,  # NumPy reads headers as Python does
 )
 _KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # What the arrays of a file may take in memory: so many times its size, and so much besides.

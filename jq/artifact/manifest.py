@@ -5,19 +5,42 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Annotated, Any, Self
 
-import ml_dtypes  # noqa: F401 - gives NumPy names such as bfloat16
+import ml_dtypes
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from jq.ir import Program
+from jq.settings import Rule
 from jq.target import Target
-from jq.tree import structure_of
+from jq.tree import check_structure, structure_of
 
 SCHEMA_VERSION = 1  # raised when a reader of the old schema would misread the new one
 TOOL = "jaxq"
 _PACKAGES = ("iree-base-compiler", "jax", "jaxlib", "numpy", "ml-dtypes")
+
+
+def _dtype(name: str) -> str:
+    try:
+        found = np.dtype(name)
+    except TypeError:
+        found = np.dtype(np.void)
+    if found.name != name or not (found.kind in "biufc" or hasattr(ml_dtypes, name)):
+        raise ValueError("no type of numbers")
+    return name
+
+
+def _extent(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if math.prod(shape) > _LARGEST:
+        raise ValueError(f"more than {_LARGEST} elements")
+    return shape
+
+
+_LARGEST = 1 << 48  # elements; far more than any machine holds, and their bytes are still a number
+Count = Annotated[int, Field(ge=0, le=1 << 62)]
+Shape = Annotated[tuple[Count, ...], Field(max_length=64), AfterValidator(_extent)]
+Dtype = Annotated[str, AfterValidator(_dtype)]
 
 
 class _Part(BaseModel):
@@ -30,21 +53,21 @@ class Tensor(_Part):
     """An input or an output; `dtype` is NumPy's name (or one of `ml_dtypes`)."""
 
     name: str
-    shape: tuple[int, ...]
-    dtype: str
+    shape: Shape
+    dtype: Dtype
 
 
 class StoredTensor(_Part):
     """A tensor that is stored: a weight of the model, or a parameter of the module."""
 
-    shape: tuple[int, ...]
-    dtype: str
+    shape: Shape
+    dtype: Dtype
 
 
 class StoredFile(_Part):
     """A file of the artifact."""
 
-    bytes: int
+    bytes: Count
     sha256: str
 
 
@@ -66,6 +89,51 @@ class StoredProgram(_Part):
     cpu: Processor = Processor()
 
 
+class _Encoding(_Part):
+    """How a weight is stored, as far as it is read again."""
+
+    format: str
+    shape: Shape
+    granularity: str
+    parts: dict[str, StoredTensor] = Field(min_length=1)
+    float_dtype: Dtype = "float32"
+    float_copy: bool = False
+
+
+class _Op(_Part):
+    """A row of the plan, as far as it is read again."""
+
+    name: str
+    op: str
+    decision: str
+    reason: str | None = None
+    weight: str | None = None
+    weights: str | None = None
+    activations: str | None = None
+    kernel: str | None = None
+    no_kernel: str | None = None
+    lhs: str | None = None
+    rhs: str | None = None
+    acc: str | None = None
+    merged_from: tuple[str, ...] | None = None
+
+    @model_validator(mode="after")
+    def _types_together(self) -> Self:
+        if len({self.lhs is None, self.rhs is None, self.acc is None}) > 1:
+            raise ValueError("types of one side alone")
+        return self
+
+
+def _like(kind: type[BaseModel]) -> AfterValidator:
+    """A dict that stays what it is: whoever wrote more into it did so for newer readers."""
+
+    def check(content: dict[str, Any]) -> dict[str, Any]:
+        kind.model_validate(content)
+        return content
+
+    return AfterValidator(check)
+
+
 class Manifest(_Part):
     """Attributes:
     tool, tool_version, versions: who wrote it, and with which packages.
@@ -85,7 +153,7 @@ class Manifest(_Part):
     cpu, programs, files, parameters: known once the artifact is written.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Annotated[int, Field(ge=1, strict=True)] = SCHEMA_VERSION
     tool: str = TOOL
     tool_version: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
@@ -98,18 +166,28 @@ class Manifest(_Part):
     in_structure: dict[str, Any] = Field(default_factory=dict)
     out_structure: dict[str, Any] = Field(default_factory=dict)
     weights: dict[str, StoredTensor] = Field(default_factory=dict)
-    encodings: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    ops: tuple[dict[str, Any], ...] = ()
+    encodings: dict[str, Annotated[dict[str, Any], _like(_Encoding)]] = Field(default_factory=dict)
+    ops: tuple[Annotated[dict[str, Any], _like(_Op)], ...] = ()
     unused_rules: tuple[str, ...] = ()
     settings: dict[str, Any] = Field(default_factory=dict)
-    rules: tuple[dict[str, Any], ...] = ()
+    rules: tuple[Annotated[dict[str, Any], _like(Rule)], ...] = ()
     own_files: dict[str, dict[str, Any]] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    float_parameter_bytes: int = 0
+    float_parameter_bytes: Count = 0
     cpu: Processor = Processor()
     programs: tuple[StoredProgram, ...] = ()
     files: dict[str, StoredFile] = Field(default_factory=dict)
     parameters: dict[str, StoredTensor] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        for structure, tensors in (
+            (self.in_structure, self.inputs),
+            (self.out_structure, self.outputs),
+        ):
+            if structure or tensors:
+                check_structure(structure, len(tensors))
+        return self
 
 
 def describe_build(

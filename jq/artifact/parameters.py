@@ -130,10 +130,14 @@ def check_parameters(path: Path, expected: Mapping[str, Parameter]) -> None:
 def read_index(path: Path) -> dict[str, tuple[Parameter | None, int]]:
     """Key -> (what it is when the file says so, bytes) of a file that IREE can read."""
     index = load_index(path)
-    return {
-        key: (_parse(bytes(entry.metadata).decode(errors="replace")), entry.length)
-        for key, entry in index.items()
-    }
+    try:
+        return {
+            key: (_parse(bytes(entry.metadata).decode(errors="replace")), entry.length)
+            for key, entry in index.items()
+        }
+    except RuntimeError as error:  # of the bindings
+        where = str(path)
+        raise UserError("cannot read parameters: a key is no UTF-8", location=where) from error
 
 
 def load_index(path: Path) -> Any:

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import Protocol
 
@@ -39,6 +41,7 @@ class _ArtifactLike(Protocol):
 
 
 _LEVELS = ("float", "qdq", "integer", "target")
+ABANDONED = 3600.0  # seconds after which nobody writes a folder any more
 # What an artifact may hold, whatever its manifest lists: nothing else is ever deleted.
 _OURS = {MANIFEST, SIGNATURE, *ARCHIVES}
 _OURS |= {f"{level}.{kind}" for level in _LEVELS for kind in ("mlir", "mlirbc")}
@@ -62,8 +65,7 @@ def check_output(directory: Path, *, force: bool = False, how: str = "--force") 
         read_manifest(directory)
     except UserError:
         raise UserError(f"{directory} is not an artifact; it is left alone") from None
-    names = {path.name for path in directory.iterdir() if not is_program_file(path.name)}
-    if foreign := sorted(names - _OURS):
+    if foreign := _foreign(directory):
         raise UserError(
             f"{directory} holds {foreign[0]!r}, which is not part of the artifact",
             hint="move it away first",
@@ -177,10 +179,26 @@ def _put(path: Path, content: bytes | Path, known: StoredFile | None = None) -> 
         path.write_bytes(content)
 
 
+def _remove_abandoned(place: Path) -> None:
+    """Removes what runs that were killed left beside an artifact; nothing but files of ours."""
+    for folder in place.parent.glob(f".{escape(place.name)}.*"):
+        with suppress(OSError):
+            old = time.time() - folder.stat().st_mtime > ABANDONED
+            if old and not folder.is_symlink() and not _foreign(folder):
+                shutil.rmtree(folder)
+
+
+def _foreign(folder: Path) -> list[str]:
+    """Names of files there that no artifact has."""
+    names = {path.name for path in folder.iterdir() if not is_program_file(path.name)}
+    return sorted(names - _OURS)
+
+
 @contextmanager
 def _replacing(directory: Path) -> Iterator[Path]:
     """A new directory that takes the place of `directory` when the block succeeds."""
     place = directory.absolute()
+    _remove_abandoned(place)
     work = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
     old = work.with_name(f"{work.name}.old")
     try:

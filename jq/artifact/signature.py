@@ -42,8 +42,9 @@ def verify(directory: Path, manifest: bytes, keys: Sequence[Path]) -> None:
     place = directory / SIGNATURE
     if not place.exists():
         raise UserError("the artifact is not signed", location=str(directory))
+    data = read_input(place, _LIMIT)
     try:
-        found = json.loads(read_input(place, _LIMIT))
+        found = json.loads(data)
         signature, algorithm = bytes.fromhex(found["signature"]), found["algorithm"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError("this is no signature", location=str(place)) from error

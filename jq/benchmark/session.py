@@ -19,6 +19,7 @@ from jq.benchmark.worker import write_arrays
 from jq.errors import JqError, UserError
 from jq.progress import Progress, silent
 from jq.system.child import python_command
+from jq.system.files import temporary_folder
 
 WARM_UP = 3  # calls at least, and a tenth of the measuring time
 LEAST, MOST = 10, 5000  # measured calls
@@ -184,7 +185,7 @@ def bench(
     with ExitStack() as stack:
         sessions = []
         for job in jobs:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jaxq-")))
+            folder = stack.enter_context(temporary_folder())
             command = worker_command(folder, job, threads)
             sessions.append(stack.enter_context(Session(command, threads)))
         return measure(sessions, seconds, progress)

@@ -37,7 +37,7 @@ def compile_cached(
     source: bytes,
     *,
     flags: Sequence[str] = HOST_FLAGS,
-    timeout: float = 3600.0,
+    timeout: float | None = None,
     directory: Path | None = None,
     limit: int = LIMIT,
 ) -> Compilation:

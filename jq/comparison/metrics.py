@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.errors import JqError, UserError, known
+from jq.errors import OF_USERS, JqError, UserError, known
 
 Metric = str | Callable[..., Any]
 Figures = dict[str, dict[str, float]]  # name -> {"float", "quantized"}
@@ -164,7 +164,7 @@ def _of_function(metric: Callable[..., Any], found: Evaluated) -> Figures:
         return {k: {"float": v, "quantized": after[k]} for k, v in before.items()}
     except JqError:
         raise
-    except Exception as error:  # the user's code
+    except OF_USERS as error:  # the user's code
         raise UserError(f"metric {name} failed: {type(error).__name__}: {error}") from error
 
 

@@ -22,11 +22,12 @@ from typing import Any
 
 import numpy as np
 from rich.table import Table
+from rich.text import Text
 
 from jq.comparison.error_sum import ErrorSum, is_integer
 from jq.comparison.metrics import ERRORS, Evaluated, Figures, Metric, evaluate, needs_outputs
 from jq.errors import UserError
-from jq.tables import to_html, to_text
+from jq.tables import plain_table, to_html, to_text
 
 Outputs = Sequence[Any]  # arrays, in the order of the program's outputs
 
@@ -126,17 +127,19 @@ class Comparison:
 
     def table(self) -> Table:
         title = f"Quantized against float, {self.samples} samples"
-        table = Table("output", "shape", "SQNR dB", "cosine", "worst", "max |error|", title=title)
+        table = plain_table(
+            "output", "shape", "SQNR dB", "cosine", "worst", "max |error|", title=title
+        )
         for o in self.outputs:
             shape = "x".join(map(str, o.shape)) or "scalar"
-            note = f" [red]{o.nonfinite} not finite[/]" if o.nonfinite else ""
-            note += f" {o.match:.2%} equal" if o.match is not None else ""
             cosines = f"{o.cosine:.6f}", f"{o.cosine_min:.6f}"
-            error = f"{o.max_abs_error:.4g}{note}"
+            error = Text(f"{o.max_abs_error:.4g}")
+            error.append(f" {o.nonfinite} not finite" if o.nonfinite else "", style="red")
+            error.append(f" {o.match:.2%} equal" if o.match is not None else "")
             table.add_row(o.name, shape, f"{o.sqnr_db:.2f}", *cosines, error)
         for name, both in self.metrics.items():
             values = ", ".join(f"{kind} {value:.4f}" for kind, value in both.items())
-            table.add_row(f"[bold]{name}[/]", values)
+            table.add_row(Text(name, style="bold"), values)
         return table
 
     def _repr_html_(self) -> str:

@@ -14,16 +14,19 @@ _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 @dataclass(frozen=True)
 class Limits:
-    """`seconds` of one run of IREE's compiler or of a reader; `memory` in bytes of either, None
-    for as much as there is. A reader's own limits follow the size of its file, within these."""
+    """`seconds` of one run of IREE's compiler or of a reader; `memory` in bytes of either. None:
+    an hour and all memory for the compiler; for a reader what follows from the size of its file."""
 
-    seconds: float = 3600.0
+    seconds: float | None = None
     memory: int | None = None
 
     def reading(self, size: int) -> tuple[float, int]:
         """Seconds and bytes for reading a file of `size` bytes."""
-        memory = (2 << 30) + 16 * size
-        return min(self.seconds, 60 + size / 1e6), min(memory, self.memory or memory)
+        return self.seconds or 60 + size / 1e6, self.memory or (2 << 30) + 16 * size
+
+    def compiling(self) -> tuple[float, int | None]:
+        """Seconds and bytes for a run of the compiler."""
+        return self.seconds or 3600.0, self.memory
 
 
 DEFAULT = Limits()

@@ -26,6 +26,8 @@ from jq.guard.limits import limits
 from jq.system.child import python_command
 
 REQUESTS = 500  # after which a new process is started: MLIR never forgets a type
+MORE_TIME = "--timeout allows more (jq.guard.limits.limited)"
+MORE_MEMORY = "--max-memory allows more (jq.guard.limits.limited)"
 STACK = 4 << 20  # bytes; half of what this process has, so that it crashes there and not here
 _MODULE = "jq.guard.worker"
 
@@ -38,17 +40,20 @@ class Worker:
         self._owner, self._asked = os.getpid(), 0
         self._lock = threading.Lock()
 
-    def ask(self, function: str, data: bytes, what: str, **arguments: Any) -> Any:
+    def ask(
+        self, function: str, data: bytes, what: str, *, size: int | None = None, **arguments: Any
+    ) -> Any:
         """`function(data, **arguments)` over there; `function` is `module:name`.
 
         Args:
             what: names the data in errors: a path.
+            size: of what is read in bytes, where `data` is not all of it.
             arguments: anything that JSON has.
 
         Raises:
             UserError: the function's own, or it crashed, took too long or too much memory.
         """
-        seconds, memory = limits().reading(len(data))
+        seconds, memory = limits().reading(len(data) if size is None else size)
         with self._lock:
             process = self._started()
             request = {
@@ -57,13 +62,17 @@ class Worker:
                 "bytes": len(data),
                 "memory": memory,
             }
-            line = _exchange(process, json.dumps(request).encode() + b"\n" + data, seconds)
+            try:
+                line = _exchange(process, json.dumps(request).encode() + b"\n" + data, seconds)
+            except BaseException:  # interrupted: its answer would be taken for that of the next
+                self.stop()
+                raise
             if line is None:
                 self.stop()
                 raise UserError(
                     f"reading it took more than {seconds:g} s",
                     location=what,
-                    hint="jq.guard.limits.limited allows more",
+                    hint=MORE_TIME,
                 )
             if not line:
                 code = process.wait()
@@ -174,8 +183,7 @@ def _answer(request: dict[str, Any], data: bytes) -> dict[str, Any]:
         parts = {"op": error.op, "location": error.location, "hint": error.hint}
         return {"error": {"message": error.message, **{k: v for k, v in parts.items() if v}}}
     except MemoryError:
-        hint = "jq.guard.limits.limited allows more"
-        return {"fault": {"message": "it takes too much memory", "hint": hint}}
+        return {"fault": {"message": "it takes too much memory", "hint": MORE_MEMORY}}
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         return {"fault": {"message": f"it cannot be read: {reason:.200}"}}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import shlex
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -19,7 +21,9 @@ from iree.compiler.tools.binaries import find_tool
 from jq.compiler_flags import combined
 from jq.dump.reader import all_valid, dump_flags, read_phases
 from jq.errors import CompilerError, JqError, UserError
+from jq.guard.limits import limits
 from jq.iree.cpu import HOST, believed_flags
+from jq.system.files import check_room, temporary_folder
 
 # What every module of ours is compiled with; a target adds the rest.
 BASE_FLAGS: tuple[str, ...] = (
@@ -53,6 +57,7 @@ LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 TEMPORARY = {"TMPDIR": "."}
 LINKER = "iree-lld"
 _LACKING = r"(?:undefined symbol: |failed to legalize operation 'math\.)(\w+)"  # of libm
+_NO_MEMORY = r"std::bad_alloc|out of memory|Allocation failed|Cannot allocate memory"
 _LINE_LIMIT = 400
 
 
@@ -76,23 +81,20 @@ def compile_module(
     source: bytes,
     *,
     flags: Sequence[str] = HOST_FLAGS,
-    timeout: float = 3600.0,
+    timeout: float | None = None,
     keep_dump: bool = True,
 ) -> Compilation:
     """Compiles MLIR bytecode (or text) with `iree-compile BASE_FLAGS flags`.
 
+    `timeout` in seconds, and the memory that it may take, are those of `jq.guard.limits` otherwise.
     A function that the compiler lacks is a `UserError`. Any other failure, crash or timeout is a
     `CompilerError` with the compiler's first error in one line; the IR, the command and the
     compiler's output are kept in a directory `jaxq-crash-*` under the system's temporary directory.
     An interrupt kills the compiler and leaves nothing behind.
     """
-    with tempfile.TemporaryDirectory(prefix="jaxq-") as name:
-        work = Path(name)
-        try:
-            (work / "module.mlirbc").write_bytes(source)
-        except OSError as error:
-            reason = f"cannot write to {work.parent}: {error.strerror}"
-            raise UserError(reason, hint="TMPDIR=... names another folder") from error
+    with temporary_folder() as work:
+        (work / "module.mlirbc").write_bytes(source)
+        timeout = timeout or limits().compiling()[0]
         command = [find_tool("iree-compile"), "module.mlirbc", "-o", "module.vmfb"]
         command += combined((*BASE_FLAGS, *linker_flags(work)), believed_flags(flags))
         if keep_dump:
@@ -108,6 +110,7 @@ def compile_module(
             code, log = _run(command, work, timeout)  # what is wrong is said best where it went so
         seconds = time.perf_counter() - start
         if code != 0:
+            check_room(work)  # before the failure is kept: it may be for lack of room
             raise _failure(code, log, command, source, timeout)
         program = None
         if keep_dump:
@@ -139,6 +142,9 @@ def _run(command: Sequence[str], work: Path, timeout: float) -> tuple[int | None
         start_new_session=True,
     )
     assert process.stdout is not None
+    if (memory := limits().compiling()[1]) is not None:
+        with contextlib.suppress(ProcessLookupError):  # it may have ended already
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (memory, memory))
     code: int | None = None
     with process.stdout:
         try:
@@ -168,6 +174,14 @@ def _failure(
         )
     if unknown := re.search(r"Unknown command line argument '([^']*)'", log):
         return UserError(f"IREE's compiler has no flag {unknown[1].partition('=')[0]}")
+    if "no HAL devices defined" in log:
+        flag = "--iree-hal-target-device=local"
+        return UserError("the target's flags name no device", hint=f"flags = [{flag!r}, ...]")
+    # Without memory it ends in many ways.
+    starved = code is not None and (code < 0 or re.search(_NO_MEMORY, log))
+    if starved and (memory := limits().memory) is not None:
+        reason = f"the compiler does not get by with {memory} bytes"
+        return UserError(reason, hint="--max-memory allows more")
     if code is None:
         message = f"iree-compile did not finish within {timeout:g} s"
     elif code < 0:
@@ -194,10 +208,14 @@ def _keep(source: bytes, command: Sequence[str], log: str) -> Path | None:
     """Saves what reproduces a failure; None when even that is impossible (a full disk)."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="jaxq-crash-"))
+    except OSError:
+        return None
+    try:
         path = folder / "module.mlirbc"
         path.write_bytes(source)
         (folder / "command.txt").write_text(shlex.join(command) + "\n")
         (folder / "stderr.txt").write_text(log)
     except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
         return None
     return path

@@ -25,12 +25,16 @@ from iree.compiler.passmanager import PassManager
 from jq.dump.stored import location_names
 from jq.errors import InternalError, UserError
 from jq.ir import Program, dtype_name
+from jq.ir.decisions import DECISIONS
 from jq.iree.runtime import SCOPE
 from jq.kernels import linking
 
 INLINE_LIMIT = 32 << 20  # bytes of weights that may live inside the module
 NAME = "jq.name"
 KERNEL = "jq.kernel"
+# IREE 3.13 stores a line for every dispatch, and memory that it never wrote where there is none:
+# two compiles of the same program would differ. So everything is said to come from a file.
+FILE = "model"
 # Small constants end up inside dispatches, where IREE 3.13 cannot read bfloat16 resources.
 _SMALL = 1024
 # Types that IREE takes as they are. All others travel as bytes.
@@ -68,10 +72,12 @@ def handover(
     copy = program.clone()
     copy.run_passes("func.func(stablehlo-legalize-composite-to-call)")
     parameters: dict[str, np.ndarray] = {}
-    with ir.Context(), ir.Location.unknown():
+    with ir.Context(), ir.Location.file(FILE, 0, 0) as nowhere:
         module = ir.Module.parse(copy.bytecode())
         main = _function(module, "main")
-        _name_locations(module)
+        if DECISIONS in main.attributes:  # what we know of a program is no part of it
+            del main.attributes[DECISIONS]
+        _name_locations(module, nowhere)
         for index, (name, array) in enumerate(program.weights.items()):
             stored = _stored(array)
             value = _argument(main, name, list(program.weights), len(program.inputs))
@@ -112,14 +118,15 @@ def _walk(block: ir.Block) -> Iterator[Any]:
                 yield from _walk(inner)
 
 
-def _name_locations(module: ir.Module) -> None:
+def _name_locations(module: ir.Module, nowhere: ir.Location) -> None:
     """Attributes of ours do not survive lowering, locations do: they carry the names of ops, and
     nothing else, so that a model traced from another line gives the same bytecode.
     """
     named = [(op, _names(op)) for op in _walk(module.body)]
     PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+    module.operation.location = nowhere
     for op, names in named:
-        location = op.location
+        location = nowhere
         for name in reversed(names):
             location = ir.Location.name(name, location)
         op.operation.location = location

@@ -16,7 +16,7 @@ from iree import runtime as rt
 from iree.runtime import HalElementType
 
 from jq.errors import JqError, UserError
-from jq.system.processor import permit_tiles
+from jq.system.processor import MOST_THREADS, permit_tiles
 
 SCOPE = "model"  # of the parameters
 
@@ -47,8 +47,13 @@ _DTYPES = {int(element): dtype for dtype, element in _ELEMENTS.items()} | {
 # Compiled functions take integers without a sign: an unsigned argument is passed as its bits.
 _SIGNLESS = {np.dtype(f"u{n}"): np.dtype(f"i{n}") for n in (1, 2, 4, 8)}
 
+# Integers of less than a byte have a byte each.
+_BYTES = {np.dtype(getattr(ml_dtypes, f"{sign}int{n}")) for sign in ("", "u") for n in (2, 4)}
+
 # What the runtime's status codes become in Python.
 _RUNTIME_ERRORS = (RuntimeError, ValueError, LookupError, OSError, MemoryError)
+# Codes that say that the module or its arguments are wrong, not that the machine fails.
+_OF_WHAT_IS_GIVEN = ("INVALID_ARGUMENT", "NOT_FOUND", "OUT_OF_RANGE", "UNIMPLEMENTED", "DATA_LOSS")
 
 _LOCK = threading.Lock()
 _workers: int | None = None  # of local-task, fixed when its driver is first created
@@ -116,8 +121,9 @@ class Executable:
             if isinstance(path, Path) and not path.is_file():
                 raise UserError(f"no such file: {path}")
         permit_tiles()  # a module's kernels may use matrix tiles
+        device = _device(driver, threads)
         try:
-            config = rt.Config(device=_device(driver, threads))
+            config = rt.Config(device=device)
             modules = [*config.default_vm_modules]
             if parameters is not None:
                 provider = _index(parameters).create_provider(scope=SCOPE)
@@ -148,7 +154,9 @@ class Executable:
         arrays = [_array(view) for view in views]
         if self._dtypes is None:
             return arrays
-        return [a if a.dtype == t else a.view(t) for a, t in zip(arrays, self._dtypes, strict=True)]
+        if len(arrays) != len(self._dtypes):
+            raise UserError(f"the module gives {len(arrays)} results, not {len(self._dtypes)}")
+        return [_as(a, t) for a, t in zip(arrays, self._dtypes, strict=True)]
 
     def place(self, array: np.ndarray) -> Any:
         """A copy of an array on the device, for `call_placed`."""
@@ -202,6 +210,7 @@ class Executable:
             )
 
     def _view(self, array: np.ndarray) -> Any:
+        array = array.astype(np.int8) if array.dtype in _BYTES else array
         element = element_type(array.dtype)
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         allocator = self._device.allocator
@@ -232,11 +241,23 @@ def _array(view: Any) -> np.ndarray:
     return data.copy().view(dtype).reshape(shape)
 
 
+def _as(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """A result under the type that it stands for: the module forgets signs, and stores types that
+    IREE has none of as integers of their width. Other bits are never taken for what they are not.
+    """
+    if array.dtype == dtype:
+        return array
+    forgotten = dtype.kind in "iu" or dtype not in _ELEMENTS
+    if array.dtype.kind not in "iu" or array.itemsize != dtype.itemsize or not forgotten:
+        raise UserError(f"the module gives {array.dtype}, and not {dtype} as is said of it")
+    return array.astype(dtype) if dtype in _BYTES else array.view(dtype)
+
+
 def _device(driver: str, threads: int | None) -> Any:
     global _workers, _owner
     if threads is not None:
-        if threads < 1:
-            raise UserError(f"threads must be at least 1, got {threads}")
+        if not 1 <= threads <= MOST_THREADS:
+            raise UserError(f"threads must be between 1 and {MOST_THREADS}, got {threads}")
         driver = "local-sync" if threads == 1 else "local-task"
     if driver not in drivers():
         known = ", ".join(drivers())
@@ -282,4 +303,6 @@ def _readable(error: Exception, what: str) -> JqError:
     line = lines[0] if lines else type(error).__name__
     _, _, status = line.rpartition(".c:")
     reason = (status.partition(": ")[2] or line).partition("; while invoking")[0]
-    return JqError(f"{what}: {reason}"[:400])
+    given = isinstance(error, ValueError) or any(code in line for code in _OF_WHAT_IS_GIVEN)
+    kind = UserError if given else JqError
+    return kind(f"{what}: {reason}"[:400])

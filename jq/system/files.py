@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jq.errors import UserError
+from jq.errors import JqError, UserError
 
 TEXT_LIMIT = 256 << 20  # bytes of a file that is read as text: manifests, ranges, programs
 
@@ -84,6 +84,37 @@ def written_whole(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder for as long as the block runs. Where that fails and the disk is full or read-only,
+    a `UserError` says so, whatever the failure looked like."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="jaxq-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise _no_room("the folder for temporary files", error) from error
+    with folder as name:
+        try:
+            yield Path(name)
+        except (OSError, JqError):
+            check_room(Path(name))
+            raise
+
+
+def _no_room(place: str, error: OSError) -> UserError:
+    reason = error.strerror or str(error)
+    return UserError(f"cannot write to {place}: {reason}", hint="TMPDIR=... names another folder")
+
+
+def check_room(folder: Path) -> None:
+    """Refuses a temporary folder that nothing can be written to any more."""
+    try:
+        with (folder / "room").open("wb") as file:
+            file.write(bytes(_ROOM))
+    except OSError as error:
+        raise _no_room(str(folder.parent), error) from error
+
+
+_ROOM = 1 << 20  # bytes; a disk with less is as good as full
 _EXCHANGE = 2  # of renameat2: two names change places, and neither is ever missing
 
 

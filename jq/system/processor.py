@@ -13,6 +13,7 @@ from pathlib import Path
 
 from jq.errors import UserError
 
+MOST_THREADS = 1024  # that a program is run on
 CPUINFO = Path("/proc/cpuinfo")
 # Linux, x86-64: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA), for all threads.
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18

@@ -8,6 +8,7 @@ from iree.compiler import ir
 from jq.dump.reader import read_dump
 from jq.errors import UserError
 from jq.ir import Program, dtype_name
+from jq.ir.decisions import decide, decisions
 from jq.iree.compiler import BASE_FLAGS, HOST_FLAGS, compile_module
 from jq.iree.handover import handover, parameter_key
 from jq.iree.runtime import Executable
@@ -210,3 +211,13 @@ def test_kernels_are_linked() -> None:
     built = compile_module(handover(make_program(KERNEL), link=link).bytecode)
     x = np.arange(4, dtype=np.float32)
     np.testing.assert_array_equal(Executable.load(built.vmfb)(x)[0], x + x)
+
+
+def test_what_passes_decided_is_no_part_of_what_the_compiler_gets() -> None:
+    program = identity({"w": np.ones(3, np.float32)})
+    before = handover(program).bytecode
+    decide(program, {"w": {"kernel": "gemm_1x3x1", "merged": ["v", "u"]}})
+    decide(program, {"w": {"no_kernel": "why"}, "v": {}})
+    facts = {"kernel": "gemm_1x3x1", "merged": ("v", "u"), "no_kernel": "why"}
+    assert decisions(program.clone()) == {"w": facts, "v": {}}
+    assert handover(program).bytecode == before

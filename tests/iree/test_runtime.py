@@ -165,5 +165,5 @@ def test_errors_are_one_line(vmfb: bytes) -> None:
         Executable.load(vmfb, {"w": W}, driver="abacus")
     with pytest.raises(UserError, match="no function 'other'"):
         Executable.load(vmfb, {"w": W}, function="other")
-    with pytest.raises(UserError, match="at least 1"):
+    with pytest.raises(UserError, match="between 1 and 1024"):
         Executable.load(vmfb, {"w": W}, threads=0)

@@ -6,6 +6,7 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -175,7 +176,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
 @pytest.mark.parametrize(
     ("function", "allowed", "message"),
     [
-        ("sleep", Limits(seconds=1), r"more than 1 s \[x\]; jq.guard.limits.limited allows more"),
+        ("sleep", Limits(seconds=1), r"more than 1 s \[x\]; --timeout allows more"),
         ("allocate", Limits(memory=64 << 20), "too much memory"),
         ("abort", Limits(), r"crashed \(SIGABRT\)"),
         ("leave", Limits(), "its reader ended"),
@@ -187,6 +188,27 @@ def test_what_a_reader_may_do(function: str, allowed: Limits, message: str, work
         with limited(allowed), pytest.raises(UserError, match=message):
             worker.ask(f"{HERE}:{function}", b"abc", "x")
         assert worker.ask(f"{HERE}:chatter", bytes(5_000_000), "x") == 5_000_000
+    finally:
+        worker.stop()
+
+
+def test_an_interrupted_question_leaves_no_answer_behind(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jq.guard import worker as module
+
+    def interrupted(process: Any, data: bytes, seconds: float) -> bytes:
+        exchange(process, data, seconds)
+        raise KeyboardInterrupt
+
+    exchange = module._exchange
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "_exchange", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                worker.ask(f"{HERE}:chatter", bytes(7), "x")
+        assert worker._process is None
+        assert worker.ask(f"{HERE}:chatter", bytes(5), "x") == 5
     finally:
         worker.stop()
 

@@ -1,0 +1,101 @@
+"""Limits as options, and what comes in files of models behind them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto, helper, save
+
+from jq.cli.app import main
+from jq.errors import UserError
+from jq.guard.limits import Limits, limited
+from jq.iree.compiler import compile_module
+from jq.language.chat import chat_prompt
+from jq.language.tokenizer import Tokenizer, tokenizer_of_folder
+
+MODULE = """func.func public @main(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
+  %y = stablehlo.dot %x, %x : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+  return %y : tensor<64x64xf32>
+}"""
+
+
+def line_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main([*arguments, "-q"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def onnx_file(path: Path, size: int) -> Path:
+    """A graph that makes an array of `size` zeros and adds them up."""
+    shape = helper.make_tensor("shape", TensorProto.INT64, [1], [size])
+    nodes = [
+        helper.make_node("ConstantOfShape", ["shape"], ["zeros"]),
+        helper.make_node("ReduceSum", ["zeros"], ["sum"], keepdims=0),
+        helper.make_node("Add", ["x", "sum"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in "xy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [shape])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), path)
+    return path
+
+
+def test_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.mlir"
+    path.write_text(MODULE)
+    assert "took more than 0.01 s" in line_of(capsys, "explain", str(path), "--timeout", "0.01")
+    assert "is no size" in line_of(capsys, "explain", str(path), "--max-memory", "lots")
+    assert main(["explain", str(path), "-q", "--timeout", "60", "--max-memory", "4G"]) == 0
+
+
+def test_the_compiler() -> None:
+    with limited(Limits(memory=96 << 20)), pytest.raises(UserError, match="--max-memory"):
+        compile_module(MODULE.encode())
+    assert compile_module(MODULE.encode()).vmfb
+
+
+def test_an_onnx_file_is_read_behind_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = onnx_file(tmp_path / "m.onnx", 100)
+    assert main(["explain", str(path), "-q", "-p", "float"]) == 0
+    assert main(["inspect", str(path), "-q"]) == 0
+    onnx_file(path, 1 << 62)
+    assert "m.onnx" in line_of(capsys, "explain", str(path))
+    path.write_bytes(path.read_bytes()[:-9])
+    for command in ("explain", "inspect"):
+        assert "m.onnx" in line_of(capsys, command, str(path))
+
+
+def test_a_tokenizer(tmp_path: Path) -> None:
+    model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": model}))
+    assert tokenizer_of_folder(tmp_path).encode("a") == [0]
+    for content in (b"", b"{", b"\xff", b"[" * 100_000, b'{"version": "1.0", "model": 1}'):
+        (tmp_path / "tokenizer.json").write_bytes(content)
+        with pytest.raises(UserError, match=r"tokenizer\.json"):
+            tokenizer_of_folder(tmp_path)
+
+
+class _Nothing:
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        return []
+
+    def decode(self, tokens: object) -> str:
+        return ""
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}", "1 s"),
+        ("{{ 'a' * 10 ** 11 }}", "memory"),
+        ("{{ ''.__class__.__mro__ }}", "the chat template fails"),
+        ("{{ raise_exception('no') }}", "refuses these messages: no"),
+    ],
+)
+def test_a_chat_template_that_never_ends(template: str, message: str) -> None:
+    tokenizer = Tokenizer(_Nothing(), (), frozenset(), template, {})
+    with limited(Limits(seconds=1)), pytest.raises(UserError, match=message):
+        chat_prompt(tokenizer, [{"role": "user", "content": "x"}])
