@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import resource
+import shutil
+import tempfile
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import platformdirs
 
 from jq.data import data_names
 from jq.errors import JqError
@@ -37,6 +43,10 @@ FEATURES = {
 SHAPES = ((1, 64, 64), (128, 128, 256), (37, 29, 131))
 
 
+VARIABLES = ("JAX", "XLA", "IREE", "TF_CPP", "OMP_", "GLIBC_TUNABLES", "LD_PRELOAD", "TMPDIR")
+SECRET = re.compile("PASSWORD|TOKEN|KEY|SECRET")
+
+
 @dataclass(frozen=True)
 class Check:
     """One test of the self-test; `reason` says how it failed."""
@@ -61,6 +71,8 @@ def examine(
     return {
         "versions": versions(),
         "cpu": describe(this_processor()),
+        "system": system(),
+        "environment": environment(),
         "drivers": drivers(),
         "self_test": [asdict(each) for each in checks],
         "ok": all(each.passed for each in checks),
@@ -77,6 +89,39 @@ def versions() -> dict[str, str]:
             return "not installed"
 
     return {"python": platform.python_version(), **{name: of(name) for name in PACKAGES}}
+
+
+def system() -> dict[str, Any]:
+    """Operating system, C library, memory, and the folders that are written to: how much is free
+    there, None where they cannot be written."""
+    pages, unit = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    cache = Path(platformdirs.user_cache_dir("jaxq"))
+    return {
+        "system": platform.platform(),
+        "c_library": " ".join(platform.libc_ver()).strip(),
+        "memory_bytes": pages * unit,
+        "memory_limit_bytes": _limit(resource.RLIMIT_AS),
+        "temporary_folder": tempfile.gettempdir(),
+        "temporary_free_bytes": _free(Path(tempfile.gettempdir())),
+        "cache_folder": str(cache),
+        "cache_free_bytes": _free(cache),
+    }
+
+
+def _limit(kind: int) -> int | None:
+    soft, _ = resource.getrlimit(kind)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _free(folder: Path) -> int | None:
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    return shutil.disk_usage(there).free if os.access(there, os.W_OK | os.X_OK) else None
+
+
+def environment() -> dict[str, str]:
+    """The variables that change what we or the libraries do; never one that may be a secret."""
+    shown = {k: v for k, v in os.environ.items() if k.startswith(VARIABLES)}
+    return {k: v for k, v in sorted(shown.items()) if not SECRET.search(k)}
 
 
 def describe(processor: Processor) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from typing import Any
 
 # Told the name of what runs now and the share of it that is done (None: not known).
 Progress = Callable[[str, float | None], None]
@@ -10,3 +12,44 @@ Progress = Callable[[str, float | None], None]
 
 def silent(stage: str, share: float | None) -> None:
     """Progress that nobody looks at."""
+
+
+class Bar:
+    """A spinner, the stage, how far it is and how long it has taken; gone when it is stopped."""
+
+    def __init__(self, console: Any) -> None:
+        self.console: Any = console
+        self._live: Any = None
+
+    def __call__(self, stage: str, share: float | None) -> None:
+        live: Any = self._live or self._start(stage)
+        (task,) = live.tasks
+        if task.description != stage:
+            live.reset(task.id, description=stage)
+        live.update(task.id, total=None if share is None else 1.0, completed=share or 0.0)
+
+    def _start(self, stage: str) -> Any:
+        from rich import progress as rich
+
+        description = rich.TextColumn("{task.description}", markup=False)
+        columns = rich.SpinnerColumn(), description, rich.BarColumn(), rich.TimeElapsedColumn()
+        live: Any = rich.Progress(*columns, console=self.console, transient=True)
+        live.add_task(stage, total=None)
+        live.start()
+        self._live = live
+        return live
+
+    def stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def default() -> Progress | None:
+    """What a call shows that was given no progress: a bar where a person looks, in a terminal or a
+    notebook; None anywhere else."""
+    if "ipykernel" in sys.modules or sys.stderr.isatty():
+        from rich.console import Console
+
+        return Bar(Console(stderr=True))
+    return None

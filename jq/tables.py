@@ -3,16 +3,53 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+# Characters that a terminal obeys instead of showing them: control characters but for the end of a
+# line and the tab, what turns the direction of writing around, and halves of a character.
+_OBEYED = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    """What a terminal may get, whoever wrote it: what it would obey is escaped (`\\x1b`)."""
+    return _OBEYED.sub(lambda m: ascii(m[0])[1:-1], text)
+
+
+class SafeConsole(Console):
+    """Shows every text as `printable` has it, brackets included; `Text` alone has styles."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Before it is measured, so that columns have the width of what is shown."""
+        return super().render_str(printable(text), **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
+def plain_table(*columns: str, title: str | None = None) -> Table:
+    """The one style of tables: no lines, the title in front."""
+    return Table(*columns, title=title, title_justify="left", box=None, pad_edge=False)
 
 
 def to_text(*parts: RenderableType, width: int = 140) -> str:
     """What rich would print, without colours."""
     out = io.StringIO()
-    console = Console(file=out, width=width, no_color=True)
+    console = SafeConsole(file=out, width=width, no_color=True)
     for part in parts:
         console.print(part)
     return out.getvalue().rstrip()
@@ -20,9 +57,9 @@ def to_text(*parts: RenderableType, width: int = 140) -> str:
 
 def to_html(*parts: RenderableType, width: int = 140) -> str:
     """What rich would print, as HTML for a notebook."""
-    console = Console(file=io.StringIO(), width=width, record=True)
+    console = SafeConsole(file=io.StringIO(), width=width, record=True)
     for part in parts:
-        console.print(part, markup=not isinstance(part, str), highlight=False)
+        console.print(part, highlight=False)
     return console.export_html(code_format="<pre>{code}</pre>", inline_styles=True)
 
 

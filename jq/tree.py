@@ -15,6 +15,12 @@ from typing import Any
 import jax
 
 Structure = Mapping[str, Any]
+_DEEPEST = 200  # of a structure in a file
+
+
+def leaves_of(value: Any) -> list[Any]:
+    """What a tree holds, in order."""
+    return jax.tree.leaves(value)
 
 
 def describe(value: Any) -> Structure:
@@ -75,6 +81,40 @@ def structure_of(treedef: Any, count: int = 0) -> Structure:
         return describe(treedef.unflatten(list(range(count))))
     except Exception:  # each container in its own way
         return {"tuple": [{"leaf": i} for i in range(count)]}
+
+
+def check_structure(structure: Any, count: int) -> None:
+    """Raises `ValueError` for anything but a structure of `count` leaves: a file may hold more."""
+    leaves: list[int] = []
+    _check(structure, leaves, _DEEPEST)
+    if sorted(leaves) != list(range(count)):
+        raise ValueError(f"a structure of {len(leaves)} leaves for {count} tensors")
+
+
+def _check(structure: Any, leaves: list[int], depth: int) -> None:
+    if not isinstance(structure, Mapping) or len(structure) != 1 or not depth:
+        raise ValueError("it is no structure, or a very deep one")
+    ((kind, content),) = structure.items()
+    if kind == "leaf":
+        content, kind = [content], "leaves"
+    children: list[Any] = []
+    if kind == "dict" and isinstance(content, Sequence):
+        for pair in content:
+            if not isinstance(pair, Sequence) or len(pair) != 2 or not _is_key(pair[0]):
+                raise ValueError("a dict of a structure has pairs of a key and a structure")
+        children = [child for _, child in content]
+    elif kind in ("list", "tuple") and isinstance(content, list):
+        children = content
+    elif kind == "leaves" and isinstance(content, list) and all(type(i) is int for i in content):
+        leaves.extend(content)
+    elif kind != "none":
+        raise ValueError(f"{str(kind)!r:.40} is no structure")
+    for child in children:
+        _check(child, leaves, depth - 1)
+
+
+def _is_key(key: Any) -> bool:
+    return isinstance(key, str | int | float)
 
 
 def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:

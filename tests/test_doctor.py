@@ -23,6 +23,17 @@ def test_this_machine_is_sound(capsys: pytest.CaptureFixture[str]) -> None:
     assert document["versions"]["iree-base-compiler"].startswith("3.")
     assert document["cpu"]["threads"] >= 1
     assert "local-task" in document["drivers"]
+    assert document["system"]["temporary_free_bytes"] > 0
+    assert document["system"]["memory_bytes"] > 1 << 28
+    assert document["environment"]["JAX_PLATFORMS"] == "cpu"
+
+
+def test_what_is_shown_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAXQ_SIGN_PASSWORD", "secret")
+    monkeypatch.setenv("XLA_FLAGS", "--x")
+    monkeypatch.setenv("HOME", "/nowhere")
+    assert doctor.environment()["XLA_FLAGS"] == "--x"
+    assert "secret" not in str(doctor.environment()) and "HOME" not in doctor.environment()
 
 
 def test_one_wrong_sum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

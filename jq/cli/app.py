@@ -11,9 +11,11 @@ import typer
 from jq.cli import (
     bench,
     calibrate,
+    check,
     compare,
     compile,
     doctor,
+    estimate,
     explain,
     generate,
     inspect,
@@ -21,6 +23,7 @@ from jq.cli import (
     quickstart,
     run,
     search,
+    vectors,
 )
 from jq.cli import report as page
 from jq.cli.failure import report
@@ -33,7 +36,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 COMMANDS = (compile, run, compare, search, page, inspect, explain, calibrate, bench)
-for module in (*COMMANDS, generate, doctor, quickstart):
+DEVICE = (check, estimate, vectors)
+for module in (*COMMANDS, *DEVICE, generate, doctor, quickstart):
     module.register(app)
 app.add_typer(listing.app)
 

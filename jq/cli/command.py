@@ -15,12 +15,34 @@ from typer.models import OptionInfo
 
 from jq.cli.failure import report
 from jq.cli.output import Output
+from jq.guard.limits import Limits, limited, parse_size
 
 COMMON: dict[str, tuple[tuple[str, ...], str]] = {
     "json": (("--json",), "Print the result as one JSON document."),
     "quiet": (("-q", "--quiet"), "No progress, no notes."),
     "verbose": (("-v", "--verbose"), "More detail, and the warnings of libraries."),
     "debug": (("--debug",), "Show the traceback of an error."),
+}
+
+
+LIMITS: dict[str, Any] = {
+    "timeout": Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            metavar="SECONDS",
+            help="The longest that the compiler, or reading a file, may take; by default an hour,"
+            " or a minute and what the file's size adds.",
+        ),
+    ],
+    "max_memory": Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="The most memory that either may take, as 4G; by default all that there is, or"
+            " 2 GiB and 16 times the file.",
+        ),
+    ],
 }
 
 
@@ -32,8 +54,10 @@ def command(
     def register(function: Callable[..., Any]) -> Callable[..., None]:
         def run(**arguments: Any) -> None:
             out = Output(**{option: arguments.pop(option) for option in COMMON})
+            seconds, memory = (arguments.pop(option) for option in LIMITS)
             try:
-                with out.active():
+                most = Limits(seconds, None if memory is None else parse_size(memory))
+                with out.active(), limited(most):
                     document = function(out, **arguments)
                 out.document(document)
             except typer.Exit:
@@ -54,7 +78,7 @@ def command(
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """The function's own parameters without `out`, then the common options."""
+    """The function's own parameters without `out`, then the limits and the common options."""
     _, *own = inspect.signature(function, eval_str=True).parameters.values()
     for parameter in own:
         _plain_flag(parameter.annotation)
@@ -68,7 +92,11 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
         )
         for name, (flags, text) in COMMON.items()
     ]
-    return inspect.Signature([*(p.replace(kind=keyword) for p in own), *common])
+    limits = [
+        inspect.Parameter(name, keyword, default=None, annotation=annotation)
+        for name, annotation in LIMITS.items()
+    ]
+    return inspect.Signature([*(p.replace(kind=keyword) for p in own), *limits, *common])
 
 
 def _plain_flag(annotation: Any) -> None:

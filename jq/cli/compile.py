@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group
 
-from jq.cli import options
+from jq.cli import completion, options
 from jq.cli.command import command
 from jq.cli.output import Output
 from jq.tables import groups, size
@@ -41,6 +42,7 @@ def compile_model(
         typer.Option(
             metavar="LEVEL",
             help="Also write the module at this level: float, qdq, integer, target.",
+            autocompletion=completion.levels,
         ),
     ] = None,
     cache: Annotated[
@@ -84,6 +86,9 @@ def compile_model(
         times = [{"stage": name, "seconds": round(s, 2)} for name, s in compiled.seconds.items()]
         out.table("time", ("stage", "seconds"), times)
     out.line(f"wrote {output}: {audit.summary()}")
+    if not out.quiet:
+        out.line(f"{audit.verdict()}\nhow close it is, and which layer is furthest:")
+        out.line(f"  jaxq compare {shlex.quote(model)} {shlex.quote(str(output))} --layers")
     return {
         "path": str(output),
         "counts": Counter(op["decision"] for op in compiled.manifest.ops),

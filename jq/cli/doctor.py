@@ -8,6 +8,7 @@ import typer
 
 from jq.cli.command import command
 from jq.cli.output import Output
+from jq.tables import size
 
 
 def register(app: typer.Typer) -> None:
@@ -15,12 +16,16 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(out: Output) -> dict[str, Any]:
-    """Shows versions, CPU features, drivers and threads, and tests integer results here."""
+    """Shows what a report of a bug needs: versions, CPU features, drivers, memory, folders and
+    variables. Tests integer results here."""
     from jq.doctor import examine
 
     with out.progress() as progress:
         document = examine(progress)
-    facts = {**document["versions"], **document["cpu"], "drivers": document["drivers"]}
+    kinds = ("versions", "cpu", "system", "environment")
+    facts = {key: value for kind in kinds for key, value in document[kind].items()}
+    facts |= {k: size(v) for k, v in facts.items() if k.endswith("_bytes") and v is not None}
+    facts["drivers"] = document["drivers"]
     rows = [
         {"what": key, "here": " ".join(value) if isinstance(value, list) else value}
         for key, value in facts.items()

@@ -9,6 +9,7 @@ import traceback
 import typer
 
 from jq.errors import JqError, Terminated
+from jq.tables import printable
 
 USAGE, INTERRUPTED, INTERNAL = 2, 130, 1
 
@@ -20,8 +21,8 @@ def report(error: BaseException, debug: bool = False) -> int:
         return INTERNAL
     code, message = classify(error)
     if debug:
-        traceback.print_exception(error, file=sys.stderr)
-    print(f"jaxq: {' '.join(message.split())}", file=sys.stderr)
+        print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+    print(f"jaxq: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code
 
 

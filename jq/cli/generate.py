@@ -12,6 +12,7 @@ import typer
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
+from jq.tables import printable
 
 Model = Annotated[
     Path,
@@ -80,9 +81,10 @@ def generate(
         )
         pieces = found.pieces()
         first, first_token = next(pieces, ""), time.perf_counter() - start
+    shown = printable if out.stdout.isatty() else str
     for piece in chain([first], pieces):
         if not out.json:
-            print(piece, end="", flush=True, file=out.stdout)
+            print(shown(piece), end="", flush=True, file=out.stdout)
     if not out.json:
         print(file=out.stdout)
     times, peak = found.times, peak_rss_bytes()

@@ -58,9 +58,9 @@ def inspect_gguf(out: Output, path: Path) -> dict[str, Any]:
 
 def inspect_onnx(out: Output, path: Path) -> dict[str, Any]:
     """Inputs, sizes, operators and what is quantized in an ONNX file."""
-    from jq.onnx import describe_onnx
+    from jq.onnx import describe_checked
 
-    found = describe_onnx(path)
+    found = describe_checked(path)
     for key in ("inputs", "outputs"):
         out.table(key, ("name", "type", "shape"), found[key])
     out.table("operators", ("op", "version", "count", "supported"), found["operators"])

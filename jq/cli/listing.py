@@ -49,6 +49,11 @@ def settings(out: Output) -> dict[str, Any]:
     return reference(out, "settings")
 
 
+def device(out: Output) -> dict[str, Any]:
+    """Lists what a target file can say of its device, and of single kinds of ops."""
+    return reference(out, "device")
+
+
 def recovery(out: Output) -> dict[str, Any]:
     """Lists the passes that keep accuracy, for the setting `recovery`."""
     return reference(out, "recovery")
@@ -78,7 +83,8 @@ def reference(out: Output, kind: str) -> dict[str, Any]:
     return {kind: found}
 
 
-for function in (formats, pipelines, targets, models, settings, recovery, metrics, ops, passes):
+KINDS = (formats, pipelines, targets, models, settings, device, recovery, metrics, ops, passes)
+for function in KINDS:
     name = function.__name__
     command(app, name, example=f"jaxq list {name}")(function)
 

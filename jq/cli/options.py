@@ -7,13 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
+from jq.cli import completion
 from jq.errors import UserError
+from jq.system.processor import MOST_THREADS
 
 Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
         show_default=False,
+        autocompletion=completion.models,
         help="`package.module:name` or `file.py:name` (a jq.Model, or a function that returns "
         "one), a .mlir, .mlirbc, .jaxexport or .onnx file.",
     ),
@@ -22,14 +25,33 @@ Artifact = Annotated[
     Path, typer.Argument(metavar="DIR", show_default=False, help="What `jaxq compile` wrote.")
 ]
 Pipeline = Annotated[
-    str, typer.Option("--pipeline", "-p", metavar="NAME", help="A name, or a path to a .toml file.")
+    str,
+    typer.Option(
+        "--pipeline",
+        "-p",
+        metavar="NAME",
+        help="A name, or a path to a .toml file.",
+        autocompletion=completion.pipelines,
+    ),
 ]
 Target = Annotated[
-    str, typer.Option("--target", "-t", metavar="NAME", help="A name, or a path to a .toml file.")
+    str,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="NAME",
+        help="A name, or a path to a .toml file.",
+        autocompletion=completion.targets,
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be given several times."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A setting; may be given several times.",
+        autocompletion=completion.settings,
+    ),
 ]
 Rules = Annotated[
     list[str] | None,
@@ -59,6 +81,7 @@ Metrics = Annotated[
         help="accuracy, top1_agreement, retrieval_agreement, cosine, cosine_min, sqnr_db, "
         "max_abs_error, or `file.py:name` of a function (outputs, labels). "
         "May be given several times.",
+        autocompletion=completion.metrics,
     ),
 ]
 Labels = Annotated[
@@ -81,7 +104,7 @@ Values = Annotated[
         help="Fixes an input of an ONNX model (`sr=16000`); may be given several times.",
     ),
 ]
-Threads = Annotated[int, typer.Option(min=1, metavar="N", help="Worker threads.")]
+Threads = Annotated[int, typer.Option(min=1, max=MOST_THREADS, metavar="N", help="Worker threads.")]
 Sign = Annotated[
     Path | None,
     typer.Option(metavar="KEY", help="Sign the artifact with this Ed25519 private key."),
@@ -126,16 +149,13 @@ def sized(model: str, sizes: list[str] | None, values: list[str] | None = None) 
     from jq.settings import parse_assignments
 
     known = parse_assignments(sizes or [])
-    for name, value in known.items():
-        if not isinstance(value, int) or value < 0:
-            raise UserError(f"size {name} is {value!r}", hint="write --size NAME=NUMBER")
     if not values:
         return trace(model, sizes=known)
     if Path(model).suffix != ".onnx":
         raise UserError("--value fixes inputs of ONNX files", location=model)
-    from jq.onnx import load_onnx
+    from jq.onnx import load_checked
 
-    return trace(load_onnx(model, known, parse_assignments(values)), sizes=known)
+    return trace(load_checked(Path(model), known, parse_assignments(values)))
 
 
 def read_labels(path: Path | None) -> Any:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from jq.progress import Progress, silent
+from jq.progress import Bar, Progress, silent
+from jq.tables import SafeConsole, plain_table, printable
 
 PIPE_WIDTH = 200  # columns of a table that goes to a file; nothing is cut off
 
@@ -71,12 +71,12 @@ class Output:
     def line(self, text: str) -> None:
         """A line of the result."""
         if not (self.json and self.quiet):
-            self.tables.print(text, markup=False, highlight=False, soft_wrap=True)
+            self.tables.print(text, highlight=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
         """A line beside the result, which `-q` leaves out."""
         if not self.quiet:
-            self.errors.print(text, markup=False, highlight=False, soft_wrap=True)
+            self.errors.print(text, highlight=False, soft_wrap=True)
 
     def show(self, result: RenderableType) -> None:
         """A result that knows how to print itself."""
@@ -88,12 +88,12 @@ class Output:
     ) -> None:
         """A table of the result, one row a record; columns of numbers are right-aligned."""
         self.show(Text(title, style="italic"))
-        table = Table(box=None, pad_edge=False)
+        table = plain_table()
         for name in columns:
             numeric = all(isinstance(r.get(name), int | float | None) for r in records)
             table.add_column(name, justify="right" if numeric else "left", overflow="fold")
         for record in records:
-            table.add_row(*(Text(cell(record.get(name))) for name in columns))
+            table.add_row(*(Text(printable(cell(record.get(name)))) for name in columns))
         self.show(table)
 
     @contextmanager
@@ -102,8 +102,11 @@ class Output:
         if self.quiet:
             yield silent
         elif self.errors.is_terminal:
-            with bar(self.errors) as update:
-                yield update
+            bar = Bar(self.errors)
+            try:
+                yield bar
+            finally:
+                bar.stop()
         else:
             yield self._stage_lines()
 
@@ -131,25 +134,7 @@ class _Lines(logging.Handler):
 
 
 def console(stream: TextIO) -> Console:
-    return Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH)
-
-
-@contextmanager
-def bar(errors: Console) -> Iterator[Progress]:
-    """A spinner, the stage, how far it is and how long it has taken."""
-    from rich import progress as rich
-
-    description = rich.TextColumn("{task.description}")
-    columns = rich.SpinnerColumn(), description, rich.BarColumn(), rich.TimeElapsedColumn()
-    with rich.Progress(*columns, console=errors, transient=True) as progress:
-        task = progress.add_task("", total=None)
-
-        def update(stage: str, share: float | None) -> None:
-            if progress.tasks[0].description != stage:
-                progress.reset(task, description=stage)
-            progress.update(task, total=None if share is None else 1.0, completed=share or 0.0)
-
-        yield update
+    return SafeConsole(file=stream, width=None if stream.isatty() else PIPE_WIDTH)
 
 
 def cell(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,9 +33,10 @@ def quickstart(
     from jq.artifact.save import check_output
     from jq.job import trace
     from jq.measuring.ranking import rank
+    from jq.system.files import temporary_folder
 
-    with tempfile.TemporaryDirectory(prefix="jaxq-") as temporary:
-        folder = output or Path(temporary)
+    with temporary_folder() as temporary:
+        folder = output or temporary
         paths = [folder / pipeline for pipeline in PIPELINES]
         for path in paths:
             check_output(path, force=force) if output else None

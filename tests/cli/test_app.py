@@ -11,6 +11,7 @@ import gguf
 import numpy as np
 import pytest
 
+from jq.cli import completion
 from jq.cli.app import main
 from jq.data import data_names
 
@@ -94,3 +95,36 @@ def test_help_imports_no_compiler() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("jaxq ")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("compile m --pipeline int8-w", "int8-weight-only"),
+        ("compile m --target avx2,npu-i", "avx2,npu-int8"),
+        ("explain jq.models:ml", "jq.models:mlp"),
+        ("compile m -o d --emit i", "integer"),
+        ("compile m --set weights.gran", "weights.granularity="),
+        ("compare m --metric top1", "top1_agreement"),
+    ],
+)
+def test_shells_complete_names(
+    words: str, found: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """As bash asks for it."""
+    given = f"jaxq {words}"
+    monkeypatch.setenv("_JAXQ_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", given)
+    monkeypatch.setenv("COMP_CWORD", str(len(given.split()) - 1))
+    with pytest.raises(SystemExit):
+        main([])
+    assert capsys.readouterr().out.split() == [found]
+
+
+def test_files_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nets").mkdir()
+    for name in ("nets/my.py", "nets/mine.onnx", "nets/my.txt", "net.mlir"):
+        (tmp_path / name).touch()
+    assert completion.models("net") == ["net.mlir", "nets/"]
+    assert completion.models("nets/m") == ["nets/mine.onnx", "nets/my.py"]

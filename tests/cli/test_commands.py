@@ -99,6 +99,10 @@ def test_compile_says_what_it_did(source: Path, tmp_path: Path, capsys: Captured
     assert set(made["seconds"]) >= {"trace", "compile"}
     assert made["audit"] == document(capsys, "inspect", str(out))
     assert any("integer" in path.name for path in out.iterdir())
+    assert main(["compile", f"{source}:model", "-o", str(out), "--force"]) == 0
+    said = capsys.readouterr().out
+    assert "all 2 contractions multiply integers" in said
+    assert said.rstrip().endswith(f"jaxq compare {source}:model {out} --layers")
 
 
 def test_symbolic_sizes(tmp_path: Path, capsys: Captured) -> None:
@@ -108,7 +112,8 @@ def test_symbolic_sizes(tmp_path: Path, capsys: Captured) -> None:
       return %0 : tensor<?x4xf32>
     }""")
     assert "give --size arg0[0]=8" in refused(capsys, "explain", str(file))
-    assert "write --size NAME=NUMBER" in refused(capsys, "explain", str(file), "--size", "a=b")
+    said = refused(capsys, "explain", str(file), "--size", "a=b")
+    assert "size a is 'b'; it is a number from 0 to" in said
     assert document(capsys, "explain", str(file), "--size", "arg0[0]=3")["ops"] == []
 
 
