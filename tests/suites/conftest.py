@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+from tests.support.child import SCRIPTS, Child
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,43 +19,18 @@ def _scripts() -> Iterator[None]:
     sys.path.remove(str(SCRIPTS))
 
 
-def _quick_xla() -> None:
-    """XLA compiles references and what initializes layers without optimizing."""
-    os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
+@pytest.fixture(scope="session")
+def judged(child: Child) -> Callable[..., list[Any]]:
+    """Outcomes of a batch; where it fails as a whole, of each case for itself."""
+    from suites import worker
 
-
-class Child:
-    """A process of its own, for all tests: it imports frameworks and JAX's cases once."""
-
-    def __init__(self) -> None:
-        self._pool = self._start()
-
-    @staticmethod
-    def _start() -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _quick_xla)
-
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        return self._pool.submit(function, *args).result()
-
-    def judge(self, judge: Callable[..., Any], batch: Sequence[Any]) -> list[Any]:
-        """Outcomes of a batch; where it fails as a whole, of each case for itself."""
+    def found(judge: Callable[..., Any], batch: Sequence[Any]) -> list[Any]:
         try:
-            found = self.call(judge, batch)
+            outcomes = child.call(judge, batch)
         except BrokenProcessPool:
-            self._pool = self._start()
-            found = [None]
-        if None not in found:
-            return found
-        from suites import worker
-
+            outcomes = [None]
+        if None not in outcomes:
+            return outcomes
         return list(worker.run(batch, judge, lambda case: ("", str(case)), together=len(batch)))
 
-    def stop(self) -> None:
-        self._pool.shutdown()
-
-
-@pytest.fixture(scope="session")
-def child(_scripts: None) -> Iterator[Child]:
-    made = Child()
-    yield made
-    made.stop()
+    return found

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 
 import pytest
+
+from tests.support.child import Child
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "refusals.md"
 # Every twelfth group: two cases of each.
@@ -18,12 +21,12 @@ def judge(pipeline):
     return partial(primitives.judge, pipeline=pipeline)
 
 
-def test_a_sample_is_right_or_listed_as_refused(child):
+def test_a_sample_is_right_or_listed_as_refused(judged):
     from suites import primitives, refusals
     from suites.outcome import REFUSED, RIGHT, SKIPPED
 
     groups = sorted({h.group_name for h in primitives.ALL})[::STRIDE]
-    found = child.judge(judge("float"), primitives.chosen(2, groups))
+    found = judged(judge("float"), primitives.chosen(2, groups))
     listed = {(group, reason) for group, _, reason in refusals.rows(PAGE.read_text())}
     assert len(found) >= len(groups)
     for one in found:
@@ -31,14 +34,14 @@ def test_a_sample_is_right_or_listed_as_refused(child):
         assert one.verdict in (RIGHT, SKIPPED) or known, one
 
 
-def test_what_the_page_lists_is_refused(child):
+def test_what_the_page_lists_is_refused(judged):
     from suites import primitives, refusals
     from suites.outcome import REFUSED
 
     listed = refusals.rows(PAGE.read_text())
     assert listed
     named = {(h.group_name, h.name): i for i, h in enumerate(primitives.ALL)}
-    found = child.judge(judge("float"), [named[group, name] for group, name, _ in listed])
+    found = judged(judge("float"), [named[group, name] for group, name, _ in listed])
     assert {(one.group, one.name, one.reason) for one in found} == set(listed)
     assert {one.verdict for one in found} == {REFUSED}
 
@@ -46,12 +49,12 @@ def test_what_the_page_lists_is_refused(child):
 @pytest.mark.parametrize(
     "pipeline", ["int8-dynamic", "int8-static", "int8-weight-only", "int4-weight-only"]
 )
-def test_contractions_keep_within_what_rounding_can_change(pipeline, child):
+def test_contractions_keep_within_what_rounding_can_change(pipeline, judged):
     from suites import primitives
     from suites.outcome import RIGHT
 
     groups = ("conv_general_dilated", "dot_general", "gather")
-    found = child.judge(judge(pipeline), primitives.chosen(2, groups))
+    found = judged(judge(pipeline), primitives.chosen(2, groups))
     assert [one for one in found if one.verdict != RIGHT] == []
 
 
@@ -73,6 +76,14 @@ def test_a_process_that_dies_is_an_outcome():
 
     found = list(worker.run([1, 2], dies, lambda i: ("group", str(i)), together=2))
     assert sorted((one.name, one.verdict) for one in found) == [("1", CRASHED), ("2", CRASHED)]
+
+
+def test_a_process_that_dies_is_followed_by_another():
+    child = Child()
+    with pytest.raises(BrokenProcessPool):
+        child.call(dies, ())
+    assert child.call(abs, -1) == 1
+    child.stop()
 
 
 def dies(batch):

@@ -18,12 +18,12 @@ def test_every_public_layer_is_a_case_or_has_a_reason(module, child):
 
 
 @pytest.mark.parametrize("pipeline", STRIDE)
-def test_a_sample_of_layers_is_right(pipeline, child):
+def test_a_sample_of_layers_is_right(pipeline, child, judged):
     from suites import layers
     from suites.outcome import RIGHT
 
     chosen = sorted(child.call(layers.names, MODULES))[:: STRIDE[pipeline]]
-    found = child.judge(partial(layers.judge, pipeline=pipeline), chosen)
+    found = judged(partial(layers.judge, pipeline=pipeline), chosen)
     assert len(found) == len(chosen) >= 5
     assert [one for one in found if one.verdict != RIGHT] == []
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import resource
 import shutil
 import signal
+import sys
 from functools import partial
 
 import numpy as np
@@ -13,9 +15,6 @@ import pytest
 
 from tests.support.texts import load
 
-# Imports once what the processes need that are to die.
-CHILDREN = multiprocessing.get_context("forkserver")
-CHILDREN.set_forkserver_preload(["suites.guard_pages"])
 # A gather as IREE takes it: nobody has clamped its indices.
 GATHER = """(%x: tensor<1000x3xf32>, %i: tensor<2x1xi32>, %w: tensor<1000xf32>
     {jq.weight = "w"}) -> (tensor<2x3xf32>, tensor<1000xf32>) {
@@ -44,14 +43,26 @@ def call(made, late):
     np.testing.assert_array_equal(rows, np.arange(3000).reshape(1000, 3)[[0, 999]])
 
 
-def ends(made, late=""):
-    process = CHILDREN.Process(target=call, args=(made, late))
-    process.start()
-    process.join(60)
-    return process.exitcode
+@pytest.fixture
+def ends(monkeypatch):
+    """How a process ends that calls an artifact; what these need is imported once, before a fork.
+
+    Python 3.11 looks for it in the path of its environment, and goes on without a word.
+    """
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    children = multiprocessing.get_context("forkserver")
+    children.set_forkserver_preload(["suites.guard_pages", call.__module__])
+
+    def run(made, late=""):
+        process = children.Process(target=call, args=(made, late))
+        process.start()
+        process.join(60)
+        return process.exitcode
+
+    return run
 
 
-def test_guard_pages_are_hit():
+def test_guard_pages_are_hit(ends):
     """By what lies at the end of an input, a constant, a result; by a gather out of bounds."""
     made = built([0, 999], storage=True)
     assert ends(made) == 0
@@ -60,14 +71,14 @@ def test_guard_pages_are_hit():
     assert ends(built([0, 1200], storage=True)) == -signal.SIGSEGV
 
 
-def test_a_sample_of_indexing(child):
+def test_a_sample_of_indexing(judged):
     """Between guard pages, and under Valgrind where there is one."""
     from suites import primitives, watched
     from suites.outcome import RIGHT
 
     ways = ("guard", "valgrind") if shutil.which("valgrind") else ("guard",)
     chosen = primitives.chosen(2, ("dynamic_update_slice", "gather", "scatter", "sort"))
-    found = child.judge(partial(watched.judge, pipeline="float", by=ways), chosen)
+    found = judged(partial(watched.judge, pipeline="float", by=ways), chosen)
     assert [one for one in found if one.verdict != RIGHT] == []
     assert len(found) == 8
 

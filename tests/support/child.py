@@ -1,0 +1,43 @@
+"""A process of its own for what may crash: then one test has failed, and pytest goes on."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+
+def _prepare() -> None:
+    """The suites of `scripts/` can be imported; XLA compiles references without optimizing."""
+    sys.path.insert(0, str(SCRIPTS))
+    os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
+
+
+class Child:
+    """It serves many tests, and so imports JAX, frameworks and JAX's cases once."""
+
+    def __init__(self) -> None:
+        self._pool = self._start()
+
+    @staticmethod
+    def _start() -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _prepare)
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """What a function of a module gives; `BrokenProcessPool` where the process has died, in
+        whose place there is then another."""
+        try:
+            return self._pool.submit(function, *args).result()
+        except BrokenProcessPool:
+            self._pool = self._start()
+            raise
+
+    def stop(self) -> None:
+        self._pool.shutdown()
