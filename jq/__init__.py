@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from jq.api import calibrate, compile, explain, plan, rewrite
     from jq.calibration.ranges import Ranges
     from jq.compiled import CompiledModel, load
+    from jq.device.checking import check
+    from jq.device.estimating import estimate
+    from jq.device.golden import vectors
     from jq.errors import CompilerError, JqError, UserError
+    from jq.frameworks import from_equinox, from_haiku, from_keras, from_linen, from_nnx
     from jq.gguf import load_gguf
     from jq.job import Source, trace
     from jq.language import LanguageModel
@@ -26,10 +30,12 @@ if TYPE_CHECKING:
     from jq.mixed_precision import search
     from jq.model import Model
     from jq.onnx import load_onnx
+    from jq.ops.encodings import encoding
     from jq.page import report
     from jq.tracing.fake_quant import fake_quant, mx_fake_quant
     from jq.weights.quantize import quantize_weights
 
+_FRAMEWORKS = ("from_equinox", "from_haiku", "from_keras", "from_linen", "from_nnx")
 _HOMES = {
     "CompiledModel": "jq.compiled",
     "CompilerError": "jq.errors",
@@ -41,10 +47,14 @@ _HOMES = {
     "UserError": "jq.errors",
     "bench": "jq.measuring.measure",
     "calibrate": "jq.api",
+    "check": "jq.device.checking",
     "compare": "jq.measuring.measure",
     "compile": "jq.api",
+    "encoding": "jq.ops.encodings",
+    "estimate": "jq.device.estimating",
     "explain": "jq.api",
     "fake_quant": "jq.tracing.fake_quant",
+    **dict.fromkeys(_FRAMEWORKS, "jq.frameworks"),
     "load": "jq.compiled",
     "load_gguf": "jq.gguf",
     "load_onnx": "jq.onnx",
@@ -55,6 +65,7 @@ _HOMES = {
     "rewrite": "jq.api",
     "search": "jq.mixed_precision",
     "trace": "jq.job",
+    "vectors": "jq.device.golden",
 }
 __version__ = "0.1.0"
 __all__ = sorted(_HOMES)

@@ -6,6 +6,7 @@ Model --trace--> Program --calibrate--> Ranges --plan--> QuantPlan
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,11 +21,11 @@ from jq.artifact.shared_weights import SharedWeights
 from jq.audit.op_table import op_table
 from jq.cache.modules import compile_cached
 from jq.calibration import run as calibration_run
+from jq.calibration.digest import program_digest
 from jq.calibration.ranges import Ranges, site
 from jq.compiled import CompiledModel, load
 from jq.errors import CompilerError, UserError, known
 from jq.ir import Program
-from jq.ir.digest import program_digest
 from jq.ir.markers import edge_name
 from jq.iree.compiler import Compilation, compile_module
 from jq.iree.handover import handover, parameter_key
@@ -42,12 +43,15 @@ from jq.job import (
 )
 from jq.ops.work import work_of
 from jq.passes.order import LEVELS
-from jq.pipeline import make_plan
+from jq.pipeline import Levels, make_plan
 from jq.pipeline import rewrite as rewrite_levels
 from jq.planning import QuantPlan
+from jq.planning.kept_float import mostly_float
 from jq.progress import Progress
+from jq.progress import default as default_progress
 from jq.target import Target
 
+LOG = logging.getLogger("jq")
 MANY_OPERATIONS = 10_000_000  # of float products: from here on their layout matters
 
 
@@ -61,7 +65,7 @@ def calibrate(
     progress: Progress | None = None,
 ) -> Ranges:
     """The range of every activation over `data` (default: the model's own calibration set)."""
-    stages = Stages(progress)
+    stages = Stages(progress or default_progress())
     job = prepare_job(model, pipeline, target, settings, None, data, stages=stages)
     return calibrate_job(job, stages)
 
@@ -106,7 +110,7 @@ def plan(
     progress: Progress | None = None,
 ) -> QuantPlan:
     """What would be quantized and how, op by op, with the reason where it would not."""
-    stages = Stages(progress)
+    stages = Stages(progress or default_progress())
     job = prepare_job(
         model,
         pipeline,
@@ -139,7 +143,7 @@ def explain(
     A program that the pipeline refuses has its plan all the same, and `refused` says why. Recovery
     passes are left out: they take time, and change values alone.
     """
-    stages = Stages(progress)
+    stages = Stages(progress or default_progress())
     job = prepare_job(
         model,
         pipeline,
@@ -154,13 +158,13 @@ def explain(
     )
     quant_plan = plan_job(job, stages)
     with stages("rewrite") as report:
-        cx, refused = job.context(quant_plan, report), {}
+        levels, refused = Levels(), {}
         try:
-            integer = rewrite_levels(job.program, job.pipeline, cx)["integer"]
+            levels = rewrite_levels(job.program, job.pipeline, job.context(quant_plan, report))
         except UserError as error:
-            integer, refused = None, {"refused": str(error)}
-    rows, unused = op_table(cx, integer), list(quant_plan.unused_rules)
-    return {"ops": rows, "dequantized": cx.dequantized, "unused_rules": unused, **refused}
+            refused = {"refused": str(error)}
+    rows, unused = op_table(quant_plan, levels), list(quant_plan.unused_rules)
+    return {"ops": rows, "dequantized": levels.dequantized, "unused_rules": unused, **refused}
 
 
 def plan_job(job: Job, stages: Stages) -> QuantPlan:
@@ -253,7 +257,8 @@ def compile(
             did not write.
         allow_dynamic: find ranges at run time where the pipeline asks for calibrated ones and there
             is no calibration data; an error otherwise.
-        progress: called with the stage's name and the share done (or None).
+        progress: called with the stage's name and the share done (or None); by default a bar in a
+            terminal or a notebook, `jq.progress.silent` shows nothing.
 
     Raises:
         UserError: something that was given is wrong; nothing has been written.
@@ -263,7 +268,7 @@ def compile(
     for level in emit:
         if level not in LEVELS:
             raise UserError(f"unknown level {level!r}", hint=known(level, LEVELS))
-    stages = Stages(progress)
+    stages = Stages(progress or default_progress())
     job = prepare_job(
         model,
         pipeline,
@@ -316,12 +321,15 @@ def build(
         first = first or (cx, levels)
     assert first is not None
     cx, levels = first
+    if warning := mostly_float(job.program, cx.plan, job.pipeline.settings):
+        LOG.warning("%s", warning)
+        cx.notes.append(warning)
     manifest = describe_build(
         program=levels["target"],
         source=job.source.program,
         pipeline=job.pipeline.name,
         target=job.target,
-        ops=op_table(cx, levels["integer"]),
+        ops=op_table(cx.plan, levels),
         unused_rules=cx.plan.unused_rules,
         settings=job.pipeline.settings.model_dump(),
         rules=[rule.model_dump() for rule in job.pipeline.rules],

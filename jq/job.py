@@ -16,11 +16,11 @@ import numpy as np
 from jq import npz
 from jq.artifact.programs import best_first
 from jq.cache.results import Results
+from jq.calibration.digest import program_digest
 from jq.calibration.ranges import Ranges
 from jq.data import data_names
-from jq.errors import JqError, UserError
+from jq.errors import OF_USERS, JqError, UserError
 from jq.ir import Program
-from jq.ir.digest import program_digest
 from jq.model import Batch, Model, batches
 from jq.passes.base import PassContext
 from jq.pipeline import (
@@ -34,7 +34,7 @@ from jq.pipeline import (
     without_ranges,
 )
 from jq.planning import QuantPlan
-from jq.progress import Progress
+from jq.progress import Bar, Progress
 from jq.settings import Rule, parse_assignments, parse_rule
 from jq.target import Target, is_ours, load_target
 from jq.tracing.entry import trace as trace_model
@@ -58,13 +58,7 @@ class Later(Sequence[Sequence[np.ndarray]]):
 
     @cached_property
     def _calls(self) -> Calls:
-        try:
-            return self._make() or ()
-        except JqError:
-            raise
-        except Exception as error:  # of the user's code
-            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-            raise UserError(f"the model's calibration data failed: {reason}") from error
+        return self._make() or ()
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -88,10 +82,16 @@ class Source:
         """Batches as flat arrays, shapes and types checked; None stays None."""
         if isinstance(data, str | Path):
             return npz.read_samples(Path(data), self.program.inputs)
-        given, structure = batches(data), self.in_structure
-        if given is None:
-            return None
-        return [flat_inputs(self.program.inputs, structure, batch) for batch in given]
+        try:
+            given, structure = batches(data), self.in_structure
+            if given is None:
+                return None
+            return [flat_inputs(self.program.inputs, structure, batch) for batch in given]
+        except JqError:
+            raise
+        except OF_USERS as error:
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise UserError(f"the data that were given failed: {reason}") from error
 
 
 AnyModel = Source | Model | Program | str | Path
@@ -112,7 +112,11 @@ class Stages:
 
         report(None)
         start = time.perf_counter()
-        yield report
+        try:
+            yield report
+        finally:
+            if isinstance(self.progress, Bar):
+                self.progress.stop()  # what comes next may print
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
@@ -129,9 +133,9 @@ def trace(model: AnyModel, *, sizes: Mapping[str, int] | None = None) -> Source:
     if isinstance(model, str | Path):
         model = load_model(str(model))
     if isinstance(model, Path) and model.suffix == ".onnx":
-        from jq.onnx import load_onnx
+        from jq.onnx import load_checked
 
-        model = load_onnx(model, sizes)
+        model, sizes = load_checked(model, sizes), None
     owner = model if isinstance(model, Model) else None
     return Source(trace_model(model, sizes=sizes), owner)
 

@@ -5,7 +5,7 @@ Which passes run follows from the settings: `jq.passes.order` has all of them in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from jq.passes.levels import check_level
 from jq.passes.order import LEVELS, REMOVED, Level, passes_for
 from jq.passes.target.lower_markers import LowerMarkers
 from jq.planning import QuantPlan, plan
+from jq.planning.limits import op_kinds
 from jq.settings import FLOAT, Rule, Settings, Strict, apply_overrides, check_rule, validate
 from jq.target import Target, load_toml
 
@@ -101,9 +102,7 @@ def load_pipeline(
     settings = apply_overrides(Settings(), flat_settings(file.settings), where=where)
     settings = apply_overrides(settings, overrides or {}, where="settings")
     for op in settings.op_types:
-        if op not in contraction_names():
-            hint = known(op, contraction_names())
-            raise UserError(f"unknown op {op!r} in op_types", hint=hint)
+        _check_op(op, "op_types")
     if settings.weights.emit == "dequantized" and settings.activations.format != FLOAT:
         raise UserError(
             "weights.emit=dequantized leaves no integers to multiply",
@@ -119,12 +118,19 @@ def load_pipeline(
     return loaded
 
 
+def _check_op(op: str, where: str) -> None:
+    if op not in contraction_names():
+        raise UserError(f"unknown op {op!r} in {where}", hint=known(op, contraction_names()))
+
+
 def _check_recovery(pipeline: Pipeline) -> None:
     """Refuses names that are no recovery pass of the pipeline."""
     asked = pipeline.settings.recovery
     steps = [p for passes in pipeline.passes.values() for p in passes if isinstance(p, Recovery)]
     there = [p.name for p in steps]
     for name in asked if isinstance(asked, tuple) else ():
+        if asked.count(name) > 1:  # type: ignore[union-attr]
+            raise UserError(f"the recovery pass {name!r} is listed twice", hint="it runs once")
         if name in REMOVED:
             raise UserError(f"the recovery pass {name!r} is gone", hint=REMOVED[name])
         if name not in there:
@@ -166,6 +172,11 @@ def for_target(pipeline: Pipeline, target: Target) -> Pipeline:
         UserError: the device lacks what was asked for by name.
     """
     settings, asked, device = pipeline.settings, pipeline.explicit, target.device
+    for key, names in {"ops": device.ops or (), "limits": device.limits}.items():
+        for kind in names:
+            if kind not in op_kinds():
+                where = f"device.{key} of target {target.name}"
+                raise UserError(f"unknown op {kind!r} in {where}", hint=known(kind, op_kinds()))
     static = settings.activations.mode == "static" and settings.activations.format != FLOAT
     if device.integer_only and static and settings.placement != "early":
         if "placement" in asked:
@@ -237,15 +248,29 @@ def make_plan(
     return plan(program, pipeline.settings, target, pipeline.rules, ranges, pipeline.explicit)
 
 
-def rewrite(program: Program, pipeline: Pipeline, cx: PassContext) -> dict[Level, Program]:
-    """A prepared float program at every level; each is a program of its own."""
-    levels: dict[Level, Program] = {"float": program}
+class Levels(dict[Level, Program]):
+    """A program at every level, each of them a program of its own.
+
+    Attributes:
+        dequantized: where integers become floats again, and why; see `jq.passes.dequantized`.
+    """
+
+    dequantized: list[dict[str, str]]
+
+    def __init__(self, levels: Mapping[Level, Program] | None = None) -> None:
+        super().__init__(levels or {})
+        self.dequantized = []
+
+
+def rewrite(program: Program, pipeline: Pipeline, cx: PassContext) -> Levels:
+    """A prepared float program at every level."""
+    levels = Levels({"float": program})
     for level in LEVELS[1:]:
         program = program.clone()
         run_all(pipeline.passes[level], program, cx)
         levels[level] = program
     # The target starts from markers, where kernels see whole chains; the integer level is plain.
-    cx.dequantized[:] = dequantized(levels["integer"], cx)
+    levels.dequantized = dequantized(levels["integer"], cx)
     levels["integer"] = levels["integer"].clone()
     run_all([LowerMarkers()], levels["integer"], cx)
     for level, reached in levels.items():

@@ -1,4 +1,4 @@
-"""What there is to choose from, as rows: settings, recovery passes, metrics, ops, passes.
+"""What there is to choose from, as rows: settings, devices, recovery, metrics, ops, passes.
 
 `jaxq list` prints these rows and docs/settings.md holds them; both are generated from what
 validates a name, so that neither can be out of date.
@@ -10,13 +10,14 @@ import inspect
 import sys
 from collections.abc import Iterator
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
 from jq.calibration.observer import observer_names
 from jq.comparison.metrics import DESCRIPTIONS
 from jq.errors import UserError, known
+from jq.limits import Device, OpLimits
 from jq.ops.base import Contraction, OpRule, contraction_names, known_ops
 from jq.passes.base import Recovery, known_passes
 from jq.passes.order import LEVELS, steps
@@ -48,8 +49,12 @@ def _settings(kind: type[BaseModel], prefix: str) -> Iterator[Row]:
 
 def _type(default: Any, annotation: Any) -> str:
     names = {bool: "boolean", int: "integer", str: "string", tuple: "list", dict: "table"}
-    if get_origin(annotation) in (Union, UnionType) and bool in get_args(annotation):
+    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else ()
+    if bool in parts:
         return "boolean or list"
+    if default is None and parts:  # the type of what may be given
+        first = get_args(parts[0])[0] if get_origin(parts[0]) is Annotated else parts[0]
+        return names.get(get_origin(first) or first, "string")
     return names.get(type(default), "string")
 
 
@@ -70,6 +75,12 @@ def _allowed(name: str, annotation: Any, metadata: Any) -> str:
         return "true, false"
     least = [m.ge for m in metadata if hasattr(m, "ge")]
     return f"at least {least[0]}" if least else "any"
+
+
+def device() -> list[Row]:
+    """What the table `[device]` of a target file can say, and `[device.limits.KIND]` in it."""
+    own = [row for row in _settings(Device, "") if row["name"] != "limits"]
+    return [*own, *_settings(OpLimits, "limits.KIND.")]
 
 
 def recovery() -> list[Row]:
@@ -113,7 +124,7 @@ def passes() -> list[Row]:
     ]
 
 
-KINDS = {f.__name__: f for f in (settings, recovery, metrics, ops, passes)}
+KINDS = {f.__name__: f for f in (settings, device, recovery, metrics, ops, passes)}
 
 
 def rows(kind: str) -> list[Row]:

@@ -5,16 +5,26 @@ from __future__ import annotations
 import fnmatch
 import re
 import tomllib
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from jq.errors import UserError, known
-from jq.formats import get_format
+from jq.formats import Encoding, Format, get_format
+from jq.formats.checks import check_options
 
 Granularity = Literal["per-tensor", "per-channel", "per-block", "per-token"]
 Model = TypeVar("Model", bound=BaseModel)
 FLOAT_TYPES = ("float32", "bfloat16", "float16")
+# Settings, and groups of them, that are of the program as a whole: rules cannot change them.
+WHOLE = ("calibration.", "kv_cache.", "storage.", "recovery", "placement", "integer_only")
 LISTS = ("op_types", "recovery")  # settings for which one word is a list of it
 FLOAT = "float"  # the format name that means: leave it in floating point
 
@@ -51,6 +61,17 @@ class TensorSettings(Strict):
     """The type that scales are stored in."""
     options: dict[str, str] = {}
     """Options of the format itself, such as how it searches for its scales."""
+
+    @model_validator(mode="after")
+    def _known_options(self) -> Self:
+        chosen = tuple(sorted(self.options.items()))
+        enc = Encoding(self.format, (), (), self.scheme, self.scale_type, chosen)
+        if self.format != FLOAT:
+            check_options(enc, get_format(self.format).options(enc))
+        for name in self.options:  # a rule may choose a format that has it
+            if not any(name in each.options(enc) for each in Format.registry.values()):
+                raise UserError(f"no format has an option {name!r}", op="options")
+        return self
 
 
 class WeightSettings(TensorSettings):
@@ -171,7 +192,12 @@ def check_rule(rule: Rule) -> None:
             re.compile(rule.pattern[3:])
         except re.error as error:
             raise UserError(f"bad regular expression in rule {rule.pattern!r}: {error}") from error
-    apply_overrides(Settings(), rule.override, where=f"rule {rule.pattern!r}")
+    where = f"rule {rule.pattern!r}"
+    apply_overrides(Settings(), rule.override, where=where)
+    for key in rule.override:
+        if key.startswith(WHOLE):
+            hint = "give it with --set, or in the settings of a pipeline"
+            raise UserError(f"{where}: {key} is of the whole program, not of an op", hint=hint)
 
 
 def parse_value(text: str) -> Any:
@@ -179,6 +205,8 @@ def parse_value(text: str) -> Any:
     text = text.strip()
     try:
         return tomllib.loads(f"v = {text}")["v"]
+    except RecursionError as error:
+        raise UserError(f"the value {text[:20]!r}... is nested too deeply") from error
     except tomllib.TOMLDecodeError:
         return [w.strip() for w in text.split(",")] if "," in text else text
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.support.child import Child
+
 os.environ["JAX_PLATFORMS"] = "cpu"
 gc.set_threshold(50_000)  # as the command line: programs are many objects, and few cycles
 
@@ -50,6 +52,14 @@ def _own_cache() -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", folder)
         yield
+
+
+@pytest.fixture(scope="session")
+def child() -> Iterator[Child]:
+    """A process that may crash."""
+    made = Child()
+    yield made
+    made.stop()
 
 
 @pytest.fixture

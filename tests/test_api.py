@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +116,12 @@ def test_what_stands_in_a_prompt_is_short() -> None:
     assert repr(compiled).startswith("<CompiledModel float for llvm-cpu, ")
     assert repr(compiled).endswith(": (arg0 float32[2,8]) -> (out0 float32[2,8])>")
     assert "Program of 1 weights" in repr(jq.trace(model()))
+    assert re.fullmatch(
+        r"<Model \w+: \(float32\[.*\]\), 1 arrays of parameters, .*B>", repr(model())
+    )
+    assert "arg0" in model()._repr_html_() and "sets: " in model()._repr_html_()
+    decided = jq.plan(model(), pipeline="int8-dynamic")
+    assert str(decided).startswith("name") and decided.ops[0].name in decided._repr_html_()
     assert "[1., " not in repr(jq.trace(model()))
 
 

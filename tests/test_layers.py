@@ -23,6 +23,7 @@ OUTSIDE = {
         "tracing",
         "models",
         "onnx",
+        "frameworks",
         "oracle.xla",
         "autodiff",
         "ir.mlir_context",

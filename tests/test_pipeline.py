@@ -189,6 +189,15 @@ UNFIT = {
         slice_sizes = array<i64: 1, 6, 1>}>
         : (tensor<5x6x1xf32>, tensor<3x1xi32>) -> tensor<3x6x1xf32>
       return %1 : tensor<3x6x1xf32> }""",
+    "shield-carries": """(%x: tensor<f32>, %a: tensor<i1>) -> (tensor<i1>, tensor<f32>) {
+      %0:2 = stablehlo.while(%b = %a, %y = %x) : tensor<i1>, tensor<f32>
+        cond { stablehlo.return %b : tensor<i1> }
+        do {
+          %1 = stablehlo.add %y, %y : tensor<f32>
+          %2 = stablehlo.is_finite %1 : (tensor<f32>) -> tensor<i1>
+          stablehlo.return %2, %1 : tensor<i1>, tensor<f32>
+        }
+      return %0#0, %0#1 : tensor<i1>, tensor<f32> }""",
     "clamp-indices": """(%x: tensor<5x6xf32>, %i: tensor<3x1xi32>) -> tensor<3x6xf32> {
       %0 = "stablehlo.gather"(%x, %i) <{dimension_numbers = #stablehlo.gather<offset_dims = [1],
         collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>,

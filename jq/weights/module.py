@@ -23,6 +23,7 @@ from jq.ir import Program, at, constant_of, dtype_of, func, ir, shape_of, walk
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, dequantize, match
 from jq.ir.stored import describe
+from jq.ir.values import maker
 from jq.ops.base import Contraction, Movement, Role, rule_of
 from jq.planning import WeightUse
 from jq.tracing.constants import constant_array
@@ -108,19 +109,18 @@ def _static(value: ir.Value) -> bool:
 
 def _constant_behind(value: ir.Value, role: Role) -> tuple[ir.Value, WeightUse] | None:
     """The constant (or stored weight) behind movements, and how it is used; None for no such."""
-    contracted = role.contracted
+    contracted, beside = role.contracted, role.beside
     block = frozenset() if role.block_axis is None else frozenset({role.block_axis})
-    while not isinstance(value.owner, ir.Block):
-        op: Any = value.owner
+    while (op := maker(value)) is not None:
         marker = match(value, DEQUANTIZE)
         if marker is not None or op.operation.name == "stablehlo.constant":
             shape = shape_of(value)
             axis = max((a for a in block if shape[a] > 1), default=None)
             stored = marker.encoding if marker else None
-            return value, WeightUse("", shape, contracted, axis, stored)
+            return value, WeightUse("", shape, contracted, axis, stored, (block | beside) - {axis})
         rule = rule_of(op)
         if not isinstance(rule, Movement):
             return None
-        contracted, block = rule.back(op, contracted), rule.back(op, block)
+        contracted, block, beside = (rule.back(op, a) for a in (contracted, block, beside))
         value = op.operation.operands[0]
     return None

@@ -98,6 +98,9 @@ class WeightOptions:
             }
         )
         block = weight_block(use, settings)
+        if E8M0 in (self.scale_dtype, self._scale_type(dtype)) and self.granularity == "per-block":
+            # As in MX: neighbours along one axis share an exponent, and nothing else does.
+            block = tuple(b if a == use.block_axis else 1 for a, b in enumerate(block))
         for axis, size in enumerate(block):
             if size > 1 and use.shape[axis] % size:
                 raise FormatError(f"block {size} does not divide axis {axis} of {use.shape}")
