@@ -229,8 +229,7 @@ class Affine(Format):
         codes = np.asarray(codes, self.code_type)
         if self.stored_bits(enc) >= 8:
             return codes
-        half = np.int8(1 << (self.bits - 1))
-        return pack(codes + half, self.bits, fill=int(half))
+        return pack(codes + np.int8(self.filler), self.bits, self.filler)
 
     def unpack(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """Same as `codes`."""
@@ -240,13 +239,17 @@ class Affine(Format):
         """Signed codes, i8 or i16 of `enc.shape`."""
         return self._unpack(ops, parts["codes"], enc.shape, enc)
 
-    def _unpack(self, ops: ArrayOps, packed: Array, shape: tuple[int, ...], enc: Encoding) -> Array:
+    @property
+    def filler(self) -> int:
         """Below 8 bits a number is stored as `code + 2^(bits-1)`: no sign to extend."""
+        return 1 << (self.bits - 1)
+
+    def _unpack(self, ops: ArrayOps, packed: Array, shape: tuple[int, ...], enc: Encoding) -> Array:
         bits = self.stored_bits(enc)
         fields = unpack(ops, packed, shape, bits)
         if bits >= 8:
             return fields
-        return ops.sub(fields, full(ops, 1 << (self.bits - 1), shape, np.int8))
+        return ops.sub(fields, full(ops, self.filler, shape, np.int8))
 
     def scale(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """Scales, f32 of `enc.grid`."""

@@ -151,6 +151,11 @@ class Format(ABC):
         """Bits of a stored code."""
         return 8
 
+    @property
+    def filler(self) -> int:
+        """The field that completes a row of packed codes: zero, where codes have one."""
+        return 0
+
     def run_along(self, enc: Encoding, axes: Iterable[int]) -> int:
         """How many codes share a scale along axes that a product sums over; 0: all of them."""
         return max(enc.block[a] for a in axes)

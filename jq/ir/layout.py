@@ -143,7 +143,7 @@ class MatrixForm:
             return np.ascontiguousarray(whole).reshape(self._format.storage(new)[name][0])
         if name == "codes":
             fields = np.asarray(unpack(NUMPY, array, self.source.shape, self._bits))
-            return pack(_in_order(fields, self.order).reshape(new.shape), self._bits)
+            return self._packed(fields, new.shape, self._bits)
         if name == "tensor_scale":
             return array.reshape((1,) * len(new.shape))
         bits = self._bits if name == "zero_point" else 8
@@ -153,7 +153,10 @@ class MatrixForm:
         if self._k_block:  # the last block may have been a short one
             last = self.contracted[-1]
             grid = grid.take(range(-(-self.source.shape[last] // self._k_block)), last)
-        return pack(_in_order(grid, self.order).reshape(new.grid), bits)
+        return self._packed(grid, new.grid, bits)
+
+    def _packed(self, fields: np.ndarray, shape: tuple[int, ...], bits: int) -> np.ndarray:
+        return pack(_in_order(fields, self.order).reshape(shape), bits, self._format.filler)
 
     def parts(self, arrays: Mapping[str, np.ndarray]) -> dict[str, Deferred]:
         """All parts, made when they are needed."""

@@ -148,11 +148,8 @@ def decoded() -> list[np.ndarray]:
 # Blocks of int8 with which a move must not happen: a scale would be shared and not shared along
 # one axis, or a block would be cut.
 STAYS = {
-    "merge": {(1, 0, 0), (1, 0, 1), (1, 4, 1)},
-    "merge the last two": {(1, 0, 1), (1, 1, 0), (0, 0, 1), (1, 1, 32), (1, 4, 1)},
-    "split": {(1, 1, 32)},
-    "split and merge": {(1, 0, 0), (1, 0, 1), (1, 4, 1)},
-    "flatten": {(1, 0, 0), (1, 0, 1), (1, 1, 0), (0, 0, 1), (1, 1, 32), (1, 4, 1)},
+    "merge the last two": {(1, 0, 1), (0, 0, 1), (1, 4, 1)},
+    "flatten": {(1, 0, 1), (0, 0, 1), (1, 4, 1)},
     "rows with a stride": {(1, 4, 1)},
     "columns": {(1, 1, 32)},
     "dynamic columns": {(1, 1, 32)},

@@ -44,12 +44,12 @@ def biased(data, cx_settings=INT4, bias=True):
 def test_a_shift_by_hand():
     """int2, scale 1: the weights (0.4, -0.4, 1) become (0, 0, 1), and E[x] is (1, 2, 3): the mean
     error is -0.4 * 1 + 0.4 * 2 = 0.4."""
-    w = np.array([[0.4], [-0.4], [1.0]], np.float32)
+    w = np.array([[0.4], [-0.4], [1.0]], np.float32).repeat(2, 1)  # rows of one are stored as int8
     rows = np.array([[0, 1, 5], [2, 3, 1]], np.float32)
-    model = Model(lambda p, x: x @ p["w"] + p["b"], {"w": w, "b": np.ones(1, np.float32)}, (rows,))
+    model = Model(lambda p, x: x @ p["w"] + p["b"], {"w": w, "b": np.ones(2, np.float32)}, (rows,))
     program, cx = context(model, "int8-weight-only", [[rows]], INT2)
     found = shifts(program, cx, 0.5)
-    np.testing.assert_allclose(found["w"].mean, [[0.4]], rtol=1e-6)
+    np.testing.assert_allclose(found["w"].mean, [[0.4, 0.4]], rtol=1e-6)
     assert BiasCorrection().run(program, cx)
     (name,) = (n for n in program.weights if n.endswith(":bias"))
     np.testing.assert_allclose(program.weights[name], 0.6, rtol=1e-6)
