@@ -25,7 +25,7 @@ from jq.passes.levels import check_level
 from jq.passes.order import LEVELS, REMOVED, Level, passes_for
 from jq.passes.target.lower_markers import LowerMarkers
 from jq.planning import QuantPlan, plan
-from jq.planning.limits import op_kinds
+from jq.planning.limits import limited_kinds, op_kinds
 from jq.settings import FLOAT, Rule, Settings, Strict, apply_overrides, check_rule, validate
 from jq.target import Target, load_toml
 
@@ -172,11 +172,12 @@ def for_target(pipeline: Pipeline, target: Target) -> Pipeline:
         UserError: the device lacks what was asked for by name.
     """
     settings, asked, device = pipeline.settings, pipeline.explicit, target.device
-    for key, names in {"ops": device.ops or (), "limits": device.limits}.items():
+    named = {"ops": (op_kinds(), device.ops or ()), "limits": (limited_kinds(), device.limits)}
+    for key, (kinds, names) in named.items():
         for kind in names:
-            if kind not in op_kinds():
+            if kind not in kinds:
                 where = f"device.{key} of target {target.name}"
-                raise UserError(f"unknown op {kind!r} in {where}", hint=known(kind, op_kinds()))
+                raise UserError(f"unknown op {kind!r} in {where}", hint=known(kind, kinds))
     static = settings.activations.mode == "static" and settings.activations.format != FLOAT
     if device.integer_only and static and settings.placement != "early":
         if "placement" in asked:

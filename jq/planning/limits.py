@@ -21,10 +21,15 @@ from jq.target import Target
 
 @cache
 def op_kinds() -> list[str]:
-    """What limits can be about: the ops of StableHLO without the prefix, and `depthwise`."""
+    """What `device.ops` can name: the ops of StableHLO without the prefix, and `depthwise`."""
     found = (getattr(kind, "OPERATION_NAME", "") for kind in vars(stablehlo).values())
     names = {name.removeprefix("stablehlo.") for name in found if isinstance(name, str) and name}
-    return ["default", *sorted({"depthwise", *names})]
+    return sorted({"depthwise", *names})
+
+
+def limited_kinds() -> list[str]:
+    """What limits can be about: an op, or `default` for those that have no limits of their own."""
+    return ["default", *op_kinds()]
 
 
 @dataclass(frozen=True)

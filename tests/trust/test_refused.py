@@ -86,6 +86,7 @@ DEVICES = {
     'weight_schemes = ["zzz"]': "'symmetric' or 'asymmetric'",
     'activation_granularities = ["per-channel"]': "'per-tensor', 'per-token' or 'per-block'",
     'ops = ["zzz"]': "unknown op 'zzz' in device.ops",
+    'ops = ["default"]': "unknown op 'default' in device.ops",
 }
 TARGETS = {
     'driver = "zzz"': "'local-task' or 'local-sync'",
