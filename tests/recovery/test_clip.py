@@ -32,8 +32,9 @@ def dense(weight, data=None, **settings):
 
 
 def test_by_hand():
-    """int4, two equal columns: one weight of 7 and 1,000 of 0.4. With step 1 each of these errs by 0.4; with half the
-    range the step is 0.5, 0.1 is left of each, and 3.5 of the one: 10 + 12.25 instead of 160."""
+    """int4, two equal columns: one weight of 7 and 1,000 of 0.4. With step 1 each of these errs by
+    0.4; with half the range the step is 0.5, 0.1 is left of each, and 3.5 of the one: 10 + 12.25
+    instead of 160."""
     weight = np.full((1001, 2), 0.4, np.float32)
     weight[0] = 7
     program, cx = dense(weight, **{"weights.format": "int4"})
