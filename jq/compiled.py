@@ -151,7 +151,7 @@ class CompiledModel:
 
         Args:
             overwrite: replace an artifact of ours that is there; `force` says the same.
-            sign: file of an Ed25519 private key to sign it with; see `docs/security.md`.
+            sign: file of an Ed25519 private key to sign it with; see `docs/how-to/security.md`.
 
         Raises:
             UserError: the directory exists and is not to be replaced, or cannot be written.

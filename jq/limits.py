@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from jq.formats import get_format
 from jq.settings import FLOAT, FormatName, Strict
 
-# What is computed on codes besides single ops; see docs/integer-only.md.
+# What is computed on codes besides single ops; see docs/reference/integer-only.md.
 Function = Literal["table", "softmax", "normalization", "quotient", "compare"]
 FUNCTIONS: tuple[Function, ...] = ("table", "softmax", "normalization", "quotient", "compare")
 WeightGranularity = Literal["per-tensor", "per-channel", "per-block"]

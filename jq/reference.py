@@ -1,7 +1,7 @@
 """What there is to choose from, as rows: settings, devices, recovery, metrics, ops, passes.
 
-`jaxq list` prints these rows and docs/settings.md holds them; both are generated from what
-validates a name, so that neither can be out of date.
+`jaxq list` prints these rows and the page `docs/reference/settings.md` holds them; both are
+generated from what validates a name, so that neither can be out of date.
 """
 
 from __future__ import annotations

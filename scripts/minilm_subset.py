@@ -1,6 +1,6 @@
 """minilm on few sentences, for searches: 64 to calibrate and 32 to evaluate, in batches of 8.
 
-Reproduces the figures of docs/search.md:
+Reproduces the figures of docs/how-to/search.md:
 
     jaxq search scripts/minilm_subset.py:model --budget "cosine>=0.995" -o mixed.toml
 """

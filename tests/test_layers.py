@@ -1,4 +1,4 @@
-"""The layers of docs/architecture.md hold: imports of our own modules go leftwards only."""
+"""The layers of the architecture page hold: imports of our own modules go leftwards only."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def module_name(path: Path) -> str:
 
 def layers() -> dict[str, int]:
     """Rank of every layer, read from the document that defines the order."""
-    text = (ROOT / "docs/architecture.md").read_text()
+    text = (ROOT / "docs/internals/architecture.md").read_text()
     line = re.search(r"^`(errors <- .*)`$", text, re.MULTILINE)
-    assert line, "docs/architecture.md has no line of layers"
+    assert line, "docs/internals/architecture.md has no line of layers"
     return {
         name.strip(): rank
         for rank, group in enumerate(line[1].split("<-"))
@@ -74,7 +74,7 @@ def violations(path: Path, ranks: dict[str, int]) -> Iterator[str]:
         if top == "jq" and target != layer:
             if target not in ranks and target not in {module_name(f).split(".")[0] for f in FILES}:
                 target = "jq"  # a name of the package itself: `from jq import Model`
-            assert target in ranks, f"docs/architecture.md gives {target!r} no layer"
+            assert target in ranks, f"docs/internals/architecture.md gives {target!r} no layer"
             if ranks[target] >= ranks[layer]:
                 yield f"{path.relative_to(ROOT)}:{line}: {layer} imports {target}"
 
@@ -83,7 +83,7 @@ def violations(path: Path, ranks: dict[str, int]) -> Iterator[str]:
 def test_imports_go_leftwards(path: Path) -> None:
     ranks = layers()
     layer = module_name(path).split(".")[0]
-    assert layer in ranks, f"docs/architecture.md gives {layer!r} no layer"
+    assert layer in ranks, f"docs/internals/architecture.md gives {layer!r} no layer"
     assert list(violations(path, ranks)) == []
 
 

@@ -15,7 +15,7 @@ from jq.errors import UserError, known
 from jq.reference import KINDS, markdown, rows
 from jq.settings import Settings, _keys
 
-PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "settings.md"
 
 
 def model(**more: object) -> jq.Model:
@@ -56,7 +56,7 @@ def test_every_row_has_a_sentence() -> None:
 def test_the_page_holds_the_tables() -> None:
     text = PAGE.read_text()
     for kind in KINDS:
-        assert markdown(kind) in text, f"write docs/settings.md again: {kind}"
+        assert markdown(kind) in text, f"write docs/reference/settings.md again: {kind}"
 
 
 def test_what_was_meant() -> None:

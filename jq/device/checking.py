@@ -74,7 +74,7 @@ def _floats(
         elif (said := declined(op)) is not None:
             yield {**_facts(op, name), "reason": said[0], "help": said[1]}
         elif name not in ops and not any(maker(v) in left for v in op.operation.operands):
-            help = "write it with ops that docs/integer-only.md has"
+            help = "write it with ops that the docs' page on integer-only programs lists"
             yield {**_facts(op, name), "reason": f"{kind} has no integer form here", "help": help}
 
 

@@ -14,7 +14,7 @@ refuses, by group and reason, each with one of its cases. All others are to give
 `jax.jit`: `tests/suites` holds a fixed sample to that, `scripts/harnesses.py` any number of them. A
 refusal is a `UserError`: it says what is refused, where, and what to do.
 
-Written by `scripts/harnesses.py --refusals docs/refusals.md`; do not edit.
+Written by `scripts/harnesses.py --refusals docs/reference/refusals.md`; do not edit.
 
 | group | cases | one of them | what the error says |
 |---|---|---|---|

@@ -52,24 +52,17 @@ def test_the_python_example_works(clone: Path) -> None:
     assert (clone / "compiled").is_dir()
 
 
-def test_every_page_is_in_the_index() -> None:
-    index = (ROOT / "docs/index.md").read_text()
-    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
-    assert set(re.findall(r"\]\(([a-z_-]+\.md)\)", index)) == pages
-    assert set(re.findall(r": ([a-z_-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)) == {
-        *pages,
-        "index.md",
-    }
+DOCS = ROOT / "docs"
+PAGES = sorted(str(p.relative_to(ROOT)) for p in DOCS.rglob("*.md"))
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "CONTRIBUTING.md",
-        *(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md")),
-    ],
-)
+def test_every_page_is_in_the_navigation() -> None:
+    found = re.findall(r": (\S+\.(?:md|ipynb))$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = [p for kind in ("*.md", "*.ipynb") for p in DOCS.rglob(kind)]
+    assert sorted(found) == sorted(str(p.relative_to(DOCS)) for p in pages)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", *PAGES])
 def test_links_lead_somewhere(page: str) -> None:
     for link in re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text()):
         assert (ROOT / page).parent.joinpath(link).exists(), f"{page}: {link}"

@@ -1,4 +1,4 @@
-"""docs/formats.md lists every format with true figures."""
+"""docs/reference/formats.md lists every format with true figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from jq.formats import NUMPY, Encoding, Format, get_format
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "formats.md").read_text()
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "formats.md").read_text()
 ROWS = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|", TEXT, re.MULTILINE)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.child import Child
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "refusals.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "refusals.md"
 # Every twelfth group: two cases of each.
 STRIDE = 12
 

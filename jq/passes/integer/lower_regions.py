@@ -51,7 +51,7 @@ from jq.passes.integer._values import (
 from jq.target import Target
 
 OPS = StableHloOps()
-HELP = "write it with ops that docs/integer-only.md has"
+HELP = "write it with ops that the docs' page on integer-only programs lists"
 
 
 @dataclass(frozen=True)

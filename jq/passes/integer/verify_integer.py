@@ -37,7 +37,8 @@ class VerifyInteger(Pass):
             raise UserError(
                 f"{kind} stays float{more}: {why}",
                 op=name,
-                hint="use pipeline int8-static, or write it with ops that docs/integer-only.md has",
+                hint="use pipeline int8-static, or write it with ops that the docs' page on "
+                "integer-only programs lists",
             )
         return False
 
