@@ -19,7 +19,8 @@ def main() -> NoReturn:
     """Runs `jaxq` with the process's arguments and exits with its code."""
     gc.set_threshold(OBJECTS)
     for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, _terminated)
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # `nohup jaxq ...` goes on
+            signal.signal(ending, _terminated)
     os.environ["PYTHONSAFEPATH"] = "1"  # no Python that anyone starts runs files of this folder
     try:
         from jq.cli.app import main as run

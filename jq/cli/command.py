@@ -29,7 +29,6 @@ LIMITS: dict[str, Any] = {
     "timeout": Annotated[
         float | None,
         typer.Option(
-            min=0.001,
             metavar="SECONDS",
             help="The longest that the compiler, or reading a file, may take; by default an hour,"
             " or a minute and what the file's size adds.",

@@ -20,6 +20,12 @@ class Limits:
     seconds: float | None = None
     memory: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("seconds", "memory"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:  # NaN is neither more nor less
+                raise UserError(f"a limit of {value:g} {name} leaves nothing")
+
     def reading(self, size: int) -> tuple[float, int]:
         """Seconds and bytes for reading a file of `size` bytes."""
         return self.seconds or 60 + size / 1e6, self.memory or (2 << 30) + 16 * size

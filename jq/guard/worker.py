@@ -127,9 +127,9 @@ def _exchange(process: subprocess.Popen[bytes], data: bytes, seconds: float) -> 
     rest, answer, end = memoryview(data), b"", time.monotonic() + seconds
     while not answer.endswith(b"\n"):
         left = end - time.monotonic()
-        ready = select.select([back], [to] if rest else [], [], max(left, 0))
-        if not any(ready):
+        if left <= 0:
             return None
+        ready = select.select([back], [to] if rest else [], [], left)
         if ready[1]:
             try:
                 rest = rest[os.write(to, rest[: 1 << 20]) :]

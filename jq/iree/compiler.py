@@ -57,7 +57,10 @@ LARGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 TEMPORARY = {"TMPDIR": "."}
 LINKER = "iree-lld"
 _LACKING = r"(?:undefined symbol: |failed to legalize operation 'math\.)(\w+)"  # of libm
-_NO_MEMORY = r"std::bad_alloc|out of memory|Allocation failed|Cannot allocate memory"
+_NO_MEMORY = (
+    r"std::bad_alloc|out of memory|Allocation failed|Cannot allocate memory"
+    r"|error while loading shared libraries"  # not even its own code fits
+)
 _LINE_LIMIT = 400
 
 

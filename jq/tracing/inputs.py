@@ -28,7 +28,8 @@ def flat_inputs(
     """One array per input of the program, its shape and type checked.
 
     A Python number or list takes the input's type; an array must have it, or one of 64 bits that
-    JAX narrows to it. A typed random key (`jax.random.key`) is its data.
+    JAX narrows to it; integers have to fit, which JAX does not ask. A typed random key
+    (`jax.random.key`) is its data.
     """
     if not isinstance(inputs, Sequence) or isinstance(inputs, str):
         raise UserError(

@@ -17,11 +17,21 @@ WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128"
 
 @pytest.mark.parametrize(("wide", "narrow"), WIDE.items())
 def test_arrays_of_64_bits_are_narrowed_as_by_jax(wide, narrow):
-    given = np.array([0.1, 2.0**40 + 3, 7]).astype(wide)
+    whole = narrow in ("int32", "uint32")
+    most = np.iinfo(narrow).max if whole else 2.0**40 + 3  # what a float cannot hold is rounded
+    given = np.array([0.1, most, 7]).astype(wide)
     got = check_array(TensorSpec("x", (3,), narrow), given)
     want = np.asarray(jax.jit(lambda x: x)(given))
     assert got.dtype == want.dtype
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(("wide", "value"), [("int64", -(2**31) - 1), ("uint64", 2**32)])
+def test_integers_that_do_not_fit_are_refused(wide, value):
+    """JAX takes them modulo 2**32 without a word: another number is no narrower one."""
+    narrow = WIDE[wide]
+    with pytest.raises(UserError, match=f"'x' has values that do not fit {narrow}"):
+        check_array(TensorSpec("x", (2,), narrow), np.array([1, value], wide))
 
 
 def test_arrays_of_64_bits_keep_their_type_where_the_model_has_it():

@@ -47,6 +47,9 @@ def test_while_the_compiler_runs(ending: signal.Signals, tmp_path: Path) -> None
     (tmp_path / "compiler").write_text(FOREVER.format(pid))
     (tmp_path / "compiler").chmod(0o755)
     code = (
+        # Started in the background, this test has it ignored, and so would its child.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         "import jq.iree.compiler as c; from jq.cli import main\n"
         f"tool = c.find_tool; c.find_tool = lambda n: {str(tmp_path / 'compiler')!r}"
         " if n == 'iree-compile' else tool(n)\n"
