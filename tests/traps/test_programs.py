@@ -120,6 +120,38 @@ def test_what_is_written_into_a_larger_tensor_twice():
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+def pyramid():
+    """Three pools one behind the other, as `SAME` pads them."""
+    pool = """"stablehlo.reduce_window"(%{}, %least) <{{
+      padding = dense<[[0, 0], [0, 1], [0, 0]]> : tensor<3x2xi64>,
+      window_dimensions = array<i64: 1, 2, 1>}}> ({{
+      ^bb0(%a: tensor<i8>, %b: tensor<i8>):
+        %m = stablehlo.maximum %a, %b : tensor<i8>
+        stablehlo.return %m : tensor<i8> }}) : (tensor<2x6x8xi8>, tensor<i8>) -> tensor<2x6x8xi8>"""
+    return f"""(%x: tensor<2x6x8xi8>) -> tensor<2x6x8xi8> {{
+      %least = stablehlo.constant dense<-128> : tensor<i8>
+      %p = {pool.format("x")}
+      %q = {pool.format("p")}
+      %r = {pool.format("q")}
+      return %r : tensor<2x6x8xi8> }}"""
+
+
+CODES = RNG.integers(-128, 128, (2, 6, 8), np.int8)
+
+
+@defect("shield-pads")
+def test_pools_of_pools(monkeypatch):
+    monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
+    raw(pyramid(), CODES)
+
+
+def test_pools_of_pools_are_shielded():
+    want = CODES
+    for _ in range(3):
+        want = np.maximum(want, np.concatenate([want[:, 1:], want[:, -1:]], 1))
+    np.testing.assert_array_equal(mended("shield-pads", pyramid(), CODES)[0], want)
+
+
 def diagonal_layers(layers, x):
     """Two layers of a diagonal state-space model (S5), by a scan over pairs of complex numbers."""
 

@@ -5,7 +5,8 @@
     pad (optimization_barrier (pad (add %x, %y), %one)), %zero
 
 A convolution, a pool and an update of a slice write their operands likewise. IREE 3.13 makes one
-loop nest of all three, and refuses it.
+loop nest of all three, and refuses it. It refuses a pool, too, whose result is written so, where
+other pools of the program begin with the same tensor of initial values.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ class ShieldPads(Pass):
 
 
 def _written_twice(op: Any) -> Iterator[int]:
-    """The operands that `op` writes into a larger tensor, and that are such tensors themselves."""
+    """The operands that `op` writes into a larger tensor, and that are such tensors themselves, or
+    pools."""
     for i in _written(op):
-        if maker(op.operation.operands[i], _PAD, _UPDATE):
+        if maker(op.operation.operands[i], _PAD, _UPDATE, _POOL):
             yield i
 
 
