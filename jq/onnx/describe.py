@@ -26,6 +26,8 @@ _OPERANDS: dict[str, list[tuple[int, int, int]]] = {
     "MatMulNBits": [(1, 2, 3)],
     "GatherBlockQuantized": [(0, 2, 3)],
     "DynamicQuantizeMatMul": [(1, 2, 3)],
+    "DynamicQuantizeLSTM": [(1, 8, 9), (2, 10, 11)],
+    "QAttention": [(0, 3, 6), (1, 4, 7)],
     "MatMulIntegerToFloat": [(0, 2, 4), (1, 3, 5)],
     "MatMulInteger": [(0, -1, 2), (1, -1, 3)],
     "ConvInteger": [(0, -1, 2), (1, -1, 3)],

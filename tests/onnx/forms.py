@@ -398,3 +398,79 @@ def integer_to_float(f: Form) -> str:
 def dynamic_matmul(f: Form) -> str:
     b, scale = f.const(f.codes(I8, 64, 24)), f.const(f.steps(24))
     return f.microsoft("DynamicQuantizeMatMul", matrix(f), b, scale, f.const(np.zeros(24, I8)))
+
+
+@form("MatMulNBits with g_idx")
+def nbits_groups(f: Form) -> str:
+    # Zero points are left out: with g_idx ONNX Runtime takes them from the wrong places.
+    parts = [f.const(f.codes(U8, 24, 2, 16)), f.const(f.steps(24, 2)), ""]
+    groups = f.const(f.rng.permutation(64).astype(np.int32) // 32)
+    sizes = {"K": 64, "N": 24, "bits": 4, "block_size": 32}
+    return f.microsoft("MatMulNBits", matrix(f), *parts, groups, **sizes)
+
+
+@form("MatMulNBits with float zero points")
+def nbits_float_zeros(f: Form) -> str:
+    parts = [f.const(f.codes(U8, 24, 2, 16)), f.const(f.steps(24, 2))]
+    zeros = f.const(f.rng.uniform(6, 9, (24, 2)).astype(F32))
+    sizes = {"K": 64, "N": 24, "bits": 4, "block_size": 32}
+    return f.microsoft("MatMulNBits", matrix(f), *parts, zeros, **sizes)
+
+
+@form("QLinearConv of channels last")
+def qlinear_conv_last(f: Form) -> str:
+    x = [f.given(f.codes(U8, 2, 9, 8, 6)), f.const(F32(0.02)), f.const(U8(117))]
+    w = [f.const(f.codes(I8, 10, 6, 3, 3)), f.const(f.steps(10)), f.const(np.zeros(10, I8))]
+    y = [f.const(F32(0.3)), f.const(U8(130))]
+    return f.microsoft("QLinearConv", *x, *w, *y, channels_last=1, pads=[1] * 4)
+
+
+@form("NhwcMaxPool")
+def pool_last(f: Form) -> str:
+    x = f.given(f.codes(U8, 2, 9, 8, 6))
+    return f.microsoft("NhwcMaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+
+
+def dynamic_lstm(f: Form, direction: str, dtype: Any, per_channel: bool) -> list[str]:
+    ways, inputs, hidden = 1 + (direction == "bidirectional"), 12, 8
+    shapes = [(ways, inputs, 4 * hidden), (ways, hidden, 4 * hidden)]
+    w, r = (f.const(f.codes(dtype, *s)) for s in shapes)
+    grid = (ways, 4 * hidden) if per_channel else (ways,)
+    zeros = np.zeros(grid, dtype) if per_channel else np.full(grid, 3, dtype)
+    pair = [[f.const(f.steps(*grid) / 8), f.const(zeros)] for _ in range(2)]
+    optional = [f.const(f.real(ways, 8 * hidden)), "", "", "", ""]
+    given = [f.given(f.real(5, 2, inputs)), w, r, *optional, *pair[0], *pair[1]]
+    attributes = {"direction": direction, "hidden_size": hidden, "domain": "com.microsoft"}
+    return list(f.call("DynamicQuantizeLSTM", *given, count=3, **attributes))
+
+
+@form("DynamicQuantizeLSTM")
+def lstm(f: Form) -> list[str]:
+    return dynamic_lstm(f, "forward", I8, True)
+
+
+@form("DynamicQuantizeLSTM of unsigned weights")
+def lstm_unsigned(f: Form) -> list[str]:
+    return dynamic_lstm(f, "bidirectional", U8, False)
+
+
+@form("QAttention")
+def qattention(f: Form) -> str:
+    x = f.given(f.codes(U8, 2, 5, 16))
+    w, bias = f.const(f.codes(I8, 16, 48)), f.const(f.real(48))
+    scales = f.const(F32(0.01)), f.const(f.steps(48))
+    mask = f.const(np.asarray([5, 3], np.int32))
+    zeros = f.const(U8(120)), f.const(np.zeros(48, I8))
+    return f.microsoft("QAttention", x, w, bias, *scales, mask, *zeros, num_heads=4)
+
+
+@form("QEmbedLayerNormalization")
+def qembed(f: Form) -> list[str]:
+    ids = [f.given(f.rng.integers(0, n, (2, 5)).astype(np.int32)) for n in (20, 2)]
+    tables = [f.const(f.codes(U8, *s)) for s in ((20, 16), (9, 16), (2, 16), (16,), (16,))]
+    mask = f.const(np.asarray([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.int32))
+    scales = [f.const(F32(s)) for s in (0.01, 0.02, 0.03, 0.01, 0.02)]
+    zeros = [f.const(U8(z)) for z in (120, 130, 128, 5, 100)]
+    parts = *ids, *tables, mask, *scales, *zeros
+    made = f.call("QEmbedLayerNormalization", *parts, count=2, domain="com.microsoft")
+    return list(made)

@@ -36,6 +36,12 @@ def check(op: str, inputs: dict[str, Any], outputs: int = 1, known: Any = (), **
 
 
 PLAIN: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "trilu": ("Trilu", {"x": real(3, 7)}, {}),
+    "expand": ("ExpandDims", {"x": real(3, 7), "axis": ints(1)[0]}, {"constants": ("axis",)}),
+    "gather": ("GatherND", {"x": real(3, 7), "ids": np.asarray([[0, 1], [2, 6]])}, {}),
+    "grid": ("GridSample", {"x": real(1, 2, 5, 6), "g": real(1, 3, 4, 2)}, {}),
+    "inverse": ("Inverse", {"x": np.eye(4, dtype=np.float32) * 3 + real(4, 4) / 4}, {}),
+    "transposed": ("TransposeMatMul", {"a": real(3, 7), "b": real(5, 7)}, {"transB": 1}),
     "gelu": ("Gelu", {"x": real(3, 7)}, {}),
     "bias": ("BiasGelu", {"x": real(3, 7), "b": real(7)}, {}),
     "fast": ("FastGelu", {"x": real(3, 7)}, {}),

@@ -9,6 +9,7 @@ A mask is added, `mask_filter_value` where a key is not to be seen.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -47,7 +48,24 @@ def attention(
     y = matmul(x, weights)
     y = y if bias is None else y + bias
     sizes = qkv_hidden_sizes or [y.shape[-1] // 3] * 3
-    q, k, v = (heads(part, num_heads) for part in jnp.split(y, np.cumsum(sizes)[:2], -1))
+    parts = [heads(part, num_heads) for part in jnp.split(y, np.cumsum(sizes)[:2], -1)]
+    return attended(
+        parts, mask_index, past, attention_bias, unidirectional, mask_filter_value, scale, node
+    )
+
+
+def attended(
+    qkv: Sequence[Any],
+    mask_index: Any,
+    past: Any,
+    attention_bias: Any,
+    unidirectional: int,
+    mask_filter_value: float,
+    scale: float,
+    node: Call,
+) -> Any:
+    """What `Attention` does with heads of queries, keys and values; the present state behind."""
+    q, k, v = qkv
     if past is not None:
         k, v = jnp.concatenate([past[0], k], 2), jnp.concatenate([past[1], v], 2)
     mask = hidden_keys(mask_index, q, k, mask_filter_value, node)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.onnx.registry import Array, Call, Known, operator
+from jq.onnx.registry import MICROSOFT, Array, Call, Known, operator
 from jq.onnx.values import is_float
 
 
@@ -37,6 +37,7 @@ def gather_elements(data: Array, indices: Array, *, axis: int) -> Array:
 
 
 @operator("GatherND", moves=True)
+@operator("GatherND", domain=MICROSOFT, moves=True)
 def gather_nd(data: Array, indices: Array, *, batch_dims: int = 0) -> Array:
     def pick(data: Any, indices: Any) -> Any:
         parts = [from_front(indices[..., i], data.shape[i]) for i in range(indices.shape[-1])]

@@ -38,7 +38,12 @@ def det(x: Array) -> Array:
     return jnp.linalg.det(x)
 
 
-@operator("FusedMatMul", domain=MICROSOFT)
+@operator("Inverse", domain=MICROSOFT)
+def inverse(x: Array) -> Array:
+    return jnp.linalg.inv(x)
+
+
+@operator("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(
     a: Array,
     b: Array,

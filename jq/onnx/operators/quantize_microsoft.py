@@ -15,10 +15,21 @@ from jq.onnx.operators.quantize import dynamic, product_ratio, qlinear_conv, req
 from jq.onnx.operators.windows import average_pool
 from jq.onnx.quantized import dequantize, quantize, small_type, unit, unpacked_fields
 from jq.onnx.registry import MICROSOFT, Array, Call, operator
-from jq.onnx.values import Codes, Weight, as_jax, bits_of, known, plain, traced
+from jq.onnx.values import Codes, Weight, as_jax, bits_of, known, plain, to_signed, traced
 
 UINT8 = np.dtype(np.uint8)
-operator("QLinearConv", domain=MICROSOFT, codes=True)(qlinear_conv)
+
+
+@operator("QLinearConv", domain=MICROSOFT, codes=True)
+def qlinear_conv_microsoft(x: Array, *rest: Array, channels_last: int = 0, node: Call) -> Any:
+    """That of the standard, also with the channels of `x` and of the result on the last axis."""
+    names = ("auto_pad", "dilations", "group", "pads", "strides")
+    options = {k: v for k, v in node.attributes.items() if k in names}
+    if not channels_last:
+        return qlinear_conv(x, *rest, **options, node=node)
+    front = Codes(jnp.moveaxis(jnp.asarray(to_signed(x)), -1, 1), np.dtype(x.dtype))
+    y = qlinear_conv(front, *rest, **options, node=node)
+    return Codes(jnp.moveaxis(y.signed, 1, -1), y.dtype)
 
 
 def _kind(zero: Any, x: Any) -> np.dtype[Any]:
@@ -186,11 +197,6 @@ def dynamic_quantize_matmul(
     return y if bias is None else y + plain(bias)
 
 
-@operator("DynamicQuantizeLSTM", domain=MICROSOFT, codes=True)
-def dynamic_quantize_lstm(*xs: Array, node: Call) -> Any:
-    raise node.refuse("it is not supported", "quantize the model without its LSTM")
-
-
 @operator("MatMulNBits", domain=MICROSOFT, codes=True)
 def matmul_nbits(
     a: Array,
@@ -207,16 +213,39 @@ def matmul_nbits(
     accuracy_level: int = 0,
     node: Call,
 ) -> Array:
-    """Weights [N, K] in blocks along K, the low bits of a byte first; products with float."""
+    """Weights [N, K] in blocks along K, the low bits of a byte first; products with float.
+
+    `g_idx` is the block of each index of K: columns are put in the order of their blocks.
+    """
+    x, columns = plain(a), None
     if g_idx is not None:
-        raise node.refuse("g_idx is not supported", "quantize the weight without act-order")
-    weight = _blocked(b, scales, zero_points, (N, K), bits, block_size, node)
-    y = matmul(plain(a), weight.T.astype(a.dtype))
+        columns = _in_blocks(known(g_idx), K, block_size, node)
+        x = jnp.take(x, columns, axis=-1)
+    weight = _blocked(b, scales, zero_points, (N, K), bits, block_size, node, columns)
+    y = matmul(x, weight.T.astype(a.dtype))
     return y if bias is None else y + plain(bias)
 
 
+def _in_blocks(groups: np.ndarray | None, width: int, block: int, node: Call) -> np.ndarray:
+    """Indices of K in the order of their blocks."""
+    if groups is None:
+        raise node.refuse("g_idx that is computed is not supported")
+    counts = np.bincount(groups[:width], minlength=-(-width // block))
+    if (counts[:-1] != block).any() or counts[-1] != width - block * (len(counts) - 1):
+        hint = "quantize the weight without act-order"
+        raise node.refuse(f"g_idx whose groups are no blocks of {block} is not supported", hint)
+    return np.argsort(groups[:width], kind="stable")
+
+
 def _blocked(
-    b: Any, scales: Any, zeros: Any, shape: tuple[int, int], bits: int, block: int, node: Call
+    b: Any,
+    scales: Any,
+    zeros: Any,
+    shape: tuple[int, int],
+    bits: int,
+    block: int,
+    node: Call,
+    columns: np.ndarray | None = None,
 ) -> Any:
     """The float matrix whose rows are stored in blocks, unsigned numbers in bytes."""
     if bits not in (2, 4, 8):
@@ -225,23 +254,32 @@ def _blocked(
     blocks = -(-width // block)
     kind = small_type(bits)
     codes = _fields(b, bits).reshape(rows, -1)[:, :width]
+    codes = codes if columns is None else jnp.take(codes, columns, axis=1)
+    factor = _data(scales).reshape(rows, blocks)
+    name = b.name if isinstance(b, Weight) else node.node.where
     half = 1 << (bits - 1)
     if zeros is None:
         zero: Any = np.full((rows, blocks), half, np.int32).astype(kind)
-    elif np.dtype(zeros.dtype) != np.uint8:
-        raise node.refuse("zero points that are no whole numbers are not supported")
-    else:
+    elif np.dtype(zeros.dtype) == np.uint8:
         zero = Codes(_fields(zeros, bits).reshape(rows, -1)[:, :blocks], kind)
         data = known(zeros)
         if data is not None:
             zero = (unpacked_fields(data, bits).reshape(rows, -1)[:, :blocks]).astype(kind)
-    factor = _data(scales).reshape(rows, blocks)
-    name = b.name if isinstance(b, Weight) else node.node.where
+    else:
+        return _from_float_zeros(codes, factor, _data(zeros).reshape(rows, blocks) - half, block)
     return dequantize(Codes(codes, kind), factor, zero, axis=1, block=block, name=name)
+
+
+def _from_float_zeros(codes: Any, factor: Any, zeros: Any, block: int) -> Any:
+    """Zero points that need not be whole numbers: no format of ours has them."""
+    zero, scale = (np.repeat(v, block, axis=1)[:, : codes.shape[1]] for v in (zeros, factor))
+    return (codes.astype(np.float32) - zero.astype(np.float32)) * scale.astype(np.float32)
 
 
 def _fields(packed: Any, bits: int) -> Any:
     """Signed codes of numbers packed into bytes."""
+    if bits == 8:
+        return to_signed(packed)
     value = traced(packed)
     if isinstance(value, Codes) and bits_of(value.dtype) == bits:
         return value.signed  # a parameter of the model, which is held so

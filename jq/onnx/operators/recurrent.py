@@ -10,10 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.onnx.registry import Array, Call, operator
+from jq.onnx.registry import Array, operator
 
 Function = Callable[[Any], Any]
 _DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
+
+
+def _product(x: Any, weights: Any, d: int) -> Any:
+    """By the weights of a direction, [directions, outputs, inputs], or by what a function makes."""
+    if callable(weights):
+        return weights(x, d)
+    return x @ weights[d].T
 
 
 def activation(name: str, alpha: float | None, beta: float | None) -> Function:
@@ -56,17 +63,16 @@ def lstm(
     activation_beta: Any = None,
     clip: float | None = None,
     input_forget: int = 0,
-    node: Call,
 ) -> Any:
     functions = _functions("LSTM", activations, activation_alpha, activation_beta, direction)
 
     def cell(d: int, weights: Any) -> Any:
         f, g, h_of = functions[d]
-        bias, peep, recurrent = weights
+        bias, peep = weights
 
         def step(state: Any, gates: Any) -> Any:
             h, c = state
-            gates = gates + h @ recurrent.T + bias
+            gates = gates + _product(h, r, d) + bias
             i, o, forget, new = jnp.split(gates, 4, axis=-1)
             pi, po, pf = peep
             i = f(_clipped(i + pi * c, clip))
@@ -81,11 +87,10 @@ def lstm(
         size = 4 * hidden_size
         bias = 0 if b is None else b[d][:size] + b[d][size:]
         peep = (0, 0, 0) if p is None else jnp.split(jnp.asarray(p[d]), 3)
-        return cell(d, (bias, peep, r[d]))
+        return cell(d, (bias, peep))
 
-    return _run(
-        x, w, sequence_lens, [initial_h, initial_c], hidden_size, direction, layout, prepare, node
-    )
+    initial = [initial_h, initial_c]
+    return _run(x, w, sequence_lens, initial, hidden_size, direction, layout, prepare)
 
 
 @operator("GRU")
@@ -105,7 +110,6 @@ def gru(
     activation_beta: Any = None,
     clip: float | None = None,
     linear_before_reset: int = 0,
-    node: Call,
 ) -> Any:
     functions = _functions("GRU", activations, activation_alpha, activation_beta, direction)
     n = hidden_size
@@ -129,7 +133,7 @@ def gru(
 
         return step
 
-    return _run(x, w, sequence_lens, [initial_h], n, direction, layout, prepare, node)
+    return _run(x, w, sequence_lens, [initial_h], n, direction, layout, prepare)
 
 
 @operator("RNN")
@@ -148,7 +152,6 @@ def rnn(
     activation_alpha: Any = None,
     activation_beta: Any = None,
     clip: float | None = None,
-    node: Call,
 ) -> Any:
     functions = _functions("RNN", activations, activation_alpha, activation_beta, direction)
 
@@ -161,7 +164,7 @@ def rnn(
 
         return step
 
-    return _run(x, w, sequence_lens, [initial_h], hidden_size, direction, layout, prepare, node)
+    return _run(x, w, sequence_lens, [initial_h], hidden_size, direction, layout, prepare)
 
 
 def _functions(
@@ -196,7 +199,6 @@ def _run(
     direction: str,
     layout: int,
     prepare: Callable[[int], Any],
-    node: Call,
 ) -> tuple[Any, ...]:
     """Y [steps, directions, batch, hidden] and the last state of each, in the chosen layout.
 
@@ -209,7 +211,7 @@ def _run(
     outputs, finals = [], []
     for d, reverse in enumerate(ways):
         state = tuple(_first(h, d, batch, hidden, x.dtype, layout) for h in initial)
-        step, gates = prepare(d), x @ w[d].T
+        step, gates = prepare(d), _product(x, w, d)
         y, last = _steps(step, gates, state, reverse, lengths, steps)
         outputs.append(y)
         finals.append(last)

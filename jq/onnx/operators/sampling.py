@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jq.onnx.registry import Array, operator
+from jq.onnx.registry import MICROSOFT, Array, operator
 
 
 @operator("GridSample")
+@operator("GridSample", domain=MICROSOFT)
 def grid_sample(
     x: Array,
     grid: Array,

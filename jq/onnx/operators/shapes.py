@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.onnx.registry import Array, Call, Known, operator
+from jq.onnx.registry import MICROSOFT, Array, Call, Known, operator
 from jq.onnx.values import Codes, plain, traced
 
 
@@ -49,10 +49,11 @@ def flatten(x: Array, *, axis: int) -> Array:
 def squeeze(x: Array, axes: Known = None) -> Array:
     if axes is None:
         return x.reshape([n for n in x.shape if n != 1])
-    return jnp.squeeze(x, tuple(ints(axes)))
+    return jnp.squeeze(x, tuple(ints(axes.reshape(-1))))
 
 
 @operator("Unsqueeze", moves=True)
+@operator("ExpandDims", domain=MICROSOFT, moves=True)
 def unsqueeze(x: Array, axes: Known) -> Array:
     return jnp.expand_dims(x, tuple(ints(axes)))
 
@@ -120,8 +121,15 @@ def _slice(start: int, end: int, step: int, n: int) -> slice:
 
 
 @operator("Pad", codes=True)
+@operator("Pad", domain=MICROSOFT, codes=True)
 def pad(
-    x: Array, pads: Known, value: Array = None, axes: Known = None, *, mode: str, node: Call
+    x: Array,
+    pads: Known,
+    value: Array = None,
+    axes: Known = None,
+    *,
+    mode: str = "constant",
+    node: Call,
 ) -> Array:
     x, value = traced(x), plain(value)
     if isinstance(x, Codes):  # padded with the code of the number
@@ -146,7 +154,8 @@ def pad(
 
 
 @operator("Trilu", moves=True)
-def trilu(x: Array, k: Known = None, *, upper: int) -> Array:
+@operator("Trilu", domain=MICROSOFT, moves=True)
+def trilu(x: Array, k: Known = None, *, upper: int = 1) -> Array:
     by = 0 if k is None else int(k.reshape(()))
     return jnp.triu(x, by) if upper else jnp.tril(x, by)
 

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
-from jq.onnx.registry import Array, Call, operator
+from jq.onnx.registry import MICROSOFT, Array, Call, operator
 from jq.onnx.tensors import numpy_type
 from jq.onnx.values import Sums, bits_of, is_float, plain
 
@@ -135,7 +135,9 @@ def eye_like(x: Array, *, dtype: int | None = None, k: int = 0) -> Array:
 
 
 @operator("Range")
-def arange(start: Any, limit: Any, delta: Any, *, node: Call) -> Array:
+@operator("Range", domain=MICROSOFT)
+def arange(start: Any, limit: Any, delta: Any = None, *, node: Call) -> Array:
+    delta = np.ones((), start.dtype) if delta is None else delta
     if not all(isinstance(v, np.ndarray) for v in (start, limit, delta)):
         raise node.refuse("its length depends on the model's inputs", "use --value NAME=V")
     if node.node.attributes.get("stash_type"):

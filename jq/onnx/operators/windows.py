@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.onnx.registry import Array, Call, Known, operator
+from jq.onnx.registry import MICROSOFT, Array, Call, Known, operator
 from jq.onnx.values import is_float
 
 Pairs = list[tuple[int, int]]
@@ -207,6 +207,24 @@ def max_pool(
     if not node.asks_for(1):
         return window.reduce(x, least, lax.max)
     return _with_places(x, window, least, storage_order)
+
+
+@operator("NhwcMaxPool", domain=MICROSOFT, moves=True)
+def max_pool_channels_last(
+    x: Array,
+    *,
+    kernel_shape: list[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+    node: Call,
+) -> Any:
+    options = {"auto_pad": auto_pad, "ceil_mode": ceil_mode, "dilations": dilations}
+    options |= {"kernel_shape": kernel_shape, "pads": pads, "strides": strides}
+    y = max_pool(jnp.moveaxis(jnp.asarray(x), -1, 1), **options, node=node)
+    return jnp.moveaxis(y, 1, -1)
 
 
 def _with_places(x: Any, window: Window, least: Any, order: int) -> tuple[Any, Any]:

@@ -7,14 +7,17 @@
     call @jq_quantize_rows(%x, %b)
 
 IREE 3.13 makes a constant of equal elements anew where it is used, and may put one that stands
-between and behind loops nowhere.
+between and behind loops nowhere. Weights of equal elements become such constants.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from jq.ir import Program, at, ir
 from jq.passes.base import Pass, PassContext
@@ -32,26 +35,47 @@ class ShieldSplats(Pass):
         for uses in _read_by_kernels(program).values():
             if len({_in_loop(use.owner) for use in uses}) < 2:
                 continue
-            first = uses[0].owner.operation.operands[uses[0].operand_number].owner
-            with at(program.body.operations[0]):
-                shared = barrier(first.operation.clone().result)
+            shared = _shielded(program, uses[0].owner.operation.operands[uses[0].operand_number])
             for use in uses:
                 use.owner.operation.operands[use.operand_number] = shared
             changed = True
-        return changed
+        return program.drop_unused_weights() or changed
+
+
+def _shielded(program: Program, value: Any) -> Any:
+    with at(program.body.operations[0]):
+        if program.weight_name(value) is None:
+            value = value.owner.operation.clone().result
+        return barrier(value)
 
 
 def _read_by_kernels(program: Program) -> dict[Any, list[Any]]:
-    """Uses of constants of equal elements by calls; equal constants are one."""
+    """Uses of numbers that are all equal by calls; equal constants, and weights, are one."""
     found = defaultdict(list)
+    for value, data in _constants(program):
+        calls = [u for u in value.uses if u.owner.name == "func.call"]
+        if calls and (number := _element(data)) is not None:
+            found[str(value.type), number].extend(calls)
+    return found
+
+
+def _constants(program: Program) -> Iterator[tuple[Any, Any]]:
+    """Weights and constants with their data."""
+    for name, array in program.weights.items():
+        yield program.weight(name), array
     for op in program.walk():
-        if op.operation.name != "stablehlo.constant":
-            continue
-        value = op.operation.attributes["value"]
-        if isinstance(value, ir.DenseElementsAttr) and value.is_splat:
-            calls = [u for u in op.operation.results[0].uses if u.owner.name == "func.call"]
-            found[value].extend(calls)
-    return {value: uses for value, uses in found.items() if uses}
+        if op.operation.name == "stablehlo.constant":
+            yield op.operation.results[0], op.operation.attributes["value"]
+
+
+def _element(data: Any) -> Any:
+    """The number that all elements are; None where they differ."""
+    if isinstance(data, np.ndarray):
+        same = data.size and (data == data.flat[0]).all()
+        return data.flat[0].item() if same else None
+    if isinstance(data, ir.DenseElementsAttr) and data.is_splat:
+        return data.get_splat_value().value
+    return None
 
 
 def _in_loop(op: Any) -> bool:
