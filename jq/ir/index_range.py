@@ -110,10 +110,11 @@ def _transpose(op: Any, place: Place | None, read: Read) -> Range:
 
 def _slice(op: Any, place: Place | None, read: Read) -> Range:
     starts, strides = integers(op, "start_indices"), integers(op, "strides")
-    if place is None:  # one element along an axis is that element
-        widths = shape_of(op.operation.results[0])
-        one = next((a for a, n in enumerate(widths) if n == 1), None)
-        return read(0, None if one is None else Place(one, starts[one]))
+    if place is None:  # one element along an axis is that element; all that is known holds
+        taken, whole = shape_of(op.operation.results[0]), shape_of(op.operation.operands[0])
+        single = [Place(a, starts[a]) for a, n in enumerate(taken) if n == 1 < whole[a]]
+        known = [read(0, one) for one in single] or [read(0, None)]
+        return max(low for low, _ in known), min(high for _, high in known)
     return read(0, Place(place.axis, starts[place.axis] + place.index * strides[place.axis]))
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+import jq
 from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass, run_all
+from jq.passes.target.scatters.plain_scatters import needs_rows
 from jq.planning import QuantPlan
 from jq.settings import Settings
 from jq.target import load_target
@@ -22,6 +26,7 @@ def lowered(text: str):
     program = load(text)
     cx = PassContext(QuantPlan((), {}), Settings(), load_target("llvm-cpu"))
     run_all([make_pass(name, {}) for name in ("plain-scatters", "plain-unsigned")], program, cx)
+    assert not [op for op in program.walk() if needs_rows(op)]
     return program
 
 
@@ -66,6 +71,18 @@ def test_what_is_outside_changes_no_bit(function):
     program = lowered(ROWS.replace("FUNCTION", function))
     (got,) = run_iree(program, x, np.array([[-1], [4], [99]], np.int32), np.full((3, 2), 7.0, "f4"))
     np.testing.assert_array_equal(got.view(np.int32), x.view(np.int32))
+
+
+def test_one_place_of_each_row():
+    """Positions along several axes, of which one is counted and the other is the data's."""
+
+    def fn(_, x, i, u):
+        return jnp.put_along_axis(x, i, u, 1, inplace=False)
+
+    x, u = (np.arange(n, dtype=np.float32).reshape(7, -1) for n in (35, 7))
+    at = np.array([[0], [4], [-1], [-5], [5], [-6], [99]], np.int32)
+    got = jq.compile(jq.Model(fn, {}, (x, at, u)), "float")(x, at, u)
+    np.testing.assert_array_equal(got, jax.jit(fn)({}, x, at, u))
 
 
 WHOLE = """(%x: tensorKIND, %i: tensor<0xi32>, %u: tensorKIND) -> tensorKIND {

@@ -41,6 +41,40 @@ def test_indices_are_clamped():
     )
 
 
+# The last position of a slice, 197, is computed in the type of the position, and as a signed one.
+SLICED = """(%x: tensor<200xf32>, %i: tensor<KIND>, %u: tensor<3xf32>)
+    -> (tensor<3xf32>, tensor<200xf32>) {
+  %y = stablehlo.dynamic_slice %x, %i, sizes = [3]
+    : (tensor<200xf32>, tensor<KIND>) -> tensor<3xf32>
+  %z = stablehlo.dynamic_update_slice %x, %u, %i
+    : (tensor<200xf32>, tensor<3xf32>, tensor<KIND>) -> tensor<200xf32>
+  return %y, %z : tensor<3xf32>, tensor<200xf32> }"""
+LINE, THREE = np.arange(200, dtype=np.float32), np.full(3, -1, np.float32)
+POSITIONS = [
+    ("i8", -61),
+    ("i8", 100),
+    ("ui8", 150),
+    ("ui8", 250),
+    ("i16", 32000),
+    ("ui32", 2**32 - 9),
+]
+
+
+@defect("the conversion of positions in clamp-indices")
+def test_a_narrow_position():
+    cut, _ = raw(SLICED.replace("KIND", "i8"), LINE, np.int8(-61), THREE)
+    np.testing.assert_array_equal(cut, LINE[:3])
+
+
+@pytest.mark.parametrize(("kind", "at"), POSITIONS)
+def test_positions_of_every_type(kind, at):
+    position = np.array(at, kind.replace("i", "int"))
+    cut, written = mended("clamp-indices", SLICED.replace("KIND", kind), LINE, position, THREE)
+    begin = min(max(at, 0), 197)
+    np.testing.assert_array_equal(cut, LINE[begin : begin + 3])
+    np.testing.assert_array_equal(np.flatnonzero(written == -1), range(begin, begin + 3))
+
+
 # A conversion from float to integer wraps.
 FLOATS = np.array(
     [

@@ -3,6 +3,11 @@
 gather %table, %i  ->  gather %table, clamp(0, %i, size - slice)
 
 Not where the ops that make the indices prove that they are inside (`jq.ir.index_range`).
+
+Slices at a position of the data are clamped, but IREE computes the largest position in the
+position's own type, and takes it for a signed one: 197 wraps in i8, 4e9 of ui32 is negative.
+
+dynamic_slice %x, %i : ui32  ->  dynamic_slice %x, convert %i : i64
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from jq.ir.index_range import Place, index_range
 from jq.passes.base import Pass, PassContext
 
 OPS = StableHloOps()
+POSITIONS = {"stablehlo.dynamic_slice": 1, "stablehlo.dynamic_update_slice": 2}  # where they begin
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,11 @@ class ClampIndices(Pass):
         for op in gathers:
             with at(op):
                 op.operation.operands[1] = _clamped(op)
-        return bool(gathers)
+        slices = [op for op in program.walk() if is_odd_position(op)]
+        for op in slices:
+            with at(op):
+                _widen(op)
+        return bool(gathers or slices)
 
 
 def may_be_outside(op: Any) -> bool:
@@ -45,6 +55,20 @@ def may_be_outside(op: Any) -> bool:
         if low < 0 or high > shape_of(table)[axis] - integers(op, "slice_sizes")[axis]:
             return True
     return False
+
+
+def is_odd_position(op: Any) -> bool:
+    """Whether `op` is a slice at a position that is neither i32 nor i64."""
+    first = POSITIONS.get(op.operation.name)
+    positions = list(op.operation.operands)[first:] if first else []
+    return bool(positions) and dtype_of(positions[0]).name not in ("int32", "int64")
+
+
+def _widen(op: Any) -> None:
+    first = POSITIONS[op.operation.name]
+    for i, position in enumerate(list(op.operation.operands)[first:], first):
+        kind = np.int32 if dtype_of(position).itemsize < 4 else np.int64
+        op.operation.operands[i] = OPS.convert(position, kind)
 
 
 def _clamped(op: Any) -> ir.Value:

@@ -9,6 +9,7 @@ import numpy as np
 
 from jq.ir import dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
+from jq.ir.index_range import Place, index_range
 from jq.passes.target.scatters import _scatter
 from jq.passes.target.scatters._function import (
     neutral,
@@ -42,7 +43,8 @@ def scatter_rows(op: Any, s: Scatter, operand: ir.Value) -> ir.Value:
             )
             index = OPS.select(inside, index, beyond)
             matrix = OPS.pad(matrix, zero_of(operand), [0, 0], [1, 0])
-    result = _canonical(op, matrix, OPS.reshape(index, (count * each, 1)), update, inside is None)
+    index = _within(OPS.reshape(index, (count * each, 1)), shape_of(matrix)[0] - 1)
+    result = _canonical(op, matrix, index, update, inside is None)
     if shape_of(result)[0] != rows:
         result = OPS.slice(result, [0, 0], [rows, width])
     return OPS.reshape(result, s.shape)
@@ -66,6 +68,18 @@ def _row_numbers(s: Scatter, lead: int) -> ir.Value:
             step = OPS.broadcast(OPS.mul(part, by), shape_of(total), dims)
             total = OPS.add(total, step)
     return OPS.reshape(total, (prod(shape_of(total)),))
+
+
+def _within(index: ir.Value, last: int) -> ir.Value:
+    """Clamped, where the ops that add it up do not prove that it is inside."""
+    low, high = index_range(index, Place(1, 0))
+    if low >= 0 and high <= last:
+        return index
+    least, most = (
+        OPS.broadcast(OPS.constant(np.array(v, dtype_of(index))), shape_of(index), [])
+        for v in (0, last)
+    )
+    return OPS.minimum(OPS.maximum(index, least), most)
 
 
 def _repeated(x: ir.Value, times: int) -> ir.Value:
