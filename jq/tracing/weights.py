@@ -58,13 +58,13 @@ def data_of(leaf: Leaf) -> np.ndarray:
 def _array(leaf: Any, arg: ir.Value, name: str) -> np.ndarray:
     """The leaf's data in the type it was traced with, in the leaf's memory where that is possible.
 
-    NaN and infinity are refused, but for the minus infinity of a mask, which is only added or
-    chosen.
+    NaN is refused, and infinity where a contraction reads it: a mask, or a bound that clips
+    nothing, is only added, compared or chosen.
     """
     if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
     array = np.asarray(leaf).astype(dtype_of(arg), copy=False)
-    if not is_finite(array) and (not (array < np.inf).all() or _is_multiplied(arg)):
+    if not is_finite(array) and (np.isnan(array).any() or _is_multiplied(arg)):
         raise UserError("weight holds NaN or infinity", op=name, hint="check the checkpoint")
     return array
 

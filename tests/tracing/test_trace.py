@@ -206,7 +206,7 @@ def test_other_chlo_ops_and_composites_become_stablehlo(check):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
-@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_non_finite_weights_are_refused(dtype, bad):
     params = {"layer": {"kernel": array(4, 4).astype(dtype)}}
     params["layer"]["kernel"][2, 1] = bad
@@ -236,9 +236,14 @@ def test_weights_that_a_loop_joins_are_joined_before_it(check):
 def test_a_mask_may_be_a_parameter(check, masked):
     mask = np.where(np.tri(3, dtype=bool), 0, -np.inf).astype(np.float32)
     check(lambda p, x: jax.nn.relu(masked(p["mask"], x)), {"mask": mask}, array(3, 3))
-    for bad in (-mask, mask * np.nan):
-        with pytest.raises(UserError, match=r"NaN or infinity \[mask\]"):
-            trace(Model(lambda p, x: masked(p["mask"], x), {"mask": bad}, (array(3, 3),)))
+    with pytest.raises(UserError, match=r"NaN or infinity \[mask\]"):
+        trace(Model(lambda p, x: masked(p["mask"], x), {"mask": mask * np.nan}, (array(3, 3),)))
+
+
+def test_bounds_may_be_infinite(check):
+    """As of layers that clip where a checkpoint says so."""
+    bounds = {"low": np.float32(-np.inf), "high": np.float32(np.inf)}
+    check(lambda p, x: jnp.clip(x, p["low"], p["high"]) / p["high"], bounds, array(3, 3))
 
 
 def test_a_slice_of_the_whole_is_the_tensor(check):
