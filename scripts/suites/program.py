@@ -14,7 +14,7 @@ import numpy as np
 
 import jq
 from jq.errors import UserError
-from suites.close import difference, rounding_power
+from suites.close import difference, is_exact, rounding_power
 from suites.noise import STEPS, difference_power, power
 from suites.outcome import FAILED, REFUSED, RIGHT, SKIPPED, WRONG, Outcome
 
@@ -135,7 +135,7 @@ def _compared(
 def _noise(ours: np.ndarray, theirs: np.ndarray, limit: float) -> str:
     """What is wrong with a quantized result: more noise than `limit` and the float rounding of
     sums, together, or infinities of its own."""
-    if ours.dtype.kind in "biu" or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+    if is_exact(ours.dtype) or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return difference(ours, theirs)
     a, b = ours.astype(np.complex128), theirs.astype(np.complex128)
     finite = np.isfinite(a) & np.isfinite(b)
