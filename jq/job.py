@@ -235,6 +235,7 @@ def prepare_job(
     with stages("prepare") as report:
         results = Results(data) if cache else None
         cx = _context(chosen, where, data, smoothing, recover, report, results)
+        cx.notes.extend(source.program.notes)
         program = prepare(source.program, chosen, where, cx=cx)
         other = without_ranges(chosen, where) if known is None else None
         if other and not data and make_plan(program, chosen, where).unranged:

@@ -54,6 +54,7 @@ class Program:
         encodings: the float tensor's name -> description of how it is stored now.
         in_tree, out_tree: JAX's structure of the tuple of inputs and of the result; None when
             they are flat.
+        notes: what of the model was left out.
     """
 
     module: ir.Module
@@ -63,6 +64,7 @@ class Program:
     encodings: dict[str, Any] = field(default_factory=dict)
     in_tree: Any = None
     out_tree: Any = None
+    notes: tuple[str, ...] = ()
     decompositions: dict[str, str] = field(
         default_factory=dict
     )  # key -> function, so equal ones are shared

@@ -15,7 +15,7 @@ from jq.ir import at, editing, func, ir, run_passes, walk
 from jq.ir.fake_quant import FAKE_QUANT, match_fake_quant
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, match
 from jq.tracing.expressed_types import to_float32
-from jq.tracing.outside import is_debugging, refusal, refuse_op
+from jq.tracing.outside import left_out, refusal, refuse_op
 from jq.tracing.scope import join, scope
 from jq.tracing.unsigned_types import to_signed
 
@@ -122,9 +122,10 @@ def _decomposition(module: ir.Module, name: str, op: ir.OpView) -> None:
             func.ReturnOp(list(copy.results))
 
 
-def drop_annotations(module: ir.Module, block: ir.Block) -> None:
-    """Removes what JAX says to devices and compilers, and what is printed while debugging; a custom
-    call that computes is refused."""
+def drop_annotations(module: ir.Module, block: ir.Block) -> list[str]:
+    """Removes what JAX says to devices and compilers, and what is printed while debugging, which
+    comes back as notes; a custom call that computes is refused."""
+    notes: dict[str, None] = {}  # in order, each once
     for op in list(walk(block)):
         name = op.operation.name
         refuse_op(name, scope(op.location))
@@ -132,7 +133,8 @@ def drop_annotations(module: ir.Module, block: ir.Block) -> None:
             del op.attributes[key]
         if name == "stablehlo.custom_call":
             target = ir.StringAttr(op.attributes["call_target_name"]).value
-            if is_debugging(target, op):
+            if note := left_out(target, op):
+                notes[note] = None
                 op.operation.erase()
                 continue
             if target not in _ANNOTATIONS:
@@ -145,3 +147,4 @@ def drop_annotations(module: ir.Module, block: ir.Block) -> None:
     for op in list(module.body.operations):
         if op.operation.name == "sdy.mesh":
             op.operation.erase()
+    return list(notes)

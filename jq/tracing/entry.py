@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ from jq.tracing.naming import name_ops
 from jq.tracing.source import load_model
 from jq.tracing.stored import restore_stored
 from jq.tracing.weights import Leaf, bind, data_of
+
+log = logging.getLogger("jq")
 
 
 def trace(
@@ -98,7 +101,7 @@ def _imported(data: bytes, path: Path, sizes: Mapping[str, int] | None) -> Impor
 
 def _from_model(model: Model, sizes: Mapping[str, int] | None) -> Program:
     lowered = lower(model, sizes)
-    constants = flatten(lowered.module, [name for name, _ in lowered.params])
+    constants, notes = flatten(lowered.module, [name for name, _ in lowered.params])
     block = main_of(lowered.module).entry_block
     weights = bind(block, len(lowered.inputs), lowered.params)
     update_signature(main_of(lowered.module))
@@ -109,21 +112,26 @@ def _from_model(model: Model, sizes: Mapping[str, int] | None) -> Program:
         lowered.inputs,
         lowered.outputs,
         trees,
+        notes=[*lowered.notes, *notes],
         traced=True,
     )
 
 
 def _from_module(imported: Imported) -> Program:
-    constants = flatten(imported.module)
+    constants, notes = flatten(imported.module)
     trees = imported.in_tree, imported.out_tree
-    return make_program(imported.module, constants, imported.inputs, imported.outputs, trees)
+    return make_program(
+        imported.module, constants, imported.inputs, imported.outputs, trees, notes=notes
+    )
 
 
-def flatten(module: ir.Module, taken: Collection[str] = ()) -> dict[str, np.ndarray]:
+def flatten(
+    module: ir.Module, taken: Collection[str] = ()
+) -> tuple[dict[str, np.ndarray], list[str]]:
     """One function of plain StableHLO, in place: no calls, no constant carries, no duplicates.
 
     Large constants become arguments behind the others; gives their names, none of them
-    `taken`, and their data.
+    `taken`, and their data; and notes on what was left out.
     """
     from_quant_types(module)
     open_quantized_types(module)
@@ -131,14 +139,14 @@ def flatten(module: ir.Module, taken: Collection[str] = ()) -> dict[str, np.ndar
     legalize(module)
     inline_calls(module)
     block = main_of(module).entry_block
-    drop_annotations(module, block)
+    notes = drop_annotations(module, block)
     require_static(block)
     drop_empty(block)
     hoist_invariants(block)
     constants = lift_constants(block, taken)
     update_signature(main_of(module))
     run_passes(module, "canonicalize", "cse", "symbol-dce")
-    return constants
+    return constants, notes
 
 
 def make_program(
@@ -148,6 +156,7 @@ def make_program(
     outputs: Sequence[str],
     trees: tuple[Any, Any],
     *,
+    notes: Sequence[str] = (),
     traced: bool = False,
 ) -> Program:
     """A verified program of `@main(inputs..., weights...)`, whose ops have their names."""
@@ -167,7 +176,10 @@ def make_program(
         _specs(outputs, list(terminator.operands)),
         in_tree=trees[0],
         out_tree=trees[1],
+        notes=tuple(notes),
     )
+    for note in notes:
+        log.warning("%s", note)
     if not traced:  # a traced model lists nothing: its markers are its own
         restore_stored(program, listed)
     for name, leaf in weights.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from jq.ir import ir, parse_module
 from jq.model import Model
 from jq.tracing.dynamic import concrete_shape
 from jq.tracing.leaves import leaf_name, leaf_names, unique
+from jq.tracing.outside import without_checks
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Lowered:
         params: name and leaf (array, or what stands for one) of the other arguments.
         outputs: names of the results.
         in_tree, out_tree: structure of the tuple of inputs, and of the result.
+        notes: what was left out.
     """
 
     module: ir.Module
@@ -37,6 +39,7 @@ class Lowered:
     outputs: list[str]
     in_tree: Any
     out_tree: Any
+    notes: tuple[str, ...] = ()
 
 
 def lower(model: Model, sizes: Mapping[str, int] | None = None) -> Lowered:
@@ -65,10 +68,8 @@ def _lower(model: Model, sizes: Mapping[str, int] | None) -> Lowered:
             *((name, leaf) for name, (_, leaf) in named_params),
         ]
     ]
-    # Nothing is dropped here, so that arguments and leaves stay one to one.
-    jitted = jax.jit(program, keep_unused=True)
     try:
-        lowered = jitted.trace(*specs).lower(lowering_platforms=("cpu",))
+        lowered, notes = without_checks(_lowered, program, specs)
     except OF_USERS as error:
         raise _cannot_trace(error) from error
     buffer = io.BytesIO()
@@ -81,7 +82,13 @@ def _lower(model: Model, sizes: Mapping[str, int] | None) -> Lowered:
         leaf_names([path for path, _ in results], "out"),
         in_tree,
         out_tree,
+        notes,
     )
+
+
+def _lowered(program: Callable[..., Any], specs: Sequence[Any]) -> Any:
+    """Nothing is dropped here, so that arguments and leaves stay one to one."""
+    return jax.jit(program, keep_unused=True).trace(*specs).lower(lowering_platforms=("cpu",))
 
 
 def _input_names(paths: list[Any], model: Model) -> list[str]:

@@ -5,9 +5,9 @@ custom_call @lapack_sgeqrf_ffi, in the scope `qr/geqrf`  ->  jnp.linalg.qr
 
 from __future__ import annotations
 
-import logging
 import re
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
 import jax.scipy.linalg
@@ -16,7 +16,8 @@ from jax.lax import linalg
 from jq.errors import UserError
 from jq.tracing.scope import clean_scope, scope
 
-log = logging.getLogger("jq")
+Result = TypeVar("Result")
+Program = Callable[..., Any]
 
 _LAPACK = re.compile(r"lapack_([a-z0-9]+?)(?:_ffi)?$")
 # StableHLO's own that no target has.
@@ -28,6 +29,10 @@ _DEVICES = (
 _ELSEWHERE = (
     "compute it outside of the model and give its result as an input or a weight, or keep it in a"
     " float function of its own, that JAX runs"
+)
+_CHECKS = (
+    "checkify.check is left out: a compiled program raises no errors (wrap the function with"
+    " checkify.checkify to get the error as an output)"
 )
 _JITTED = re.compile(r"jit\((\w+)\)")
 _CALLBACK = re.compile(r"callback")
@@ -65,14 +70,29 @@ def refusal(target: str, path: str) -> UserError:
     )
 
 
-def is_debugging(target: str, op: Any) -> bool:
-    """Whether a call is `jax.debug.print` or `jax.debug.callback`, which nothing depends on; says
-    that it is left out."""
+def left_out(target: str, op: Any) -> str | None:
+    """A sentence on a call of `jax.debug.print` or `jax.debug.callback`, which nothing depends on;
+    None for any other."""
     path = clean_scope(scope(op.location))
     if len(op.results) or not _CALLBACK.search(target) or not _DEBUG.search(path):
-        return False
-    log.warning("%s is left out: a compiled program cannot call Python", path.rstrip(":"))
-    return True
+        return None
+    return f"{path.rstrip(':')} is left out: a compiled program cannot call Python"
+
+
+def without_checks(
+    lower: Callable[[Program, Sequence[Any]], Result], program: Program, specs: Sequence[Any]
+) -> tuple[Result, tuple[str, ...]]:
+    """`lower(program, specs)`, with notes. Where JAX refuses checks (`checkify.check`) that nobody
+    functionalized, a second time without them: nothing depends on them."""
+    try:
+        return lower(program, specs), ()
+    except ValueError as error:
+        if "checkify" not in str(error):
+            raise
+    from jax.experimental import checkify  # rarely needed
+
+    checked = checkify.checkify(program, errors=frozenset())  # drops errors of every kind
+    return lower(lambda *args: checked(*args)[1], specs), (_CHECKS,)
 
 
 def refuse_op(name: str, path: str) -> None:

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import io_callback
+from jax.experimental import checkify, io_callback
 
 import jq
 from jq.errors import UserError
+from jq.oracle import xla
 from jq.tracing import trace
 from jq.tracing.outside import refusal, written
 
@@ -63,6 +64,52 @@ def test_what_is_printed_while_debugging_is_left_out(caplog):
     assert not [op for op in program.walk() if op.operation.name == "stablehlo.custom_call"]
     assert "debug_print is left out" in caplog.text
     assert "debug_callback is left out" in caplog.text
+    assert sum("debug_print is left out" in note for note in program.notes) == 1
+
+
+def test_the_manifest_says_what_was_left_out():
+    def fn(_, x):
+        jax.debug.print("{}", x[0, 0])
+        return x + 1
+
+    notes = jq.compile(jq.Model(fn, {}, (MATRIX,)), "float").manifest.notes
+    assert [note for note in notes if "debug_print is left out" in note]
+
+
+def test_checks_are_left_out(caplog):
+    """Also in loops, branches and batches; what has none is lowered as it is."""
+
+    def fn(params, x):
+        def same(row):
+            checkify.check(row[0] > 0, "first")
+            return row
+
+        def step(total, row):
+            checkify.check(row.sum() > 0, "row {}", row[0])
+            return total + row, jax.lax.cond(row[0] > 1, same, lambda row: 2 * row, row)
+
+        checkify.check(jnp.all(x > 0), "negative")
+        return jax.lax.scan(step, x[0], x) if params is None else jax.vmap(step)(x, x)
+
+    def plain(params, x):
+        rows = jnp.where(x[:, :1] > 1, x, 2 * x)
+        return (x[0] + x.sum(0), rows) if params is None else (2 * x, rows)
+
+    for params in (None, {}):
+        program = trace(jq.Model(fn, params, (MATRIX,)))
+        assert [note for note in program.notes if "checkify.check is left out" in note]
+        want = jax.tree.leaves(plain(params, MATRIX))
+        for ours, theirs in zip(xla.XlaExecutable(program)(MATRIX), want, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert "checkify.check is left out" in caplog.text
+
+
+def test_checks_that_are_functionalized_stay():
+    def fn(_, x):
+        checkify.check(jnp.all(x > 0), "negative")
+        return x
+
+    assert not trace(jq.Model(lambda p, x: checkify.checkify(fn)(p, x)[1], {}, (MATRIX,))).notes
 
 
 def test_callbacks_with_effects_of_their_own_are_refused():
