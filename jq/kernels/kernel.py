@@ -69,11 +69,6 @@ class Kernel(ABC):
         """Types of the results, in order."""
 
     @property
-    @abstractmethod
-    def operations(self) -> int:
-        """Arithmetic operations of one call (a multiply-add counts two)."""
-
-    @property
     def row_operands(self) -> tuple[int, ...]:
         """Operands of which a row of the results reads its own row alone."""
         return ()
@@ -130,10 +125,6 @@ class MatrixProduct(ByColumn):
     @property
     def label(self) -> str:
         return f"{self.m}x{self.k}x{self.n}"
-
-    @property
-    def operations(self) -> int:
-        return 2 * self.m * self.k * self.n
 
     @property
     def columns(self) -> int:

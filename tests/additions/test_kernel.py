@@ -40,10 +40,6 @@ def test_a_kernel() -> None:
         def results(self) -> tuple[TensorType, ...]:
             return (TensorType((self.m, self.k // 2), "f32"),)
 
-        @property
-        def operations(self) -> int:
-            return self.m * self.k // 2
-
     @emit.register
     def _(kernel: Halves, operands: Sequence[Any]) -> list[Any]:
         def row(b: Any, tensors: Sequence[Any], tiles: Sequence[Any], rows: Rows) -> None:

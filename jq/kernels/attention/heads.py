@@ -58,10 +58,6 @@ class Heads(Kernel):
         return f"{self.batch}x{self.heads}x{self.queries}x{self.keys}x{self.dim}"
 
     @property
-    def operations(self) -> int:
-        return 4 * self.batch * self.heads * self.queries * self.keys * self.dim
-
-    @property
     def padded_dim(self) -> int:
         """Of v: whole vectors."""
         return math.ceil(self.dim / self.target.lanes) * self.target.lanes

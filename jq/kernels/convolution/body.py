@@ -71,8 +71,8 @@ def _(conv: Convolution, operands: Operands) -> list[ir.Value]:
 
     def offsets(b: Builder, ids: Indices) -> list[Index]:
         row = b.at_most(b.scaled(ids[0], cut.block), conv.pixels - cut.block)
-        column = b.at_most(b.scaled(ids[1], width), conv.n - width)
-        return [row, b.offset(b.scaled(ids[2], conv.n), column)]
+        column = b.at_most(b.scaled(ids[1], width), conv.span - width)
+        return [row, b.offset(b.scaled(ids[2], conv.span), column)]
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         row, column = offsets(b, ids)
@@ -84,8 +84,8 @@ def _(conv: Convolution, operands: Operands) -> list[ir.Value]:
         windows = Windows.of(conv, ids[2])
         Panel(windows, b, tensors, tiles[0], place).emit(cut.block, cut.block)
 
-    plain = Output(conv.results[0], (cut.block, width), offsets)
-    output = framed(conv.frame, plain, conv.pixels) if conv.frame else plain
+    output = Output(conv.results[0], (cut.block, width), offsets)
+    output = framed(conv.frame, output, conv.pixels)
     return dispatch(operands, [output], [cut.blocks, cut.panels, conv.groups], body)
 
 

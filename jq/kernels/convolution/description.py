@@ -16,13 +16,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from jq.errors import InternalError
 from jq.kernels.convolution.windowed import Windowed
 from jq.kernels.epilogue.steps import check
+from jq.kernels.gemm.product import PanelProduct
 from jq.kernels.machine.tile_cut import DEPTH, TiledCut, pack_weight
 from jq.kernels.machine.tiling import Tiling, choose
 from jq.kernels.schedule.frame import Frame
@@ -32,7 +33,7 @@ TILED_PIXELS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convolution(Windowed):
+class Convolution(Windowed, PanelProduct):
     """i8 [B, H, W * C], padded already, -> [B * Ho * Wo, F], in f32, i8 or i32.
 
     Operands, in order:
@@ -53,8 +54,6 @@ class Convolution(Windowed):
     groups: int = 1
     frame: Frame | None = None
 
-    lead: ClassVar[tuple[int, ...]] = ()
-
     def __post_init__(self) -> None:
         check(self.epilogue)
         if self.channels % self.groups or self.filters % self.groups:
@@ -72,12 +71,6 @@ class Convolution(Windowed):
     def weight_shape(self) -> tuple[int, ...]:
         """HWIO."""
         return (*self.window, self.channels // self.groups, self.filters)
-
-    @property
-    def code_offset(self) -> int:
-        if self.on_tiles:  # which take codes as they are stored
-            return 128 if self.unsigned else 0
-        return super().code_offset
 
     @property
     def together(self) -> bool:
@@ -108,14 +101,14 @@ class Convolution(Windowed):
         return start + self.run_groups * self.target.dot.group <= self.width * self.channels
 
     @property
-    def n(self) -> int:
+    def span(self) -> int:
         """Filters of a group."""
         return self.filters // self.groups
 
     @cached_property
     def tiling(self) -> Tiling:
         depth = math.prod(self.runs) * self.run_groups * self.target.dot.group
-        return choose(self.target, self.pixels, depth, self.n)
+        return choose(self.target, self.pixels, depth, self.span)
 
     @property
     def on_tiles(self) -> bool:
@@ -131,17 +124,17 @@ class Convolution(Windowed):
 
     @cached_property
     def tiles(self) -> TiledCut:
-        return TiledCut(self.pixels, math.prod(self.runs) * self.run_chunks * DEPTH, self.n)
+        return TiledCut(self.pixels, math.prod(self.runs) * self.run_chunks * DEPTH, self.span)
 
     @property
     def panel(self) -> int:
         """Filters of a panel; fewer than a vector's lanes are not filled up in memory."""
-        return min(self.n, self.tiling.vectors * self.target.lanes)
+        return min(self.span, self.tiling.vectors * self.target.lanes)
 
     @property
     def columns(self) -> int:
         """F': the last group may be narrower than a vector."""
-        return self.filters + max(0, self.target.lanes - self.n)
+        return self.filters + max(0, self.target.lanes - self.span)
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
@@ -156,11 +149,6 @@ class Convolution(Windowed):
         init, steps = self.behind()
         codes = TensorType((self.batch, self.height, self.width * self.channels), "i8")
         return (codes, weights, *init, *steps)
-
-    @property
-    def results(self) -> tuple[TensorType, ...]:
-        rows = self.frame.rows(self.pixels) if self.frame else self.pixels
-        return (TensorType((rows, self.filters), check(self.epilogue)),)
 
     def in_frame(self, frame: Frame) -> Convolution | None:
         return None if self.on_tiles else replace(self, frame=frame)
@@ -179,7 +167,7 @@ class Convolution(Windowed):
         """[runs, run, F] -> [groups * panels, runs * run / group, panel * group]."""
         group, cut, width = self.target.dot.group, self.tiling, self.panel
         padded = np.pad(runs, ((0, 0), (0, self.run_groups * group - self.run), (0, 0)))
-        grouped = padded.reshape(-1, group, self.groups, self.n)
+        grouped = padded.reshape(-1, group, self.groups, self.span)
         panels = cut_last(grouped, cut.panels, width)
         ordered = np.ascontiguousarray(panels.transpose(3, 0, 1, 4, 2))
         return ordered.reshape(self.groups * cut.panels, -1, width * group)
@@ -189,7 +177,3 @@ class Convolution(Windowed):
     def _products(self, x: Array, weight: Array) -> Array:
         sides = zip(np.split(x, self.groups, -1), np.split(weight, self.groups, -1), strict=True)
         return np.concatenate([a @ b for a, b in sides], -1)
-
-    def reference(self, *given: Any, **rest: Any) -> Array:
-        y = super().reference(*given, **rest)
-        return self.frame.reference(y) if self.frame else y

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from jq.errors import InternalError
-from jq.kernels.epilogue.steps import Step, applied, check, operand_types
-from jq.kernels.gemm.corrections import correction_types
-from jq.kernels.kernel import ByColumn
+from jq.kernels.epilogue.steps import operand_types
+from jq.kernels.gemm.product import IntegerProduct
 from jq.kernels.tensor import Array, TensorType
 
 
 @dataclass(frozen=True, kw_only=True)
-class Windowed(ByColumn):
+class Windowed(IntegerProduct):
     """i8 codes of `batch` images -> [pixels, filters], in f32, i8 or i32.
 
     Attributes:
         height, width: of the image that is read.
         window, strides, dilations: (H, W).
-        row_zero: samples have zero points that are known at run time.
-        unsigned: the codes are stored in their unsigned view.
     """
 
     batch: int
@@ -35,12 +30,6 @@ class Windowed(ByColumn):
     window: tuple[int, ...]
     strides: tuple[int, ...] = (1, 1)
     dilations: tuple[int, ...] = (1, 1)
-    row_zero: bool = False
-    unsigned: bool = False
-    epilogue: tuple[Step, ...] = ()
-
-    column_zero: ClassVar[bool] = False
-    weight_offset: ClassVar[int] = 0
 
     @property
     def image(self) -> str:
@@ -73,24 +62,13 @@ class Windowed(ByColumn):
         """Of the weight that `pack` takes; filters last."""
 
     @property
-    def operations(self) -> int:
-        return 2 * self.pixels * math.prod(self.weight_shape)
-
-    @property
-    def code_offset(self) -> int:
-        """What the product reads is code + offset."""
-        return 128 if self.target.dot.lhs_unsigned else 0
+    def shape(self) -> tuple[int, int]:
+        return self.pixels, self.weight_shape[-1]
 
     def behind(self) -> tuple[list[TensorType], list[TensorType]]:
-        """The operands behind the weights: `init` and corrections, and those of the epilogue."""
-        result = (self.pixels, self.weight_shape[-1])
-        steps = operand_types(self.epilogue, result, self.columns, (self.batch,))
-        corrections = correction_types(self, (self.batch,), self.columns)
-        return [TensorType((self.columns,), "i32"), *corrections], steps
-
-    @property
-    def results(self) -> tuple[TensorType, ...]:
-        return (TensorType((self.pixels, self.weight_shape[-1]), check(self.epilogue)),)
+        """The operands behind the weights: what sums start from, and those of the epilogue."""
+        steps = operand_types(self.epilogue, self.shape, self.columns, (self.batch,))
+        return self.start_types(self.batch), steps
 
     def pack(
         self, weight: Array, bias: Array | None = None, zero_point: int = 0
@@ -102,12 +80,8 @@ class Windowed(ByColumn):
         """
         if weight.shape != self.weight_shape:
             raise InternalError(f"{weight.shape} is not the weight of {self.label}")
-        colsum = weight.sum(tuple(range(weight.ndim - 1)), dtype=np.int32)
-        init = -np.int32(zero_point + self.code_offset) * colsum
-        if bias is not None:
-            init = init + bias.astype(np.int32)
-        constants = {"weights": self._packed(weight), "init": self.pad_columns(init)}
-        return constants | ({"colsum": self.pad_columns(colsum)} if self.row_zero else {})
+        starts = self.starts(weight.reshape(-1, weight.shape[-1]), bias, zero_point)
+        return {"weights": self._packed(weight), **starts}
 
     @abstractmethod
     def _packed(self, weight: Array) -> Array:
@@ -132,8 +106,7 @@ class Windowed(ByColumn):
                 for start, size, stride in zip(starts, self.output, self.strides, strict=True)
             )
             acc += self._products(x[:, rows, columns], weight[tap].astype(np.int64))
-        y: Array = (acc + (0 if bias is None else bias)).astype(np.int32)
-        return applied(self.epilogue, y.reshape(self.pixels, -1), operands)
+        return self.finished(acc, bias, operands)
 
     @abstractmethod
     def _products(self, x: Array, weight: Array) -> Array:

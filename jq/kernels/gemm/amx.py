@@ -24,8 +24,8 @@ from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue
-from jq.kernels.gemm.corrections import Product
 from jq.kernels.gemm.description import Gemm
+from jq.kernels.gemm.product import PanelProduct
 from jq.kernels.gemm.start import Start, split_corrections
 from jq.kernels.machine import amx, dot
 from jq.kernels.machine.isa import ISAS
@@ -90,7 +90,7 @@ Sample = Callable[[Builder, Index], Index]  # what operands by row are indexed w
 
 
 def multiply(
-    gemm: Product, operands: Operands, sample: Sample = lambda b, row: row
+    gemm: PanelProduct, operands: Operands, sample: Sample = lambda b, row: row
 ) -> list[ir.Value]:
     """The second dispatch; operands are the packed rows and all that follow the codes."""
     cut, lead = gemm.tiles, gemm.lead
@@ -113,7 +113,13 @@ class _Workgroup:
     """The body of one workgroup: a block of rows, a range of columns."""
 
     def __init__(
-        self, gemm: Product, sample: Sample, b: Builder, ids: Indices, tensors: Values, out: Tile
+        self,
+        gemm: PanelProduct,
+        sample: Sample,
+        b: Builder,
+        ids: Indices,
+        tensors: Values,
+        out: Tile,
     ) -> None:
         self.gemm, self.sample, self.b, self.cut, self.out = gemm, sample, b, gemm.tiles, out
         self.range_id, self.block_id, *self.prefix = ids[: 2 + len(gemm.lead)]
@@ -128,7 +134,7 @@ class _Workgroup:
     def _panel(self, panel: Index, column: Index) -> None:
         b, cut, gemm = self.b, self.cut, self.gemm
         local = b.at_most(b.scaled(panel, cut.width), max(0, cut.range - cut.width))
-        to = Columns(ROWS, cut.vectors, b.offset(column, local), gemm.n)
+        to = Columns(ROWS, cut.vectors, b.offset(column, local), gemm.span)
         epilogue = Epilogue(b, gemm.epilogue, self.steps, to, self.prefix)
         start = Start(gemm, epilogue, self.init, self.corrections)
         first = b.offset(b.scaled(self.range_id, cut.panels), panel)
@@ -175,7 +181,7 @@ class _Workgroup:
                 word = b.offset(b.scaled(loop.index, ROWS), (i * cut.vectors + j) * WORDS)
                 acc = b.get(self.scratch, [word], vec(ROWS, "i32"))
                 value = epilogue.apply(b.add(acc, starts[j]), [row], j, ready)
-                b.store(value, self.out, [*lead, local, b.offset(column, j * ROWS)], self.gemm.n)
+                b.store(value, self.out, [*lead, local, b.offset(column, j * ROWS)], self.gemm.span)
 
     def _row_sum(self, tile: Index, row: Index) -> ir.Value:
         """The sum of the (signed) codes of a row of a tile, in every lane."""

@@ -33,7 +33,6 @@ class MatrixRows(Source):
             whole=whole,
             tail=tail,
             flip=gemm.unsigned and not gemm.target.dot.lhs_unsigned,
-            swapped=gemm.swapped,
             streams=gemm.streams,
             fetches=gemm.batch == 1 and gemm.streams == 1,
             in_pieces=True,
@@ -70,6 +69,6 @@ def _(gemm: Gemm, operands: Operands) -> list[ir.Value]:
         if gemm.sequences and gemm.sequences.fill:
             fill(b, tiles[0], gemm.results[0], wanted, cut.block)
 
-    plain = Output(gemm.results[0], (*((1,) * depth), cut.block, width), offsets)
-    output = framed(gemm.frame, plain, gemm.m) if gemm.frame else plain
+    output = Output(gemm.results[0], (*((1,) * depth), cut.block, width), offsets)
+    output = framed(gemm.frame, output, gemm.m)
     return dispatch(operands, [output], [blocks.count, cut.panels, *gemm.lead], body)

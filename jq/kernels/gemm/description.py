@@ -1,13 +1,5 @@
 """Integer matrix product with its epilogue: `[M, K] i8 x [K, N] i8 -> [M, N]` f32, i8 or i32.
 
-    for panel, block in workgroups:          # vectors * lanes columns, `block` rows
-      for tile of rows in block:
-        acc[rows][vectors] = init[columns] (- row_zero * colsum)
-        for k in 0 .. K/group:               # vectors weight loads, `rows` broadcasts,
-          acc += codes[row, k] * weights     # rows * vectors products
-        (the last codes of a K that `group` does not divide)
-        epilogue, store
-
 Weights are packed `[panels, K/group, vectors * lanes * group]`: a workgroup reads its panel as one
 stream. `init` holds the int32 bias and every constant correction. 2 * M * N * K operations.
 """
@@ -23,8 +15,8 @@ from typing import ClassVar
 import numpy as np
 
 from jq.errors import InternalError
-from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, Step, applied, check, operand_types
-from jq.kernels.gemm.corrections import correction_types
+from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, check, operand_types
+from jq.kernels.gemm.product import PanelProduct
 from jq.kernels.kernel import MatrixProduct
 from jq.kernels.machine import tiling
 from jq.kernels.machine.tile_cut import TiledCut, pack_weight
@@ -69,8 +61,8 @@ class Streams:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gemm(MatrixProduct):
-    """`epilogue(sum_k (codes[m, k] - row_zero[m]) * (weight[k, n] - column_zero[n]) + bias[n])`.
+class Gemm(MatrixProduct, PanelProduct):
+    """An `IntegerProduct` of a matrix.
 
     Operands, in order:
         codes: i8 [M, K]; with `unsigned` their unsigned view (`q + 128`).
@@ -83,10 +75,7 @@ class Gemm(MatrixProduct):
 
     Attributes:
         m, k, n: the shape.
-        unsigned: the codes are stored in their unsigned view.
-        row_zero: activations have a zero point per row, known at run time.
         column_zero: weights have zero points; the codes must be signed.
-        epilogue: steps from i32; none stores the accumulator.
         rows: what the rows are, where they are not those of one matrix: of a `Batch` of products,
             of `Sequences` some of which are left out, or the pixels of images in a `Frame`
             ([M'] rows of the result).
@@ -95,10 +84,7 @@ class Gemm(MatrixProduct):
 
     family: ClassVar[str] = "gemm"
 
-    unsigned: bool = False
-    row_zero: bool = False
     column_zero: bool = False
-    epilogue: tuple[Step, ...] = ()
     rows: Batch | Sequences | Frame | None = None
     cut: RegisterTile | Streams | None = None
 
@@ -133,12 +119,16 @@ class Gemm(MatrixProduct):
         return self.rows if isinstance(self.rows, Frame) else None
 
     @property
-    def streams(self) -> int:
-        return self.cut.count if isinstance(self.cut, Streams) else 1
+    def shape(self) -> tuple[int, int]:
+        return self.m, self.n
 
     @property
-    def operations(self) -> int:
-        return self.batch * super().operations
+    def span(self) -> int:
+        return self.n
+
+    @property
+    def streams(self) -> int:
+        return self.cut.count if isinstance(self.cut, Streams) else 1
 
     @property
     def on_tiles(self) -> bool:
@@ -162,18 +152,6 @@ class Gemm(MatrixProduct):
         """
         return self.target.dot.lhs_unsigned and not (self.unsigned or self.on_tiles)
 
-    @property
-    def code_offset(self) -> int:
-        """What the product reads is code + offset; tiles take codes as they are stored."""
-        if self.on_tiles or self.swapped:
-            return 128 if self.unsigned else 0
-        return 128 if self.target.dot.lhs_unsigned else 0
-
-    @property
-    def weight_offset(self) -> int:
-        """What the product reads is weight + offset."""
-        return 128 if self.swapped else 0
-
     @cached_property
     def tiling(self) -> Tiling:
         m = self.sequences.length if self.sequences else self.m
@@ -193,16 +171,14 @@ class Gemm(MatrixProduct):
     def operands(self) -> tuple[TensorType, ...]:
         size = self.tiling.vectors * self.target.lanes * self.target.dot.group
         packed = TensorType(self._weights_shape(size), "i8")
-        column = TensorType((self.columns,), "i32")
         kinds = [
             TensorType((self.m, self.k), "i8"),
             TensorType(self.tiles.weights_type, "i32") if self.on_tiles else packed,
-            *(column, *correction_types(self, (self.m,), self.columns)),
-            *([column] if self.column_zero else []),
+            *self.start_types(self.m),
             *operand_types(self.epilogue, (self.m, self.n), self.columns),
         ]
         counts = [self.sequences.operand(self.m)] if self.sequences else []
-        return (*map(self._batched, kinds), *counts)
+        return (*(TensorType((*self.lead, *t.shape), t.element) for t in kinds), *counts)
 
     @property
     def accesses(self) -> tuple[str, ...]:
@@ -224,14 +200,6 @@ class Gemm(MatrixProduct):
 
     def in_frame(self, frame: Frame) -> Gemm | None:
         return None if self.rows or self.on_tiles else replace(self, rows=frame)
-
-    @property
-    def results(self) -> tuple[TensorType, ...]:
-        rows = self.frame.rows(self.m) if self.frame else self.m
-        return (self._batched(TensorType((rows, self.n), check(self.epilogue))),)
-
-    def _batched(self, one: TensorType) -> TensorType:
-        return TensorType((*self.lead, *one.shape), one.element)
 
     # Weights
 
@@ -263,18 +231,10 @@ class Gemm(MatrixProduct):
     ) -> dict[str, Array]:
         if weight.shape != (self.k, self.n) or weight.dtype != np.int8:
             raise InternalError(f"{weight.dtype}{weight.shape} is not the weight of {self.label}")
-        colsum = weight.sum(0, dtype=np.int32)
-        zeros = np.zeros(self.n, np.int32) if column_zero is None else column_zero
-        real = colsum - np.int32(self.k) * zeros
-        init = -np.int32(zero_point) * real - np.int32(self.code_offset) * colsum
-        if bias is not None:
-            init = init + bias.astype(np.int32)
-        parts = {"weights": self._panels(weight), "init": self.pad_columns(init)}
-        if self.row_zero:
-            parts["colsum"] = self.pad_columns(real)
-        if self.column_zero:
-            parts["column_zero"] = self.pad_columns(zeros + np.int32(self.weight_offset))
-        return parts
+        return {
+            "weights": self._panels(weight),
+            **self.starts(weight, bias, zero_point, column_zero),
+        }
 
     def _panels(self, weight: Array) -> Array:
         """[K, N] -> [panels, K/group, vectors * lanes * group]; K and a narrow N end in zeros."""
@@ -330,6 +290,4 @@ class Gemm(MatrixProduct):
         """
         q = codes.astype(np.int64) - np.asarray(zero, np.int64).reshape(-1, 1)
         acc = q @ (weight.astype(np.int64) - column_zero)
-        y: Array = (acc + (0 if bias is None else bias)).astype(np.int32)
-        y = applied(self.epilogue, y, operands)
-        return self.frame.reference(y) if self.frame else y
+        return self.finished(acc, bias, operands)

@@ -74,10 +74,6 @@ class GemmRows(Kernel):
         return self.gemm.label
 
     @property
-    def operations(self) -> int:
-        return self.gemm.operations + self.second.operations
-
-    @property
     def operands(self) -> tuple[TensorType, ...]:
         counts = [self.sequences.operand(self.gemm.m)] if self.sequences else []
         return (*self.gemm.operands, *self.second.operands[1:], *counts)

@@ -23,7 +23,7 @@ from iree.compiler import ir
 from jq.kernels.build.builder import Builder, Tile
 from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import TOGETHER, Columns, Epilogue, Row
-from jq.kernels.gemm.corrections import Product
+from jq.kernels.gemm.product import PanelProduct
 from jq.kernels.gemm.start import Start, split_corrections
 from jq.kernels.machine import dot
 from jq.kernels.machine.tiling import tiles
@@ -46,20 +46,18 @@ class Source(ABC):
         run_steps: steps of a run in the packed weights.
         stored: weights of a vector's step that exist; None: all.
         flip: codes are stored in the other view (signed or unsigned) than the product reads.
-        swapped: the weights are the product's left operand.
         streams: places in memory that a panel's weights are read from at once.
         fetches: weights are fetched one panel ahead.
         in_pieces: an epilogue among products is cut into pieces of a few vectors.
     """
 
-    product: Product
+    product: PanelProduct
     whole: int
     tail: int
     flip: bool
     runs: tuple[int, int] = (1, 1)
     run_steps: int = 0
     stored: int | None = None
-    swapped: bool = False
     streams: int = 1
     fetches: bool = True
     in_pieces: bool = False
@@ -109,7 +107,7 @@ class Panel:
         self.codes, self.weights, init, *rest = tensors
         corrections, steps = split_corrections(product, rest)
         self.vectors = range(product.tiling.vectors)
-        columns = Columns(self.isa.lanes, len(self.vectors), place.column, product.n)
+        columns = Columns(self.isa.lanes, len(self.vectors), place.column, product.span)
         self.epilogue = Epilogue(b, product.epilogue, steps, columns, place.prefix)
         self.start = Start(product, self.epilogue, init, corrections)
         self.prefetch: Prefetch | None = None
@@ -308,7 +306,7 @@ class Panel:
 
     def _multiplied(self, acc: Values, codes: Values, weights: Values) -> list[ir.Value]:
         """The accumulators of some rows after a group."""
-        pairs = [(w, c) if self.source.swapped else (c, w) for c in codes for w in weights]
+        pairs = [(w, c) if self.source.product.swapped else (c, w) for c in codes for w in weights]
         return [dot.dot(self.b, self.isa, a, *p) for a, p in zip(acc, pairs, strict=True)]
 
     def _weights(self, step: Index, j: int) -> ir.Value:

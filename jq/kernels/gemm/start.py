@@ -6,10 +6,10 @@ from iree.compiler import ir
 
 from jq.kernels.build.values import Index, Values
 from jq.kernels.epilogue.emission import Epilogue
-from jq.kernels.gemm.corrections import Corrected
+from jq.kernels.gemm.product import IntegerProduct
 
 
-def split_corrections(gemm: Corrected, tensors: Values) -> tuple[Values, Values]:
+def split_corrections(gemm: IntegerProduct, tensors: Values) -> tuple[Values, Values]:
     """The operands behind `init`: of the corrections, and of the epilogue."""
     count = 2 * gemm.row_zero + gemm.column_zero
     return tensors[:count], tensors[count:]
@@ -24,7 +24,7 @@ class Start:
     """
 
     def __init__(
-        self, gemm: Corrected, epilogue: Epilogue, init: ir.Value, corrections: Values
+        self, gemm: IntegerProduct, epilogue: Epilogue, init: ir.Value, corrections: Values
     ) -> None:
         self.gemm, self.epilogue, self.b = gemm, epilogue, epilogue.b
         self.init = epilogue.by_column(init, "i32")

@@ -55,10 +55,6 @@ class Normalize(RowKernel):
             raise InternalError("factors of codes, and no codes")
 
     @property
-    def operations(self) -> int:
-        return 12 * self.m * self.k
-
-    @property
     def operands(self) -> tuple[TensorType, ...]:
         vector = TensorType((self.k,), "f32")
         given = self.scheme.operands if self.scheme is not None else []

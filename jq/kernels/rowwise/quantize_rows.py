@@ -65,10 +65,6 @@ class QuantizeRows(RowKernel):
     scheme: RowQuantization = field(default_factory=RowQuantization)
 
     @property
-    def operations(self) -> int:
-        return (9 if self.scheme.dynamic else 8) * self.m * self.k
-
-    @property
     def operands(self) -> tuple[TensorType, ...]:
         factors = [TensorType((self.k,), "f32")] * self.factors
         counts = [self.sequences.operand(self.m)] if self.sequences else []

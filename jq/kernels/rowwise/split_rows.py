@@ -51,10 +51,6 @@ class SplitRows(Kernel):
         return f"{self.m}x{self.k}_block{self.block}"
 
     @property
-    def operations(self) -> int:
-        return (4 + 5 * self.digits) * self.m * self.k
-
-    @property
     def blocks(self) -> int:
         return math.ceil(self.k / self.block)
 

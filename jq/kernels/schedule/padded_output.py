@@ -50,8 +50,10 @@ class Part:
         fill(b, tile, kind, 0, self.count, self.frame.code)
 
 
-def framed(frame: Frame, plain: Output, pixels: int) -> Output:
-    """The output of a product [pixels, n] with the frame."""
+def framed(frame: Frame | None, plain: Output, pixels: int) -> Output:
+    """The output of a product [pixels, n], with the frame if there is one."""
+    if frame is None:
+        return plain
     count, width = plain.tile
 
     def offsets(b: Builder, ids: Indices) -> list[Index]:

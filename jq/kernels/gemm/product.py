@@ -1,0 +1,125 @@
+"""What integer products share: corrections for zero points, and what follows the sums."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.kernels.epilogue.steps import Step, applied, check
+from jq.kernels.kernel import ByColumn
+from jq.kernels.machine.tile_cut import TiledCut
+from jq.kernels.machine.tiling import Tiling
+from jq.kernels.schedule.frame import Frame
+from jq.kernels.tensor import Array, TensorType
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegerProduct(ByColumn):
+    """`epilogue(sum_k (codes[m, k] - row_zero[m]) * (weight[k, n] - column_zero[n]) + bias[n])`.
+
+    Attributes:
+        unsigned: the codes are stored in their unsigned view (`q + 128`).
+        row_zero: codes have zero points that are known at run time, one a row (or a sample).
+        epilogue: steps from i32; none stores the accumulator.
+    """
+
+    unsigned: bool = False
+    row_zero: bool = False
+    epilogue: tuple[Step, ...] = ()
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Of the sums: rows, columns."""
+
+    @property
+    def column_zero(self) -> bool:
+        """Weights have zero points; the codes must be signed."""
+        return False
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """Axes of a batch, in front of every operand and result."""
+        return ()
+
+    @property
+    def frame(self) -> Frame | None:
+        """What stands around the images that rows are the pixels of."""
+        return None
+
+    @property
+    def on_tiles(self) -> bool:
+        return False
+
+    @property
+    def swapped(self) -> bool:
+        """The weights are the product's left operand."""
+        return False
+
+    @property
+    def code_offset(self) -> int:
+        """What the product reads is code + offset; tiles take codes as they are stored."""
+        as_stored = self.on_tiles or self.swapped
+        return 128 if (self.unsigned if as_stored else self.target.dot.lhs_unsigned) else 0
+
+    @property
+    def weight_offset(self) -> int:
+        """What the product reads is weight + offset."""
+        return 128 if self.swapped else 0
+
+    def start_types(self, rows: int) -> list[TensorType]:
+        """The operands behind the weights that sums start from, for so many zero points."""
+        column = TensorType((self.columns,), "i32")
+        corrections = [TensorType((rows,), "i32"), column] * self.row_zero
+        return [column, *corrections, *([column] * self.column_zero)]
+
+    @property
+    def results(self) -> tuple[TensorType, ...]:
+        rows, columns = self.shape
+        rows = self.frame.rows(rows) if self.frame else rows
+        return (TensorType((*self.lead, rows, columns), check(self.epilogue)),)
+
+    def starts(
+        self, weight: Array, bias: Array | None, zero_point: int, column_zero: Array | None = None
+    ) -> dict[str, Array]:
+        """The constants among `start_types`, of an int8 weight [K, N]."""
+        colsum = weight.sum(0, dtype=np.int32)
+        zeros = np.zeros_like(colsum) if column_zero is None else column_zero
+        real = colsum - np.int32(len(weight)) * zeros
+        init = -np.int32(zero_point) * real - np.int32(self.code_offset) * colsum
+        parts = {"init": init if bias is None else init + bias.astype(np.int32)}
+        if self.row_zero:
+            parts["colsum"] = real
+        if self.column_zero:
+            parts["column_zero"] = zeros + np.int32(self.weight_offset)
+        return {name: self.pad_columns(values) for name, values in parts.items()}
+
+    def finished(
+        self, acc: Array, bias: Array | None, operands: Sequence[Sequence[Array]]
+    ) -> Array:
+        """In NumPy, the result from sums; `operands` holds each step's in broadcastable form."""
+        y: Array = (acc + (0 if bias is None else bias)).astype(np.int32).reshape(self.shape)
+        y = applied(self.epilogue, y, operands)
+        return self.frame.reference(y) if self.frame else y
+
+
+class PanelProduct(IntegerProduct):
+    """A product by panels of columns, on vectors or on matrix tiles."""
+
+    @property
+    @abstractmethod
+    def span(self) -> int:
+        """Columns that a row of panels covers."""
+
+    @property
+    @abstractmethod
+    def tiling(self) -> Tiling:
+        """How it is cut for vectors."""
+
+    @property
+    @abstractmethod
+    def tiles(self) -> TiledCut:
+        """How it is cut for matrix tiles."""
