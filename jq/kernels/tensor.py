@@ -12,17 +12,9 @@ from jq.errors import InternalError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_DTYPES: dict[str, Any] = {
-    "i8": np.int8,
-    "i16": np.int16,
-    "i32": np.int32,
-    "f16": np.float16,
-    "bf16": ml_dtypes.bfloat16,
-    "f32": np.float32,
-}
-
 _NAMES = {"bool": "i1", "float16": "f16", "float32": "f32", "bfloat16": "bf16"}
 _NAMES |= {f"int{n}": f"i{n}" for n in (8, 16, 32)}
+_DTYPES = {name: np.dtype(getattr(ml_dtypes, numpy, numpy)) for numpy, name in _NAMES.items()}
 
 
 @dataclass(frozen=True)
@@ -34,7 +26,7 @@ class TensorType:
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
-        return np.dtype(_DTYPES[self.element])
+        return _DTYPES[self.element]
 
     def __str__(self) -> str:
         return f"tensor<{''.join(f'{n}x' for n in self.shape)}{self.element}>"

@@ -16,6 +16,7 @@ from jq.kernels import Batch, Convolution, Gemm, Isa, RegisterTile, TensorType
 from jq.kernels.build.builder import Builder
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, high, mlir_type, vec
+from jq.kernels.machine.tiling import LINE
 from jq.kernels.schedule.prefetch import Prefetch, _address
 from tests.kernels.harness import compile_text, linked
 
@@ -73,7 +74,9 @@ def test_the_tiles_of_a_panel_fetch_all_of_the_next(
         found = of(b, isa, weights, panel, *rest)
         assert found is not None
         size = int(np.prod(ir.RankedTensorType(weights.type).shape[1:]))
-        assert high(found.first) == (high(panel) + 1) * size == (high(panel) + 1) * found.size
+        assert (
+            high(found.first) == (high(panel) + 1) * size == (high(panel) + 1) * found.lines * LINE
+        )
         made.append(found)
         return found
 
@@ -91,7 +94,7 @@ def test_the_tiles_of_a_panel_fetch_all_of_the_next(
     for first in starts:
         for step in range(ahead.steps):
             ahead.fetch(ahead.tile(first), step)
-    lines = range(0, ahead.size, 64)
+    lines = range(0, ahead.lines * LINE, LINE)
     assert sorted(set(found)) == list(lines)
     assert len(found) - found.count(lines[-1]) == len(lines) - 1
 

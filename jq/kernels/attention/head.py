@@ -63,11 +63,6 @@ class Head(HeadRows):
 
     def _scores(self, first: Index, count: int) -> None:
         b, kernel, lanes = self.b, self.kernel, self.lanes
-        if kernel.skips:
-            step = min(self._width(count), kernel.keys // lanes)
-            with b.loop(0, self.span, step * lanes) as loop:
-                self._score_tile(first, count, self._key(loop.index, step * lanes), step, None)
-            return
         super()._scores(first, count)
         for key in range(math.ceil(kernel.keys / lanes) * lanes, kernel.padded_keys, lanes):
             for i in range(count):
@@ -79,14 +74,8 @@ class Head(HeadRows):
         b, lanes = self.b, self.lanes
         columns = [b.offset(key, j * lanes) for j in range(vectors)]
         acc = [self._masked(first, i, c, valid) for i in range(count) for c in columns]
-        acc = self._products(
-            acc,
-            self.kernel.packed[0].shape[2],
-            count,
-            lambda d: self._words(self.k, d, columns),
-            lambda i, d: self._broadcast(self.queries, [i, d]),
-            self.ops.product,
-        )
+        depth = self.kernel.packed[0].shape[2]
+        acc = self._products(acc, depth, self.queries, self.k, columns)
         for i in range(count):
             for j, c in enumerate(columns):
                 scores = b.keep(acc[i * vectors + j], valid, -math.inf)
@@ -101,13 +90,15 @@ class Head(HeadRows):
         hidden = self._hidden(self.mask, row, column, valid)
         return b.mul(hidden, b.f32(LOG2_E, self.lanes))
 
-    def _words(self, source: ir.Value, at: Index, columns: Indices) -> list[ir.Value]:
-        """Vectors of packed k or v."""
-        return [self.b.load(source, [*self.shared, at, c], self.ops.word) for c in columns]
+    def _right(self, source: ir.Value, step: Index, columns: Indices) -> list[ir.Value]:
+        return [self.b.load(source, [*self.shared, step, c], self.ops.word) for c in columns]
 
-    def _broadcast(self, scratch: ir.Value, at: Indices) -> ir.Value:
-        one = self.b.get(scratch, at, ir.VectorType.get([1], self.ops.word.element_type))
-        return self.b.broadcast(one, self.lanes)
+    def _left(self, scratch: ir.Value, row: int, step: Index) -> ir.Value:
+        kind = ir.VectorType.get([1], self.ops.word.element_type)
+        return self.b.broadcast(self.b.get(scratch, [row, step], kind), self.lanes)
+
+    def _product(self, acc: ir.Value, left: ir.Value, right: ir.Value) -> ir.Value:
+        return self.ops.product(acc, left, right)
 
     # Softmax
 
@@ -140,14 +131,8 @@ class Head(HeadRows):
         b, lanes, kernel = self.b, self.lanes, self.kernel
         columns = [(start + j) * lanes for j in range(vectors)]
         acc = [b.f32(0.0, lanes)] * (count * vectors)
-        acc = self._products(
-            acc,
-            b.divided(self.span, kernel.pair),
-            count,
-            lambda word: self._words(self.v, self._word(word), columns),
-            lambda i, word: self._broadcast(self.probabilities, [i, self._word(word)]),
-            self.ops.product,
-        )
+        depth = b.divided(self.span, kernel.pair)
+        acc = self._products(acc, depth, self.probabilities, self.v, columns, self._word)
         for i in range(count):
             inverse = b.get(self.inverse, [i, 0], vec(lanes, "f32"))
             for j, column in enumerate(columns):

@@ -78,6 +78,11 @@ class Heads(Kernel):
         """Bytes of the scratch for one row."""
 
     @property
+    @abstractmethod
+    def skips(self) -> bool:
+        """Whether keys that the mask hides are left out."""
+
+    @property
     def least_tile(self) -> int:
         return 1
 

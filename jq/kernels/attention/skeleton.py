@@ -47,6 +47,7 @@ class HeadRows(ABC):
     together: ClassVar[int]
     pair: int = 1  # vectors of scores that go to one of probabilities
     first: Index = 0  # the first key that is computed; another than 0 where pair is 1
+    span: Index  # keys that are computed
     mask: ir.Value | None
     scores: ir.Value
 
@@ -97,6 +98,11 @@ class HeadRows(ABC):
     def _scores(self, first: Index, count: int) -> None:
         whole, tail = divmod(self._heads.keys, self.lanes)
         step = min(self._width(count), max(1, whole))
+        if self._heads.skips:  # the last tile ends at the last key, and may compute some again
+            with self.b.loop(0, self.span, step * self.lanes) as loop:
+                key = self._key(loop.index, step * self.lanes)
+                self._score_tile(first, count, key, step, None)
+            return
         last = whole // step * step
         if last:
             with self.b.loop(0, last * self.lanes, step * self.lanes) as loop:
@@ -168,20 +174,32 @@ class HeadRows(ABC):
         self,
         acc: Values,
         depth: Index,
-        count: int,
-        right: Callable[[Index], list[ir.Value]],
-        left: Callable[[int, Index], ir.Value],
-        product: Callable[[ir.Value, ir.Value, ir.Value], ir.Value],
+        rows: ir.Value,
+        source: ir.Value,
+        columns: Indices,
+        place: Callable[[Index], Index] = lambda step: step,
     ) -> list[ir.Value]:
-        """The accumulators of `count` rows after `depth` steps."""
+        """The accumulators after `depth` steps of the rows of a scratch by packed k or v."""
         with self.b.loop(0, depth, carry=acc) as loop:
-            vectors, out = right(loop.index), []
-            for i in range(count):
-                x = left(i, loop.index)
+            vectors, out = self._right(source, place(loop.index), columns), []
+            for i in range(len(acc) // len(columns)):
+                x = self._left(rows, i, place(loop.index))
                 for j, v in enumerate(vectors):
-                    out.append(product(loop.carried[i * len(vectors) + j], x, v))
+                    out.append(self._product(loop.carried[i * len(vectors) + j], x, v))
             loop.carried = out
         return loop.carried
+
+    @abstractmethod
+    def _left(self, scratch: ir.Value, row: int, step: Index) -> ir.Value:
+        """What a row has for a step, in every lane."""
+
+    @abstractmethod
+    def _right(self, source: ir.Value, step: Index, columns: Indices) -> list[ir.Value]:
+        """Vectors of packed k or v."""
+
+    @abstractmethod
+    def _product(self, acc: ir.Value, left: ir.Value, right: ir.Value) -> ir.Value:
+        """An accumulator after a step."""
 
 
 Body = Callable[[Builder, Values, Tile, Place], None]

@@ -26,9 +26,6 @@ class Output:
     offsets: Callable[[Builder, Indices], Indices]
     sizes: Callable[[Builder, Indices], Indices] | None = None
 
-    def size(self, b: Builder, ids: Indices) -> Indices:
-        return self.sizes(b, ids) if self.sizes else self.tile
-
 
 def dispatch(
     inputs: Sequence[tuple[ir.Value, TensorType]],
@@ -50,7 +47,7 @@ def dispatch(
             for axis, n in enumerate(workgroups)
         ]
         tensors = [_load_whole(a, t) for a, (_, t) in zip(block.arguments, inputs, strict=False)]
-        sizes = [output.size(builder, ids) for output in outputs]
+        sizes = [o.sizes(builder, ids) if o.sizes else o.tile for o in outputs]
         tiles = [_tile(output, size) for output, size in zip(outputs, sizes, strict=True)]
         body(builder, ids, tensors, tiles)
         targets = list(block.arguments)[len(inputs) :]

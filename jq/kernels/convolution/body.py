@@ -13,7 +13,8 @@ from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.convolution.description import Convolution
 from jq.kernels.gemm import amx
-from jq.kernels.gemm.panel import Panel, Place, Source
+from jq.kernels.gemm.pipelined import PipelinedPanel
+from jq.kernels.gemm.source import Place, Source
 from jq.kernels.machine.tile_cut import DEPTH, ROWS
 from jq.kernels.schedule.padded_output import Part, framed
 
@@ -82,7 +83,7 @@ def _(conv: Convolution, operands: Operands) -> list[ir.Value]:
         panel = b.offset(b.scaled(ids[2], cut.panels), ids[1])
         place = Place(conv.pixels, row, column, panel, part=part)
         windows = Windows.of(conv, ids[2])
-        Panel(windows, b, tensors, tiles[0], place).emit(cut.block, cut.block)
+        PipelinedPanel(windows, b, tensors, tiles[0], place).emit(cut.block, cut.block)
 
     output = Output(conv.results[0], (cut.block, width), offsets)
     output = framed(conv.frame, output, conv.pixels)

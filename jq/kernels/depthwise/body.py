@@ -156,15 +156,8 @@ class ChannelRows:
         if isinstance(column, int) and not 0 <= column < kernel.width:
             assert self.padding is not None
             return dot.operand(b, isa, self.padding, flip)
-        loaded = [
-            b.load(
-                self.codes,
-                [self.sample, row, column, channel],
-                vec(isa.lanes, "i8"),
-                kernel.channels,
-            )
-            for row in rows.at
-        ]
+        kind, places = vec(isa.lanes, "i8"), ([self.sample, r, column, channel] for r in rows.at)
+        loaded = [b.load(self.codes, place, kind, kernel.channels) for place in places]
         codes = dot.interleave(b, loaded)
         if rows.mask is not None and rows.fill is not None:
             codes = b.bit_or(b.bit_and(codes, rows.mask), rows.fill)

@@ -12,7 +12,8 @@ from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, Indices, Values
 from jq.kernels.gemm import amx
 from jq.kernels.gemm.description import Gemm
-from jq.kernels.gemm.panel import Panel, Place, Source
+from jq.kernels.gemm.pipelined import PipelinedPanel
+from jq.kernels.gemm.source import Place, Source
 from jq.kernels.schedule.padded_output import Part, framed
 from jq.kernels.schedule.ragged_rows import Blocks, wanted_rows
 from jq.kernels.schedule.rows import fill
@@ -65,7 +66,9 @@ def _(gemm: Gemm, operands: Operands) -> list[ir.Value]:
         if part:
             part.fill(b, tiles[0], gemm.results[0])
         place = Place(gemm.m, row, column, ids[1], prefix, part=part)
-        Panel(MatrixRows.of(gemm, prefix), b, tensors, tiles[0], place).emit(cut.block, wanted)
+        PipelinedPanel(MatrixRows.of(gemm, prefix), b, tensors, tiles[0], place).emit(
+            cut.block, wanted
+        )
         if gemm.sequences and gemm.sequences.fill:
             fill(b, tiles[0], gemm.results[0], wanted, cut.block)
 

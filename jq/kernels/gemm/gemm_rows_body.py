@@ -11,7 +11,8 @@ from jq.kernels.epilogue.steps import ELEMENT
 from jq.kernels.gemm.body import MatrixRows
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.gemm_rows import GemmRows
-from jq.kernels.gemm.panel import Panel, Place
+from jq.kernels.gemm.pipelined import PipelinedPanel
+from jq.kernels.gemm.source import Place
 from jq.kernels.rowwise.row_body import row_body
 from jq.kernels.schedule.rows import Rows, row_dispatch
 
@@ -39,7 +40,7 @@ def _chunk(kernel: GemmRows, b: Builder, tensors: Values, tiles: Tiles, rows: Ro
     with b.loop(0, gemm.tiling.panels) as loop:
         column = b.at_most(b.scaled(loop.index, width), gemm.n - width)
         place = Place(gemm.m, first, column, loop.index, to=column)
-        panel = Panel(MatrixRows.of(gemm, []), b, tensors[:own], between, place)
+        panel = PipelinedPanel(MatrixRows.of(gemm, []), b, tensors[:own], between, place)
         panel.emit(count, rows.wanted)
     together = min(count, kernel.second.together)
     with b.loop(0, rows.wanted, together, writes=tiles) as loop:
@@ -54,9 +55,7 @@ def _fetch(gemm: Gemm, b: Builder, tensors: Values, row: Index) -> None:
     """Touches a row of what the epilogue reads by element: a register tile's are too far from
     those of the last for a processor to foresee, and each would wait for memory.
     """
-    accesses = [access for step in gemm.epilogue for access, _ in step.operands]
-    given = list(zip(tensors, gemm.operands, strict=True))
-    for access, (source, kind) in zip(accesses, given[len(given) - len(accesses) :], strict=True):
+    for access, source, kind in zip(gemm.accesses, tensors, gemm.operands, strict=True):
         if access == ELEMENT:
             with b.loop(0, gemm.n, LINE // kind.dtype.itemsize) as loop:
                 b.touch(b.load(source, [row, loop.index], vec(1, kind.element)))

@@ -13,7 +13,8 @@ from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, Indices, Values
 from jq.kernels.gemv.decoded import decoded
 from jq.kernels.gemv.description import Gemv
-from jq.kernels.gemv.panels import Part, RowPanels
+from jq.kernels.gemv.panel_weights import Part
+from jq.kernels.gemv.panels import RowPanels
 
 
 def _plain(gemv: Gemv, b: Builder, tensors: Values, tile: Tile, whole: Part) -> None:

@@ -10,7 +10,8 @@ from iree.compiler import ir
 from jq.kernels.build.builder import Builder, Tile
 from jq.kernels.build.values import Index, Values, vec
 from jq.kernels.gemv.description import Gemv
-from jq.kernels.gemv.panels import Loaded, Part, RowPanels
+from jq.kernels.gemv.panel_weights import Loaded, Part
+from jq.kernels.gemv.panels import RowPanels
 from jq.kernels.machine import dot
 
 

@@ -49,7 +49,8 @@ import numpy as np
 
 from jq.errors import InternalError
 from jq.kernels.epilogue.steps import Step, applied, check, operand_types
-from jq.kernels.gemv.layout import PLANES, Scale, Stored
+from jq.kernels.gemv.layout import PLANES
+from jq.kernels.gemv.pack import Packed, Scale
 from jq.kernels.tensor import Array, TensorType
 
 LARGEST_SPLIT = 256  # block whose sums of two digits, one shifted by 8 bits, fit 32
@@ -57,7 +58,7 @@ SCALES = ("f16", "f32", "i8", "column")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gemv(Stored):
+class Gemv(Packed):
     """i8 [M, K] x blocks [K, N] -> [M, N].
 
     Operands, in order:

@@ -6,22 +6,15 @@ import math
 from dataclasses import dataclass
 from itertools import accumulate
 
-import numpy as np
-
-from jq.errors import InternalError
 from jq.kernels.kernel import MatrixProduct
 from jq.kernels.machine.workgroups import parts
-from jq.kernels.tensor import Array, TensorType, cut_last, pad_last
+from jq.kernels.tensor import TensorType
 
 MAX_ROWS, MANY_ROWS = 4, 8
 STAGE = 96 << 10  # bytes of a tile's codes, widened
-DECODED, DECODED_ROWS = (
-    224 << 10,
-    16,
-)  # bytes of a decoded panel and of sums; rows that are worth it
+DECODED, DECODED_ROWS = 224 << 10, 16  # bytes of a decoded panel and sums; rows worth it
 BLOCK_ROWS = 32  # rows of a workgroup at least, where columns alone are too few workgroups
 PANEL, COLUMNS = 2, 8  # vectors of a panel, and of all panels of a workgroup
-Scale = Array | tuple[Array, Array]  # or integers and what they are multiplied by
 # Widths of the planes that codes of so many bits are cut into, the lowest bits first.
 PLANES = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2), 8: (8,)}
 
@@ -195,76 +188,3 @@ class Stored(MatrixProduct):
     @property
     def layout(self) -> Layout:
         return Layout.of(self)
-
-    def pack(
-        self,
-        codes: Array,
-        scale: Scale | None = None,
-        minimum: Scale | None = None,
-        zero: Array | None = None,
-    ) -> Array:
-        """The weights' operand: int8 codes [K, N] (signed, or from 0 with a minimum) and scales.
-
-        `scale`, `minimum` and `zero` are [blocks, N]; or, with `outer`, pairs of integers
-        [blocks, N] and factors [chunks, N]; or None where it is an operand by column.
-        """
-        half, layout = 1 << (self.bits - 1), Layout.of(self)
-        from_zero = self.minimum or self.zero
-        low, high = (0, 2 * half - 1) if from_zero else (-half, half - 1)
-        if codes.shape != (self.k, self.n) or codes.min() < low or codes.max() > high:
-            raise InternalError(f"codes do not fit {self.label}")
-        blocks = math.ceil(self.blocks / layout.blocks) * layout.blocks
-        stored = _longer(codes.astype(np.int16), self.blocks * self.block) + self.offset
-        stored = _longer(stored.astype(np.uint8), blocks * self.block)
-        given = [s for s in (scale, minimum) if s is not None]
-        levels = [g if isinstance(g, tuple) else (g,) for g in given]
-        chunks = blocks // layout.blocks
-
-        def cut(values: Array) -> Array:
-            return _cut(self, np.ascontiguousarray(values)).view(np.uint8)
-
-        parts = [
-            cut(_longer(values.astype(TensorType((), self.scale).dtype), blocks))
-            for values, *_ in levels
-        ]
-        if zero is not None:
-            points, lanes = _cut(self, _longer(zero.astype(np.uint8), blocks)), self.target.lanes
-            first, second = points[..., :lanes], points[..., lanes:]
-            parts.append(first | second << np.uint8(4) if self.vectors > 1 else first.copy())
-        shift = 0
-        for plane in PLANES[self.bits]:
-            fields = (stored >> np.uint8(shift)) & np.uint8((1 << plane) - 1)
-            parts.append(_plane(self, fields, plane))
-            shift += plane
-        where = self.workgroups, self.streams
-        records = np.concatenate([p.reshape(*where, blocks, -1) for p in parts], axis=3)
-        factors = [cut(f.astype(np.float16)) for _, *factor in levels for f in factor]
-        whole = [*factors, records.reshape(*where, chunks, -1)]
-        return np.ascontiguousarray(np.concatenate(whole, axis=3).swapaxes(0, 1)).view(np.int8)
-
-
-def _longer(values: Array, rows: int) -> Array:
-    """[rows, N], zeros added behind."""
-    return np.pad(values, ((0, rows - len(values)), (0, 0)))
-
-
-def _cut(kernel: Stored, values: Array) -> Array:
-    """[..., N] -> [workgroups, streams, ..., width of a panel]; the last one ends at N."""
-    padded = pad_last(values, max(kernel.width, kernel.n))
-    cut = cut_last(padded, kernel.workgroups, kernel.width)
-    return np.stack(np.split(cut, kernel.streams, -1), 1)
-
-
-def _plane(kernel: Stored, fields: Array, plane: int) -> Array:
-    """Fields of `plane` bits [K', N] -> bytes [workgroups, streams, ...].
-
-    A step is one group of every column; `8 / plane` groups share its bytes, the first in the
-    lowest bits.
-    """
-    group, per_byte = kernel.target.dot.group, 8 // plane
-    cut = _cut(kernel, fields)
-    cut = cut.reshape(*cut.shape[:2], -1, per_byte, group, cut.shape[-1])
-    packed = cut[:, :, :, 0]
-    for i in range(1, per_byte):
-        packed = packed | (cut[:, :, :, i] << np.uint8(i * plane))
-    return np.ascontiguousarray(packed.transpose(0, 1, 2, 4, 3))

@@ -26,6 +26,7 @@ from jq.kernels.integer_attention.pack import (
 from jq.kernels.machine import dot
 from jq.kernels.machine.packs import PACKED, pack_bytes
 from jq.kernels.schedule.ragged_rows import wanted_rows
+from jq.kernels.schedule.rows import split
 
 
 class CodesHead(HeadRows):
@@ -44,7 +45,7 @@ class CodesHead(HeadRows):
         vectors = kernel.padded_dim // self.lanes
         columns = Columns(self.lanes, vectors, b.scaled(place.head, kernel.dim), kernel.columns)
         self.epilogue = Epilogue(b, kernel.epilogue, rest, columns)
-        self.reach = reach(kernel, b, self.factors, self.mask, place.batch)
+        self.span = reach(kernel, b, self.factors, self.mask, place.batch)
         rows, lanes = kernel.tile, self.lanes
         beyond = (PACKED - 1) * lanes * kernel.skips  # zeros behind the reach, to whole packs
         self.queries = b.scratch([rows, kernel.query_bytes], self.isa.dot.element)
@@ -64,44 +65,28 @@ class CodesHead(HeadRows):
             b.put(dot.operand(b, self.isa, x, bool(self.codes.offset)), self.queries, [i, d])
         b.put(b.f32(-math.inf, self.lanes), self.largest, [i, 0])
 
-    def _packed(self, source: ir.Value, at: Index, columns: Indices) -> list[ir.Value]:
-        """Vectors of packed k or v, as the product takes them."""
-        b, lead = self.b, [*self.shared, at]
+    def _right(self, source: ir.Value, step: Index, columns: Indices) -> list[ir.Value]:
+        b, lead = self.b, [*self.shared, step]
         places = [[*lead, b.scaled(c, self.group)] for c in columns]
         return [dot.weights(b, self.isa, source, place) for place in places]
 
-    def _left(self, scratch: ir.Value, at: Indices) -> ir.Value:
-        """One group of codes of a row, in every lane."""
-        return dot.staged(self.b, self.isa, scratch, at)
+    def _left(self, scratch: ir.Value, row: int, step: Index) -> ir.Value:
+        return dot.staged(self.b, self.isa, scratch, [row, self.b.scaled(step, self.group)])
+
+    def _product(self, acc: ir.Value, left: ir.Value, right: ir.Value) -> ir.Value:
+        return dot.dot(self.b, self.isa, acc, left, right)
 
     # Scores
-
-    def _scores(self, first: Index, count: int) -> None:
-        keys, lanes = self.kernel.keys, self.lanes
-        if not self.kernel.skips:
-            super()._scores(first, count)
-            return
-        # The last tile ends at the last key, and may compute some keys again.
-        step = min(self._width(count), keys // lanes)
-        with self.b.loop(0, self.reach, step * lanes) as loop:
-            key = self.b.at_most(loop.index, keys - step * lanes)
-            self._score_tile(first, count, key, step, None)
 
     def _score_tile(
         self, first: Index, count: int, key: Index, vectors: int, valid: int | None
     ) -> None:
         """The zero point of k adds the same to every score of a row, which no softmax sees."""
-        b, lanes, isa = self.b, self.lanes, self.isa
+        b, lanes = self.b, self.lanes
         columns = [b.offset(key, j * lanes) for j in range(vectors)]
         starts = [b.load(self.k_start, [*self.shared, c], vec(lanes, "i32")) for c in columns]
-        acc = self._products(
-            starts * count,
-            self.kernel.packed[0].shape[2],
-            count,
-            lambda d: self._packed(self.k, d, columns),
-            lambda i, d: self._left(self.queries, [i, b.scaled(d, self.group)]),
-            lambda total, q, k: dot.dot(b, isa, total, q, k),
-        )
+        depth = self.kernel.packed[0].shape[2]
+        acc = self._products(starts * count, depth, self.queries, self.k, columns)
         factor = self._factor(SCORE)
         for i in range(count):
             largest = b.get(self.largest, [i, 0], vec(lanes, "f32"))
@@ -132,7 +117,7 @@ class CodesHead(HeadRows):
         def store(row: Index, key: Index, exps: Values) -> None:
             b.put(exps[0], self.scores, [row, key])
 
-        sums = self._exponentials(rows, largest, self.reach, store)
+        sums = self._exponentials(rows, largest, self.span, store)
         scale = self._factor(SCALE)
         factors = []
         for most, total in zip(largest, sums, strict=True):
@@ -175,9 +160,9 @@ class CodesHead(HeadRows):
         end: Index = whole * width
         if kernel.skips:  # whole packs, with zeros behind the reach
             for row, i in itertools.product(rows, range(PACKED - 1)):
-                place = b.offset(self.reach, i * lanes)
+                place = b.offset(self.span, i * lanes)
                 b.put(b.f32(0.0, lanes), self.scores, [row, place])
-            packs = b.divided(b.offset(self.reach, width - 1), width)
+            packs = b.divided(b.offset(self.span, width - 1), width)
             whole, tail, end = high(packs), 0, b.scaled(packs, width)
         if whole:
             with b.loop(0, end, width, carry=totals) as loop:
@@ -194,7 +179,7 @@ class CodesHead(HeadRows):
         shifted = b.add(zero, b.i32(self.codes.offset, lanes))  # the code of 0 as it is read
         most = b.sub(b.f32(kernel.high, lanes), b.to_f32(zero))
         base = b.sub(b.i32(MAGIC_BITS, lanes), shifted)
-        with b.loop(0, self.reach, lanes, carry=[b.i32(0, lanes)] * len(rows)) as loop:
+        with b.loop(0, self.span, lanes, carry=[b.i32(0, lanes)] * len(rows)) as loop:
             sums = []
             for row, factor, total in zip(rows, factors, loop.carried, strict=True):
                 e = b.get(self.scores, [row, loop.index], vec(lanes, "f32"))
@@ -206,7 +191,7 @@ class CodesHead(HeadRows):
                 b.put(stored, self.probabilities, [row, loop.index])
                 sums.append(b.add(total, codes))
             loop.carried = sums
-        self._value_starts(rows, loop.carried, self.reach)
+        self._value_starts(rows, loop.carried, self.span)
 
     def _value_starts(self, rows: Indices, totals: Values, count: Index) -> None:
         """What the zero point of v adds, from the sums of `count` codes of probabilities."""
@@ -220,33 +205,18 @@ class CodesHead(HeadRows):
     # Values
 
     def _value_tile(self, first: Index, count: int, start: int, vectors: int) -> None:
-        b, lanes, isa, kernel = self.b, self.lanes, self.isa, self.kernel
+        b, lanes, kernel = self.b, self.lanes, self.kernel
         columns = [(start + j) * lanes for j in range(vectors)]
         starts = [b.load(self.v_start, [*self.shared, c], vec(lanes, "i32")) for c in columns]
         rows = [b.get(self.value_start, [i, 0], vec(lanes, "i32")) for i in range(count)]
         acc = [b.add(row, begin) for row in rows for begin in starts]
-        groups = b.divided(self.reach, self.group) if kernel.skips else kernel.packed[2].shape[2]
-        acc = self._products(
-            acc,
-            groups,
-            count,
-            lambda key: self._packed(self.v, key, columns),
-            lambda i, key: self._left(self.probabilities, [i, b.scaled(key, self.group)]),
-            lambda total, p, v: dot.dot(b, isa, total, p, v),
-        )
-        finished = [
-            Row(
-                acc[i * vectors : (i + 1) * vectors],
-                at=[],
-                to=[0, b.offset(first, i)],
-                by_row=[],
-                column=columns[0],
-                first=start,
-                valid=kernel.dim - columns[0],
-            )
-            for i in range(count)
-        ]
-        self.epilogue.store(isa, self.tile, finished)
+        groups = b.divided(self.span, self.group) if kernel.skips else kernel.packed[2].shape[2]
+        acc = self._products(acc, groups, self.probabilities, self.v, columns)
+        finished = []
+        for i, own in enumerate(split(acc, count)):
+            to, valid = [0, b.offset(first, i)], kernel.dim - columns[0]
+            finished.append(Row(own, [], to, [], columns[0], start, valid))
+        self.epilogue.store(self.isa, self.tile, finished)
 
 
 @emit.register

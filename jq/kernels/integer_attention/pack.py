@@ -90,14 +90,9 @@ def _pack_keys(
     def keys(first: Index, count: int) -> None:
         total = b.i32(0, n)
         for d in range(0, kernel.dim, kernel.chunk):
-            rows = [
-                b.load(
-                    source, [batch, b.offset(first, r), b.offset(begin, d)], chunk, kernel.dim - d
-                )
-                if r < count
-                else b.constant(chunk, 0)
-                for r in range(n)
-            ]
+            places = ([batch, b.offset(first, r), b.offset(begin, d)] for r in range(count))
+            rows = [b.load(source, place, chunk, kernel.dim - d) for place in places]
+            rows += [b.constant(chunk, 0) for _ in range(count, n)]
             columns = transpose(b, [b.bitcast(row, word) for row in rows])
             depth = math.ceil((kernel.dim - d) / group)
             for i, column in enumerate(columns[:depth]):

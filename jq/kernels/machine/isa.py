@@ -37,20 +37,6 @@ class Dot:
 
 
 @dataclass(frozen=True)
-class Packs:
-    """Intrinsics that join two vectors, saturated to half the width, in parts of 128 bits.
-
-    Attributes:
-        words: i32 to i16.
-        signed, unsigned: i16 to i8, and to u8.
-    """
-
-    words: str
-    signed: str
-    unsigned: str
-
-
-@dataclass(frozen=True)
 class Memory:
     """What reading weights costs, fitted to times of products on Zen 4 (`tests/kernels` has them).
 
@@ -82,7 +68,8 @@ class Isa:
     bf16_dot: intrinsic `f32[lane] += sum of two bf16 products`, or empty.
     bf16_convert: intrinsic (high f32 lanes, low f32 lanes) -> bf16 lanes.
     permute: intrinsic (f32 lanes, i32 lanes) -> the first by the low bits of the second, or empty.
-    packs: how four vectors of i32 become one of bytes.
+    packs: intrinsics that join two vectors, saturated to half the width, in parts of 128 bits: a
+        name to be filled in; or empty.
     rounds: an instruction rounds f32 to whole numbers, half to even (else LLVM calls a function).
     tiles: it has matrix tiles (`jq.kernels.machine.amx`) for int8 and bf16.
     vendor: whose processors run it fast; others have it, but `detect` passes over it.
@@ -101,7 +88,7 @@ class Isa:
     bf16_dot: str = ""
     bf16_convert: str = ""
     permute: str = ""
-    packs: Packs | None = None
+    packs: str = ""
     rounds: bool = True
     vendor: str = ""
     tiles: bool = False
@@ -125,11 +112,6 @@ def _pmaddwd(intrinsic: str) -> Dot:
     return Dot(f"llvm.x86.{intrinsic}", 2, "i16", False, False)
 
 
-def _packs(prefix: str, suffix: str) -> Packs:
-    names = ("packssdw", "packsswb", "packuswb")
-    return Packs(*(f"llvm.x86.{prefix}.{name}{suffix}" for name in names))
-
-
 def _x86(name: str, flags: str, lanes: int, dot: Dot, compile_cpu: str, **more: Any) -> Isa:
     """One with registers of so many lanes, and what all with such registers have."""
     prefix, suffix, permute = {
@@ -145,7 +127,7 @@ def _x86(name: str, flags: str, lanes: int, dot: Dot, compile_cpu: str, **more: 
         32 if lanes == 16 else 16,
         dot,
         permute=permute,
-        packs=_packs(prefix, suffix),
+        packs=f"llvm.x86.{prefix}.{{}}{suffix}",
         compile_cpu=compile_cpu,
         **more,
     )

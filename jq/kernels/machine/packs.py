@@ -24,19 +24,19 @@ def pack_bytes(
     Steps are no NaN and below 2^30; `zeros` are i32, one a vector; `unsigned` stores code + 128.
     Seven operations where truncation takes twelve.
     """
-    assert isa.packs is not None
+    to_words = isa.packs.format("packssdw")
     lanes, shift = isa.lanes, 128 if unsigned else 0
     words, byte = vec(2 * lanes, "i16"), vec(4 * lanes, "i8")
     low, high = (b.constant(words, bound + shift) for bound in bounds)
     pairs = []
     for two in (slice(0, 2), slice(2, 4)):
-        pair = b.intrinsic(isa.packs.words, words, [b.round_to_int(step) for step in steps[two]])
+        pair = b.intrinsic(to_words, words, [b.round_to_int(step) for step in steps[two]])
         shifted = [b.add(zero, b.i32(shift, lanes)) for zero in zeros[two]]
-        offset = b.intrinsic(isa.packs.words, words, shifted)  # the same in every row
+        offset = b.intrinsic(to_words, words, shifted)  # the same in every row
         pair = b.intrinsic(f"llvm.sadd.sat.v{2 * lanes}i16", words, [pair, offset])
         pair = b.max_int(pair, low) if bounds[0] > -128 else pair
         pairs.append(b.min_int(pair, high) if bounds[1] < 127 else pair)
-    name = isa.packs.unsigned if unsigned else isa.packs.signed
+    name = isa.packs.format("packuswb" if unsigned else "packsswb")
     return _by_operand(b, b.intrinsic(name, byte, pairs), lanes)
 
 

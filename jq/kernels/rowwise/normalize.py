@@ -56,16 +56,10 @@ class Normalize(RowKernel):
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
-        vector = TensorType((self.k,), "f32")
-        given = self.scheme.operands if self.scheme is not None else []
-        return (
-            TensorType((self.m, self.k), "f32"),
-            *([vector] if self.gamma else []),
-            *([vector] if self.beta else []),
-            *([vector] if self.factors else []),
-            *given,
-            *([self.sequences.operand(self.m)] if self.sequences else []),
-        )
+        columns = [TensorType((self.k,), "f32")] * (self.gamma + self.beta + self.factors)
+        given = self.scheme.operands if self.scheme else []
+        counts = [self.sequences.operand(self.m)] if self.sequences else []
+        return (TensorType((self.m, self.k), "f32"), *columns, *given, *counts)
 
     @property
     def results(self) -> tuple[TensorType, ...]:

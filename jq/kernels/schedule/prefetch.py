@@ -69,11 +69,6 @@ class Prefetch:
         behind = b.scaled(b.offset(panel, 1), size)
         return Prefetch(b, _address(weights), behind, lines, steps, tall, each)
 
-    @property
-    def size(self) -> int:
-        """Bytes of a panel, in whole lines."""
-        return self.lines * LINE
-
     def tile(self, first: Index) -> Index:
         """Which tile begins at a row of the block; the last one may begin ahead of its place."""
         return self.b.divided(self.b.offset(first, self.tall - 1), self.tall)

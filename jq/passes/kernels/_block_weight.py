@@ -17,7 +17,8 @@ from jq.formats.scaled import Scaled
 from jq.ir import Program, ir
 from jq.ir.constants import evaluate
 from jq.kernels import Gemv
-from jq.kernels.gemv.layout import PLANES, Scale
+from jq.kernels.gemv.layout import PLANES
+from jq.kernels.gemv.pack import Scale
 from jq.passes.kernels._kernel import NoKernel
 
 Parts = tuple[np.ndarray, Any, Any, Any]
