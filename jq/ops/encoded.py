@@ -104,7 +104,7 @@ class Encoded:
         """Whether numbers are those of codes, within the rounding of a product."""
         if not np.any(x):
             return True
-        if self.scale is None or not self.whole:
+        if self.scale is None or not self.whole or not np.isfinite(x).all():
             return False
         codes = self.code(x).astype(np.float32) - np.float32(self.zero_point)
         return bool(np.allclose(codes * np.float32(self.scale), x, rtol=2.0**-22, atol=0))

@@ -16,10 +16,10 @@ from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.markers import Marker
 from jq.ops.base import OpRule
-from jq.ops.encoded import Encoded, State, common, of_marker
+from jq.ops.encoded import FLOAT, Encoded, State, common, of_marker
 from jq.ops.integer import OPS
 from jq.ops.movement import rebuilt
-from jq.ops.selection import reduction, select_codes
+from jq.ops.selection import reduction, select_codes, written
 
 
 class Selecting(OpRule):
@@ -27,6 +27,8 @@ class Selecting(OpRule):
 
     def encoded(self, program: Program, op: Any, states: Sequence[State]) -> State:
         operands, places = list(op.operation.operands), self.elements(program, op)
+        if not places:
+            return FLOAT  # it computes
         chosen = [(operands[i], states[i]) for i in places]
         return common(program, chosen, shape_of(op.operation.results[0]))
 
@@ -94,6 +96,15 @@ class DynamicUpdateSlice(Selecting):
 
     def elements(self, program: Program, op: Any) -> tuple[int, ...]:
         return (0, 1)
+
+
+class Scatter(Selecting):
+    """Updates that are written as they are, or where they are larger, or smaller."""
+
+    op = "scatter"
+
+    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+        return (0, 2) if written(op) else ()
 
 
 class BroadcastInDim(Selecting):

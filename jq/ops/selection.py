@@ -21,6 +21,7 @@ from jq.ir.values import kind_of
 from jq.ops.base import rule_of
 
 OPS = StableHloOps()
+SCATTER = "stablehlo.scatter"
 LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -54,11 +55,27 @@ def reduction(program: Program, op: Any) -> str | None:
     return inner[0].removeprefix("stablehlo.") if neutral.get(inner[0]) else None
 
 
+def written(op: Any) -> str | None:
+    """What a scatter of one tensor puts where it writes: the update ("update"), or the `maximum` or
+    `minimum` of both; None for others."""
+    if kind_of(op) != SCATTER or len(op.operation.operands) != 3:
+        return None
+    block = op.operation.regions[0].blocks[0]
+    ops, arguments = [o.operation for o in block.operations], list(block.arguments)
+    if len(ops) == 1:
+        return "update" if list(ops[0].operands) == arguments[1:] else None
+    extreme = ops[0].name.removeprefix("stablehlo.")
+    both = len(ops) == 2 and set(ops[0].operands) == set(arguments)
+    return extreme if both and extreme in ("maximum", "minimum") else None
+
+
 def select_codes(program: Program, op: Any, codes: Sequence[ir.Value]) -> ir.Value:
     """`op` on codes in the place of its elements, at the current insertion point."""
     kind = kind_of(op)
     if kind in ("stablehlo.reduce", "stablehlo.reduce_window"):
         return _extreme(op, codes[0])
+    if kind == SCATTER:
+        return _scattered(op, *codes)
     dtype, shape = dtype_of(codes[0]), shape_of(op.operation.results[0])
     operands = list(op.operation.operands)
     for index, value in zip(elements(program, op), codes, strict=True):
@@ -71,6 +88,28 @@ def _extreme(op: Any, codes: ir.Value) -> ir.Value:
     info = np.iinfo(dtype_of(codes))
     largest = inner == "stablehlo.minimum"
     return reduce_like(op, codes, inner, info.max if largest else info.min)
+
+
+def _scattered(op: Any, into: ir.Value, updates: ir.Value) -> ir.Value:
+    extreme, dtype = written(op), dtype_of(into)
+    new = ir.Operation.create(
+        SCATTER,
+        results=[tensor_type(shape_of(into), dtype)],
+        operands=[into, op.operation.operands[1], updates],
+        attributes=attributes_of(op),
+        regions=1,
+    )
+    scalar = tensor_type((), dtype)
+    block = new.regions[0].blocks.append(scalar, scalar)
+    with ir.InsertionPoint(block):
+        result: ir.Value = block.arguments[1]
+        if extreme != "update":
+            inputs = list(block.arguments)
+            result = ir.Operation.create(
+                f"stablehlo.{extreme}", results=[scalar], operands=inputs
+            ).result
+        ir.Operation.create("stablehlo.return", operands=[result])
+    return new.result
 
 
 def reduce_like(op: Any, x: ir.Value, combine: str, start: int) -> ir.Value:

@@ -57,6 +57,8 @@ WHOLE: list[Callable[[np.random.Generator], Step]] = [  # of a tensor with one s
     lambda rng: lambda x: jnp.where(jnp.arange(x.shape[1])[:, None] % 2 == 0, x, 0),
     lambda rng: lambda x: x[:, jnp.array([0, 1, 1, 0])],
     lambda rng: lambda x: jax.lax.dynamic_update_slice(x, x[:, -1:], (0, 0, 0)),
+    lambda rng: lambda x: x.at[:, jnp.array([2, 0])].set(x[:, :2]),
+    lambda rng: lambda x: x.at[:, jnp.array([2, 0])].max(x[:, :2]),
     lambda rng: lambda x: jnp.max(jnp.stack([x, x[:, ::-1]], 2), 2),
     lambda rng: lambda x: jnp.minimum(jnp.maximum(x, 0), 100),
 ]

@@ -17,6 +17,9 @@ W = RNG.standard_normal((8, 3)).astype(np.float32)
 FLAG = np.array(True)
 
 
+ROWS = jnp.array([9, 3, 1, 4, 0, 8, 2, 6])
+
+
 def fq(x, scheme="symmetric"):
     return jq.fake_quant(x, range=(-3.0, 2.0), scheme=scheme)
 
@@ -42,6 +45,8 @@ KEEPING = {
     "take": lambda x, on: fq(x)[:, jnp.array([0, 3, 3, 1])],
     "select": lambda x, on: jnp.where(x > 0, fq(x), 0),
     "update": lambda x, on: jax.lax.dynamic_update_slice(fq(x), fq(x)[:, 5:7], (0, 2, 0)),
+    "scatter": lambda x, on: jnp.zeros((2, 11, 8)).at[:, ROWS].set(fq(x, "asymmetric")),
+    "scatter of maxima": lambda x, on: fq(x).at[:, jnp.array([6, 1])].max(fq(x)[:, :2]),
     "extreme": lambda x, on: jnp.max(fq(x).reshape(2, 2, 4, 8), 2),
     "times": lambda x, on: fq(x) * 0.3,
     "over": lambda x, on: fq(x, "asymmetric") / 3,
@@ -89,13 +94,15 @@ def test_the_lattice():
     def forward(p, x, on):
         other = jq.fake_quant(x, range=(-1.0, 1.0))
         two = jnp.concatenate([fq(x), other])
-        return fq(x)[::-1], two, jnp.pad(fq(x), 1, constant_values=0.01), fq(x) * -1.0, jnp.sin(x)
+        bounds = [jnp.pad(fq(x), 1, constant_values=c) for c in (0.01, jnp.nan)]
+        mixed = jnp.concatenate([fq(x), fq(x).sum(0, keepdims=True)])
+        return fq(x)[::-1], two, *bounds, mixed, fq(x) * -1.0, jnp.sin(x)
 
     program = jq.rewrite(jq.Model(forward, {}, (X, FLAG)), pipeline="float")["float"]
     encodings = Encodings(program)
     states = [encodings.of(v) for v in program.returned]
     assert isinstance(states[0], Encoded) and states[0].encoding.shape == X.shape
-    assert states[1:] == [CONFLICT, CONFLICT, FLOAT, FLOAT]
+    assert states[1:] == [CONFLICT] * 4 + [FLOAT] * 2
 
 
 def test_anybody_can_ask_how_a_value_is_quantized():
