@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from jq.formats import Encoding
 from jq.ir import Program, ir, shape_of
+from jq.ir.affine import constant_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ir.values import maker
@@ -41,8 +43,13 @@ def op_name(op: Any) -> str:
     return string_attr(op, NAME) or op.operation.name
 
 
-def find_weight(program: Program, value: ir.Value, role: Role) -> WeightUse | None:
-    """Follows an operand back through movements to a weight, or None when it is computed."""
+def find_weight(
+    program: Program, value: ir.Value, role: Role, *, scaled: bool = False
+) -> WeightUse | None:
+    """Follows an operand back through movements to a weight, or None when it is computed.
+
+    `scaled`: also to one that constants scale (a weight of a loaded program has taken these).
+    """
     contracted, beside = role.contracted, role.beside
     block = frozenset() if role.block_axis is None else frozenset({role.block_axis})
     while True:
@@ -59,11 +66,28 @@ def find_weight(program: Program, value: ir.Value, role: Role) -> WeightUse | No
         if maker(value) is None:
             return None
         op: Any = value.owner
+        if scaled and (inner := scaled_operand(program, op)) is not None:
+            value = inner
+            continue
         rule = rule_of(op)
         if not isinstance(rule, Movement):
             return None
         contracted, block, beside = (rule.back(op, a) for a in (contracted, block, beside))
         value = op.operation.operands[0]
+
+
+def scaled_operand(program: Program, op: Any) -> ir.Value | None:
+    """The operand of a multiply or divide that a constant of fewer numbers scales."""
+    if op.operation.name not in ("stablehlo.multiply", "stablehlo.divide"):
+        return None
+    size = math.prod(shape_of(op.operation.results[0]))
+    operands = list(op.operation.operands)
+    factors = operands[1:] if op.operation.name == "stablehlo.divide" else operands[::-1]
+    for i, value in enumerate(factors):
+        factor = constant_of(program, value)
+        if factor is not None and factor.size < size:
+            return operands[i]
+    return None
 
 
 def is_stored(program: Program, marker: Marker) -> bool:

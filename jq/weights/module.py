@@ -7,7 +7,7 @@
     %w = stablehlo.composite "jq.dequantize" %c, %s
 
 The module may have several functions, calls, loops and dynamic dimensions: a weight is a
-constant that a contraction reads, through ops that only move elements.
+constant that a contraction reads, through ops that only move elements, or scale them by constants.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from jq.ir.stored import describe
 from jq.ir.values import maker
 from jq.ops.base import Contraction, Movement, Role, rule_of
 from jq.planning import WeightUse
+from jq.planning.operands import scaled_operand
 from jq.tracing.constants import constant_array
 from jq.tracing.scope import clean_scope, scope
 from jq.weights.options import WeightOptions, skipped
@@ -69,7 +70,7 @@ class _Module:
             raise _Skip("dynamic shape")
         if reason := rule.decline(op):
             raise _Skip(reason)
-        found = [_constant_behind(op.operands[r.index], r) for r in rule.roles(op)]
+        found = [_constant_behind(self.program, op.operands[r.index], r) for r in rule.roles(op)]
         weights = [w for w in found if w is not None]
         if not weights:
             raise _Skip("no operand is a constant")
@@ -107,8 +108,11 @@ def _static(value: ir.Value) -> bool:
     return not isinstance(kind, ir.RankedTensorType) or kind.has_static_shape
 
 
-def _constant_behind(value: ir.Value, role: Role) -> tuple[ir.Value, WeightUse] | None:
-    """The constant (or stored weight) behind movements, and how it is used; None for no such."""
+def _constant_behind(
+    program: Program, value: ir.Value, role: Role
+) -> tuple[ir.Value, WeightUse] | None:
+    """The constant (or stored weight) behind movements and factors, and how it is used; None for no
+    such."""
     contracted, beside = role.contracted, role.beside
     block = frozenset() if role.block_axis is None else frozenset({role.block_axis})
     while (op := maker(value)) is not None:
@@ -118,6 +122,9 @@ def _constant_behind(value: ir.Value, role: Role) -> tuple[ir.Value, WeightUse] 
             axis = max((a for a in block if shape[a] > 1), default=None)
             stored = marker.encoding if marker else None
             return value, WeightUse("", shape, contracted, axis, stored, (block | beside) - {axis})
+        if (inner := scaled_operand(program, op)) is not None:
+            value = inner
+            continue
         rule = rule_of(op)
         if not isinstance(rule, Movement):
             return None

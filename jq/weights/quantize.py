@@ -141,7 +141,7 @@ def _quantized(weight: np.ndarray, enc: Encoding, name: str) -> QuantizedTensor:
 def _encodings(program: Program, op: Any, rule: Any, options: WeightOptions) -> dict[str, Encoding]:
     if reason := rule.decline(op):
         raise FormatError(reason)
-    uses = [find_weight(program, op.operands[r.index], r) for r in rule.roles(op)]
+    uses = [find_weight(program, op.operands[r.index], r, scaled=True) for r in rule.roles(op)]
     weights = [u for u in uses if u is not None]
     if not weights:
         raise FormatError("no operand is a parameter")

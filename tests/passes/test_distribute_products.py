@@ -29,6 +29,8 @@ CASES = {
     "scaled update": lambda x, p: x @ (p["w"] + 0.25 * (p["a"] @ p["b"])),
     "two updates": lambda x, p: x @ ((p["w"] + p["a"] @ p["b"]) * p["columns"] + p["a"] @ p["b"]),
     "full update": lambda x, p: x @ (p["w"] + jnp.outer(p["rows"], p["columns"])),
+    "over": lambda x, p: x @ (p["w"] / p["rows"][:, None] / 4),
+    "scaled and transposed": lambda x, p: x @ (p["w"].T * p["columns"][:, None] + 0.5).T,
     "transposed": lambda x, p: jnp.einsum("bk,nk->bn", x, p["w"].T + (p["a"] @ p["b"]).T),
 }
 

@@ -171,6 +171,38 @@ def test_integer_and_absent_weights_are_skipped():
     assert "no operand is a parameter" in reasons and "it is int32 already" in reasons
 
 
+def scaled(p, x):
+    """By a number, by rows and columns, behind a transpose."""
+    w = p["w"] * p["rows"][:, None] * p["columns"]
+    return x @ w, x @ (p["v"].T / 4 * p["rows"]).T, x @ (p["w"] * p["mask"])
+
+
+def test_a_scaled_weight_is_quantized_and_a_mask_is_none():
+    """The weight before it is scaled, and it stays stored; all numbers of a mask are its own."""
+    shapes = {"w": (64, 32), "v": (64, 32), "rows": 64, "columns": 32, "mask": (64, 32)}
+    params = {k: RNG.standard_normal(s).astype(np.float32) for k, s in shapes.items()}
+    x = RNG.standard_normal((3, 64)).astype(np.float32)
+    with pytest.warns(SkippedWeight, match="no operand is a parameter"):
+        given = quantize_weights(jq.Model(scaled, params, (x,)), "int4", granularity="per-block")
+    stored = {k: np.asarray(given.params[k].decode()) for k in "wv"}
+    assert not isinstance(given.params["mask"], QuantizedTensor)
+    want = scaled(params | stored, x)
+    compiled = jq.compile(given, "float")
+    for ours, theirs in zip(compiled(x), want, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+    formats = {w.name: w.format for w in compiled.audit().weights}
+    assert formats["v"] == formats["w"] == "int4"
+
+
+def test_a_scaled_constant_of_a_module_is_quantized():
+    scaled = """%c = stablehlo.constant dense<0.5> : tensor<64x32xf32>
+      %s = stablehlo.multiply %c, %w : tensor<64x32xf32>
+      %y = stablehlo.dot_general %x, %s"""
+    module = quantize_weights(text().replace("%y = stablehlo.dot_general %x, %w", scaled))
+    (dequantized,) = [o for o in str(module).splitlines() if 'composite "jq.dequantize"' in o]
+    assert "tensor<64x32xi8>" in dequantized and "multiply" in str(module)
+
+
 def test_dynamic_shapes_are_skipped():
     with pytest.warns(SkippedWeight, match="dynamic shape"):
         quantize_weights(text(batch="?"))

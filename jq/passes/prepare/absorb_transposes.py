@@ -27,8 +27,9 @@ class AbsorbTransposes(Pass):
         changed = False
         for op in program.walk():
             if Dims.match(op):
-                left, right = _absorb(op, 0), _absorb(op, 1)
-                changed |= left or right
+                for side in (0, 1):
+                    while _absorb(op, side):  # each of several
+                        changed = True
         if changed:
             program.drop_dead()
         return changed

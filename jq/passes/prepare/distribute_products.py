@@ -4,7 +4,8 @@
     dot_general %x, (add %w, (%a @ %b))    ->  add (dot_general %x, %w), (%x @ %a) @ %b
 
 so that %w stays as it is stored: the sum would be a float weight, quantized anew. A factor of each
-index that is summed over goes to %x. A low-rank update (LoRA) costs two small products.
+index that is summed over goes to %x. A low-rank update (LoRA) costs two small products. What is
+transposed behind such a sum or product is transposed before it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from jq.planning import contractions, op_name
 from jq.planning.operands import is_stored
 
 OPS = StableHloOps()
-ADD, MULTIPLY, DOT = "stablehlo.add", "stablehlo.multiply", "stablehlo.dot_general"
+ADD, MULTIPLY, DIVIDE = "stablehlo.add", "stablehlo.multiply", "stablehlo.divide"
+TERMS = (ADD, MULTIPLY, DIVIDE)
+DOT, TRANSPOSE = "stablehlo.dot_general", "stablehlo.transpose"
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class DistributeProducts(Pass):
             sides = rule.roles(op) if len(rule.roles(op)) == 2 else ()
             for role in sides:
                 value = op.operation.operands[role.index]
-                if _kind(value) in (ADD, MULTIPLY) and _has_stored(program, value):
+                if _kind(_untransposed(value)) in TERMS and _has_stored(program, value):
                     with at(op):
                         work = _Product(program, op, rule, role.index)
                         result = work.of(value)
@@ -56,6 +59,12 @@ def _kind(value: ir.Value) -> str:
     return "" if isinstance(value.owner, ir.Block) else str(value.owner.operation.name)
 
 
+def _untransposed(value: ir.Value) -> ir.Value:
+    while _kind(value) == TRANSPOSE:
+        value = value.owner.operation.operands[0]
+    return value
+
+
 def _has_stored(program: Program, value: ir.Value) -> bool:
     """Whether a stored weight is among the terms."""
     if marker := match(value, DEQUANTIZE):
@@ -63,9 +72,19 @@ def _has_stored(program: Program, value: ir.Value) -> bool:
     if isinstance(value.owner, ir.Block):
         return False
     operands = list(value.owner.operation.operands)
-    if _kind(value) in (ADD, MULTIPLY):
+    if _kind(value) in TERMS:
         return any(_has_stored(program, v) for v in operands)
     return isinstance(rule_of(value.owner), Movement) and _has_stored(program, operands[0])
+
+
+def _transposed_before(value: ir.Value) -> ir.Value:
+    """A transpose of a sum or product, as that of transposes."""
+    op, inner = value.owner, value.owner.operation.operands[0]
+    if _kind(inner) == TRANSPOSE:
+        inner = _transposed_before(inner)
+    shape, terms = shape_of(value), inner.owner
+    operands = [like(op, [v], shape, dtype_of(v)) for v in terms.operation.operands]
+    return like(terms, operands, shape, dtype_of(value))
 
 
 @dataclass
@@ -79,6 +98,8 @@ class _Product:
     count: int = 0
 
     def of(self, value: ir.Value) -> ir.Value:
+        if _kind(value) == TRANSPOSE and _kind(_untransposed(value)) in TERMS:
+            value = _transposed_before(value)
         operands = [] if not _kind(value) else list(value.owner.operation.operands)
         if _kind(value) == ADD:
             terms = [self.of(v) for v in operands]
@@ -88,6 +109,10 @@ class _Product:
                 factor = constant_of(self.program, other)
                 if factor is not None and (found := self._scaled(inner, factor)) is not None:
                     return found
+        if _kind(value) == DIVIDE:
+            by = constant_of(self.program, operands[1])
+            if by is not None and by.all() and (found := self._scaled(operands[0], 1 / by)):
+                return found
         if _kind(value) == DOT and (found := self._low_rank(value.owner)) is not None:
             return found
         return self._plain(value)
