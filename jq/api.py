@@ -42,7 +42,7 @@ from jq.job import (
     trace,
 )
 from jq.ops.work import work_of
-from jq.passes.order import LEVELS
+from jq.passes.order import LEVELS, Level
 from jq.pipeline import Levels, make_plan
 from jq.pipeline import rewrite as rewrite_levels
 from jq.planning import QuantPlan
@@ -217,9 +217,9 @@ def rewrite(
     return rewrite_job(job, plan_job(job, Stages()))
 
 
-def rewrite_job(job: Job, quant_plan: QuantPlan) -> Mapping[str, Program]:
-    """A job's program at every level."""
-    levels = rewrite_levels(job.program, job.pipeline, job.context(quant_plan))
+def rewrite_job(job: Job, quant_plan: QuantPlan, until: Level = "target") -> Mapping[str, Program]:
+    """A job's program at every level, or at those up to `until`."""
+    levels = rewrite_levels(job.program, job.pipeline, job.context(quant_plan), until)
     return {str(level): found for level, found in levels.items()}
 
 

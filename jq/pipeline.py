@@ -263,17 +263,17 @@ class Levels(dict[Level, Program]):
         self.dequantized = []
 
 
-def rewrite(program: Program, pipeline: Pipeline, cx: PassContext) -> Levels:
-    """A prepared float program at every level."""
+def rewrite(
+    program: Program, pipeline: Pipeline, cx: PassContext, until: Level = "target"
+) -> Levels:
+    """A prepared float program at every level, or at those up to `until` (`qdq`, `target`)."""
     levels = Levels({"float": program})
-    for level in LEVELS[1:]:
+    for level in LEVELS[1 : LEVELS.index(until) + 1]:
         program = program.clone()
         run_all(pipeline.passes[level], program, cx)
         levels[level] = program
-    # The target starts from markers, where kernels see whole chains; the integer level is plain.
-    levels.dequantized = dequantized(levels["integer"], cx)
-    levels["integer"] = levels["integer"].clone()
-    run_all([LowerMarkers()], levels["integer"], cx)
+    if "integer" in levels:
+        _open_markers(levels, cx)
     for level, reached in levels.items():
         check_level(reached, level)
     if cx.settings.weights.emit == "quant-type":
@@ -281,3 +281,11 @@ def rewrite(program: Program, pipeline: Pipeline, cx: PassContext) -> Levels:
         to_quant_types(levels["qdq"], strict=True)
         levels["qdq"].verify()
     return levels
+
+
+def _open_markers(levels: Levels, cx: PassContext) -> None:
+    """The target starts from markers, where kernels see whole chains; the integer level that is
+    emitted is plain."""
+    levels.dequantized = dequantized(levels["integer"], cx)
+    levels["integer"] = levels["integer"].clone()
+    run_all([LowerMarkers()], levels["integer"], cx)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -70,7 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # XLA's notes on devices, at its start
     try:
-        code = typer.main.get_command(app)(arguments, prog_name="jaxq", standalone_mode=False)
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        run = typer.main.get_command(app)
+        code = run(given, prog_name="jaxq", standalone_mode=False, obj=shlex.join(["jaxq", *given]))
     except (typer.TyperException, typer.Abort) as error:
         return report(error)
     return code if isinstance(code, int) else 0

@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
 
 def report(
     out: Output,
+    context: typer.Context,
     model: options.Model,
     artifact: options.Artifact,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.html", help="The page.")],
@@ -28,14 +29,22 @@ def report(
     samples: Annotated[
         int, typer.Option(min=1, metavar="N", help="Samples for layers and histograms.")
     ] = 16,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Measuring time of each latency.")] = 2.0,
+    model_explorer: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Also the graph and its errors for Model Explorer."),
+    ] = None,
     force: options.Force = False,
 ) -> dict[str, Any]:
-    """Writes one HTML page that needs no network: layers by error, histograms with their clipping,
-    sizes, latency, and the plan with its reasons."""
+    """Writes one HTML page that needs no network: a verdict, rules to try, the model's graph
+    coloured by error, layers, histograms with their clipping, sizes, latency beside the float
+    model's, the plan with its reasons, and how the page was made."""
     from jq.page import report as write_page
-    from jq.system.files import check_new
+    from jq.system.files import check_folder, check_new
 
     check_new(output, force=force)
+    if model_explorer:
+        check_folder(model_explorer, force=force)
     with out.progress() as progress:
         write_page(
             model,
@@ -46,7 +55,12 @@ def report(
             labels=options.read_labels(labels),
             calibration=calibration,
             samples=samples,
+            seconds=seconds,
+            model_explorer=model_explorer,
+            command=context.obj,
             progress=progress,
         )
     out.line(f"wrote {output}")
+    if model_explorer:
+        out.line(f"wrote {model_explorer}: open graph.json in Model Explorer, add the others to it")
     return {"path": str(output)}

@@ -125,7 +125,7 @@ def _inside(
     levels, quant_plan = compiled.levels, compiled.plan
     if not levels or quant_plan is None:
         job, quant_plan = plan_again(given.source, compiled, calibration)
-        levels = rewrite_job(job, quant_plan)
+        levels = rewrite_job(job, quant_plan, until="qdq")
     return compare_layers(
         levels["float"], levels["qdq"], quant_plan, given.calls, progress or silent
     )

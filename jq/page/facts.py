@@ -9,47 +9,77 @@ from typing import Any
 
 import numpy as np
 
-from jq.api import rewrite_job
+from jq.api import build, plan_job, rewrite_job
 from jq.artifact.manifest import Manifest
 from jq.calibration.histogram import Histogram
 from jq.calibration.run import calibrate
 from jq.comparison.layers import compare_layers
 from jq.comparison.metrics import Metric
 from jq.comparison.outputs import Comparison
-from jq.compiled import load
+from jq.compiled import CompiledModel, load
+from jq.errors import UserError
 from jq.formats import get_format
-from jq.job import AnyModel, Calls, Data, Job, trace
+from jq.job import AnyModel, Calls, Data, Job, Stages, prepare_job, trace
 from jq.measuring.evaluation import check_metrics, evaluation_of
 from jq.measuring.measure import bench, compare_compiled, plan_again
+from jq.page.graph import Graph, graph_of
+from jq.page.provenance import provenance
+from jq.page.suggest import Suggestion, suggestions
 from jq.passes.isolated import parts_of
 from jq.planning import QuantPlan
 from jq.progress import Progress
+from jq.settings import FLOAT
+from jq.system.files import temporary_folder
+from jq.target import Target
 
 BINS = 64
+DEFAULT = "llvm-cpu"  # the target of this machine
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A histogram: edges f64[n + 1], counts [n], and the ends of what codes stand for."""
+    """A histogram: edges f64[n + 1], counts [n], the ends of what codes stand for, and the layers
+    that read the tensor."""
 
     name: str
     edges: np.ndarray
     counts: np.ndarray
     clip: tuple[float, float] | None
     note: str
+    layers: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything on the page. `audit` and `latency` are the documents of `inspect` and `bench`."""
+    """Everything on the page. `audit` and the latencies are the documents of `inspect` and `bench`.
+
+    Attributes:
+        source, artifact: as the user named them, for commands to paste.
+        readers: the layers that read each weight.
+        suggestions, suggested: rules to try, and the layer that each is about.
+        float_latency, float_note: of the float model, compiled for the same target or, where that
+            has no floats, for this machine; the note says so.
+    """
 
     name: str
+    source: str
+    artifact: str
     manifest: Manifest
     comparison: Comparison
+    graph: Graph
+    readers: Mapping[str, tuple[str, ...]]
+    suggestions: list[Suggestion]
     weights: list[Shape]
     activations: list[Shape]
     audit: dict[str, Any]
     latency: dict[str, Any]
+    float_latency: dict[str, Any] | None
+    float_note: str
+    provenance: dict[str, str]
+
+    @property
+    def suggested(self) -> list[str]:
+        return [s.layer for s in self.suggestions]
 
 
 def gather(
@@ -61,6 +91,7 @@ def gather(
     calibration: Data,
     samples: int,
     seconds: float,
+    command: str | None,
     progress: Progress,
 ) -> Facts:
     """Compares an artifact with its model; layers and histograms on the first `samples` calls."""
@@ -69,21 +100,73 @@ def gather(
     source = trace(model)
     given = evaluation_of(source, data, labels, metric)
     job, plan = plan_again(source, compiled, calibration)
-    levels, calls = rewrite_job(job, plan), given.calls[:samples]
+    levels, calls = rewrite_job(job, plan, until="qdq"), given.calls[:samples]
     inside = compare_layers(levels["float"], levels["qdq"], plan, calls, progress)
     comparison = compare_compiled(given, compiled, progress, inside)
+    name = source.model.name if source.model else str(model)
+    spec = model if isinstance(model, str) else name
+    latency, float_latency, note = _latencies(job, compiled, directory, seconds, progress)
+    readers = _readers(plan)
     return Facts(
-        name=source.model.name if source.model else str(model),
+        name=name,
+        source=spec,
+        artifact=str(directory),
         manifest=compiled.manifest,
         comparison=comparison,
-        weights=_weights(job, plan, levels["qdq"].weights),
+        graph=graph_of(levels["float"], {op.name for op in plan.ops}),
+        readers=readers,
+        suggestions=suggestions(comparison.layers, plan, compiled.manifest.settings),
+        weights=_weights(job, plan, levels["qdq"].weights, readers),
         activations=_activations(job, calls, comparison),
         audit=compiled.audit().to_dict(),
-        latency=bench(directory, seconds=seconds, progress=progress),
+        latency=latency,
+        float_latency=float_latency,
+        float_note=note,
+        provenance=provenance(compiled.manifest, command, spec),
     )
 
 
-def _weights(job: Job, plan: QuantPlan, stored: Mapping[str, np.ndarray]) -> list[Shape]:
+def _latencies(
+    job: Job, compiled: CompiledModel, directory: Path, seconds: float, progress: Progress
+) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
+    """The artifact's, the float model's in turns with it, and which target that is for."""
+    if compiled.manifest.pipeline == FLOAT:
+        return bench(directory, seconds=seconds, progress=progress), None, ""
+    progress("compile the float model", None)
+    note, target = "", compiled.program.target
+    try:
+        beside = _float_model(job, job.target)
+    except UserError:  # a device without floats
+        target = DEFAULT
+        beside = _float_model(job, DEFAULT)
+        note = f"The float model is compiled for {DEFAULT}: {job.target.name} has no floats."
+    with temporary_folder() as folder:
+        beside.save(folder / "float")
+        both = bench(directory, against=folder / "float", seconds=2 * seconds, progress=progress)
+    against = both.pop("against")
+    return both, against, note or f"The float model is compiled for {target}, too; both in turns."
+
+
+def _float_model(job: Job, target: Target | str) -> CompiledModel:
+    beside = prepare_job(job.source, FLOAT, target, cache=True)
+    return build(beside, plan_job(beside, Stages()), Stages())
+
+
+def _readers(plan: QuantPlan) -> dict[str, tuple[str, ...]]:
+    """The layers that read each weight."""
+    found: dict[str, tuple[str, ...]] = {}
+    for op in plan.ops:
+        for weight in {p.weight for p in op.operands.values() if p.weight}:
+            found[weight] = (*found.get(weight, ()), op.name)
+    return found
+
+
+def _weights(
+    job: Job,
+    plan: QuantPlan,
+    stored: Mapping[str, np.ndarray],
+    readers: Mapping[str, tuple[str, ...]],
+) -> list[Shape]:
     shapes = []
     for name, enc in plan.weights.items():
         weight = job.program.weights[name]
@@ -93,7 +176,7 @@ def _weights(job: Job, plan: QuantPlan, stored: Mapping[str, np.ndarray]) -> lis
         counts, edges = np.histogram(flat, BINS)
         clip = float(decoded.min()), float(decoded.max())
         note = f"{enc.format} {enc.granularity}, codes from {clip[0]:.4g} to {clip[1]:.4g}"
-        shapes.append(Shape(name, edges, counts, clip, note))
+        shapes.append(Shape(name, edges, counts, clip, note, readers.get(name, ())))
     return shapes
 
 
@@ -111,5 +194,6 @@ def _activations(job: Job, calls: Calls, comparison: Comparison) -> list[Shape]:
         edges = first + h.width * np.arange(len(h.counts) + 1)
         clip = None if row.clip_low is None else (row.clip_low, row.clip_high or 0.0)
         note = row.kind if clip is None else f"{row.kind}, {row.saturation:.3%} beyond"
-        shapes.append(Shape(row.name, edges, h.counts, clip, note))
+        layer = row.name.rpartition(":")[0]
+        shapes.append(Shape(row.name, edges, h.counts, clip, note, (layer,)))
     return shapes

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -34,8 +35,23 @@ def cell(value: Any, kind: str = "") -> str:
     return f'<td class="{kind}">{escape(text)}</td>'
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, sortable: bool = False) -> str:
-    """A table of ready cells; its heads sort it when asked to, those of numbers stand right."""
+def layers_attribute(layers: Sequence[str]) -> str:
+    """Says of an element which layers it is about; the page's script ties them together."""
+    return f' data-layers="{escape(json.dumps(list(layers)), quote=True)}"' if layers else ""
+
+
+def table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    sortable: bool = False,
+    layers: Sequence[Sequence[str]] = (),
+) -> str:
+    """A table of ready cells; its heads sort it when asked to, those of numbers stand right.
+
+    Args:
+        layers: of each row, the layers that it is about.
+    """
     cells = [list(row) for row in rows]
     names = [escape(h) for h in heads]
     if sortable:
@@ -45,12 +61,19 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, sortable: bool
         f'<th scope="col"{right * " class=n"}>{name}</th>'
         for name, right in zip(names, numeric, strict=True)
     )
-    body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+    about = [layers_attribute(each) for each in layers] or [""] * len(cells)
+    body = "".join(f"<tr{a}>{''.join(row)}</tr>" for a, row in zip(about, cells, strict=True))
     kind = ' class="sortable"' if sortable else ""
     return (
         f'<div class="scroll"><table{kind}><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
+
+
+def facts_list(facts: Mapping[str, str]) -> str:
+    """Words and what they stand for."""
+    rows = (f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in facts.items())
+    return f"<dl>{''.join(rows)}</dl>"
 
 
 def bars(accumulated: float, own: float, most: float) -> str:
@@ -69,6 +92,7 @@ def histogram(
     counts: np.ndarray,
     clip: tuple[float, float] | None,
     note: str,
+    layers: Sequence[str] = (),
 ) -> str:
     """A card with a histogram; what lies beyond the dashed lines is cut off by the codes.
 
@@ -98,7 +122,8 @@ def histogram(
     shapes.append(f'<line class="axis" x1="0" x2="{WIDTH}" y1="{HEIGHT}" y2="{HEIGHT}"/>')
     label = escape(f"histogram of {name}", quote=True)
     return (
-        f'<div class="card"><h3>{escape(name)}</h3><svg viewBox="0 0 {WIDTH} {HEIGHT}"'
+        f'<div class="card"{layers_attribute(layers)}><h3>{escape(name)}</h3>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}"'
         f' preserveAspectRatio="none" role="img" aria-label="{label}">{"".join(shapes)}</svg>'
         f"<p>{escape(f'{number(low)} to {number(high)}')}; {escape(note)}</p></div>"
     )

@@ -156,3 +156,12 @@ def check_new(path: Path, *, force: bool = False) -> None:
     check_file(path)
     if path.exists() and not force:
         raise UserError(f"{path} exists already", hint="choose another name, or give --force")
+
+
+def check_folder(path: Path, *, force: bool = False) -> None:
+    """Refuses a folder to write files into that has some already, unless they may be replaced."""
+    check_parent(path)
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path} is a file", hint="name a folder")
+    if path.is_dir() and any(path.iterdir()) and not force:
+        raise UserError(f"{path} is not empty", hint="choose another name, or give --force")

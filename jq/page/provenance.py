@@ -1,0 +1,47 @@
+"""How a page came about: when, by which command, from what, and on which machine.
+
+This stands in the page alone: an artifact says nothing of who made it, when or where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from jq.artifact.manifest import Manifest
+from jq.doctor import describe, versions
+from jq.pipeline import flat_settings
+from jq.settings import Settings
+from jq.system.processor import this_processor
+
+
+def provenance(manifest: Manifest, command: str | None, source: str) -> dict[str, str]:
+    """What the section says, by the words in front of each line."""
+    cpu = describe(this_processor())
+    packages = ", ".join(f"{name} {version}" for name, version in versions().items())
+    built = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
+    return {
+        "page made": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %z"),
+        "command": command or "jq.report, from Python",
+        "model": source,
+        "pipeline": manifest.pipeline,
+        "target": manifest.target,
+        "settings": ", ".join(f"{k}={v}" for k, v in changed(manifest.settings).items()) or "none",
+        "rules": "; ".join(_rule(rule) for rule in manifest.rules) or "none",
+        "processor": f"{cpu['model']} ({cpu['architecture']}), {cpu['threads']} threads",
+        "instructions": ", ".join(cpu["features"]) or "none that products use",
+        "compiled by": f"jaxq {manifest.tool_version} ({built})",
+        "measured by": packages,
+    }
+
+
+def changed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that are not at their defaults, by dotted key."""
+    usual = flat_settings(Settings().model_dump())
+    return {k: v for k, v in flat_settings(dict(settings)).items() if usual.get(k) != v}
+
+
+def _rule(rule: Mapping[str, Any]) -> str:
+    override = ", ".join(f"{key}={value}" for key, value in rule.get("override", {}).items())
+    return f"{rule.get('pattern', '')}: {override}"
