@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from jq.onnx.registry import MICROSOFT
 from jq.onnx.tensors import numpy_type, open_size
 from jq.onnx.values import Codes, Weight, as_jax, bits_of, offset_of, to_signed
 from jq.onnx.walk import Walk, require_operators
+from jq.tracing.dynamic import no_single_size
 
 log = logging.getLogger("jq")
 Sizes = Mapping[str, int | Sequence[int]]
@@ -117,7 +119,9 @@ def _outputs(
         env[name] = Weight(name, data, Codes(traced, kind) if _as_codes(data) else traced)
     graph = file.graph
     results = walk.run(graph, [inputs[name] for name in graph.inputs], env)
-    return {name: as_jax(value) for name, value in zip(graph.outputs, results, strict=True)}
+    # JAX sorts the keys of a dict, and leaves those of an ordered one as they are.
+    pairs = zip(graph.outputs, results, strict=True)
+    return OrderedDict((name, as_jax(value)) for name, value in pairs)
 
 
 def _is_weight(array: np.ndarray) -> bool:
@@ -195,6 +199,8 @@ def _given_sizes(file: File, sizes: Sizes, inputs: Sequence[str]) -> dict[str, t
     shapes = {}
     for name, size in sizes.items():
         if not isinstance(size, int | np.integer):
+            if name in symbols or not all(isinstance(n, int | np.integer) for n in size):
+                raise no_single_size(name, size)
             if name not in inputs:
                 raise _no_size(file, name, [*symbols, *inputs])
             shapes[name] = tuple(int(n) for n in size)

@@ -27,8 +27,7 @@ class Sizes(Mapping[str, int]):
         for name, size in self._sizes.items():
             number = hasattr(size, "__index__") and not isinstance(size, bool)
             if not number or not 0 <= size <= LARGEST:
-                hint = f"it is a number from 0 to {LARGEST}"
-                raise UserError(f"size {name} is {size!r:.40}", hint=hint)
+                raise no_single_size(name, size)
 
     def __getitem__(self, name: str) -> int:
         self._asked.add(name)
@@ -48,6 +47,18 @@ class Sizes(Mapping[str, int]):
         for name in self._sizes.keys() - self._asked:
             there = known(name, sorted(self._asked)) if self._asked else "all its sizes are fixed"
             raise UserError(f"the model has no open dimension {name!r}", hint=there)
+
+
+def no_single_size(name: str, sizes: Any) -> UserError:
+    """What is wrong with a size that is no number, or too large a one."""
+    if not isinstance(sizes, Sequence) or isinstance(sizes, str):
+        hint = f"it is a number from 0 to {LARGEST}"
+        return UserError(f"size {name} is {sizes!r:.40}", hint=hint)
+    each = " and ".join(f"--size {name}={size}" for size in list(sizes)[:4])
+    return UserError(
+        f"{name} is given {len(sizes)} sizes, and a program has one",
+        hint=f"compile one artifact for each: {each}",
+    )
 
 
 def concrete_shape(

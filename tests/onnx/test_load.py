@@ -58,7 +58,7 @@ def test_a_model_keeps_its_names_types_and_computed_shapes(tmp_path: Path) -> No
     np.testing.assert_array_equal(model.params["w"], weights["w"])
     program = jq.trace(model).program
     assert [s.name for s in program.inputs] == ["x"]
-    assert {s.name for s in program.outputs} == {"y", "label"}
+    assert [s.name for s in program.outputs] == ["y", "label"]  # the file's order
     assert "reshape" in str(program.module) and "dynamic" not in str(program.module)
 
 
@@ -77,6 +77,16 @@ def test_nameless_sizes_are_those_of_an_axis(tmp_path: Path) -> None:
     assert spec.shape == (1, 3, 4, 8)
     sizes = {"x[0]": 2, "x[2]": 5, "x[3]": 6}
     assert jq.load_onnx(path, sizes=sizes).example_inputs[0].shape == (2, 3, 5, 6)
+
+
+def test_several_sizes_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = flattening(tmp_path / "m.onnx")
+    with pytest.raises(
+        UserError, match=r"batch is given 2 sizes.*--size batch=1 and --size batch=8"
+    ):
+        jq.load_onnx(path, sizes={"batch": (1, 8)})
+    with pytest.raises(UserError, match="batch is given 2 sizes"):
+        jq.trace(jq.load_onnx(path), sizes={"batch": [1, 8]})
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
