@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
 
 from jq.ir.build import integer, integers
 from jq.ir.mlir_context import editing
@@ -50,7 +51,7 @@ def dense_array(value: ir.Value) -> np.ndarray | None:
     except (TypeError, ValueError):  # the bindings' buffers know no bf16 and no fp8
         if attr.is_splat:
             return np.full(shape, attr.get_splat_value().value, dtype)
-        return np.array(list(attr)).astype(dtype).reshape(shape)
+        return _bits_of(attr, shape, dtype)
 
 
 def converted(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
@@ -72,6 +73,20 @@ def _bytes_of(attr: ir.DenseElementsAttr, shape: tuple[int, ...]) -> np.ndarray:
     with editing():
         text = f"{data} : tensor<{'x'.join([*map(str, shape), element])}>"
         return np.array(ir.Attribute.parse(text)).reshape(shape)
+
+
+def _bits_of(
+    attr: ir.DenseElementsAttr, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> np.ndarray:
+    """Numbers of a type that the bindings do not read, as the integers that have their bits."""
+    bits = f"tensor<{'x'.join([*map(str, shape), f'i{8 * dtype.itemsize}'])}>"
+    text = f"""func.func @main() -> {bits} {{
+        %0 = stablehlo.constant {attr}
+        %1 = stablehlo.bitcast_convert %0 : ({attr.type}) -> {bits}
+        return %1 : {bits} }}"""
+    with editing():
+        (found,) = stablehlo.eval_module(ir.Module.parse(text), [])
+    return np.array(found).reshape(shape).view(dtype)
 
 
 def _broadcast(x: np.ndarray, op: Any, shape: tuple[int, ...]) -> np.ndarray:

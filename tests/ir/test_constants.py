@@ -12,7 +12,7 @@ import pytest
 
 from jq.errors import InternalError
 from jq.ir import Program, dtype_name, editing, ir
-from jq.ir.constants import converted
+from jq.ir.constants import converted, dense_array
 from jq.oracle.interpreter import interpret
 from tests.iree.helpers import compiled, make_program
 
@@ -73,3 +73,17 @@ def test_constants_are_converted_as_by_xla(dtype: str, source: str) -> None:
     found = converted(np.asarray(x), want.dtype)
     assert found.dtype == want.dtype
     np.testing.assert_array_equal(found.astype(np.int64), want.astype(np.int64))
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.float16])
+def test_constants_of_types_that_the_bindings_do_not_read(dtype) -> None:
+    array = np.array([[-2, -0.25, np.nan], [1.5, 0, -448]]).astype(dtype)
+    program = with_constants(array)
+    program = replace(program, module=program.materialize(), weights={})
+    (constant,) = (op for op in program.walk() if op.operation.name == "stablehlo.constant")
+    found = dense_array(constant.results[0])
+    assert found is not None
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(
+        found.view(f"i{found.itemsize}"), array.view(f"i{found.itemsize}")
+    )
