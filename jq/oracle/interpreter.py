@@ -18,6 +18,7 @@ def interpret(program: Program, *inputs: Any) -> list[np.ndarray]:
     copy = program.clone()
     _check(copy)
     _widen_convolutions(copy)
+    _copy_scattered(copy)
     dtypes = _bits_instead(copy)
     arrays = [np.asarray(value) for value in inputs] + [
         np.asarray(w) for w in program.weights.values()
@@ -49,6 +50,15 @@ def _widen_convolutions(program: Program) -> None:
                 if dtype_of(value) != wide:
                     kind = tensor_type(shape_of(value), wide)
                     op.operation.operands[i] = stablehlo.convert(kind, value)
+
+
+def _copy_scattered(program: Program) -> None:
+    """The interpreter writes what is scattered into the tensor itself, which others may read."""
+    for op in program.walk():
+        if op.operation.name == "stablehlo.scatter":
+            with at(op):
+                for i, value in enumerate(list(op.inputs)):
+                    op.operation.operands[i] = stablehlo.reshape(value.type, value)
 
 
 def _bits_instead(program: Program) -> list[np.dtype[Any]]:

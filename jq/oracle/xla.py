@@ -17,7 +17,8 @@ from jq.ir import Program
 _OPTIONS = {"xla_allow_excess_precision": "False", "xla_cpu_enable_fast_min_max": "False"}
 # Its simplifier turns a / c into a * (1 / c) and a / (b / c) into (a * c) / b, which rounds
 # otherwise. Without it, though, XLA computes wrong sums behind the convolutions of some networks.
-_STRICT = {"xla_disable_hlo_passes": "algsimp"}
+# LLVM makes one instruction, which rounds once, of a multiply and an add only where it optimizes.
+_STRICT = {"xla_disable_hlo_passes": "algsimp", "xla_backend_optimization_level": "0"}
 
 
 class XlaExecutable:
@@ -26,8 +27,8 @@ class XlaExecutable:
     Denormals are flushed to zero, and a multiply that feeds an add may be fused (XLA's defaults).
 
     Args:
-        strict: divisions are computed as they are written, for programs whose bits are compared.
-            Not for whole networks: see `_STRICT`.
+        strict: divisions, and a multiply and the add that reads it, are computed as they are
+            written, for programs whose bits are compared. Not for whole networks: see `_STRICT`.
     """
 
     def __init__(self, program: Program, *, strict: bool = False) -> None:

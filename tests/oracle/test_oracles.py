@@ -171,3 +171,35 @@ def test_a_convolution_is_added_up_in_the_type_of_its_result() -> None:
       return %y : tensor<1x2x1xi32> }""")
     x, w = np.full((1, 3, 2), 100, np.int8), np.full((2, 2, 1), 127, np.int8)
     assert interpret(program, x, w)[0].tolist() == [[[50800], [50800]]]
+
+
+# The tensor that is scattered into is read again: once by what is scattered, once by the sum.
+SCATTERED = """(%x: tensor<3xf32>) -> tensor<3xf32> {
+  %i = stablehlo.constant dense<[[1], [2], [2]]> : tensor<3x1xi32>
+  %0 = "stablehlo.scatter"(%x, %i, %x) ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %s = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+    }) {scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [0],
+        scatter_dims_to_operand_dims = [0], index_vector_dim = 1>, unique_indices = false}
+    : (tensor<3xf32>, tensor<3x1xi32>, tensor<3xf32>) -> tensor<3xf32>
+  %1 = stablehlo.add %0, %x : tensor<3xf32>
+  return %1 : tensor<3xf32> }"""
+
+
+@pytest.mark.parametrize("run", [on_xla, interpret])
+def test_what_is_scattered_into_keeps_its_numbers(run: Runner) -> None:
+    x = np.array([1, 10, 100], np.float32)
+    np.testing.assert_array_equal(run(texts.load(SCATTERED), x)[0], [2, 21, 310])
+
+
+def test_a_strict_program_rounds_its_products_in_front_of_their_sums() -> None:
+    """A fused multiply and add would round once."""
+    program = texts.load(
+        "(%a: tensor<99xf32>, %b: tensor<99xf32>, %c: tensor<99xf32>) -> tensor<99xf32> {\n"
+        "%0 = stablehlo.multiply %a, %b : tensor<99xf32>\n"
+        "%1 = stablehlo.add %0, %c : tensor<99xf32>\n"
+        "return %1 : tensor<99xf32> }"
+    )
+    a, b, c = RNG.standard_normal((3, 99)).astype(np.float32)
+    np.testing.assert_array_equal(on_xla(program, a, b, c)[0], a * b + c)

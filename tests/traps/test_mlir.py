@@ -74,3 +74,15 @@ def test_replace_leaves_no_use_behind():
     program.verify()
     got = XlaExecutable(program)(np.array([3, 5], np.float32))[0]
     np.testing.assert_array_equal(got, [18, 50])
+
+
+# XLA's own evaluator counts from the sign on: -32 zeros in front of a negative int32.
+LEADING = """() -> tensor<3xi32> {
+  %x = stablehlo.constant dense<[-4, 1, 0]> : tensor<3xi32>
+  %y = stablehlo.count_leading_zeros %x : tensor<3xi32>
+  return %y : tensor<3xi32> }"""
+
+
+@defect("compiling what `scripts/differential.py` finds different in constants")
+def test_xla_counts_leading_zeros_of_negative_constants():
+    np.testing.assert_array_equal(XlaExecutable(load(LEADING))()[0], [0, 31, 32])
