@@ -1,34 +1,74 @@
-"""A sample of `scripts/differential.py`: a graph of each kind, one of them through IREE."""
+"""A sample of `scripts/differential.py`: graphs of every kind, and that what is wrong is seen."""
 
 from __future__ import annotations
+
+from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 
-
-@pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 5])
-def test_drawn_graphs(seed: int) -> None:
-    import differential
-
-    assert differential.judged(seed, iree=seed == 3) == "equal"
+SAMPLE = 6  # graphs of a kind
+KINDS = 8
 
 
-def test_graphs_hold_products() -> None:
-    from suites.graphs import KINDS, drawn
+def cases(kind: int, iree: bool = False) -> list[Any]:
+    from suites.differential.judge import TOGETHER, Case
 
-    ops = [drawn(seed, KINDS[seed % len(KINDS)])[1] for seed in range(60)]
-    assert sum("dot" in names or "convolution" in names for names in ops) > 20
-    assert len({name for names in ops for name in names}) > 18
+    return [Case(kind * TOGETHER + i, iree) for i in range(SAMPLE)]
+
+
+@pytest.mark.parametrize("kind", range(KINDS))
+def test_drawn_graphs(judged, kind: int) -> None:
+    from suites.differential.judge import judge
+    from suites.outcome import REFUSED, RIGHT
+
+    found = judged(judge, cases(kind, iree=kind == 3))
+    assert [one for one in found if one.verdict not in (RIGHT, REFUSED)] == []
+    assert sum(one.verdict == RIGHT for one in found) > SAMPLE / 2
+
+
+def test_graphs_hold_every_op() -> None:
+    from suites.differential.draw import ops_of
+    from suites.differential.judge import TOGETHER
+    from suites.differential.kinds import kind_of
+    from suites.differential.modules import DRAWERS, MOST, drawn
+
+    graphs = [drawn(seed, kind_of(seed // TOGETHER)) for seed in range(300)]
+    counts = Counter(name for g in graphs for name in g.names)
+    assert set(counts) == set(DRAWERS)
+    assert {2, MOST} <= {ops_of(g) for g in graphs}
+    assert all(ops_of(g) <= MOST for g in graphs)
 
 
 def test_a_wrong_bit_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    import differential
+    from suites.differential import judge as module
+    from suites.outcome import WRONG
 
-    class Wrong(differential.XlaExecutable):
-        def __call__(self, *inputs: np.ndarray) -> list[np.ndarray]:
-            (found,) = super().__call__(*inputs)
-            found.reshape(-1)[-1:] += 1
-            return [found]
+    def wrong(*args: Any) -> Any:
+        (results,) = module_xla(*args)
+        results[0] = np.where(np.arange(results[0].size).reshape(results[0].shape) == 0, 77, 0)
+        return [results]
 
-    monkeypatch.setattr(differential, "XlaExecutable", Wrong)
-    assert "XLA differs from interpreter: 1 of" in differential.judged(0, iree=False)
+    module_xla = module.by_xla
+    monkeypatch.setattr(module, "by_xla", wrong)
+    (found,) = module.judge([cases(0)[0]])
+    assert found.verdict == WRONG
+    assert "XLA differs from the interpreter in result 0" in found.reason
+
+
+def test_a_failure_shrinks_to_the_op_that_fails() -> None:
+    """What fails here is any module with a transpose whose result is read by something else."""
+    from suites.differential.kinds import Kind
+    from suites.differential.modules import drawn, module_of
+    from suites.differential.shrink import shrunk
+
+    def fails(module: Any) -> bool:
+        return any(op.operation.name == "stablehlo.transpose" for op in module.program.walk())
+
+    graphs = (drawn(seed, Kind("float")) for seed in range(100))
+    graph = next(g for g in graphs if "transpose" in g.names and len(g.names) > 8)
+    small = shrunk(module_of([graph]), fails)
+    names = [op.operation.name for op in small.program.walk()]
+    assert names == ["stablehlo.transpose", "func.return"]
+    assert [len(arrays) for arrays in small.inputs] == [1, 1]
