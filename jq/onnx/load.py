@@ -199,11 +199,14 @@ def _given_sizes(file: File, sizes: Sizes, inputs: Sequence[str]) -> dict[str, t
     shapes = {}
     for name, size in sizes.items():
         if not isinstance(size, int | np.integer):
-            if name in symbols or not all(isinstance(n, int | np.integer) for n in size):
+            if name in symbols:
                 raise no_single_size(name, size)
             if name not in inputs:
                 raise _no_size(file, name, [*symbols, *inputs])
-            shapes[name] = tuple(int(n) for n in size)
+            try:
+                shapes[name] = tuple(int(n) for n in size)  # text, from a command line
+            except ValueError:
+                raise no_single_size(name, "".join(map(str, size))) from None
         elif name not in symbols:
             raise _no_size(file, name, [*symbols])
     return shapes

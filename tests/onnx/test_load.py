@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import jq
+from jq.cli.options import sized
 from jq.errors import UserError
 
 RNG = np.random.default_rng(0)
@@ -87,6 +88,14 @@ def test_several_sizes_are_refused_with_what_to_do(tmp_path: Path) -> None:
         jq.load_onnx(path, sizes={"batch": (1, 8)})
     with pytest.raises(UserError, match="batch is given 2 sizes"):
         jq.trace(jq.load_onnx(path), sizes={"batch": [1, 8]})
+
+
+def test_a_whole_shape_is_given_as_text_too(tmp_path: Path) -> None:
+    path = flattening(tmp_path / "m.onnx")
+    program = sized(str(path), ["x=2,3,4,4"]).program
+    assert program.outputs[0].shape == (2, 100)
+    with pytest.raises(UserError, match="size x is 'abc'"):
+        sized(str(path), ["x=abc"])
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
