@@ -24,6 +24,7 @@ from jq.errors import CompilerError, JqError, UserError
 from jq.guard.limits import limits
 from jq.iree.cpu import HOST, believed_flags
 from jq.system.files import check_room, temporary_folder
+from jq.system.signals import held_back
 
 # What every module of ours is compiled with; a target adds the rest.
 BASE_FLAGS: tuple[str, ...] = (
@@ -135,29 +136,30 @@ def _run(command: Sequence[str], work: Path, timeout: float) -> tuple[int | None
 
     A pipe says at once that the process has ended; `wait` would look 20 times a second.
     """
-    process = subprocess.Popen(
-        command,
-        cwd=work,
-        env=LARGE_PAGES | os.environ | TEMPORARY,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    if (memory := limits().compiling()[1]) is not None:
-        with contextlib.suppress(ProcessLookupError):  # it may have ended already
-            resource.prlimit(process.pid, resource.RLIMIT_AS, (memory, memory))
-    code: int | None = None
-    with process.stdout:
-        try:
-            log, _ = process.communicate(timeout=timeout)
-            code = process.returncode
-        except subprocess.TimeoutExpired as late:
-            log = late.output or b""
-        finally:
-            if process.poll() is None:
-                _kill(process)
+    process, code = None, None
+    try:
+        with held_back():
+            process = subprocess.Popen(
+                command,
+                cwd=work,
+                env=LARGE_PAGES | os.environ | TEMPORARY,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        if (memory := limits().compiling()[1]) is not None:
+            with contextlib.suppress(ProcessLookupError):  # it may have ended already
+                resource.prlimit(process.pid, resource.RLIMIT_AS, (memory, memory))
+        log, _ = process.communicate(timeout=timeout)
+        code = process.returncode
+    except subprocess.TimeoutExpired as late:
+        log = late.output or b""
+    finally:
+        if process is not None and process.poll() is None:
+            _kill(process)
+        if process is not None and process.stdout is not None:
+            process.stdout.close()
     return code, log.decode(errors="replace")
 
 

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import jq.artifact.save as save
 from jq.artifact.save import ABANDONED
 from jq.compiled import load
+from jq.iree.compiler import compile_module
 from tests.trust.artifacts import SAVED, copy_of
 
 MODULE = """func.func public @main(%x: tensor<64x64xf32>) -> tensor<64x64xf32> {
@@ -76,6 +78,26 @@ def test_while_the_compiler_runs(ending: signal.Signals, tmp_path: Path) -> None
         time.sleep(0.05)
     assert running(temporary) == [] and not list(temporary.iterdir())
     assert not (tmp_path / "out").exists()
+
+
+def test_as_soon_as_the_compiler_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the line that knows the process: it would go on for as long as it likes."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def interrupted(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(Popen(["sleep", "600"], **options))
+        signal.raise_signal(signal.SIGINT)
+        return started[0]
+
+    Popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            compile_module(MODULE.encode())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert started[0].returncode == -signal.SIGKILL
 
 
 def test_between_two_renames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
