@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from jq.artifact.manifest import describe_build
 from jq.artifact.programs import TargetProgram, kernels_of
 from jq.artifact.shared_weights import SharedWeights
-from jq.audit.op_table import op_table
+from jq.audit.op_table import Explanation, op_table
 from jq.cache.modules import compile_cached
 from jq.calibration import run as calibration_run
 from jq.calibration.digest import program_digest
@@ -136,7 +135,7 @@ def explain(
     rules: Rules = None,
     allow_dynamic: bool = False,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> Explanation:
     """The plan as `jaxq explain` shows it: also the kernel of each op, or why it has none, and
     where integers become floats again.
 
@@ -164,7 +163,9 @@ def explain(
         except UserError as error:
             refused = {"refused": str(error)}
     rows, unused = op_table(quant_plan, levels), list(quant_plan.unused_rules)
-    return {"ops": rows, "dequantized": levels.dequantized, "unused_rules": unused, **refused}
+    return Explanation(
+        {"ops": rows, "dequantized": levels.dequantized, "unused_rules": unused, **refused}
+    )
 
 
 def plan_job(job: Job, stages: Stages) -> QuantPlan:
@@ -342,6 +343,7 @@ def build(
         parameters=weights.arrays or None,
         levels={str(level): found for level, found in levels.items()},
         plan=quant_plan,
+        source=job.source,
         emit=tuple(emit),
         seconds=stages.seconds,
     )

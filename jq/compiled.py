@@ -38,7 +38,8 @@ class CompiledModel:
         parameters: out-of-line weights, or their file; None when they are inside the module.
         levels, plan: the program at every level, and how it was decided, when it was compiled in
             this process.
-        emit: which of them `save` writes too.
+        source: what it was made from (a `jq.Source`), likewise.
+        emit: which of the levels `save` writes too.
         seconds: time of each stage.
     """
 
@@ -47,6 +48,7 @@ class CompiledModel:
     parameters: Mapping[str, np.ndarray] | Path | None
     levels: Mapping[str, Program] = field(default_factory=dict)
     plan: QuantPlan | None = None
+    source: Any = None
     emit: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     threads: int | None = None
@@ -116,7 +118,7 @@ class CompiledModel:
     def __getstate__(self) -> dict[str, Any]:
         """Pickled as what was saved or built: without the program that runs, which the copy loads
         when it is called, and without the levels, which belong to this process."""
-        return {**self.__dict__, "_executable": None, "levels": {}, "plan": None}
+        return {**self.__dict__, "_executable": None, "levels": {}, "plan": None, "source": None}
 
     def check_processor(self) -> None:
         """Raises `UserError` when this processor lacks what the compiled code may use."""

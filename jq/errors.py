@@ -73,7 +73,7 @@ class InternalError(JqError):
 
 def known(name: str, names: Iterable[str]) -> str:
     """A hint for a name that is none of `names`: all of them, and the one that was likely meant."""
-    names = list(names)
+    names = list(dict.fromkeys(names))
     lower = {other.lower(): other for other in reversed(names)}
     close = get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
     if not close and len(name) > 1:

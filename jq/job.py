@@ -127,6 +127,11 @@ def trace(model: AnyModel, *, sizes: Mapping[str, int] | None = None) -> Source:
         model: a `jq.Model`; `"package.module:name"` or `"file.py:name"`; a StableHLO,
             `jax.export` or ONNX file; a `Program`.
         sizes: values of symbolic dimensions, by name.
+
+    Returns:
+        A `Source`, which every function here takes in place of the model, so that it is traced
+        once: `program` is the StableHLO module with its weights beside it (`program.module`,
+        `program.weights`), `model` the `jq.Model` it came from, or None.
     """
     if isinstance(model, Source):
         return model

@@ -83,6 +83,11 @@ def test_what_was_meant() -> None:
         (lambda: jq.compare(model(), metric="accuracy"), "accuracy needs labels"),
         (lambda: jq.search(model(), "acc>=0.99"), "no figure 'acc'.*did you mean 'accuracy'"),
         (lambda: jq.search(model(), "cosine>=0.9", metric="cosin"), "did you mean 'cosine'"),
+        (lambda: jq.search(model(), "cosine>=0.9", candidates=["itn8"]), "did you mean 'int8'"),
+        (lambda: jq.search(model(), "cosine>=0.9", "int8-dinamic"), "did you mean 'int8-dynamic'"),
+        (lambda: jq.search(model(), "cosine>=0.9", target="llvm-cup"), "did you mean 'llvm-cpu'"),
+        (lambda: jq.search(model(), "cosine>=0.9", cost="siez"), "did you mean 'size'"),
+        (lambda: jq.compile("jq.models:minlm"), "known: digits_cnn, .* mean 'minilm'"),
     ],
 )
 def test_names_are_checked_before_tracing(no_tracing, call, message) -> None:
@@ -113,6 +118,23 @@ def test_another_module_called_jq_gives_way() -> None:
 def test_functions_of_the_command_line_are_at_the_top() -> None:
     assert all(callable(f) for f in (jq.bench, jq.explain, jq.report))
     assert {"bench", "explain", "report"} <= set(jq.__all__)
+
+
+def test_results_show_themselves_at_a_prompt_and_in_a_notebook() -> None:
+    given, quiet = model(), jq.progress.silent
+    compiled = jq.compile(given, progress=quiet)
+    plan, explained = jq.plan(given, progress=quiet), jq.explain(given, progress=quiet)
+    shown = [
+        (given, "<Model model: ("),
+        (compiled, "<CompiledModel int8-dynamic for llvm-cpu"),
+        (plan, "int8 per-channel symmetric"),
+        (explained, "int8 per-channel symmetric"),
+        (compiled.audit(), "1 of 1 products in integers"),
+        (jq.compare(given, compiled), "Quantized against float, 2 samples"),
+    ]
+    for value, words in shown:
+        assert words in repr(value)
+        assert value._repr_html_().startswith("<pre>")
 
 
 def test_an_artifact_is_replaced_when_that_is_asked_for(tmp_path: Path) -> None:

@@ -52,4 +52,10 @@ def audit_program(
         other_constant_bytes=claims.other_bytes,
         verified=not claims.false,
         warnings=(*claims.false, *claims.notes),
+        float_asked=_float_asked(manifest.get("settings", {})),
     )
+
+
+def _float_asked(settings: Mapping[str, Any]) -> bool:
+    """Whether the settings of an artifact leave activations float."""
+    return settings.get("activations", {}).get("format", "") == "float"

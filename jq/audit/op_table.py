@@ -5,12 +5,42 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich.table import Table
+
 from jq.ir import Program, dtype_name, dtype_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.decisions import decisions
 from jq.ops.base import is_product
 from jq.passes.order import Level
 from jq.planning import QuantPlan
+from jq.tables import plain_table, to_html, to_text
+
+COLUMNS = ("name", "op", "decision", "weights", "activations", "reason", "kernel", "no_kernel")
+
+
+class Explanation(dict[str, Any]):
+    """The document of `jaxq explain`, which shows itself as a table."""
+
+    def table(self) -> Table:
+        """One row an op, in the columns that have something to say."""
+        names = [c for c in COLUMNS if any(row.get(c) for row in self["ops"])]
+        table = plain_table(*names)
+        for row in self["ops"]:
+            table.add_row(*(str(row.get(name) or "") for name in names))
+        return table
+
+    def notes(self) -> list[str]:
+        """What is wrong with it."""
+        refused = [f"compiling is refused: {self['refused']}"] if "refused" in self else []
+        return refused + [f"rule {rule!r} matches nothing" for rule in self["unused_rules"]]
+
+    def __str__(self) -> str:
+        return to_text(self.table(), *self.notes())
+
+    __repr__ = __str__  # at a prompt, too
+
+    def _repr_html_(self) -> str:
+        return to_html(self.table(), *self.notes())
 
 
 def op_table(plan: QuantPlan, levels: Mapping[Level, Program]) -> list[dict[str, Any]]:

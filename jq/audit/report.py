@@ -54,7 +54,7 @@ class FloatUse:
         return dict(self.__dict__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit:
     """What `jaxq inspect` shows.
 
@@ -74,6 +74,7 @@ class Audit:
     verified: bool = True
     warnings: tuple[str, ...] = ()
     programs: tuple[tuple[str, int], ...] = ()
+    float_asked: bool = False  # the settings leave activations float
 
     @property
     def ratio(self) -> float:
@@ -115,23 +116,10 @@ class Audit:
         )
 
     def verdict(self) -> str:
-        """What came of it, in a sentence: how much smaller, and how much is integer."""
-        integer = sum(c.lhs == c.rhs == "i8" for c in self.contractions)
-        count = len(self.contractions)
-        if self.ratio < 1:
-            parts = [f"{1 / self.ratio:.1f} times smaller than the float weights"]
-        else:
-            parts = ["no smaller than the float weights: most of it is code"]
-        if count and integer == count:
-            every = (
-                f"all {count} contractions multiply" if count > 1 else "its contraction multiplies"
-            )
-            parts.append(f"{every} integers")
-        elif integer:
-            parts.append(f"{count - integer} of {count} contractions stay float")
-        elif count:
-            parts.append("arithmetic stays float")
-        return ", ".join(parts)
+        """How much smaller it is than the float weights, in a sentence without its full stop."""
+        if not self.ratio < 1:
+            return "it is no smaller than the float weights: most of it is code"
+        return f"it is {1 / self.ratio:.1f} times smaller than the float weights"
 
     def _programs(self) -> list[str]:
         if len(self.programs) < 2:
@@ -140,19 +128,30 @@ class Audit:
 
     def _arithmetic(self) -> str:
         """How weights are stored and what multiplies, in one line."""
-        low = [w.format for w in self.weights if 0 < w.stored_bytes < w.float_bytes]
-        formats = sorted({*low} - {"folded"})
-        stored = f"weights stored as {', '.join(formats)}; " if formats else ""
-        integer = sum(c.lhs == c.rhs == "i8" and c.acc == "i32" for c in self.contractions)
-        if not integer:
-            return f"{stored}arithmetic in float"
-        return f"{stored}{integer} of {len(self.contractions)} contractions are i8 x i8 -> i32"
+        low = [w for w in self.weights if 0 < w.stored_bytes < w.float_bytes]
+        formats = sorted({w.format for w in low} - {"folded"})
+        count, integer = len(self.contractions), sum(_is_integer(c) for c in self.contractions)
+        stored = ""
+        if formats:
+            floats = sum(w.float_bytes for w in self.weights) or 1
+            share = sum(w.float_bytes for w in low if w.format in formats) / floats
+            stored = f"{share:.0%} of the weights stored as {', '.join(formats)}; "
+        if integer:
+            return f"{stored}{integer} of {count} products in integers (i8 x i8 -> i32)"
+        asked = ", as this pipeline asks" if self.float_asked else ""
+        return f"{stored}arithmetic in float{asked}"
 
     def _repr_html_(self) -> str:
         return to_html(*self.tables(), self.summary())
 
     def __str__(self) -> str:
         return to_text(*self.tables()) + "\n" + self.summary()
+
+    __repr__ = __str__  # at a prompt, too
+
+
+def _is_integer(c: AuditedContraction) -> bool:
+    return c.lhs == c.rhs == "i8" and c.acc == "i32"
 
 
 def _weight_table(audit: Audit) -> Table:

@@ -48,6 +48,10 @@ def compile_model(
     cache: Annotated[
         bool, typer.Option(help="Take IREE's result from an earlier, equal compile.")
     ] = True,
+    measure: Annotated[
+        bool,
+        typer.Option(help="Run the result beside the float model, on a few samples (not with -q)."),
+    ] = True,
     sign: options.Sign = None,
     force: options.Force = False,
 ) -> dict[str, Any]:
@@ -55,6 +59,8 @@ def compile_model(
     from jq import api
     from jq.artifact.save import check_output
     from jq.artifact.signature import check_key
+    from jq.measuring.glance import at_a_glance, verdict
+    from jq.measuring.glance import document as measured
 
     check_output(output, force=force)
     if sign is not None:
@@ -76,6 +82,7 @@ def compile_model(
         )
         progress("save", None)
         compiled.save(output, force=force, sign=sign)
+        found = at_a_glance(compiled, progress) if measure and not out.quiet else None
     audit = compiled.audit()
     document = audit.to_dict()
     if out.verbose:
@@ -87,14 +94,16 @@ def compile_model(
         out.table("time", ("stage", "seconds"), times)
     out.line(f"wrote {output}: {audit.summary()}")
     if not out.quiet:
-        out.line(f"{audit.verdict()}\nhow close it is, and which layer is furthest:")
-        out.line(f"  jaxq compare {shlex.quote(model)} {shlex.quote(str(output))} --layers")
+        names = f"{shlex.quote(model)} {shlex.quote(str(output))}"
+        out.line(verdict(found, audit.verdict()))
+        out.line(f"Next, where its error comes from:\n  jaxq report {names} -o report.html")
     return {
         "path": str(output),
         "counts": Counter(op["decision"] for op in compiled.manifest.ops),
         "seconds": compiled.seconds,
         "unused_rules": compiled.manifest.unused_rules,
         "audit": document,
+        "measured": measured(found),
     }
 
 

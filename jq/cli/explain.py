@@ -32,6 +32,7 @@ def explain(
     """Shows one row an op: what is quantized and how, or the reason why it is not; the kernel that
     computes it, or why there is none. Then where integers become floats again, and why."""
     from jq import api
+    from jq.audit.op_table import COLUMNS
 
     with out.progress() as progress:
         document = api.explain(
@@ -45,8 +46,7 @@ def explain(
             allow_dynamic=allow_dynamic,
             progress=progress,
         )
-    columns = ("name", "op", "decision", "weights", "activations", "reason", "kernel", "no_kernel")
-    shown = tuple(c for c in columns if any(row[c] for row in document["ops"]))
+    shown = tuple(c for c in COLUMNS if any(row[c] for row in document["ops"]))
     out.table("plan", shown, document["ops"])
     floats = [
         {"read by": op, "count": len(those), "first": those[0]["tensor"], "reason": reason}
@@ -54,8 +54,6 @@ def explain(
     ]
     if floats:
         out.table("dequantized", ("read by", "count", "first", "reason"), floats)
-    if "refused" in document:
-        out.note(f"compiling is refused: {document['refused']}")
-    for rule in document["unused_rules"]:
-        out.note(f"rule {rule!r} matches nothing")
+    for note in document.notes():
+        out.note(note)
     return document

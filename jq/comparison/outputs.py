@@ -105,7 +105,7 @@ class Inside:
 NOTHING_INSIDE = Inside()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Errors per output, layer and activation, and metrics of both models."""
 
@@ -147,6 +147,8 @@ class Comparison:
 
     def __str__(self) -> str:
         return to_text(self.table())
+
+    __repr__ = __str__  # at a prompt, too
 
 
 def samples_of(inputs: Sequence[Any]) -> int:
@@ -254,7 +256,7 @@ def compare_outputs(
         names: of the outputs; `output0`, ... by default.
         samples: samples in each call (`samples_of(inputs)`); one by default.
         labels: one per sample, for metrics that want them.
-        metrics: see `jq.metrics`.
+        metrics: see `jq.comparison.metrics`.
         rebuild: gives the outputs the shape that a user's metric sees (by default the one
             output, or the list).
         inside: errors inside the model, passed through.

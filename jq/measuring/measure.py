@@ -58,12 +58,13 @@ def compare(
 
     Args:
         data: batches to compare on; by default the model's evaluation set, else its example.
-        metric: a name in `jq.metrics.NAMES`, a function `f(outputs, labels)` (see
-            `jq.metrics`), `"file.py:name"` of one, or several of these. By default the
+        metric: a name in `jaxq list metrics`, a function `f(outputs, labels)` (see
+            `jq.comparison.metrics`), `"file.py:name"` of one, or several of these. By default the
             model's own, or accuracy and agreement where there are labels.
         labels: one a sample; by default those of the model's evaluation set.
-        layers: also the error of every contraction's result (`jq.layers`). For an artifact that
-            was loaded its plan is made again, with its settings, on the model's calibration data.
+        layers: also the error of every contraction's result (`jq.comparison.layers`). For an
+            artifact that was loaded its plan is made again, with its settings, on the model's
+            calibration data.
         iree_flags, allow_dynamic: see `jq.compile`.
     """
     check_metrics(model, metric, labels)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
 from jq.comparison.metrics import Metric
 from jq.comparison.outputs import worst
 from jq.compiled import CompiledModel, load
@@ -18,11 +20,12 @@ from jq.measuring.evaluation import check_metrics, evaluation_of
 from jq.measuring.measure import bench, check_same_model
 from jq.oracle.xla import XlaExecutable
 from jq.progress import Progress, silent
+from jq.tables import plain_table, to_html, to_text
 
 COLUMNS = ("artifact", "pipeline", "bytes", "sqnr_db", "cosine_min", "median_ms")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ranking:
     """One row an artifact, the most exact first.
 
@@ -40,11 +43,27 @@ class Ranking:
     def to_dict(self) -> dict[str, Any]:
         return {"artifacts": [dict(row) for row in self.rows]}
 
+    def table(self) -> Table:
+        names = self.columns()
+        table = plain_table(*names, title="Artifacts, most exact first")
+        for row in self.rows:
+            table.add_row(*(_text(row.get(name)) for name in names))
+        return table
+
+    def __str__(self) -> str:
+        return to_text(self.table())
+
+    __repr__ = __str__  # at a prompt, too
+
+    def _repr_html_(self) -> str:
+        return to_html(self.table())
+
     def markdown(self) -> str:
         """The table for a Markdown page."""
         names = self.columns()
         lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
-        lines += [f"| {' | '.join(_text(row.get(n)) for n in names)} |" for row in self.rows]
+        cells = ([_text(row.get(n)).replace("|", "\\|") for n in names] for row in self.rows)
+        lines += [f"| {' | '.join(row)} |" for row in cells]
         return "\n".join(lines) + "\n"
 
     def csv(self) -> str:
@@ -59,7 +78,7 @@ class Ranking:
 def _text(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value).replace("|", "\\|")
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def rank(

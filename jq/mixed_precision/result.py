@@ -62,7 +62,7 @@ class LayerChoice:
         return {"name": self.name, "ops": list(self.ops), "choice": self.choice, "options": options}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SearchResult:
     """Attributes:
     budgets: as they were given.
@@ -120,6 +120,8 @@ class SearchResult:
 
     def __str__(self) -> str:
         return to_text(self.table())
+
+    __repr__ = __str__  # at a prompt, too
 
 
 def frontier_table(points: Sequence[Point]) -> Table:

@@ -10,7 +10,17 @@ from typing import Any
 
 from jq.comparison.metrics import Metric
 from jq.errors import UserError
-from jq.job import AnyModel, Calls, Data, Rules, Settings, Stages, as_overrides, prepare_job
+from jq.job import (
+    AnyModel,
+    Calls,
+    Data,
+    Rules,
+    Settings,
+    Stages,
+    as_overrides,
+    as_rules,
+    prepare_job,
+)
 from jq.measuring.evaluation import Evaluation, check_metrics, evaluation_of
 from jq.mixed_precision.budget import Budget, check_figures, parse_budget
 from jq.mixed_precision.candidates import make_candidates
@@ -25,8 +35,10 @@ from jq.mixed_precision.result import LayerChoice, Point, SearchResult
 from jq.mixed_precision.rules import MixedPipeline, check_rules, rules_of
 from jq.mixed_precision.state import State, digest_of, state_dir
 from jq.model import Model
+from jq.pipeline import load_pipeline
 from jq.progress import Progress, silent
 from jq.progress import default as default_progress
+from jq.target import load_target
 from jq.tracing.source import load_function, load_model
 
 ATTEMPTS = 4  # compilations until the compiled model holds what the search promised
@@ -76,6 +88,9 @@ def search(
     limited = [b.name for b in budgets if b.is_resource]
     cost = cost or (limited[0] if limited else USUAL)
     check_objective(cost)
+    base = load_pipeline(pipeline, as_overrides(settings), tuple(as_rules(rules)))
+    make_candidates(candidates, base.settings, base.name)  # their names, before slow work
+    load_target(target)
     if isinstance(model, str | Path):
         model = load_model(str(model))
     check_metrics(model, metric, labels)

@@ -76,7 +76,7 @@ class OpPlan:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class QuantPlan:
     """All decisions, in program order, and the encoding of every weight to be quantized.
 
@@ -112,6 +112,8 @@ class QuantPlan:
 
     def __str__(self) -> str:
         return to_text(self.table(), *self._unused())
+
+    __repr__ = __str__  # at a prompt, too
 
     def _repr_html_(self) -> str:
         return to_html(self.table(), *self._unused())

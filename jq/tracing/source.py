@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jq.errors import OF_USERS, InternalError, JqError, UserError
+from jq.errors import OF_USERS, InternalError, JqError, UserError, known
 from jq.model import Model
 from jq.system.files import check_input
 
@@ -153,18 +153,19 @@ def _attribute(module: ModuleType, name: str, source: str) -> Any:
         # The attribute may be computed, as the built-in models are.
         value = _guard(partial(getattr, value, part, _MISSING), source, f"{name} failed")
         if value is _MISSING:
-            there = ", ".join(_candidates(module)) or "none"
-            raise UserError(f"no {name!r} in {source}", hint=f"models and functions there: {there}")
+            raise UserError(f"no {name!r} in {source}", hint=known(name, _candidates(module)))
     return value
 
 
 def _candidates(module: ModuleType) -> list[str]:
     """Names in a module that could be meant: models, and functions defined there.
 
-    `dir` alone is asked where a module computes its attributes: that may build a model.
+    `dir` alone is asked where a module computes its attributes: that may build a model. What it
+    has besides those are its imports and functions.
     """
     if type(module) is not ModuleType or hasattr(module, "__getattr__"):
-        return [n for n in dir(module) if not n.startswith("_")]
+        names = [n for n in dir(module) if not n.startswith("_")]
+        return [n for n in names if n not in vars(module)] or names
     return [
         n
         for n, v in vars(module).items()

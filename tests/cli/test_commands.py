@@ -101,8 +101,26 @@ def test_compile_says_what_it_did(source: Path, tmp_path: Path, capsys: Captured
     assert any("integer" in path.name for path in out.iterdir())
     assert main(["compile", f"{source}:model", "-o", str(out), "--force"]) == 0
     said = capsys.readouterr().out
-    assert "all 2 contractions multiply integers" in said
-    assert said.rstrip().endswith(f"jaxq compare {source}:model {out} --layers")
+    assert "2 of 2 products in integers (i8 x i8 -> i32)" in said
+    assert "The outputs are close to the float model's" in said or "very close" in said
+    assert "The worst layer is " in said and "It is no smaller than" in said
+    assert said.rstrip().endswith(f"jaxq report {source}:model {out} -o report.html")
+    measured = made["measured"]
+    assert measured["worst_layer"]["name"] in ("first/kernel", "second/kernel")
+    compared = document(capsys, "compare", f"{source}:model", str(out))
+    assert compared["samples"] == measured["samples"]  # all four calls of four
+    assert compared["outputs"][0]["sqnr_db"] == measured["sqnr_db"]
+
+
+def test_what_cannot_be_measured_is_compiled_all_the_same(tmp_path: Path, capsys: Captured) -> None:
+    file = tmp_path / "m.mlir"
+    file.write_text("""func.func @main(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
+      %0 = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0] :
+        (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+      return %0 : tensor<4x4xf32>
+    }""")
+    arguments = ("compile", str(file), "-o", str(tmp_path / "out"))
+    assert document(capsys, *arguments)["measured"] is None  # there are no samples
 
 
 def test_symbolic_sizes(tmp_path: Path, capsys: Captured) -> None:
