@@ -1,59 +1,99 @@
-"""The README's example does what it says, and every page can be found."""
+"""The pages do what they say: their blocks run, their links lead somewhere, the site builds."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
-import shlex
+import shutil
+import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 
-from jq.cli.app import main
-
-pytestmark = pytest.mark.usefixtures("quick_xla")
-
-ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
-
-
-def blocks(kind: str) -> list[str]:
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    return [text for language, text in found if language == kind]
-
-
-@pytest.fixture
-def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the README's my.py and an input for it, as the working directory."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.delitem(sys.modules, "my", raising=False)
-    (tmp_path / "my.py").write_text(blocks("python")[0])
-    np.savez(tmp_path / "in.npz", arg0=np.zeros((8, 256), np.float32))
-    return tmp_path
-
-
-def test_the_commands_work(clone: Path) -> None:
-    text = "\n".join(blocks("")).replace("\\\n", "")
-    lines = [shlex.split(line, comments=True) for line in text.splitlines()]
-    commands = [line[1:] for line in lines if line[:1] == ["jaxq"]]
-    assert {c[0] for c in commands} == {"explain", "compile", "compare", "inspect", "run", "bench"}
-    for command in commands:
-        assert main([*command, "-q"]) == 0, command
-    assert np.load(clone / "out.npz")["out0"].shape == (8, 256)
-
-
-def test_the_python_example_works(clone: Path) -> None:
-    names: dict[str, object] = {}
-    exec(blocks("python")[1], names)
-    assert np.shape(names["outputs"]) == (8, 256)
-    assert (clone / "compiled").is_dir()
-
+import jq.models
+from jq.language.build import write
+from tests.docs.blocks import READ, ROOT, Reader, blocks
+from tests.support.decoders import CASES, write_gguf
 
 DOCS = ROOT / "docs"
 PAGES = sorted(str(p.relative_to(ROOT)) for p in DOCS.rglob("*.md"))
+TOP = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
+BLOCKS = {page: blocks(ROOT / page) for page in [*TOP, *PAGES]}
+FIRST = BLOCKS["docs/tutorials/first-model.md"]
+RUN = [page for page, found in BLOCKS.items() if any(b.language not in READ for b in found)]
+
+# The built-in models of these names, small: the pages are about commands, not about size.
+SMALL: dict[str, dict[str, Any]] = {
+    "digits_cnn": {"width": 4, "epochs": 1},
+    "mobilenet": {"depth": 0.25, "width": 0.25, "image": 32},
+    "resnet": {"depth": 14, "width": 8, "image": 32},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small() -> Iterator[None]:
+    """Small models, and programs of language models compiled in this process."""
+    built: dict[str, Any] = {}
+
+    def get(name: str) -> Any:
+        if name not in built:
+            built[name] = jq.models.build(name, **SMALL.get(name, {}))
+        return built[name]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jq.models, "get", get)
+        patch.setattr("jq.language.session.LONG", 16)
+        patch.setattr("jq.language.session.build", write)
+        yield
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
+    """Somebody who has the model of the first page, and files of their own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "my", raising=False)
+    found = Reader()
+    for block in FIRST:
+        if block.title == "my.py":
+            found.follow(block)
+    return found
+
+
+def own_files(page: str) -> None:
+    """What a reader of this page has besides."""
+    if page == "README.md":
+        np.savez("in.npz", arg0=np.zeros((8, 256), np.float32))
+    elif page.endswith("security.md"):
+        np.savez("in.npz", arg0=np.zeros((32, 8, 8, 1), np.float32))
+    elif page.endswith(("language-models.md", "gguf.md")):
+        q8 = gguf.GGMLQuantizationType.Q8_0
+        with pytest.MonkeyPatch.context() as patch:  # one layer, and a context of usual length
+            config, shapes = CASES["llama"]["config"], CASES["llama"]["shapes"]
+            patch.setitem(config, "max_position_embeddings", 4096)
+            patch.setitem(config, "num_hidden_layers", 1)
+            kept = {name: shape for name, shape in shapes.items() if ".layers.1." not in name}
+            patch.setitem(CASES["llama"], "shapes", kept)
+            write_gguf("llama", Path("model.gguf"), lambda _, a: q8 if a.ndim > 1 else None)
+        shutil.copy("model.gguf", "in.gguf")
+        Path("text.txt").write_text("a b c d e f " * 24)
+
+
+@pytest.mark.usefixtures("quick_xla")
+@pytest.mark.parametrize("page", RUN)
+def test_the_blocks_of_a_page_run(page: str, reader: Reader) -> None:
+    own_files(page)
+    for block in BLOCKS[page]:
+        reader.follow(block)
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -62,10 +102,37 @@ def test_every_page_is_in_the_navigation() -> None:
     assert sorted(found) == sorted(str(p.relative_to(DOCS)) for p in pages)
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", *PAGES])
-def test_links_lead_somewhere(page: str) -> None:
-    for link in re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text()):
-        assert (ROOT / page).parent.joinpath(link).exists(), f"{page}: {link}"
+def test_the_site_builds(tmp_path: Path) -> None:
+    """Strictly: every link and every anchor in it leads somewhere, every name is found."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "-q", "-d", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", TOP)
+def test_links_above_the_site_lead_somewhere(page: str) -> None:
+    """Absolute in the README, which is shown elsewhere too."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    for link in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
+        path = link.removeprefix(f"{urls['Source']}/blob/main/")
+        if "://" not in path:
+            assert (ROOT / path).exists(), f"{page}: {link}"
+            assert path != link or page != "README.md", f"{link} is not absolute"
+
+
+def test_the_table_of_formats_by_op_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every format has its row; four of them, of different families, are found anew."""
+    monkeypatch.setattr(sys, "path", [str(ROOT / "scripts"), *sys.path])
+    table = importlib.import_module("support_table")
+    text = (DOCS / "reference/support.md").read_text()
+    assert re.findall(r"^\| `(\w+)`", text, re.MULTILINE) == sorted(table.Format.registry)
+    for name in ("int8", "int4", "mxfp4", "q4_k"):
+        assert table.row(name) in text, "write it again: scripts/support_table.py"
 
 
 READ_BY_OTHERS = {"environment.sh", "minilm_subset.py"}
