@@ -50,10 +50,43 @@ def quantiles(p):
     return jnp.asarray(NORMAL_QUANTILES, F32)[p["w"]] / p["s"]
 
 
+def subtracted(p):
+    """Zero points of integers, as ONNX and TFLite have them."""
+    return (p["w"].astype(jnp.int32) - ZEROS).astype(F32) * p["s"]
+
+
+def words(p):
+    """GPTQ: eight codes a word along the summed axis, groups by their index, zero points less 1."""
+    codes = (p["w"][:, None] >> jnp.arange(0, 32, 4, dtype=jnp.uint32)[:, None]) & 15
+    group = jnp.arange(64) // 32
+    shifted = codes.reshape(64, 48).astype(jnp.int32) - jnp.asarray(GROUP_ZEROS + 1)[group]
+    return p["s"].reshape(2, 48)[group] * shifted.astype(F32)
+
+
+def ternary(p):
+    """BitNet: four of -1, 0, 1 a byte, in planes."""
+    planes = [(p["w"] >> (2 * i)) & 3 for i in range(4)]
+    return (jnp.concatenate(planes, 1).astype(jnp.int8) - 1).astype(F32) * p["s"]
+
+
+def microscaled(p):
+    """GPT-OSS: the elements of e2m1 from a table, and exponents of blocks of 32."""
+    codes = jnp.stack([p["w"] & 15, p["w"] >> 4], -1).reshape(48, 2, 32)
+    elements = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    values = jnp.asarray(np.concatenate([elements, -elements]))[codes]
+    return (values * jnp.exp2(p["s"].astype(F32) - 127)[..., None]).reshape(48, 64).T
+
+
 def typed(codes, name):
     return np.asarray(codes).astype(getattr(ml_dtypes, name, name))
 
 
+ZEROS = RNG.integers(100, 150, 48).astype(np.int32)
+GROUP_ZEROS = RNG.integers(0, 15, (2, 48)).astype(np.int32)
+WORDS = sum((C4[i::8] + 8).astype(np.uint32) << (4 * i) for i in range(8))
+PLANES = sum(RNG.integers(0, 3, (64, 12)) << (2 * i) for i in range(4)).astype(np.uint8)
+PAIRS = RNG.integers(0, 256, (48, 32)).astype(np.uint8)
+EXPONENTS = RNG.integers(120, 125, (48, 2)).astype(np.uint8)
 PACKED = (C4[::2] + 8 + ((C4[1::2] + 8) << 4)).astype(np.uint8)
 CASES = {  # weight, scale, how the model decodes it, format, blocks, bytes stored
     "int4": (typed(C4, "int4"), S, scaled, "int4", (0, 1), 1536 + 192),
@@ -67,6 +100,10 @@ CASES = {  # weight, scale, how the model decodes it, format, blocks, bytes stor
     "tiles of bytes": (typed(C8, "int8"), TILES, tiled, "int8", (32, 1), 3456),
     "nibbles": (PACKED, S, nibbles, "uint4", (0, 1), 1536 + 192),  # 8 is the middle
     "bf16 scales": (typed(C8, "int8"), typed(S, "bfloat16"), narrow, "int8", (0, 1), 3072 + 96),
+    "integer zeros": (typed(C8 + 128, "uint8"), S, subtracted, "uint8", (0, 1), 3072 + 192 + 48),
+    "words": (WORDS, TILES, words, "uint4", (32, 1), 1536 + 384 + 48),
+    "ternary": (PLANES, S[:, :1], ternary, "int2", (0, 0), 768 + 4),
+    "microscaled": (PAIRS, EXPONENTS, microscaled, "mxfp4", (1, 32), 1536 + 96),
     "quantiles": (typed(C4 + 8, "uint4"), S, quantiles, "nf4", (0, 1), 1536 + 192),
 }  # fmt: skip
 
@@ -92,7 +129,8 @@ def test_codes_are_kept(float_levels, name):
     assert (entry["format"], tuple(entry["block"])) == (fmt, block)
     enc, parts = encoding_in(entry), {k: program.weights[f"{name}:{k}"] for k in entry["parts"]}
     assert sum(a.nbytes for a in parts.values() if a is not parts.get("sum")) == nbytes
-    want = np.asarray(decode({"w": weight, "s": scale}))
+    want = np.asarray(decode({"w": jnp.asarray(weight), "s": jnp.asarray(scale)}))
+    want = want.T if want.shape != enc.shape else want
     got = np.asarray(get_format(enc.format).to_numpy(parts, enc)).astype(want.dtype)
     np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=2.0**-22)
 

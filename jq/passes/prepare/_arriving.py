@@ -50,11 +50,15 @@ def store_arriving(program: Program) -> tuple[bool, list[str]]:
         zero = next(arrays) if parts.zero is not None else np.zeros((), F32)
         packed = codes.size > max(program.weights[n].nbytes for n in names)
         fmt = _format(codes, packed=packed, table=parts.table)
+        if parts.difference is not None:
+            codes, zero, fmt = _simpler(codes, zero, fmt, next(arrays), packed=packed)
         kinds = {program.weights[n].dtype.name for n in names}
         made = None if fmt is None else _parts(fmt, codes, scale, zero, kinds)
         if made is None or not _gives(made, whole):
             lost.append(name)
             continue
+        if 2 * made[1]["codes"].nbytes > 3 * sum(program.weights[n].nbytes for n in names):
+            continue  # a small weight that is repeated
         dtype = dtype_of(value)
         value.replace_all_uses_with(store(program, name, *made, dtype))
     program.drop_dead()
@@ -77,24 +81,34 @@ def _candidates(program: Program) -> Iterator[ir.Value]:
 
 
 def _pays(program: Program, value: ir.Value, names: set[str]) -> bool:
-    """Not what a small weight is repeated to: no more elements than half bytes."""
-    return math.prod(shape_of(value)) <= 2 * sum(program.weights[n].nbytes for n in names)
+    """Not what a small weight is repeated to: no more elements than quarters of bytes."""
+    return math.prod(shape_of(value)) <= 4 * sum(program.weights[n].nbytes for n in names)
 
 
 def _evaluated(program: Program, found: dict[ir.Value, tuple[set[str], Arriving]]) -> list[Any]:
     wanted: list[ir.Value] = []
     for value, (_, parts) in found.items():
-        given = (parts.codes, parts.scale, parts.zero)
-        wanted += [value, *(v for v in given if v is not None)]
+        wanted += [value, *(v for v in parts.values if v is not None)]
     computed = [v for v in dict.fromkeys(wanted) if maker(v) is not None]
     arrays = dict(zip(computed, evaluate_all(program, computed), strict=True))
     held = {v: program.weights[n] for v in wanted if (n := program.weight_name(v))}
     return [held[v] if v in held else arrays[v] for v in wanted]
 
 
+def _simpler(
+    codes: np.ndarray, zero: np.ndarray, fmt: Format | None, difference: np.ndarray, *, packed: bool
+) -> tuple[np.ndarray, np.ndarray, Format | None]:
+    """Codes without zero points where they have no more bits than those with."""
+    plain = _format(difference, packed=packed, table="")
+    bits = [64 if f is None else f.integer_bits or 64 for f in (plain, fmt)]
+    if bits[0] > bits[1]:
+        return codes, zero, fmt
+    return difference, np.zeros((), F32), plain
+
+
 def as_stored(codes: np.ndarray) -> Parts:
     """Integer codes of at most 8 bits, with a scale of 1."""
-    fmt = _format(codes, packed=False, table=False)
+    fmt = _format(codes, packed=False, table="")
     made = fmt and _parts(fmt, codes, np.ones((), F32), np.zeros((), F32), set())
     assert made
     return made
@@ -109,7 +123,8 @@ def _parts(
     kept = (k for k in sorted(kinds & {"bfloat16", "float16"}) if _same(scale, np.dtype(k)))
     enc = Encoding(fmt.name, codes.shape, block, scale_type=next(kept, "float32"))
     parts = {"scale": scale.astype(enc.scale_type)}
-    if "float8_e8m0fnu" in kinds and (exponents := _exponents(scale)) is not None:
+    narrow = "float8_e8m0fnu" in kinds or (fmt.name == "fp4_e2m1" and "uint8" in kinds)
+    if narrow and (exponents := _exponents(scale)) is not None:
         fmt, parts = _with_exponents(fmt, block), {"scale": exponents}
         enc = replace(enc, format=fmt.name, scale_type="float8_e8m0fnu")
     if isinstance(fmt, Affine):
@@ -134,10 +149,10 @@ def _parts(
     return enc, {"codes": parts.pop("codes"), **parts}  # in the order of every other encoding
 
 
-def _format(codes: np.ndarray, *, packed: bool, table: bool) -> Format | None:
+def _format(codes: np.ndarray, *, packed: bool, table: str) -> Format | None:
     """What codes are in. `packed`: they came several in a byte."""
     if table:
-        return get_format("nf4")
+        return get_format(table)
     name = codes.dtype.name
     if name == "float4_e2m1fn":
         return get_format("fp4_e2m1")
@@ -146,7 +161,7 @@ def _format(codes: np.ndarray, *, packed: bool, table: bool) -> Format | None:
     if codes.dtype.kind not in "iu" or not codes.size:
         return None
     low, high = int(codes.min()), int(codes.max())
-    sizes = ("int4", "uint4", "int8", "uint8")
+    sizes = (*(("int2", "uint2") if packed else ()), "int4", "uint4", "int8", "uint8")
     for fmt in (affine_format(n) for n in sizes):
         first = 0 if fmt.unsigned else -(1 << (fmt.bits - 1))
         if first <= low and high < first + (1 << fmt.bits):

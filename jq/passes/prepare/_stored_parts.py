@@ -4,8 +4,9 @@
 
 Backwards from a float value that weights alone make: what moves elements moves all the parts,
 factors go into the scale, what is subtracted from codes is their zero point, until integers or
-8-bit floats are found, or a lookup of numbers in a table. New ops compute the parts in the shape of
-the value; `recognize-dequantize` evaluates them, and looks whether they give its numbers.
+8-bit floats are found, or a lookup of numbers in a table (the elements of `nf4` or `fp4_e2m1`). New
+ops compute the parts in the shape of the value; `recognize-dequantize` evaluates them, and looks
+whether they give its numbers.
 """
 
 from __future__ import annotations
@@ -16,16 +17,21 @@ from typing import Any
 
 import numpy as np
 
-from jq.formats.fp4 import NORMAL_QUANTILES
+from jq.formats import NUMPY
+from jq.formats.fp4 import Fp4E2M1, Nf4
+from jq.formats.scaled import Scaled
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import like
-from jq.ir.constants import evaluate
+from jq.ir.slicing import compute
 from jq.ir.values import maker
 from jq.ops.base import Movement, rule_of
 
 OPS = StableHloOps()
 FLOATS = ("float32", "bfloat16", "float16")
+ELEMENTS = np.arange(16, dtype=np.int8)
+LOOKED_UP: tuple[type[Scaled], ...] = (Nf4, Fp4E2M1)
+TABLES = {f.name: np.asarray(f.element.decode(NUMPY, ELEMENTS)) for f in LOOKED_UP}
 WORK = ("stablehlo.multiply", "stablehlo.divide", "stablehlo.subtract", "stablehlo.add")
 
 
@@ -33,13 +39,19 @@ WORK = ("stablehlo.multiply", "stablehlo.divide", "stablehlo.subtract", "stableh
 class Arriving:
     """`scale * (codes - zero)`, all in the shape of the value; None: 1, and 0.
 
-    `table`: the codes are indices into the quantiles of `nf4`.
+    `difference`: `codes - zero`, where the model subtracts them as integers.
+    `table`: the format whose elements the codes are indices of.
     """
 
     codes: ir.Value
     scale: ir.Value | None = None
     zero: ir.Value | None = None
-    table: bool = False
+    difference: ir.Value | None = None
+    table: str = ""
+
+    @property
+    def values(self) -> tuple[ir.Value | None, ...]:
+        return self.codes, self.scale, self.zero, self.difference
 
     def moved(self, op: Any) -> Arriving:
         """Every part as a movement moves the value."""
@@ -51,7 +63,8 @@ class Arriving:
 
         codes = move(self.codes)
         assert codes is not None
-        return replace(self, codes=codes, scale=move(self.scale), zero=move(self.zero))
+        scale, zero, difference = map(move, (self.scale, self.zero, self.difference))
+        return Arriving(codes, scale, zero, difference, self.table)
 
 
 def arriving(program: Program, value: ir.Value) -> Arriving | None:
@@ -59,12 +72,26 @@ def arriving(program: Program, value: ir.Value) -> Arriving | None:
     not come quantized."""
     kind = dtype_of(value)
     if kind.name not in FLOATS:
-        return Arriving(value) if kind.kind != "b" and kind.name not in ("float64",) else None
+        return _integers(value) if kind.kind != "b" and kind.name not in ("float64",) else None
     op = maker(value)
     if op is None:
         return None
     with at(op, after=True):
         return _through(program, op)
+
+
+def _integers(value: ir.Value) -> Arriving:
+    """Integers, or the difference of codes and zero points that are integers."""
+    op = maker(value, "stablehlo.subtract")
+    if op is None:
+        return Arriving(value)
+    codes, zero = op.operation.operands
+    while (wide := maker(codes, "stablehlo.convert")) is not None:
+        if dtype_of(wide.operation.operands[0]).kind == "b":
+            break
+        codes = wide.operation.operands[0]
+    with at(op, after=True):
+        return Arriving(codes, zero=OPS.convert(zero, np.float32), difference=value)
 
 
 def _through(program: Program, op: Any) -> Arriving | None:
@@ -108,10 +135,10 @@ def _minus_one(x: ir.Value) -> ir.Value:
 def _looked_up(program: Program, op: Any) -> Arriving | None:
     """One number of the table for each index."""
     table, indices = op.operation.operands
-    numbers, shape = evaluate(program, table), shape_of(op.operation.results[0])
-    nf4 = np.asarray(NORMAL_QUANTILES, np.float32)
-    if numbers is None or not np.array_equal(numbers.astype(np.float32), nf4):
+    numbers, shape = compute(program, table), shape_of(op.operation.results[0])
+    if numbers is None or math.prod(shape) != math.prod(shape_of(indices)):
         return None
-    if math.prod(shape) != math.prod(shape_of(indices)):
-        return None
-    return Arriving(OPS.reshape(indices, shape), table=True)
+    for name, elements in TABLES.items():
+        if np.array_equal(numbers.astype(np.float32).reshape(-1), elements):
+            return Arriving(OPS.reshape(indices, shape), table=name)
+    return None
