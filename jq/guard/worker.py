@@ -28,6 +28,7 @@ from jq.system.child import python_command
 REQUESTS = 500  # after which a new process is started: MLIR never forgets a type
 MORE_TIME = "--timeout allows more (jq.guard.limits.limited)"
 MORE_MEMORY = "--max-memory allows more (jq.guard.limits.limited)"
+STARTING = 600.0  # seconds to start the process and import a reader, on the slowest machine
 STACK = 4 << 20  # bytes; half of what this process has, so that it crashes there and not here
 _MODULE = "jq.guard.worker"
 
@@ -38,6 +39,7 @@ class Worker:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._owner, self._asked = os.getpid(), 0
+        self._imported: set[str] = set()  # modules, by the process
         self._lock = threading.Lock()
 
     def ask(
@@ -54,42 +56,49 @@ class Worker:
             UserError: the function's own, or it crashed, took too long or too much memory.
         """
         seconds, memory = limits().reading(len(data) if size is None else size)
+        request = {
+            "function": function,
+            "arguments": arguments,
+            "bytes": len(data),
+            "memory": memory,
+        }
         with self._lock:
-            process = self._started()
-            request = {
-                "function": function,
-                "arguments": arguments,
-                "bytes": len(data),
-                "memory": memory,
-            }
-            try:
-                line = _exchange(process, json.dumps(request).encode() + b"\n" + data, seconds)
-            except BaseException:  # interrupted: its answer would be taken for that of the next
-                self.stop()
-                raise
-            if line is None:
-                self.stop()
-                raise UserError(
-                    f"reading it took more than {seconds:g} s",
-                    location=what,
-                    hint=MORE_TIME,
-                )
-            if not line:
-                code = process.wait()
-                self.stop()
-                raise UserError(f"it cannot be read: {_reason(code)}", location=what)
-        answer = json.loads(line)
-        if "error" in answer:
-            placed = answer["error"].keys() & {"op", "location"}
-            raise UserError(**answer["error"], **({} if placed else {"location": what}))
-        if "fault" in answer:
-            raise UserError(**answer["fault"], location=what)
-        return answer["value"]
+            self._warmed(function.partition(":")[0])
+            answer = self._answer(json.dumps(request).encode() + b"\n" + data, what, seconds)
+        return taken(answer, what)
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _warmed(self, module: str) -> None:
+        """Importing a module is our doing: the time of a file begins behind it."""
+        self._started()
+        if module not in self._imported:
+            request = json.dumps({"module": module}).encode() + b"\n"
+            taken(self._answer(request, module, STARTING), module)
+            self._imported.add(module)
+
+    def _answer(self, request: bytes, what: str, seconds: float) -> dict[str, Any]:
+        process = self._process
+        assert process is not None
+        try:
+            line = _exchange(process, request, seconds)
+        except BaseException:  # interrupted: its answer would be taken for that of the next
+            self.stop()
+            raise
+        if line is None:
+            self.stop()
+            late = f"reading it took more than {seconds:g} s"
+            raise UserError(late, location=what, hint=MORE_TIME)
+        if not line:
+            code = process.wait()
+            self.stop()
+            raise UserError(f"it cannot be read: {_reason(code)}", location=what)
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def _started(self) -> None:
         self._asked += 1
         if self._owner != os.getpid():  # forked: that process is our parent's
             self._process, self._owner = None, os.getpid()
+            self._imported.clear()
         if self._process is not None and (
             self._asked % REQUESTS == 0 or self._process.poll() is not None
         ):
@@ -103,11 +112,11 @@ class Worker:
                 env=os.environ | {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"},
                 start_new_session=True,
             )
-        return self._process
 
     def stop(self) -> None:
         """Ends the process, if it is ours."""
         process, self._process = self._process, None
+        self._imported.clear()
         if process is None or self._owner != os.getpid():
             return
         with suppress(ProcessLookupError):
@@ -117,6 +126,16 @@ class Worker:
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
+
+
+def taken(answer: dict[str, Any], what: str) -> Any:
+    """The value of an answer, or what it says is wrong."""
+    if "error" in answer:
+        placed = answer["error"].keys() & {"op", "location"}
+        raise UserError(**answer["error"], **({} if placed else {"location": what}))
+    if "fault" in answer:
+        raise UserError(**answer["fault"], location=what)
+    return answer["value"]
 
 
 def _exchange(process: subprocess.Popen[bytes], data: bytes, seconds: float) -> bytes | None:
@@ -166,12 +185,22 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
     while line := sys.stdin.buffer.readline():
         request = json.loads(line)
-        data = sys.stdin.buffer.read(request["bytes"])
-        answers.write(json.dumps(_answer(request, data)).encode() + b"\n")
+        if "module" in request:
+            answer = imported(request["module"])
+        else:
+            answer = answered(request, sys.stdin.buffer.read(request["bytes"]))
+        answers.write(json.dumps(answer).encode() + b"\n")
         answers.flush()
 
 
-def _answer(request: dict[str, Any], data: bytes) -> dict[str, Any]:
+def imported(module: str) -> dict[str, Any]:
+    """The answer to a request for a module, in which a reader is."""
+    importlib.import_module(module)
+    return {"value": None}
+
+
+def answered(request: dict[str, Any], data: bytes) -> dict[str, Any]:
+    """The answer to a request: what a function returns, or its failure."""
     module, _, name = request["function"].partition(":")
     found = importlib.import_module(module)
     # Of the address space; what is there already does not count.
@@ -196,4 +225,4 @@ def _address_space() -> int:
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
-__all__ = ["WORKER", "Worker", "main"]
+__all__ = ["WORKER", "Worker", "answered", "main", "taken"]
