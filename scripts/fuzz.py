@@ -6,9 +6,10 @@
     scripts/fuzz.py --seconds 3600 --count 10000000
     scripts/fuzz.py --engine atheris --reader npz    # guided by coverage, until interrupted
 
-A failure is any exception but `UserError`, a crash, more than 5 s, or more memory than 4 times the
-file and 256 MiB. What fails is kept in `--keep`, by reader; `tests/trust/corpus` has what failed
-once, and seeds of the mutations are there too.
+A failure is any exception but `UserError`, a crash, more than 5 s of the processor, or more memory
+than 4 times the file and 256 MiB; for readers behind a process, the same once it has read the file.
+What crashes or takes longer over there is refused, and counted. What fails is kept in `--keep`, by
+reader; `tests/trust/corpus` has what failed once, and seeds of the mutations are there too.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def main(
     count: Annotated[int, typer.Option(help="Mutations of each.")] = 2000,
     guarded: Annotated[int, typer.Option(help="Of each behind a process.")] = 200,
     seconds: Annotated[float, typer.Option(help="For all together.")] = 3600.0,
+    start: Annotated[int, typer.Option(help="The first mutation.")] = 0,
     seed: Annotated[int, typer.Option(help="Of the mutations.")] = 0,
     engine: Annotated[str, typer.Option(help="own or atheris.")] = "own",
     keep: Annotated[Path | None, typer.Option(help="A folder for what fails.")] = None,
@@ -44,18 +46,19 @@ def main(
         return
     end, failed = time.monotonic() + seconds, 0
     for name in names:
-        counted, start = fuzz.Count(), time.monotonic()
+        counted, began = fuzz.Count(), time.monotonic()
         most = guarded if READERS[name].guarded else count
-        seeds = fuzz.seeds_of(name, CORPUS)
-        for failure in fuzz.fuzz(name, seed, most, CORPUS, counted, end):
+        for failure in fuzz.fuzz(name, seed, range(start, start + most), CORPUS, counted, end):
             failed += 1
             print(f"{name} {failure.index}: {failure.reason}", flush=True)
             if keep is not None:
                 (keep / name).mkdir(parents=True, exist_ok=True)
-                data = fuzz.mutation(name, seeds, seed, failure.index)
+                data = fuzz.mutation(name, fuzz.apart(name, CORPUS), seed, failure.index)
                 (keep / name / f"{seed}-{failure.index}").write_bytes(data)
-        spent = time.monotonic() - start
+        spent = time.monotonic() - began
         print(f"{name}: {counted.tried} tried, {counted.read} read, {spent:.1f} s", flush=True)
+        for index, reason in counted.guarded.items():
+            print(f"  the guard refused {index}: {reason}", flush=True)
     print(f"{failed} failures")
     raise typer.Exit(1 if failed else 0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 import random
 import time
 from contextlib import suppress
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from jq.errors import UserError
+from tests.support.child import Child
 
 CORPUS = Path(__file__).parents[1] / "trust/corpus"
 IN_PROCESS = ("gguf", "manifest", "ranges", "pipeline", "target", "npz", "npy", "irpa")
@@ -38,19 +39,43 @@ def test_mutated_files(name: str, tmp_path: Path) -> None:
     assert read < 90
 
 
-def test_a_process_that_dies_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_copy_does(child: Child, tmp_path: Path) -> None:
+    """It dies, waits or never ends: the next mutations are read all the same."""
+    failed, guarded = child.call(copies, tmp_path)
+    assert failed == [(3, "the process ended: -6"), (7, "KeyError: 'x'"), (8, "more than 1 s")]
+    assert guarded == {5: "the process ended: -6"}
+
+
+def copies(folder: Path) -> tuple[list[tuple[int, str]], dict[int, str]]:
+    """Failures of a reader that aborts, raises or never ends on some mutations."""
     from suites import fuzz
+    from suites.readers import READERS, Reader
 
-    class Ends:
-        exitcode = -11
+    from jq.guard.worker import WORKER
 
-        def join(self) -> None:
-            pass
+    def read(path: Path) -> None:
+        match int(path.read_text()):
+            case 3:
+                os.abort()
+            case 5:
+                WORKER.ask(f"{__name__}:aborts", b"", "x")
+            case 7:
+                raise KeyError("x")
+            case 8:
+                while True:
+                    pass
 
-    here, there = multiprocessing.Pipe(False)
-    there.send((7, None, None))
-    there.close()
-    assert [*fuzz._answers(here, Ends())][-1] == (7, False, "the process ended: -11")
+    READERS["x"] = Reader("x", read, lambda _: [b"0"])
+    fuzz.SECONDS, fuzz.apart = 1, lambda *_: [b"0"]
+    fuzz.mutation = lambda *given: str(given[-1]).encode()
+    counted = fuzz.Count()
+    found = [*fuzz.fuzz("x", 0, range(10), None, counted, time.monotonic() + 300)]
+    assert counted.tried == 10, counted
+    return [(failure.index, failure.reason) for failure in found], counted.guarded
+
+
+def aborts(_: bytes) -> None:
+    os.abort()
 
 
 @pytest.mark.parametrize("name", IN_PROCESS)
@@ -80,7 +105,7 @@ def test_what_failed_once(tmp_path: Path) -> None:
         assert not reason, f"{path}: {reason}"
 
 
-def test_failures_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_seen(tmp_path: Path) -> None:
     from suites import fuzz, mutate
     from suites.readers import Reader
 
@@ -90,9 +115,7 @@ def test_failures_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     def judged(read: object) -> str:
         return fuzz.judge(reader(read), tmp_path / "x", b"x")[1]
 
-    monkeypatch.setattr(fuzz, "SECONDS", 1)
     assert "KeyError" in judged(lambda path: {}[1])
-    assert "TimeoutError" in judged(lambda path: time.sleep(5))
     assert "MemoryError" in judged(lambda path: bytes(1 << 30))
     assert judged(lambda path: path.read_bytes()) == ""
     drawn = [mutate.mutated([b"abcdef"], random.Random(i), False) for i in range(50)]
