@@ -298,6 +298,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step("shield-reversals", "IREE fails on reversals of every second element"),
         Step("shield-slices", "IREE fails on gathers from some slices"),
         Step("shield-pads", "IREE fails on what is padded twice with different values"),
+        Step("shield-updates", "IREE writes into what it still reads"),
     ),
 }
 

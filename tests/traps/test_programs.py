@@ -175,3 +175,54 @@ def test_constants_that_iree_evaluates_in_a_wrong_order():
     compiled = jq.compile(jq.Model(lambda p, x: diagonal_layers(layers, x), {}, (x,)), "float")
     want = np.asarray(jax.jit(lambda x: diagonal_layers(layers, x))(x))
     np.testing.assert_allclose(compiled(x), want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+
+
+# Rows of a tensor move by one: they are written to the tensor that they are read from.
+SHIFTED = """(%x: tensor<40x3xf32>, %i: tensor<i32>) -> tensor<40x3xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %j = stablehlo.add %i, %one : tensor<i32>
+  %y = stablehlo.add %x, %x : tensor<40x3xf32>
+  %s = stablehlo.dynamic_slice %y, %i, %zero, sizes = [30, 3]
+    : (tensor<40x3xf32>, tensor<i32>, tensor<i32>) -> tensor<30x3xf32>
+  %z = stablehlo.dynamic_update_slice %y, %s, %j, %zero
+    : (tensor<40x3xf32>, tensor<30x3xf32>, tensor<i32>, tensor<i32>) -> tensor<40x3xf32>
+  return %z : tensor<40x3xf32> }"""
+ROWS = np.arange(120, dtype=np.float32).reshape(40, 3)
+MOVED = np.concatenate([ROWS[:4], ROWS[3:33], ROWS[34:]]) * 2
+
+
+@defect("shield-updates")
+def test_a_part_written_to_another_place():
+    np.testing.assert_array_equal(raw(SHIFTED, ROWS, np.int32(3))[0], MOVED)
+
+
+def test_a_part_written_to_another_place_is_shielded():
+    got = mended("shield-updates", SHIFTED, ROWS, np.int32(3))[0]
+    np.testing.assert_array_equal(got, MOVED)
+
+
+def test_windows_that_slide():
+    """Over the input itself, what is computed of it, in one more view, and in loops."""
+
+    def fn(_, x, i):
+        def slide(k, rows):
+            return jax.lax.dynamic_update_slice(rows, rows[1:], (0, 0)).at[-1].set(k)
+
+        def shift(flat):
+            part = jax.lax.dynamic_slice(flat, (i,), (50,))
+            return jax.lax.dynamic_update_slice(flat, part, (i + 2,))
+
+        y = 2 * x
+        return (
+            x.at[:-1].set(x[1:]),
+            y.at[1:].set(y[:-1]),
+            shift(y.reshape(-1)).reshape(y.shape),
+            jax.lax.fori_loop(0, i, slide, y),
+            jax.lax.fori_loop(0, i, lambda k, flat: shift(flat), x.reshape(-1)),
+        )
+
+    i = np.int32(3)
+    compiled = jq.compile(jq.Model(fn, {}, (ROWS, i)), "float")
+    for ours, theirs in zip(compiled(ROWS, i), jax.jit(fn)({}, ROWS, i), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
