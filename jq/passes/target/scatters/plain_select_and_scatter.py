@@ -13,26 +13,15 @@ padding alone gives to the one element more, which is cut off again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from jq.errors import UserError
-from jq.ir import Program, at, dtype_of, ir, shape_of, stablehlo
+from jq.ir import Program, at, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import (
-    NAME,
-    attributes_of,
-    i64_array,
-    integers,
-    replace,
-    strided_slice,
-    string_attr,
-)
-from jq.ir.program import constant_of
+from jq.ir.build import NAME, integers, replace, string_attr
 from jq.passes.base import Pass, PassContext
+from jq.passes.target.scatters._selected import places_of_selected, take_region
 
 OPS = StableHloOps()
 LARGEST = 1024  # elements of a window, each of them a slice
@@ -66,66 +55,13 @@ def _lowered(op: Any) -> ir.Value:
             op=string_attr(op, NAME) or op.operation.name,
             hint=f"windows of up to {LARGEST} elements are compiled",
         )
-    places = _places(op, shape)
-    _, place = _selected(op, operand, places, window)
+    place = places_of_selected(op, operand, window)
     flat = OPS.reshape(place, (prod(shape_of(place)), 1))
     total = prod(shape)
     whole = ir.RankedTensorType.get([total + 1], operand.type.element_type)
     start = stablehlo.broadcast_in_dim(whole, init, [])
     summed = _scatter(op, start, flat, OPS.reshape(source, (shape_of(flat)[0],)))
     return OPS.reshape(OPS.slice(summed, [0], [total]), shape)
-
-
-def _places(op: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """Padding in front and behind, by axis."""
-    padding = attributes_of(op).get("padding")
-    rank = len(shape)
-    pairs = np.zeros((rank, 2), int) if padding is None else np.array(padding).reshape(rank, 2)
-    return [int(a) for a, _ in pairs], [int(b) for _, b in pairs]
-
-
-def _selected(
-    op: Any, operand: ir.Value, padding: tuple[list[int], list[int]], window: tuple[int, ...]
-) -> tuple[ir.Value, ir.Value]:
-    """Of each window, the value that is selected and the number of its place."""
-    low, high = padding
-    shape, result = shape_of(operand), shape_of(op.operation.operands[1])
-    strides = integers(op, "window_strides") or (1,) * len(shape)
-    zero = constant_of(np.zeros((), dtype_of(operand)))
-    padded = OPS.pad(operand, zero, low, high)
-    number = OPS.constant(np.arange(prod(shape), dtype=np.int32).reshape(shape))
-    outside = OPS.constant(np.array(prod(shape), np.int32))
-    numbers = OPS.pad(number, outside, low, high)
-    nowhere = OPS.broadcast(outside, result, [])
-    best = place = None
-    for first in product(*map(range, window)):
-        last = [f + (n - 1) * s + 1 for f, n, s in zip(first, result, strides, strict=True)]
-        value = strided_slice(padded, first, last, strides)
-        here = strided_slice(numbers, first, last, strides)
-        if best is None or place is None:
-            best, place = value, here
-            continue
-        keeps = _mapped(op, best, value)
-        empty = OPS.equal(place, nowhere)  # nothing but padding so far
-        keeps = OPS.bit_and(keeps, OPS.equal(empty, OPS.constant(np.zeros(result, np.bool_))))
-        keeps = OPS.bit_or(keeps, OPS.equal(here, nowhere))
-        best, place = OPS.select(keeps, best, value), OPS.select(keeps, place, here)
-    assert best is not None and place is not None
-    return best, place
-
-
-def _mapped(op: Any, left: ir.Value, right: ir.Value) -> ir.Value:
-    """Whether the left one stays selected."""
-    shape = shape_of(left)
-    made = ir.Operation.create(
-        "stablehlo.map",
-        results=[ir.RankedTensorType.get(list(shape), ir.IntegerType.get_signless(1))],
-        operands=[left, right],
-        attributes={"dimensions": i64_array(range(len(shape)))},
-        regions=1,
-    )
-    _take(op, 0, made)
-    return made.result
 
 
 def _scatter(op: Any, start: ir.Value, places: ir.Value, source: ir.Value) -> ir.Value:
@@ -144,11 +80,5 @@ def _scatter(op: Any, start: ir.Value, places: ir.Value, source: ir.Value) -> ir
         attributes={"scatter_dimension_numbers": dims},
         regions=1,
     )
-    _take(op, 1, made)
+    take_region(op, 1, made)
     return made.result
-
-
-def _take(op: Any, region: int, to: ir.Operation) -> None:
-    copy = op.operation.clone()
-    copy.regions[region].blocks[0].append_to(to.regions[0])
-    copy.erase()
