@@ -133,8 +133,11 @@ def _room(harness: Harness, weight: Any, inputs: Sequence[Any]) -> Callable[[str
 
 
 def _sizes(array: Any, step: float) -> tuple[Any, Any]:
-    """The absolute values, and the error of each, in the array's own type."""
-    size = np.abs(np.asarray(array)).astype(np.asarray(array).dtype)
+    """The absolute values, and the error of each, in the array's own type; in float32 of integers,
+    whose errors are smaller than 1."""
+    kind = np.asarray(array).dtype
+    kind = np.dtype(np.float32) if kind.kind in "biu" else kind
+    size = np.abs(np.asarray(array)).astype(kind)
     parts = np.asarray(array, np.complex128)
     largest = max(np.abs(parts.real).max(initial=0), np.abs(parts.imag).max(initial=0))
     return size, np.full(size.shape, largest * step * (1 + 2**-6), size.dtype)
