@@ -38,7 +38,7 @@ def compare(
     artifacts: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[DIR]...",
+            metavar="DIR",
             show_default=False,
             help="Artifacts; several are ranked. Without any the model is compiled.",
         ),

@@ -103,18 +103,21 @@ def compare_compiled(
     )
 
 
-def check_same_model(source: Source, compiled: CompiledModel) -> None:
-    """Refuses to compare what takes or gives other tensors than the float model."""
+def check_same_model(source: Source, compiled: CompiledModel, where: str | None = None) -> None:
+    """Refuses to compare what takes or gives other tensors than the float model; `where` is the
+    artifact's place."""
     model, made = source.program, compiled
     if (made.inputs, made.outputs) == (model.inputs, model.outputs):
         return
     if made.manifest.settings.get("kv_cache", {}).get("format", FLOAT) != FLOAT:
         raise UserError(
             "the compiled model takes other inputs than the model: its KV cache is quantized",
+            location=where,
             hint="compare it compiled with kv_cache.format=float",
         )
     theirs, ours = (signature(m.inputs, m.outputs) for m in (made, model))
-    raise UserError(f"it was compiled from another model: {theirs}; the model is {ours}")
+    reason = f"it was compiled from another model: {theirs}; the model is {ours}"
+    raise UserError(reason, location=where)
 
 
 def _inside(

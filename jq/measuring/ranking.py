@@ -106,8 +106,8 @@ def rank(
     check_metrics(model, metric, labels)
     loaded = [load(path) for path in artifacts]
     source = trace(model)
-    for compiled in loaded:
-        check_same_model(source, compiled)
+    for path, compiled in zip(artifacts, loaded, strict=True):
+        check_same_model(source, compiled, str(path))
     given, told = evaluation_of(source, data, labels, metric), progress or silent
     reference = XlaExecutable(source.program)
     wanted = [reference(*arrays) for arrays in given.tracked(told, "float model")]

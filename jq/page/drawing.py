@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from jq.comparison.outputs import LayerError
@@ -28,7 +28,6 @@ def drawing(graph: Graph, errors: Mapping[str, LayerError], kept_float: frozense
     wide = max((x + w / 2 for x, w in zip(placed.x, widths, strict=True)), default=0.0)
     wide = max([wide, *(x + POINT for path in placed.paths for x, _ in path)]) + GAP / 2
     high = max(y, default=0.0) + TALL
-    edges = "".join(_edge([(x, y[row]) for x, row in path]) for path in placed.paths)
     nodes = "".join(
         _node(node, x, y[row], errors.get(node.name), node.name in kept_float)
         for node, x, row in zip(graph.nodes, placed.x, placed.rows, strict=True)
@@ -36,7 +35,7 @@ def drawing(graph: Graph, errors: Mapping[str, LayerError], kept_float: frozense
     return (
         f'<svg id="net" viewBox="0 0 {wide:.0f} {high:.0f}" width="{wide:.0f}"'
         f' height="{high:.0f}" role="group" aria-label="graph of the model">'
-        f'<g class="edges">{edges}</g>{nodes}</svg>'
+        f'<g class="edges">{_edges(placed, y)}</g>{nodes}</svg>'
     )
 
 
@@ -63,18 +62,17 @@ def _heights(graph: Graph, placed: Layout) -> list[float]:
     return found
 
 
-def _edge(points: list[tuple[float, float]]) -> str:
-    x, y = points[0]
-    path = [f"M{x:.1f} {y:.1f}"]
-    for (x0, y0), (x1, y1) in itertools.pairwise(points):
-        middle = (y0 + y1) / 2
-        straight = abs(x0 - x1) < 0.5
-        path.append(
-            f"V{y1:.1f}"
-            if straight
-            else f"C{x0:.1f} {middle:.1f} {x1:.1f} {middle:.1f} {x1:.1f} {y1:.1f}"
-        )
-    return f'<path d="{"".join(path)}"/>'
+def _edges(placed: Layout, y: Sequence[float]) -> str:
+    """Every stretch from a row to the next once, whatever edges share it."""
+    stretches = {(*start, *end) for path in placed.paths for start, end in itertools.pairwise(path)}
+    return "".join(_stretch(x0, y[r0], x1, y[r1]) for x0, r0, x1, r1 in sorted(stretches))
+
+
+def _stretch(x0: float, y0: float, x1: float, y1: float) -> str:
+    middle = (y0 + y1) / 2
+    bend = f"C{x0:.1f} {middle:.1f} {x1:.1f} {middle:.1f} {x1:.1f} {y1:.1f}"
+    way = f"V{y1:.1f}" if abs(x0 - x1) < 0.5 else bend
+    return f'<path d="M{x0:.1f} {y0:.1f}{way}"/>'
 
 
 def _node(node: Node, x: float, y: float, error: LayerError | None, is_float: bool) -> str:

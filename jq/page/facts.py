@@ -23,7 +23,7 @@ from jq.job import AnyModel, Calls, Data, Job, Stages, prepare_job, trace
 from jq.measuring.evaluation import check_metrics, evaluation_of
 from jq.measuring.measure import bench, compare_compiled, plan_again
 from jq.page.graph import Graph, graph_of
-from jq.page.provenance import provenance
+from jq.page.provenance import DEFAULT_TARGET, options_of, provenance
 from jq.page.suggest import Suggestion, suggestions
 from jq.passes.isolated import parts_of
 from jq.planning import QuantPlan
@@ -33,7 +33,6 @@ from jq.system.files import temporary_folder
 from jq.target import Target
 
 BINS = 64
-DEFAULT = "llvm-cpu"  # the target of this machine
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,9 @@ class Facts:
     """Everything on the page. `audit` and the latencies are the documents of `inspect` and `bench`.
 
     Attributes:
-        source, artifact: as the user named them, for commands to paste.
+        source, artifact, options: as the user gave them, for commands to paste; `options` are
+            those of `jaxq compile`.
+        integer_only: no layer can be given float.
         readers: the layers that read each weight.
         suggestions, suggested: rules to try, and the layer that each is about.
         float_latency, float_note: of the float model, compiled for the same target or, where that
@@ -64,6 +65,8 @@ class Facts:
     name: str
     source: str
     artifact: str
+    options: list[str]
+    integer_only: bool
     manifest: Manifest
     comparison: Comparison
     graph: Graph
@@ -107,15 +110,18 @@ def gather(
     spec = model if isinstance(model, str) else name
     latency, float_latency, note = _latencies(job, compiled, directory, seconds, progress)
     readers = _readers(plan)
+    integer_only = job.pipeline.settings.integer_only or job.target.device.integer_only
     return Facts(
         name=name,
         source=spec,
         artifact=str(directory),
+        options=options_of(compiled.manifest, job.pipeline),
+        integer_only=integer_only,
         manifest=compiled.manifest,
         comparison=comparison,
         graph=graph_of(levels["float"], {op.name for op in plan.ops}),
         readers=readers,
-        suggestions=suggestions(comparison.layers, plan, compiled.manifest.settings),
+        suggestions=suggestions(comparison.layers, plan, integer_only),
         weights=_weights(job, plan, levels["qdq"].weights, readers),
         activations=_activations(job, calls, comparison),
         audit=compiled.audit().to_dict(),
@@ -137,9 +143,9 @@ def _latencies(
     try:
         beside = _float_model(job, job.target)
     except UserError:  # a device without floats
-        target = DEFAULT
-        beside = _float_model(job, DEFAULT)
-        note = f"The float model is compiled for {DEFAULT}: {job.target.name} has no floats."
+        target = DEFAULT_TARGET
+        beside = _float_model(job, DEFAULT_TARGET)
+        note = f"The float model is compiled for {DEFAULT_TARGET}: {job.target.name} has no floats."
     with temporary_folder() as folder:
         beside.save(folder / "float")
         both = bench(directory, against=folder / "float", seconds=2 * seconds, progress=progress)

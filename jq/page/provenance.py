@@ -5,15 +5,18 @@ This stands in the page alone: an artifact says nothing of who made it, when or 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from jq.artifact.manifest import Manifest
 from jq.doctor import describe, versions
-from jq.pipeline import flat_settings
+from jq.pipeline import Pipeline, flat_settings
 from jq.settings import Settings
 from jq.system.processor import this_processor
+
+DEFAULT_TARGET = "llvm-cpu"  # that of this machine
 
 
 def provenance(manifest: Manifest, command: str | None, source: str) -> dict[str, str]:
@@ -40,6 +43,21 @@ def changed(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that are not at their defaults, by dotted key."""
     usual = flat_settings(Settings().model_dump())
     return {k: v for k, v in flat_settings(dict(settings)).items() if usual.get(k) != v}
+
+
+def options_of(manifest: Manifest, pipeline: Pipeline) -> list[str]:
+    """What `jaxq compile` was given besides the model: pipeline, target, settings, own rules."""
+    found = ["-p", manifest.pipeline]
+    if manifest.target != DEFAULT_TARGET:
+        found += ["-t", manifest.target]
+    flat = flat_settings(manifest.settings)
+    for key in sorted(pipeline.explicit & flat.keys()):
+        found += ["--set", f"{key}={json.dumps(flat[key])}"]
+    known = [rule.model_dump() for rule in pipeline.file.rules]
+    for rule in manifest.rules:
+        if dict(rule) not in known:
+            found += ["--rule", _rule(rule)]
+    return found
 
 
 def _rule(rule: Mapping[str, Any]) -> str:

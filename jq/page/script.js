@@ -83,8 +83,9 @@ if (net) {
     frame.scrollTo(at[0] * scale - x, at[1] * scale - y);
   };
   const room = () => [(frame.clientWidth - 24) / wide, (parseFloat(getComputedStyle(frame).maxHeight) - 24) / high];
-  zoom(Math.min(1, room()[0]));
-  frame.scrollTo(0, 0);
+  zoom(Math.min(1, Math.max(0.7, room()[0])));
+  const first = one(".node").getBBox(); // in view, where the whole is too wide
+  frame.scrollTo((first.x + first.width / 2) * scale - frame.clientWidth / 2, 0);
   frame.addEventListener("wheel", (event) => {
     if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();

@@ -86,18 +86,18 @@ def warnings(facts: Facts) -> list[str]:
 def rules(facts: Facts) -> str:
     """Rules to paste, and the commands that try them."""
     if not facts.suggestions:
+        no_float = " Float is none: this program is all integers." if facts.integer_only else ""
         return (
             "<p>No rule suggests itself: no layer that could be given more bits makes more noise by"
-            " itself than a hundredth of its signal.</p>"
+            f" itself than a hundredth of its signal.{no_float}</p>"
         )
     rows = (
         (f'<td class="code"><code>--rule {escape(shlex.quote(s.rule))}</code></td>', cell(s.why))
         for s in facts.suggestions
     )
-    every = " ".join(f"--rule {shlex.quote(s.rule)}" for s in facts.suggestions)
-    command = (
-        f"jaxq compile {shlex.quote(facts.source)} -o OUT2 -p {facts.manifest.pipeline} {every}"
-    )
+    every = [word for s in facts.suggestions for word in ("--rule", s.rule)]
+    words = ["jaxq", "compile", facts.source, "-o", "OUT2"]
+    command = shlex.join([*words, *every, *facts.options])
     again = f"jaxq compare {shlex.quote(facts.source)} {shlex.quote(facts.artifact)} OUT2"
     layers = [[name] for name in facts.suggested]
     return (

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import glob
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from jq.comparison.outputs import LayerError
 from jq.formats import Encoding, get_format
@@ -28,7 +27,7 @@ class Suggestion:
 
 
 def suggestions(
-    layers: Sequence[LayerError], plan: QuantPlan, settings: Mapping[str, Any]
+    layers: Sequence[LayerError], plan: QuantPlan, integer_only: bool
 ) -> list[Suggestion]:
     """One rule a layer, the worst first: more bits where it has few, else float.
 
@@ -37,8 +36,7 @@ def suggestions(
     plans, found = {op.name: op for op in plan.ops}, []
     for layer in furthest(layers, MOST):
         change, what = _change(plans[layer.name]), f"{layer.isolated_sqnr_db:.1f} dB by itself"
-        integer_only = change == FLOAT and settings.get("integer_only")
-        if layer.isolated_sqnr_db < ENOUGH and not integer_only:
+        if layer.isolated_sqnr_db < ENOUGH and not (integer_only and change == FLOAT):
             found.append(Suggestion(f"{pattern(layer.name)}: {change}", layer.name, what))
     return found
 

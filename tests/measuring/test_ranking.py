@@ -48,9 +48,15 @@ def test_markdown_csv_and_json(folders, capsys):
     assert document[0]["top1_agreement"] == 1.0
 
 
+def test_it_shows_itself(folders):
+    found = rank(jq.models.mlp, folders)
+    assert repr(found) == str(found) and "int8-weight-only" in str(found)
+    assert found._repr_html_().startswith("<pre>")
+
+
 def test_what_cannot_be_ranked(folders, capsys):
     other = jq.Model(lambda p, x: x, (), jq.models.mlp.example_inputs)
-    with pytest.raises(UserError, match="compiled from another model"):
+    with pytest.raises(UserError, match=rf"compiled from another model.*\[{folders[0]}\]"):
         rank(other, folders)
     assert main(["compare", "jq.models:mlp", *folders, "--layers"]) == 2
     assert "one artifact" in capsys.readouterr().err

@@ -3,8 +3,10 @@ what a model calls its layers stays text."""
 
 from __future__ import annotations
 
+import html
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from html.parser import HTMLParser
@@ -131,6 +133,11 @@ def test_a_verdict_and_rules_that_can_be_pasted(folder: Path, page: str) -> None
     assert "of the time of the compiled float model" in page
     found = re.findall(r"<code>--rule &#x27;(.*?)&#x27;</code>", page)
     assert found[0] == "back/kernel: weights.format=int8, weights.granularity=per-channel"
+    command = html.unescape(re.findall(r"<pre>(jaxq compile .*)\n", page)[0])
+    _, _, model, *options = shlex.split(command)
+    assert model == f"{folder}/evil.py:model" and options[:4] == ["-o", "OUT2", "--rule", found[0]]
+    own = [w for r in RULES for w in ("--rule", r.replace(": float", ": format=float"))]
+    assert options[-6:] == ["--set", "recovery=false", *own]
     plan = jq.plan(f"{folder}/evil.py:model", rules=[found[0], *RULES])
     assert plan.unused_rules == (RULES[0].partition(":")[0],)  # the new one came first
     assert "int8" in plan["back/kernel"].to_dict()["weights"]
