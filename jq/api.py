@@ -25,6 +25,7 @@ from jq.calibration.ranges import Ranges, site
 from jq.compiled import CompiledModel, load
 from jq.errors import CompilerError, UserError, known
 from jq.ir import Program
+from jq.ir.decisions import SMOOTHING, facts_of
 from jq.ir.markers import edge_name
 from jq.iree.compiler import Compilation, compile_module
 from jq.iree.handover import handover, parameter_key
@@ -91,9 +92,8 @@ def calibrate_job(job: Job, stages: Stages) -> Ranges:
 
         found = job.prepared.found(job.program, f"calibrate({chosen!r})", observe)
         ranges = Ranges.of_text(bytes(found["text"]).decode())
-    return replace(
-        ranges, smoothing=job.prepared.smoothing, model=program_digest(job.source.program)
-    )
+    smoothing = {name: np.exp2(s) for name, s in facts_of(job.program, SMOOTHING).items()}
+    return replace(ranges, smoothing=smoothing, model=program_digest(job.source.program))
 
 
 def plan(
@@ -324,7 +324,7 @@ def build(
     cx, levels = first
     if warning := mostly_float(job.program, cx.plan, job.pipeline.settings):
         LOG.warning("%s", warning)
-        cx.notes.append(warning)
+        levels["target"].tell(warning)
     manifest = describe_build(
         program=levels["target"],
         source=job.source.program,
@@ -334,7 +334,7 @@ def build(
         unused_rules=cx.plan.unused_rules,
         settings=job.pipeline.settings.model_dump(),
         rules=[rule.model_dump() for rule in job.pipeline.rules],
-        notes=cx.notes,
+        notes=levels["target"].notes,
         own_files=job.own_files,
     )
     return CompiledModel(

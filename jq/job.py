@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -181,12 +181,10 @@ class Job:
             self.pipeline.settings,
             self.target,
             self.data,
-            smoothing=before.smoothing,
             gains=before.gains,
             results=before.results,
             recover=before.recover,
             report=report,
-            notes=list(before.notes),
         )
 
 
@@ -240,7 +238,6 @@ def prepare_job(
     with stages("prepare") as report:
         results = Results(data) if cache else None
         cx = _context(chosen, where, data, smoothing, recover, report, results)
-        cx.notes.extend(source.program.notes)
         program = prepare(source.program, chosen, where, cx=cx)
         other = without_ranges(chosen, where) if known is None else None
         if other and not data and make_plan(program, chosen, where).unranged:
@@ -250,12 +247,13 @@ def prepare_job(
                     hint="give --calibration FILE.npz (calibration=...), use int8-dynamic, or let"
                     " ranges be found at run time with --allow-dynamic (allow_dynamic=True)",
                 )
-            note = "there is no calibration data: ranges of activations are found at run time"
-            LOG.warning("%s: %s", chosen.name, note)
-            chosen, notes = other, [*cx.notes, note]
+            text = "there is no calibration data: ranges of activations are found at run time"
+            LOG.warning("%s: %s", chosen.name, text)
+            chosen, start = other, source.program.clone()
+            start.notes = program.notes
+            start.tell(text)
             cx = _context(chosen, where, data, smoothing, recover, report, results)
-            cx = replace(cx, notes=notes)
-            program = prepare(source.program, chosen, where, cx=cx)
+            program = prepare(start, chosen, where, cx=cx)
     own_files: dict[str, Mapping[str, Any]] = {}
     if pipeline not in data_names("pipelines"):
         own_files["pipeline"] = chosen.file.model_dump()

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from jq.ir import Program, dtype_name, dtype_of
+from jq.ir import Op, Program, dtype_name, dtype_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.decisions import decisions
 from jq.ops.base import is_product
@@ -67,6 +67,6 @@ def op_table(plan: QuantPlan, levels: Mapping[Level, Program]) -> list[dict[str,
     return rows
 
 
-def _types(op: Any) -> tuple[str, str, str]:
+def _types(op: Op) -> tuple[str, str, str]:
     lhs, rhs, acc = op.operands[0], op.operands[1], op.results[0]
     return tuple(dtype_name(dtype_of(v)) for v in (lhs, rhs, acc))  # type: ignore[return-value]

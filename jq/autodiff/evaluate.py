@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jq.autodiff.jax_ops import COMPOSITES, ELEMENTWISE, RULES, Unsupported
-from jq.ir import Program, dtype_of, func, ir, shape_of
+from jq.ir import Op, Program, dtype_of, func, ir, shape_of
 from jq.ir.build import integer, integers
 from jq.ir.constants import evaluate as constant_value
 
@@ -56,7 +56,7 @@ def _block(
 
 def _results(
     program: Program,
-    op: Any,
+    op: Op,
     args: list[Any],
     functions: Mapping[str, Any],
     known: Mapping[Any, Any],
@@ -96,14 +96,14 @@ def _results(
     raise Unsupported(f"{o.name} has no gradient here")
 
 
-def _reads_floats(op: Any) -> bool:
+def _reads_floats(op: Op) -> bool:
     """Whether anything reads a float result: of `argmax`, only the places are read, and they have
     a gradient of zero."""
     floats = [r for r in op.results if dtype_of(r).kind not in "iub"]
     return any(True for r in floats for _ in r.uses)
 
 
-def _sorted(op: Any, args: list[Any]) -> list[Any]:
+def _sorted(op: Op, args: list[Any]) -> list[Any]:
     """A sort in ascending order, by as many of its operands as its comparison reads."""
     block = op.operation.regions[0].blocks[0]
     compared = [o for o in block.operations if o.operation.name == "stablehlo.compare"]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.errors import JqError
-from jq.ir import dtype_of, ir, shape_of, stablehlo
+from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import integers
 from jq.ir.constants import dense_array
 from jq.ir.values import maker
@@ -23,7 +23,7 @@ class Unsupported(JqError):
     """An op that this module does not know."""
 
 
-def _compare(args: list[Any], op: Any) -> Any:
+def _compare(args: list[Any], op: Op) -> Any:
     direction = str(op.operation.attributes["comparison_direction"])
     for name, f in _COMPARISONS.items():
         if f"comparison_direction {name}>" in direction:
@@ -31,27 +31,27 @@ def _compare(args: list[Any], op: Any) -> Any:
     raise Unsupported(f"comparison {direction}")
 
 
-def _broadcast(args: list[Any], op: Any) -> Any:
+def _broadcast(args: list[Any], op: Op) -> Any:
     result = op.operation.results[0]
     return lax.broadcast_in_dim(args[0], shape_of(result), integers(op, "broadcast_dimensions"))
 
 
-def _slice(args: list[Any], op: Any) -> Any:
+def _slice(args: list[Any], op: Op) -> Any:
     parts = (integers(op, k) for k in ("start_indices", "limit_indices", "strides"))
     return lax.slice(args[0], *parts)
 
 
-def _pad(args: list[Any], op: Any) -> Any:
+def _pad(args: list[Any], op: Op) -> Any:
     keys = ("edge_padding_low", "edge_padding_high", "interior_padding")
     return lax.pad(*args, list(zip(*(integers(op, k) for k in keys), strict=True)))
 
 
-def _iota(_: list[Any], op: Any) -> Any:
+def _iota(_: list[Any], op: Op) -> Any:
     result, axis = op.operation.results[0], op.operation.attributes["iota_dimension"]
     return lax.broadcasted_iota(dtype_of(result), shape_of(result), ir.IntegerAttr(axis).value)
 
 
-def _dot(args: list[Any], op: Any) -> Any:
+def _dot(args: list[Any], op: Op) -> Any:
     d = stablehlo.DotDimensionNumbers(op.operation.attributes["dot_dimension_numbers"])
     contract = (d.lhs_contracting_dimensions, d.rhs_contracting_dimensions)
     batch = (d.lhs_batching_dimensions, d.rhs_batching_dimensions)
@@ -59,7 +59,7 @@ def _dot(args: list[Any], op: Any) -> Any:
     return lax.dot_general(*args, (contract, batch), preferred_element_type=kind)
 
 
-def _convolution(args: list[Any], op: Any) -> Any:
+def _convolution(args: list[Any], op: Op) -> Any:
     a = op.operation.attributes
     d = stablehlo.ConvDimensionNumbers(a["dimension_numbers"])
     spatial = len(d.input_spatial_dimensions)
@@ -88,7 +88,7 @@ def _convolution(args: list[Any], op: Any) -> Any:
     )
 
 
-def _padding(op: Any, axes: int) -> list[tuple[int, int]]:
+def _padding(op: Op, axes: int) -> list[tuple[int, int]]:
     attributes = op.operation.attributes
     if "padding" not in attributes:
         return [(0, 0)] * axes
@@ -96,7 +96,7 @@ def _padding(op: Any, axes: int) -> list[tuple[int, int]]:
     return [(int(low), int(high)) for low, high in pairs]
 
 
-def _gather(args: list[Any], op: Any) -> Any:
+def _gather(args: list[Any], op: Op) -> Any:
     d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
     indices = args[1]
     if d.index_vector_dim != indices.ndim - 1:
@@ -114,7 +114,7 @@ def _gather(args: list[Any], op: Any) -> Any:
     return lax.gather(args[0], indices, numbers, sizes, mode="clip")
 
 
-def _combiner(op: Any) -> str:
+def _combiner(op: Op) -> str:
     """The op that a reduction combines two values with."""
     inner = [o.operation.name for o in op.operation.regions[0].blocks[0].operations]
     if len(inner) != 2:
@@ -122,7 +122,7 @@ def _combiner(op: Any) -> str:
     return str(inner[0]).removeprefix("stablehlo.")
 
 
-def _reduce(args: list[Any], op: Any) -> Any:
+def _reduce(args: list[Any], op: Op) -> Any:
     kinds = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod"}
     kinds |= {"and": "all", "or": "any"}
     name = _combiner(op)
@@ -132,7 +132,7 @@ def _reduce(args: list[Any], op: Any) -> Any:
     return ELEMENTWISE[name](value, args[1]).astype(dtype_of(op.operation.results[0]))
 
 
-def _reduce_window(args: list[Any], op: Any) -> Any:
+def _reduce_window(args: list[Any], op: Op) -> Any:
     name, rank = _combiner(op), args[0].ndim
     if name not in ("add", "maximum", "minimum"):
         raise Unsupported(f"windows of {name}")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.autodiff.evaluate import run
-from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, shape_of
 
 
 class Sensitivity:
@@ -65,7 +65,7 @@ class Sensitivity:
         }
 
     def _projected(self, taps: Any, inputs: Any, weights: Any, key: Any) -> Any:
-        def edit(op: Any, value: Any) -> Any:
+        def edit(op: Op, value: Any) -> Any:
             names = self._names.get(op.operation.results[0])
             return value + taps[names[0]] if names else value
 

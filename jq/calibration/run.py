@@ -14,7 +14,7 @@ from jq.calibration.ranges import Ranges, site
 from jq.calibration.relevance import Relevance
 from jq.calibration.stat_ops import NUMPY_STATS, PROGRAM_STATS
 from jq.errors import UserError
-from jq.ir import Program, at, dtype_of, enclosing, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, enclosing, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.hoist import hoist
 from jq.ir.markers import EDGE, edge_name, marker_kind
@@ -54,7 +54,7 @@ def instrument(
     return copy, sites
 
 
-def _masked(program: Program, op: Any, index: int, name: str, rows: Sequence[int]) -> ir.Value:
+def _masked(program: Program, op: Op, index: int, name: str, rows: Sequence[int]) -> ir.Value:
     """The operand with zeros in the rows that do not count."""
     x, ops = op.operands[index], PROGRAM_STATS
     shape, axes = shape_of(x), row_axes(op, index)
@@ -68,7 +68,7 @@ def _masked(program: Program, op: Any, index: int, name: str, rows: Sequence[int
     return ops.select(ops.equal(mask, zero), blank, x)
 
 
-def row_axes(op: Any, index: int) -> frozenset[int]:
+def row_axes(op: Op, index: int) -> frozenset[int]:
     """The axes of an operand that one row of it has: those that are summed over."""
     rule = rule_of(op)
     if not isinstance(rule, Contraction):

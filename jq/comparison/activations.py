@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from jq.calibration.ranges import site
 from jq.comparison.outputs import ActivationRange
 from jq.formats.affine import affine_format
 from jq.formats.blocks import full
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import constant, reduce_sum
 from jq.ir.hoist import Combine, hoist
@@ -68,7 +67,7 @@ def clip_range(p: TensorPlan | None) -> tuple[float, float] | None:
     return low, high
 
 
-def watched(op: Any, plan: OpPlan | None, weights: Sequence[int]) -> Iterator[tuple[int, Watched]]:
+def watched(op: Op, plan: OpPlan | None, weights: Sequence[int]) -> Iterator[tuple[int, Watched]]:
     """Operand number and record of every float operand that is not among `weights`."""
     for index, value in enumerate(op.operands):
         if index not in weights and dtype_of(value).kind in "fV":
@@ -76,7 +75,7 @@ def watched(op: Any, plan: OpPlan | None, weights: Sequence[int]) -> Iterator[tu
             yield index, Watched(site(op_name(op), index), p)
 
 
-def measure(op: Any, index: int, seen: Watched) -> list[ir.Value]:
+def measure(op: Op, index: int, seen: Watched) -> list[ir.Value]:
     """The statistics of an operand, computed in front of its op; see `STATISTICS`."""
     with at(op):
         return list(_statistics(op.operands[index], seen.plan))

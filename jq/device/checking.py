@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jq.device.assumed import Planned, planned
-from jq.ir import ir, shape_of
+from jq.ir import Op, ir, shape_of
 from jq.ir.build import SCOPE, string_attr
 from jq.ir.decisions import declined
 from jq.ir.markers import marker_kind
@@ -63,7 +63,7 @@ def _refused(found: Planned) -> Iterator[dict[str, str]]:
 
 
 def _floats(
-    found: Planned, ops: dict[str, Any], declines: dict[str, OpPlan]
+    found: Planned, ops: dict[str, Op], declines: dict[str, OpPlan]
 ) -> Iterator[dict[str, str]]:
     """Float ops between codes, but for those that are float because of another one."""
     left = offenders(found.integer)
@@ -78,12 +78,12 @@ def _floats(
             yield {**_facts(op, name), "reason": f"{kind} has no integer form here", "help": help}
 
 
-def _of_plan(op: Any, plan: OpPlan) -> dict[str, str]:
+def _of_plan(op: Op, plan: OpPlan) -> dict[str, str]:
     reason = plan.reason.removesuffix(f"; {plan.help}") if plan.help else plan.reason
     return {**_facts(op, plan.name), "reason": reason, "help": plan.help}
 
 
-def _facts(op: Any, name: str) -> dict[str, str]:
+def _facts(op: Op | None, name: str) -> dict[str, str]:
     """Name, kind and shapes of an op; its scope where it has no name of its own."""
     if op is None:
         return {"name": name, "op": "", "shape": ""}
@@ -103,6 +103,6 @@ def _with_help(row: dict[str, str], found: Planned) -> dict[str, str]:
     return {**row, "help": row["help"] or general.format(name=row["name"])}
 
 
-def _computes(op: Any) -> bool:
+def _computes(op: Op) -> bool:
     results = len(op.operation.results) > 0
     return results and kind_of(op) != "stablehlo.constant" and marker_kind(op) is None

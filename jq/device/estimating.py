@@ -18,7 +18,7 @@ from jq.device.assumed import planned
 from jq.device.buffers import Buffer, lower_bound, placed
 from jq.device.units import Unit, units
 from jq.errors import UserError
-from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.job import AnyModel, Rules, Settings
 from jq.limits import Hardware
 from jq.ops.base import is_product
@@ -118,7 +118,7 @@ def _cost(
     return row, multiplying
 
 
-def _rate(op: Any, hardware: Hardware) -> float:
+def _rate(op: Op, hardware: Hardware) -> float:
     pair = " x ".join(dtype_of(v).name for v in list(op.operation.operands)[:2])
     if pair not in hardware.macs_per_cycle:
         there = ", ".join(hardware.macs_per_cycle)

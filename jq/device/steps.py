@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jq.device.replay import COMBINE, OPS
-from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import attributes_of, integers
 from jq.ir.values import kind_of
 from jq.ops.convolution import Layout, groups_of, padding_of
@@ -49,7 +49,7 @@ def steps_of(made: Program) -> dict[str, Any]:
     return {"arguments": arguments, "steps": steps, "result": result}
 
 
-def _kind(op: Any) -> str:
+def _kind(op: Op) -> str:
     name = kind_of(op).removeprefix("stablehlo.")
     if name not in OPS:
         raise ValueError(f"{name} does not give the same bits everywhere")
@@ -67,12 +67,12 @@ def _check_floats(made: Program) -> None:
         raise ValueError("a product of floats and a sum may be rounded once or twice")
 
 
-def _type(op: Any) -> dict[str, Any]:
+def _type(op: Op) -> dict[str, Any]:
     value = op.operation.results[0]
     return {"type": dtype_of(value).name, "shape": list(shape_of(value))}
 
 
-def _details(op: Any) -> dict[str, Any]:
+def _details(op: Op) -> dict[str, Any]:
     name, found = kind_of(op).removeprefix("stablehlo."), attributes_of(op)
     details: dict[str, Any] = {k: list(integers(op, k)) for k in ARRAYS if k in found}
     if name == "constant":
@@ -93,7 +93,7 @@ def _details(op: Any) -> dict[str, Any]:
     return details
 
 
-def _einsum(op: Any) -> str:
+def _einsum(op: Op) -> str:
     dims, ranks = Dims.of(op), [len(shape_of(v)) for v in op.operation.operands]
     free = iter(LETTERS)
     sides = [[""] * n for n in ranks]
@@ -108,7 +108,7 @@ def _einsum(op: Any) -> str:
     return f"{''.join(sides[0])},{''.join(sides[1])}->{''.join(out)}"
 
 
-def _reduction(op: Any, found: dict[str, Any]) -> dict[str, Any]:
+def _reduction(op: Op, found: dict[str, Any]) -> dict[str, Any]:
     inner = [o.operation.name for o in op.operation.regions[0].blocks[0].operations]
     combine = inner[0].removeprefix("stablehlo.")
     if len(inner) != 2 or combine not in COMBINE or len(op.operation.operands) != 2:
@@ -128,7 +128,7 @@ def _reduction(op: Any, found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _convolution(op: Any) -> dict[str, Any]:
+def _convolution(op: Op) -> dict[str, Any]:
     layout, ones = Layout.of(op), [1] * (len(shape_of(op.operation.operands[0])) - 2)
     reversal = attributes_of(op).get("window_reversal")
     if groups_of(op, "batch_group_count") != 1:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, TensorSpec, dtype_of, editing, func, ir, shape_of
+from jq.ir import Op, Program, TensorSpec, dtype_of, editing, func, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.values import kind_of, maker
 from jq.ops.base import is_product
@@ -62,7 +62,7 @@ def units(program: Program) -> list[Unit]:
     return found
 
 
-def _leaving(op: Any) -> list[ir.Value]:
+def _leaving(op: Op) -> list[ir.Value]:
     """Operands at which the integers end: what is returned, and what becomes float."""
     operands, results = list(op.operation.operands), list(op.operation.results)
     if op.operation.name == "func.return":

@@ -7,6 +7,7 @@ from typing import Any
 
 from jq.dump.products import ADD, MUL, WIDEN, MultiplyAdd, contraction_of, element_type, is_op
 from jq.dump.stored import bit_width
+from jq.ir import Op
 
 # Part of an LLVM intrinsic's name -> what the instruction multiplies, and adds into.
 INSTRUCTIONS = {
@@ -48,7 +49,7 @@ def kernel_products(body: Iterable[Any]) -> tuple[MultiplyAdd, ...]:
     return tuple(found)
 
 
-def _products(op: Any) -> Iterable[MultiplyAdd]:
+def _products(op: Op) -> Iterable[MultiplyAdd]:
     if op.name == "llvm.call_intrinsic":
         name = op.attributes["intrin"].value
         known = next((p for key, p in INSTRUCTIONS.items() if key in name), None)

@@ -12,6 +12,8 @@ from typing import Any
 
 from iree.compiler import ir
 
+from jq.ir import Op
+
 
 @dataclass(frozen=True)
 class MultiplyAdd:
@@ -44,7 +46,7 @@ _MOVE = {
 }
 
 
-def contraction_of(op: Any) -> tuple[MultiplyAdd, int] | None:
+def contraction_of(op: Op) -> tuple[MultiplyAdd, int] | None:
     """The product that a linalg or inner-tiled op computes and the size of it, or None."""
     if op.name == "iree_codegen.inner_tiled":
         lhs, rhs, out = list(op.operands)[:3]
@@ -117,7 +119,7 @@ def source_type(value: Any, narrowest: str | None = None) -> str:
     return kind
 
 
-def _widened_operand(op: Any) -> int | None:
+def _widened_operand(op: Op) -> int | None:
     """The operand whose elements an element-wise op passes on, widened or as they are."""
     terminator = list(op.regions[0].blocks[0])[-1].operation
     if len(terminator.operands) != 1:
@@ -135,7 +137,7 @@ def _work(*values: Any) -> int:
     return prod(n for v in values for n in ir.RankedTensorType(v.type).shape if n > 0)
 
 
-def float_math(op: Any) -> tuple[str, ...]:
+def float_math(op: Op) -> tuple[str, ...]:
     """Short names of the float arithmetic in the body of a linalg op."""
     names: dict[str, None] = {}
     for region in op.regions:

@@ -28,6 +28,7 @@ from jq.dump.stored import (
     resource_key,
 )
 from jq.errors import UserError
+from jq.ir import Op
 
 DUMP_PHASE = "global-optimization"
 
@@ -210,13 +211,13 @@ def _executables(module: Any) -> dict[str, tuple[MultiplyAdd, ...]]:
     }
 
 
-def _callee(op: Any) -> str:
+def _callee(op: Op) -> str:
     """The executable that a `flow.dispatch` runs."""
     (entry,) = ir.ArrayAttr(op.attributes["entry_points"])
     return ir.SymbolRefAttr(entry).value[0]
 
 
-def walk(op: Any) -> Iterator[Any]:
+def walk(op: Op) -> Iterator[Any]:
     """Ops inside `op`, parents first. Bodies of contractions and ready-made kernels stay closed."""
     for region in op.regions:
         for block in region:

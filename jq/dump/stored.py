@@ -9,6 +9,8 @@ from typing import Any
 
 from iree.compiler import ir
 
+from jq.ir import Op
+
 
 @dataclass(frozen=True)
 class StoredConstant:
@@ -62,25 +64,25 @@ _RESOURCE = re.compile(r'dense_resource<"?((?:[^">\\]|\\.)*)"?>')
 CONSTANT_OPS = ("arith.constant", "flow.tensor.constant", "util.global")
 
 
-def _value(op: Any) -> Any:
+def _value(op: Op) -> Any:
     return op.attributes.get("initial_value" if op.name == "util.global" else "value")
 
 
-def resource_key(op: Any) -> str | None:
+def resource_key(op: Op) -> str | None:
     """What identifies the data of a constant: the key of its resource or parameter, if any."""
     text = str(_value(op))
     m = _RESOURCE.match(text) or _PARAMETER.match(text)
     return m[1] if m and m[1] != "__elided__" else None
 
 
-def _tensor(op: Any) -> tuple[tuple[int, ...], str] | None:
+def _tensor(op: Op) -> tuple[tuple[int, ...], str] | None:
     kind = op.attributes["type"].value if op.name == "util.global" else op.results[0].type
     if not isinstance(kind, ir.RankedTensorType):
         return None
     return tuple(kind.shape), str(kind.element_type)
 
 
-def constant_of(op: Any, names: tuple[str, ...]) -> StoredConstant | None:
+def constant_of(op: Op, names: tuple[str, ...]) -> StoredConstant | None:
     tensor = _tensor(op)
     value = _value(op)
     if tensor is None or (isinstance(value, ir.DenseElementsAttr) and value.is_splat):

@@ -6,8 +6,10 @@ from jaxlib.mlir.dialects import func, stablehlo
 from jq.ir.mlir_context import at, context, editing, parse_module, run_passes
 from jq.ir.program import Program, TensorSpec, constant_of, enclosing, walk
 from jq.ir.types import dtype_name, dtype_of, shape_of, tensor_type, to_dtype
+from jq.ir.values import Op
 
 __all__ = [
+    "Op",
     "Program",
     "TensorSpec",
     "at",

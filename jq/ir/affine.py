@@ -13,7 +13,7 @@ from jaxlib.mlir import ir
 
 from jq.ir.program import Program
 from jq.ir.slicing import compute
-from jq.ir.values import maker, only_user
+from jq.ir.values import Op, maker, only_user
 
 Array = np.ndarray
 
@@ -28,7 +28,7 @@ class Affine:
     b: Array
     ops: tuple[Any, ...] = ()
 
-    def then(self, c: Array, b: Array, op: Any) -> Affine:
+    def then(self, c: Array, b: Array, op: Op) -> Affine:
         result = op.operation.results[0]
         return Affine(self.source, result, self.c * c, self.b * c + b, (*self.ops, op))
 
@@ -53,7 +53,7 @@ def compact(x: Array) -> Array:
     return x
 
 
-def step(program: Program, op: Any, value: ir.Value) -> tuple[Array, Array] | None:
+def step(program: Program, op: Op, value: ir.Value) -> tuple[Array, Array] | None:
     """`c`, `b` when `op` computes `c * value + b`; None for any other op."""
     kind, operands = op.operation.name.removeprefix("stablehlo."), list(op.operation.operands)
     one, zero = np.ones(()), np.zeros(())

@@ -10,12 +10,13 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jq.ir.types import dtype_of, shape_of, tensor_type
+from jq.ir.values import Op
 
 NAME = "jq.name"  # unique name of an op that can be quantized
 SCOPE = "jq.scope"  # its scope in the source, an alias for rules
 
 
-def string_attr(op: Any, key: str) -> str | None:
+def string_attr(op: Op, key: str) -> str | None:
     """A string attribute of an op, or None."""
     attrs = op.operation.attributes
     return ir.StringAttr(attrs[key]).value if key in attrs else None
@@ -32,19 +33,19 @@ class Attributes:
         return self
 
 
-def integers(op: Any, key: str) -> tuple[int, ...]:
+def integers(op: Op | Attributes, key: str) -> tuple[int, ...]:
     """A dense i64 array attribute of an op; an absent one is empty."""
     attrs = op.operation.attributes
     return tuple(ir.DenseI64ArrayAttr(attrs[key])) if key in attrs else ()
 
 
-def integer(op: Any, key: str) -> int:
+def integer(op: Op, key: str) -> int:
     """An integer attribute of an op."""
     return int(ir.IntegerAttr(op.operation.attributes[key]).value)
 
 
 def like(
-    op: Any,
+    op: Op,
     operands: Sequence[ir.Value],
     shape: Sequence[int],
     dtype: Any,
@@ -64,7 +65,7 @@ def like(
     ).result
 
 
-def attributes_of(op: Any) -> dict[str, ir.Attribute]:
+def attributes_of(op: Op | Attributes) -> dict[str, ir.Attribute]:
     """All attributes of an op by name, ready for `Operation.create`."""
     attrs = op.operation.attributes
     if isinstance(attrs, Mapping):
@@ -129,7 +130,7 @@ def reduce_sum(x: ir.Value, axes: Sequence[int], *, keep: bool = False) -> ir.Va
     ).result
 
 
-def replace(op: Any, values: Mapping[int, ir.Value] | Sequence[ir.Value]) -> None:
+def replace(op: Op, values: Mapping[int, ir.Value] | Sequence[ir.Value]) -> None:
     """Replaces every use of an op's results and erases it."""
     for old, new in zip(op.operation.results, list(values), strict=True):
         old.replace_all_uses_with(new)

@@ -13,7 +13,7 @@ from jq.ir.build import integer, integers
 from jq.ir.mlir_context import editing
 from jq.ir.program import Program
 from jq.ir.types import NARROW, dtype_of, number_kind, shape_of
-from jq.ir.values import maker
+from jq.ir.values import Op, maker
 
 
 def evaluate(program: Program, value: ir.Value) -> np.ndarray | None:
@@ -89,7 +89,7 @@ def _bits_of(
     return np.array(found).reshape(shape).view(dtype)
 
 
-def _broadcast(x: np.ndarray, op: Any, shape: tuple[int, ...]) -> np.ndarray:
+def _broadcast(x: np.ndarray, op: Op, shape: tuple[int, ...]) -> np.ndarray:
     aligned = [1] * len(shape)
     dims = integers(op, "broadcast_dimensions")
     for axis, n in zip(dims, x.shape, strict=True):

@@ -20,6 +20,7 @@ from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.markers import Marker, composite, encoding_attributes, encoding_of, marker_kind
 from jq.ir.program import Program
 from jq.ir.types import dtype_of, shape_of
+from jq.ir.values import Op
 
 CONTRACT = "jq.contract"
 OPS = StableHloOps()
@@ -39,7 +40,7 @@ class Contract:
         tensors: per operand the name of the tensor that was quantized; empty for a float value.
     """
 
-    op: Any
+    op: Op
     name: str
     op_type: str
     attributes: dict[str, ir.Attribute]
@@ -49,7 +50,7 @@ class Contract:
 
 
 def contract(
-    program: Program, op: Any, sides: Sequence[Marker | None], lower: Lower
+    program: Program, op: Op, sides: Sequence[Marker | None], lower: Lower
 ) -> ir.Value | None:
     """The float contraction `op` on codes, as one marker; None when `lower` declines.
 
@@ -77,7 +78,7 @@ def contract(
     return result
 
 
-def operands_of(op: Any, sides: Sequence[Marker | None]) -> list[ir.Value]:
+def operands_of(op: Op, sides: Sequence[Marker | None]) -> list[ir.Value]:
     """What a marker of `op` reads: parts of quantized operands, and the others."""
     operands: list[ir.Value] = []
     for x, side in zip(op.operands, sides, strict=True):
@@ -86,7 +87,7 @@ def operands_of(op: Any, sides: Sequence[Marker | None]) -> list[ir.Value]:
 
 
 def inside(
-    op: Any, sides: Sequence[Marker | None], args: list[ir.Value]
+    op: Op, sides: Sequence[Marker | None], args: list[ir.Value]
 ) -> tuple[ir.Operation, list[Marker | None]]:
     """A copy of the op inside the function; quantized operands are known by their markers only."""
     inputs: list[ir.Value] = []
@@ -106,7 +107,7 @@ def inside(
     return copy, markers
 
 
-def sides_attributes(op: Any, sides: Sequence[Marker | None]) -> dict[str, ir.Attribute]:
+def sides_attributes(op: Op, sides: Sequence[Marker | None]) -> dict[str, ir.Attribute]:
     """What `read_contract` needs to know of `op` and its sides."""
     described = [
         ir.UnitAttr.get() if s is None else encoding_attributes(s.encoding, list(s.parts), s.tensor)
@@ -122,14 +123,14 @@ def sides_attributes(op: Any, sides: Sequence[Marker | None]) -> dict[str, ir.At
     }
 
 
-def match_contract(op: Any) -> Contract | None:
+def match_contract(op: Op) -> Contract | None:
     """The contraction that a `jq.contract` op stands for, or None for any other op."""
     if marker_kind(op) != CONTRACT:
         return None
     return read_contract(op, ir.DictAttr(op.operation.attributes["composite_attributes"]))[0]
 
 
-def read_contract(op: Any, attrs: ir.DictAttr) -> tuple[Contract, list[ir.Value]]:
+def read_contract(op: Op, attrs: ir.DictAttr) -> tuple[Contract, list[ir.Value]]:
     """The contraction inside of a marker, and the operands that are not its own."""
     rest = list(op.operation.operands)
     sides: list[Side] = []

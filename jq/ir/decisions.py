@@ -17,17 +17,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from jaxlib.mlir import ir
 
 from jq.ir.mlir_context import editing
 from jq.ir.program import Program
+from jq.ir.values import Op
 
 DECISIONS, DECLINED = "jq.decisions", "jq.declined"
-Facts = Mapping[str, str | Sequence[str]]
+SMOOTHING = "smoothing"  # what `smooth` divides a tensor's channels by, as powers of two
+Fact = str | Sequence[str] | np.ndarray  # a text, texts, or whole numbers
+Facts = Mapping[str, Fact]
 
 
 def decisions(program: Program) -> dict[str, dict[str, Any]]:
-    """What was decided, by the op's name: texts, and tuples of texts."""
+    """What was decided, by the op's name: texts, tuples of texts, and arrays of whole numbers."""
     attributes = program.main.operation.attributes
     if DECISIONS not in attributes:
         return {}
@@ -56,19 +60,23 @@ def facts_of(program: Program, key: str) -> dict[str, Any]:
     return {op: facts[key] for op, facts in decisions(program).items() if key in facts}
 
 
-def _write(fact: str | Sequence[str]) -> ir.Attribute:
+def _write(fact: Fact) -> ir.Attribute:
     if isinstance(fact, str):
         return ir.StringAttr.get(fact)
+    if isinstance(fact, np.ndarray):
+        return ir.DenseI32ArrayAttr.get([int(number) for number in fact])
     return ir.ArrayAttr.get([ir.StringAttr.get(text) for text in fact])
 
 
-def _read(attribute: ir.Attribute) -> str | tuple[str, ...]:
+def _read(attribute: ir.Attribute) -> Any:
     if isinstance(attribute, ir.ArrayAttr):
         return tuple(ir.StringAttr(text).value for text in attribute)
+    if isinstance(attribute, ir.DenseI32ArrayAttr):
+        return np.array(attribute, np.int32)
     return ir.StringAttr(attribute).value
 
 
-def decline(op: Any, reason: str, help: str = "") -> None:
+def decline(op: Op, reason: str, help: str = "") -> None:
     """Says why an op stays float, unless that is said already."""
     if declined(op):
         return
@@ -77,9 +85,9 @@ def decline(op: Any, reason: str, help: str = "") -> None:
         op.operation.attributes[DECLINED] = ir.DictAttr.get(texts)
 
 
-def declined(op: Any) -> tuple[str, str] | None:
+def declined(op: Op) -> tuple[str, str] | None:
     """The reason and what would help, or None."""
-    if isinstance(op, ir.Block) or DECLINED not in op.operation.attributes:
+    if DECLINED not in op.operation.attributes:
         return None
     texts = {
         fact.name: ir.StringAttr(fact.attr).value for fact in op.operation.attributes[DECLINED]

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from jaxlib.mlir import ir
 
 from jq.formats import Encoding
 from jq.ir.markers import marker_kind
 from jq.ir.types import shape_of
+from jq.ir.values import Op
 
 FAKE_QUANT = "jq.fake_quant"
 
@@ -25,7 +25,7 @@ FAKE_QUANT = "jq.fake_quant"
 class FakeQuant:
     """A marker read back; `low` and `high` have the shape of the encoding's grid."""
 
-    op: Any
+    op: Op
     x: ir.Value
     low: ir.Value | None
     high: ir.Value | None
@@ -38,7 +38,7 @@ def attributes_of(enc: Encoding) -> Mapping[str, str]:
     return {"format": enc.format, "scheme": enc.scheme, "block": block}
 
 
-def match_fake_quant(op: Any) -> FakeQuant | None:
+def match_fake_quant(op: Op) -> FakeQuant | None:
     """The marker that an op is, or None for any other op."""
     if marker_kind(op) != FAKE_QUANT:
         return None

@@ -18,6 +18,7 @@ from jaxlib.mlir import ir
 from jq.errors import InternalError
 from jq.ir.build import attributes_of, constant
 from jq.ir.mlir_context import at, context
+from jq.ir.values import Op, maker
 
 Combine = Callable[[ir.Value, ir.Value], ir.Value]
 
@@ -45,7 +46,7 @@ def anchored(value: ir.Value) -> ir.Value:
         ).result
 
 
-def can_leave(op: ir.OpView, body: ir.Block) -> bool:
+def can_leave(op: Op, body: ir.Block) -> bool:
     """Whether the results of an op can be brought to `body`: not out of a loop's condition."""
     block = op.operation.block
     while block != body:
@@ -60,8 +61,8 @@ def can_leave(op: ir.OpView, body: ir.Block) -> bool:
 
 
 def block_of(value: ir.Value) -> ir.Block:
-    owner = value.owner
-    return owner if isinstance(owner, ir.Block) else owner.operation.block
+    op = maker(value)
+    return op.operation.block if op else value.owner
 
 
 def _move(block: ir.Block, region: ir.Region) -> ir.Block:
@@ -77,7 +78,7 @@ def return_also(block: ir.Block, value: ir.Value) -> None:
     old.operation.erase()
 
 
-def with_result(op: Any, operands: list[ir.Value], extra: ir.Type) -> ir.Operation:
+def with_result(op: Op, operands: list[ir.Value], extra: ir.Type) -> ir.Operation:
     """The same op with its regions taken over and one more result; the old one is erased."""
     old = op.operation
     with at(old):
@@ -96,7 +97,7 @@ def with_result(op: Any, operands: list[ir.Value], extra: ir.Type) -> ir.Operati
     return new
 
 
-def carried(op: Any, start: ir.Value, update: Callable[[ir.Value], ir.Value]) -> ir.Operation:
+def carried(op: Op, start: ir.Value, update: Callable[[ir.Value], ir.Value]) -> ir.Operation:
     """The loop `op` with one more value, its last result: `start`, then `update` of itself."""
     with context():
         for region in op.operation.regions:
@@ -109,7 +110,7 @@ def carried(op: Any, start: ir.Value, update: Callable[[ir.Value], ir.Value]) ->
 
 
 def _through_loop(
-    op: Any, block: ir.Block, value: ir.Value, neutral: np.ndarray, combine: Combine
+    op: Op, block: ir.Block, value: ir.Value, neutral: np.ndarray, combine: Combine
 ) -> ir.Value:
     if block != op.operation.regions[1].blocks[0]:
         raise InternalError("a value of a loop's condition cannot leave the loop")
@@ -120,7 +121,7 @@ def _through_loop(
 
 
 def through_branch(
-    op: Any, block: ir.Block, value: ir.Value, neutral: Callable[[], ir.Value]
+    op: Op, block: ir.Block, value: ir.Value, neutral: Callable[[], ir.Value]
 ) -> ir.Value:
     """`value` as a result of the branching op; the other branches give `neutral`."""
     for region in op.operation.regions:

@@ -18,7 +18,7 @@ from jaxlib.mlir import ir
 from jq.ir.build import integer, integers
 from jq.ir.constants import dense_array
 from jq.ir.types import dtype_of, shape_of
-from jq.ir.values import maker
+from jq.ir.values import Op, maker
 
 Range = tuple[int, int]  # both inclusive
 DEEPEST = 48  # ops between a value and what is known about it
@@ -67,7 +67,7 @@ def _union(ranges: list[Range]) -> Range:
     return min(low for low, _ in ranges), max(high for _, high in ranges)
 
 
-def _constant(op: Any, place: Place | None, read: Read) -> Range:
+def _constant(op: Op, place: Place | None, read: Read) -> Range:
     array = dense_array(op.operation.results[0])
     if array is None or array.dtype.kind not in "iub":
         return _limits(op.operation.results[0])
@@ -76,14 +76,14 @@ def _constant(op: Any, place: Place | None, read: Read) -> Range:
     return int(array.min()), int(array.max())
 
 
-def _iota(op: Any, place: Place | None, read: Read) -> Range:
+def _iota(op: Op, place: Place | None, read: Read) -> Range:
     axis = integer(op, "iota_dimension")
     if place is not None and place.axis == axis:
         return place.index, place.index
     return 0, shape_of(op.operation.results[0])[axis] - 1
 
 
-def _broadcast(op: Any, place: Place | None, read: Read) -> Range:
+def _broadcast(op: Op, place: Place | None, read: Read) -> Range:
     dims, shape = integers(op, "broadcast_dimensions"), shape_of(op.operation.operands[0])
     if place is None or place.axis not in dims:
         return read(0, None)
@@ -91,7 +91,7 @@ def _broadcast(op: Any, place: Place | None, read: Read) -> Range:
     return read(0, Place(axis, 0 if shape[axis] == 1 else place.index))
 
 
-def _reshape(op: Any, place: Place | None, read: Read) -> Range:
+def _reshape(op: Op, place: Place | None, read: Read) -> Range:
     """An axis stays one where as many elements lie in front of it and along it."""
     before, after = shape_of(op.operation.operands[0]), shape_of(op.operation.results[0])
     if place is not None:
@@ -102,13 +102,13 @@ def _reshape(op: Any, place: Place | None, read: Read) -> Range:
     return read(0, None)
 
 
-def _transpose(op: Any, place: Place | None, read: Read) -> Range:
+def _transpose(op: Op, place: Place | None, read: Read) -> Range:
     if place is None:
         return read(0, None)
     return read(0, Place(integers(op, "permutation")[place.axis], place.index))
 
 
-def _slice(op: Any, place: Place | None, read: Read) -> Range:
+def _slice(op: Op, place: Place | None, read: Read) -> Range:
     starts, strides = integers(op, "start_indices"), integers(op, "strides")
     if place is None:  # one element along an axis is that element; all that is known holds
         taken, whole = shape_of(op.operation.results[0]), shape_of(op.operation.operands[0])
@@ -118,7 +118,7 @@ def _slice(op: Any, place: Place | None, read: Read) -> Range:
     return read(0, Place(place.axis, starts[place.axis] + place.index * strides[place.axis]))
 
 
-def _concatenate(op: Any, place: Place | None, read: Read) -> Range:
+def _concatenate(op: Op, place: Place | None, read: Read) -> Range:
     operands = list(op.operation.operands)
     axis = integer(op, "dimension")
     if place is None or place.axis != axis:
@@ -132,7 +132,7 @@ def _concatenate(op: Any, place: Place | None, read: Read) -> Range:
     return _limits(op.operation.results[0])
 
 
-def _clamp(op: Any, place: Place | None, read: Read) -> Range:
+def _clamp(op: Op, place: Place | None, read: Read) -> Range:
     (a, b), (low, high), (c, d) = read(0, place), read(1, place), read(2, place)
     return min(max(low, a), c), min(max(high, b), d)
 
@@ -140,7 +140,7 @@ def _clamp(op: Any, place: Place | None, read: Read) -> Range:
 def _pairwise(combine: Callable[[int, int], int]) -> Rule:
     """For what grows, or falls, with each of two operands: the extremes are at the corners."""
 
-    def rule(op: Any, place: Place | None, read: Read) -> Range:
+    def rule(op: Op, place: Place | None, read: Read) -> Range:
         left, right = read(0, place), read(1, place)
         corners = [combine(a, b) for a in left for b in right]
         return min(corners), max(corners)
@@ -148,7 +148,7 @@ def _pairwise(combine: Callable[[int, int], int]) -> Rule:
     return rule
 
 
-def _select(op: Any, place: Place | None, read: Read) -> Range:
+def _select(op: Op, place: Place | None, read: Read) -> Range:
     chosen = maker(op.operation.operands[0])
     truth = None if chosen is None else _decided(chosen)
     if truth is None:
@@ -156,7 +156,7 @@ def _select(op: Any, place: Place | None, read: Read) -> Range:
     return read(1 if truth else 2, place)
 
 
-def _decided(op: Any) -> bool | None:
+def _decided(op: Op) -> bool | None:
     """What a comparison gives for all elements, or None: an iota is never below 0."""
     if op.operation.name == "stablehlo.broadcast_in_dim":
         inner = maker(op.operation.operands[0])
@@ -172,16 +172,16 @@ def _decided(op: Any) -> bool | None:
     return False if never.get(direction) else None
 
 
-def _and(op: Any, place: Place | None, read: Read) -> Range:
+def _and(op: Op, place: Place | None, read: Read) -> Range:
     natural = [high for low, high in (read(0, place), read(1, place)) if low >= 0]
     return (0, min(natural)) if natural else _limits(op.operation.results[0])
 
 
-def _same(op: Any, place: Place | None, read: Read) -> Range:
+def _same(op: Op, place: Place | None, read: Read) -> Range:
     return read(0, place)
 
 
-def _some(op: Any, place: Place | None, read: Read) -> Range:
+def _some(op: Op, place: Place | None, read: Read) -> Range:
     return read(0, None)
 
 

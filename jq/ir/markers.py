@@ -22,6 +22,7 @@ from jq.formats.affine import Affine, affine_format, is_affine
 from jq.ir.arrays import StableHloOps
 from jq.ir.mlir_context import editing
 from jq.ir.program import Program
+from jq.ir.values import Op, maker
 
 DEQUANTIZE = "jq.dequantize"
 QUANTIZE = "jq.quantize"
@@ -41,7 +42,7 @@ class Marker:
     and the results of a dynamic quantize.
     """
 
-    op: ir.OpView
+    op: Op
     kind: str
     encoding: Encoding
     parts: dict[str, ir.Value]
@@ -114,28 +115,28 @@ def edge(
     return composite(program, EDGE, "", ir.DictAttr.get(attrs), [x], lambda ops, args: [*args])[0]
 
 
-def edge_name(op: Any) -> str | None:
+def edge_name(op: Op) -> str | None:
     """The name that `edge` gave, or None for any other op."""
-    if isinstance(op, ir.Block) or marker_kind(op) != EDGE:
+    if marker_kind(op) != EDGE:
         return None
     return ir.StringAttr(_edge_attributes(op)["tensor"]).value
 
 
-def is_wide(op: Any) -> bool:
+def is_wide(op: Op) -> bool:
     """Whether an edge may have more bits than contractions take."""
     return "wide" in _edge_attributes(op)
 
 
-def is_carried(op: Any) -> bool:
+def is_carried(op: Op) -> bool:
     """Whether a loop or a branch hands an edge on."""
     return "carried" in _edge_attributes(op)
 
 
-def _edge_attributes(op: Any) -> ir.DictAttr:
+def _edge_attributes(op: Op) -> ir.DictAttr:
     return ir.DictAttr(op.operation.attributes["composite_attributes"])
 
 
-def marker_kind(op: Any) -> str | None:
+def marker_kind(op: Op) -> str | None:
     """Which of our markers an op is; None for any other op."""
     if op.operation.name != "stablehlo.composite":
         return None
@@ -145,8 +146,8 @@ def marker_kind(op: Any) -> str | None:
 
 def match(value_or_op: Any, *kinds: str) -> Marker | None:
     """The quantize or dequantize that defines a value (or is the op), when it is one of `kinds`."""
-    op = value_or_op.owner if isinstance(value_or_op, ir.Value) else value_or_op
-    if isinstance(op, ir.Block) or marker_kind(op) not in (kinds or _KINDS):
+    op: Op | None = maker(value_or_op) if isinstance(value_or_op, ir.Value) else value_or_op
+    if op is None or marker_kind(op) not in (kinds or _KINDS):
         return None
     op = op.opview if isinstance(op, ir.Operation) else op
     kind = marker_kind(op)

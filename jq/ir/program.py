@@ -22,6 +22,7 @@ from jq.errors import InternalError
 from jq.ir.deferred import Deferred
 from jq.ir.mlir_context import at, context, editing, parse_module, run_passes
 from jq.ir.types import dtype_of, shape_of, tensor_type
+from jq.ir.values import Op, maker
 
 WEIGHT = "jq.weight"  # argument attribute: the weight's name
 
@@ -52,9 +53,11 @@ class Program:
         weights: name -> contiguous array (or `Deferred`), in the order of the trailing arguments.
         inputs, outputs: what the user passes and gets, in order.
         encodings: the float tensor's name -> description of how it is stored now.
+        chosen: a weight's name -> the parts that recovery chose to store of it, which
+            `place-weights` takes instead of plain rounding.
         in_tree, out_tree: JAX's structure of the tuple of inputs and of the result; None when
             they are flat.
-        notes: what of the model was left out.
+        notes: what users are told: what of the model was left out, which passes were skipped.
     """
 
     module: ir.Module
@@ -62,6 +65,7 @@ class Program:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     encodings: dict[str, Any] = field(default_factory=dict)
+    chosen: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     in_tree: Any = None
     out_tree: Any = None
     notes: tuple[str, ...] = ()
@@ -92,14 +96,20 @@ class Program:
             module=module,
             weights=dict(self.weights),
             encodings=dict(self.encodings),
+            chosen=dict(self.chosen),
             decompositions=dict(self.decompositions),
         )
+
+    def tell(self, text: str) -> None:
+        """Adds to the notes, once."""
+        if text not in self.notes:
+            self.notes = (*self.notes, text)
 
     # Weights
 
     def weight_name(self, value: ir.Value) -> str | None:
         """Name of the weight that `value` is, or None when it is something else."""
-        if not isinstance(value.owner, ir.Block):
+        if maker(value) is not None:
             return None
         arg = ir.BlockArgument(value)
         index = arg.arg_number - len(self.inputs)
@@ -263,7 +273,7 @@ def walk(block: ir.Block) -> Iterator[ir.OpView]:
             yield from walk(b)
 
 
-def enclosing(op: Any) -> Iterator[ir.Block]:
+def enclosing(op: Op) -> Iterator[ir.Block]:
     """The blocks that an op lies in, the innermost first, up to the body of its function."""
     while not isinstance(op.operation.opview, func.FuncOp):
         yield op.operation.block

@@ -36,7 +36,7 @@ from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, dequantize, encoding_of,
 from jq.ir.mlir_context import at
 from jq.ir.program import Program, constant_of, walk
 from jq.ir.types import dtype_of, tensor_type, to_dtype
-from jq.ir.values import maker
+from jq.ir.values import Op, maker
 
 OPS = StableHloOps()
 KINDS = {QUANTIZE: "stablehlo.uniform_quantize", DEQUANTIZE: "stablehlo.uniform_dequantize"}
@@ -174,7 +174,7 @@ def from_quant_types(module: ir.Module) -> None:
             op.operation.erase()
 
 
-def _back(program: Program, op: Any, plain: dict[ir.Value, ir.Value]) -> bool:
+def _back(program: Program, op: Op, plain: dict[ir.Value, ir.Value]) -> bool:
     """Puts a marker in the place of an op; `plain` has the codes behind quantized values."""
     name, attributes = op.operation.name, op.operation.attributes
     x, result = (*op.operation.operands, None)[0], (*op.operation.results, None)[0]
@@ -212,7 +212,7 @@ def _constant(attr: ir.Attribute) -> ir.Value:
 
 
 def _dequantized(
-    program: Program, op: Any, parts: Mapping[str, ir.Value], enc: Encoding, said: ir.DictAttr
+    program: Program, op: Op, parts: Mapping[str, ir.Value], enc: Encoding, said: ir.DictAttr
 ) -> None:
     dtype = to_dtype(ir.TypeAttr(said["type"]).value)
     value = dequantize(program, enc, parts, dtype, tensor=ir.StringAttr(said["tensor"]).value)

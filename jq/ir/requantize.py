@@ -20,6 +20,7 @@ from jq.ir.contract import Contract, inside, operands_of, read_contract, sides_a
 from jq.ir.markers import Marker, composite, marker_kind
 from jq.ir.program import Program
 from jq.ir.types import shape_of
+from jq.ir.values import Op
 
 REQUANTIZE = "jq.requantize"
 OPS = StableHloOps()
@@ -48,7 +49,7 @@ class Requantized:
 
 def requantize(
     program: Program,
-    op: Any,
+    op: Op,
     sides: Sequence[Marker],
     accumulate: Accumulate,
     rescale: Rescale,
@@ -81,7 +82,7 @@ def requantize(
     return composite(program, REQUANTIZE, str(attrs), attrs, operands, body)[0]
 
 
-def match_requantize(op: Any) -> Requantized | None:
+def match_requantize(op: Op) -> Requantized | None:
     """The marker that an op is, or None for any other op."""
     if marker_kind(op) != REQUANTIZE:
         return None

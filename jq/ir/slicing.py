@@ -17,9 +17,10 @@ from jaxlib.mlir import ir
 
 from jq.ir.build import integers
 from jq.ir.constants import converted, evaluate
+from jq.ir.hoist import block_of
 from jq.ir.program import Program
 from jq.ir.types import dtype_of, shape_of
-from jq.ir.values import kind_of, maker
+from jq.ir.values import Op, kind_of, maker
 
 Array = np.ndarray
 LIMIT = 64  # ops: more than any function that a kernel has
@@ -83,7 +84,7 @@ def compute(program: Program, value: ir.Value) -> Array | None:
     found = evaluate(program, value)
     if found is not None or maker(value) is None:
         return found
-    op: Any = value.owner
+    op: Op = value.owner
     if kind_of(op) not in _RULES or len(op.operation.results) != 1:
         return None
     arrays = []
@@ -124,7 +125,7 @@ def between(program: Program, source: ir.Value, result: ir.Value) -> Cut | None:
     return Cut(source, result, tuple(ops), constants) if len(ops) == len(inside) else None
 
 
-def functions(program: Program, source: ir.Value, first: Any) -> Iterator[Cut]:
+def functions(program: Program, source: ir.Value, first: Op) -> Iterator[Cut]:
     """Functions of `source` that the op `first` takes part in and whose inner values nobody else
     reads, from the smallest; other ops may read `source`."""
     reached: dict[Any, None] = {first.operation.results[0]: None}
@@ -153,18 +154,17 @@ def _readers(value: ir.Value) -> set[Any]:
 
 def _after(source: ir.Value) -> Iterator[Any]:
     """Ops behind the value in its block."""
-    owner = source.owner
-    block = owner if isinstance(owner, ir.Block) else owner.operation.block
-    seen = isinstance(owner, ir.Block)
-    for op in block.operations:
+    first = maker(source)
+    seen = first is None
+    for op in block_of(source).operations:
         if seen:
             yield op
-        elif op.operation == owner.operation:
+        elif first and op.operation == first.operation:
             seen = True
 
 
 def _belongs(
-    program: Program, op: Any, inside: dict[Any, None], constants: dict[Any, Array]
+    program: Program, op: Op, inside: dict[Any, None], constants: dict[Any, Array]
 ) -> bool:
     operands = list(op.operation.operands)
     if kind_of(op) not in _RULES or len(op.operation.results) != 1:
@@ -179,7 +179,7 @@ def _belongs(
     return True
 
 
-def _broadcast(arrays: list[Array], op: Any) -> Array:
+def _broadcast(arrays: list[Array], op: Op) -> Array:
     shape, dims = shape_of(op.results[0]), integers(op, "broadcast_dimensions")
     aligned = [1] * len(shape)
     for axis, n in zip(dims, arrays[0].shape, strict=True):
@@ -188,7 +188,7 @@ def _broadcast(arrays: list[Array], op: Any) -> Array:
     return np.broadcast_to(arrays[0].transpose(order).reshape(aligned), shape)
 
 
-def _reduce(arrays: list[Array], op: Any) -> Array:
+def _reduce(arrays: list[Array], op: Op) -> Array:
     body = op.regions[0].blocks[0]
     first = next(iter(body.operations)).operation.name
     axes = integers(op, "dimensions")
@@ -209,7 +209,7 @@ _COMPARE = {
 }
 
 
-def _compare(arrays: list[Array], op: Any) -> Array:
+def _compare(arrays: list[Array], op: Op) -> Array:
     text = str(op.attributes["comparison_direction"])
     return _COMPARE[text.split()[-1].rstrip(">")](arrays[0], arrays[1])
 

@@ -28,7 +28,7 @@ from jq.ir.hoist import anchored, block_of, carried, through_branch
 from jq.ir.mlir_context import at
 from jq.ir.program import Program
 from jq.ir.types import dtype_of, shape_of
-from jq.ir.values import maker
+from jq.ir.values import Op, maker
 
 LIMIT = 64
 OPS = StableHloOps()
@@ -54,7 +54,7 @@ def _zeros_like(x: ir.Value) -> Callable[[], ir.Value]:
     return lambda: full(OPS, 0, shape, dtype)
 
 
-def _through_loop(program: Program, op: Any, value: ir.Value) -> ir.Value:
+def _through_loop(program: Program, op: Op, value: ir.Value) -> ir.Value:
     shape = shape_of(value)
     trips = min(trip_count(program, op) or LIMIT, LIMIT)
     with at(op):
@@ -73,7 +73,7 @@ def _through_loop(program: Program, op: Any, value: ir.Value) -> ir.Value:
     return new.results[len(new.results) - 1]
 
 
-def trip_count(program: Program, op: Any) -> int | None:
+def trip_count(program: Program, op: Op) -> int | None:
     """How often `for (i = start; i < end; i += step)` runs, where all three are constants."""
     cond, body = (region.blocks[0] for region in op.operation.regions)
     test = _owner(_last(cond).operands[0], "stablehlo.compare")
@@ -100,8 +100,8 @@ def _integer(program: Program, value: ir.Value) -> int | None:
 
 def _owner(value: ir.Value, kind: str) -> Any:
     """The op of that kind which computes `value`, or None."""
-    op: Any = value.owner
-    return None if isinstance(op, ir.Block) or op.operation.name != kind else op.operation
+    op = maker(value, kind)
+    return op and op.operation
 
 
 def _last(block: ir.Block) -> Any:

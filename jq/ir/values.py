@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableSequence, Sequence
+from typing import Any, Protocol
+
 from jaxlib.mlir import ir
 
 
-def kind_of(op: ir.Operation) -> str:
+class Op(Protocol):
+    """An op, as patterns see it. What its dialect calls its operands and attributes (`op.lhs`,
+    `op.permutation`) can be read from it too, and is not typed.
+    """
+
+    @property
+    def operation(self) -> ir.Operation: ...
+    @property
+    def operands(self) -> MutableSequence[ir.Value]: ...
+    @property
+    def results(self) -> Sequence[ir.Value]: ...
+    @property
+    def result(self) -> ir.Value: ...
+    @property
+    def attributes(self) -> ir.OpAttributeMap: ...
+    @property
+    def regions(self) -> Sequence[ir.Region]: ...
+    @property
+    def location(self) -> ir.Location: ...
+
+    def __getattr__(self, name: str) -> Any: ...
+
+
+def kind_of(op: Op) -> str:
     """The op's name; a composite's own name."""
     if op.operation.name == "stablehlo.composite":
         return ir.StringAttr(op.operation.attributes["name"]).value
     return str(op.operation.name)
 
 
-def maker(value: ir.Value, *kinds: str) -> ir.Operation | None:
+def maker(value: ir.Value, *kinds: str) -> Op | None:
     """The op that makes a value, if it is of one of these kinds (of any, where none are given).
 
     None for what an op of another kind makes, and for the argument of a block: an input, a weight,
@@ -24,12 +50,12 @@ def maker(value: ir.Value, *kinds: str) -> ir.Operation | None:
     return op
 
 
-def users(value: ir.Value) -> list[ir.Operation]:
+def users(value: ir.Value) -> list[Op]:
     """The ops that read a value, once for each operand that it is."""
     return [use.owner for use in value.uses]
 
 
-def only_user(value: ir.Value, *kinds: str) -> ir.Operation | None:
+def only_user(value: ir.Value, *kinds: str) -> Op | None:
     """The op that reads a value, if one alone does, and once, and it is of one of these kinds."""
     readers = users(value)
     if len(readers) != 1 or (kinds and kind_of(readers[0]) not in kinds):

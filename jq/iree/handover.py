@@ -24,7 +24,7 @@ from iree.compiler.passmanager import PassManager
 
 from jq.dump.stored import location_names
 from jq.errors import InternalError, UserError
-from jq.ir import Program, dtype_name
+from jq.ir import Op, Program, dtype_name
 from jq.ir.decisions import DECISIONS
 from jq.iree.runtime import SCOPE
 from jq.kernels import linking
@@ -132,7 +132,7 @@ def _name_locations(module: ir.Module, nowhere: ir.Location) -> None:
         op.operation.location = location
 
 
-def _names(op: Any) -> tuple[str, ...]:
+def _names(op: Op) -> tuple[str, ...]:
     """Our own name of an op, if it has one, and those that JAX gave it."""
     own = (ir.StringAttr(op.attributes[NAME]).value,) if NAME in op.attributes else ()
     return (*own, *location_names(op.location))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats import Encoding, get_format
-from jq.ir import Program, dtype_of, shape_of
+from jq.ir import Op, Program, dtype_of, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.stack import trip_count
 from jq.mixed_precision.candidates import Candidate
@@ -94,14 +94,14 @@ def op_facts(program: Program) -> list[OpFacts]:
     return facts
 
 
-def _products(program: Program, op: Any, rule: Contraction) -> float:
+def _products(program: Program, op: Op, rule: Contraction) -> float:
     """Multiplications of an op in all iterations."""
     if len(rule.roles(op)) < 2:
         return 0.0
     return float(rule.terms(op) * math.prod(shape_of(op.results[0]))) * trips(program, op)
 
 
-def trips(program: Program, op: Any) -> int:
+def trips(program: Program, op: Op) -> int:
     """How often an op runs in a call; a loop counts once where nobody knows its iterations."""
     count, block = 1, op.operation.block
     while block != program.body:

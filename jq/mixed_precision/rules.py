@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jq.errors import InternalError
+from jq.ir import Op
 from jq.ir.build import SCOPE, string_attr
 from jq.job import Job
 from jq.mixed_precision.frontier import Choice
@@ -52,7 +53,7 @@ def _aliases(job: Job) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _types(job: Job, op: Any, rule: Contraction) -> list[str]:
+def _types(job: Job, op: Op, rule: Contraction) -> list[str]:
     uses = (find_weight(job.program, op.operands[r.index], r) for r in rule.roles(op))
     return [rule.op, *(u.name for u in uses if u is not None)]
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from jq.ir import Program, TensorSpec, dtype_of, editing, func, ir, shape_of
+from jq.ir import Op, Program, TensorSpec, dtype_of, editing, func, ir, shape_of
 from jq.ir.values import maker
 from jq.ops.base import Movement, rule_of
 
 
-def single(program: Program, op: Any) -> Program:
+def single(program: Program, op: Op) -> Program:
     """The program of one op, with the weights of `program` that it reads."""
     operands = list(op.operation.operands)
     inputs = list(dict.fromkeys(v for x in operands for v in _inputs(program, x)))
@@ -73,7 +73,7 @@ def _copied(
     return known[value]
 
 
-def _clone(made: Program, op: Any, operands: list[ir.Value]) -> ir.Operation:
+def _clone(made: Program, op: Op, operands: list[ir.Value]) -> ir.Operation:
     last = made.body.operations[len(made.body.operations) - 1]
     with editing(), ir.InsertionPoint(last):
         copy: ir.Operation = op.operation.clone()

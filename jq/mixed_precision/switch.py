@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from jq.formats import get_format
-from jq.ir import Program, at, dtype_of, ir, stablehlo
+from jq.ir import Op, Program, at, dtype_of, ir, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.mixed_precision.groups import Group, Option
 from jq.ops.base import Contraction
@@ -116,7 +115,7 @@ def readings(option: Option) -> list[Reading]:
     return found
 
 
-def _switch(program: Program, op: Any, rule: Contraction, reading: Reading, name: str) -> None:
+def _switch(program: Program, op: Op, rule: Contraction, reading: Reading, name: str) -> None:
     """Puts a switch with the flag `name` in front of an operand (or all of them)."""
     flag = program.add_weight(name, np.array(False))
     for index in [r.index for r in rule.roles(op)] if reading.index is None else [reading.index]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from jq.calibration.stat_ops import PROGRAM_STATS as OPS
-from jq.ir import ir, shape_of
+from jq.ir import Op, ir, shape_of
 from jq.moments.windows import windows
 from jq.ops.base import rule_of
 from jq.ops.convolution import Convolution, Layout, groups_of
@@ -49,7 +48,7 @@ class Extent:
     sequences: int = 0
 
 
-def extent(op: Any, w: Wanted) -> Extent:
+def extent(op: Op, w: Wanted) -> Extent:
     """Sizes of `rows_of`."""
     if isinstance(rule_of(op), Convolution):
         kernel, feature = shape_of(op.operands[1]), Layout.of(op).output_feature
@@ -66,7 +65,7 @@ def extent(op: Any, w: Wanted) -> Extent:
     )
 
 
-def rows_of(op: Any, w: Wanted) -> ir.Value:
+def rows_of(op: Op, w: Wanted) -> ir.Value:
     """f32[groups, rows, K] at the current insertion point."""
     e = extent(op, w)
     if isinstance(rule_of(op), Convolution):
@@ -78,7 +77,7 @@ def rows_of(op: Any, w: Wanted) -> ir.Value:
     return OPS.reshape(x, [e.groups, e.rows, e.width])
 
 
-def other_axes(op: Any, w: Wanted) -> Sequence[int]:
+def other_axes(op: Op, w: Wanted) -> Sequence[int]:
     """The axes of the result that come from the weight; without them it has groups x rows
     elements (a convolution: rows alone)."""
     if isinstance(rule_of(op), Convolution):
@@ -89,7 +88,7 @@ def other_axes(op: Any, w: Wanted) -> Sequence[int]:
     return range(first, first + len(dims.free(1 - w.operand, ranks[1 - w.operand])))
 
 
-def _patches(op: Any, w: Wanted, e: Extent) -> ir.Value:
+def _patches(op: Op, w: Wanted, e: Extent) -> ir.Value:
     """What each output position of a convolution sees: f32[groups, rows, K]."""
     d = Layout.of(op)
     x = OPS.convert(windows(op), F32)

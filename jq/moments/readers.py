@@ -8,12 +8,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from jq.calibration.stat_ops import PROGRAM_STATS as OPS
-from jq.ir import Program, at, ir
+from jq.ir import Op, Program, at, ir
 from jq.moments.inputs import Wanted, extent, rows_of
 from jq.ops.base import rule_of
 from jq.ops.dot_general import DotGeneral
@@ -77,14 +76,14 @@ class Ask:
 class Reader(ABC):
     """Of the operand `w` of `op` in `program`; `results` takes what is to be returned."""
 
-    def __init__(self, program: Program, op: Any, w: Wanted, results: Results, ask: Ask) -> None:
+    def __init__(self, program: Program, op: Op, w: Wanted, results: Results, ask: Ask) -> None:
         self.extent, self.full, self.name = extent(op, w), ask.full, w.name
         self.shared = ask.shared if ask.full and self.extent.sequences else 0.0
         self.seen: Moments | None = None
         self._instrument(program, op, w, results, ask.kept)
 
     @staticmethod
-    def of(program: Program, op: Any, w: Wanted, results: Results, ask: Ask) -> Reader:
+    def of(program: Program, op: Op, w: Wanted, results: Results, ask: Ask) -> Reader:
         """Few rows are handed over: to add up their grams would cost more than the products."""
         e = extent(op, w)
         kind = FewRows if e.groups == 1 and e.rows <= e.width else ManyRows
@@ -107,7 +106,7 @@ class Reader(ABC):
 
     @abstractmethod
     def _instrument(
-        self, program: Program, op: Any, w: Wanted, results: Results, kept: int
+        self, program: Program, op: Op, w: Wanted, results: Results, kept: int
     ) -> None: ...
 
     @abstractmethod
@@ -117,9 +116,7 @@ class Reader(ABC):
 class FewRows(Reader):
     """Rows as they are; those that do not count take no further part."""
 
-    def _instrument(
-        self, program: Program, op: Any, w: Wanted, results: Results, kept: int
-    ) -> None:
+    def _instrument(self, program: Program, op: Op, w: Wanted, results: Results, kept: int) -> None:
         product = isinstance(rule_of(op), DotGeneral)  # those of one input share it
         self.key: Hashable = (op.operands[w.operand], w.contracted) if product else self.name
         self.waiting: list[np.ndarray] = []
@@ -175,9 +172,7 @@ class FewRows(Reader):
 class ManyRows(Reader):
     """Sums are taken inside the program."""
 
-    def _instrument(
-        self, program: Program, op: Any, w: Wanted, results: Results, kept: int
-    ) -> None:
+    def _instrument(self, program: Program, op: Op, w: Wanted, results: Results, kept: int) -> None:
         """gram, weighted sum, low, high and some rows, behind `op`."""
         e = self.extent
         shape = [e.groups, e.rows, e.width]

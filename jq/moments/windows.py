@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 
 from jq.calibration.stat_ops import PROGRAM_STATS as OPS
-from jq.ir import dtype_of, ir, shape_of
+from jq.ir import Op, dtype_of, ir, shape_of
 from jq.ir.build import integers, strided_slice
 from jq.ops.convolution import Layout, pad, padding_of
 
 
-def windows(op: Any) -> ir.Value:
+def windows(op: Op) -> ir.Value:
     """[B, positions..., taps..., C] of the input: data moved, nothing computed.
 
     Positions and taps in the order of the input's spatial axes; C counts all groups.
@@ -42,7 +41,7 @@ def windows(op: Any) -> ir.Value:
     return OPS.reshape(together, [batch, *counts, *sizes, channels])
 
 
-def _spread(op: Any, x: ir.Value) -> ir.Value:
+def _spread(op: Op, x: ir.Value) -> ir.Value:
     """[B, spatial..., C] with the zeros around and between its elements."""
     padding = padding_of(op)
     between = integers(op, "lhs_dilation") or (1,) * len(padding)
@@ -53,7 +52,7 @@ def _spread(op: Any, x: ir.Value) -> ir.Value:
     return pad(x, OPS.constant(np.zeros((), dtype_of(x))), low, high, interior)
 
 
-def _reversed(op: Any, rank: int) -> list[bool]:
+def _reversed(op: Op, rank: int) -> list[bool]:
     attributes = op.operation.attributes
     if "window_reversal" not in attributes:
         return [False] * rank

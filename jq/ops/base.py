@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from jq.errors import InternalError
 from jq.formats import get_format
-from jq.ir import Program, ir, shape_of
+from jq.ir import Op, Program, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.decisions import declined
 from jq.ir.markers import Marker
@@ -79,19 +79,19 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
             raise InternalError(f"two rules for op {cls.op!r}")
         OpRule.registry[cls.op] = cls()
 
-    def applies(self, op: Any) -> bool:
+    def applies(self, op: Op) -> bool:
         """Whether this instance of the op is one that the rule is about."""
         return True
 
-    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         """Numbers of the operands whose elements the op moves or chooses from."""
         return ()
 
-    def encoded(self, program: Program, op: Any, states: Sequence[State]) -> State:
+    def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         """How the result is encoded, from how each operand is."""
         return FLOAT
 
-    def carry(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+    def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         """The result where `encoded` knows it, as the dequantize of codes, at the current
         insertion point; None where its parts cannot be had.
 
@@ -109,26 +109,26 @@ class Contraction(OpRule):
     splits_blocks: ClassVar[bool] = False
 
     @abstractmethod
-    def roles(self, op: Any) -> tuple[Role, ...]:
+    def roles(self, op: Op) -> tuple[Role, ...]:
         """The operands that can be quantized."""
 
     @abstractmethod
-    def terms(self, op: Any) -> int:
+    def terms(self, op: Op) -> int:
         """How many products are summed into one element of the result."""
 
     @abstractmethod
-    def lower(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+    def lower(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         """The result computed on codes, at the current insertion point; None to leave it."""
 
-    def accumulate(self, op: Any, lhs: QuantizedOperand, rhs: QuantizedOperand) -> ir.Value | None:
+    def accumulate(self, op: Op, lhs: QuantizedOperand, rhs: QuantizedOperand) -> ir.Value | None:
         """The integer sum of (codes - zero point) products; None where scales vary in a sum."""
         return None
 
-    def result_axes(self, op: Any, index: int) -> dict[int, int]:
+    def result_axes(self, op: Op, index: int) -> dict[int, int]:
         """Axes of an operand that the result has too -> the result's axes."""
         return {}
 
-    def decline(self, op: Any) -> str | None:
+    def decline(self, op: Op) -> str | None:
         """Why this instance of the op cannot be quantized, or None."""
         return None
 
@@ -137,7 +137,7 @@ class Sinking(OpRule):
     """An op that a dequantize in front of it can be moved behind."""
 
     @abstractmethod
-    def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
+    def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
         """The op applied to the parts, then the dequantize; None where that cannot be.
 
         `marker` is that of the first operand.
@@ -148,13 +148,13 @@ class Movement(Sinking):
     """An op that moves the elements of one tensor without changing them."""
 
     @abstractmethod
-    def back(self, op: Any, axes: Axes) -> Axes:
+    def back(self, op: Op, axes: Axes) -> Axes:
         """The operand's axes that these axes of the result come from."""
 
-    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         return (0,)
 
-    def encoded(self, program: Program, op: Any, states: Sequence[State]) -> State:
+    def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         if not isinstance(state := states[0], Encoded):
             return state
         if max(state.encoding.block, default=0) > 1:
@@ -165,7 +165,7 @@ class Movement(Sinking):
             shape, [a for a in range(len(shape)) if self.back(op, frozenset({a})) & scaled]
         )
 
-    def carry(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+    def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         return None if markers[0] is None else self.sink(program, op, markers[0])
 
 
@@ -183,7 +183,7 @@ def known_ops() -> dict[str, OpRule]:
     return OpRule.registry
 
 
-def rule_of(op: Any) -> OpRule | None:
+def rule_of(op: Op) -> OpRule | None:
     """The rule of an op, or None for an op that nothing is known of, or that the device has in
     float alone."""
     _scan()
@@ -200,7 +200,7 @@ def contraction_names() -> list[str]:
     return sorted(name for name, rule in OpRule.registry.items() if isinstance(rule, Contraction))
 
 
-def is_product(op: Any) -> bool:
+def is_product(op: Op) -> bool:
     """Whether an op multiplies two tensors and may do so on codes."""
     rule = rule_of(op)
     return isinstance(rule, Contraction) and len(rule.roles(op)) > 1

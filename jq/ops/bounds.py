@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from jq.formats.blocks import expand
-from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.markers import DEQUANTIZE, Marker, match
 from jq.ops.base import OpRule
 from jq.ops.encoded import CONFLICT, FLOAT, Encoded, State
@@ -62,23 +61,23 @@ class Extreme(Selecting):
 
     upper = False
 
-    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         """None of a bound: it costs nothing where the range of codes ends."""
         return (0, 1) if self._bound(program, op) is None else ()
 
-    def _bound(self, program: Program, op: Any) -> tuple[int, float] | None:
+    def _bound(self, program: Program, op: Op) -> tuple[int, float] | None:
         """Number of the operand that is a bound, and the bound."""
         for i, value in enumerate(op.operation.operands):
             if (bound := splat_of(program, value)) is not None:
                 return i, bound
         return None
 
-    def encoded(self, program: Program, op: Any, states: Sequence[State]) -> State:
+    def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         if (found := self._bound(program, op)) is None:
             return super().encoded(program, op, states)
         return bounded(states[1 - found[0]], found[1], upper=self.upper)
 
-    def carry(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+    def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         if (found := self._bound(program, op)) is None:
             return super().carry(program, op, markers)
         marker, bound = markers[1 - found[0]], op.operation.operands[found[0]]
@@ -96,14 +95,14 @@ class Minimum(Extreme):
 class Clamp(OpRule):
     op = "clamp"
 
-    def encoded(self, program: Program, op: Any, states: Sequence[State]) -> State:
+    def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         low, _, high = op.operation.operands
         bounds = splat_of(program, low), splat_of(program, high)
         if bounds[0] is None or bounds[1] is None:
             return FLOAT
         return bounded(bounded(states[1], bounds[0], upper=False), bounds[1], upper=True)
 
-    def carry(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+    def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         if (marker := markers[1]) is None:
             return None
         low, _, high = op.operation.operands

@@ -11,7 +11,7 @@ from typing import Any
 
 from jq.formats import Encoding
 from jq.formats.cuts import joined
-from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integer
 from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
 from jq.ops.base import Sinking
@@ -41,18 +41,18 @@ def join_parts(
 class Concatenate(Sinking):
     op = "concatenate"
 
-    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         return tuple(range(len(op.operation.operands)))
 
-    def encoded(self, program: Program, op: Any, states: Sequence[State]) -> State:
+    def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         operands = list(op.operation.operands)
         shape = shape_of(op.operation.results[0])
         return common(program, list(zip(operands, states, strict=True)), shape)
 
-    def carry(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+    def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         return carry_codes(self, program, op, markers)
 
-    def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
+    def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
         markers = [match(v, DEQUANTIZE) for v in op.operands]
         known = [m for m in markers if m is not None]
         if len(known) < len(markers):

@@ -6,9 +6,7 @@ taken out, also where it is the narrower one (a bfloat16 weight that a float32 p
 
 from __future__ import annotations
 
-from typing import Any
-
-from jq.ir import Program, dtype_of, ir
+from jq.ir import Op, Program, dtype_of, ir
 from jq.ir.markers import Marker, dequantize
 from jq.ops.base import Axes, Movement
 
@@ -16,17 +14,17 @@ from jq.ops.base import Axes, Movement
 class Convert(Movement):
     op = "convert"
 
-    def applies(self, op: Any) -> bool:
+    def applies(self, op: Op) -> bool:
         """To a float type that products are computed in; fp8 and integers change the values."""
         after = dtype_of(op.results[0])
         return after.kind in "fV" and after.itemsize > 1
 
-    def back(self, op: Any, axes: Axes) -> Axes:
+    def back(self, op: Op, axes: Axes) -> Axes:
         return axes
 
-    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         return ()  # its numbers are rounded
 
-    def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
+    def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
         after = dtype_of(op.results[0])
         return dequantize(program, marker.encoding, marker.parts, after, tensor=marker.tensor)

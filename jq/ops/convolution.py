@@ -13,12 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, dtype_of, ir, shape_of, stablehlo
-from jq.ir.build import NAME, attributes_of, i64_array, integers, like, string_attr
+from jq.ir import Op, Program, dtype_of, ir, shape_of, stablehlo
+from jq.ir.build import (
+    NAME,
+    Attributes,
+    attributes_of,
+    i64_array,
+    integers,
+    like,
+    string_attr,
+)
 from jq.ir.markers import Marker
 from jq.ops.base import Axes, Contraction, QuantizedOperand, Role, codes_of
 from jq.ops.integer import OPS, Spread, accumulator, correct, rescale
@@ -44,7 +51,7 @@ class Layout:
         return [self.output_batch, *self.output_spatial, self.output_feature]
 
     @staticmethod
-    def of(op: Any) -> Layout:
+    def of(op: Op | Attributes) -> Layout:
         d = stablehlo.ConvDimensionNumbers(op.operation.attributes["dimension_numbers"])
         return Layout(
             d.input_batch_dimension,
@@ -59,34 +66,34 @@ class Layout:
         )
 
 
-def groups_of(op: Any, key: str = "feature_group_count") -> int:
+def groups_of(op: Op, key: str = "feature_group_count") -> int:
     return ir.IntegerAttr(op.operation.attributes[key]).value
 
 
 class Convolution(Contraction):
     op = "convolution"
 
-    def roles(self, op: Any) -> tuple[Role, ...]:
+    def roles(self, op: Op) -> tuple[Role, ...]:
         d = Layout.of(op)
         spatial = frozenset(d.input_spatial) | {d.input_feature}
         kernel = frozenset(d.kernel_spatial) | {d.kernel_in}
         return Role(0, spatial, None), Role(1, kernel, d.kernel_in)
 
-    def terms(self, op: Any) -> int:
+    def terms(self, op: Op) -> int:
         d, kernel = Layout.of(op), shape_of(op.operands[1])
         return math.prod(kernel[a] for a in (d.kernel_in, *d.kernel_spatial))
 
-    def result_axes(self, op: Any, index: int) -> dict[int, int]:
+    def result_axes(self, op: Op, index: int) -> dict[int, int]:
         d = Layout.of(op)
         own = (d.input_batch, d.output_batch), (d.kernel_out, d.output_feature)
         return dict([own[index]])
 
-    def decline(self, op: Any) -> str | None:
+    def decline(self, op: Op) -> str | None:
         if groups_of(op, "batch_group_count") != 1:
             return "batch groups (the gradient of a convolution) have no integer form"
         return None
 
-    def lower(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+    def lower(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         x, w = (codes_of(m) for m in markers)
         roles, d = self.roles(op), Layout.of(op)
         if w is None or w.offset is not None or not w.constant_along(roles[1].contracted):
@@ -97,7 +104,7 @@ class Convolution(Contraction):
             return None
         return _integer(program, op, x, w, d, (roles[0].contracted, roles[1].contracted))
 
-    def accumulate(self, op: Any, lhs: QuantizedOperand, rhs: QuantizedOperand) -> ir.Value | None:
+    def accumulate(self, op: Op, lhs: QuantizedOperand, rhs: QuantizedOperand) -> ir.Value | None:
         roles = self.roles(op)
         whole = [c.constant_along(r.contracted) for c, r in zip((lhs, rhs), roles, strict=True)]
         if not all(whole) or lhs.offset is not None or rhs.offset is not None:
@@ -107,7 +114,7 @@ class Convolution(Contraction):
 
 def _integer(
     program: Program,
-    op: Any,
+    op: Op,
     x: QuantizedOperand,
     w: QuantizedOperand,
     d: Layout,
@@ -121,7 +128,7 @@ def _integer(
 
 
 def _accumulate(
-    op: Any, x: QuantizedOperand, w: QuantizedOperand, d: Layout, contracted: tuple[Axes, Axes]
+    op: Op, x: QuantizedOperand, w: QuantizedOperand, d: Layout, contracted: tuple[Axes, Axes]
 ) -> ir.Value:
     """The convolution of codes minus zero points."""
     spread = _spread(op, d)
@@ -157,7 +164,7 @@ def _shifted_sum(w: QuantizedOperand, contracted: Axes, acc: ir.Value) -> ir.Val
     return OPS.sub(sums, OPS.mul(count, zero))
 
 
-def _scaled_after(op: Any, w: QuantizedOperand, d: Layout) -> ir.Value:
+def _scaled_after(op: Op, w: QuantizedOperand, d: Layout) -> ir.Value:
     """Float input: conv(x, float(codes - zero_point)) * scale."""
     dtype = dtype_of(op.operands[0])
     weight = OPS.convert(w.codes, np.float32)
@@ -171,7 +178,7 @@ def _scaled_after(op: Any, w: QuantizedOperand, d: Layout) -> ir.Value:
     return OPS.convert(scaled, dtype_of(op.results[0]))
 
 
-def _spread(op: Any, d: Layout) -> tuple[Spread, Spread]:
+def _spread(op: Op, d: Layout) -> tuple[Spread, Spread]:
     shape = shape_of(op.results[0])
 
     def along(kept: int, target: int) -> Spread:
@@ -185,7 +192,7 @@ def _spread(op: Any, d: Layout) -> tuple[Spread, Spread]:
 
 
 def _padded(
-    op: Any, x: QuantizedOperand, d: Layout
+    op: Op, x: QuantizedOperand, d: Layout
 ) -> tuple[QuantizedOperand, dict[str, ir.Attribute]]:
     """The input with its padding and interior zeros written out as zero points."""
     assert x.zero_point is not None
@@ -213,7 +220,7 @@ def _padded(
     return replace(x, codes=codes), plain
 
 
-def padding_of(op: Any) -> list[tuple[int, int]]:
+def padding_of(op: Op | Attributes) -> list[tuple[int, int]]:
     """Low and high padding of every spatial dimension; negative padding cuts."""
     count = len(Layout.of(op).input_spatial)
     padding = attributes_of(op).get("padding")

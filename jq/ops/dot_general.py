@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, dtype_of, ir, shape_of, stablehlo, tensor_type
+from jq.ir import Op, Program, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.build import NAME, like, reduce_sum, string_attr
 from jq.ir.contract import Contract
 from jq.ir.markers import Marker
@@ -34,11 +34,11 @@ class Dims:
     contract: tuple[tuple[int, int], ...]
 
     @staticmethod
-    def of(op: Any) -> Dims:
+    def of(op: Op) -> Dims:
         return Dims.read(op.operation.attributes["dot_dimension_numbers"])
 
     @staticmethod
-    def match(op: Any) -> Dims | None:
+    def match(op: Op) -> Dims | None:
         """Those of a dot_general; None for any other op."""
         return Dims.of(op) if op.operation.name == f"stablehlo.{DotGeneral.op}" else None
 
@@ -113,7 +113,7 @@ class Dims:
         return apply
 
 
-def dot(op: Any, lhs: ir.Value, rhs: ir.Value, dims: Dims, dtype: Any) -> ir.Value:
+def dot(op: Op, lhs: ir.Value, rhs: ir.Value, dims: Dims, dtype: Any) -> ir.Value:
     """A dot_general with other operands, keeping the attributes that still mean something."""
     return like(
         op,
@@ -138,10 +138,10 @@ class DotGeneral(Contraction):
     op = "dot_general"
     splits_blocks = True
 
-    def applies(self, op: Any) -> bool:
+    def applies(self, op: Op) -> bool:
         return PLAIN not in op.operation.attributes
 
-    def roles(self, op: Any) -> tuple[Role, ...]:
+    def roles(self, op: Op) -> tuple[Role, ...]:
         found = []
         for side in (0, 1):
             axes = Dims.of(op).contracted(side)
@@ -149,15 +149,15 @@ class DotGeneral(Contraction):
             found.append(Role(side, axes, last, axes - {last}))
         return tuple(found)
 
-    def terms(self, op: Any) -> int:
+    def terms(self, op: Op) -> int:
         shape = shape_of(op.operands[0])
         return math.prod(shape[a] for a in Dims.of(op).contracted(0))
 
-    def result_axes(self, op: Any, index: int) -> dict[int, int]:
+    def result_axes(self, op: Op, index: int) -> dict[int, int]:
         lhs, rhs = (shape_of(v) for v in op.operands)
         return Dims.of(op).result_axes(index, lhs, rhs)
 
-    def lower(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+    def lower(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         lhs, rhs = (codes_of(m) for m in markers)
         dims, name = Dims.of(op), string_attr(op, NAME) or "dot"
         sides = [c for c in (lhs, rhs) if c is not None]
@@ -179,7 +179,7 @@ class DotGeneral(Contraction):
             return OPS.convert(total, dtype_of(op.results[0]))
         return _scaled_after(op, lhs, rhs, dims) if all(whole) else None
 
-    def accumulate(self, op: Any, lhs: QuantizedOperand, rhs: QuantizedOperand) -> ir.Value | None:
+    def accumulate(self, op: Op, lhs: QuantizedOperand, rhs: QuantizedOperand) -> ir.Value | None:
         dims = Dims.of(op)
         whole = [c.constant_along(dims.contracted(i)) for i, c in enumerate((lhs, rhs))]
         if not all(whole) or lhs.offset is not None or rhs.offset is not None:
@@ -188,7 +188,7 @@ class DotGeneral(Contraction):
 
 
 def _integer(
-    program: Program, op: Any, lhs: QuantizedOperand, rhs: QuantizedOperand, dims: Dims, name: str
+    program: Program, op: Op, lhs: QuantizedOperand, rhs: QuantizedOperand, dims: Dims, name: str
 ) -> ir.Value:
     contracted = dims.contracted(0), dims.contracted(1)
     acc, spread = _accumulate(op, lhs, rhs, dims)
@@ -202,7 +202,7 @@ def _integer(
 
 
 def _accumulate(
-    op: Any, lhs: QuantizedOperand, rhs: QuantizedOperand, dims: Dims
+    op: Op, lhs: QuantizedOperand, rhs: QuantizedOperand, dims: Dims
 ) -> tuple[ir.Value, tuple[Spread, Spread]]:
     """sum((a - za) * (b - zb)), and how a grid of either operand spreads over it."""
     shapes = shape_of(lhs.codes), shape_of(rhs.codes)
@@ -214,7 +214,7 @@ def _accumulate(
 
 
 def _scaled_after(
-    op: Any, lhs: QuantizedOperand | None, rhs: QuantizedOperand | None, dims: Dims
+    op: Op, lhs: QuantizedOperand | None, rhs: QuantizedOperand | None, dims: Dims
 ) -> ir.Value | None:
     """One float operand: dot(x, float(codes - zero_point)) * scale."""
     side = 0 if lhs is not None else 1

@@ -8,10 +8,9 @@ stays so, and one encoding becomes no other (`jq.ops.encoded`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from jq.formats import Encoding
-from jq.ir import Program, ir, shape_of
+from jq.ir import Op, Program, ir, shape_of
 from jq.ir.encodings import encoding_in
 from jq.ir.fake_quant import match_fake_quant
 from jq.ir.markers import DEQUANTIZE, match
@@ -52,7 +51,7 @@ class Encodings:
             elif len(op.operation.results) == 1:
                 self._states[op.operation.results[0]] = self._state(op)
 
-    def _state(self, op: Any) -> State:
+    def _state(self, op: Op) -> State:
         if marker := match(op, DEQUANTIZE):
             return of_marker(self.program, marker)
         if fake := match_fake_quant(op):
@@ -62,7 +61,7 @@ class Encodings:
             return FLOAT
         return rule.encoded(self.program, op, states)
 
-    def _loop(self, op: Any) -> None:
+    def _loop(self, op: Op) -> None:
         starts = list(op.operation.operands)
         carried: list[State] = [UNKNOWN] * len(starts)
         while True:
@@ -80,7 +79,7 @@ class Encodings:
             carried = found
         self._states.update(zip(op.operation.results, carried, strict=True))
 
-    def _branches(self, op: Any) -> None:
+    def _branches(self, op: Op) -> None:
         blocks = [region.blocks[0] for region in op.operation.regions]
         for block in blocks:
             self._block(block)

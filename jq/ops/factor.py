@@ -9,11 +9,10 @@ as that of a number and the factor is: results differ by a rounding.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, ir, shape_of
+from jq.ir import Op, Program, ir, shape_of
 from jq.ir.constants import evaluate
 from jq.ir.markers import Marker
 from jq.ops.base import OpRule
@@ -26,14 +25,14 @@ from jq.ops.selection import splat_of
 class Multiply(OpRule):
     op = "multiply"
 
-    def factor(self, program: Program, op: Any) -> tuple[int, float] | None:
+    def factor(self, program: Program, op: Op) -> tuple[int, float] | None:
         """Number of the operand that is multiplied, and by what."""
         for i, value in enumerate(op.operation.operands):
             if (found := splat_of(program, value)) is not None:
                 return 1 - i, found
         return None
 
-    def encoded(self, program: Program, op: Any, states: Sequence[State]) -> State:
+    def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         if not any(isinstance(s, Encoded) for s in states):
             return FLOAT
         found = self.factor(program, op)
@@ -42,7 +41,7 @@ class Multiply(OpRule):
         state = states[found[0]]
         return state.times(found[1]) if isinstance(state, Encoded) else state
 
-    def carry(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+    def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         found = self.factor(program, op)
         if found is None or (marker := markers[found[0]]) is None:
             return None
@@ -59,7 +58,7 @@ class Multiply(OpRule):
 class Divide(Multiply):
     op = "divide"
 
-    def factor(self, program: Program, op: Any) -> tuple[int, float] | None:
+    def factor(self, program: Program, op: Op) -> tuple[int, float] | None:
         by = splat_of(program, op.operation.operands[1])
         return (0, float(np.float32(1) / np.float32(by))) if by else None
 

@@ -8,9 +8,8 @@ One scale a row, and only the rows that are read are dequantized.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from jq.ir import Program, dtype_of, ir, shape_of, stablehlo
+from jq.ir import Op, Program, dtype_of, ir, shape_of, stablehlo
 from jq.ir.build import i64_array, integers, like
 from jq.ir.markers import Marker
 from jq.ops.base import Contraction, Role
@@ -23,26 +22,26 @@ from jq.ops.selecting import carry_codes
 class Gather(Contraction):
     op = "gather"
 
-    def roles(self, op: Any) -> tuple[Role, ...]:
+    def roles(self, op: Op) -> tuple[Role, ...]:
         d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
         rank = len(shape_of(op.operands[0]))
         read = frozenset(range(rank)) - set(d.start_index_map) - set(d.operand_batching_dims)
         return (Role(0, read, max(read, default=None)),)
 
-    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         return (0,)
 
-    def encoded(self, program: Program, op: Any, states: Sequence[State]) -> State:
+    def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         chosen = [(op.operation.operands[0], states[0])]
         return common(program, chosen, shape_of(op.operation.results[0]))
 
-    def carry(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+    def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         return carry_codes(self, program, op, markers)
 
-    def terms(self, op: Any) -> int:
+    def terms(self, op: Op) -> int:
         return 1
 
-    def decline(self, op: Any) -> str | None:
+    def decline(self, op: Op) -> str | None:
         d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
         table, sizes = shape_of(op.operands[0]), integers(op, "slice_sizes")
         whole = all(n == s for a, (n, s) in enumerate(zip(table, sizes, strict=True)) if a)
@@ -52,7 +51,7 @@ class Gather(Contraction):
             return "a batched lookup is not quantized"
         return None
 
-    def lower(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+    def lower(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         marker, result = markers[0], shape_of(op.results[0])
         d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
         lead = len(result) - len(d.offset_dims)  # axes that come from the indices

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from jq.ir import Program, ir, shape_of
+from jq.ir import Op, Program, ir, shape_of
 from jq.ir.markers import Marker
 from jq.ops.base import Axes, Movement
 from jq.ops.encoded import FLOAT, Encoded, State
@@ -43,7 +42,7 @@ def groups(before: Sequence[int], after: Sequence[int]) -> list[Group]:
 class Reshape(Movement):
     op = "reshape"
 
-    def back(self, op: Any, axes: Axes) -> Axes:
+    def back(self, op: Op, axes: Axes) -> Axes:
         before, after = shape_of(op.operands[0]), shape_of(op.results[0])
         found: set[int] = set()
         for left, right in groups(before, after):
@@ -51,7 +50,7 @@ class Reshape(Movement):
                 found.update(a for a in left if before[a] > 1)
         return frozenset(found)
 
-    def encoded(self, program: Program, op: Any, states: Sequence[State]) -> State:
+    def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         state, after = states[0], shape_of(op.operation.results[0])
         if not isinstance(state, Encoded):
             return state
@@ -62,7 +61,7 @@ class Reshape(Movement):
             return FLOAT
         return replace(state, encoding=state.encoding.with_shape(after, block))
 
-    def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
+    def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
         before, after = marker.encoding.shape, shape_of(op.results[0])
         block = new_block(before, after, marker.encoding.block)
         if block is None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import i64_array, integers, like
 from jq.ir.markers import Marker
 from jq.ops.base import Axes, Movement
@@ -14,10 +12,10 @@ from jq.ops.movement import plain, rebuilt
 class Reverse(Movement):
     op = "reverse"
 
-    def back(self, op: Any, axes: Axes) -> Axes:
+    def back(self, op: Op, axes: Axes) -> Axes:
         return axes
 
-    def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
+    def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
         enc, axes = marker.encoding, integers(op, "dimensions")
         cut = any(enc.block[a] > 1 and enc.shape[a] % enc.block[a] for a in axes)
         if cut or not plain(marker):

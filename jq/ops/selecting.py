@@ -8,11 +8,10 @@ select %c, (...), (...)     ->  dequantize (select %c, %x, %y)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.markers import Marker
 from jq.ops.base import OpRule
@@ -25,19 +24,19 @@ from jq.ops.selection import reduction, select_codes, written
 class Selecting(OpRule):
     """Of elements that have one scale, or none that differs."""
 
-    def encoded(self, program: Program, op: Any, states: Sequence[State]) -> State:
+    def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         operands, places = list(op.operation.operands), self.elements(program, op)
         if not places:
             return FLOAT  # it computes
         chosen = [(operands[i], states[i]) for i in places]
         return common(program, chosen, shape_of(op.operation.results[0]))
 
-    def carry(self, program: Program, op: Any, markers: Sequence[Marker | None]) -> ir.Value | None:
+    def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         return carry_codes(self, program, op, markers)
 
 
 def carry_codes(
-    rule: OpRule, program: Program, op: Any, markers: Sequence[Marker | None]
+    rule: OpRule, program: Program, op: Op, markers: Sequence[Marker | None]
 ) -> ir.Value | None:
     """The op on codes of one set of parameters; constants become codes."""
     first = next(m for m in markers if m is not None)
@@ -80,21 +79,21 @@ def chosen(program: Program, marker: Marker, codes: ir.Value) -> ir.Value:
 class Pad(Selecting):
     op = "pad"
 
-    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         return (0, 1)
 
 
 class Select(Selecting):
     op = "select"
 
-    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         return (1, 2)
 
 
 class DynamicUpdateSlice(Selecting):
     op = "dynamic_update_slice"
 
-    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         return (0, 1)
 
 
@@ -103,14 +102,14 @@ class Scatter(Selecting):
 
     op = "scatter"
 
-    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         return (0, 2) if written(op) else ()
 
 
 class BroadcastInDim(Selecting):
     op = "broadcast_in_dim"
 
-    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         return (0,)
 
 
@@ -119,7 +118,7 @@ class Reduce(Selecting):
 
     op = "reduce"
 
-    def elements(self, program: Program, op: Any) -> tuple[int, ...]:
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         return (0,) if reduction(program, op) in ("maximum", "minimum") else ()
 
 

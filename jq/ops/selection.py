@@ -9,11 +9,10 @@ keeps the order that a maximum goes by. (NaN, which has the code of 0, is the ex
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, dtype_of, ir, shape_of, tensor_type
+from jq.ir import Op, Program, dtype_of, ir, shape_of, tensor_type
 from jq.ir.affine import constant_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import attributes_of, like
@@ -25,9 +24,9 @@ SCATTER = "stablehlo.scatter"
 LOWEST = float(np.finfo(np.float32).min)
 
 
-def elements(program: Program, op: Any) -> tuple[int, ...]:
+def elements(program: Program, op: Op) -> tuple[int, ...]:
     """Numbers of the operands whose elements `op` moves or chooses from; none for other ops."""
-    rule = None if isinstance(op, ir.Block) else rule_of(op)
+    rule = rule_of(op)
     return () if rule is None else rule.elements(program, op)
 
 
@@ -37,7 +36,7 @@ def splat_of(program: Program, value: ir.Value) -> float | None:
     return float(array.reshape(())) if array is not None and array.size == 1 else None
 
 
-def reduction(program: Program, op: Any) -> str | None:
+def reduction(program: Program, op: Op) -> str | None:
     """`add`, `maximum` or `minimum` for a plain reduce or reduce_window of one tensor."""
     if kind_of(op) not in ("stablehlo.reduce", "stablehlo.reduce_window"):
         return None
@@ -55,7 +54,7 @@ def reduction(program: Program, op: Any) -> str | None:
     return inner[0].removeprefix("stablehlo.") if neutral.get(inner[0]) else None
 
 
-def written(op: Any) -> str | None:
+def written(op: Op) -> str | None:
     """What a scatter of one tensor puts where it writes: the update ("update"), or the `maximum` or
     `minimum` of both; None for others."""
     if kind_of(op) != SCATTER or len(op.operation.operands) != 3:
@@ -69,7 +68,7 @@ def written(op: Any) -> str | None:
     return extreme if both and extreme in ("maximum", "minimum") else None
 
 
-def select_codes(program: Program, op: Any, codes: Sequence[ir.Value]) -> ir.Value:
+def select_codes(program: Program, op: Op, codes: Sequence[ir.Value]) -> ir.Value:
     """`op` on codes in the place of its elements, at the current insertion point."""
     kind = kind_of(op)
     if kind in ("stablehlo.reduce", "stablehlo.reduce_window"):
@@ -83,14 +82,14 @@ def select_codes(program: Program, op: Any, codes: Sequence[ir.Value]) -> ir.Val
     return like(op, operands, shape, dtype)
 
 
-def _extreme(op: Any, codes: ir.Value) -> ir.Value:
+def _extreme(op: Op, codes: ir.Value) -> ir.Value:
     inner = next(iter(op.operation.regions[0].blocks[0].operations)).operation.name
     info = np.iinfo(dtype_of(codes))
     largest = inner == "stablehlo.minimum"
     return reduce_like(op, codes, inner, info.max if largest else info.min)
 
 
-def _scattered(op: Any, into: ir.Value, updates: ir.Value) -> ir.Value:
+def _scattered(op: Op, into: ir.Value, updates: ir.Value) -> ir.Value:
     extreme, dtype = written(op), dtype_of(into)
     new = ir.Operation.create(
         SCATTER,
@@ -112,7 +111,7 @@ def _scattered(op: Any, into: ir.Value, updates: ir.Value) -> ir.Value:
     return new.result
 
 
-def reduce_like(op: Any, x: ir.Value, combine: str, start: int) -> ir.Value:
+def reduce_like(op: Op, x: ir.Value, combine: str, start: int) -> ir.Value:
     """The reduce or reduce_window `op` on integers `x`, combined by the op `combine`."""
     dtype = dtype_of(x)
     scalar = tensor_type((), dtype)

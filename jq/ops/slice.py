@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats.cuts import cut_axes, cut_range
-from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import i64_array, integers, like
 from jq.ir.markers import Marker
 from jq.ops.base import Axes, Movement
@@ -22,10 +22,10 @@ from jq.ops.movement import rebuilt
 class Slice(Movement):
     op = "slice"
 
-    def back(self, op: Any, axes: Axes) -> Axes:
+    def back(self, op: Op, axes: Axes) -> Axes:
         return axes
 
-    def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
+    def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
         start, limit, stride = (
             integers(op, key) for key in ("start_indices", "limit_indices", "strides")
         )
@@ -51,7 +51,7 @@ def with_sum(cut: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
     return cut
 
 
-def _slice(op: Any, part: ir.Value, bounds: Sequence[tuple[int, int, int]]) -> ir.Value:
+def _slice(op: Op, part: ir.Value, bounds: Sequence[tuple[int, int, int]]) -> ir.Value:
     if list(bounds) == [(0, n, 1) for n in shape_of(part)]:
         return part
     low, high, by = zip(*bounds, strict=True)
@@ -63,10 +63,10 @@ def _slice(op: Any, part: ir.Value, bounds: Sequence[tuple[int, int, int]]) -> i
 class DynamicSlice(Movement):
     op = "dynamic_slice"
 
-    def back(self, op: Any, axes: Axes) -> Axes:
+    def back(self, op: Op, axes: Axes) -> Axes:
         return axes
 
-    def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
+    def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
         enc, after = marker.encoding, shape_of(op.results[0])
         starts = list(op.operands)[1:]
         zero = OPS.constant(np.zeros((), dtype_of(starts[0]) if starts else np.int32))
@@ -81,7 +81,7 @@ class DynamicSlice(Movement):
         return rebuilt(program, marker, after, enc.block, parts)
 
 
-def _dynamic(op: Any, part: ir.Value, at: Sequence[tuple[ir.Value, int]]) -> ir.Value:
+def _dynamic(op: Op, part: ir.Value, at: Sequence[tuple[ir.Value, int]]) -> ir.Value:
     starts, sizes = zip(*at, strict=True)
     if sizes == shape_of(part):
         return part

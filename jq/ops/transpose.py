@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from jq.ir import Program, ir, shape_of
+from jq.ir import Op, Program, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.markers import Marker
 from jq.ops.base import Axes, Movement
@@ -15,11 +13,11 @@ from jq.ops.movement import plain, rebuilt
 class Transpose(Movement):
     op = "transpose"
 
-    def back(self, op: Any, axes: Axes) -> Axes:
+    def back(self, op: Op, axes: Axes) -> Axes:
         order = integers(op, "permutation")
         return frozenset(order[a] for a in axes)
 
-    def sink(self, program: Program, op: Any, marker: Marker) -> ir.Value | None:
+    def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
         if not plain(marker):
             return None
         order = integers(op, "permutation")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-from jq.ir import Program, shape_of, stablehlo
+from jq.ir import Op, Program, shape_of, stablehlo
 from jq.ops.dot_general import Dims
 
 DOT, CONVOLUTION = "stablehlo.dot_general", "stablehlo.convolution"
@@ -32,7 +31,7 @@ def work_of(program: Program) -> Work:
     return Work(totals[DOT], totals[CONVOLUTION])
 
 
-def operations(op: Any) -> int:
+def operations(op: Op) -> int:
     """Those of one product, two for a multiply-add."""
     lhs, rhs = (shape_of(v) for v in list(op.operands)[:2])
     if op.operation.name == DOT:

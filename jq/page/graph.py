@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from jq.ir import Program, ir
+from jq.ir import Op, Program, ir
 from jq.ir.build import NAME, string_attr
 from jq.ir.values import kind_of
 
@@ -79,7 +79,7 @@ class _Walk:
             self._put(op)
         return []
 
-    def _put(self, op: Any) -> None:
+    def _put(self, op: Op) -> None:
         kind, sources = op.operation.name, [self.at.get(value) for value in op.operands]
         name, results = string_attr(op, NAME), list[int | None]()
         if name in self.layers:
@@ -97,7 +97,7 @@ class _Walk:
             if node is not None:
                 self.at[value] = node
 
-    def _loop(self, op: Any, sources: list[int | None]) -> list[Any]:
+    def _loop(self, op: Op, sources: list[int | None]) -> list[Any]:
         for region in op.regions:
             for argument, source in zip(region.blocks[0].arguments, sources, strict=True):
                 if source is not None:

@@ -35,30 +35,24 @@ class PassContext:
     """What passes may read besides the program.
 
     `recover` is off where the structure of the program is all that is wanted: recovery passes then
-    do nothing. `report` is told the share of a long pass that is done; `notes` go to the manifest.
-    `smoothing` takes the factors that `smooth` divides activations by; `known_smoothing` are those
-    that given ranges were observed with; `gains` are those found so far, for the next pass;
-    `results` has what earlier runs found.
-    `encoded` is where a recovery pass leaves the parts it chose for a weight; `place-weights`
-    takes them instead of plain rounding. `rules` and `explicit` are what the plan is made by (see
-    `jq.planning.plan`), for passes in front of it. What passes decide about ops stands in the
-    program (`jq.ir.decisions`).
+    do nothing. `report` is told the share of a long pass that is done. `known_smoothing` are the
+    factors that given ranges were observed with; `gains` are those found so far, for the next pass;
+    `results` has what earlier runs found. `rules` and `explicit` are what the plan is made by (see
+    `jq.planning.plan`), for passes in front of it. What passes decide stands in the program
+    (`jq.ir.decisions`, `Program.chosen`).
     """
 
     plan: QuantPlan
     settings: Settings
     target: Target
     data: Sequence[Sequence[np.ndarray]] | None = None  # calibration: flat inputs, batch by batch
-    encoded: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     known_smoothing: Mapping[str, np.ndarray] | None = None
-    smoothing: dict[str, np.ndarray] = field(default_factory=dict)
     gains: Gains = field(default_factory=Gains)
     results: Results | None = None
     rules: tuple[Rule, ...] = ()
     explicit: frozenset[str] = frozenset()
     recover: bool = True
     report: Callable[[float | None], None] = lambda share: None
-    notes: list[str] = field(default_factory=list)
 
     def found(
         self, program: Program, what: str, make: Callable[[], Mapping[str, np.ndarray]]
@@ -108,10 +102,10 @@ class Recovery(Pass):
     optional: ClassVar[bool] = True
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        if not (cx.recover and self.wanted(cx)):
+        if not (cx.recover and self.wanted(program, cx)):
             return False
         if self.needs_data and not cx.data and not self.known(cx):
-            self.skip(cx, NO_DATA)
+            self.skip(program, NO_DATA)
             return False
         return self.recover(program, cx)
 
@@ -119,18 +113,18 @@ class Recovery(Pass):
         chosen = settings.recovery
         return self.name in chosen if isinstance(chosen, tuple) else chosen and not self.optional
 
-    def skip(self, cx: PassContext, reason: str) -> None:
+    def skip(self, program: Program, reason: str) -> None:
         """Tells the user, once, that the pass does nothing."""
-        note = f"{self.name} was skipped: {reason}"
-        if note in cx.notes:
+        text, known = f"{self.name} was skipped: {reason}", program.notes
+        if text in known:
             return
         if reason != NO_DATA:
-            LOG.warning("%s", note)
-        elif not any(known.endswith(NO_DATA) for known in cx.notes):  # once for all passes
+            LOG.warning("%s", text)
+        elif not any(other.endswith(NO_DATA) for other in known):  # once for all passes
             LOG.warning("recovery of accuracy was skipped (%s, ...): %s", self.name, reason)
-        cx.notes.append(note)
+        program.tell(text)
 
-    def wanted(self, cx: PassContext) -> bool:
+    def wanted(self, program: Program, cx: PassContext) -> bool:
         """Whether there is anything to do under these settings."""
         return True
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from jq.ir import Program, ir
+from jq.ir import Op, Program, ir
 from jq.ir.build import NAME, string_attr
 from jq.ir.contract import match_contract
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
@@ -44,7 +43,7 @@ def _floats(program: Program) -> Iterator[tuple[ir.Value, str]]:
             yield op.results[0], product.name
 
 
-def _reason(program: Program, cx: PassContext, reader: Any) -> str:
+def _reason(program: Program, cx: PassContext, reader: Op) -> str:
     kind, name = kind_of(reader), string_attr(reader, NAME)
     if kind == "func.return":
         return "the program returns it"

@@ -12,12 +12,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from jq.formats import Encoding, get_format
-from jq.ir import Program, at, dtype_of, ir
+from jq.ir import Op, Program, at, dtype_of, ir
 from jq.ir.build import NAME
 from jq.ir.stored import store
 from jq.passes.qdq.place_activations import through_codes
@@ -34,7 +33,7 @@ class Isolation:
         self.program, self.stored = program, stored
         self._weights: dict[tuple[str, Encoding], ir.Value] = {}
 
-    def result(self, op: Any, plan: OpPlan) -> ir.Value:
+    def result(self, op: Op, plan: OpPlan) -> ir.Value:
         """The result of `op` on quantized operands; its own where none is quantized."""
         operands = {i: self._operand(op, i, p) for i, p in plan.operands.items()}
         if all(value == op.operands[i] for i, value in operands.items()):
@@ -46,7 +45,7 @@ class Isolation:
             copy.operands[i] = value
         return copy.results[0]
 
-    def _operand(self, op: Any, index: int, p: TensorPlan) -> ir.Value:
+    def _operand(self, op: Op, index: int, p: TensorPlan) -> ir.Value:
         value: ir.Value = op.operands[index]
         if p.stored or p.kind == "given":  # quantized in the float model, too
             return value
@@ -87,7 +86,7 @@ def moved(program: Program, value: ir.Value, weight: ir.Value) -> ir.Value:
     """The movements between a weight and `value`, on another weight."""
     if program.weight_name(value) is not None:
         return weight
-    op: Any = value.owner
+    op: Op = value.owner
     source = moved(program, op.operation.operands[0], weight)
     with at(op, after=True):
         copy = op.operation.clone()

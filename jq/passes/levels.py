@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jq.errors import UserError
-from jq.ir import Program
+from jq.ir import Op, Program
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import marker_kind
 from jq.passes.prepare.clamp_indices import may_be_outside
@@ -35,7 +35,7 @@ class Ban:
     cure: str
 
 
-def _quantized(op: Any) -> bool:
+def _quantized(op: Op) -> bool:
     values = (*op.operation.operands, *op.operation.results)
     return any("!quant." in str(v.type) for v in values)
 

@@ -16,8 +16,9 @@ from typing import Any
 from jq.calibration.range import Range
 from jq.calibration.ranges import site
 from jq.formats import get_format
-from jq.ir import Program, ir, shape_of
+from jq.ir import Op, Program, ir, shape_of
 from jq.ir.markers import edge_name, is_carried, is_wide
+from jq.ir.values import maker
 from jq.ops.base import Contraction, rule_of
 from jq.ops.selection import elements
 from jq.planning.decisions import Declined, OpPlan, TensorPlan
@@ -32,7 +33,7 @@ COARSER = 2.0  # how many times larger a step may become for the sake of equal p
 class Edge:
     """An edge of the program, how it is to be quantized, and what was seen of it."""
 
-    op: Any
+    op: Op
     name: str
     settings: ActivationSettings
     seen: Range
@@ -92,9 +93,7 @@ def _extent(r: Range, s: ActivationSettings) -> float:
     return max(0.0, r.high) - min(0.0, r.low)
 
 
-def _settings(
-    op: Any, s: ActivationSettings, plans: dict[str, OpPlan]
-) -> ActivationSettings | None:
+def _settings(op: Op, s: ActivationSettings, plans: dict[str, OpPlan]) -> ActivationSettings | None:
     """How an edge is quantized: for the contraction that wants most bits; None for none."""
     if is_wide(op):
         return s.model_copy(update={"format": s.residual or s.format})
@@ -136,7 +135,7 @@ class Groups:
             value = self.parent[value]
         return value
 
-    def _hand_on(self, op: Any) -> None:
+    def _hand_on(self, op: Op) -> None:
         loop = op.operation.name == "stablehlo.while"
         for i, result in enumerate(op.operation.results):
             for region in op.operation.regions:
@@ -156,4 +155,5 @@ class Groups:
 
 
 def _behind_edge(value: ir.Value) -> ir.Value:
-    return value.owner.operation.operands[0] if edge_name(value.owner) else value
+    op = maker(value)
+    return op.operation.operands[0] if op and edge_name(op) else value

@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
 
 import numpy as np
 
-from jq.ir import ir, shape_of, stablehlo
+from jq.ir import Op, ir, shape_of, stablehlo
 from jq.ir.build import attributes_of, integers
 from jq.ir.values import kind_of
 from jq.limits import OpLimits
@@ -44,7 +43,7 @@ class Refusal:
 class OpShape:
     """What limits are about, read from one op; a product has no window, a sum no channels."""
 
-    op: Any
+    op: Op
 
     @cached_property
     def kind(self) -> str:
@@ -126,7 +125,7 @@ class OpShape:
         )
 
 
-def refusal(op: Any, target: Target) -> Refusal | None:
+def refusal(op: Op, target: Target) -> Refusal | None:
     """Why the device has no such op on codes, whatever the formats; None where it has."""
     shape, device = OpShape(op), target.device
     name = kind_of(op).removeprefix("stablehlo.")

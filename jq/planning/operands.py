@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jq.formats import Encoding
-from jq.ir import Program, ir, shape_of
+from jq.ir import Op, Program, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import DEQUANTIZE, Marker, match
@@ -39,7 +39,7 @@ def contractions(program: Program) -> Iterator[tuple[Any, Contraction]]:
             yield op, rule
 
 
-def op_name(op: Any) -> str:
+def op_name(op: Op) -> str:
     return string_attr(op, NAME) or op.operation.name
 
 
@@ -65,7 +65,7 @@ def find_weight(
             return WeightUse(name or "", shape, contracted, axis, beside=apart)
         if maker(value) is None:
             return None
-        op: Any = value.owner
+        op: Op = value.owner
         if scaled and (inner := scaled_operand(program, op)) is not None:
             value = inner
             continue
@@ -76,7 +76,7 @@ def find_weight(
         value = op.operation.operands[0]
 
 
-def scaled_operand(program: Program, op: Any) -> ir.Value | None:
+def scaled_operand(program: Program, op: Op) -> ir.Value | None:
     """The operand of a multiply or divide that a constant of fewer numbers scales."""
     if op.operation.name not in ("stablehlo.multiply", "stablehlo.divide"):
         return None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from jq.calibration.ranges import Ranges
 from jq.errors import FormatError
 from jq.formats import get_format
 from jq.formats.affine import is_affine
-from jq.ir import Program, dtype_of
+from jq.ir import Op, Program, dtype_of
 from jq.ir.build import SCOPE, string_attr
 from jq.ir.types import number_kind
 from jq.ops.base import Contraction, contraction_names
@@ -73,7 +73,7 @@ class _Planner:
     def target(self) -> Target:
         return self.tensors.target
 
-    def decide(self, op: Any, rule: Contraction) -> OpPlan:
+    def decide(self, op: Op, rule: Contraction) -> OpPlan:
         name, kind = op_name(op), rule.op
         settings, note = self._settings_for(op, rule)
         try:
@@ -89,9 +89,7 @@ class _Planner:
         notes += [self.tensors.kept_float(op, r) for r in rest]
         return OpPlan(name, kind, decision, operands, note="; ".join(filter(None, notes)))
 
-    def _declined(
-        self, op: Any, rule: Contraction, settings: Settings, reason: Exception
-    ) -> OpPlan:
+    def _declined(self, op: Op, rule: Contraction, settings: Settings, reason: Exception) -> OpPlan:
         """Float, but for weights that came quantized: they stay so whatever is said of the op."""
         uses = {r.index: find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)}
         kept = {i: stored_plan(u) for i, u in uses.items() if u is not None and u.stored}
@@ -103,7 +101,7 @@ class _Planner:
             op_name(op), rule.op, decision, kept, str(reason), help, wanted, float_weights=floats
         )
 
-    def _settings_for(self, op: Any, rule: Contraction) -> tuple[Settings, str]:
+    def _settings_for(self, op: Op, rule: Contraction) -> tuple[Settings, str]:
         """Settings of one op as its target can carry them out, and what was changed for that."""
         kind = OpShape(op).kind
         uses = [find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)]
@@ -117,7 +115,7 @@ class _Planner:
                 return self.target.adapt(settings, self.explicit | r.override.keys(), kind)
         return self.target.adapt(self.settings, self.explicit, kind)
 
-    def _operands(self, op: Any, rule: Contraction, settings: Settings) -> dict[int, TensorPlan]:
+    def _operands(self, op: Op, rule: Contraction, settings: Settings) -> dict[int, TensorPlan]:
         roles = rule.roles(op)
         kinds = {number_kind(dtype_of(op.operands[r.index])) for r in roles}
         if kinds != {"f"}:
@@ -159,7 +157,7 @@ class _Planner:
             raise Declined(kept or "activations stay float in this pipeline", wanted=True)
         return plans
 
-    def _comes_quantized(self, op: Any, rule: Contraction) -> bool:
+    def _comes_quantized(self, op: Op, rule: Contraction) -> bool:
         """Whether the model itself says how every operand is quantized: then that is kept."""
         roles = rule.roles(op)
         if len(roles) < 2:
@@ -172,7 +170,7 @@ class _Planner:
         return True
 
     def _check_products(
-        self, op: Any, rule: Contraction, plans: dict[int, TensorPlan], uses: dict[int, WeightUse]
+        self, op: Op, rule: Contraction, plans: dict[int, TensorPlan], uses: dict[int, WeightUse]
     ) -> None:
         """The device must have the product, and its accumulator must hold every sum."""
         sides = sorted(plans.values(), key=lambda p: p.kind == "weight")

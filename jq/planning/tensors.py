@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from jq.calibration.range import Range
 from jq.calibration.ranges import Ranges, site
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine, unpacked
-from jq.ir import Program, shape_of
+from jq.ir import Op, Program, shape_of
 from jq.ir.types import number_kind
 from jq.ops.base import Role
 from jq.ops.encoded import Encoded
@@ -67,7 +66,7 @@ class TensorPlanner:
         get_format(s.format).check(enc)
         return TensorPlan("weight", enc, weight=use.name)
 
-    def given(self, op: Any, role: Role, settings: Settings | None = None) -> TensorPlan | None:
+    def given(self, op: Op, role: Role, settings: Settings | None = None) -> TensorPlan | None:
         """An operand that the model quantizes itself, in a way that the device has.
 
         One with numbers between the codes, at a bound, is quantized with the model's parameters
@@ -89,7 +88,7 @@ class TensorPlanner:
         zero = state.zero_point if enc.scheme == "asymmetric" else None
         return TensorPlan("static", enc, parameters=(state.scale, zero))
 
-    def kept_float(self, op: Any, role: Role) -> str:
+    def kept_float(self, op: Op, role: Role) -> str:
         """Why an operand is computed with as it is: the model rounds it to a format that no target
         multiplies, and it is not rounded twice. Empty for others."""
         state = self.encodings.of(op.operands[role.index])
@@ -98,7 +97,7 @@ class TensorPlanner:
         return f"the model rounds it to {state.encoding.format}, which is multiplied as floats"
 
     def activation(
-        self, op: Any, role: Role, settings: Settings, run: int | None = None
+        self, op: Op, role: Role, settings: Settings, run: int | None = None
     ) -> TensorPlan:
         """`run`: see `activation_block`."""
         s, device = settings.activations, self.target.device

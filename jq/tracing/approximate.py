@@ -7,9 +7,7 @@ slice (sort(%x, %i) {greater}), [0:4]
 
 from __future__ import annotations
 
-from typing import Any
-
-from jq.ir import at, func, ir, shape_of, walk
+from jq.ir import Op, at, func, ir, shape_of, walk
 from jq.ir.build import replace, strided_slice
 
 TARGET = "ApproxTopK"
@@ -29,7 +27,7 @@ def sort_approximate(module: ir.Module) -> None:
                     replace(op, _sorted(op, functions[symbol.value].entry_block))
 
 
-def _sorted(op: Any, compare: ir.Block) -> list[ir.Value]:
+def _sorted(op: Op, compare: ir.Block) -> list[ir.Value]:
     """The first of what is sorted: numbers and their places, behind which stand two defaults."""
     config = ir.DictAttr(op.operation.attributes["mhlo.backend_config"])
     axis = ir.IntegerAttr(config["reduction_dim"])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from jq.errors import FormatError, UserError
 from jq.formats import get_format
-from jq.ir import at, editing, func, ir, run_passes, walk
+from jq.ir import Op, at, editing, func, ir, run_passes, walk
 from jq.ir.fake_quant import FAKE_QUANT, match_fake_quant
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, match
 from jq.tracing.expressed_types import to_float32
@@ -90,7 +90,7 @@ def _scope_composites(module: ir.Module) -> None:
                 _check_own(op, own)
 
 
-def _check_own(op: ir.OpView, kind: str) -> None:
+def _check_own(op: Op, kind: str) -> None:
     """Refuses a marker of ours that somebody else wrote: passes rely on what it says."""
     try:
         found = match_fake_quant(op) or match(op)
@@ -106,11 +106,11 @@ def _all_ops(module: ir.Module) -> list[ir.OpView]:
     return [op for f in functions for op in walk(f.entry_block)]
 
 
-def _types(op: ir.OpView) -> list[str]:
+def _types(op: Op) -> list[str]:
     return [str(value.type) for value in op.operands]
 
 
-def _decomposition(module: ir.Module, name: str, op: ir.OpView) -> None:
+def _decomposition(module: ir.Module, name: str, op: Op) -> None:
     with editing(), ir.InsertionPoint(module.body):
         kind = ir.FunctionType.get([v.type for v in op.operands], [r.type for r in op.results])
         function = func.FuncOp(name, kind, visibility="private")

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax._src.lib import xla_client  # type: ignore[attr-defined]
 
-from jq.ir import editing, func, ir, shape_of, to_dtype, walk
+from jq.ir import Op, editing, func, ir, shape_of, to_dtype, walk
 from jq.ir.arrays import StableHloOps
 from jq.ir.resources import resource_array
 from jq.tracing.scope import clean_scope, scope
@@ -60,7 +60,7 @@ def _split_complex(block: ir.Block) -> None:
         op.operation.erase()
 
 
-def _make_dense(op: ir.OpView) -> None:
+def _make_dense(op: Op) -> None:
     """Resources are not for XLA, and not for the interpreter."""
     attr, kind = op.attributes["value"], op.results[0].type
     if not isinstance(attr, ir.DenseElementsAttr):
@@ -68,7 +68,7 @@ def _make_dense(op: ir.OpView) -> None:
             op.attributes["value"] = ir.DenseElementsAttr.get(resource_array(attr, kind), type=kind)
 
 
-def _is_large(op: ir.OpView) -> bool:
+def _is_large(op: Op) -> bool:
     attr, value = op.attributes["value"], op.results[0]
     if isinstance(attr, ir.DenseElementsAttr) and attr.is_splat:
         return False
@@ -77,7 +77,7 @@ def _is_large(op: ir.OpView) -> bool:
     return count > (MAX_INLINE if is_float else MAX_INLINE_INTEGERS)
 
 
-def _name(op: ir.OpView, taken: Collection[str]) -> str:
+def _name(op: Op, taken: Collection[str]) -> str:
     base = clean_scope(scope(op.location))
     if not base:
         reader = next(iter(op.results[0].uses)).owner

@@ -14,11 +14,10 @@ without axes at a position of the data. A slice of the whole begins at its start
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from jq.ir import at, dtype_of, ir, shape_of, walk
+from jq.ir import Op, at, dtype_of, ir, shape_of, walk
 from jq.ir.arrays import SAFE_KINDS, StableHloOps
 from jq.ir.build import integer, replace
 from jq.ops.base import is_product
@@ -54,7 +53,7 @@ def drop_empty(block: ir.Block) -> None:
                 replace(op, [OPS.concatenate(full, integer(op, "dimension"))])
 
 
-def _replace(op: Any, scalars: list[ir.Value]) -> None:
+def _replace(op: Op, scalars: list[ir.Value]) -> None:
     """Every result becomes one number."""
     with at(op):
         both = zip(scalars, op.operation.results, strict=True)

@@ -19,7 +19,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jq.ir import at, dtype_of, ir, shape_of, tensor_type
+from jq.ir import Op, at, dtype_of, ir, shape_of, tensor_type
 from jq.ir.arrays import StableHloOps
 
 OPS = StableHloOps()
@@ -48,7 +48,7 @@ def to_float32(ops: Iterable[Any]) -> None:
             _retype(value)
 
 
-def _widen_result(op: Any) -> None:
+def _widen_result(op: Op) -> None:
     result = op.results[0]
     narrow = dtype_of(result)
     result.set_type(tensor_type(shape_of(result), np.float32))

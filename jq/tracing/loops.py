@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from jq.ir import at, dtype_of, ir, shape_of, walk
+from jq.ir import Op, at, dtype_of, ir, shape_of, walk
 from jq.ir.hoist import block_of
 from jq.ir.types import number_kind
 
@@ -31,7 +31,7 @@ def _loops(block: ir.Block) -> list[ir.OpView]:
     return [op for op in walk(block) if op.operation.name == "stablehlo.while"][::-1]
 
 
-def _is_fixed(op: ir.Operation) -> bool:
+def _is_fixed(op: Op) -> bool:
     """Whether an op of a loop's body makes a float from values of outside, and none that is larger
     than those."""
     if not op.operands or len(op.results) != 1 or len(op.regions) or op.name in _DRAWN:
@@ -41,7 +41,7 @@ def _is_fixed(op: ir.Operation) -> bool:
     return outside and number_kind(dtype_of(op.results[0])) == "f" and sizes[0] <= sum(sizes[1:])
 
 
-def _hoist(loop: ir.OpView) -> None:
+def _hoist(loop: Op) -> None:
     cond, body = (region.blocks[0] for region in loop.regions)
     terminator = body.operations[len(body.operations) - 1]
     carried = []
@@ -56,7 +56,7 @@ def _hoist(loop: ir.OpView) -> None:
         _rebuild(loop, carried)
 
 
-def _rebuild(loop: ir.OpView, carried: list[int]) -> None:
+def _rebuild(loop: Op, carried: list[int]) -> None:
     """The same loop with only the operands `carried`."""
     with at(loop):
         new = ir.Operation.create(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from jq.ir import Program, editing, ir, walk
+from jq.ir import Op, Program, editing, ir, walk
 from jq.ir.fake_quant import match_fake_quant
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.values import maker
@@ -64,14 +64,14 @@ def name_ops(program: Program) -> None:
             op.operation.location = ir.Location.name(name)
 
 
-def weight_of(program: Program, op: ir.OpView) -> str | None:
+def weight_of(program: Program, op: Op) -> str | None:
     """Name of the weight that a contraction reads, on the right if on both sides."""
     rule = _contraction(op)
     operands = [op.operands[r.index] for r in reversed(rule.roles(op))] if rule else []
     return next(filter(None, (_origin(program, value) for value in operands)), None)
 
 
-def _contraction(op: ir.OpView) -> Contraction | None:
+def _contraction(op: Op) -> Contraction | None:
     rule = known_ops().get(op.operation.name.removeprefix("stablehlo."))
     return rule if isinstance(rule, Contraction) else None
 

@@ -14,6 +14,7 @@ import jax.scipy.linalg
 from jax.lax import linalg
 
 from jq.errors import UserError
+from jq.ir import Op
 from jq.tracing.scope import clean_scope, scope
 
 Result = TypeVar("Result")
@@ -70,7 +71,7 @@ def refusal(target: str, path: str) -> UserError:
     )
 
 
-def left_out(target: str, op: Any) -> str | None:
+def left_out(target: str, op: Op) -> str | None:
     """A sentence on a call of `jax.debug.print` or `jax.debug.callback`, which nothing depends on;
     None for any other."""
     path = clean_scope(scope(op.location))

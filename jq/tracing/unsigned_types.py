@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jq.errors import UserError
-from jq.ir import ir, shape_of
+from jq.ir import Op, ir, shape_of
 from jq.ir.build import string_attr
 
 _TYPE = re.compile(
@@ -97,7 +97,7 @@ def _signed(text: str) -> str:
     return text
 
 
-def _refused(reason: str, op: Any) -> UserError:
+def _refused(reason: str, op: Op) -> UserError:
     return UserError(
         f"a tensor of !quant.uniform with unsigned storage: {reason}",
         op=string_attr(op, "sym_name") or op.name,

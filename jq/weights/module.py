@@ -19,7 +19,7 @@ import numpy as np
 
 from jq.errors import FormatError
 from jq.formats import get_format
-from jq.ir import Program, at, constant_of, dtype_of, func, ir, shape_of, walk
+from jq.ir import Op, Program, at, constant_of, dtype_of, func, ir, shape_of, walk
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, dequantize, match
 from jq.ir.stored import describe
@@ -57,7 +57,7 @@ class _Module:
     count: int = 0
     parts: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)  # by weight
 
-    def contraction(self, op: Any, rule: Contraction) -> None:
+    def contraction(self, op: Op, rule: Contraction) -> None:
         self.count += 1
         label = clean_scope(scope(op.location)) or f"{rule.op} {self.count}"
         try:
@@ -65,7 +65,7 @@ class _Module:
         except (_Skip, FormatError) as reason:
             skipped(label, rule.op, str(reason))
 
-    def _quantize(self, op: Any, rule: Contraction, label: str) -> None:
+    def _quantize(self, op: Op, rule: Contraction, label: str) -> None:
         if any(not _static(v) for v in (*op.operands, *op.results)):
             raise _Skip("dynamic shape")
         if reason := rule.decline(op):

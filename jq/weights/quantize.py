@@ -12,7 +12,7 @@ from jq.errors import FormatError, UserError
 from jq.formats import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
 from jq.guard.worker import WORKER
-from jq.ir import Program, ir, parse_module
+from jq.ir import Op, Program, ir, parse_module
 from jq.model import Model
 from jq.planning import WeightUse, contractions, find_weight, op_name
 from jq.system.files import read_input
@@ -138,7 +138,7 @@ def _quantized(weight: np.ndarray, enc: Encoding, name: str) -> QuantizedTensor:
     return QuantizedTensor(enc, get_format(enc.format).encode(weight, enc), name, weight.dtype)
 
 
-def _encodings(program: Program, op: Any, rule: Any, options: WeightOptions) -> dict[str, Encoding]:
+def _encodings(program: Program, op: Op, rule: Any, options: WeightOptions) -> dict[str, Encoding]:
     if reason := rule.decline(op):
         raise FormatError(reason)
     uses = [find_weight(program, op.operands[r.index], r, scaled=True) for r in rule.roles(op)]

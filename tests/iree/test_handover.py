@@ -8,7 +8,7 @@ from iree.compiler import ir
 from jq.dump.reader import read_dump
 from jq.errors import UserError
 from jq.ir import Program, dtype_name
-from jq.ir.decisions import decide, decisions
+from jq.ir.decisions import SMOOTHING, decide, decisions, facts_of
 from jq.iree.compiler import BASE_FLAGS, HOST_FLAGS, compile_module
 from jq.iree.handover import handover, parameter_key
 from jq.iree.runtime import Executable
@@ -220,4 +220,9 @@ def test_what_passes_decided_is_no_part_of_what_the_compiler_gets() -> None:
     decide(program, {"w": {"no_kernel": "why"}, "v": {}})
     facts = {"kernel": "gemm_1x3x1", "merged": ("v", "u"), "no_kernel": "why"}
     assert decisions(program.clone()) == {"w": facts, "v": {}}
+    decide(program, {"x": {SMOOTHING: np.log2([2.0, 0.25])}})
+    assert facts_of(program.clone(), SMOOTHING)["x"].tolist() == [1, -2]
+    for text in ("one", "two", "one"):
+        program.tell(text)
+    assert program.clone().notes == ("one", "two")
     assert handover(program).bytecode == before

@@ -405,7 +405,8 @@ def test_codes_that_were_chosen_later_are_proved_too():
     enc = decided.weights["w"]
     chosen = get_format("int8").encode(weight, enc)
     chosen["codes"] = np.full_like(chosen["codes"], 127)
-    cx = PassContext(decided, loaded.settings, target, encoded={"w": chosen})
+    program.chosen["w"] = chosen
+    cx = PassContext(decided, loaded.settings, target)
     with pytest.raises(UserError, match=r"a sum can reach 2266950000, .*\[w\]"):
         rewrite(program, loaded, cx)
 

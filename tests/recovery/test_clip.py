@@ -14,9 +14,9 @@ from tests.recovery.models import context, mlp, normal
 RNG = np.random.default_rng(13)
 
 
-def decoded(name, cx):
+def decoded(program, name, cx):
     enc = cx.plan.weights[name]
-    return np.asarray(get_format(enc.format).decode(NUMPY, cx.encoded[name], enc))
+    return np.asarray(get_format(enc.format).decode(NUMPY, program.chosen[name], enc))
 
 
 def rounded(program, name, cx):
@@ -39,8 +39,8 @@ def test_by_hand():
     weight[0] = 7
     program, cx = dense(weight, **{"weights.format": "int4"})
     assert Clip(least=0.5, steps=2).run(program, cx)
-    assert (cx.encoded["w"]["scale"] == 0.5).all()
-    np.testing.assert_array_equal(decoded("w", cx)[:2], [[3.5, 3.5], [0.5, 0.5]])
+    assert (program.chosen["w"]["scale"] == 0.5).all()
+    np.testing.assert_array_equal(decoded(program, "w", cx)[:2], [[3.5, 3.5], [0.5, 0.5]])
 
 
 @pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
@@ -52,7 +52,7 @@ def test_less_error_in_every_channel(scheme, granularity, fmt):
     program, cx = dense(weight, **{f"weights.{k}": v for k, v in settings.items()})
     assert Clip().run(program, cx)
     ours, plain = (
-        ((v - weight) ** 2).sum(0) for v in (decoded("w", cx), rounded(program, "w", cx))
+        ((v - weight) ** 2).sum(0) for v in (decoded(program, "w", cx), rounded(program, "w", cx))
     )
     assert ours.sum() <= plain.sum()
     if granularity != "per-tensor":
@@ -70,7 +70,9 @@ def test_large_inputs_count_more():
     for data in (None, [[x]]):
         program, cx = context(model, "int8-weight-only", data, {"weights.format": "int4"})
         Clip().run(program, cx)
-        error.append((((decoded("w", cx) - weight) * (x**2).mean(0)[:, None] ** 0.5) ** 2).sum())
+        error.append(
+            (((decoded(program, "w", cx) - weight) * (x**2).mean(0)[:, None] ** 0.5) ** 2).sum()
+        )
     assert error[1] < error[0]
 
 
@@ -82,16 +84,16 @@ def test_embeddings_and_convolutions_and_what_others_chose(caplog):
     data = [[RNG.standard_normal((4, 16)).astype(np.float32), np.arange(4, dtype=np.int32)]]
     model = Model(f, params, tuple(data[0]))
     program, cx = context(model, "int8-weight-only", data, {"weights.format": "int4"})
-    cx.encoded["v"] = chosen = {"codes": np.zeros(1)}
+    program.chosen["v"] = chosen = {"codes": np.zeros(1)}
     with caplog.at_level(logging.INFO, "jq"):
         assert Clip().run(program, cx)
-    assert cx.encoded["v"] is chosen and set(cx.encoded) == {"w", "v", "table"}
+    assert program.chosen["v"] is chosen and set(program.chosen) == {"w", "v", "table"}
     assert "v is left as it is" in caplog.text
 
 
 def test_formats_that_are_no_integers_are_left_alone():
     program, cx = dense(normal(32, 8), **{"weights.format": "float8_e4m3fn"})
-    assert not Clip().run(program, cx) and not cx.encoded
+    assert not Clip().run(program, cx) and not program.chosen
 
 
 def test_a_scale_of_half_precision():
@@ -99,8 +101,8 @@ def test_a_scale_of_half_precision():
         normal(32, 8), **{"weights.format": "int4", "weights.scale_type": "float16"}
     )
     Clip().run(program, cx)
-    assert cx.encoded["w"]["scale"].dtype == np.float16
-    assert ((decoded("w", cx) - program.weights["w"]) ** 2).sum() <= (
+    assert program.chosen["w"]["scale"].dtype == np.float16
+    assert ((decoded(program, "w", cx) - program.weights["w"]) ** 2).sum() <= (
         (rounded(program, "w", cx) - program.weights["w"]) ** 2
     ).sum()
 

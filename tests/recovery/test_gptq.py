@@ -1,6 +1,7 @@
 """GPTQ as a pass: which weights it takes, in every orientation, and what it gains."""
 
 import logging
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,6 @@ from jq import api
 from jq.formats import NUMPY, get_format
 from jq.model import Model
 from jq.oracle.xla import XlaExecutable
-from jq.passes.base import PassContext
 from jq.passes.qdq.place_weights import PlaceWeights
 from jq.passes.recovery import _inputs
 from jq.passes.recovery.gptq import Gptq
@@ -42,7 +42,7 @@ def test_the_output_is_closer(scheme, granularity):
     reference = outputs(program, data)
     plain = outputs(after(program, cx), data)
     assert Gptq().run(program, cx)
-    assert sorted(cx.encoded) == ["down", "side", "up"]
+    assert sorted(program.chosen) == ["down", "side", "up"]
     ours = outputs(after(program, cx), data)
     assert ((ours - reference) ** 2).sum() < ((plain - reference) ** 2).sum()
 
@@ -55,7 +55,7 @@ def test_masked_rows_do_not_count():
         noisy = [[np.where(m[..., None] == 0, x + noise * ODD, x), m] for x, m in data]
         program, cx = context(model, "int8-weight-only", noisy, INT4)
         Gptq().run(program, cx)
-        found.append(cx.encoded["up"]["codes"])
+        found.append(program.chosen["up"]["codes"])
     assert (found[0] == found[1]).mean() > 0.999
 
 
@@ -83,8 +83,8 @@ def test_every_orientation():
     model = Model(f, params, tuple(data[0]))
     program, cx = context(model, "int8-weight-only", data, INT4)
     assert Gptq(damping=0.01).run(program, cx)
-    assert sorted(cx.encoded) == sorted(params)
-    plain = after(program, PassContext(cx.plan, cx.settings, cx.target))
+    assert sorted(program.chosen) == sorted(params)
+    plain = after(replace(program, chosen={}), cx)
     runs = [XlaExecutable(p) for p in (program, plain, after(program, cx))]
     reference, rounded, ours = (
         [np.concatenate(parts) for parts in zip(*(run(*x) for x in data), strict=True)]
@@ -131,8 +131,8 @@ def test_convolutions_and_batched_products():
         data.append([x.astype(np.float32)])
     program, cx = context(Model(f, params, tuple(data[0])), "int8-weight-only", data, INT4)
     assert Gptq(damping=0.01).run(program, cx)
-    assert sorted(cx.encoded) == sorted(params)
-    plain = after(program, PassContext(cx.plan, cx.settings, cx.target))
+    assert sorted(program.chosen) == sorted(params)
+    plain = after(replace(program, chosen={}), cx)
     runs = [XlaExecutable(p) for p in (program, plain, after(program, cx))]
     reference, rounded, ours = (
         [np.concatenate(parts) for parts in zip(*(run(*x) for x in data), strict=True)]
@@ -151,7 +151,7 @@ def test_data_are_run_again_where_moments_take_too_much_memory(monkeypatch):
         monkeypatch.setattr(_inputs, "MEMORY", limit)
         program, cx = context(model, "int8-weight-only", data, INT4)
         Gptq().run(program, cx)
-        found.append(cx.encoded)
+        found.append(program.chosen)
     for name, parts in found[0].items():
         np.testing.assert_array_equal(parts["codes"], found[1][name]["codes"])
 
@@ -160,7 +160,7 @@ def test_parts_decode_in_stored_order():
     model, data = mlp()
     program, cx = context(model, "int8-weight-only", data)
     Gptq().run(program, cx)
-    for name, parts in cx.encoded.items():
+    for name, parts in program.chosen.items():
         enc = cx.plan.weights[name]
         decoded = get_format(enc.format).decode(NUMPY, parts, enc)
         weight = program.weights[name]
@@ -172,7 +172,7 @@ def test_without_data_it_is_skipped_with_a_warning(caplog):
     program, cx = context(model, "int8-weight-only", None, INT4)
     with caplog.at_level(logging.WARNING, "jq"):
         assert not Gptq().run(program, cx)
-    assert "was skipped (gptq, ...): it needs" in caplog.text and not cx.encoded
+    assert "was skipped (gptq, ...): it needs" in caplog.text and not program.chosen
 
 
 def test_what_it_cannot_take_is_named(caplog):

@@ -57,34 +57,32 @@ def chosen(scheme):
     return program, data, cx
 
 
-def error(scheme, cx):
-    program, data, _ = chosen(scheme)
+def error(program, data, cx):
     ours, reference = (outputs(p, data) for p in (after(program, cx), program))
     return ((ours - reference) ** 2).sum() / (reference**2).sum()
 
 
 @pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
 def test_the_output_is_closer_and_only_scales_change(scheme):
-    program, _, given = chosen(scheme)
-    before = error(scheme, given)
-    cx = replace(given, encoded=dict(given.encoded))
+    given, data, cx = chosen(scheme)
+    program = given.clone()
     assert Tune(epochs=40, batch=2).run(program, cx)
-    assert error(scheme, cx) < before
-    for name, parts in cx.encoded.items():
-        np.testing.assert_array_equal(parts["codes"], given.encoded[name]["codes"])
+    assert error(program, data, cx) < error(given, data, cx)
+    for name, parts in program.chosen.items():
+        np.testing.assert_array_equal(parts["codes"], given.chosen[name]["codes"])
         assert parts["scale"].dtype == np.float16
 
 
 def test_what_makes_the_error_worse_is_dropped():
-    program, _, given = chosen("asymmetric")
-    cx = replace(given, encoded=dict(given.encoded))
+    given, _, cx = chosen("asymmetric")
+    program = given.clone()
     assert not Tune(rate=5.0).run(program, cx)
-    assert all(cx.encoded[name] is parts for name, parts in given.encoded.items())
+    assert all(program.chosen[name] is parts for name, parts in given.chosen.items())
 
 
 def test_the_error_is_that_of_the_stored_parts():
     program, data, cx = chosen("asymmetric")
-    stored = {n: blocks_of(parts, cx.plan.weights[n]) for n, parts in cx.encoded.items()}
+    stored = {n: blocks_of(parts, cx.plan.weights[n]) for n, parts in program.chosen.items()}
     tuning = Tuning(program, stored)
     ours, reference = (outputs(p, data[:1]) for p in (after(program, cx), program))
     expected = ((ours - reference) ** 2).sum() / (reference**2).sum()
@@ -103,7 +101,7 @@ def test_codes_of_8_bits_are_left_alone():
     model, data = mlp()
     program, cx = context(model, "int8-weight-only", data)
     Clip().run(program, replace(cx, data=None))
-    assert cx.encoded and not Tune().run(program, cx)
+    assert program.chosen and not Tune().run(program, cx)
 
 
 def test_a_program_without_a_gradient_is_left_alone(caplog):

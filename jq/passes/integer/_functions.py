@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from jq.formats.integer_functions import FRACTION, Output, ratio, unit_rows
 from jq.formats.integer_functions import softmax as integer_softmax
 from jq.formats.requantize import clip, rescale_by, rounding_right_shift, splat
-from jq.ir import Program, ir, shape_of
+from jq.ir import Op, Program, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.slicing import between
 from jq.ir.values import kind_of, maker
@@ -93,7 +92,7 @@ def quotient(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
 _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
 
 
-def comparison(program: Program, op: Any) -> ir.Value | None:
+def comparison(program: Program, op: Op) -> ir.Value | None:
     """A leaf compared with a number, exactly; with another leaf, scales right to 2^-31."""
     a, b = op.operation.operands
     direction = str(op.operation.attributes["comparison_direction"]).split()[-1].rstrip(">")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.markers import marker_kind
 from jq.ir.slicing import Cut
@@ -31,7 +30,7 @@ def is_float(value: ir.Value) -> bool:
     return dtype_of(value) == np.float32
 
 
-def clamp_of(program: Program, op: Any, value: ir.Value) -> tuple[float, float] | None:
+def clamp_of(program: Program, op: Op, value: ir.Value) -> tuple[float, float] | None:
     """Bounds when `op` is `min(max(value, low), high)` with numbers for bounds."""
     kind, operands = kind_of(op), list(op.operation.operands)
     if kind == "stablehlo.clamp" and operands[1] == value:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from jq.formats.requantize import rescale_by, rounding_right_shift, splat
-from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
 from jq.ir.constants import evaluate
@@ -91,7 +90,7 @@ def _product(a: Leaf, b: Leaf, *, name: str) -> Sum:
     return Sum(OPS.convert(value, np.int32), np.array(a.scale * b.scale / 2.0**bits), bound, name)
 
 
-def _reduced(op: Any, leaf: Leaf, name: str) -> Sum:
+def _reduced(op: Op, leaf: Leaf, name: str) -> Sum:
     before, after = shape_of(op.operation.operands[0]), shape_of(op.operation.results[0])
     terms = math.prod(before) // max(1, math.prod(after))
     if kind_of(op) == "stablehlo.reduce_window":
@@ -114,7 +113,7 @@ class IntegerProduct:
     bound: np.ndarray
 
     @staticmethod
-    def of(program: Program, op: Any, rule: Contraction) -> IntegerProduct | None:
+    def of(program: Program, op: Op, rule: Contraction) -> IntegerProduct | None:
         """None where parameters are not known now."""
         roles = rule.roles(op)
         sides = [codes_of(match(op.operands[r.index], DEQUANTIZE)) for r in roles]
@@ -129,7 +128,7 @@ class IntegerProduct:
         return IntegerProduct((sides[0], sides[1]), factor, bound)
 
 
-def _contraction(program: Program, op: Any, rule: Contraction, name: str) -> Sum | None:
+def _contraction(program: Program, op: Op, rule: Contraction, name: str) -> Sum | None:
     product = IntegerProduct.of(program, op, rule)
     value = None if product is None else rule.accumulate(op, *product.sides)
     if product is None or value is None or shape_of(value) != shape_of(op.operation.results[0]):
@@ -149,14 +148,14 @@ def _narrowed(value: ir.Value, factor: np.ndarray, bound: np.ndarray, name: str)
 
 
 def _factor(
-    program: Program, op: Any, rule: Contraction, index: int, side: QuantizedOperand
+    program: Program, op: Op, rule: Contraction, index: int, side: QuantizedOperand
 ) -> np.ndarray | None:
     """Scales of one operand, compact in the shape of the result."""
     scale = evaluate(program, side.scale)
     return None if scale is None else _along(op, rule, index, scale.astype(np.float64))
 
 
-def _along(op: Any, rule: Contraction, index: int, grid: np.ndarray) -> np.ndarray:
+def _along(op: Op, rule: Contraction, index: int, grid: np.ndarray) -> np.ndarray:
     """A grid of one operand (size 1 along what is summed) with the axes of the result."""
     if grid.size == 1:
         return grid.reshape(())
@@ -170,7 +169,7 @@ def _along(op: Any, rule: Contraction, index: int, grid: np.ndarray) -> np.ndarr
 
 
 def _bound(
-    program: Program, op: Any, rule: Contraction, index: int, side: QuantizedOperand
+    program: Program, op: Op, rule: Contraction, index: int, side: QuantizedOperand
 ) -> tuple[float, np.ndarray | None] | None:
     """Largest |code - zero point| of an operand; for a weight also sum |code| per channel."""
     zero = 0

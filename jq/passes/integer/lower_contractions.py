@@ -15,7 +15,7 @@ from typing import Any
 
 from jq.errors import UserError
 from jq.formats.affine import is_affine
-from jq.ir import Program, at, ir
+from jq.ir import Op, Program, at, ir
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
 from jq.ir.contract import contract
@@ -43,7 +43,7 @@ class LowerContractions(Pass):
         return changed
 
 
-def _lower(program: Program, op: Any, rule: Contraction, plan: OpPlan | None) -> ir.Value | None:
+def _lower(program: Program, op: Op, rule: Contraction, plan: OpPlan | None) -> ir.Value | None:
     """The plan has the last word: a model may bring quantized what the target cannot multiply."""
     roles = rule.roles(op)
     markers = [
@@ -66,7 +66,7 @@ def _lower(program: Program, op: Any, rule: Contraction, plan: OpPlan | None) ->
         return contract(program, op, markers, body)
 
 
-def _prove(program: Program, op: Any, rule: Contraction, plan: OpPlan) -> None:
+def _prove(program: Program, op: Op, rule: Contraction, plan: OpPlan) -> None:
     """Refuses weights whose codes, as they were chosen in the end, can overflow the accumulator.
 
     Planning has looked at plain rounding.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jq.errors import UserError
-from jq.ir import Program, dtype_of, ir
+from jq.ir import Op, Program, dtype_of, ir
 from jq.ir.build import NAME, string_attr
 from jq.ir.decisions import declined
 from jq.ir.markers import match
@@ -43,7 +43,7 @@ class VerifyInteger(Pass):
         return False
 
 
-def name_of(op: Any) -> str:
+def name_of(op: Op) -> str:
     return string_attr(op, NAME) or kind_of(op)
 
 
@@ -54,7 +54,7 @@ def offenders(program: Program) -> list[Any]:
     from_inputs = flow.forwards(list(program.body.arguments)[: len(program.inputs)])
     to_codes = flow.backwards(v for op in _markers(program) for v in op.operands)
 
-    def offends(op: Any) -> bool:
+    def offends(op: Op) -> bool:
         rule = rule_of(op)
         product = isinstance(rule, Contraction) and len(rule.roles(op)) > 1
         if any(v in to_codes for v in op.operation.results) and any(
@@ -70,7 +70,7 @@ def offenders(program: Program) -> list[Any]:
     return [op for op in flow.ops if match(op) is None and offends(op)]
 
 
-def _read(op: Any) -> list[ir.Value]:
+def _read(op: Op) -> list[ir.Value]:
     """What an op computes with; a loop and a branch only hand on."""
     return [] if op.operation.name in (LOOP, *BRANCHES) else list(op.operation.operands)
 
@@ -85,7 +85,7 @@ def _markers(program: Program) -> list[Any]:
     return [op for op in program.walk() if match(op) and not _of_weights(program, op)]
 
 
-def _of_weights(program: Program, op: Any) -> bool:
+def _of_weights(program: Program, op: Op) -> bool:
     return all(program.weight_name(v) is not None or _constant(v) for v in op.operation.operands)
 
 
@@ -115,7 +115,7 @@ class _Flow:
             for region in op.operation.regions:
                 self._region(op, region.blocks[0], results)
 
-    def _region(self, op: Any, block: ir.Block, results: list[ir.Value]) -> None:
+    def _region(self, op: Op, block: ir.Block, results: list[ir.Value]) -> None:
         self._block(block)
         yielded = list(block.operations[len(block.operations) - 1].operation.operands)
         for i, argument in enumerate(block.arguments):

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from jq.errors import InternalError
-from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
 from jq.ir.slicing import Cut, cuts
@@ -70,7 +70,7 @@ class Between:
     axes: tuple[int, ...]
     ops: tuple[Any, ...]
 
-    def then(self, op: Any) -> Between:
+    def then(self, op: Op) -> Between:
         """With one more op: a transpose, or one that keeps the axes in place."""
         axes = self.axes
         if op.operation.name == "stablehlo.transpose":
@@ -142,7 +142,7 @@ def _is_float(value: ir.Value) -> bool:
     return dtype_of(value).name in ("float32", "bfloat16", "float16")
 
 
-def _moved(found: Between, op: Any) -> Between | None:
+def _moved(found: Between, op: Op) -> Between | None:
     """A transpose, or a conversion from one float type to another."""
     name = op.operation.name
     if name == "stablehlo.transpose":
@@ -151,7 +151,7 @@ def _moved(found: Between, op: Any) -> Between | None:
     return found.then(op) if between and _is_float(found.result) else None
 
 
-def _scaled(program: Program, found: Between, op: Any) -> Between | None:
+def _scaled(program: Program, found: Between, op: Op) -> Between | None:
     """A multiplication or division by one number."""
     if found.mask or op.operation.name not in ("stablehlo.multiply", "stablehlo.divide"):
         return None
@@ -168,7 +168,7 @@ def _scaled(program: Program, found: Between, op: Any) -> Between | None:
     return replace(found.then(op), scale=scale) if math.isfinite(scale) else None
 
 
-def _masked(program: Program, found: Between, op: Any) -> Between | None:
+def _masked(program: Program, found: Between, op: Op) -> Between | None:
     """Something added, or a selection between the scores and a very small number."""
     if found.mask:
         return None

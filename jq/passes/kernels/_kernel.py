@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, func, ir, shape_of, stablehlo
+from jq.ir import Op, Program, func, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
 from jq.ir.calls import call
@@ -108,12 +107,12 @@ def declarations(program: Program) -> dict[str, func.FuncOp]:
     }
 
 
-def described(program: Program, op: Any) -> Kernel | None:
+def described(program: Program, op: Op) -> Kernel | None:
     """The kernel that an op calls."""
     return called(declarations(program), op) if op.operation.name == "func.call" else None
 
 
-def called(known: Mapping[str, func.FuncOp], op: Any) -> Kernel | None:
+def called(known: Mapping[str, func.FuncOp], op: Op) -> Kernel | None:
     """The same, of declarations that are known."""
     declared = known.get(_callee(op)) if op.operation.name == "func.call" else None
     return None if declared is None else Kernel.from_json(string_attr(declared, ATTRIBUTE) or "")
@@ -137,5 +136,5 @@ def rename_kernels(program: Program) -> None:
     decide(program, {op: {"kernel": s.removeprefix("jq_")} for op, s in found.items() if s})
 
 
-def _callee(op: Any) -> str:
+def _callee(op: Op) -> str:
     return ir.FlatSymbolRefAttr(op.operation.attributes["callee"]).value

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
 from jq.ir.values import maker
@@ -104,7 +104,7 @@ class Reads:
             for value in op.operation.results:
                 self._found[value] = self._join(self._use(use) for use in value.uses)
 
-    def of(self, op: Any) -> Read:
+    def of(self, op: Op) -> Read:
         """What is read of an op's results."""
         return self._join(self._found[value] for value in op.operation.results)
 
@@ -127,12 +127,12 @@ class Reads:
 
     # Rules: what an op reads of its operand of some number
 
-    def _same(self, op: Any, number: int) -> Read:
+    def _same(self, op: Op, number: int) -> Read:
         """Ops whose result has the rows of its operands, but for those that are one number."""
         whole, part = shape_of(op.results[0]), shape_of(op.operands[number])
         return self.of(op) if math.prod(part) == math.prod(whole) else None
 
-    def _multiply(self, op: Any, number: int) -> Read:
+    def _multiply(self, op: Op, number: int) -> Read:
         value = op.operands[number]
         found = self._masked(shape_of(value), op.operands[1 - number])
         maker = self._maker(value)
@@ -143,30 +143,30 @@ class Reads:
         self.filled.add(maker)
         return found
 
-    def _select(self, op: Any, number: int) -> Read:
+    def _select(self, op: Op, number: int) -> Read:
         if number == 0 or shape_of(op.operands[0]) != shape_of(op.operands[1]):
             return self._same(op, number)
         found = self._masked(shape_of(op.operands[1]), op.operands[0], negated=number == 2)
         return found or self._same(op, number)
 
-    def _slice(self, op: Any, number: int) -> Read:
+    def _slice(self, op: Op, number: int) -> Read:
         shape, limits = shape_of(op.operands[0]), integers(op, "limit_indices")
         if len(shape) < 3 or limits[1] == shape[1]:
             return None
         return Rows(shape[0], shape[1], (First(limits[1]),))
 
-    def _transpose(self, op: Any, number: int) -> Read:
+    def _transpose(self, op: Op, number: int) -> Read:
         """Rows stay where they are, or another transpose brings them back."""
         order, uses = integers(op, "permutation"), [u for v in op.results for u in v.uses]
         return self._join(self._moved(use.owner.operation, order) for use in uses)
 
-    def _moved(self, op: Any, permutation: Sequence[int]) -> Read:
+    def _moved(self, op: Op, permutation: Sequence[int]) -> Read:
         if op.name != "stablehlo.transpose" or op.parent != self.program.main.operation:
             return None
         back = [permutation[axis] for axis in integers(op, "permutation")]
         return self.of(op) if back == sorted(back) else None
 
-    def _call(self, op: Any, number: int) -> Read:
+    def _call(self, op: Op, number: int) -> Read:
         kernel = self.kernels.get(op)
         if kernel is None:
             return None
@@ -177,7 +177,7 @@ class Reads:
             return None
         return read
 
-    def _shown(self, op: Any, kernel: IntegerAttention) -> Read:
+    def _shown(self, op: Op, kernel: IntegerAttention) -> Read:
         """Of k and v."""
         factors = evaluate(self.program, op.operands[4])
         if not kernel.skips or factors is None or not self._early(op.operands[5]):

@@ -14,7 +14,7 @@ import numpy as np
 
 from jq.errors import FormatError
 from jq.formats import Encoding
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.build import i64_array, like
 from jq.ir.build import replace as replace_op
 from jq.ir.constants import evaluate
@@ -167,7 +167,7 @@ class _Cut:
         return value
 
 
-def _cuts_first_axis(op: Any) -> bool:
+def _cuts_first_axis(op: Op) -> bool:
     before, after = shape_of(op.operation.operands[0]), shape_of(op.operation.results[0])
     if op.operation.name == "stablehlo.reshape":
         return before == (1, *after)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, ir, shape_of
+from jq.ir import Op, Program, ir, shape_of
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, match
 from jq.ir.values import only_user
@@ -45,7 +45,7 @@ class Tail:
         return shape_of(self.last.operation.results[0])
 
     @staticmethod
-    def behind(program: Program, op: Any, n: int) -> Tail:
+    def behind(program: Program, op: Op, n: int) -> Tail:
         tail = Tail((), (), (op,))
         for step in (_bias, _activation, _factors, _residual, _activation, _quantize):
             tail = step(program, tail, n)

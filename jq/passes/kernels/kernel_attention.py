@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of
+from jq.ir import Op, Program, at, dtype_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.values import only_user
 from jq.kernels import Attention, get_isa
@@ -50,9 +50,9 @@ class KernelAttention(Pass):
 class Found:
     """An attention; `side` is the operand of the second product that the probabilities are."""
 
-    first: Any
+    first: Op
     between: Between
-    second: Any
+    second: Op
     side: int
 
     @property
@@ -70,7 +70,7 @@ class Found:
         return (self.first, *self.between.ops, self.second)
 
 
-def _match(program: Program, first: Any) -> Found | None:
+def _match(program: Program, first: Op) -> Found | None:
     between = find_softmax(program, first.operation.results[0])
     second = only_user(between.result) if between else None
     if between is None or second is None or Dims.match(second) is None:

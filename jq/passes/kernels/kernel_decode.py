@@ -21,12 +21,11 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from jq.formats import Encoding
-from jq.ir import Program, at, dtype_name, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_name, dtype_of, ir, shape_of
 from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.build import replace as replace_op
 from jq.ir.contract import match_contract
@@ -79,7 +78,7 @@ class StoredProduct:
     `attributes` are those of the contraction.
     """
 
-    op: Any
+    op: Op
     kind: str
     name: str
     attributes: dict[str, ir.Attribute]
@@ -88,7 +87,7 @@ class StoredProduct:
     stored: Stored
 
     @staticmethod
-    def of(op: Any) -> StoredProduct | None:
+    def of(op: Op) -> StoredProduct | None:
         kind = op.operation.name.removeprefix("stablehlo.")
         if kind in ("dot_general", "convolution"):
             found = [match(v, DEQUANTIZE) for v in op.operands]

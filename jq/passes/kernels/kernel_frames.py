@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, func, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, func, ir, shape_of
 from jq.ir.build import NAME, attributes_of, integers, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.values import maker, only_user
@@ -59,7 +59,7 @@ class _Padded:
     frame: Frame
 
     @staticmethod
-    def of(program: Program, op: Any, known: dict[str, func.FuncOp]) -> _Padded | None:
+    def of(program: Program, op: Op, known: dict[str, func.FuncOp]) -> _Padded | None:
         pairs = _padding(op)
         if not any(map(any, pairs)):
             return None
@@ -95,7 +95,7 @@ class _Padded:
             op.operation.erase()
 
 
-def _padding(op: Any) -> list[tuple[int, ...]]:
+def _padding(op: Op) -> list[tuple[int, ...]]:
     """Low and high padding of every axis by the op's second operand; empty of what has none."""
     if op.operation.name == "stablehlo.pad" and not any(integers(op, "interior_padding")):
         low, high = integers(op, "edge_padding_low"), integers(op, "edge_padding_high")
@@ -108,7 +108,7 @@ def _padding(op: Any) -> list[tuple[int, ...]]:
     return [(int(low), int(high)) for low, high in np.array(padding)]
 
 
-def _back_to_call(reader: Any) -> list[Any]:
+def _back_to_call(reader: Op) -> list[Any]:
     """From an op through reshapes that nobody else reads; the last one is anything."""
     ops = [reader]
     while True:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir
+from jq.ir import Op, Program, at, dtype_of, ir
 from jq.ir.build import NAME, string_attr
 from jq.kernels import Sequences
 from jq.passes.base import Pass, PassContext
@@ -50,7 +50,7 @@ class KernelHiddenRows(Pass):
             for old, new in zip(op.results, results, strict=True):
                 old.replace_all_uses_with(new)
             op.erase()
-        cx.notes.append(f"{len(found)} kernels leave out rows that nothing reads, such as padding")
+        program.tell(f"{len(found)} kernels leave out rows that nothing reads, such as padding")
         drop_declarations(program)
         rename_kernels(program)
         return True
@@ -68,7 +68,7 @@ def _found(reads: Reads) -> Iterable[tuple[Any, Any, Rows]]:
             yield op, some, rows
 
 
-def _bring_masks(program: Program, first: Any, found: Iterable[Rows]) -> None:
+def _bring_masks(program: Program, first: Op, found: Iterable[Rows]) -> None:
     """Moves the ops that masks are computed by in front of `first`."""
     masks = [r.mask for rows in found for r in rows.reasons if not isinstance(r, First)]
     wanted = {op for mask in masks for op in slice_of(mask) or []}

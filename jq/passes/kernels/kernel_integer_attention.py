@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir
+from jq.ir import Op, Program, at, dtype_of, ir
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
 from jq.ir.markers import QUANTIZE, Marker, match
@@ -86,7 +86,7 @@ class Found:
         ]
 
 
-def _match(program: Program, op: Any) -> Found | None:
+def _match(program: Program, op: Op) -> Found | None:
     first = match_contract(op)
     if first is None or Dims.of_contract(first) is None:
         return None

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, ir, shape_of
+from jq.ir import Op, Program, at, ir, shape_of
 from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.decisions import decide
@@ -68,12 +68,12 @@ class _Operand:
 class _GemmCall:
     """A call of a `Gemm` whose columns can stand beside others."""
 
-    op: Any
+    op: Op
     kernel: Gemm
     operands: tuple[_Operand, ...]
 
     @staticmethod
-    def of(program: Program, op: Any) -> _GemmCall | None:
+    def of(program: Program, op: Op) -> _GemmCall | None:
         kernel = described(program, op)
         if not isinstance(kernel, Gemm) or kernel.batch > 1 or kernel.on_tiles:
             return None

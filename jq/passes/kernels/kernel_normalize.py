@@ -10,11 +10,10 @@ Recognised by what is computed, however it is written. Float reductions may diff
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, ir, shape_of
+from jq.ir import Op, Program, at, ir, shape_of
 from jq.ir.markers import QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.values import maker, only_user
 from jq.kernels import Normalize, RowQuantization
@@ -112,7 +111,7 @@ class Quantizer:
 
     marker: Marker
     scheme: RowQuantization
-    reader: Any
+    reader: Op
     factors: np.ndarray | None = None
 
 
@@ -120,7 +119,7 @@ def _quantizer(program: Program, value: ir.Value) -> Quantizer | None:
     """The first such reader of a value."""
     for use in value.uses:
         reader, factors = use.owner.operation, None
-        op: Any = reader
+        op: Op = reader
         if reader.name == "stablehlo.multiply" and (product := only_user(reader.results[0])):
             scaled = column_factors(program, reader.results[0])
             if scaled is None or scaled[0] != value:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import Program, at, ir
+from jq.ir import Op, Program, at, ir
 from jq.ir.build import NAME, string_attr
 from jq.ir.decisions import decide, facts_of
 from jq.ir.values import maker, only_user
@@ -34,7 +34,7 @@ class KernelRows(Pass):
         return any(found)
 
 
-def _fuse(program: Program, op: Any) -> bool:
+def _fuse(program: Program, op: Op) -> bool:
     """Whether `op` was made one with the product of its rows."""
     second = described(program, op)
     if not isinstance(second, Normalize | QuantizeRows):

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, func, ir
+from jq.ir import Op, Program, at, dtype_of, func, ir
 from jq.ir.build import NAME, like, string_attr
 from jq.ir.constants import evaluate
 from jq.kernels import ATTRIBUTE, Kernel, Quantize, RoundToCodes, RowQuantization
@@ -63,12 +63,12 @@ class KernelViews(Pass):
         return changed
 
 
-def _codes(op: Any) -> int:
+def _codes(op: Op) -> int:
     """Which of an op's results holds codes: kernels give at most one."""
     return next(i for i, v in enumerate(op.operation.results) if dtype_of(v) == np.int8)
 
 
-def _only_flips(program: Program, op: Any) -> list[Any]:
+def _only_flips(program: Program, op: Op) -> list[Any]:
     """The readers of an op's codes, when each of them is a flip."""
     codes = [v for v in op.operation.results if isinstance(v.type, ir.RankedTensorType)]
     codes = [v for v in codes if dtype_of(v) == np.int8]
@@ -79,14 +79,14 @@ def _only_flips(program: Program, op: Any) -> list[Any]:
     return [use.owner for use in uses] if flips else []
 
 
-def _is_flip(program: Program, op: Any) -> bool:
+def _is_flip(program: Program, op: Op) -> bool:
     if op.operation.name != "stablehlo.xor" or dtype_of(op.operation.results[0]) != np.int8:
         return False
     mask = evaluate(program, op.operation.operands[1])
     return mask is not None and bool((mask == FLIP).all())
 
 
-def _flipped(program: Program, op: Any, declared: dict[str, func.FuncOp]) -> list[ir.Value] | None:
+def _flipped(program: Program, op: Op, declared: dict[str, func.FuncOp]) -> list[ir.Value] | None:
     """The op again with its codes in the other view; None when that cannot be had."""
     if op.operation.name in _MOVE:
         with at(op):

@@ -70,12 +70,12 @@ def _candidates(program: Program) -> Iterator[ir.Value]:
     for op, rule in list(contractions(program)):
         for role in rule.roles(op):
             value = op.operation.operands[role.index]
-            while maker(value) is not None and (
-                value.owner.operation.name in ("stablehlo.transpose", "stablehlo.convert")
-                and rule_of(value.owner) is not None
-                and dtype_of(value.owner.operation.operands[0]).name in FLOATS
+            while (
+                (mover := maker(value, "stablehlo.transpose", "stablehlo.convert"))
+                and rule_of(mover) is not None
+                and dtype_of(mover.operation.operands[0]).name in FLOATS
             ):
-                value = value.owner.operation.operands[0]
+                value = mover.operation.operands[0]
             if dtype_of(value).name in FLOATS:
                 yield value
 

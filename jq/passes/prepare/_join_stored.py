@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jq.formats import Encoding
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import integer, integers, replace
 from jq.ir.markers import DEQUANTIZE, match
@@ -56,7 +56,7 @@ class _Source:
     moves: tuple[Order | np.dtype[Any], ...]
 
 
-def _join(program: Program, op: Any) -> bool:
+def _join(program: Program, op: Op) -> bool:
     found = [_source(program, v) for v in op.operands]
     sources = [s for s in found if s is not None]
     if len(sources) < max(len(found), 2):
@@ -113,7 +113,7 @@ def _source(program: Program, value: ir.Value) -> _Source | None:
     return None
 
 
-def _leading_ones(op: Any) -> int | None:
+def _leading_ones(op: Op) -> int | None:
     """How many an op adds to a shape, if it does nothing else."""
     if op.operation.name not in ("stablehlo.reshape", "stablehlo.broadcast_in_dim"):
         return None

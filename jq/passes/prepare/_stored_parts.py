@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from jq.formats import NUMPY
 from jq.formats.fp4 import Fp4E2M1, Nf4
 from jq.formats.scaled import Scaled
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import like
 from jq.ir.slicing import compute
@@ -53,7 +52,7 @@ class Arriving:
     def values(self) -> tuple[ir.Value | None, ...]:
         return self.codes, self.scale, self.zero, self.difference
 
-    def moved(self, op: Any) -> Arriving:
+    def moved(self, op: Op) -> Arriving:
         """Every part as a movement moves the value."""
         shape = shape_of(op.operation.results[0])
         rest = list(op.operation.operands)[1:]
@@ -94,7 +93,7 @@ def _integers(value: ir.Value) -> Arriving:
         return Arriving(codes, zero=OPS.convert(zero, np.float32), difference=value)
 
 
-def _through(program: Program, op: Any) -> Arriving | None:
+def _through(program: Program, op: Op) -> Arriving | None:
     operands, name = list(op.operation.operands), op.operation.name
     if name == "stablehlo.gather":
         return _looked_up(program, op)
@@ -132,7 +131,7 @@ def _minus_one(x: ir.Value) -> ir.Value:
     return OPS.broadcast(OPS.constant(np.array(-1, np.float32)), shape_of(x), [])
 
 
-def _looked_up(program: Program, op: Any) -> Arriving | None:
+def _looked_up(program: Program, op: Op) -> Arriving | None:
     """One number of the table for each index."""
     table, indices = op.operation.operands
     numbers, shape = compute(program, table), shape_of(op.operation.results[0])

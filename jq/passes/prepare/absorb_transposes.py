@@ -10,9 +10,8 @@ Fires where the order of the free axes stays as it is, since that order is the r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from jq.ir import Program, context
+from jq.ir import Op, Program, context
 from jq.ir.build import integers
 from jq.ir.values import maker
 from jq.ops.dot_general import Dims
@@ -35,7 +34,7 @@ class AbsorbTransposes(Pass):
         return changed
 
 
-def _absorb(op: Any, side: int) -> bool:
+def _absorb(op: Op, side: int) -> bool:
     owner = maker(op.operands[side], "stablehlo.transpose")
     if owner is None:
         return False

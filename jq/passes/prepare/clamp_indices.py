@@ -13,11 +13,10 @@ dynamic_slice %x, %i : ui32  ->  dynamic_slice %x, convert %i : i64
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, shape_of, stablehlo
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import integers
 from jq.ir.index_range import Place, index_range
@@ -43,7 +42,7 @@ class ClampIndices(Pass):
         return bool(gathers or slices)
 
 
-def may_be_outside(op: Any) -> bool:
+def may_be_outside(op: Op) -> bool:
     """Whether `op` is a gather that nothing keeps inside its operand."""
     if op.operation.name != "stablehlo.gather":
         return False
@@ -57,21 +56,21 @@ def may_be_outside(op: Any) -> bool:
     return False
 
 
-def is_odd_position(op: Any) -> bool:
+def is_odd_position(op: Op) -> bool:
     """Whether `op` is a slice at a position that is neither i32 nor i64."""
     first = POSITIONS.get(op.operation.name)
     positions = list(op.operation.operands)[first:] if first else []
     return bool(positions) and dtype_of(positions[0]).name not in ("int32", "int64")
 
 
-def _widen(op: Any) -> None:
+def _widen(op: Op) -> None:
     first = POSITIONS[op.operation.name]
     for i, position in enumerate(list(op.operation.operands)[first:], first):
         kind = np.int32 if dtype_of(position).itemsize < 4 else np.int64
         op.operation.operands[i] = OPS.convert(position, kind)
 
 
-def _clamped(op: Any) -> ir.Value:
+def _clamped(op: Op) -> ir.Value:
     d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
     table, index = op.operands[0], op.operands[1]
     if dtype_of(index).kind == "u":  # all of them but half of ui64's, which no tensor reaches

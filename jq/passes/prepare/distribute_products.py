@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, like, replace
 from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.values import maker
 from jq.ops.base import Contraction, Movement, rule_of
 from jq.ops.dot_general import Dims, DotGeneral, dot
 from jq.ops.integer import constant_or_weight
@@ -56,7 +57,8 @@ class DistributeProducts(Pass):
 
 
 def _kind(value: ir.Value) -> str:
-    return "" if isinstance(value.owner, ir.Block) else str(value.owner.operation.name)
+    op = maker(value)
+    return str(op.operation.name) if op else ""
 
 
 def _untransposed(value: ir.Value) -> ir.Value:
@@ -69,12 +71,13 @@ def _has_stored(program: Program, value: ir.Value) -> bool:
     """Whether a stored weight is among the terms."""
     if marker := match(value, DEQUANTIZE):
         return is_stored(program, marker)
-    if isinstance(value.owner, ir.Block):
+    op = maker(value)
+    if op is None:
         return False
-    operands = list(value.owner.operation.operands)
+    operands = list(op.operation.operands)
     if _kind(value) in TERMS:
         return any(_has_stored(program, v) for v in operands)
-    return isinstance(rule_of(value.owner), Movement) and _has_stored(program, operands[0])
+    return isinstance(rule_of(op), Movement) and _has_stored(program, operands[0])
 
 
 def _transposed_before(value: ir.Value) -> ir.Value:
@@ -92,7 +95,7 @@ class _Product:
     """One contraction, of other operands in the place of `index`."""
 
     program: Program
-    op: Any
+    op: Op
     rule: Contraction
     index: int
     count: int = 0

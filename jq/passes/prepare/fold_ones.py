@@ -10,11 +10,10 @@ Models write masks of heads so (`einsum("blhd,h->blhd", x, mask)`), and most hav
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
@@ -47,7 +46,7 @@ def _is_ones(program: Program, value: ir.Value) -> bool:
     return array is not None and bool((array == np.ones((), array.dtype)).all())
 
 
-def _other(op: Any, ones: int) -> ir.Value:
+def _other(op: Op, ones: int) -> ir.Value:
     """The operand that is not ones, its axes where the product has them."""
     operands, result = op.operation.operands, op.operation.results[0]
     axes = Dims.of(op).result_axes(1 - ones, *(shape_of(v) for v in operands))

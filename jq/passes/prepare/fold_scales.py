@@ -14,11 +14,10 @@ in any case. Not where the factor depends on more than the axes that the weight 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import Affine, forwards
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
@@ -43,7 +42,7 @@ class FoldScales(Pass):
         return changed
 
 
-def _fold(program: Program, op: Any, rule: Contraction) -> bool:
+def _fold(program: Program, op: Op, rule: Contraction) -> bool:
     result = op.operation.results[0]
     chain = forwards(program, result)
     if not chain.ops or not _pays(chain) or dtype_of(result) != np.float32:
@@ -61,7 +60,7 @@ def _pays(chain: Affine) -> bool:
     return len(kinds) > 1 or kinds[0] not in ("stablehlo.add",)
 
 
-def _scale_weight(program: Program, op: Any, rule: Contraction, chain: Affine) -> bool:
+def _scale_weight(program: Program, op: Op, rule: Contraction, chain: Affine) -> bool:
     """Multiplies the weight by `chain.c` where that is the same; False where it is not."""
     for role in rule.roles(op):
         value = op.operands[role.index]
@@ -91,7 +90,7 @@ def _fits(c: np.ndarray, axes: set[int]) -> bool:
     return all(n == 1 or axis in axes for axis, n in enumerate(c.shape))
 
 
-def _plus(program: Program, op: Any, value: ir.Value, bias: np.ndarray) -> ir.Value:
+def _plus(program: Program, op: Op, value: ir.Value, bias: np.ndarray) -> ir.Value:
     if not bias.any():
         return value
     shape = shape_of(value)

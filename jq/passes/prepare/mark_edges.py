@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from jq.ir import Program, at, context, dtype_of, ir, shape_of, walk
+from jq.ir import Op, Program, at, context, dtype_of, ir, shape_of, walk
 from jq.ir.affine import is_constant, step
 from jq.ir.build import NAME, string_attr
 from jq.ir.decisions import declined
@@ -87,7 +87,7 @@ class _Marking:
             elif isinstance(rule_of(op), Contraction) and len(op.operation.results) == 1:
                 self.contraction(op)
 
-    def visit(self, op: Any) -> None:
+    def visit(self, op: Op) -> None:
         """Finds the state of the op's results."""
         known = self.nested(op) or (kind_of(op) == COMPARE and self.table(op))
         known = known or (
@@ -109,7 +109,7 @@ class _Marking:
 
     # Each returns whether the op is of its kind; then the result has a state.
 
-    def single(self, op: Any) -> bool:
+    def single(self, op: Op) -> bool:
         """One op with an integer form of its own."""
         return (
             self.selection(op)
@@ -120,7 +120,7 @@ class _Marking:
             or self.reduced(op)
         )
 
-    def nested(self, op: Any) -> bool:
+    def nested(self, op: Op) -> bool:
         """A loop or a branch: what it hands on passes through codes on every way."""
         if op.operation.name not in (LOOP, *BRANCHES):
             return False
@@ -136,12 +136,12 @@ class _Marking:
     def closed(self, values: Iterable[ir.Value]) -> None:
         self.state |= {v: "closed" for v in values if is_float(v)}
 
-    def hand_on(self, op: Any) -> None:
+    def hand_on(self, op: Op) -> None:
         for i, v in enumerate(op.operation.operands):
             if is_float(v):
                 self.need(op, i, wide=True, carried=True)
 
-    def function(self, op: Any) -> bool:
+    def function(self, op: Op) -> bool:
         """Softmax or a normalization of an operand begins here."""
         for x in op.operation.operands:
             if self.state.get(x) in (None, "float") or not _summed(op, x):
@@ -177,7 +177,7 @@ class _Marking:
                     todo.append(v)
         return True
 
-    def contraction(self, op: Any) -> bool:
+    def contraction(self, op: Op) -> bool:
         rule = rule_of(op)
         if not isinstance(rule, Contraction) or len(rule.roles(op)) < 2:
             return False
@@ -190,7 +190,7 @@ class _Marking:
         self.state[op.operation.results[0]] = "open"
         return True
 
-    def selection(self, op: Any) -> bool:
+    def selection(self, op: Op) -> bool:
         """An op that quantization goes through: the edge is put behind it."""
         places = elements(self.program, op)
         if not any(op.operation.operands[i] in self.state for i in places):
@@ -198,7 +198,7 @@ class _Marking:
         self.state[op.operation.results[0]] = "closed"
         return True
 
-    def continued(self, op: Any) -> bool:
+    def continued(self, op: Op) -> bool:
         """A step of the region that the operand belongs to."""
         for x in op.operation.operands:
             state = self.state.get(x)
@@ -212,7 +212,7 @@ class _Marking:
                 return True
         return False
 
-    def table(self, op: Any) -> bool:
+    def table(self, op: Op) -> bool:
         sources = [v for v in op.operation.operands if v in self.state]
         if len(set(sources)) != 1:
             return False
@@ -224,7 +224,7 @@ class _Marking:
         self.claim(found[-1])
         return True
 
-    def affine(self, op: Any) -> bool:
+    def affine(self, op: Op) -> bool:
         for i, x in enumerate(op.operation.operands):
             if x in self.state and step(self.program, op, x) is not None:
                 self.need(op, i, wide=True)
@@ -232,7 +232,7 @@ class _Marking:
                 return True
         return False
 
-    def binary(self, op: Any) -> bool:
+    def binary(self, op: Op) -> bool:
         divides = kind_of(op) == "stablehlo.divide"
         if kind_of(op) not in PRODUCTS_AND_SUMS and not divides:
             return False
@@ -242,7 +242,7 @@ class _Marking:
         self.state[op.operation.results[0]] = "closed" if divides else "open"
         return True
 
-    def reduced(self, op: Any) -> bool:
+    def reduced(self, op: Op) -> bool:
         if reduction(self.program, op) != "add":
             return False
         self.need(op, 0, wide=True)
@@ -251,7 +251,7 @@ class _Marking:
 
     # Edges
 
-    def need_all(self, op: Any, *, prefix: bool = False, wide: bool = False) -> None:
+    def need_all(self, op: Op, *, prefix: bool = False, wide: bool = False) -> None:
         for i, v in enumerate(op.operation.operands):
             wanted = v in self.state or prefix
             if wanted and is_float(v) and self.state.get(v) != "float":
@@ -264,10 +264,10 @@ class _Marking:
                 if v == cut.source:
                     self.need(op, i, wide=wide)
 
-    def need(self, op: Any, index: int, *, wide: bool = False, carried: bool = False) -> None:
+    def need(self, op: Op, index: int, *, wide: bool = False, carried: bool = False) -> None:
         """The op reads an edge behind its operand, one for all that want the same."""
         value = op.operation.operands[index]
-        if edge_name(value.owner):
+        if (made := maker(value)) and edge_name(made):
             return
         key = value, wide, carried
         if key not in self.edges:
@@ -301,7 +301,7 @@ class _Marking:
         return name
 
 
-def _summed(op: Any, x: ir.Value) -> bool:
+def _summed(op: Op, x: ir.Value) -> bool:
     """Whether softmax or a normalization can begin with `op`: it reduces `x` or squares it."""
     kind, operands = op.operation.name, list(op.operation.operands)
     return kind == "stablehlo.reduce" or (kind == "stablehlo.multiply" and operands == [x, x])
@@ -314,13 +314,13 @@ def _is_normalization(cut: Cut) -> bool:
     return as_normalization(cut, shape, unit=True) is not None
 
 
-def _largest(program: Program, cut: Cut, first: Any) -> Cut:
+def _largest(program: Program, cut: Cut, first: Op) -> Cut:
     """With the factor and the offset of the columns, when they follow."""
     larger = [c for c in functions(program, cut.source, first) if len(c.ops) > len(cut.ops)]
     return next((c for c in reversed(larger) if _is_normalization(c)), cut)
 
 
-def _reads(op: Any, state: dict[Any, State]) -> bool:
+def _reads(op: Op, state: dict[Any, State]) -> bool:
     """Whether an op's regions (a loop, a branch) read a value from outside that has a state."""
     return any(
         v in state

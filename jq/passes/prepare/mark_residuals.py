@@ -13,9 +13,8 @@ do not hold. With static ranges and `convolution_sums=codes`; `placement=early` 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from jq.ir import Program, at, context, ir
+from jq.ir import Op, Program, at, context, ir
 from jq.ir.affine import step
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import edge
@@ -56,7 +55,7 @@ class _Maps:
     known: dict[ir.Value, int] = field(default_factory=dict)
     ends: set[ir.Value] = field(default_factory=set)
 
-    def visit(self, op: Any) -> ir.Value | None:
+    def visit(self, op: Op) -> ir.Value | None:
         """Learns of the op's result; the term that is to be stored when the op is a sum."""
         results = list(op.operation.results)
         if len(results) != 1 or not is_float(results[0]):
@@ -76,10 +75,10 @@ class _Maps:
             self._learn(result)
         return self._sum(op, result) if kind_of(op) == "stablehlo.add" else None
 
-    def _continues(self, op: Any, x: ir.Value) -> bool:
+    def _continues(self, op: Op, x: ir.Value) -> bool:
         return step(self.program, op, x) is not None or clamp_of(self.program, op, x) is not None
 
-    def _sum(self, op: Any, result: ir.Value) -> ir.Value | None:
+    def _sum(self, op: Op, result: ir.Value) -> ir.Value | None:
         a, b = op.operation.operands
         if a == b or a not in self.known or b not in self.known:
             return None

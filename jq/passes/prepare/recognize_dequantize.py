@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from jq.formats import Encoding
 from jq.formats.affine import affine_format, is_affine
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.build import NAME, constant, replace, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, dequantize, match
@@ -41,7 +40,7 @@ class RecognizeDequantize(Pass):
         changed, lost = store_arriving(program)
         for name in lost:
             LOG.warning("%s comes quantized in a way that no format has: stored as float", name)
-            cx.notes.append(f"{name} came quantized in a way that no format has")
+            program.tell(f"{name} came quantized in a way that no format has")
         changed |= _store_marked(program)
         for op in list(program.walk()):
             if op.operation.name != "stablehlo.multiply" or dtype_of(op.results[0]) != np.float32:
@@ -103,7 +102,7 @@ def _source(program: Program, value: ir.Value) -> str | None:
         value = owner.operation.operands[0]
 
 
-def _recognized(program: Program, op: Any) -> ir.Value | None:
+def _recognized(program: Program, op: Op) -> ir.Value | None:
     for steps, factor in (list(op.operands), list(op.operands)[::-1]):
         found = _codes(program, steps)
         scale = None if found is None else evaluate(program, factor)
@@ -122,7 +121,7 @@ def _recognized(program: Program, op: Any) -> ir.Value | None:
 
 def _marker(
     program: Program,
-    op: Any,
+    op: Op,
     enc: Encoding,
     codes: ir.Value,
     scale: np.ndarray,

@@ -13,18 +13,18 @@ Operands that are 8-bit floats become those of the result's type, which holds th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from jq.formats import Encoding
 from jq.formats.affine import FULL
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import constant, like
 from jq.ir.constants import evaluate
 from jq.ir.markers import dequantize
 from jq.ir.stored import store
+from jq.ir.values import maker
 from jq.ops.base import Contraction
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare._arriving import as_stored
@@ -57,7 +57,7 @@ class RecognizeProducts(Pass):
         return changed
 
 
-def _widen(op: Any) -> bool:
+def _widen(op: Op) -> bool:
     """Operands of 8 bits and less in the float type of the result."""
     wide = dtype_of(op.operation.results[0])
     kinds = [dtype_of(v) for v in op.operation.operands]
@@ -75,14 +75,14 @@ def _codes(value: ir.Value) -> ir.Value | None:
     while (kind := dtype_of(value)).name.startswith(("int", "uint")):
         if kind.name in ("int2", "int4", "int8", "uint2", "uint4"):
             found = value
-        op: Any = value.owner
-        if isinstance(op, ir.Block) or op.operation.name != "stablehlo.convert":
+        op = maker(value, "stablehlo.convert")
+        if op is None:
             break
         value = op.operation.operands[0]
     return found
 
 
-def _floats_read(op: Any, rule: Contraction) -> bool:
+def _floats_read(op: Op, rule: Contraction) -> bool:
     """Whether the sums are read as floats alone, and are what int32 holds."""
     result = op.operation.results[0]
     readers = [use.owner.operation for use in result.uses]
@@ -95,7 +95,7 @@ def _floats_read(op: Any, rule: Contraction) -> bool:
     )
 
 
-def _replace(program: Program, op: Any, codes: list[ir.Value]) -> None:
+def _replace(program: Program, op: Op, codes: list[ir.Value]) -> None:
     result = op.operation.results[0]
     with at(op):
         operands = [_values(program, v, f"{op_name(op)}:{i}") for i, v in enumerate(codes)]

@@ -12,9 +12,8 @@ What a condition computes can then be observed and quantized like everything els
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from jq.ir import Program, at, dtype_of, editing, ir
+from jq.ir import Op, Program, at, dtype_of, editing, ir
 from jq.ir.build import attributes_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.unroll_loops import copied
@@ -34,12 +33,12 @@ class RotateLoops(Pass):
         return bool(found)
 
 
-def _reads_floats(loop: Any) -> bool:
+def _reads_floats(loop: Op) -> bool:
     operations = loop.operation.regions[0].blocks[0].operations
     return any(dtype_of(v).kind in "fV" for op in operations for v in op.operation.operands)
 
 
-def _rotate(loop: Any) -> None:
+def _rotate(loop: Op) -> None:
     old = loop.operation
     condition, body = (region.blocks[0] for region in old.regions)
     last = body.operations[len(body.operations) - 1].operation

@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jq.ir import Program, at, constant_of, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, constant_of, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.types import number_kind
 from jq.passes.base import Pass, PassContext
@@ -35,14 +35,14 @@ class SaturateConverts(Pass):
         return bool(found)
 
 
-def _is_float_to_integer(op: Any) -> bool:
+def _is_float_to_integer(op: Op) -> bool:
     if op.operation.name != "stablehlo.convert":
         return False
     source, target = dtype_of(op.operands[0]), dtype_of(op.results[0])
     return number_kind(source) == "f" and number_kind(target) == "i"
 
 
-def _saturate(op: Any) -> None:
+def _saturate(op: Op) -> None:
     """Clamps what the op converts, and chooses the largest integer where no float is it."""
     x, target = op.operands[0], dtype_of(op.results[0])
     with at(op):

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, ir, shape_of, walk
+from jq.ir import Op, Program, at, ir, shape_of, walk
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
 from jq.ir.build import replace as replace_op
@@ -71,13 +70,13 @@ class UnrollLoops(Pass):
         return changed
 
 
-def _reads_stack(program: Program, loop: Any) -> bool:
+def _reads_stack(program: Program, loop: Op) -> bool:
     """Whether a product in the body reads a part of a weight that the iteration chooses."""
     products = (op for op in walk(loop.operation.regions[1].blocks[0]) if _is_product(op))
     return any(_is_slice(program, v) for op in products for v in op.operation.operands)
 
 
-def _is_product(op: Any) -> bool:
+def _is_product(op: Op) -> bool:
     return is_product(op) or match_contract(op) is not None
 
 
@@ -93,7 +92,7 @@ def _is_slice(program: Program, value: ir.Value) -> bool:
     return any(_is_slice(program, v) for v in op.operation.operands)
 
 
-def _unroll(loop: Any, trips: int, numbered: bool) -> None:
+def _unroll(loop: Op, trips: int, numbered: bool) -> None:
     values = list(loop.operation.operands)
     for k in range(trips):
         with at(loop):
@@ -122,7 +121,7 @@ def copied(block: ir.Block, arguments: Sequence[ir.Value], suffix: str) -> list[
     return [values.get(v, v) for v in last.operation.operands]
 
 
-def _inside(op: ir.Operation) -> list[ir.Operation]:
+def _inside(op: Op) -> list[ir.Operation]:
     blocks = [block for region in op.regions for block in region.blocks]
     return [inner.operation for block in blocks for inner in walk(block)]
 
@@ -149,7 +148,7 @@ def _choose(program: Program) -> bool:
     return changed
 
 
-def _fix_indices(program: Program, op: Any) -> None:
+def _fix_indices(program: Program, op: Op) -> None:
     """A dynamic_slice at a place that is known becomes a slice."""
     if op.operation.name != "stablehlo.dynamic_slice":
         return

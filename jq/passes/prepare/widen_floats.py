@@ -20,7 +20,19 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jq.ir import Program, at, constant_of, context, dtype_of, func, ir, shape_of, tensor_type, walk
+from jq.ir import (
+    Op,
+    Program,
+    at,
+    constant_of,
+    context,
+    dtype_of,
+    func,
+    ir,
+    shape_of,
+    tensor_type,
+    walk,
+)
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
@@ -71,7 +83,7 @@ def _other(value: ir.Value) -> bool:
     return isinstance(kind, ir.RankedTensorType) and dtype_of(value) in OTHER
 
 
-def _values(op: Any) -> Iterator[ir.Value]:
+def _values(op: Op) -> Iterator[ir.Value]:
     """What an op defines: its results, and the arguments of its regions."""
     yield from op.operation.results
     for region in op.operation.regions:
@@ -174,7 +186,7 @@ def _single(array: Any) -> Any:
     return np.asarray(array).astype(SINGLE)
 
 
-def _ends(program: Program, block: ir.Block, last: Any) -> None:
+def _ends(program: Program, block: ir.Block, last: Op) -> None:
     """Conversions of the inputs in front, of the outputs behind."""
     for value in list(block.arguments)[: len(program.inputs)]:
         if _other(value) and any(True for _ in value.uses):
@@ -195,7 +207,7 @@ def _other_name(name: str) -> bool:
     return any(name == dtype.name for dtype in OTHER)
 
 
-def _op(program: Program, op: Any, kept: set[ir.Value]) -> None:
+def _op(program: Program, op: Op, kept: set[ir.Value]) -> None:
     results = list(op.operation.results)
     if match(op) or not any(_other(v) and v not in kept for v in _values(op)):
         return

@@ -8,9 +8,7 @@ a branch gives is quantized again with the same parameters, which gives the code
 
 from __future__ import annotations
 
-from typing import Any
-
-from jq.ir import Program, at, dtype_of, ir
+from jq.ir import Op, Program, at, dtype_of, ir
 from jq.ir.markers import DEQUANTIZE, dequantize, match, quantize
 from jq.ir.values import maker
 from jq.ops.base import rule_of
@@ -27,7 +25,7 @@ class Carrier:
         self.encodings = Encodings(program)
         self.known: dict[ir.Value, ir.Value | None] = {}
 
-    def run(self, op: Any, index: int) -> bool:
+    def run(self, op: Op, index: int) -> bool:
         """Makes an operand of an op a dequantize; False where it is one, or cannot be."""
         value = op.operation.operands[index]
         found = self._dequantized(value)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jq.formats import Encoding
-from jq.ir import Program, at, dtype_of, editing, ir, shape_of, tensor_type
+from jq.ir import Op, Program, at, dtype_of, editing, ir, shape_of, tensor_type
 from jq.ir.build import attributes_of
 from jq.ir.markers import DEQUANTIZE, dequantize, match
 from jq.passes.base import Pass, PassContext
@@ -56,7 +56,7 @@ class CarryCodes(Pass):
         return changed
 
 
-def _ways(op: Any, index: int) -> list[ir.Value]:
+def _ways(op: Op, index: int) -> list[ir.Value]:
     """The values that result `index` can come from."""
     regions = list(op.operation.regions)
     blocks = [r.blocks[0] for r in (regions[1:] if op.operation.name == LOOP else regions)]
@@ -65,7 +65,7 @@ def _ways(op: Any, index: int) -> list[ir.Value]:
     return [*start, *(last.operation.operands[index] for last in lasts)]
 
 
-def _codes(program: Program, op: Any, index: int) -> Carried | None:
+def _codes(program: Program, op: Op, index: int) -> Carried | None:
     found = []
     for value in _ways(op, index):
         marker = match(value, DEQUANTIZE)
@@ -79,7 +79,7 @@ def _codes(program: Program, op: Any, index: int) -> Carried | None:
     return found[0] if all(c == found[0] for c in found) else None
 
 
-def _rebuild(program: Program, op: Any, held: dict[int, Carried]) -> None:
+def _rebuild(program: Program, op: Op, held: dict[int, Carried]) -> None:
     old, loop = op.operation, op.operation.name == LOOP
     operands = list(old.operands)
     types = [r.type for r in old.results]

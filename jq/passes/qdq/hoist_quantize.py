@@ -22,7 +22,7 @@ import numpy as np
 from jq.formats import Encoding
 from jq.formats.affine import affine_format
 from jq.formats.integer_functions import Output
-from jq.ir import Program, at, ir, shape_of
+from jq.ir import Op, Program, at, ir, shape_of
 from jq.ir.affine import compact
 from jq.ir.arrays import StableHloOps
 from jq.ir.markers import QUANTIZE, Marker, match, quantize
@@ -92,7 +92,7 @@ class _Hoist:
         more = sum(math.prod(shape_of(v)) for v in computed) > math.prod(shape_of(x))
         return (pools or not more) and all(self._takes_codes(use.owner, key) for use in x.uses)
 
-    def _takes_codes(self, reader: Any, key: _Key) -> bool:
+    def _takes_codes(self, reader: Op, key: _Key) -> bool:
         marker = match(reader, QUANTIZE)
         if marker is None:
             return hash(reader.operation) in self.through

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from jq.ir import Program, at, dtype_of, enclosing, ir
+from jq.ir import Op, Program, at, dtype_of, enclosing, ir
 from jq.ir.markers import DEQUANTIZE, dequantize, match, quantize, quantize_dynamic
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._values import static_parameters
@@ -55,7 +55,7 @@ class PlaceActivations(Pass):
         return changed
 
 
-def through_codes(program: Program, op: Any, value: ir.Value, p: TensorPlan, name: str) -> ir.Value:
+def through_codes(program: Program, op: Op, value: ir.Value, p: TensorPlan, name: str) -> ir.Value:
     """`value` through the codes of its plan, in front of `op`."""
     with at(op):
         if p.kind == "dynamic":

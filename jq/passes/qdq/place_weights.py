@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from jq.errors import FormatError, UserError
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import reduce_blocks
-from jq.ir import Program, at, dtype_of
+from jq.ir import Op, Program, at, dtype_of
 from jq.ir.build import replace
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, match
@@ -42,7 +41,7 @@ class PlaceWeights(Pass):
         floats = keep_floats(program, cx.plan)
         need_sums = weights_with_zero_points_opposite(cx.plan)
         for name, enc in cx.plan.weights.items():
-            place(program, name, enc, sums=name in need_sums, chosen=cx.encoded.get(name))
+            place(program, name, enc, sums=name in need_sums, chosen=program.chosen.pop(name, None))
         for name in floats:
             program.encodings[name]["float_copy"] = True
         if cx.settings.weights.emit == "dequantized":
@@ -63,7 +62,7 @@ def keep_floats(program: Program, plan: QuantPlan) -> set[str]:
     return set().union(*kept.values())
 
 
-def _read_own(program: Program, op: Any, index: int, names: Collection[str]) -> None:
+def _read_own(program: Program, op: Op, index: int, names: Collection[str]) -> None:
     """Operand `index`, where it is one of the weights, becomes the same moves of a copy of it."""
     moves, value = [], op.operation.operands[index]
     while (name := program.weight_name(value)) is None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from jq.errors import UserError
 from jq.formats import Encoding
-from jq.ir import Program, TensorSpec, at, context, dtype_of, editing, ir, shape_of, tensor_type
+from jq.ir import Op, Program, TensorSpec, at, context, dtype_of, editing, ir, shape_of, tensor_type
 from jq.ir.build import attributes_of, i64_array, like
 from jq.ir.markers import dequantize, quantize_dynamic
 from jq.ir.values import maker
@@ -83,7 +83,7 @@ def _web(program: Program, index: int) -> set[Any] | None:
     return web if updated and returned else None
 
 
-def _keeps_rows(op: Any, operand: int) -> bool:
+def _keeps_rows(op: Op, operand: int) -> bool:
     """Whether the op moves whole rows (indices of the last axis) of this operand."""
     op = op.operation
     before, after = shape_of(op.operands[operand]), shape_of(op.results[0])
@@ -96,7 +96,7 @@ def _keeps_rows(op: Any, operand: int) -> bool:
     return True
 
 
-def _loop_of(op: Any) -> Any | None:
+def _loop_of(op: Op) -> Any | None:
     """The loop whose body an op ends."""
     owner = op.operation.block.owner
     name = owner.operation.name
@@ -104,7 +104,7 @@ def _loop_of(op: Any) -> Any | None:
     return owner if body else None
 
 
-def _carry(loop: Any, index: int) -> list[Any]:
+def _carry(loop: Op, index: int) -> list[Any]:
     """The values of one carry of a loop: its arguments and its result."""
     regions = loop.operation.regions
     return [r.blocks[0].arguments[index] for r in regions] + [loop.operation.results[index]]
@@ -181,7 +181,7 @@ class _Rewrite:
                     parts = dict(zip(PARTS, self._moved(op), strict=True))
                 self._holds(results[0], parts, following)
 
-    def _moved(self, op: Any) -> Iterator[ir.Value]:
+    def _moved(self, op: Op) -> Iterator[ir.Value]:
         tensors = 2 if op.operation.name == UPDATE else 1
         given = [self._parts_of(v) for v in list(op.operation.operands)[:tensors]]
         rest = list(op.operation.operands)[tensors:]
@@ -192,7 +192,7 @@ class _Rewrite:
             sizes = {"slice_sizes": i64_array(shape)} if "slice_sizes" in op.attributes else {}
             yield like(op, [*sources, *rest], shape, dtype_of(sources[0]), **sizes)
 
-    def _loop(self, op: Any, held: list[int]) -> None:
+    def _loop(self, op: Op, held: list[int]) -> None:
         """The same loop that carries parts, behind its other carries, instead of the float."""
         old = op.operation
         kept = [i for i in range(len(old.results)) if i not in held]

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from jq.formats import Encoding
-from jq.ir import Program, shape_of
+from jq.ir import Op, Program, shape_of
 from jq.ir.build import integers
 from jq.ir.values import maker
 from jq.moments.collect import Moments, collect
@@ -73,7 +73,7 @@ class Use:
     wanted: Wanted
 
 
-def find_use(program: Program, op: Any, operand: int) -> Use:
+def find_use(program: Program, op: Op, operand: int) -> Use:
     """How a contraction reads the weight behind an operand, through transposes alone.
 
     Raises:
@@ -98,7 +98,7 @@ def find_use(program: Program, op: Any, operand: int) -> Use:
     return Use(matrix, Wanted(op_name(op), 1 - operand, tuple(b for _, b in pairs)))
 
 
-def _axes(op: Any, operand: int) -> tuple[list[int], list[tuple[int, int]], int]:
+def _axes(op: Op, operand: int) -> tuple[list[int], list[tuple[int, int]], int]:
     """Batch axes of the weight, its contracted axes with what `Wanted` calls them, and groups."""
     rule = rule_of(op)
     if isinstance(rule, DotGeneral):

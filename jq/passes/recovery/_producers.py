@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
@@ -85,7 +85,7 @@ def _visit(edits: Edits, value: ir.Value, factor: Factor) -> None:
     _RULES[op.name](edits, op, factor)
 
 
-def _operand(edits: Edits, op: Any, number: int, factor: Factor) -> None:
+def _operand(edits: Edits, op: Op, number: int, factor: Factor) -> None:
     """Multiplies what one op reads."""
     value = op.operands[number]
     alone = sum(1 for _ in value.uses) == 1
@@ -110,14 +110,14 @@ def _vector(program: Program, value: ir.Value) -> np.ndarray | None:
     return array if sum(n > 1 for n in array.shape) <= 1 else None
 
 
-def _both(edits: Edits, op: Any, factor: Factor) -> None:
+def _both(edits: Edits, op: Op, factor: Factor) -> None:
     if op.operands[0] == op.operands[1]:
         raise Blocked
     for number in (0, 1):
         _operand(edits, op, number, factor)
 
 
-def _either(edits: Edits, op: Any, factor: Factor) -> None:
+def _either(edits: Edits, op: Op, factor: Factor) -> None:
     """A product: a vector first. A plain number stays: what it is part of is known by it."""
     vectors = [_vector(edits.program, v) for v in op.operands]
     for number in sorted((0, 1), key=lambda i: vectors[i] is None):
@@ -129,11 +129,11 @@ def _either(edits: Edits, op: Any, factor: Factor) -> None:
     raise Blocked
 
 
-def _first(edits: Edits, op: Any, factor: Factor) -> None:
+def _first(edits: Edits, op: Op, factor: Factor) -> None:
     _operand(edits, op, 0, factor)
 
 
-def _maximum(edits: Edits, op: Any, factor: Factor) -> None:
+def _maximum(edits: Edits, op: Op, factor: Factor) -> None:
     """ReLU."""
     for number in (0, 1):
         zero = evaluate(edits.program, op.operands[1 - number])
@@ -142,7 +142,7 @@ def _maximum(edits: Edits, op: Any, factor: Factor) -> None:
     raise Blocked
 
 
-def _reduced(edits: Edits, op: Any, factor: Factor) -> None:
+def _reduced(edits: Edits, op: Op, factor: Factor) -> None:
     """A sum or an extreme over other axes than those that the factor depends on."""
     if reduction(edits.program, op) is None:
         raise Blocked
@@ -157,11 +157,11 @@ def _reduced(edits: Edits, op: Any, factor: Factor) -> None:
     _operand(edits, op, 0, factor)
 
 
-def _transpose(edits: Edits, op: Any, factor: Factor) -> None:
+def _transpose(edits: Edits, op: Op, factor: Factor) -> None:
     _operand(edits, op, 0, np.transpose(factor, np.argsort(integers(op, "permutation"))))
 
 
-def _reshape(edits: Edits, op: Any, factor: Factor) -> None:
+def _reshape(edits: Edits, op: Op, factor: Factor) -> None:
     before, after = shape_of(op.operands[0]), shape_of(op.results[0])
     shape = [1] * len(before)
     for left, right in groups(before, after):
@@ -178,7 +178,7 @@ def _expanded(factor: Factor, axes: tuple[int, ...], sizes: tuple[int, ...]) -> 
     )
 
 
-def _broadcast(edits: Edits, op: Any, factor: Factor) -> None:
+def _broadcast(edits: Edits, op: Op, factor: Factor) -> None:
     source, dims = shape_of(op.operands[0]), integers(op, "broadcast_dimensions")
     repeated = set(range(factor.ndim)) - {d for d, n in zip(dims, source, strict=True) if n > 1}
     if any(factor.shape[a] > 1 for a in repeated):
@@ -188,7 +188,7 @@ def _broadcast(edits: Edits, op: Any, factor: Factor) -> None:
     _operand(edits, op, 0, np.transpose(moved, np.argsort(order)))
 
 
-def _slice(edits: Edits, op: Any, factor: Factor) -> None:
+def _slice(edits: Edits, op: Op, factor: Factor) -> None:
     """Only what is read of the operand is multiplied; its other readers read other parts."""
     source = op.operands[0]
     axes = [a for a, n in enumerate(factor.shape) if n > 1]
@@ -206,7 +206,7 @@ def _slice(edits: Edits, op: Any, factor: Factor) -> None:
     _visit(edits, source, whole)
 
 
-def _window(op: Any) -> list[slice]:
+def _window(op: Op) -> list[slice]:
     keys = ("start_indices", "limit_indices", "strides")
     return [slice(*ends) for ends in zip(*(integers(op, k) for k in keys), strict=True)]
 
@@ -215,7 +215,7 @@ def _apart(a: slice, b: slice) -> bool:
     return bool(a.stop <= b.start or b.stop <= a.start)
 
 
-def _dot(edits: Edits, op: Any, factor: Factor) -> None:
+def _dot(edits: Edits, op: Op, factor: Factor) -> None:
     """The weight of a product. A product of activations ends the way: each of them may be
     quantized too, and what suits the result need not suit it."""
     dims, shapes = Dims.of(op), [shape_of(v) for v in op.operands]
@@ -230,7 +230,7 @@ def _dot(edits: Edits, op: Any, factor: Factor) -> None:
     raise Blocked
 
 
-def _convolution(edits: Edits, op: Any, factor: Factor) -> None:
+def _convolution(edits: Edits, op: Op, factor: Factor) -> None:
     d = Layout.of(op)
     if any(n > 1 for a, n in enumerate(factor.shape) if a != d.output_feature):
         raise Blocked

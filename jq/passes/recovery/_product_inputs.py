@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.values import maker
 from jq.ops.base import rule_of
@@ -57,7 +57,7 @@ def find_inputs(program: Program) -> list[Input]:
     return list(found.values())
 
 
-def _summed(program: Program, op: Any) -> list[tuple[int, int]]:
+def _summed(program: Program, op: Op) -> list[tuple[int, int]]:
     """Operand and axis of what a product with a weight of its own sums over."""
     rule = rule_of(op)
     if isinstance(rule, Convolution):
@@ -74,7 +74,7 @@ def _summed(program: Program, op: Any) -> list[tuple[int, int]]:
 
 
 def _reader(
-    program: Program, op: Any, operand: int, axis: int, ids: np.ndarray
+    program: Program, op: Op, operand: int, axis: int, ids: np.ndarray
 ) -> tuple[str, Channels] | None:
     """The weight of a product that sums over an axis of its operand, and its channels."""
     try:
@@ -94,7 +94,7 @@ def _reader(
     return name, ids.reshape([-1 if a == own else 1 for a in range(len(matrix.shape))])
 
 
-def _kernel_channels(op: Any, ids: np.ndarray) -> Channels:
+def _kernel_channels(op: Op, ids: np.ndarray) -> Channels:
     """Of a filter, transposed or not: group g of the outputs reads group g of the inputs."""
     d, groups, kernel = Layout.of(op), groups_of(op), shape_of(op.operands[1])
     inner, outer = kernel[d.kernel_in], kernel[d.kernel_out]

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, dtype_of, ir, shape_of, stablehlo
+from jq.ir import Op, Program, dtype_of, ir, shape_of, stablehlo
 from jq.ir.affine import constant_of
 from jq.ir.build import integer, integers
 from jq.ir.values import maker
@@ -119,7 +119,7 @@ class Closure:
 
     # What makes a value
 
-    def _made(self, op: Any, turn: Rotation) -> None:
+    def _made(self, op: Op, turn: Rotation) -> None:
         kind = op.operation.name.removeprefix("stablehlo.")
         operands = list(op.operation.operands)
         if kind in ("add", "subtract"):
@@ -148,10 +148,10 @@ class Closure:
         else:
             self._operand(op, 0, _back(self.program, op, turn))
 
-    def _operand(self, op: Any, number: int, turn: Rotation) -> None:
+    def _operand(self, op: Op, number: int, turn: Rotation) -> None:
         self.require(op.operation.operands[number], turn, (op, number))
 
-    def _term(self, op: Any, number: int, turn: Rotation) -> None:
+    def _term(self, op: Op, number: int, turn: Rotation) -> None:
         """Of a sum: a constant gets a rotated copy."""
         value = op.operation.operands[number]
         constant = constant_of(self.program, value)
@@ -162,7 +162,7 @@ class Closure:
         elif constant.any():
             self.constants.append((op.operation, number, turn))
 
-    def _rotated_side(self, op: Any, axis: int) -> int:
+    def _rotated_side(self, op: Op, axis: int) -> int:
         a, b = op.operation.operands
         kind = op.operation.name
         if self._same_along(b, axis):
@@ -190,7 +190,7 @@ class Closure:
 
     # What reads a value
 
-    def _read(self, op: Any, number: int, turn: Rotation) -> None:
+    def _read(self, op: Op, number: int, turn: Rotation) -> None:
         if op.operation.block != self.program.body:
             raise Blocked("read inside a loop or a branch")
         if len(op.operation.results) != 1:
@@ -213,7 +213,7 @@ class Closure:
             raise Blocked("a convolution over the axis")
         return self.require(op.operation.results[0], _forth(self.program, op, number, turn))
 
-    def _squared(self, op: Any, turn: Rotation) -> None:
+    def _squared(self, op: Op, turn: Rotation) -> None:
         """Only the sum of squares over all channels may be read."""
         for use in op.operation.results[0].uses:
             inner = use.owner
@@ -223,7 +223,7 @@ class Closure:
             if not whole or reduction(self.program, inner) != "add":
                 raise Blocked("squares that are not summed")
 
-    def _norm(self, op: Any, number: int, turn: Rotation) -> bool:
+    def _norm(self, op: Op, number: int, turn: Rotation) -> bool:
         """A product with a vector of channels that weights behind it can take in."""
         vector = constant_of(self.program, op.operation.operands[1 - number])
         if vector is None or vector.ndim == 0 or vector.shape[turn.axis] == 1:
@@ -253,16 +253,16 @@ _POINTWISE = {
 }
 
 
-def _plain(op: Any) -> bool:
+def _plain(op: Op) -> bool:
     return groups_of(op) == groups_of(op, "batch_group_count") == 1
 
 
-def _contracted(op: Any, number: int, axis: int) -> int | None:
+def _contracted(op: Op, number: int, axis: int) -> int | None:
     """The other operand's axis that is summed together with this one."""
     return next((p[1 - number] for p in Dims.of(op).contract if p[number] == axis), None)
 
 
-def _side(op: Any, axis: int) -> tuple[int, int]:
+def _side(op: Op, axis: int) -> tuple[int, int]:
     """The operand and its axis that a result's axis comes from alone."""
     dims, shapes = Dims.of(op), [shape_of(v) for v in op.operation.operands]
     for side in (0, 1):
@@ -273,7 +273,7 @@ def _side(op: Any, axis: int) -> tuple[int, int]:
     raise Blocked("an axis of batches")
 
 
-def _back(program: Program, op: Any, turn: Rotation) -> Rotation:
+def _back(program: Program, op: Op, turn: Rotation) -> Rotation:
     """How operand 0 of a linear op of one operand is rotated when its result is."""
     kind, before = op.operation.name.removeprefix("stablehlo."), shape_of(op.operation.operands[0])
     after = shape_of(op.operation.results[0])
@@ -298,7 +298,7 @@ def _back(program: Program, op: Any, turn: Rotation) -> Rotation:
     raise Blocked(f"{kind} is no linear map that is known")
 
 
-def _forth(program: Program, op: Any, number: int, turn: Rotation) -> Rotation:
+def _forth(program: Program, op: Op, number: int, turn: Rotation) -> Rotation:
     """How a result is rotated when operand `number` is."""
     kind, before = op.operation.name.removeprefix("stablehlo."), shape_of(op.operation.operands[0])
     after = shape_of(op.operation.results[0]) if len(op.operation.results) == 1 else ()
@@ -331,7 +331,7 @@ def _forth(program: Program, op: Any, number: int, turn: Rotation) -> Rotation:
     raise Blocked(f"{kind} reads it")
 
 
-def _gathered(op: Any) -> dict[int, int]:
+def _gathered(op: Op) -> dict[int, int]:
     """Axes of a gather's result that are whole axes of its table."""
     d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
     table, sizes = shape_of(op.operation.operands[0]), integers(op, "slice_sizes")

@@ -52,14 +52,14 @@ class Rounding(Recovery):
     def solve(self, name: str, weight: np.ndarray, gram: np.ndarray, enc: Encoding) -> Solution:
         """Codes and scales of a matrix f32[K, N] with inputs of moments f64[K, K]."""
 
-    def wanted(self, cx: PassContext) -> bool:
+    def wanted(self, program: Program, cx: PassContext) -> bool:
         return any(is_affine(e.format) for e in cx.plan.weights.values())
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         uses = uses_of_weights(program, cx)
         solvable: dict[str, tuple[Matrix, Encoding]] = {}
         for name, found in uses.items():
-            if name in cx.encoded:
+            if name in program.chosen:
                 continue
             try:
                 if isinstance(found, str):
@@ -74,7 +74,7 @@ class Rounding(Recovery):
         codes = cx.found(program, what, lambda: self._solve_all(program, cx, uses, solvable))
         for key, array in codes.items():
             name, _, part = key.rpartition(":")
-            cx.encoded.setdefault(name, {})[part] = array
+            program.chosen.setdefault(name, {})[part] = array
         return bool(solvable)
 
     def _solve_all(

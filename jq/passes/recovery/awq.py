@@ -77,13 +77,15 @@ class Awq(Recovery):
     insert: bool = True
     power: float = 0.5
 
-    def wanted(self, cx: PassContext) -> bool:
+    def wanted(self, program: Program, cx: PassContext) -> bool:
         return cx.settings.weights.format != FLOAT
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         a = cx.settings.activations
         if a.format != FLOAT and a.mode == "static":
-            self.skip(cx, "activations are rounded with calibrated ranges; `smooth` weighs both")
+            self.skip(
+                program, "activations are rounded with calibrated ranges; `smooth` weighs both"
+            )
             return False
         encodings = planned_weights(program, cx)
         inputs = [i for i in find_inputs(program) if i.channels.keys() <= encodings.keys()]

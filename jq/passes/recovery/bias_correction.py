@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from jq.calibration.stat_ops import PROGRAM_STATS as OPS
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import compact, constant_of
 from jq.ir.values import only_user
 from jq.moments.collect import Wanted, sensitivity
@@ -56,7 +56,7 @@ class BiasCorrection(Recovery):
     share: float = 0.02
     power: float = 0.5
 
-    def wanted(self, cx: PassContext) -> bool:
+    def wanted(self, program: Program, cx: PassContext) -> bool:
         return any(op.decision != "float" for op in cx.plan.ops)
 
     def recover(self, program: Program, cx: PassContext) -> bool:
@@ -78,7 +78,7 @@ def shifts(program: Program, cx: PassContext, power: float) -> dict[str, Shift]:
     wanted = _wanted(copy, plans)
     if not wanted:
         return {}
-    stored = {f"{w}:{k}": v for w, parts in cx.encoded.items() for k, v in parts.items()}
+    stored = {f"{w}:{k}": v for w, parts in program.chosen.items() for k, v in parts.items()}
     isolation, results, spread = Isolation(copy, stored), [], {}
     for op, w in wanted:
         spread[w.name] = _Spread.of(op, w)
@@ -130,7 +130,7 @@ class _Spread:
     rows: tuple[int, ...]
 
     @staticmethod
-    def of(op: Any, w: Wanted) -> _Spread:
+    def of(op: Op, w: Wanted) -> _Spread:
         shape, own = shape_of(op.results[0]), tuple(other_axes(op, w))
         batch = len(Dims.of(op).batch) if isinstance(rule_of(op), DotGeneral) else 0
         rows = tuple(a for a in range(len(shape)) if a not in own and a >= batch)
@@ -154,7 +154,7 @@ def _importance(name: str) -> str:
     return f"{name}:importance"
 
 
-def _measure(program: Program, op: Any, w: Wanted, quantized: ir.Value) -> list[ir.Value]:
+def _measure(program: Program, op: Op, w: Wanted, quantized: ir.Value) -> list[ir.Value]:
     """Weighted sums of the error and of its square over the rows, of the result's rank."""
     spread = _Spread.of(op, w)
     weights = program.add_weight(_importance(w.name), np.ones(spread.counted, F32))
@@ -164,7 +164,7 @@ def _measure(program: Program, op: Any, w: Wanted, quantized: ir.Value) -> list[
         return [OPS.reduce_sum(v, spread.rows) for v in (weighted, OPS.mul(weighted, error))]
 
 
-def user_with_bias(program: Program, op: Any) -> tuple[Any, int, np.ndarray] | None:
+def user_with_bias(program: Program, op: Op) -> tuple[Any, int, np.ndarray] | None:
     """The `add` of a constant that alone reads a result: it, the number of the constant operand,
     and its value with 1 along axes that it repeats itself along."""
     result = op.operation.results[0]
@@ -176,7 +176,7 @@ def user_with_bias(program: Program, op: Any) -> tuple[Any, int, np.ndarray] | N
     return None if old is None else (user.operation, number, old)
 
 
-def _add(program: Program, op: Any, vector: np.ndarray) -> None:
+def _add(program: Program, op: Op, vector: np.ndarray) -> None:
     """Adds a constant to a result, as part of its bias where it has one."""
     result, found = op.operation.results[0], user_with_bias(program, op)
     if found is not None:
@@ -189,7 +189,7 @@ def _add(program: Program, op: Any, vector: np.ndarray) -> None:
     result.replace_all_uses_except(total, [total.owner.operation])
 
 
-def _constant(program: Program, op: Any, array: np.ndarray) -> ir.Value:
+def _constant(program: Program, op: Op, array: np.ndarray) -> ir.Value:
     result = op.operation.results[0]
     array = compact(np.asarray(array)).astype(dtype_of(result))
     axes: Sequence[int] = [a for a, n in enumerate(array.shape) if n > 1]

@@ -41,23 +41,23 @@ class Clip(Recovery):
     steps: int = 25
     power: float = 0.5
 
-    def wanted(self, cx: PassContext) -> bool:
+    def wanted(self, program: Program, cx: PassContext) -> bool:
         return any(is_affine(e.format) for e in cx.plan.weights.values())
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         importance = self._importance(program, cx)
         for i, (name, enc) in enumerate(cx.plan.weights.items()):
-            if name in cx.encoded or not is_affine(enc.format):
+            if name in program.chosen or not is_affine(enc.format):
                 LOG.info("clip: %s is left as it is", name)
                 continue
             weight = np.asarray(program.weights[name]).astype(F32)
             if not np.isfinite(weight).all():
                 continue  # refused, by its name, where it is stored
-            cx.encoded[name] = self._parts(
+            program.chosen[name] = self._parts(
                 affine_format(enc.format), weight, importance.get(name, np.ones(1)), enc
             )
             cx.report((i + 1) / len(cx.plan.weights))
-        return bool(cx.encoded)
+        return bool(program.chosen)
 
     def _parts(
         self, fmt: Affine, weight: np.ndarray, importance: np.ndarray, enc: Encoding
@@ -74,7 +74,7 @@ class Clip(Recovery):
         """E[x^2] for the elements of weights, in their own shape, of those that products read."""
         if not cx.data:
             return {}
-        left = {n: u for n, u in uses_of_weights(program, cx).items() if n not in cx.encoded}
+        left = {n: u for n, u in uses_of_weights(program, cx).items() if n not in program.chosen}
         moments = moments_of_weights(program, cx, left, self.power, full=False)
         found: dict[str, np.ndarray] = {}
         for name, uses in left.items():

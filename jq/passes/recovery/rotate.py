@@ -47,7 +47,7 @@ class Rotate(Recovery):
     needs_data = False
     seed: int = 0
 
-    def wanted(self, cx: PassContext) -> bool:
+    def wanted(self, program: Program, cx: PassContext) -> bool:
         return cx.settings.weights.format != FLOAT
 
     def recover(self, program: Program, cx: PassContext) -> bool:
@@ -70,7 +70,9 @@ class Rotate(Recovery):
             _apply(program, found, q)
             count += 1
         if not count:
-            self.skip(cx, "nothing between two layers is linear in all channels, or gains by it")
+            self.skip(
+                program, "nothing between two layers is linear in all channels, or gains by it"
+            )
             return False
         program.drop_dead()
         return True

@@ -44,7 +44,7 @@ class RotateOnline(Recovery):
     gain: float = 1.3
     power: float = 0.5
 
-    def wanted(self, cx: PassContext) -> bool:
+    def wanted(self, program: Program, cx: PassContext) -> bool:
         return cx.settings.weights.format != FLOAT
 
     def recover(self, program: Program, cx: PassContext) -> bool:

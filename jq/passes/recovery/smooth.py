@@ -24,6 +24,7 @@ import numpy as np
 from jq.errors import UserError
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
+from jq.ir.decisions import SMOOTHING, decide
 from jq.moments.collect import collect
 from jq.ops.dot_general import DotGeneral
 from jq.passes.base import PassContext, Recovery
@@ -70,7 +71,7 @@ class Smooth(Recovery):
     gain: float = 1.2
     rounding: float = 1.0
 
-    def wanted(self, cx: PassContext) -> bool:
+    def wanted(self, program: Program, cx: PassContext) -> bool:
         return cx.settings.activations.format != FLOAT
 
     def known(self, cx: PassContext) -> bool:
@@ -78,18 +79,18 @@ class Smooth(Recovery):
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         groups = {group.name: group for group in find_groups(program)}
-        if cx.known_smoothing is None:
+        found = cx.known_smoothing
+        if found is None:
             what = f"{self!r} {cx.settings.activations.mode} {list(groups)}"
-            cx.smoothing.update(cx.found(program, what, lambda: self._search(program, cx, groups)))
-        else:
-            cx.smoothing.update(cx.known_smoothing)
-        for name, s in cx.smoothing.items():
+            found = cx.found(program, what, lambda: self._search(program, cx, groups))
+        for name, s in found.items():
             if name not in groups or groups[name].width != len(s):
                 raise UserError(f"the ranges are of another program: it smooths {name!r}")
             _apply(program, groups[name], s)
-        if cx.smoothing:
+        if found:
             program.drop_dead()
-        return bool(cx.smoothing)
+            decide(program, {name: {SMOOTHING: np.log2(s)} for name, s in found.items()})
+        return bool(found)
 
     def _search(
         self, program: Program, cx: PassContext, groups: Mapping[str, Group]

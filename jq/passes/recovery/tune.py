@@ -50,23 +50,25 @@ class Tune(Recovery):
     batch: int = 8
     checks: int = 32
 
-    def wanted(self, cx: PassContext) -> bool:
-        return bool(_tunable(cx))
+    def wanted(self, program: Program, cx: PassContext) -> bool:
+        return bool(_tunable(program, cx))
 
     def recover(self, program: Program, cx: PassContext) -> bool:
-        stored = {n: blocks_of(cx.encoded[n], cx.plan.weights[n]) for n in _tunable(cx)}
+        stored = {
+            n: blocks_of(program.chosen[n], cx.plan.weights[n]) for n in _tunable(program, cx)
+        }
         digest = hashlib.sha256()
         for name in stored:
-            for array in cx.encoded[name].values():
+            for array in program.chosen[name].values():
                 digest.update(np.ascontiguousarray(array).tobytes())
         what = f"{self!r} {sorted(stored)} {digest.hexdigest()}"
         try:
             scales = cx.found(program, what, lambda: self._scales(program, cx, stored))
         except Unsupported as reason:
-            self.skip(cx, str(reason))
+            self.skip(program, str(reason))
             return False
         for name, scale in scales.items():
-            cx.encoded[name] = cx.encoded[name] | {"scale": scale}
+            program.chosen[name] = program.chosen[name] | {"scale": scale}
         return bool(scales)
 
     def _scales(
@@ -86,10 +88,10 @@ class Tune(Recovery):
         return scales if after < before else {}
 
 
-def _tunable(cx: PassContext) -> Sequence[str]:
+def _tunable(program: Program, cx: PassContext) -> Sequence[str]:
     """Weights with chosen codes of few bits."""
     found = []
-    for name, parts in cx.encoded.items():
+    for name, parts in program.chosen.items():
         fmt = cx.plan.weights[name].format
         if is_affine(fmt) and affine_format(fmt).bits < 8 and "codes" in parts:
             found.append(name)

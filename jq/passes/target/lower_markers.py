@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from jq.ir import Program, at, func, ir
+from jq.ir import Op, Program, at, func, ir
 from jq.ir.build import replace
 from jq.ir.encodings import drop_encodings
 from jq.ir.markers import marker_kind
@@ -40,7 +39,7 @@ class LowerMarkers(Pass):
         return changed
 
 
-def inline(op: Any, fn: func.FuncOp) -> list[ir.Value]:
+def inline(op: Op, fn: func.FuncOp) -> list[ir.Value]:
     """Copies the function's ops in front of `op`; the values that it returns."""
     block = fn.entry_block
     values: dict[ir.Value, ir.Value] = dict(zip(block.arguments, op.operands, strict=True))

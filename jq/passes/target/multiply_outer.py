@@ -11,9 +11,8 @@ for another reader as well.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
 from jq.ops.dot_general import Dims
@@ -35,7 +34,7 @@ class MultiplyOuter(Pass):
         return bool(found)
 
 
-def is_outer(op: Any) -> bool:
+def is_outer(op: Op) -> bool:
     """Whether an op is a product with one term, of another type than an operand."""
     dims = Dims.match(op)
     if dims is None:
@@ -45,7 +44,7 @@ def is_outer(op: Any) -> bool:
     return len(types) > 1 and all(shape[a] == 1 for a in dims.contracted(0))
 
 
-def _multiplied(op: Any) -> ir.Value:
+def _multiplied(op: Op) -> ir.Value:
     dims, result = Dims.of(op), op.operation.results[0]
     operands = list(op.operation.operands)
     shapes = [shape_of(v) for v in operands]

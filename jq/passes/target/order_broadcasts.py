@@ -10,11 +10,10 @@ IREE 3.13 turns one that adds no elements into the inverse transpose.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at
+from jq.ir import Op, Program, at
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import i64_array, integers
 from jq.passes.base import Pass, PassContext
@@ -41,7 +40,7 @@ class OrderBroadcasts(Pass):
         return changed
 
 
-def permutes(op: Any) -> bool:
+def permutes(op: Op) -> bool:
     """Whether an op is a broadcast that puts axes into another order."""
     dims = integers(op, DIMS)
     return op.operation.name == "stablehlo.broadcast_in_dim" and list(dims) != sorted(dims)

@@ -16,11 +16,10 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_name, dtype_of, editing, ir, shape_of
+from jq.ir import Op, Program, at, dtype_name, dtype_of, editing, ir, shape_of
 from jq.ir.build import NAME, attributes_of, replace
 from jq.ops.dot_general import by_matrix
 from jq.passes.base import Pass, PassContext
@@ -42,7 +41,7 @@ class PatchConvolutions(Pass):
         return any(changed)
 
 
-def _lower(program: Program, op: Any) -> bool:
+def _lower(program: Program, op: Op) -> bool:
     x, w = op.operation.operands
     result, attributes = op.operation.results[0], attributes_of(op)
     shape, types = shape_of(result), {dtype_name(dtype_of(v)) for v in op.operation.operands}

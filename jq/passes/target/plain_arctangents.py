@@ -13,11 +13,10 @@ float64 stays as it is.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
 from jq.passes.base import Pass, PassContext
@@ -47,7 +46,7 @@ class PlainArctangents(Pass):
         return bool(found)
 
 
-def _is_arctangent(op: Any) -> bool:
+def _is_arctangent(op: Op) -> bool:
     if op.operation.name != "stablehlo.atan2":
         return False
     return dtype_of(op.operation.results[0]).name in ("float32", "float16", "bfloat16")

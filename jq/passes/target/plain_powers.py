@@ -12,11 +12,10 @@ computed in polar coordinates (`_complex_power`). float64 stays as it is.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import like, replace
 from jq.passes.base import Pass, PassContext
@@ -39,13 +38,13 @@ class PlainPowers(Pass):
         return bool(found)
 
 
-def _is_power(op: Any) -> bool:
+def _is_power(op: Op) -> bool:
     if op.operation.name != "stablehlo.power":
         return False
     return dtype_of(op.operation.results[0]).name in (*FLOATS, "complex64")
 
 
-def _power(op: Any) -> ir.Value:
+def _power(op: Op) -> ir.Value:
     dtype = dtype_of(op.operation.results[0])
     if dtype.kind == "c":
         return complex_power(*op.operation.operands)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from jq.errors import UserError
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, i64_array, integers, replace, string_attr
 from jq.ir.types import tensor_type
@@ -47,7 +47,7 @@ class PlainTransforms(Pass):
         return bool(found)
 
 
-def needs_products(op: Any) -> bool:
+def needs_products(op: Op) -> bool:
     """Whether `op` is a transform that IREE has not."""
     if op.operation.name != "stablehlo.fft":
         return False
@@ -55,7 +55,7 @@ def needs_products(op: Any) -> bool:
     return len(lengths) != 1 or not _is_plain(_kind(op), lengths[0])
 
 
-def _kind(op: Any) -> Kind:
+def _kind(op: Op) -> Kind:
     text = str(op.operation.attributes["fft_type"])  # #stablehlo<fft_type RFFT>
     return text.rstrip(">").split()[-1]
 
@@ -64,7 +64,7 @@ def _is_plain(kind: Kind, length: int) -> bool:
     return kind != "IRFFT" and length > 1 and length & (length - 1) == 0
 
 
-def _transform(op: Any) -> ir.Value:
+def _transform(op: Op) -> ir.Value:
     """The last axis is transformed first, but by the inverse real transform."""
     kind, lengths, x = _kind(op), integers(op, "fft_length"), op.operands[0]
     rank = len(shape_of(x))

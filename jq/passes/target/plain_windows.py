@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import attributes_of, i64_array, integers
 from jq.ops.convolution import Layout, pad, padding_of
@@ -44,14 +43,14 @@ class PlainWindows(Pass):
         return changed
 
 
-def ends_early(op: Any) -> bool:
+def ends_early(op: Op) -> bool:
     """Whether a window of a convolution or pool leaves elements that IREE stumbles over."""
     if op.operation.name == "stablehlo.reduce_window":
         return any(_pool_excess(op))
     return op.operation.name == "stablehlo.convolution" and any(_excess(op))
 
 
-def reversed_axes(op: Any) -> list[int]:
+def reversed_axes(op: Op) -> list[int]:
     """The kernel's axes along which a convolution's window is reversed."""
     attrs = attributes_of(op)
     if op.operation.name != "stablehlo.convolution" or "window_reversal" not in attrs:
@@ -60,7 +59,7 @@ def reversed_axes(op: Any) -> list[int]:
     return [a for a, flag in zip(Layout.of(op).kernel_spatial, flags, strict=True) if flag]
 
 
-def _reverse(op: Any) -> bool:
+def _reverse(op: Op) -> bool:
     axes = reversed_axes(op)
     if axes:
         kernel = op.operands[1]
@@ -74,7 +73,7 @@ def _reverse(op: Any) -> bool:
     return bool(axes)
 
 
-def _pad(op: Any) -> bool:
+def _pad(op: Op) -> bool:
     layout, padding = Layout.of(op), padding_of(op)
     axes = layout.input_spatial
     dilation = integers(op, "lhs_dilation") or (1,) * len(axes)
@@ -94,12 +93,12 @@ def _pad(op: Any) -> bool:
     return True
 
 
-def _set_padding(op: Any, pairs: list[tuple[int, int]]) -> None:
+def _set_padding(op: Op, pairs: list[tuple[int, int]]) -> None:
     array = np.array(pairs, np.int64).reshape(len(pairs), 2)
     op.operation.attributes["padding"] = ir.DenseElementsAttr.get(array)
 
 
-def _excess(op: Any) -> list[int]:
+def _excess(op: Op) -> list[int]:
     """How many of the last elements a convolution's window never reaches, where that matters."""
     layout = Layout.of(op)
     count = len(layout.input_spatial)
@@ -136,7 +135,7 @@ def _unread(
     return unread
 
 
-def _pool_excess(op: Any) -> list[int]:
+def _pool_excess(op: Op) -> list[int]:
     shape = shape_of(op.operands[0])
     ones = (1,) * len(shape)
     return _unread(
@@ -149,13 +148,13 @@ def _pool_excess(op: Any) -> list[int]:
     )
 
 
-def _pool_padding(op: Any) -> list[tuple[int, int]]:
+def _pool_padding(op: Op) -> list[tuple[int, int]]:
     rank, padding = len(shape_of(op.operands[0])), attributes_of(op).get("padding")
     pairs = np.zeros((rank, 2), int) if padding is None else np.array(padding).reshape(rank, 2)
     return [(int(low), int(high)) for low, high in pairs]
 
 
-def _pad_pool(op: Any) -> bool:
+def _pad_pool(op: Op) -> bool:
     """The operands are padded, dilated and cut beforehand."""
     if not any(excess := _pool_excess(op)):
         return False

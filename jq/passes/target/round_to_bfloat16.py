@@ -12,12 +12,11 @@ its modules have not, also where the two conversions are written one behind the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
 from jq.passes.base import Pass, PassContext
@@ -38,7 +37,7 @@ class RoundToBfloat16(Pass):
         return bool(found)
 
 
-def _is_direct(op: Any) -> bool:
+def _is_direct(op: Op) -> bool:
     if op.operation.name != "stablehlo.convert" or dtype_of(op.operation.results[0]) != BFLOAT16:
         return False
     return dtype_of(op.operation.operands[0]).kind in "iub"

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, ir
+from jq.ir import Op, Program, at, ir
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import constant
 from jq.ir.program import walk
@@ -46,7 +46,7 @@ class ShieldCarries(Pass):
         return changed
 
 
-def lost_carries(op: Any) -> list[int]:
+def lost_carries(op: Op) -> list[int]:
     """Carries of a loop that are needed after a step, but not in it or not made of any other."""
     if op.operation.name != "stablehlo.while":
         return []

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at
+from jq.ir import Op, Program, at
 from jq.ir.build import attributes_of
 from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
@@ -39,7 +38,7 @@ class ShieldPads(Pass):
         return bool(found)
 
 
-def _written_twice(op: Any) -> Iterator[int]:
+def _written_twice(op: Op) -> Iterator[int]:
     """The operands that `op` writes into a larger tensor, and that are such tensors themselves, or
     pools."""
     for i in _written(op):
@@ -47,7 +46,7 @@ def _written_twice(op: Any) -> Iterator[int]:
             yield i
 
 
-def _written(op: Any) -> range:
+def _written(op: Op) -> range:
     """The operands that `op` writes into a larger tensor."""
     name, count = op.operation.name, len(op.operation.operands)
     if name == _UPDATE:
@@ -57,6 +56,6 @@ def _written(op: Any) -> range:
     return range(1 if name == _PAD or (name == _CONVOLUTION and _pads(op)) else 0)
 
 
-def _pads(op: Any) -> bool:
+def _pads(op: Op) -> bool:
     padding = attributes_of(op).get("padding")
     return padding is not None and bool(np.array(padding).any())

@@ -9,9 +9,8 @@ IREE 3.13 cannot compile the two as one loop nest, whatever lies between that it
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from jq.ir import Program, at, ir
+from jq.ir import Op, Program, at, ir
 from jq.ir.build import integers
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
@@ -35,7 +34,7 @@ class ShieldReversals(Pass):
         return True
 
 
-def _kind(op: Any) -> str:
+def _kind(op: Op) -> str:
     name = op.operation.name.removeprefix("stablehlo.")
     if name == "slice":
         return "strided" if max(integers(op, "strides"), default=1) > 1 else "slice"

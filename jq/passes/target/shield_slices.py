@@ -10,9 +10,8 @@ IREE 3.13 reads through the slice, and fails on elements that do not lie side by
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from jq.ir import Program, at, shape_of
+from jq.ir import Op, Program, at, shape_of
 from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
@@ -30,7 +29,7 @@ class ShieldSlices(Pass):
         return bool(found)
 
 
-def reads_channels(op: Any) -> bool:
+def reads_channels(op: Op) -> bool:
     """Whether `op` gathers from a slice along the last of three axes or more."""
     if op.operation.name != "stablehlo.gather":
         return False

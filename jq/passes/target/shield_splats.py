@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, ir
+from jq.ir import Op, Program, at, ir
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
 
@@ -78,7 +78,7 @@ def _element(data: Any) -> Any:
     return None
 
 
-def _in_loop(op: Any) -> bool:
+def _in_loop(op: Op) -> bool:
     parent = op.operation.parent
     while parent is not None and parent.name != "func.func":
         if parent.name == LOOP:

@@ -8,11 +8,10 @@ IREE 3.13 takes an unsigned operand for a signed one, also through a `convert`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir
+from jq.ir import Op, Program, at, dtype_of, ir
 from jq.ir.arrays import StableHloOps
 from jq.ir.values import maker
 from jq.ops.base import is_product
@@ -40,7 +39,7 @@ class ShieldUnsigned(Pass):
         return changed
 
 
-def is_unsigned(op: Any) -> bool:
+def is_unsigned(op: Op) -> bool:
     """Whether an op is a contraction with an operand that IREE takes for a signed one."""
     return is_product(op) and any(_unsigned(v) for v in op.operands)
 

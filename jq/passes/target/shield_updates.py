@@ -11,9 +11,8 @@ overlap, and has wrong numbers where it does not.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from jq.ir import Program, at, ir
+from jq.ir import Op, Program, at, ir
 from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
@@ -38,7 +37,7 @@ class ShieldUpdates(Pass):
         return bool(found)
 
 
-def reads_what_it_writes(op: Any) -> bool:
+def reads_what_it_writes(op: Op) -> bool:
     """Whether `op` writes a part of a tensor into that tensor."""
     if op.operation.name != UPDATE:
         return False

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, constant_of, dtype_of, ir, shape_of, stablehlo, tensor_type
+from jq.ir import Op, Program, at, constant_of, dtype_of, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import attributes_of, integer, replace
 from jq.ir.values import maker
@@ -43,7 +43,7 @@ class StableSorts(Pass):
         return bool(found)
 
 
-def _stable(op: Any, numbers: Iterator[int]) -> list[ir.Value]:
+def _stable(op: Op, numbers: Iterator[int]) -> list[ir.Value]:
     given, compare = list(op.operation.operands), op.operation.regions[0].blocks[0]
     axis = integer(op, "dimension")
     own = next((i for i, v in enumerate(given) if _is_place(v, axis)), None)

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import reduce_sum, replace
 from jq.ir.constants import evaluate
@@ -47,7 +46,7 @@ class SumProducts(Pass):
         return changed
 
 
-def _large_side(program: Program, op: Any, dims: Dims) -> int | None:
+def _large_side(program: Program, op: Op, dims: Dims) -> int | None:
     """The operand that a copy would be made of; the other one has few rows for each batch."""
     values = list(op.operation.operands)
     float32 = all(dtype_of(v) == np.float32 for v in (*values, op.operation.results[0]))
@@ -62,7 +61,7 @@ def _large_side(program: Program, op: Any, dims: Dims) -> int | None:
     return None
 
 
-def _sum(op: Any, dims: Dims, side: int) -> ir.Value:
+def _sum(op: Op, dims: Dims, side: int) -> ir.Value:
     """With the rows as one axis right behind the last axis of the batch."""
     large, row = op.operation.operands[side], op.operation.operands[1 - side]
     shape, small = shape_of(large), shape_of(row)

@@ -10,9 +10,8 @@ IREE 3.13 compiles the narrow form to garbage; without the barriers it finds it 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from jq.ir import Program, at, dtype_of, ir, shape_of, stablehlo
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.passes.base import Pass, PassContext
 
@@ -35,7 +34,7 @@ class WidenDepthwise(Pass):
         return changed
 
 
-def is_narrow_depthwise(op: Any) -> bool:
+def is_narrow_depthwise(op: Op) -> bool:
     """A convolution with one input channel a group, one filter each, and a result that is wider
     than the filter."""
     if op.operation.name != "stablehlo.convolution":

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, shape_of, walk
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of, walk
 from jq.ir.build import replace
 from jq.ir.constants import dense_array
 from jq.ir.types import is_narrow
@@ -60,16 +60,16 @@ class PlainNibbles(Pass):
 class _Use:
     """An op, and the narrow types that its first operand and its results had."""
 
-    op: Any
+    op: Op
     source: Kind | None
     results: tuple[Kind | None, ...]
 
 
-def _values_at(op: Any) -> tuple[ir.Value, ...]:
+def _values_at(op: Op) -> tuple[ir.Value, ...]:
     return (*op.operation.operands, *op.operation.results)
 
 
-def _use_of(op: Any, kinds: dict[ir.Value, Kind]) -> _Use:
+def _use_of(op: Op, kinds: dict[ir.Value, Kind]) -> _Use:
     first = next(iter(op.operation.operands), None)
     return _Use(op.operation, kinds.get(first), tuple(kinds.get(v) for v in op.operation.results))
 
@@ -114,7 +114,7 @@ def _prepare(use: _Use) -> None:
         op.operands[1] = OPS.minimum(far, full(far, 7))
 
 
-def _is_reducer(op: Any) -> bool:
+def _is_reducer(op: Op) -> bool:
     """The only op of a reduction or a scatter, whose result is brought into the range instead."""
     return len(op.block.operations) == 2 and op.parent.name not in (*GROUPS, "func.func")
 

@@ -11,11 +11,10 @@ signed ones. Inputs and results of the program keep their types.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, shape_of, walk
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of, walk
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import like, replace
 from jq.passes.base import Pass, PassContext
@@ -71,7 +70,7 @@ def _unsigned(element: ir.IntegerType) -> bool:
     return bool(element.is_unsigned) and element.width >= 8
 
 
-def _rewrite(op: Any, kept: set[ir.Value]) -> None:
+def _rewrite(op: Op, kept: set[ir.Value]) -> None:
     """What reads the sign of its operands is written in signed integers; types are valid."""
     name = op.operation.name
     with at(op):
@@ -100,7 +99,7 @@ def _rewrite(op: Any, kept: set[ir.Value]) -> None:
             replace(op, [converted(op.operands[0], dtype_of(op.results[0]))])
 
 
-def _compare(op: Any) -> None:
+def _compare(op: Op) -> None:
     """The order of unsigned integers is that of signed ones with the highest bit changed."""
     sides = [shifted(v) for v in op.operands]
     found = like(
@@ -113,14 +112,14 @@ def _compare(op: Any) -> None:
     replace(op, [found])
 
 
-def _is_wide(op: Any) -> bool:
+def _is_wide(op: Op) -> bool:
     """Whether it converts between floats and 64 bits without a sign: no integer is wider."""
     kinds = [dtype_of(op.operands[0]), dtype_of(op.results[0])]
     wide = any(kind.kind == "u" and kind.itemsize == 8 for kind in kinds)
     return wide and not all(kind.kind in "iub" for kind in kinds)
 
 
-def _left_alone(op: Any) -> list[ir.Value]:
+def _left_alone(op: Op) -> list[ir.Value]:
     """Keeps the types of an op's operands and results, by casts around it."""
     kept = []
     for i, value in enumerate(op.operands):
@@ -156,7 +155,7 @@ def _keep_signature(program: Program) -> set[ir.Value]:
     return kept
 
 
-def _tidy(op: Any) -> None:
+def _tidy(op: Op) -> None:
     """Casts between equal types go."""
     if op.operation.name != "stablehlo.bitcast_convert":
         return

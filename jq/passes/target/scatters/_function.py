@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import at, dtype_of, ir, stablehlo
+from jq.ir import Op, at, dtype_of, ir, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.ir.program import constant_of
 
 OPS = StableHloOps()
 
 
-def body_of(op: Any) -> ir.Block:
+def body_of(op: Op) -> ir.Block:
     return op.operation.regions[0].blocks[0]
 
 
@@ -21,7 +21,7 @@ def last_of(block: ir.Block) -> Any:
     return block.operations[len(block.operations) - 1].operation
 
 
-def take_body(op: Any, to: ir.Operation) -> None:
+def take_body(op: Op, to: ir.Operation) -> None:
     """Gives `to` a copy of the scatter's function."""
     copy = op.operation.clone()
     copy.regions[0].blocks[0].append_to(to.regions[0])
@@ -30,7 +30,7 @@ def take_body(op: Any, to: ir.Operation) -> None:
     copy.erase()
 
 
-def _binary(op: Any) -> str | None:
+def _binary(op: Op) -> str | None:
     """The one op of two arguments that the function is."""
     ops, block = list(body_of(op).operations), body_of(op)
     if len(ops) != 2 or len(block.arguments) != 2:
@@ -41,7 +41,7 @@ def _binary(op: Any) -> str | None:
     return made.name.removeprefix("stablehlo.") if whole else None
 
 
-def neutral(op: Any, operand: ir.Value) -> ir.Value | None:
+def neutral(op: Op, operand: ir.Value) -> ir.Value | None:
     """The scalar that the function leaves its other argument unchanged by, where there is one."""
     kind, name = dtype_of(operand), _binary(op)
     table: dict[str, float]
@@ -66,13 +66,13 @@ def zero_of(operand: ir.Value) -> ir.Value:
     return stablehlo.complex(part, part)
 
 
-def bool_sums(op: Any) -> list[Any]:
+def bool_sums(op: Op) -> list[Any]:
     """Sums of bools, which IREE takes modulo 2."""
     inner = [o.operation for o in body_of(op).operations]
     return [o for o in inner if o.name == "stablehlo.add" and dtype_of(o.results[0]) == np.bool_]
 
 
-def or_bools(op: Any) -> None:
+def or_bools(op: Op) -> None:
     for found in bool_sums(op):
         with at(found):
             either = OPS.bit_or(*found.operands)

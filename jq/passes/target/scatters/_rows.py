@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from jq.ir import dtype_of, ir, shape_of, stablehlo
+from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.ir.index_range import Place, index_range
 from jq.passes.target.scatters import _scatter
@@ -21,7 +20,7 @@ from jq.passes.target.scatters._scatter import Scatter
 OPS = StableHloOps()
 
 
-def scatter_rows(op: Any, s: Scatter, operand: ir.Value) -> ir.Value:
+def scatter_rows(op: Op, s: Scatter, operand: ir.Value) -> ir.Value:
     lead = len(s.shape)
     while lead and s.windows[lead - 1] == s.shape[lead - 1]:
         lead -= 1
@@ -87,7 +86,7 @@ def _repeated(x: ir.Value, times: int) -> ir.Value:
     return OPS.reshape(wide, (prod(shape_of(wide)),))
 
 
-def _canonical(op: Any, x: ir.Value, i: ir.Value, u: ir.Value, proven: bool) -> ir.Value:
+def _canonical(op: Op, x: ir.Value, i: ir.Value, u: ir.Value, proven: bool) -> ir.Value:
     """The same scatter, of rows."""
     dims = stablehlo.ScatterDimensionNumbers.get(
         update_window_dims=[1],

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import dtype_of, ir, shape_of, stablehlo
+from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.ir.index_range import Place, Range, index_range
 
@@ -42,7 +42,7 @@ class Scatter:
         return prod(self.places)
 
 
-def read(op: Any) -> Scatter:
+def read(op: Op) -> Scatter:
     """Builds the values at the current insertion point."""
     dims, (operands, indices, updates) = numbers(op), parts(op)
     shape, whole = shape_of(operands[0]), shape_of(indices)
@@ -74,11 +74,11 @@ def read(op: Any) -> Scatter:
     return Scatter(shape, windows, places, begins, inside, tuple(moved))
 
 
-def numbers(op: Any) -> Any:
+def numbers(op: Op) -> Any:
     return stablehlo.ScatterDimensionNumbers(op.operation.attributes["scatter_dimension_numbers"])
 
 
-def parts(op: Any) -> tuple[list[ir.Value], ir.Value, list[ir.Value]]:
+def parts(op: Op) -> tuple[list[ir.Value], ir.Value, list[ir.Value]]:
     """Operands, indices, updates."""
     values = list(op.operation.operands)
     n = len(values) // 2

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from itertools import product
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from jq.ir import dtype_of, ir, shape_of
+from jq.ir import Op, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import attributes_of, i64_array, integers, strided_slice
 from jq.ir.program import constant_of
@@ -17,7 +16,7 @@ from jq.ir.program import constant_of
 OPS = StableHloOps()
 
 
-def places_of_selected(op: Any, operand: ir.Value, window: tuple[int, ...]) -> ir.Value:
+def places_of_selected(op: Op, operand: ir.Value, window: tuple[int, ...]) -> ir.Value:
     """The number of the element that each window selects; one beyond the last of padding alone."""
     low, high = _padding(op, shape_of(operand))
     shape, result = shape_of(operand), shape_of(op.operation.operands[1])
@@ -45,7 +44,7 @@ def places_of_selected(op: Any, operand: ir.Value, window: tuple[int, ...]) -> i
     return place
 
 
-def _mapped(op: Any, left: ir.Value, right: ir.Value) -> ir.Value:
+def _mapped(op: Op, left: ir.Value, right: ir.Value) -> ir.Value:
     """Whether the left one stays selected."""
     shape = shape_of(left)
     made = ir.Operation.create(
@@ -59,7 +58,7 @@ def _mapped(op: Any, left: ir.Value, right: ir.Value) -> ir.Value:
     return made.result
 
 
-def _padding(op: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
+def _padding(op: Op, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
     """Padding in front and behind, by axis."""
     padding = attributes_of(op).get("padding")
     rank = len(shape)
@@ -67,7 +66,7 @@ def _padding(op: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
     return [int(a) for a, _ in pairs], [int(b) for _, b in pairs]
 
 
-def take_region(op: Any, region: int, to: ir.Operation) -> None:
+def take_region(op: Op, region: int, to: ir.Operation) -> None:
     """Gives a copy of one of the op's regions to another op."""
     copy = op.operation.clone()
     copy.regions[region].blocks[0].append_to(to.regions[0])

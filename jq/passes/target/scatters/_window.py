@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from jq.ir import at, dtype_of, ir, shape_of, stablehlo
+from jq.ir import Op, at, dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.passes.target.scatters._function import (
     body_of,
@@ -18,7 +16,7 @@ from jq.passes.target.scatters._scatter import Scatter
 OPS = StableHloOps()
 
 
-def write_window(op: Any, s: Scatter, operands: list[ir.Value]) -> list[ir.Value]:
+def write_window(op: Op, s: Scatter, operands: list[ir.Value]) -> list[ir.Value]:
     begins = {axis: OPS.reshape(v, ()) for axis, v in s.begins.items()}
     inside = s.inside and OPS.reshape(s.inside, ())
     updates = [OPS.reshape(u, s.windows) for u in s.updates]
@@ -26,7 +24,7 @@ def write_window(op: Any, s: Scatter, operands: list[ir.Value]) -> list[ir.Value
 
 
 def _written(
-    op: Any,
+    op: Op,
     s: Scatter,
     operands: list[ir.Value],
     updates: list[ir.Value],
@@ -52,7 +50,7 @@ def _where(
     return [OPS.select(wide, a, b) for a, b in zip(new, old, strict=True)]
 
 
-def _combined(op: Any, old: list[ir.Value], updates: list[ir.Value]) -> list[ir.Value]:
+def _combined(op: Op, old: list[ir.Value], updates: list[ir.Value]) -> list[ir.Value]:
     """The scatter's function of scalars, for whole windows: one map for each result."""
     results = list(last_of(body_of(op)).operands)
     arguments = list(body_of(op).arguments)
@@ -80,7 +78,7 @@ def _combined(op: Any, old: list[ir.Value], updates: list[ir.Value]) -> list[ir.
 # Several operands.
 
 
-def one_by_one(op: Any, s: Scatter, operands: list[ir.Value]) -> list[ir.Value]:
+def one_by_one(op: Op, s: Scatter, operands: list[ir.Value]) -> list[ir.Value]:
     count, n = s.count, len(operands)
     begins = {axis: OPS.reshape(v, (count,)) for axis, v in s.begins.items()}
     inside = s.inside and OPS.reshape(s.inside, (count,))

@@ -19,10 +19,9 @@ time, which IREE has not, takes one window after the other in a loop.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from jq.errors import UserError
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.index_range import Place, index_range
@@ -51,7 +50,7 @@ class PlainScatters(Pass):
         return bool(found)
 
 
-def needs_rows(op: Any) -> bool:
+def needs_rows(op: Op) -> bool:
     """Whether `op` is a scatter, but not of whole rows of a matrix that are proven to exist."""
     if op.operation.name != "stablehlo.scatter":
         return False
@@ -71,7 +70,7 @@ def needs_rows(op: Any) -> bool:
     return not plain or low < 0 or high >= whole[0] or bool(bool_sums(op))
 
 
-def _lowered(op: Any) -> list[ir.Value]:
+def _lowered(op: Op) -> list[ir.Value]:
     operands, _, updates = _scatter.parts(op)
     _check_types(op, operands)
     if 0 in shape_of(operands[0]) or 0 in shape_of(updates[0]):
@@ -85,7 +84,7 @@ def _lowered(op: Any) -> list[ir.Value]:
     return one_by_one(op, s, operands)
 
 
-def _check_types(op: Any, operands: list[ir.Value]) -> None:
+def _check_types(op: Op, operands: list[ir.Value]) -> None:
     inside = [dtype_of(v) for v in body_of(op).arguments]
     if inside != [dtype_of(v) for v in operands] * 2:
         raise UserError(

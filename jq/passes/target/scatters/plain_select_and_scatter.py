@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from jq.errors import UserError
-from jq.ir import Program, at, ir, shape_of, stablehlo
+from jq.ir import Op, Program, at, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, integers, replace, string_attr
 from jq.passes.base import Pass, PassContext
@@ -39,11 +38,11 @@ class PlainSelectAndScatter(Pass):
         return bool(found)
 
 
-def is_select_and_scatter(op: Any) -> bool:
+def is_select_and_scatter(op: Op) -> bool:
     return op.operation.name == "stablehlo.select_and_scatter"
 
 
-def _lowered(op: Any) -> ir.Value:
+def _lowered(op: Op) -> ir.Value:
     operand, source, init = op.operation.operands
     shape, rank = shape_of(operand), len(shape_of(operand))
     if 0 in shape_of(source):
@@ -64,7 +63,7 @@ def _lowered(op: Any) -> ir.Value:
     return OPS.reshape(OPS.slice(summed, [0], [total]), shape)
 
 
-def _scatter(op: Any, start: ir.Value, places: ir.Value, source: ir.Value) -> ir.Value:
+def _scatter(op: Op, start: ir.Value, places: ir.Value, source: ir.Value) -> ir.Value:
     dims = stablehlo.ScatterDimensionNumbers.get(
         update_window_dims=[],
         inserted_window_dims=[0],
