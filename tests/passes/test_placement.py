@@ -98,8 +98,9 @@ def test_hybrid_is_late_to_the_bit(model):
     it stands behind gives codes at once, with a rounding less.
     """
     assert np.array_equal(outputs(model, "hybrid", "qdq"), outputs(model, "late", "qdq"))
-    steps = np.abs(outputs(model, "hybrid") - outputs(model, "late")).max()
-    assert steps <= 0.02 * np.abs(outputs(model, "late")).max()
+    late = outputs(model, "late")  # that rounding is one of those that the noise comes from
+    moved = np.sum((outputs(model, "hybrid") - late) ** 2)
+    assert moved <= bound(levels(model, "late")["integer"]) * np.sum(late**2)
     text = {p: levels(model, p)["integer"].text() for p in ("hybrid", "late")}
     assert text["hybrid"] != text["late"]
 
