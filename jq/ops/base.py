@@ -23,6 +23,7 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.decisions import declined
 from jq.ir.markers import Marker
 from jq.ops.encoded import FLOAT, Encoded, State
+from jq.ops.geometry import Geometry, of_window
 
 Axes = frozenset[int]
 
@@ -82,6 +83,10 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
     def applies(self, op: Op) -> bool:
         """Whether this instance of the op is one that the rule is about."""
         return True
+
+    def geometry(self, op: Op) -> Geometry:
+        """What limits of devices are about."""
+        return of_window(op)
 
     def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         """Numbers of the operands whose elements the op moves or chooses from."""

@@ -28,6 +28,7 @@ from jq.ir.build import (
 )
 from jq.ir.markers import Marker
 from jq.ops.base import Axes, Contraction, QuantizedOperand, Role, codes_of
+from jq.ops.geometry import Geometry, along
 from jq.ops.integer import OPS, Spread, accumulator, correct, rescale
 
 
@@ -72,6 +73,20 @@ def groups_of(op: Op, key: str = "feature_group_count") -> int:
 
 class Convolution(Contraction):
     op = "convolution"
+
+    def geometry(self, op: Op) -> Geometry:
+        d, (x, kernel) = Layout.of(op), (shape_of(v) for v in op.operation.operands)
+        window = tuple(kernel[a] for a in d.kernel_spatial)
+        return Geometry(
+            window=window,
+            stride=along(op, "window_strides", window),
+            dilation=along(op, "rhs_dilation", window),
+            interior=along(op, "lhs_dilation", window),
+            padding=tuple(padding_of(op)),
+            channels=(x[d.input_feature], kernel[d.kernel_out]),
+            groups=groups_of(op),
+            batch=x[d.input_batch],
+        )
 
     def roles(self, op: Op) -> tuple[Role, ...]:
         d = Layout.of(op)

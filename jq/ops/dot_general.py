@@ -21,6 +21,7 @@ from jq.ir.build import NAME, like, reduce_sum, string_attr
 from jq.ir.contract import Contract
 from jq.ir.markers import Marker
 from jq.ops.base import Axes, Contraction, QuantizedOperand, Role, codes_of
+from jq.ops.geometry import Geometry
 from jq.ops.integer import OPS, Spread, accumulator, correct, real_sums, rescale
 
 PLAIN = "jq.plain"  # attribute of a product that is none of the model's: it stays as it is
@@ -140,6 +141,13 @@ class DotGeneral(Contraction):
 
     def applies(self, op: Op) -> bool:
         return PLAIN not in op.operation.attributes
+
+    def geometry(self, op: Op) -> Geometry:
+        dims, (lhs, rhs) = Dims.of(op), (shape_of(x) for x in op.operation.operands)
+        depth = math.prod(lhs[a] for a, _ in dims.contract)
+        width = math.prod(rhs[a] for a in dims.free(1, len(rhs)))
+        batch = math.prod(lhs[a] for a, _ in dims.batch)
+        return Geometry(channels=(depth, width), batch=batch)
 
     def roles(self, op: Op) -> tuple[Role, ...]:
         found = []

@@ -1,0 +1,53 @@
+"""What limits of devices are about: the window, channels, groups and batch of an op."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.ir import Op
+from jq.ir.build import attributes_of, integers
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Attributes:
+    window, stride, dilation, interior: along each axis of the window; none without one. Interior
+        is how far apart elements of the input are (1: side by side).
+    padding: low and high.
+    channels: read and written; none for ops without channels.
+    """
+
+    window: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+    interior: tuple[int, ...] = ()
+    padding: tuple[tuple[int, int], ...] = ()
+    channels: tuple[int, ...] = ()
+    groups: int = 1
+    batch: int = 1
+
+    @property
+    def depthwise(self) -> bool:
+        """A group for each channel."""
+        return 1 < self.groups == self.channels[0]
+
+
+def along(op: Op, key: str, window: tuple[int, ...]) -> tuple[int, ...]:
+    """A figure of the window along each of its axes; 1 where the op does not say."""
+    return integers(op, key) or (1,) * len(window)
+
+
+def of_window(op: Op) -> Geometry:
+    """Of a pool, or of an op without a window."""
+    window = integers(op, "window_dimensions")
+    padding = attributes_of(op).get("padding") if window else None
+    pairs = [] if padding is None else np.array(padding).reshape(-1, 2).tolist()
+    return Geometry(
+        window=window,
+        stride=along(op, "window_strides", window),
+        dilation=along(op, "window_dilations", window),
+        interior=along(op, "base_dilations", window),
+        padding=tuple((low, high) for low, high in pairs),
+    )
