@@ -8,7 +8,7 @@ import pytest
 from jq.model import Model
 from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
-from jq.passes.recovery._rotations import Rotation, _moved
+from jq.passes.recovery._rotations import Rotation, reshaped
 from jq.passes.recovery.rotate import Rotate, rotation
 from jq.pipeline import load_pipeline
 from jq.planning import QuantPlan
@@ -198,8 +198,8 @@ def test_what_is_not_linear_is_left_alone(step, caplog):
 def test_reshapes(before, after, turn, expected):
     if expected is None:
         with pytest.raises(Exception, match="cuts the axis"):
-            _moved(before, after, turn)
+            reshaped(before, after, turn)
         return
-    assert _moved(before, after, turn) == expected
+    assert reshaped(before, after, turn) == expected
     x, q = RNG.standard_normal(before), rotation(turn.size, 1)
     np.testing.assert_allclose(expected.apply(x.reshape(after), q), turn.apply(x, q).reshape(after))

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jq.onnx.operators.convolutions import conv
 from jq.onnx.operators.indexing import from_front
 from jq.onnx.operators.products import gemm
 from jq.onnx.operators.recurrent import activation as activation_of
-from jq.onnx.operators.windows import conv
 from jq.onnx.registry import MICROSOFT, Array, operator
 
 _EPSILON = 1e-12

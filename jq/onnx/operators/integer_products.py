@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jq.onnx.operators.convolutions import convolve
 from jq.onnx.operators.products import matmul
-from jq.onnx.operators.windows import convolve, padding
+from jq.onnx.operators.windows import padding
 from jq.onnx.quantized import unit
 from jq.onnx.registry import Array, Call, operator
 from jq.onnx.values import Sums, known, offset_of, to_signed

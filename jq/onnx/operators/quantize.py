@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jq.onnx.operators.convolutions import convolve
 from jq.onnx.operators.products import matmul
-from jq.onnx.operators.windows import convolve
 from jq.onnx.quantized import dequantize, quantize, unit
 from jq.onnx.registry import Array, Call, operator
 from jq.onnx.tensors import numpy_type

@@ -31,7 +31,8 @@ from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._hadamard import block_of, matrix
 from jq.passes.recovery._inputs import planned_weights
 from jq.passes.recovery._product_inputs import find_inputs
-from jq.passes.recovery._rotations import Blocked, Closure, Rotation
+from jq.passes.recovery._rotated_set import Closure
+from jq.passes.recovery._rotations import Blocked, Rotation
 from jq.settings import FLOAT
 
 LOG = logging.getLogger("jq")

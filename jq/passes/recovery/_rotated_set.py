@@ -1,0 +1,247 @@
+"""Which values must be rotated together so that a rotation goes away: found by going along all that
+makes them and all that reads them.
+
+    x' = x Q for every value x of the set; what makes it has Q in its weight, what sums over the
+    channels Q^T, and the sum of squares over them (an RMS norm) is what it was
+
+A value is rotated along one axis, seen as [outer, n, inner], along n. The set is closed: sums need
+both sides rotated, products of two values both of them, or one that is the same along the axis.
+Whatever is no linear map blocks it. The vector of a norm moves into the weights behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.affine import constant_of
+from jq.ir.build import integer, integers
+from jq.ir.values import maker
+from jq.ops.convolution import Layout, groups_of
+from jq.ops.dot_general import Dims
+from jq.ops.selection import reduction
+from jq.passes.recovery._rotations import Blocked, Rotation, of_operand, of_result
+
+
+@dataclass
+class Closure:
+    """The set that grows from one value.
+
+    Attributes:
+        values: by value, how it is rotated.
+        weights: by name, alike; `scales`: vectors of norms that they take in first, of their rank.
+        constants: operands that are constants and get a rotated copy.
+        norms: products with a vector (op, number of the value) that go away.
+    """
+
+    program: Program
+    values: dict[ir.Value, Rotation] = field(default_factory=dict)
+    weights: dict[str, Rotation] = field(default_factory=dict)
+    scales: dict[str, np.ndarray] = field(default_factory=dict)
+    constants: list[tuple[Any, int, Rotation]] = field(default_factory=list)
+    norms: list[tuple[Any, int]] = field(default_factory=list)
+    _uses: dict[str, set[tuple[Any, int]]] = field(default_factory=dict)
+    _queue: list[ir.Value] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Of the rotation."""
+        return next(iter(self.weights.values())).size
+
+    def rotated(self, name: str, q: np.ndarray) -> np.ndarray:
+        """What a weight becomes, f64."""
+        scaled = np.asarray(self.program.weights[name], np.float64) * self.scales.get(name, 1.0)
+        return self.weights[name].apply(scaled, q)
+
+    def grow(self, value: ir.Value, rotation: Rotation) -> None:
+        """Raises `Blocked`; then the set is of no use."""
+        self.require(value, rotation)
+        while self._queue:
+            value = self._queue.pop()
+            rotation = self.values[value]
+            self._made(value.owner, rotation)
+            for use in value.uses:
+                self._read(use.owner, use.operand_number, rotation)
+        for name, uses in self._uses.items():
+            if len(uses) != sum(1 for _ in self.program.weight(name).uses):
+                raise Blocked(f"{name} is read otherwise, too")
+
+    def require(
+        self, value: ir.Value, rotation: Rotation, reader: tuple[Any, int] | None = None
+    ) -> None:
+        """Adds a value."""
+        if dtype_of(value).kind not in "fV":
+            raise Blocked("not a float")
+        name = self.program.weight_name(value)
+        known = self.values.get(value) if name is None else self.weights.get(name)
+        if known is not None and known != rotation:
+            raise Blocked("rotated in two ways")
+        if name is not None:
+            if reader is None:
+                raise Blocked("a weight is a value")
+            self.weights[name] = rotation
+            self._uses.setdefault(name, set()).add((reader[0].operation, reader[1]))
+        elif known is None:
+            owner = maker(value)
+            if owner is None or owner.operation.block != self.program.body:
+                raise Blocked("an input, or inside a loop")
+            self.values[value] = rotation
+            self._queue.append(value)
+
+    # What makes a value
+
+    def _made(self, op: Op, rotation: Rotation) -> None:
+        kind = op.operation.name.removeprefix("stablehlo.")
+        operands = list(op.operation.operands)
+        if kind in ("add", "subtract"):
+            for number in (0, 1):
+                self._term(op, number, rotation)
+        elif kind in ("multiply", "divide"):
+            self._operand(op, self._rotated_side(op, rotation.axis), rotation)
+        elif kind == "select":
+            if not self._same_along(operands[0], rotation.axis):
+                raise Blocked("a choice by channel")
+            for number in (1, 2):
+                self._term(op, number, rotation)
+        elif kind == "dot_general":
+            side, axis = _side(op, rotation.axis)
+            self._operand(op, side, rotation.on(axis))
+        elif kind == "convolution":
+            d = Layout.of(op)
+            if rotation.axis != d.output_feature or not _is_plain(op):
+                raise Blocked("a convolution in groups")
+            self._operand(op, 1, rotation.on(d.kernel_out))
+        elif kind == "concatenate":
+            if integer(op, "dimension") == rotation.axis:
+                raise Blocked("joined along the axis")
+            for number in range(len(operands)):
+                self._operand(op, number, rotation)
+        else:
+            self._operand(op, 0, of_operand(self.program, op, rotation))
+
+    def _operand(self, op: Op, number: int, rotation: Rotation) -> None:
+        self.require(op.operation.operands[number], rotation, (op, number))
+
+    def _term(self, op: Op, number: int, rotation: Rotation) -> None:
+        """Of a sum: a constant gets a rotated copy."""
+        value = op.operation.operands[number]
+        constant = constant_of(self.program, value)
+        if constant is None:
+            self._operand(op, number, rotation)
+        elif constant.any() and sum(n > 1 for n in constant.shape) > 1:
+            raise Blocked("a constant of several axes")
+        elif constant.any():
+            self.constants.append((op.operation, number, rotation))
+
+    def _rotated_side(self, op: Op, axis: int) -> int:
+        a, b = op.operation.operands
+        kind = op.operation.name
+        if self._same_along(b, axis):
+            return 0
+        if kind == "stablehlo.multiply" and self._same_along(a, axis):
+            return 1
+        raise Blocked("a product channel by channel")
+
+    def _same_along(self, value: ir.Value, axis: int, depth: int = 6) -> bool:
+        """Whether all values along an axis are the same, by construction."""
+        constant = constant_of(self.program, value)
+        if constant is not None:
+            return constant.ndim == 0 or constant.shape[axis] == 1
+        if shape_of(value)[axis] == 1:
+            return True
+        op = maker(value)
+        if op is None or not depth:
+            return False
+        if op.operation.name == "stablehlo.broadcast_in_dim":
+            dims = integers(op, "broadcast_dimensions")
+            return axis not in dims or shape_of(op.operation.operands[0])[dims.index(axis)] == 1
+        elementwise = all(shape_of(v) == shape_of(value) for v in op.operation.operands)
+        simple = op.operation.name in _POINTWISE and elementwise
+        return simple and all(self._same_along(v, axis, depth - 1) for v in op.operation.operands)
+
+    # What reads a value
+
+    def _read(self, op: Op, number: int, rotation: Rotation) -> None:
+        if op.operation.block != self.program.body:
+            raise Blocked("read inside a loop or a branch")
+        if len(op.operation.results) != 1:
+            raise Blocked("returned, or an op of several results")
+        kind, operands = op.operation.name.removeprefix("stablehlo."), op.operation.operands
+        if kind == "multiply" and operands[0] == operands[1]:
+            return self._squared(op, rotation)
+        if kind == "multiply" and self._norm(op, number, rotation):
+            return None
+        if kind == "dot_general" and (pair := _contracted(op, number, rotation.axis)) is not None:
+            return self._operand(op, 1 - number, rotation.on(pair))
+        if kind == "convolution":
+            d = Layout.of(op)
+            if (number, rotation.axis) == (0, d.input_feature) and _is_plain(op):
+                return self._operand(op, 1, rotation.on(d.kernel_in))
+            if (number, rotation.axis) == (1, d.kernel_out) and _is_plain(op):
+                return self.require(op.operation.results[0], rotation.on(d.output_feature))
+            if (number, rotation.axis) == (1, d.kernel_in) and _is_plain(op):
+                return self.require(operands[0], rotation.on(d.input_feature))
+            raise Blocked("a convolution over the axis")
+        return self.require(op.operation.results[0], of_result(self.program, op, number, rotation))
+
+    def _squared(self, op: Op, rotation: Rotation) -> None:
+        """Only the sum of squares over all channels may be read."""
+        for use in op.operation.results[0].uses:
+            inner = use.owner
+            whole = inner.operation.name == "stablehlo.reduce" and rotation.axis in integers(
+                inner, "dimensions"
+            )
+            if not whole or reduction(self.program, inner) != "add":
+                raise Blocked("squares that are not summed")
+
+    def _norm(self, op: Op, number: int, rotation: Rotation) -> bool:
+        """A product with a vector of channels that weights behind it can take in."""
+        vector = constant_of(self.program, op.operation.operands[1 - number])
+        if vector is None or vector.ndim == 0 or vector.shape[rotation.axis] == 1:
+            return False
+        if vector.size != vector.shape[rotation.axis]:
+            raise Blocked("a constant of several axes")
+        for use in op.operation.results[0].uses:
+            reader, k = use.owner, use.operand_number
+            pair, name = None, None
+            if reader.operation.name == "stablehlo.dot_general":
+                pair = _contracted(reader, k, rotation.axis)
+                name = self.program.weight_name(reader.operation.operands[1 - k])
+            if pair is None or name is None or reader.operation.block != self.program.body:
+                raise Blocked("a vector of channels that no weight can take in")
+            if sum(1 for _ in self.program.weight(name).uses) != 1:
+                raise Blocked("a weight that something else reads")
+            self._operand(reader, 1 - k, rotation.on(pair))
+            rank = len(shape_of(reader.operation.operands[1 - k]))
+            self.scales[name] = vector.reshape([-1 if a == pair else 1 for a in range(rank)])
+        self.norms.append((op.operation, number))
+        return True
+
+
+_POINTWISE = {
+    f"stablehlo.{name}"
+    for name in ("add", "subtract", "multiply", "divide", "rsqrt", "sqrt", "maximum", "convert")
+}
+
+
+def _is_plain(op: Op) -> bool:
+    return groups_of(op) == groups_of(op, "batch_group_count") == 1
+
+
+def _contracted(op: Op, number: int, axis: int) -> int | None:
+    """The other operand's axis that is summed together with this one."""
+    return next((p[1 - number] for p in Dims.of(op).contract if p[number] == axis), None)
+
+
+def _side(op: Op, axis: int) -> tuple[int, int]:
+    """The operand and its axis that a result's axis comes from alone."""
+    dims, shapes = Dims.of(op), [shape_of(v) for v in op.operation.operands]
+    for side in (0, 1):
+        free = dims.free(side, len(shapes[side]))
+        for own, result in dims.result_axes(side, *shapes).items():
+            if result == axis and own in free:
+                return side, own
+    raise Blocked("an axis of batches")
