@@ -224,6 +224,19 @@ class Affine(Format):
 
     # Parts
 
+    def of_codes(
+        self, codes: np.ndarray, zero: np.ndarray, enc: Encoding
+    ) -> tuple[Encoding, dict[str, np.ndarray]] | None:
+        half = 1 << (self.bits - 1)
+        shift = half if self.unsigned else 0
+        zero = zero - shift
+        if not ((zero == np.rint(zero)) & (-half <= zero) & (zero < half)).all():
+            return None
+        full = (("divisor", FULL),)  # every code may occur
+        enc = replace(enc, scheme="asymmetric") if zero.any() else replace(enc, options=full)
+        parts = {"codes": self.pack(codes.astype(np.int64) - shift, enc)}
+        return enc, parts | ({"zero_point": self.pack(zero, enc)} if zero.any() else {})
+
     def pack(self, codes: np.ndarray, enc: Encoding) -> np.ndarray:
         """Stored form of signed codes (of `enc.shape`) or signed zero points (of `enc.grid`)."""
         codes = np.asarray(codes, self.code_type)

@@ -147,6 +147,14 @@ class Format(ABC):
         """The integers themselves; None where there are none."""
         return None
 
+    def of_codes(
+        self, codes: np.ndarray, zero: np.ndarray, enc: Encoding
+    ) -> tuple[Encoding, dict[str, np.ndarray]] | None:
+        """What is stored of the codes and zero points (of `enc.grid`) that a model brings, and the
+        encoding that they make; None where the format has no such ones.
+        """
+        return None
+
     def stored_bits(self, enc: Encoding) -> int:
         """Bits of a stored code."""
         return 8

@@ -49,6 +49,14 @@ class Scaled(Format):
     def stored_bits(self, enc: Encoding) -> int:
         return self.element.bits
 
+    def of_codes(
+        self, codes: np.ndarray, zero: np.ndarray, enc: Encoding
+    ) -> tuple[Encoding, dict[str, np.ndarray]] | None:
+        if zero.any():
+            return None
+        bits = codes.view(np.int8) if codes.dtype.kind in "fV" else codes.astype(np.int8)
+        return enc, {"codes": pack(bits, self.element.bits)}
+
     def codes(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """Codes of the elements, i8 of `enc.shape`; below 8 bits they are not negative."""
         return unpack(ops, parts["codes"], enc.shape, self.element.bits)

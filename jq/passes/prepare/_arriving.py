@@ -17,8 +17,7 @@ import numpy as np
 
 from jq.errors import FormatError
 from jq.formats import Encoding, Format, get_format
-from jq.formats.affine import FULL, Affine, affine_format
-from jq.formats.packing import pack
+from jq.formats.affine import affine_format
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.stored import store
 from jq.ir.values import maker
@@ -127,26 +126,14 @@ def _parts(
     if narrow and (exponents := _exponents(scale)) is not None:
         fmt, parts = _with_exponents(fmt, block), {"scale": exponents}
         enc = replace(enc, format=fmt.name, scale_type="float8_e8m0fnu")
-    if isinstance(fmt, Affine):
-        shift = 1 << (fmt.bits - 1) if fmt.unsigned else 0
-        zero = zero - shift
-        if not _whole(zero, fmt):
-            return None
-        full = (("divisor", FULL),)  # every code may occur
-        enc = replace(enc, scheme="asymmetric") if zero.any() else replace(enc, options=full)
-        parts["codes"] = fmt.pack(codes.astype(np.int64) - shift, enc)
-        if zero.any():
-            parts["zero_point"] = fmt.pack(zero, enc)
-    elif zero.any():
+    if (held := fmt.of_codes(codes, zero, enc)) is None:
         return None
-    else:
-        bits = codes.view(np.int8) if codes.dtype.kind in "fV" else codes.astype(np.int8)
-        parts["codes"] = pack(bits, fmt.stored_bits(enc))
+    enc, stored = held
     try:
         fmt.check(enc)
     except FormatError:
         return None
-    return enc, {"codes": parts.pop("codes"), **parts}  # in the order of every other encoding
+    return enc, {"codes": stored.pop("codes"), **parts, **stored}
 
 
 def _format(codes: np.ndarray, *, packed: bool, table: str) -> Format | None:
@@ -209,12 +196,6 @@ def _sampled(x: np.ndarray, block: tuple[int, ...]) -> np.ndarray:
 
 def _same(x: np.ndarray, dtype: np.dtype[Any]) -> bool:
     return np.array_equal(x.astype(dtype).astype(x.dtype), x)
-
-
-def _whole(zero: np.ndarray, fmt: Affine) -> bool:
-    """Whether zero points are integers that the format has."""
-    half = 1 << (fmt.bits - 1)
-    return bool(((zero == np.rint(zero)) & (-half <= zero) & (zero < half)).all())
 
 
 def _gives(made: Parts, whole: np.ndarray) -> bool:
