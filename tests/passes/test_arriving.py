@@ -150,3 +150,12 @@ def test_what_no_format_holds_is_said(caplog):
     model = jq.Model(halves, {"w": C8.astype(np.int8), "s": S}, (X,))
     assert not jq.rewrite(model, pipeline="float")["float"].encodings
     assert "w comes quantized in a way that no format has" in caplog.text
+
+
+def test_an_axis_of_one_index_has_one_set_of_parameters():
+    params = {"w": typed(W8[:, :1], "float8_e4m3fn"), "s": S[:, :1]}
+    model = jq.Model(lambda p, x: x @ scaled(p), params, (X,))
+    program = jq.rewrite(model, pipeline="float")["integer"]
+    assert [tuple(e["block"]) for e in program.encodings.values()] == [(0, 0)]
+    want = X @ np.asarray(scaled(params), np.float32)
+    np.testing.assert_allclose(XlaExecutable(program)(X)[0], want, rtol=1e-5)

@@ -176,7 +176,7 @@ def _run(shape: tuple[int, ...], axis: int, arrays: Sequence[np.ndarray]) -> int
     starts = {0}
     for x in (np.broadcast_to(a, shape) for a in arrays):
         differ = np.moveaxis(x[_from(axis, 1)] != x[_to(axis, -1)], axis, 0)
-        starts |= set((np.flatnonzero(differ.reshape(len(differ), -1).any(1)) + 1).tolist())
+        starts |= set((np.flatnonzero(differ.any(tuple(range(1, differ.ndim)))) + 1).tolist())
     return 0 if starts == {0} else math.gcd(*starts, shape[axis])
 
 

@@ -1,0 +1,194 @@
+"""Quantized ONNX graphs layer by layer: each layer reads the codes that ONNX Runtime computed.
+
+    x -> Q -> DQ -> Conv -> Q -> DQ -> ...      becomes      x -> Q | given -> DQ -> Conv -> Q | ...
+
+Every tensor of codes is an output, and what reads it reads an input instead, which is given what
+ONNX Runtime made. A difference is then that of one layer, which has one reason: ONNX Runtime adds
+floats, in an order of its own, where our integer sums are exact, and a number close to the middle
+between two codes falls to the other side.
+
+The oracle is therefore twofold. Codes are those of ONNX Runtime, or next to them. And they are the
+nearest to the exact number, that of the same layer in float64: between an exact sum of integers and
+its code stand a handful of float operations (scale, bias, function, division by the step), each of
+which rounds by 2^-24 of its size, functions by a few times that. `ROUNDINGS` of them are allowed.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+import jq
+from jq.onnx.graph import from_proto
+from jq.onnx.values import plain
+from jq.onnx.walk import Walk
+from jq.oracle.xla import XlaExecutable
+from tests.onnx.against_ort import by_onnxruntime
+
+ROUNDINGS = 16
+GIVEN = "/given"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What a layer gave.
+
+    Attributes:
+        differing, apart: codes that are not ONNX Runtime's, and by how many steps at most.
+        roundings: how far beyond half a step our codes are from the exact numbers, in 2^-24 of
+            the largest number.
+        error: of a tensor of floats, over the largest number.
+    """
+
+    name: str
+    op: str
+    size: int
+    differing: int = 0
+    apart: int = 0
+    roundings: float = 0.0
+    error: float = 0.0
+
+    @property
+    def wrong(self) -> bool:
+        """Floats are sums of at most a few hundred products."""
+        return self.apart > 1 or self.roundings > ROUNDINGS or self.error > 1e-5
+
+
+def layers(path: Path, *inputs: np.ndarray) -> list[Layer]:
+    """Of a quantized file, at these inputs; the files `shown` and `cut` are written beside it."""
+    model, kept = shown(onnx.load(path)), path.with_name("shown.onnx")
+    onnx.save(model, kept)
+    theirs = dict(
+        zip([o.name for o in model.graph.output], by_onnxruntime(kept, *inputs), strict=True)
+    )
+    xs = dict(zip([i.name for i in model.graph.input], inputs, strict=True))
+    apart = cut(copy.deepcopy(model), theirs)
+    onnx.save(apart, path.with_name("cut.onnx"))
+    names = [i.name for i in apart.graph.input]
+    given = [xs[n] if n in xs else theirs[n.removesuffix(GIVEN)] for n in names]
+    program = jq.rewrite(jq.load_onnx(path.with_name("cut.onnx")), pipeline="float")["integer"]
+    found = XlaExecutable(program, strict=True)(*given)
+    ours = dict(zip([s.name for s in program.outputs], found, strict=True))
+    wide = exact(apart, given)
+    makers = {name: n.op_type for n in model.graph.node for name in n.output}
+    return [_layer(name, makers[name], ours[name], y, wide.get(name)) for name, y in theirs.items()]
+
+
+def _layer(name: str, op: str, ours: Any, theirs: np.ndarray, wide: Any) -> Layer:
+    if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
+        raise AssertionError(
+            f"{name} is {ours.dtype}{ours.shape}, not {theirs.dtype}{theirs.shape}"
+        )
+    if theirs.dtype.kind not in "iu":
+        largest = max(float(np.abs(theirs).max(initial=0)), 1e-6)
+        return Layer(
+            name, op, theirs.size, error=float(np.abs(ours - theirs).max(initial=0)) / largest
+        )
+    away = np.abs(ours.astype(np.int64) - theirs.astype(np.int64))
+    rounded = 0.0
+    if op == "QuantizeLinear":
+        info = np.iinfo(theirs.dtype)
+        off = np.abs(ours - np.clip(wide, info.min, info.max)).max(initial=0) - 0.5
+        rounded = max(0.0, float(off)) / (2**-24 * float(np.abs(wide).max(initial=1)))
+    return Layer(name, op, away.size, int((away > 0).sum()), int(away.max(initial=0)), rounded)
+
+
+def makes_codes(node: onnx.NodeProto) -> bool:
+    quantizes = ("QuantizeLinear", "DynamicQuantizeLinear", "QGemm")
+    return node.op_type in quantizes or node.op_type.startswith("QLinear")
+
+
+def shown(model: onnx.ModelProto) -> onnx.ModelProto:
+    """With all tensors of quantized numbers as outputs, and the floats that give a range."""
+    there = {o.name for o in model.graph.output} | {i.name for i in model.graph.input}
+    for node in model.graph.node:
+        names = list(node.output) if makes_codes(node) else []
+        names += [node.input[0]] if node.op_type == "DynamicQuantizeLinear" else []
+        for name in names:
+            if name not in there:
+                there.add(name)
+                model.graph.output.append(helper.make_value_info(name, onnx.TypeProto()))
+    return model
+
+
+def cut(model: onnx.ModelProto, values: dict[str, np.ndarray]) -> onnx.ModelProto:
+    """Readers of the outputs `values` read inputs `NAME/given` instead."""
+    for node in model.graph.node:
+        for i, name in enumerate(node.input):
+            if name in values:
+                node.input[i] = name + GIVEN
+    for name, array in values.items():
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        model.graph.input.append(helper.make_tensor_value_info(name + GIVEN, kind, array.shape))
+    return model
+
+
+def in_float64(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Each `QuantizeLinear` gives the number that it would round, in steps; floats are float64."""
+    graph, arrays = model.graph, {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    nodes = []
+    for node in graph.node:
+        nodes += _wide(node, arrays)
+    double = onnx.TensorProto.DOUBLE
+    for node in nodes:
+        for a in node.attribute:
+            if node.op_type == "Cast" and a.name == "to" and a.i == onnx.TensorProto.FLOAT:
+                a.i = double
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    wide = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in arrays.items()}
+    graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in wide.items())
+    for value in graph.input:
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = double
+    return model
+
+
+def _wide(node: onnx.NodeProto, arrays: dict[str, np.ndarray]) -> list[onnx.NodeProto]:
+    """Q and DQ as arithmetic."""
+    if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
+        return [node]
+    (x, *names), y = node.input, node.output[0]
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+    for name in filter(None, names):
+        arrays[f"{y}/{name}"] = _parameter(name, x, axis, arrays)
+    zero = f"{y}/{names[1]}" if len(names) > 1 and names[1] else ""
+    made, last = [], x
+    if node.op_type == "DequantizeLinear":
+        steps = [("Cast", ""), ("Sub", zero), ("Mul", f"{y}/{names[0]}")]
+    else:
+        steps = [("Div", f"{y}/{names[0]}"), ("Add", zero)]
+    for op, by in steps:
+        if by or op == "Cast":
+            to = {"to": onnx.TensorProto.DOUBLE} if op == "Cast" else {}
+            inputs = [last, by] if by else [last]
+            last = f"{y}/{op}"
+            made.append(helper.make_node(op, inputs, [last], **to))
+    made[-1].output[0] = y
+    return made
+
+
+def _parameter(name: str, x: str, axis: int, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """A scale or zero point in float64, in the shape of the weight that it belongs to."""
+    value = arrays[name].astype(np.float64)
+    if value.size == 1:
+        return value.reshape(())
+    rank = arrays[x].ndim
+    return value.reshape([-1 if a == axis % rank else 1 for a in range(rank)])
+
+
+def exact(model: onnx.ModelProto, inputs: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """What each output of the graph is before it is rounded to codes."""
+    file = from_proto(in_float64(model), Path("exact.onnx"))
+    with jax.enable_x64(True):
+        wide = [jnp.asarray(v.astype(np.float64) if v.dtype == np.float32 else v) for v in inputs]
+        found = Walk(file).run(file.graph, wide)
+    return {k: np.asarray(plain(v)) for k, v in zip(file.graph.outputs, found, strict=True)}
