@@ -213,7 +213,7 @@ def answered(request: dict[str, Any], data: bytes) -> dict[str, Any]:
         return {"error": {"message": error.message, **{k: v for k, v in parts.items() if v}}}
     except MemoryError:
         return {"fault": {"message": "it takes too much memory", "hint": MORE_MEMORY}}
-    except Exception as error:
+    except BaseException as error:  # a panic of code in Rust is no Exception
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         return {"fault": {"message": f"it cannot be read: {reason:.200}"}}
     finally:

@@ -20,6 +20,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -236,5 +237,5 @@ def fuzz(
 
 def apart(name: str, corpus: Path | None) -> list[bytes]:
     """Seeds, made by another process: who makes them may start threads, which no copy survives."""
-    with multiprocessing.get_context("forkserver").Pool(1) as pool:
-        return pool.apply(seeds_of, (name, corpus))
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(seeds_of, name, corpus).result()

@@ -75,6 +75,11 @@ def test_a_tokenizer(tmp_path: Path) -> None:
     model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
     (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": model}))
     assert tokenizer_of_folder(tmp_path).encode("a") == [0]
+    vocabulary = {"a": 0, "[UNK]": 1}  # the library panics: this merge makes no token
+    model = {"type": "BPE", "vocab": vocabulary, "merges": [["a", "[UNK]"]]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": model}))
+    with pytest.raises(UserError, match="cannot be read: PanicException"):
+        tokenizer_of_folder(tmp_path)
     for content in (b"", b"{", b"\xff", b"[" * 100_000, b'{"version": "1.0", "model": 1}'):
         (tmp_path / "tokenizer.json").write_bytes(content)
         with pytest.raises(UserError, match=r"tokenizer\.json"):
