@@ -29,7 +29,9 @@ def bench_artifact(
         typer.Option(metavar="IN.npz", help="Inputs; random values by default."),
     ] = None,
     threads: options.Threads = 1,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How long to measure in all.")] = 5.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, max=1e6, help="How long to measure in all.")
+    ] = 5.0,
 ) -> dict[str, Any]:
     """Measures latency (median, p90), throughput and peak memory in processes of their own."""
     from jq.measuring.measure import bench

@@ -29,7 +29,9 @@ def report(
     samples: Annotated[
         int, typer.Option(min=1, metavar="N", help="Samples for layers and histograms.")
     ] = 16,
-    seconds: Annotated[float, typer.Option(min=0.01, help="Measuring time of each latency.")] = 2.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.01, max=1e6, help="Measuring time of each latency.")
+    ] = 2.0,
     model_explorer: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Also the graph and its errors for Model Explorer."),

@@ -11,6 +11,9 @@ from jq.errors import UserError
 
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
+# Seconds that the system can wait for at once, and bytes that no machine has.
+_MOST = {"seconds": 1 << 20, "memory": 1 << 50}
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -21,10 +24,10 @@ class Limits:
     memory: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("seconds", "memory"):
+        for name, most in _MOST.items():
             value = getattr(self, name)
-            if value is not None and not value > 0:  # NaN is neither more nor less
-                raise UserError(f"a limit of {value:g} {name} leaves nothing")
+            if value is not None and not 0 < value <= most:  # NaN is neither more nor less
+                raise UserError(f"{name} {value:g} are no limit: more than 0, at most {most}")
 
     def reading(self, size: int) -> tuple[float, int]:
         """Seconds and bytes for reading a file of `size` bytes."""

@@ -197,13 +197,13 @@ def tokenizer_of_folder(folder: Path) -> Tokenizer:
     plain.encode_special_tokens = True
     settings: dict[str, Any] = {}
     for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
-        if (folder / name).is_file():
+        if (folder / name).exists():
             settings |= json_object(folder / name)
     ends = settings.get("eos_token_id")
     given = ends if isinstance(ends, list) else [ends]
     named = [special.token_to_id(name) for name in _ENDS]
     template = settings.get("chat_template")
-    if (folder / "chat_template.jinja").is_file():
+    if (folder / "chat_template.jinja").exists():
         template = read_text(folder / "chat_template.jinja")
     names = {key: _name(settings.get(key)) for key in ("bos_token", "eos_token")}
     return Tokenizer(

@@ -142,6 +142,8 @@ def check_file(path: Path) -> None:
     check_parent(path)
     if path.is_dir():
         raise UserError(f"{path} is a directory", hint="name a file")
+    if path.exists() and not path.is_file():  # a file would take the place of the device
+        raise UserError(f"{path} is a pipe, a device or a socket", hint="name a file")
 
 
 def umask() -> int:

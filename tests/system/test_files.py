@@ -43,6 +43,14 @@ def test_no_folder_and_a_folder(tmp_path: Path) -> None:
         pass
 
 
+def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    """Nor a device: as root, `-o /dev/null` would make a file of it."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="is a pipe, a device"), written_whole(tmp_path / "pipe"):
+        pass
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(UserError, match="no permission to write into"):

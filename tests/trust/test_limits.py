@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,8 @@ def test_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "m.mlir"
     path.write_text(MODULE)
     assert "took more than 1e-09 s" in line_of(capsys, "explain", str(path), "--timeout", "1e-9")
-    for none in ("0", "-1", "nan"):
-        assert "leaves nothing" in line_of(capsys, "explain", str(path), f"--timeout={none}")
+    for none in ("0", "-1", "nan", "inf", "1e300"):
+        assert "are no limit" in line_of(capsys, "explain", str(path), f"--timeout={none}")
     assert "is no size" in line_of(capsys, "explain", str(path), "--max-memory", "lots")
     assert main(["explain", str(path), "-q", "--timeout", "60", "--max-memory", "4G"]) == 0
 
@@ -75,6 +76,11 @@ def test_a_tokenizer(tmp_path: Path) -> None:
     model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
     (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": model}))
     assert tokenizer_of_folder(tmp_path).encode("a") == [0]
+    for beside in ("tokenizer_config.json", "chat_template.jinja"):  # not as if it were not there
+        os.mkfifo(tmp_path / beside)
+        with pytest.raises(UserError, match="not a file but a pipe"):
+            tokenizer_of_folder(tmp_path)
+        (tmp_path / beside).unlink()
     vocabulary = {"a": 0, "[UNK]": 1}  # the library panics: this merge makes no token
     model = {"type": "BPE", "vocab": vocabulary, "merges": [["a", "[UNK]"]]}
     (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": model}))

@@ -31,7 +31,7 @@ _TYPES |= {f"{kind}{n}": f"<{kind.lower()}{n // 8}" for kind in "IU" for n in (8
 def read_folder(folder: Path) -> dict[str, np.ndarray]:
     """The tensors of a model: of one file, or of those that an index names."""
     index = folder / INDEX
-    if not index.is_file():
+    if not index.exists():
         return read_file(folder / SINGLE)
     found = json_object(index).get("weight_map")
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
