@@ -73,9 +73,10 @@ def calibrate(
 def calibrate_job(job: Job, stages: Stages) -> Ranges:
     """The ranges of a job, observed on its calibration data."""
     if not job.data:
+        other = ", or use int8-dynamic" if job.target.device.dynamic else ""
         raise UserError(
             "static activations need calibration data and there is none",
-            hint="give --calibration FILE.npz (calibration=...), or use int8-dynamic",
+            hint=f"give --calibration FILE.npz (calibration=...){other}",
         )
     total, chosen = len(job.data), job.pipeline.settings.calibration
     with stages("calibrate") as report:

@@ -55,6 +55,12 @@ def test_what_cannot_do_without_is_refused(pipeline, settings):
         jq.calibrate(model())
 
 
+def test_a_device_that_has_static_ranges_alone_always_needs_data():
+    with pytest.raises(UserError, match="need calibration data") as told:
+        jq.compile(model(), "int8-static", "ethos-u-like", allow_dynamic=True)
+    assert "int8-dynamic" not in str(told.value)  # it has none of these
+
+
 def test_data_of_a_model_are_made_only_where_they_are_read():
     def broken():
         raise OSError("no such folder")
