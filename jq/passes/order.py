@@ -297,6 +297,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step("shield-carries", "IREE crashes on loops with a carry that no step reads"),
         Step("shield-reversals", "IREE fails on reversals of every second element"),
         Step("shield-slices", "IREE fails on gathers from some slices"),
+        Step("shield-reads", "IREE writes into what a loop has still to read"),
         Step("shield-pads", "IREE fails on what is padded twice with different values"),
         Step("shield-updates", "IREE writes into what it still reads"),
     ),

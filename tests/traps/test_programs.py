@@ -152,6 +152,62 @@ def test_pools_of_pools_are_shielded():
     np.testing.assert_array_equal(mended("shield-pads", pyramid(), CODES)[0], want)
 
 
+# The loop reads what is written into behind it.
+READ_AND_WRITTEN = """(%x: tensor<7x9xf32>) -> (tensor<7x9xf32>, tensor<7x9xf32>) {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %row = stablehlo.constant dense<5.0> : tensor<1x9xf32>
+  %y = stablehlo.add %x, %x : tensor<7x9xf32>
+  %l:2 = stablehlo.while(%i = %zero, %c = %y) : tensor<i32>, tensor<7x9xf32>
+    cond {
+      %p = stablehlo.compare LT, %i, %two : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %p : tensor<i1>
+    } do {
+      %n = stablehlo.add %i, %one : tensor<i32>
+      %d = stablehlo.add %c, %c : tensor<7x9xf32>
+      stablehlo.return %n, %d : tensor<i32>, tensor<7x9xf32>
+    }
+  %u = stablehlo.dynamic_update_slice %y, %row, %one, %zero
+    : (tensor<7x9xf32>, tensor<1x9xf32>, tensor<i32>, tensor<i32>) -> tensor<7x9xf32>
+  return %l#1, %u : tensor<7x9xf32>, tensor<7x9xf32> }"""
+
+
+@defect("shield-reads")
+def test_an_update_of_what_a_loop_reads():
+    np.testing.assert_array_equal(raw(READ_AND_WRITTEN, X)[0], 8 * X)
+
+
+def test_an_update_of_what_a_loop_reads_is_shielded():
+    looped, written = mended("shield-reads", READ_AND_WRITTEN, X)
+    np.testing.assert_array_equal(looped, 8 * X)
+    np.testing.assert_array_equal(
+        written, np.concatenate([2 * X[:1], np.full((1, 9), 5), 2 * X[2:]])
+    )
+
+
+def test_what_loops_and_branches_read_is_not_written_into():
+    """By a scatter, through a view, read as a capture, by a branch, and updated first."""
+
+    def fn(_, x):
+        y, z, v, w = x + 1, x + 2, x + 3, x + 4
+        looped = jax.lax.fori_loop(0, 2, lambda i, c: c * 2, y)
+        total = jax.lax.fori_loop(0, 2, lambda i, c: c + z.sum(), jnp.float32(0))
+        chosen = jax.lax.cond(v[0, 0] > 0, lambda c: c * 2, lambda c: c + 1, v)
+        first = jax.lax.dynamic_update_slice(w, w[:1], (2, 0))
+        return (
+            (looped, y.reshape(-1).at[3].set(5.0)),
+            (total, z.at[jnp.array([4, 0])].add(z[:2])),
+            (chosen, jax.lax.dynamic_update_slice(v[:, :4], 2 * v[:1, :2], (0, 2))),
+            (first, jax.lax.fori_loop(0, 2, lambda i, c: c * 2, w)),
+        )
+
+    compiled = jq.compile(jq.Model(fn, {}, (X,)), "float")
+    ours, theirs = (jax.tree.leaves(f(X)) for f in (compiled, jax.jit(lambda x: fn({}, x))))
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
 def diagonal_layers(layers, x):
     """Two layers of a diagonal state-space model (S5), by a scan over pairs of complex numbers."""
 

@@ -1,0 +1,90 @@
+"""What a loop or a branch reads and an update writes into later is copied for the update.
+
+    %l = while (%x) ...;  dynamic_update_slice %x, %u, %i
+    ->
+    %l = while (%x) ...;  dynamic_update_slice (select %true, %x, 0), %u, %i
+
+IREE 3.13 writes into %x itself, before the loop has read it: both results are wrong. A scatter
+writes likewise. What is known to be true is behind a barrier, for the copy to be made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import constant
+from jq.ir.values import maker
+from jq.passes.base import Pass, PassContext
+from jq.passes.target.widen_depthwise import barrier
+
+OPS = StableHloOps()
+REGIONS = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
+UPDATES = ("stablehlo.dynamic_update_slice", "stablehlo.scatter")
+VIEWS = (  # of which the result may lie where the operand does
+    "stablehlo.reshape",
+    "stablehlo.slice",
+    "stablehlo.bitcast_convert",
+    "stablehlo.optimization_barrier",
+)
+
+
+@dataclass(frozen=True)
+class ShieldReads(Pass):
+    name = "shield-reads"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        changed = False
+        for block in _blocks(program):
+            changed |= _shield(block)
+        return changed
+
+
+def _blocks(program: Program) -> Iterator[ir.Block]:
+    yield program.body
+    for op in program.walk():
+        if op.operation.name in REGIONS:
+            for region in op.operation.regions:
+                yield from region.blocks
+
+
+def _shield(block: ir.Block) -> bool:
+    changed, read = False, set[ir.Value]()
+    for op in list(block.operations):
+        if op.operation.name in REGIONS:
+            read |= {_source(v) for v in _reads(op)}
+        elif op.operation.name in UPDATES:
+            value = op.operation.operands[0]
+            if _source(value) in read:
+                with at(op):
+                    op.operation.operands[0] = _copy(value)
+                changed = True
+    return changed
+
+
+def _reads(op: Any) -> Iterator[ir.Value]:
+    """The operands of an op and of all that its regions hold."""
+    yield from op.operation.operands
+    for region in op.operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield from _reads(inner)
+
+
+def _source(value: ir.Value) -> ir.Value:
+    while (view := maker(value, *VIEWS)) is not None:
+        value = view.operation.operands[0]
+    return value
+
+
+def _copy(value: ir.Value) -> ir.Value:
+    always = barrier(constant(np.array(True)))
+    other = OPS.broadcast(constant(np.zeros((), dtype_of(value))), shape_of(value), [])
+    return ir.Operation.create(
+        "stablehlo.select", results=[value.type], operands=[always, value, other]
+    ).result
