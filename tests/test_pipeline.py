@@ -198,6 +198,17 @@ UNFIT = {
           stablehlo.return %2, %1 : tensor<i1>, tensor<f32>
         }
       return %0#0, %0#1 : tensor<i1>, tensor<f32> }""",
+    "shield-starts": """(%x: tensor<f32>, %a: tensor<i1>) -> (tensor<f32>, tensor<f32>) {
+      %0 = stablehlo.negate %x : tensor<f32>
+      %1:2 = stablehlo.while(%b = %a, %y = %0) : tensor<i1>, tensor<f32>
+        cond { stablehlo.return %b : tensor<i1> }
+        do {
+          %2 = stablehlo.add %y, %y : tensor<f32>
+          %3 = stablehlo.is_finite %y : (tensor<f32>) -> tensor<i1>
+          %4 = stablehlo.and %3, %b : tensor<i1>
+          stablehlo.return %4, %2 : tensor<i1>, tensor<f32>
+        }
+      return %1#1, %0 : tensor<f32>, tensor<f32> }""",
     "clamp-indices": """(%x: tensor<5x6xf32>, %i: tensor<3x1xi32>) -> tensor<3x6xf32> {
       %0 = "stablehlo.gather"(%x, %i) <{dimension_numbers = #stablehlo.gather<offset_dims = [1],
         collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>,

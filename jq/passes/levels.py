@@ -22,6 +22,7 @@ from jq.passes.target.plain_windows import ends_early, reversed_axes
 from jq.passes.target.scatters.plain_scatters import needs_rows
 from jq.passes.target.shield_carries import lost_carries
 from jq.passes.target.shield_slices import reads_channels
+from jq.passes.target.shield_starts import shared_starts
 from jq.passes.target.shield_unsigned import is_unsigned
 from jq.passes.target.widen_depthwise import is_narrow_depthwise
 
@@ -56,6 +57,7 @@ LEVELS: dict[str, tuple[Ban, ...]] = {
         Ban("a window that ends early", ends_early, "plain-windows"),
         Ban("a Fourier transform of this length", needs_products, "plain-transforms"),
         Ban("a gather from a slice along the last axis", reads_channels, "shield-slices"),
+        Ban("a start of a loop that others read", shared_starts, "shield-starts"),
         Ban("a carry that no step of a loop reads", lost_carries, "shield-carries"),
         Ban("a gather that may read outside of its operand", may_be_outside, "clamp-indices"),
         Ban("a scatter that is not of rows that exist", needs_rows, "plain-scatters"),

@@ -295,6 +295,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "IREE loses constants that kernels read inside and outside of loops",
         ),
         Step("shield-carries", "IREE crashes on loops with a carry that no step reads"),
+        Step("shield-starts", "IREE waits in a circle for what a loop starts with and others read"),
         Step("shield-reversals", "IREE fails on reversals of every second element"),
         Step("shield-slices", "IREE fails on gathers from some slices"),
         Step("shield-reads", "IREE writes into what a loop has still to read"),

@@ -282,3 +282,34 @@ def test_windows_that_slide():
     compiled = jq.compile(jq.Model(fn, {}, (ROWS, i)), "float")
     for ours, theirs in zip(compiled(ROWS, i), jax.jit(fn)({}, ROWS, i), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+# A loop starts with what is read behind it, too.
+SHARED = """(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %six = stablehlo.constant dense<6.0> : tensor<4xf32>
+  %0 = stablehlo.minimum %x, %six : tensor<4xf32>
+  %1:2 = stablehlo.while(%i = %zero, %a = %0) : tensor<i32>, tensor<4xf32>
+    cond {
+      %3 = stablehlo.compare LT, %i, %two : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %3 : tensor<i1>
+    } do {
+      %3 = stablehlo.add %a, %a : tensor<4xf32>
+      %4 = stablehlo.add %i, %one : tensor<i32>
+      stablehlo.return %4, %3 : tensor<i32>, tensor<4xf32>
+    }
+  %2 = stablehlo.add %1#1, %0 : tensor<4xf32>
+  return %2 : tensor<4xf32> }"""
+FOUR = np.array([1, 2, 9, 0], np.float32)
+
+
+@defect("shield-starts")
+def test_what_a_loop_starts_with_is_read_behind_it(monkeypatch):
+    monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
+    raw(SHARED, FOUR)
+
+
+def test_what_a_loop_starts_with_is_shielded():
+    np.testing.assert_array_equal(mended("shield-starts", SHARED, FOUR)[0], [5, 10, 30, 0])
