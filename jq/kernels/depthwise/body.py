@@ -20,7 +20,7 @@ from jq.kernels.machine import dot
 
 
 @dataclass(frozen=True)
-class Rows:
+class InputRows:
     """The input rows of a group of taps: where they are, and which of them the image has.
 
     With padding, `mask` has the bytes of rows in the image, `fill` the padding's code elsewhere.
@@ -55,13 +55,13 @@ class ChannelRows:
             with b.loop(0, kernel.vectors, writes=[self.tile]) as vectors:
                 self._channels(local, inputs, vectors.index)
 
-    def _rows(self, top: Index, group: int) -> Rows:
+    def _rows(self, top: Index, group: int) -> InputRows:
         """Taps past the window have weight 0, whatever row stands in for them."""
         b, kernel, size = self.b, self.kernel, self.isa.dot.group
         last = kernel.window[0] + kernel.together - 2
         taps = [min(group * size + j, last) * kernel.dilations[0] for j in range(size)]
         if not kernel.padded:
-            return Rows([b.offset(top, tap) for tap in taps])
+            return InputRows([b.offset(top, tap) for tap in taps])
         above, at, words = kernel.padding[0][0], [], []
         for j, tap in enumerate(taps):
             row, inside = b.within(b.offset(top, tap), above, kernel.height)
@@ -73,9 +73,9 @@ class ChannelRows:
         mask = b.bitcast(b.broadcast(word, self.isa.lanes), vec(size * self.isa.lanes, "i8"))
         assert self.padding is not None
         fill = b.bit_and(self.padding, b.xor(mask, b.constant(mask.type, -1)))
-        return Rows(at, mask, fill)
+        return InputRows(at, mask, fill)
 
-    def _channels(self, local: Index, inputs: Sequence[Rows], vector: Index) -> None:
+    def _channels(self, local: Index, inputs: Sequence[InputRows], vector: Index) -> None:
         """All pixels of `together` output rows for one vector of channels."""
         b, kernel, lanes = self.b, self.kernel, self.isa.lanes
         channel = b.at_most(b.scaled(vector, lanes), max(0, kernel.channels - lanes))
@@ -105,7 +105,7 @@ class ChannelRows:
     def _pixels(
         self,
         local: Index,
-        inputs: Sequence[Rows],
+        inputs: Sequence[InputRows],
         column: Index,
         channel: Index,
         init: ir.Value,
@@ -127,7 +127,12 @@ class ChannelRows:
         epilogue.store(self.isa, self.tile, finished)
 
     def _products(
-        self, inputs: Sequence[Rows], column: Index, channel: Index, init: ir.Value, taps: Values
+        self,
+        inputs: Sequence[InputRows],
+        column: Index,
+        channel: Index,
+        init: ir.Value,
+        taps: Values,
     ) -> list[ir.Value]:
         """Accumulators of `together` rows by a tile of pixels from `column`."""
         b, kernel, isa = self.b, self.kernel, self.isa
@@ -149,7 +154,7 @@ class ChannelRows:
                         acc[at] = dot.dot(b, isa, acc[at], codes, tap)
         return acc
 
-    def _interleaved(self, rows: Rows, column: Index, channel: Index) -> ir.Value:
+    def _interleaved(self, rows: InputRows, column: Index, channel: Index) -> ir.Value:
         """Lane c: the codes of channel c in the input rows of one group of taps."""
         b, kernel, isa = self.b, self.kernel, self.isa
         flip = kernel.unsigned != isa.dot.lhs_unsigned

@@ -16,7 +16,7 @@ from jq.kernels.rowwise.row_body import over_rows, row_body
 from jq.kernels.schedule.rows import Rows, States, over_row, split
 
 
-class _Rows:
+class _NormalizedRows:
     """The body of some rows together; what has one value a row is a list."""
 
     def __init__(self, kernel: Normalize, b: Builder, tensors: Values, rows: Indices) -> None:
@@ -152,7 +152,7 @@ class _Rows:
 
 @row_body.register
 def _(kernel: Normalize, b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
-    _Rows(kernel, b, tensors, rows.at).emit(tiles, rows.to)
+    _NormalizedRows(kernel, b, tensors, rows.at).emit(tiles, rows.to)
 
 
 @emit.register
