@@ -5,11 +5,14 @@
     %l = while (%x) ...;  dynamic_update_slice (select %true, %x, 0), %u, %i
 
 IREE 3.13 writes into %x itself, before the loop has read it: both results are wrong. A scatter
-writes likewise. What is known to be true is behind a barrier, for the copy to be made.
+writes likewise. IREE also makes one of two computations that are the same, so that what is computed
+counts as read where a tensor of its kind and size is. What is known to be true is behind a barrier,
+for the copy to be made.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -60,11 +63,22 @@ def _shield(block: ir.Block) -> bool:
             read |= {_source(v) for v in _reads(op)}
         elif op.operation.name in UPDATES:
             value = op.operation.operands[0]
-            if _source(value) in read:
+            if _may_be_read(_source(value), read):
                 with at(op):
                     op.operation.operands[0] = _copy(value)
                 changed = True
     return changed
+
+
+def _may_be_read(source: ir.Value, read: set[ir.Value]) -> bool:
+    if source in read:
+        return True
+    op = maker(source)
+    if op is None or op.operation.name in REGIONS:
+        return False
+    kind, size = dtype_of(source), math.prod(shape_of(source))
+    same = (v for v in read if maker(v) and isinstance(v.type, ir.RankedTensorType))
+    return any(dtype_of(v) == kind and math.prod(shape_of(v)) == size for v in same)
 
 
 def _reads(op: Any) -> Iterator[ir.Value]:
