@@ -45,10 +45,40 @@ class Bar:
             self._live = None
 
 
+class Line(Bar):
+    """The stage and how far it is, below the cell of a notebook; empty when it is stopped. (rich's
+    own bar needs ipywidgets there, and warns without.)"""
+
+    def __init__(self, show: Callable[..., Any]) -> None:
+        super().__init__(None)
+        self._show = show
+        self._text = ""
+
+    def __call__(self, stage: str, share: float | None) -> None:
+        self._write(stage if share is None else f"{stage} {share:.0%}")
+
+    def _write(self, text: str) -> None:
+        if text == self._text:
+            return
+        self._text = text
+        if self._live is None:
+            self._live = self._show({"text/plain": text}, raw=True, display_id=True)
+        else:
+            self._live.update({"text/plain": text}, raw=True)
+
+    def stop(self) -> None:
+        self._write("")
+        self._live = None
+
+
 def default() -> Progress | None:
     """What a call shows that was given no progress: a bar where a person looks, in a terminal or a
     notebook; None anywhere else."""
-    if "ipykernel" in sys.modules or sys.stderr.isatty():
+    if "ipykernel" in sys.modules:
+        from IPython.display import display
+
+        return Line(display)
+    if sys.stderr.isatty():
         from rich.console import Console
 
         return Bar(Console(stderr=True))

@@ -28,7 +28,8 @@ class SafeConsole(Console):
     """Shows every text as `printable` has it, brackets included; `Text` alone has styles."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(markup=False, emoji=False, **options)
+        # In a notebook, rich shows what is printed there, wherever it was to go.
+        super().__init__(markup=False, emoji=False, force_jupyter=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Before it is measured, so that columns have the width of what is shown."""

@@ -39,7 +39,27 @@ def test_a_terminal_is_shown_the_stages(monkeypatch: pytest.MonkeyPatch) -> None
     assert screen.getvalue().count("\x1b[?25l") == screen.getvalue().count("\x1b[?25h")
 
 
-def test_nobody_is_shown_anything_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_notebook_is_shown_a_line_that_ends_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    class Handle:
+        def update(self, data: dict[str, str], raw: bool) -> None:
+            seen.append(data["text/plain"])
+
+    def display(data: dict[str, str], raw: bool, display_id: bool) -> Handle:
+        seen.append(data["text/plain"])
+        return Handle()
+
+    monkeypatch.setitem(sys.modules, "ipykernel", object())
+    monkeypatch.setattr("IPython.display.display", display)
+    jq.plan(model())
+    assert seen[0].startswith("trace") and "plan" in seen and seen[-1] == ""
+
+
+def test_nobody_is_shown_anything_else(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     assert progress.default() is None
     jq.plan(model())
     assert capsys.readouterr().out == ""
