@@ -254,7 +254,7 @@ def _keys(node: dict[str, Any], prefix: str = "") -> list[str]:
 
 
 def validate(kind: type[Model], data: dict[str, Any], *, where: str) -> Model:
-    """pydantic's answer as one line of ours."""
+    """Validates by pydantic, whose answer becomes one line of ours."""
     try:
         return kind.model_validate(data)
     except ValidationError as error:

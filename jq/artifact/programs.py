@@ -48,7 +48,7 @@ class TargetProgram:
 
 
 def file_names(index: int) -> tuple[str, str]:
-    """Of a program's module and dump; 0 is the first program."""
+    """The names of a program's module and dump; 0 is the first program."""
     return (f"model.{index + 1}.vmfb", f"program.{index + 1}.mlir") if index else (MODULE, DUMP)
 
 

@@ -81,7 +81,7 @@ class Results:
 
 @cache
 def _versions() -> list[str]:
-    """Of the libraries, and a digest of our own code."""
+    """The versions of the libraries, and a digest of our own code."""
     code = hashlib.sha256()
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         code.update(path.read_bytes())
@@ -122,7 +122,7 @@ def _read(path: Path) -> dict[str, np.ndarray] | None:
 
 
 def _checksum(path: Path, fields: Any, body: bytes) -> str:
-    """Of the entry's name, too: one under another's name is not believed."""
+    """Covers the entry's name, too: one under another's name is not believed."""
     digest = hashlib.sha256(json.dumps([path.name, fields]).encode() + b"\0")
     digest.update(body)
     return digest.hexdigest()

@@ -16,7 +16,7 @@ def pipelines(incomplete: str) -> list[str]:
 
 
 def targets(incomplete: str) -> list[str]:
-    """Of a list by comma, its last name."""
+    """Completes the last name of a list by comma."""
     from jq.target import SAME
 
     before, comma, last = incomplete.rpartition(",")

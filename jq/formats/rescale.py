@@ -66,7 +66,7 @@ class Rescale:
     def codes(
         self, ops: ArrayOps, total: Array, multiplier: Array, residual: Array | None = None
     ) -> Array:
-        """int8 codes.
+        """The int8 codes.
 
         Args:
             total: i32.

@@ -257,7 +257,11 @@ class Program:
 
 @lru_cache(maxsize=1 << 16)
 def _argument_attributes(weight: str | None) -> ir.DictAttr:
-    """Of one argument of `@main`. Kept: passes add weights, and all are named again."""
+    """The attributes of one argument of `@main`.
+
+    They are made once for each argument: passes add weights, and then all arguments are named
+    again.
+    """
     return ir.DictAttr.get({} if weight is None else {WEIGHT: ir.StringAttr.get(weight)})
 
 

@@ -78,7 +78,7 @@ def measure(
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Of the last axis, in double precision."""
+    """The logarithm of the softmax over the last axis, in double precision."""
     wide = logits.astype(np.float64)
     wide -= wide.max(axis=-1, keepdims=True)
     found: np.ndarray = wide - np.log(np.exp(wide).sum(axis=-1, keepdims=True))

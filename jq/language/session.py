@@ -104,7 +104,8 @@ class Session:
         return np.concatenate(rows, axis=1) if every else rows[-1][:, 0]
 
     def _length(self, left: int, every: bool) -> int:
-        """Of the next program: the long one, unless single tokens take less time.
+        """How many tokens the next program takes: those of the long one, unless single tokens take
+        less time.
 
         A short prompt hence needs no program but the one that generates.
         """

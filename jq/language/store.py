@@ -49,8 +49,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a program: tokens that it takes in at once, the cache's capacity, and whether it gives the
-    logits of every token, not of one alone."""
+    """The sizes of a program: tokens that it takes in at once, the cache's capacity, and whether it
+    gives the logits of every token, not of one alone."""
 
     count: int
     capacity: int
@@ -113,7 +113,8 @@ class Store:
 
 
 def _digest(model: Path, root: Path) -> str:
-    """Of the bytes of the model's files; kept with their sizes and times, for they are large."""
+    """The digest of the bytes of the model's files; kept with their sizes and times, for they are
+    large."""
     files = sorted(p for p in model.iterdir() if p.is_file()) if model.is_dir() else [model]
     try:
         facts = [[str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns] for f in files]
@@ -138,7 +139,7 @@ def _sha256(path: Path) -> str:
 
 
 def _own_code() -> list[Any]:
-    """Of this package's own files: another version may compile otherwise."""
+    """The digest of this package's own files: another version may compile otherwise."""
     own = Path(jq.data.__file__).parent
     facts = [(str(p.relative_to(own)), p.stat().st_mtime_ns) for p in sorted(own.rglob("*.py"))]
     return [hashlib.sha256(json.dumps(facts).encode()).hexdigest()]

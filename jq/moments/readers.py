@@ -24,7 +24,7 @@ Values = Mapping[Hashable, np.ndarray]
 
 @dataclass
 class Moments:
-    """Of the rows of one input of a contraction; channels in the order that was asked for.
+    """Moments of the rows of one input of a contraction; channels in the order that was asked for.
 
     Where the whole gram was asked for, what follows `total` is empty.
 
@@ -74,7 +74,7 @@ class Ask:
 
 
 class Reader(ABC):
-    """Of the operand `w` of `op` in `program`; `results` takes what is to be returned."""
+    """Reads the operand `w` of `op` in `program`; `results` takes what is to be returned."""
 
     def __init__(self, program: Program, op: Op, w: Wanted, results: Results, ask: Ask) -> None:
         self.extent, self.full, self.name = extent(op, w), ask.full, w.name
@@ -100,7 +100,7 @@ class Reader(ABC):
         return bool(np.isfinite(new.gram).all())
 
     def moments(self) -> Moments:
-        """Of all samples."""
+        """The moments over all samples."""
         assert self.seen is not None
         return self.seen
 
@@ -173,7 +173,7 @@ class ManyRows(Reader):
     """Sums are taken inside the program."""
 
     def _instrument(self, program: Program, op: Op, w: Wanted, results: Results, kept: int) -> None:
-        """gram, weighted sum, low, high and some rows, behind `op`."""
+        """Adds what computes the Gram matrix, weighted sum, range and some rows, after `op`."""
         e = self.extent
         shape = [e.groups, e.rows, e.width]
         self._weights, self._kept = f"{self.name}:importance", f"{self.name}:kept"
@@ -199,7 +199,7 @@ class ManyRows(Reader):
         results.update(zip(self._keys, values, strict=True))
 
     def _extremes(self, x: ir.Value, weights: ir.Value) -> list[ir.Value]:
-        """Of the rows that count."""
+        """The smallest and the largest value of the rows that count."""
         shape = OPS.shape(x)
         zero = OPS.broadcast(OPS.constant(np.zeros((), F32)), shape[:2], [])
         counts = OPS.equal(OPS.maximum(weights, zero), zero)

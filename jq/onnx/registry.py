@@ -120,7 +120,7 @@ def _described(function: Callable[..., Any], moves: bool, fold: bool, codes: boo
 
 @cache
 def schema_of(name: str, domain: str, opset: int) -> Any:
-    """onnx's own schema of an operator in force at `opset`; None where it has none."""
+    """The schema that onnx has of an operator in force at `opset`; None where it has none."""
     try:
         return defs.get_schema(name, opset, "" if domain == "ai.onnx" else domain)
     except defs.SchemaError:

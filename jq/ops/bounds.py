@@ -1,4 +1,4 @@
-"""maximum, minimum and clamp: of two tensors the codes are compared, a bound becomes a code.
+"""Rules of maximum, minimum and clamp: codes are compared, and a bound becomes a code.
 
     maximum (dequantize %x), 0.0  ->  dequantize (maximum %x, zero point)
 
@@ -57,7 +57,7 @@ def _code(program: Program, marker: Marker, value: ir.Value) -> ir.Value:
 
 
 class Extreme(Selecting):
-    """Of two tensors, or of one and a bound."""
+    """The larger or smaller of two tensors, or of one and a bound."""
 
     upper = False
 

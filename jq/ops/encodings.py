@@ -88,7 +88,7 @@ class Encodings:
             self._states[result] = self._ways([e[i] for e in ends])
 
     def _ways(self, values: Sequence[ir.Value]) -> State:
-        """Of a value that is one of several: with parameters that all of them know."""
+        """The encoding of a value that is one of several, with parameters that all of them know."""
         found = common(self.program, [(v, self.of(v)) for v in values], shape_of(values[0]))
         return FLOAT if isinstance(found, Encoded) and found.scale is None else found
 

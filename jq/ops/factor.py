@@ -1,4 +1,4 @@
-"""multiply and divide by a constant: the scale takes it.
+"""Rules of multiply and divide by a constant: the scale takes it.
 
     multiply (dequantize %x, %s), 0.5  ->  dequantize %x, (multiply %s, 0.5)
 

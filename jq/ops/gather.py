@@ -1,4 +1,4 @@
-"""gather: the lookup in an embedding table.
+"""Rule of gather: the lookup in an embedding table.
 
     gather(dequantize(codes, scale), rows) -> dequantize(gather(codes, rows), gather(scale, rows))
 

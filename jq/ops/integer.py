@@ -19,7 +19,7 @@ Spread = Callable[[ir.Value], ir.Value]  # a grid of one operand -> the shape of
 
 
 def accumulator(lhs: QuantizedOperand, rhs: QuantizedOperand) -> Any:
-    """int32 for 8-bit operands, int64 as soon as one is wider."""
+    """The type of sums: int32 for 8-bit operands, int64 as soon as one is wider."""
     wide = max(dtype_of(lhs.codes).itemsize, dtype_of(rhs.codes).itemsize) > 1
     return np.int64 if wide else np.int32
 

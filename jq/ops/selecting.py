@@ -22,7 +22,7 @@ from jq.ops.selection import reduction, select_codes, written
 
 
 class Selecting(OpRule):
-    """Of elements that have one scale, or none that differs."""
+    """Rule of ops that select elements which have one scale, or none that differs."""
 
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         operands, places = list(op.operation.operands), self.elements(program, op)

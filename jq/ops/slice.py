@@ -1,4 +1,4 @@
-"""slice and dynamic_slice of a dequantize: each part is sliced alike.
+"""Rules of slice and dynamic_slice of a dequantize: each part is sliced alike.
 
 A dynamic slice along the leading axis is how a layer reads its weight in a `scan`.
 """

@@ -107,7 +107,7 @@ class Attention(Heads):
 
     @property
     def packed(self) -> tuple[TensorType, TensorType]:
-        """k and v as the second dispatch reads them."""
+        """The keys and values as the second dispatch reads them."""
         kind = "i32" if self.pair == 2 else "f32"
         lead = (self.batch, self.kv_heads)
         if self.on_tiles:

@@ -66,7 +66,7 @@ class FewRows:
         return scratch
 
     def scores(self, q: ir.Value, k: ir.Value, mask: ir.Value | None, key: Index) -> Values:
-        """Of every row and a vector of keys."""
+        """The scores of every row with a vector of keys."""
         b, lanes, start = self.b, self.lanes, self.start(1)
 
         def add(acc: Values, d: Index, size: int) -> list[ir.Value]:

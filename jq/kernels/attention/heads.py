@@ -59,7 +59,7 @@ class Heads(Kernel):
 
     @property
     def padded_dim(self) -> int:
-        """Of v: whole vectors."""
+        """The width of a head of v, padded to whole vectors."""
         return math.ceil(self.dim / self.target.lanes) * self.target.lanes
 
     @property
@@ -70,7 +70,7 @@ class Heads(Kernel):
     @property
     @abstractmethod
     def packed(self) -> tuple[TensorType, ...]:
-        """k and v as the second dispatch reads them."""
+        """The keys and values as the second dispatch reads them."""
 
     @property
     @abstractmethod
@@ -126,5 +126,5 @@ class Heads(Kernel):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of the result."""
+        """The shape of the result."""
         return self.batch, self.queries, self.heads * self.dim

@@ -79,7 +79,7 @@ class HeadRows(ABC):
         self._values(first, count)
 
     def _key(self, index: Index, keys: int) -> Index:
-        """Of some keys that are computed together, counted from the first one."""
+        """The index of a key, where some are computed together, counted from the first one."""
         at = self.b.offset(self.first, index)
         return self.b.at_most(at, self._heads.padded_keys - keys)
 

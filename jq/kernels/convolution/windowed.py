@@ -53,13 +53,13 @@ class Windowed(IntegerProduct):
 
     @property
     def pixels(self) -> int:
-        """Of the result."""
+        """The number of pixels of the result."""
         return self.batch * self.output[0] * self.output[1]
 
     @property
     @abstractmethod
     def weight_shape(self) -> tuple[int, ...]:
-        """Of the weight that `pack` takes; filters last."""
+        """The shape of the weight that `pack` takes, filters last."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -110,4 +110,4 @@ class Windowed(IntegerProduct):
 
     @abstractmethod
     def _products(self, x: Array, weight: Array) -> Array:
-        """Of one tap, in NumPy: [B, Ho, Wo, C] -> [B, Ho, Wo, filters]."""
+        """The products of one tap, in NumPy: [B, Ho, Wo, C] -> [B, Ho, Wo, filters]."""

@@ -33,7 +33,7 @@ class IntegerProduct(ByColumn):
     @property
     @abstractmethod
     def shape(self) -> tuple[int, int]:
-        """Of the sums: rows, columns."""
+        """The shape of the sums: rows, columns."""
 
     @property
     def column_zero(self) -> bool:

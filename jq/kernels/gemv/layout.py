@@ -154,7 +154,7 @@ class Stored(MatrixProduct):
 
     @property
     def workgroups(self) -> int:
-        """Of columns."""
+        """How many workgroups share the columns."""
         return math.ceil(self.n / self.width)
 
     @property

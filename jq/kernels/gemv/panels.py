@@ -134,7 +134,8 @@ class RowPanels(PanelWeights):
         return self._scaled(sums, acc, extra, rows, chunk, block, number)
 
     def _sum(self, row: Index, number: Index) -> ir.Value:
-        """Of the codes of a row in a block, times `factor`, where it is not found on the way."""
+        """The sum of the codes of a row in a block, times `factor`, where it is not found on the
+        way."""
         raise NotImplementedError
 
     # Scales

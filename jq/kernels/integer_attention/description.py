@@ -98,7 +98,7 @@ class IntegerAttention(Heads, ByColumn):
 
     @property
     def row_bytes(self) -> int:
-        """Of the scratch: scores, and codes as the product takes them."""
+        """The bytes of a row of scratch memory: scores, and codes as the product takes them."""
         code = TensorType((), self.target.dot.element).dtype.itemsize
         return self.padded_keys * (4 + code) + self.query_bytes * code
 
@@ -140,12 +140,13 @@ class IntegerAttention(Heads, ByColumn):
 
     @property
     def largest_sum(self) -> int:
-        """Of products of q and k, without what a zero point of k adds to all of a row."""
+        """The largest sum of products of q and k, without what a zero point of k adds to all of a
+        row."""
         return self.dim * 255 * 128
 
     @property
     def packed(self) -> tuple[TensorType, ...]:
-        """k and what its products start from, v likewise."""
+        """The keys and what their products start from, v likewise."""
         lead, group = (self.batch, self.kv_heads), self.group
         depth = math.ceil(self.dim / group)
         return (

@@ -98,7 +98,7 @@ class _NormalizedRows:
         return self.b.load(source, [column], vec(self.lanes, "f32"), valid)
 
     def _ranges(self) -> list[RowParameters]:
-        """Of every row; none where there are no codes."""
+        """The range of every row; none where there are no codes."""
         scheme = self.kernel.scheme
         if scheme is None:
             return []

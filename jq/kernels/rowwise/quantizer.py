@@ -17,7 +17,8 @@ from jq.kernels.rowwise.quantization import ASYMMETRIC, SMALLEST_NORMAL, RowQuan
 
 @dataclass(frozen=True)
 class RowParameters:
-    """Of one row, the same in every lane; `factor` divides (static), or is the inverse scale."""
+    """The parameters of one row, the same in every lane; `factor` divides (static), or is the
+    inverse scale."""
 
     factor: ir.Value | Divisor
     low: ir.Value
@@ -56,7 +57,7 @@ class RowQuantizer:
         return joined
 
     def parameters(self, state: Values) -> RowParameters:
-        """Of a row, from its whole range."""
+        """The parameters of a row, from its whole range."""
         b, lanes = self.b, self.lanes
         combine = [b.max, *([b.min] if self.asymmetric else []), b.add]
         largest, *smallest, nan = (b.reduce(v, how) for v, how in zip(state, combine, strict=True))
@@ -77,7 +78,8 @@ class RowQuantizer:
         return RowParameters(inverse, *self._around(zero), scale, zero)
 
     def given(self, operands: Values) -> RowParameters:
-        """Of every row, in the static scheme: from its operands (`RowQuantization.operands`)."""
+        """The parameters of every row in the static scheme, from its operands
+        (`RowQuantization.operands`)."""
         b = self.b
         scale, zero = (
             b.broadcast(b.load(x, [0], vec(1, kind.element)), self.lanes)

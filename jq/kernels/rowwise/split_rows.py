@@ -56,7 +56,7 @@ class SplitRows(Kernel):
 
     @property
     def steps(self) -> int:
-        """Of a scale between 0 and the largest magnitude."""
+        """The number of steps of a scale between 0 and the largest magnitude."""
         return LEADING << (8 * (self.digits - 1))
 
     @property

@@ -55,11 +55,10 @@ class Prefetch:
     def of(
         b: Builder, isa: Isa, weights: ir.Value, panel: Index, rows: int, block: int, tall: int
     ) -> Prefetch | None:
-        """Of packed weights i8 [panels, steps, bytes], for so many rows, of which tiles of `tall`
-        read a panel for a block at a time; None where it does not pay: products of many rows take
-        much longer than their weights do, a single tile has no time in which to fetch, or two
-        panels do not fit the cache.
-        """
+        """The prefetches of packed weights i8 [panels, steps, bytes], for so many rows, of which
+        tiles of `tall` read a panel for a block at a time; None where it does not pay: products of
+        many rows take much longer than their weights do, a single tile has no time in which to
+        fetch, or two panels do not fit the cache."""
         _, steps, width = ir.RankedTensorType(weights.type).shape
         size, tiles = steps * width, math.ceil(block / tall)
         if rows > FEW_ROWS or tiles < 2 or 2 * size > SHARE * isa.memory.second_cache:

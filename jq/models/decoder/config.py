@@ -66,5 +66,5 @@ class Config:
         return len(self.windows)
 
     def cache_shape(self, batch: int, capacity: int) -> tuple[int, int, int, int]:
-        """Of the keys, and of the values, of one layer."""
+        """The shape of the cached keys, and of the cached values, of one layer."""
         return batch, capacity, self.kv_heads, self.head

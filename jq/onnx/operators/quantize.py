@@ -71,7 +71,7 @@ def dequantize_linear(
 
 @operator("DynamicQuantizeLinear", codes=True)
 def dynamic_quantize_linear(x: Array, *, node: Call) -> Any:
-    """uint8 codes with the range of the tensor itself, 0 included."""
+    """Gives uint8 codes with the range of the tensor itself, 0 included."""
     codes, scale, zero = dynamic(as_jax(x), node.node.where)
     return codes, scale, Codes(zero, np.dtype(np.uint8))
 

@@ -49,7 +49,8 @@ _REDUCTIONS: dict[str, Reduce] = {
 
 
 def _extreme(function: Reduce, largest: bool, x: Any, axis: Any, keepdims: bool) -> Any:
-    """Of nothing: what changes no result, the least or the greatest number of the type."""
+    """The extreme of nothing, which changes no result: the least or the greatest number of the
+    type."""
     if x.dtype == bool:
         return (jnp.any if largest else jnp.all)(x, axis=axis, keepdims=keepdims)
     if is_float(x.dtype):

@@ -59,7 +59,7 @@ def terms_of(program: Program, source: ir.Value) -> list[ir.Value]:
 
 
 def _in_steps(program: Program, source: ir.Value, step: float) -> ir.Value:
-    """int64 of a tree of `terms_of` in units of `step`."""
+    """The int64 value of a tree of `terms_of` in units of `step`."""
     leaf = leaf_of(program, source)
     if leaf is not None:
         return rescale_by(OPS, centered(leaf, I64), leaf.scale / step)

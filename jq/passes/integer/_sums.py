@@ -49,7 +49,7 @@ def sum_of(program: Program, value: ir.Value) -> Sum | None:
 
 
 def _shifted(x: ir.Value, bits: int) -> ir.Value:
-    """int64 `x * 2^bits`, rounded where bits is negative."""
+    """The int64 value `x * 2^bits`, rounded where bits is negative."""
     if bits >= 0:
         return OPS.shift_left(x, splat(OPS, bits, x))
     return rounding_right_shift(OPS, x, splat(OPS, -bits, x))

@@ -233,7 +233,7 @@ def _chain(
 
 
 def _with_bias(program: Program, total: Sum, bias: np.ndarray) -> ir.Value:
-    """int64 of the sum and its bias, which joins the accumulator in int32."""
+    """The int64 value of the sum and its bias, which joins the accumulator in int32."""
     if not bias.any():
         return OPS.convert(total.value, I64)
     vector = spread(program, bias, shape_of(total.value), f"{total.name}:bias")

@@ -165,7 +165,7 @@ class BlockWeight:
         )
 
     def packed_bytes(self, kernel: Gemv) -> int:
-        """Of the kernel's operands that `operands` makes."""
+        """The bytes of the kernel's operands that `operands` makes."""
         count = 2 if self.by_column else 1
         kinds = kernel.operands[2 : 2 + count]
         return sum(math.prod(t.shape) * t.dtype.itemsize for t in kinds)

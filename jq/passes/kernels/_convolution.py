@@ -200,7 +200,7 @@ class Convolved:
 
 
 def _zero_point(program: Program, parts: dict[str, ir.Value], d: Layout) -> int | ir.Value:
-    """Of the input: known, or a value of one element or one a sample."""
+    """The zero point of the input: known, or a value of one element or one a sample."""
     if "zero_point" not in parts:
         return 0
     zero = parts["zero_point"]

@@ -178,7 +178,7 @@ class Reads:
         return read
 
     def _shown(self, op: Op, kernel: IntegerAttention) -> Read:
-        """Of k and v."""
+        """The keys and values that are shown."""
         factors = evaluate(self.program, op.operands[4])
         if not kernel.skips or factors is None or not self._early(op.operands[5]):
             return None

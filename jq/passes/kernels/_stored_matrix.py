@@ -77,7 +77,7 @@ class Matrices:
     def _layer(
         self, stored: Stored, free: Sequence[int], contracted: Sequence[int]
     ) -> tuple[Encoding, Values]:
-        """Of a layer of a stack: the whole stack is stored anew."""
+        """Stores one layer of a stack: the whole stack is stored anew."""
         cuts = {k: _Cut.behind(self.program, v) for k, v in stored.parts.items()}
         arrays = {k: self.program.weights[c.name] for k, c in cuts.items()}
         first, enc = next(iter(stored.parts)), stored.encoding

@@ -65,7 +65,8 @@ def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:
 
 
 def block_scheme(marker: Marker) -> RowQuantization | None:
-    """Of rows cut into whole blocks, each of which is a row to the kernel; None elsewhere."""
+    """The scheme of rows cut into whole blocks, each of which is a row to the kernel; None
+    elsewhere."""
     enc = marker.encoding
     size = enc.block[-1] if marker.kind == QUANTIZE_DYNAMIC and _by_row(enc) else 0
     if enc.format != "int8" or size < 2 or enc.shape[-1] % size or 0 in enc.shape:

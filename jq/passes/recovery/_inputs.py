@@ -225,5 +225,5 @@ def in_parts(sizes: Mapping[T, int]) -> list[list[T]]:
 
 
 def gram_bytes(matrix: Matrix) -> int:
-    """Of the second moments of all its rows, in float64."""
+    """The bytes of the second moments of all its rows, in float64."""
     return 8 * matrix.groups * math.prod(matrix.permuted[: matrix.contracted]) ** 2

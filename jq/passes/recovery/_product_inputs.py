@@ -95,7 +95,8 @@ def _reader(
 
 
 def _kernel_channels(op: Op, ids: np.ndarray) -> Channels:
-    """Of a filter, transposed or not: group g of the outputs reads group g of the inputs."""
+    """The channels of a filter, transposed or not: group g of the outputs reads group g of the
+    inputs."""
     d, groups, kernel = Layout.of(op), groups_of(op), shape_of(op.operands[1])
     inner, outer = kernel[d.kernel_in], kernel[d.kernel_out]
     group = np.arange(outer) // (outer // groups)

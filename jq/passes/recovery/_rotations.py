@@ -22,7 +22,7 @@ class Blocked(Exception):
 
 @dataclass(frozen=True)
 class Rotation:
-    """Of an axis, seen as [outer, size, inner]."""
+    """A rotation of an axis, seen as [outer, size, inner]."""
 
     axis: int
     outer: int

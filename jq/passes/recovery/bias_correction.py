@@ -37,8 +37,8 @@ F32 = np.float32
 
 @dataclass(frozen=True)
 class Shift:
-    """Of one product: the mean of its error, f64 of the result's rank with 1 along its rows, and
-    the share of that in the mean squared error."""
+    """The error of one product: the mean of its error, f64 of the result's rank with 1 along its
+    rows, and the share of that in the mean squared error."""
 
     mean: np.ndarray
     share: float

@@ -1,4 +1,4 @@
-"""atan2 in ops whose results are exact, to the last places of float32.
+"""Rewrites atan2 in ops whose results are exact, to the last places of float32.
 
     %a = atan2 %y, %x
     ->
@@ -80,6 +80,6 @@ def _arctangent(y: ir.Value, x: ir.Value) -> ir.Value:
 
 
 def _is_negative(x: ir.Value) -> ir.Value:
-    """Of -0, too."""
+    """Whether a number is negative; -0 is, too."""
     zero = OPS.constant(np.asarray(0, np.int32))
     return OPS.compare(OPS.bitcast(x, np.int32), OPS.broadcast(zero, shape_of(x), []), "LT")
