@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import shutil
@@ -94,6 +95,15 @@ def test_the_blocks_of_a_page_run(page: str, reader: Reader) -> None:
     own_files(page)
     for block in BLOCKS[page]:
         reader.follow(block)
+
+
+@pytest.mark.usefixtures("quick_xla", "reader")
+@pytest.mark.parametrize("notebook", sorted(p.name for p in (DOCS / "tutorials").glob("*.ipynb")))
+def test_the_cells_of_a_notebook_run(notebook: str) -> None:
+    names: dict[str, Any] = {}
+    for cell in json.loads((DOCS / "tutorials" / notebook).read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), notebook, "exec"), names)
 
 
 def test_every_page_is_in_the_navigation() -> None:
