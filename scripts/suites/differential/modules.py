@@ -60,7 +60,7 @@ def text_of(graphs: Sequence[Graph]) -> str:
 def module_of(graphs: Sequence[Graph], sets: int = 2) -> Module:
     module = parse_module(text_of(graphs))
     weights = {v.name[1:]: array for g in graphs for v, array in g.weights}
-    constants = flatten(module, list(weights))
+    constants, _ = flatten(module, list(weights))
     given = [f"arg{i}" for g in graphs for i, _ in enumerate(g.inputs)]
     results = tuple(len(g.result()) for g in graphs)
     outputs = [f"result{i}" for i in range(sum(results))]
