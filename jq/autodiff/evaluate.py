@@ -1,8 +1,7 @@
 """A program as a JAX function, op by op: what can be differentiated.
 
-Only straight-line code of the common ops; places (`argmax`, `top_k`, `argsort`) have a gradient of
-zero. Anything else (loops, branches) raises `Unsupported`: whoever wants a gradient must be able to
-do without.
+Places (`argmax`, `top_k`, `argsort`) and bits have a gradient of zero. What is not known here, or
+JAX cannot differentiate, raises `Unsupported`: whoever wants a gradient must be able to do without.
 """
 
 from __future__ import annotations
@@ -13,13 +12,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jq.autodiff.jax_ops import COMPOSITES, ELEMENTWISE, RULES, Unsupported
-from jq.ir import Op, Program, dtype_of, func, ir, shape_of
-from jq.ir.build import integer, integers
+from jq.autodiff import blocks, indexing
+from jq.autodiff.jax_ops import COMPOSITES, ELEMENTWISE, Unsupported
+from jq.autodiff.jax_ops import RULES as OPS
+from jq.ir import Op, Program, func, ir, shape_of
 from jq.ir.constants import evaluate as constant_value
 
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
-Edit = Callable[[Any, Any], Any]  # (op, its value) -> the value to go on with
+RULES = {**OPS, **indexing.RULES}
+Edit = Callable[[Op, Any], Any]  # (op, its value) -> the value to go on with
 
 
 def run(program: Program, inputs: Sequence[Any], weights: Sequence[Any], edit: Edit) -> list[Any]:
@@ -78,39 +79,16 @@ def _results(
         return [jnp.asarray(value)]
     if name in ELEMENTWISE:
         return [ELEMENTWISE[name](*args)]
-    if name in RULES and len(o.results) == 1:
+    if name in RULES:
         return [RULES[name](args, op)]
-    if name == "reduce" and not _reads_floats(o):
-        block = o.regions[0].blocks[0]
+    if name not in blocks.RULES:
+        raise Unsupported(f"{o.name} has no gradient here")
 
-        def combine(first: Any, second: Any) -> Any:
-            inside = {**known, **dict(zip(block.arguments, [*first, *second], strict=True))}
-            return tuple(_block(program, block, inside, functions, lambda _, value: value))
+    def inside(block: ir.Block, values: Sequence[Any]) -> list[Any]:
+        own = {**known, **dict(zip(block.arguments, values, strict=True))}
+        return _block(program, block, own, functions, lambda _, value: value)
 
-        half = len(args) // 2
-        fixed = [lax.stop_gradient(a) for a in args]
-        axes = integers(op, "dimensions")
-        return list(lax.reduce(tuple(fixed[:half]), tuple(fixed[half:]), combine, axes))
-    if name == "sort":
-        return _sorted(op, args)
-    raise Unsupported(f"{o.name} has no gradient here")
-
-
-def _reads_floats(op: Op) -> bool:
-    """Whether anything reads a float result: of `argmax`, only the places are read, and they have
-    a gradient of zero."""
-    floats = [r for r in op.results if dtype_of(r).kind not in "iub"]
-    return any(True for r in floats for _ in r.uses)
-
-
-def _sorted(op: Op, args: list[Any]) -> list[Any]:
-    """A sort in ascending order, by as many of its operands as its comparison reads."""
-    block = op.operation.regions[0].blocks[0]
-    compared = [o for o in block.operations if o.operation.name == "stablehlo.compare"]
-    if not compared or "direction LT" not in str(compared[-1].attributes["comparison_direction"]):
-        raise Unsupported("a sort in an order of its own")
-    read = [i // 2 for i, a in enumerate(block.arguments) if any(True for _ in a.uses)]
-    return list(lax.sort(args, dimension=integer(op, "dimension"), num_keys=max(read) + 1))
+    return list(blocks.RULES[name](args, op, program, inside))
 
 
 __all__ = ["Edit", "Unsupported", "run"]

@@ -11,9 +11,7 @@ import numpy as np
 
 from jq.errors import JqError
 from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
-from jq.ir.build import integers
-from jq.ir.constants import dense_array
-from jq.ir.values import maker
+from jq.ir.build import integer, integers
 
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
 Rule = Callable[[list[Any], Any], Any]
@@ -78,7 +76,7 @@ def _convolution(args: list[Any], op: Op) -> Any:
     return lax.conv_general_dilated(
         *args,
         window_strides=integers(op, "window_strides") or ones,
-        padding=_padding(op, spatial),
+        padding=padding(op, spatial),
         lhs_dilation=integers(op, "lhs_dilation") or ones,
         rhs_dilation=integers(op, "rhs_dilation") or ones,
         dimension_numbers=numbers,
@@ -88,7 +86,7 @@ def _convolution(args: list[Any], op: Op) -> Any:
     )
 
 
-def _padding(op: Op, axes: int) -> list[tuple[int, int]]:
+def padding(op: Op, axes: int) -> list[tuple[int, int]]:
     attributes = op.operation.attributes
     if "padding" not in attributes:
         return [(0, 0)] * axes
@@ -96,68 +94,9 @@ def _padding(op: Op, axes: int) -> list[tuple[int, int]]:
     return [(int(low), int(high)) for low, high in pairs]
 
 
-def _gather(args: list[Any], op: Op) -> Any:
-    d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
-    indices = args[1]
-    if d.index_vector_dim != indices.ndim - 1:
-        if d.index_vector_dim != indices.ndim:
-            raise Unsupported("a gather with another order of its indices")
-        indices = indices[..., None]
-    numbers = lax.GatherDimensionNumbers(
-        tuple(d.offset_dims),
-        tuple(d.collapsed_slice_dims),
-        tuple(d.start_index_map),
-        tuple(d.operand_batching_dims),
-        tuple(d.start_indices_batching_dims),
-    )
-    sizes = integers(op, "slice_sizes")
-    return lax.gather(args[0], indices, numbers, sizes, mode="clip")
-
-
-def _combiner(op: Op) -> str:
-    """The op that a reduction combines two values with."""
-    inner = [o.operation.name for o in op.operation.regions[0].blocks[0].operations]
-    if len(inner) != 2:
-        raise Unsupported("a reduction of its own kind")
-    return str(inner[0]).removeprefix("stablehlo.")
-
-
-def _reduce(args: list[Any], op: Op) -> Any:
-    kinds = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod"}
-    kinds |= {"and": "all", "or": "any"}
-    name = _combiner(op)
-    if name not in kinds:
-        raise Unsupported(f"a reduction by {name}")
-    value = getattr(jnp, kinds[name])(args[0], axis=integers(op, "dimensions"))
-    return ELEMENTWISE[name](value, args[1]).astype(dtype_of(op.operation.results[0]))
-
-
-def _reduce_window(args: list[Any], op: Op) -> Any:
-    name, rank = _combiner(op), args[0].ndim
-    if name not in ("add", "maximum", "minimum"):
-        raise Unsupported(f"windows of {name}")
-    combine = {"add": lax.add, "maximum": lax.max, "minimum": lax.min}[name]
-    ones = (1,) * rank
-    return lax.reduce_window(
-        args[0],
-        _splat(op.operation.operands[1]),
-        combine,
-        integers(op, "window_dimensions"),
-        integers(op, "window_strides") or ones,
-        _padding(op, rank),
-        integers(op, "base_dilations") or ones,
-        integers(op, "window_dilations") or ones,
-    )
-
-
-def _splat(value: ir.Value) -> np.ndarray:
-    """The value of a splat constant, perhaps behind a broadcast of one number to one number."""
-    while broadcast := maker(value, "stablehlo.broadcast_in_dim"):
-        value = broadcast.operands[0]
-    array = dense_array(value) if maker(value, "stablehlo.constant") else None
-    if array is None:
-        raise Unsupported("a start that is not a constant")
-    return array.reshape(())
+def _fft(args: list[Any], op: Op) -> Any:
+    kind = str(op.operation.attributes["fft_type"]).rstrip(">").rpartition(" ")[2]
+    return lax.fft(args[0], getattr(lax.FftType, kind), integers(op, "fft_length"))
 
 
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
@@ -194,6 +133,9 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "shift_left": lax.shift_left,
     "shift_right_logical": lax.shift_right_logical,
     "shift_right_arithmetic": lax.shift_right_arithmetic,
+    "complex": lax.complex,
+    "real": lax.real,
+    "imag": lax.imag,
     "popcnt": lax.population_count,
     "count_leading_zeros": lax.clz,
     "tan": lax.tan,
@@ -210,6 +152,13 @@ COMPOSITES = {"chlo.erf": lax.erf, "chlo.erfc": lax.erfc}
 RULES: dict[str, Rule] = {
     "compare": _compare,
     "convert": lambda args, op: args[0].astype(dtype_of(op.operation.results[0])),
+    "bitcast_convert": lambda args, op: lax.bitcast_convert_type(
+        args[0], dtype_of(op.operation.results[0])
+    ),
+    "reduce_precision": lambda args, op: lax.reduce_precision(
+        args[0], integer(op, "exponent_bits"), integer(op, "mantissa_bits")
+    ),
+    "fft": _fft,
     "reshape": lambda args, op: args[0].reshape(shape_of(op.operation.results[0])),
     "transpose": lambda args, op: args[0].transpose(integers(op, "permutation")),
     "reverse": lambda args, op: lax.rev(args[0], integers(op, "dimensions")),
@@ -226,7 +175,4 @@ RULES: dict[str, Rule] = {
     "iota": _iota,
     "dot_general": _dot,
     "convolution": _convolution,
-    "gather": _gather,
-    "reduce": _reduce,
-    "reduce_window": _reduce_window,
 }

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jq.autodiff.blocks import reverse_mode
 from jq.autodiff.evaluate import run
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 
@@ -39,7 +40,8 @@ class Sensitivity:
         weights = [jnp.asarray(w) for w in program.weights.values()]
         blank = [jax.ShapeDtypeStruct(i.shape, _own(i.dtype)) for i in program.inputs]
         # Compiled here: a program without a gradient is refused now, not in the first call.
-        self._step = jax.jit(self._squares).lower(blank, weights, np.int32(0)).compile()
+        with reverse_mode():
+            self._step = jax.jit(self._squares).lower(blank, weights, np.int32(0)).compile()
         self._weights = weights
 
     def __call__(

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jq.autodiff.blocks import reverse_mode
 from jq.autodiff.evaluate import Unsupported, run
 from jq.ir import Program
 
@@ -65,7 +66,8 @@ class Tuning:
         self._reference = jax.jit(self._forward).lower(blank, self._weights).compile()
         shape = jax.eval_shape(self._forward, blank, self._weights)
         arguments = self.zero(), blank, shape, *self._given
-        self._slope = jax.jit(jax.grad(self._error)).lower(*arguments).compile()
+        with reverse_mode():
+            self._slope = jax.jit(jax.grad(self._error)).lower(*arguments).compile()
         self._error_of = jax.jit(self._error).lower(*arguments).compile()
 
     def zero(self) -> Factors:
