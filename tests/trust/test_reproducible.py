@@ -1,4 +1,5 @@
-"""The same input gives the same artifact, byte by byte: in another process, folder and order."""
+"""The same input gives the same artifact, byte by byte: in another process, folder and order, by
+another user, at another time."""
 
 from __future__ import annotations
 
@@ -39,6 +40,8 @@ def test_two_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ["compile", "m.py:model", "-p", "int8-static", "--no-cache", "-o", "out", "-q"]
     command += ["--emit", "qdq", "--emit", "integer", "--emit", "target"]
     other = {"PYTHONHASHSEED": "1", "TMPDIR": str(tmp_path / "there/temporary")}
+    other |= {"USER": "other", "LOGNAME": "other", "HOME": str(tmp_path / "there")}
+    other |= {"TZ": "Asia/Tokyo", "LC_ALL": "C", "COLUMNS": "40"}
     subprocess.run(
         [sys.executable, "-c", "from jq.cli import main; main()", *command],
         cwd=tmp_path / "there",
