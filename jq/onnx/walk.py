@@ -14,6 +14,7 @@ from jq.onnx.graph import File, Function, Graph, Node, Reference
 from jq.onnx.registry import OPERATORS, Call, Operator, bind, defaults_of, schema_of
 from jq.onnx.values import Codes, Value, known, plain, signed_type, to_signed, traced
 
+_LAYOUTS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")  # of ONNX Runtime's optimizer
 _FOLD = 1 << 22  # elements; more than this is computed in the program
 
 
@@ -184,10 +185,13 @@ def require_operators(file: File) -> None:
         f"first {nodes[0].where!r})"
         for (domain, name, opset), nodes in sorted(found.items())
     ]
+    hint = "rewrite these parts of the model, or export it with other operators"
+    if any(domain in _LAYOUTS for domain, _, _ in found):
+        hint = "ONNX Runtime laid it out for one machine: save it with ORT_ENABLE_EXTENDED at most"
     raise UserError(
         f"{len(found)} operators are not supported: {'; '.join(rows)}",
         location=str(file.path),
-        hint="rewrite these parts of the model, or export it with other operators",
+        hint=hint,
     )
 
 

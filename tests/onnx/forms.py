@@ -357,6 +357,11 @@ def qlinear_softmax(f: Form) -> str:
     return unary(f, "QLinearSoftmax", matrix(f, U8), 1 / 256, 0, axis=-1, opset=13)
 
 
+@form("QLinearSoftmax of any scale")
+def qlinear_softmax_scale(f: Form) -> str:
+    return unary(f, "QLinearSoftmax", matrix(f, U8), 0.0026, 0, axis=-1, opset=13)
+
+
 @form("QLinearGlobalAveragePool")
 def qlinear_global(f: Form) -> str:
     return unary(f, "QLinearGlobalAveragePool", image(f, U8), 0.01, 110)

@@ -60,7 +60,9 @@ _binary("QLinearAdd", jnp.add)
 _binary("QLinearMul", jnp.multiply)
 
 
-def _unary(name: str, function: Callable[..., Any], *attributes: str) -> None:
+def _unary(name: str, function: Callable[..., Any], *attributes: str, whole: bool = False) -> None:
+    """`whole`: ONNX Runtime takes the inverse of the result's scale as a whole number."""
+
     @operator(name, domain=MICROSOFT, codes=True)
     def apply(
         x: Array, x_scale: Array, x_zero: Array, y_scale: Array, y_zero: Array = None, *, node: Call
@@ -68,7 +70,14 @@ def _unary(name: str, function: Callable[..., Any], *attributes: str) -> None:
         where = node.node.where
         given = {k: v for k, v in node.attributes.items() if k in attributes}
         y = function(dequantize(x, x_scale, x_zero, name=where), **given)
-        return quantize(y, y_scale, y_zero, _kind(y_zero, x), name=where)
+        step = _cut_inverse(_data(y_scale)) if whole else y_scale
+        return quantize(y, step, y_zero, _kind(y_zero, x), name=where)
+
+
+def _cut_inverse(scale: Any) -> Any:
+    """The scale whose inverse is the whole number below."""
+    one = np.float32(1)
+    return one / np.floor(one / scale).astype(np.float32)
 
 
 def _leaky(x: Any, alpha: float = 0.01) -> Any:
@@ -96,7 +105,7 @@ def _pool(x: Any, channels_last: int = 0, **window: Any) -> Any:
 _WINDOW = ("kernel_shape", "auto_pad", "ceil_mode", "count_include_pad", "pads", "strides")
 _unary("QLinearSigmoid", jax.nn.sigmoid)
 _unary("QLinearLeakyRelu", _leaky, "alpha")
-_unary("QLinearSoftmax", _softmax, "axis", "opset")
+_unary("QLinearSoftmax", _softmax, "axis", "opset", whole=True)
 _unary("QLinearGlobalAveragePool", _global, "channels_last")
 _unary("QLinearAveragePool", _pool, "channels_last", *_WINDOW)
 
