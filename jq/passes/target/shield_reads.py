@@ -15,11 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import constant
 from jq.ir.values import maker
@@ -81,7 +80,7 @@ def _may_be_read(source: ir.Value, read: set[ir.Value]) -> bool:
     return any(dtype_of(v) == kind and math.prod(shape_of(v)) == size for v in same)
 
 
-def _reads(op: Any) -> Iterator[ir.Value]:
+def _reads(op: Op) -> Iterator[ir.Value]:
     """The operands of an op and of all that its regions hold."""
     yield from op.operation.operands
     for region in op.operation.regions:

@@ -10,9 +10,8 @@ IREE 3.13 makes one dispatch of `f` and `g`, which the loop between them then wa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from jq.ir import Program, at, ir
+from jq.ir import Op, Program, at, ir
 from jq.ir.values import maker, users
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
@@ -33,7 +32,7 @@ class ShieldStarts(Pass):
         return bool(found)
 
 
-def shared_starts(op: Any) -> list[ir.Value]:
+def shared_starts(op: Op) -> list[ir.Value]:
     """Computed values that a loop starts with, and that are read by more than the loop."""
     if op.operation.name != "stablehlo.while":
         return []
