@@ -29,7 +29,8 @@ def gather(args: list[Any], op: Op) -> Any:
 
 
 def scatter(args: list[Any], op: Op) -> Any:
-    """Of one operand, by a function that JAX has; windows that are not whole are dropped."""
+    """The gradient of one operand, by a function that JAX has; windows that are not whole are
+    dropped."""
     said = op.operation.attributes
     d = stablehlo.ScatterDimensionNumbers(said["scatter_dimension_numbers"])
     numbers = lax.ScatterDimensionNumbers(

@@ -40,7 +40,7 @@ def along(op: Op, key: str, window: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def of_window(op: Op) -> Geometry:
-    """Of a pool, or of an op without a window."""
+    """The geometry of a pool, or of an op without a window."""
     window = integers(op, "window_dimensions")
     padding = attributes_of(op).get("padding") if window else None
     pairs = [] if padding is None else np.array(padding).reshape(-1, 2).tolist()

@@ -48,7 +48,7 @@ class Closure:
 
     @property
     def size(self) -> int:
-        """Of the rotation."""
+        """The size of the rotation."""
         return next(iter(self.weights.values())).size
 
     def rotated(self, name: str, q: np.ndarray) -> np.ndarray:
@@ -126,7 +126,7 @@ class Closure:
         self.require(op.operation.operands[number], rotation, (op, number))
 
     def _term(self, op: Op, number: int, rotation: Rotation) -> None:
-        """Of a sum: a constant gets a rotated copy."""
+        """Rotates a term of a sum: a constant gets a rotated copy."""
         value = op.operation.operands[number]
         constant = constant_of(self.program, value)
         if constant is None:
