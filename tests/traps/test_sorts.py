@@ -82,3 +82,13 @@ def test_integers_to_bfloat16(dtype):
     compiled = jq.compile(jq.Model(lambda p, x: x.astype(jnp.bfloat16), {}, (x,)), "float")
     want = jax.jit(lambda x: x.astype(jnp.bfloat16))(x)
     np.testing.assert_array_equal(compiled(x).astype(np.float32), np.asarray(want, np.float32))
+
+
+def test_padding_in_bfloat16():
+    """Its value is an integer that JAX converts."""
+    x = np.arange(12, dtype=np.float32).astype(jnp.bfloat16).reshape(4, 3)
+    compiled = jq.compile(
+        jq.Model(lambda p, x: jnp.pad(x, 1, constant_values=7), {}, (x,)), "float"
+    )
+    want = np.pad(x.astype(np.float32), 1, constant_values=7)
+    np.testing.assert_array_equal(compiled(x).astype(np.float32), want)

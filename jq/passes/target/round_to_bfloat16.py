@@ -19,6 +19,9 @@ import numpy as np
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
+from jq.ir.constants import dense_array
+from jq.ir.program import constant_of
+from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 
 OPS = StableHloOps()
@@ -33,7 +36,9 @@ class RoundToBfloat16(Pass):
         found = [op for op in program.walk_all() if _is_direct(op)]
         for op in found:
             with at(op):
-                replace(op, [_rounded(OPS.convert(op.operation.operands[0], np.float32))])
+                known = _constant(op)
+                wide = OPS.convert(op.operation.operands[0], np.float32)
+                replace(op, [_rounded(wide) if known is None else constant_of(known)])
         return bool(found)
 
 
@@ -41,6 +46,13 @@ def _is_direct(op: Op) -> bool:
     if op.operation.name != "stablehlo.convert" or dtype_of(op.operation.results[0]) != BFLOAT16:
         return False
     return dtype_of(op.operation.operands[0]).kind in "iub"
+
+
+def _constant(op: Op) -> np.ndarray | None:
+    """The result for a constant: IREE fails on what would compute it before padding (`jnp.pad`)."""
+    operand = op.operation.operands[0]
+    value = dense_array(operand) if maker(operand, "stablehlo.constant") else None
+    return None if value is None else value.astype(np.float32).astype(BFLOAT16)
 
 
 def _rounded(x: ir.Value) -> ir.Value:
