@@ -68,12 +68,14 @@ class Graph:
     """Attributes:
     prefix: of all its names, so that several graphs fit in one function.
     rounds: whether the pipeline quantizes what products read: their results are then brought back.
+    codes: the largest of a weight's numbers, in steps of their own.
     lines: the ops, one a line; `names` of those that were drawn.
     """
 
     rng: np.random.Generator
     prefix: str = "g"
     rounds: bool = False
+    codes: int = 127
     lines: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
@@ -160,10 +162,10 @@ class Graph:
         self.inputs.append((value, numbers(self.rng, shape, kind)))
         return value
 
-    def weight(self, shape: Sequence[int], kind: str, axis: int, codes: int = 127) -> Value:
+    def weight(self, shape: Sequence[int], kind: str, axis: int) -> Value:
         """Multiples of a power of two; the largest of them is in every channel and block along
         `axis`, so that scales of integers, and of blocks, are powers of two as well."""
-        scale = 2.0 ** -int(self.rng.integers(4, 8))
+        codes, scale = self.codes, 2.0 ** -int(self.rng.integers(4, 8))
         array = self.rng.integers(-codes, codes + 1, shape).astype(np.float64)
         every = [slice(None)] * len(shape)
         every[axis] = slice(None, None, 32)  # type: ignore[call-overload]

@@ -31,6 +31,12 @@ class Kind:
         return self.pipeline != "float"
 
     @property
+    def codes(self) -> int:
+        """The largest number of weights: the format's own, times a power of two."""
+        name = " ".join((self.pipeline, *self.settings))
+        return 112 if "fp8" in name or "float8" in name or "int4" in name else 127
+
+    @property
     def without(self) -> tuple[str, ...]:
         """What is refused where no float may be left."""
         return NO_INTEGER_FORM if self.pipeline == "int8-static-integer-only" else ()
