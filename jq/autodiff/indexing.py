@@ -29,8 +29,7 @@ def gather(args: list[Any], op: Op) -> Any:
 
 
 def scatter(args: list[Any], op: Op) -> Any:
-    """The gradient of one operand, by a function that JAX has; windows that are not whole are
-    dropped."""
+    """A scatter of one operand, as JAX has a function for it; windows not whole are dropped."""
     said = op.operation.attributes
     d = stablehlo.ScatterDimensionNumbers(said["scatter_dimension_numbers"])
     numbers = lax.ScatterDimensionNumbers(
