@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
@@ -82,6 +83,14 @@ def test_a_process_that_dies_is_followed_by_another():
     child = Child()
     with pytest.raises(BrokenProcessPool):
         child.call(dies, ())
+    assert child.call(abs, -1) == 1
+    child.stop()
+
+
+def test_a_call_that_never_ends_is_ended():
+    child = Child()
+    with pytest.raises(BrokenProcessPool):
+        child.call(time.sleep, 1000, limit=5)
     assert child.call(abs, -1) == 1
     child.stop()
 

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,17 @@ class Child:
     def _start() -> ProcessPoolExecutor:
         return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _prepare)
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What a function of a module gives; `BrokenProcessPool` where the process has died, in
-        whose place there is then another."""
+    def call(self, function: Callable[..., Any], *args: Any, limit: float | None = None) -> Any:
+        """What a function of a module gives; `BrokenProcessPool` where the process has died, or was
+        ended after `limit` seconds. In its place there is then another."""
+        found = self._pool.submit(function, *args)
         try:
-            return self._pool.submit(function, *args).result()
+            wait([found], limit)
+            if not found.done():
+                for process in multiprocessing.active_children():
+                    if process.pid in self._pool._processes:
+                        process.kill()
+            return found.result()
         except BrokenProcessPool:
             self._pool = self._start()
             raise

@@ -88,7 +88,17 @@ def inputs_of(program: Program, seed: int = 0) -> list[np.ndarray]:
 
 def run_iree(program: Program, *inputs: np.ndarray, flags=HOST_FLAGS) -> list[np.ndarray]:
     """Compiled for this machine with weights as constants, and run once."""
+    return run_module(*built_for_iree(program, flags=flags), *inputs)
+
+
+def built_for_iree(program: Program, *, flags=HOST_FLAGS) -> tuple[bytes, Arrays, list[str]]:
+    """What `run_module` takes: the module, its parameters, the types of its results."""
     given = handover(program)
     built = compile_module(given.bytecode, flags=flags, keep_dump=False)
-    dtypes = [spec.dtype for spec in program.outputs]
-    return Executable.load(built.vmfb, given.parameters or None, dtypes=dtypes)(*inputs)
+    return built.vmfb, given.parameters, [spec.dtype for spec in program.outputs]
+
+
+def run_module(
+    vmfb: bytes, parameters: Arrays, dtypes: list[str], *inputs: np.ndarray
+) -> list[np.ndarray]:
+    return Executable.load(vmfb, parameters or None, dtypes=dtypes)(*inputs)

@@ -6,25 +6,41 @@ pass that its reason names can go.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
+from jq.ir import Program
 from jq.passes.base import PassContext, make_pass, run_all
 from jq.planning import QuantPlan
 from jq.settings import Settings
 from jq.target import load_target
-from tests.support.texts import load, run_iree
+from tests.support.child import Child
+from tests.support.texts import built_for_iree, load, run_module
+
+LIMIT = 300.0  # seconds, where a program takes none: a wrong loop may never end
 
 
 def raw(text: str, *inputs: np.ndarray, **weights: np.ndarray) -> list[np.ndarray]:
-    return run_iree(load(text, weights), *inputs)
+    return _run(load(text, weights), *inputs)
 
 
 def mended(name: str, text: str, *inputs: np.ndarray, **weights: np.ndarray) -> list[np.ndarray]:
     program = load(text, weights)
     cx = PassContext(QuantPlan((), {}), Settings(), load_target("llvm-cpu"))
     assert run_all([make_pass(name, {})], program, cx) == [name], "the pass changed nothing"
-    return run_iree(program, *inputs)
+    return _run(program, *inputs)
+
+
+def _run(program: Program, *inputs: np.ndarray) -> list[np.ndarray]:
+    """Compiled here, run in a process of its own, which may crash, or hang."""
+    return _child().call(run_module, *built_for_iree(program), *inputs, limit=LIMIT)
+
+
+@cache
+def _child() -> Child:
+    return Child()
 
 
 def defect(workaround: str) -> pytest.MarkDecorator:
