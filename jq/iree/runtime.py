@@ -55,6 +55,11 @@ _RUNTIME_ERRORS = (RuntimeError, ValueError, LookupError, OSError, MemoryError)
 # Codes that say that the module or its arguments are wrong, not that the machine fails.
 _OF_WHAT_IS_GIVEN = ("INVALID_ARGUMENT", "NOT_FOUND", "OUT_OF_RANGE", "UNIMPLEMENTED", "DATA_LOSS")
 
+# Bytes of the stack of each worker thread. The compiler lets a function take 256 KiB
+# (`BASE_FLAGS` of `jq.iree.compiler`); a worker's own stack has half of that, and memory that is
+# not ours lies behind it.
+WORKER_STACK = 1 << 20
+
 _LOCK = threading.Lock()
 _workers: int | None = None  # of local-task, fixed when its driver is first created
 _owner: int | None = None  # the process that they are of
@@ -268,7 +273,8 @@ def _device(driver: str, threads: int | None) -> Any:
                 "this process was forked from one that runs models on several threads",
                 hint="use threads=1 here, or start it with multiprocessing's `spawn`",
             )
-        if driver == "local-task":
+        if driver == "local-task" and _owner is None:
+            rt.flags.parse_flags(f"--task_worker_stack_size={WORKER_STACK}")
             _owner = os.getpid()
         if driver == "local-task" and threads is not None:
             if _workers not in (None, threads):

@@ -101,12 +101,16 @@ def test_threads_share_a_module(vmfb: bytes) -> None:
 
 
 def test_worker_threads(vmfb: bytes, tmp_path: Path) -> None:
-    """In a process of its own: the number of workers is fixed for a process."""
+    """In a process of its own: the number of workers is fixed for a process.
+
+    A function may need twice the stack that IREE gives a worker by default: attention over 4096
+    keys wrote behind it.
+    """
     (tmp_path / "m.vmfb").write_bytes(vmfb)
     script = textwrap.dedent("""
         import sys, time, numpy as np
         from pathlib import Path
-        from jq.iree.runtime import Executable
+        from jq.iree.runtime import WORKER_STACK, Executable
         from jq.errors import UserError
         module, w = Path(sys.argv[1]), np.ones((64, 32), np.float32)
         x = np.ones((4, 64), np.float32)
@@ -118,6 +122,17 @@ def test_worker_threads(vmfb: bytes, tmp_path: Path) -> None:
         while workers() < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
         print(workers())
+        def stack(task):
+            # Bytes of the mapping that the stack pointer of a waiting thread is in.
+            while (words := (task / "syscall").read_text().split())[0] == "running":
+                time.sleep(0.01)
+            maps = [line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines()]
+            spans = [[int(end, 16) for end in span.split("-")] for span in maps]
+            (size,) = [high - low for low, high in spans if low <= int(words[-2], 16) < high]
+            return size
+        tasks = [p.parent for p in Path("/proc/self/task").glob("*/comm")
+                 if p.read_text().startswith("iree-worker")]
+        print(min(map(stack, tasks)) >= WORKER_STACK)
         Executable.load(module, {"w": w}, threads=3)
         Executable.load(module, {"w": w}, threads=1)
         try:
@@ -134,6 +149,7 @@ def test_worker_threads(vmfb: bytes, tmp_path: Path) -> None:
     )
     assert done.stdout.splitlines() == [
         "3",
+        "True",
         "this process already runs modules on 3 threads, not 2; "
         "use one number of threads above 1 in a process",
     ]

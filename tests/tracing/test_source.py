@@ -71,7 +71,7 @@ def test_missing_file_and_missing_name(file):
     assert message(f"{file.parent}/none.py:model") == f"no such file [{file.parent}/none.py]"
     text = message(f"{file}:mode")
     assert "no 'mode'" in text
-    assert "there: build, wrong, broken, nested, model" in text
+    assert "known: build, wrong, broken, nested, model (did you mean 'model'?)" in text
 
 
 def test_not_a_model(file):
