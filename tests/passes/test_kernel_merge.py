@@ -12,9 +12,8 @@ from jq.ir.decisions import facts_of
 from jq.job import prepare_job
 from jq.passes.base import PassContext
 from jq.pipeline import make_plan, rewrite
-from tests.passes.test_kernel_attention import assert_near
 from tests.passes.test_kernel_passes import Both, array
-from tests.support.steps import assert_one_code
+from tests.support.steps import assert_one_code, moved
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
 
@@ -52,7 +51,11 @@ def test_an_attention_reads_its_columns_of_one_product(pipeline, bias):
     if pipeline == "int8-static":
         assert_one_code(both.found[0], both.expected[0])
     else:
-        assert_near(both)
+        # Codes of what the output's product reads may come out as the next ones. Its range is that
+        # of the float attention but for what 8 bits of q, k and v change, less than a tenth.
+        inner = attention(PARAMS | {"o": np.eye(H * D, dtype=np.float32)}, X, bias)
+        most = 1.1 * moved(np.asarray(inner), PARAMS["o"])
+        assert (np.abs(both.found[0] - both.expected[0]) <= most).all()
 
 
 def test_what_elementwise_ops_read_is_cut_there():
