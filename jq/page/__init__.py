@@ -9,8 +9,8 @@ from typing import Any
 from jq.comparison.metrics import Metric
 from jq.job import AnyModel, Data
 from jq.page import explorer
+from jq.page.document import render
 from jq.page.facts import gather
-from jq.page.render import render
 from jq.progress import Progress, silent
 from jq.system.files import written_whole
 

@@ -17,8 +17,8 @@ import pytest
 
 import jq
 from jq.cli.app import main
+from jq.page.document import SECTIONS
 from jq.page.parts import histogram, number, rebinned
-from jq.page.render import SECTIONS
 
 EVIL = "<img src=x onerror=alert(1)>"
 SOURCE = f"""
