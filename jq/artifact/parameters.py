@@ -29,6 +29,8 @@ _METADATA = "TENSORv0:"
 _HEADER = struct.Struct("<4sHHQQQQ6Q")
 _ENTRY = struct.Struct("<QIQ4QQ2Q")
 _DATA = 2
+_LEAST = 48  # bytes of any entry: its size, type, flags, key and metadata
+_MAGIC = b"IRPA"
 # NumPy's names of types -> those of https://github.com/huggingface/safetensors
 _SAFETENSORS = {"bfloat16": "BF16", "complex64": "C64"}
 _SAFETENSORS |= {f"float{n}": f"F{n}" for n in (16, 32, 64)}
@@ -83,7 +85,7 @@ def _write_irpa(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
     middle = first + len(entries)
     data = _aligned(middle + len(strings), _ALIGN)
     segments = (first, len(entries), middle, len(strings), data, offset)
-    header = _HEADER.pack(b"IRPA", 0, 0, _HEADER.size, 0, 0, len(arrays), *segments)
+    header = _HEADER.pack(_MAGIC, 0, 0, _HEADER.size, 0, 0, len(arrays), *segments)
     file.write(_padded(_padded(header, 16) + entries + strings, _ALIGN))
     for array in arrays.values():
         _write_data(file, array)
@@ -142,6 +144,8 @@ def read_index(path: Path) -> dict[str, tuple[Parameter | None, int]]:
 
 def load_index(path: Path) -> Any:
     """IREE's index over a mapped file; a damaged file is a `UserError`."""
+    if path.suffix == ".irpa":
+        _check_archive(path)
     index = rt.ParameterIndex()
     try:
         index.load(str(path))
@@ -149,6 +153,33 @@ def load_index(path: Path) -> Any:
         reason = str(error).partition(".c:")[2].partition("; ")[2] or str(error)
         raise UserError(f"cannot read parameters: {reason}", location=str(path)) from error
     return index
+
+
+def _check_archive(path: Path) -> None:
+    """Refuses what lies outside of the file: IREE adds begins and lengths in 64 bits, which wraps,
+    and then reads wherever that is (SIGSEGV)."""
+    size = check_input(path)
+    with path.open("rb") as file:
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size or not header.startswith(_MAGIC):
+            return  # IREE says so itself
+        *_, following, _, count, entries, length, names, named, data, held = _HEADER.unpack(header)
+        segments = ((entries, length), (names, named), (data, held))
+        inside = following == 0 and all(begin + extent <= size for begin, extent in segments)
+        file.seek(entries if inside else 0)
+        table = file.read(length) if inside else b""
+    at = 0
+    table += bytes(_ENTRY.size)  # other kinds of entries are shorter
+    while inside and count:
+        if inside := at + _LEAST <= length:
+            entry, kind, _, *texts, _, first, stored = _ENTRY.unpack_from(table, at)
+            inside = entry >= _LEAST and at + entry <= length
+            inside &= all(a + n <= named for a, n in (texts[:2], texts[2:]))
+            inside &= kind != _DATA or first + stored <= held
+            at, count = _aligned(at + entry, 16), count - 1
+    if not inside:
+        reason = "cannot read parameters: a part of it lies outside of the file"
+        raise UserError(reason, location=str(path))
 
 
 def read_checked(path: Path, size: int, digest: str) -> mmap.mmap:

@@ -96,6 +96,20 @@ def test_damaged_files_are_one_line(path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("place", [32, 40, 48, 56, 64, 72, 80, 96, 116, 124, 132, 140, 156, 164])
+def test_parts_that_wrap(place: int, tmp_path: Path) -> None:
+    """Begins and lengths of segments, names and data, and the number of entries.
+
+    IREE adds them in 64 bits."""
+    path = tmp_path / "w.irpa"
+    write_parameters(path, {"a": np.arange(6.0)})
+    data = bytearray(path.read_bytes())
+    data[place : place + 8] = b"\xf0" + b"\xff" * 7
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="outside of the file"):
+        read_index(path)
+
+
 def test_full_disk_is_an_error(tmp_path: Path) -> None:
     """A limit on the size of a file stands in for a full disk."""
     script = textwrap.dedent("""
