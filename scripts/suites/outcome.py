@@ -13,6 +13,8 @@ WRONG = "wrong"
 FAILED = "failed"  # any other error: a compiler's message, or a bug of ours
 CRASHED = "crashed"  # the process died, or hung
 SKIPPED = "skipped"  # JAX itself does not run it
+# How the error begins of a program that was compiled and did not run: no refusal.
+DID_NOT_RUN = "the compiled module failed"
 VERDICTS = (RIGHT, REFUSED, WRONG, FAILED, CRASHED, SKIPPED)
 
 

@@ -16,7 +16,7 @@ import jq
 from jq.errors import UserError
 from suites.close import difference, is_exact, rounding_power
 from suites.noise import STEPS, difference_power, power
-from suites.outcome import FAILED, REFUSED, RIGHT, SKIPPED, WRONG, Outcome
+from suites.outcome import DID_NOT_RUN, FAILED, REFUSED, RIGHT, SKIPPED, WRONG, Outcome
 
 NO_ROOM = ()
 PLACES = 4
@@ -79,7 +79,7 @@ def judge(cases: Sequence[Case], pipeline: str, run: Run | None = None) -> list[
     try:
         found = run([cases[i] for i in left], pipeline)
     except UserError as error:
-        verdict, reason = REFUSED, error
+        verdict, reason = FAILED if str(error).startswith(DID_NOT_RUN) else REFUSED, error
     except Exception as error:
         reason = error
     else:

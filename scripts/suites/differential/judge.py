@@ -19,7 +19,7 @@ from jq.pipeline import make_plan
 from suites.differential.evaluate import Arrays, by_interpreter, by_xla, difference
 from suites.differential.kinds import Kind, kind_of
 from suites.differential.modules import Module, drawn, module_of
-from suites.outcome import FAILED, REFUSED, RIGHT, WRONG, Outcome
+from suites.outcome import DID_NOT_RUN, FAILED, REFUSED, RIGHT, WRONG, Outcome
 
 TOGETHER = 20  # graphs of a module, all of one kind
 
@@ -53,7 +53,7 @@ def judge(cases: Sequence[Case]) -> list[Outcome | None]:
 def failure(error: Exception) -> tuple[str, str]:
     """Verdict and reason."""
     said = str(error).partition("\n")[0][:300]
-    if isinstance(error, UserError) and not said.startswith("the compiled module failed"):
+    if isinstance(error, UserError) and not said.startswith(DID_NOT_RUN):
         return REFUSED, said
     return FAILED, f"{type(error).__name__}: {said}"
 
