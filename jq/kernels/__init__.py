@@ -15,6 +15,7 @@ from jq.kernels.epilogue.steps import Residual as Residual
 from jq.kernels.epilogue.steps import RoundToCodes as RoundToCodes
 from jq.kernels.epilogue.steps import Silu as Silu
 from jq.kernels.epilogue.steps import Step as Step
+from jq.kernels.epilogue.steps import ZeroPoint as ZeroPoint
 from jq.kernels.gemm.description import Batch as Batch
 from jq.kernels.gemm.description import Gemm as Gemm
 from jq.kernels.gemm.description import RegisterTile as RegisterTile

@@ -224,7 +224,11 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "before single products: the probabilities stay in the caches",
             KERNELS,
         ),
-        Step("kernel-blocks", "products whose weights have blocks; the others follow", KERNELS),
+        Step(
+            "kernel-blocks",
+            "products whose weights have blocks, or less than 8 bits; the others follow",
+            WITH_FLOATS,
+        ),
         Step("kernel-gemm", "products take the quantized values as they are", WITH_FLOATS),
         Step("kernel-convolution", "as kernel-gemm, for convolutions", WITH_FLOATS),
         Step("kernel-attention", "scores and probabilities stay in the caches", KERNELS),

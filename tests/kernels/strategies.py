@@ -19,6 +19,7 @@ from jq.kernels import (
     QuantizedResidual,
     Residual,
     RoundToCodes,
+    ZeroPoint,
     available,
 )
 from tests.kernels import emulated
@@ -37,6 +38,7 @@ def epilogues() -> st.SearchStrategy[tuple[Any, ...]]:
                 Bias(),
                 ColumnScale(),
                 Residual(),
+                ZeroPoint(),
                 QuantizedResidual(3),
                 QuantizedResidual(-7, True),
                 Clamp(0.0, 6.0),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from jq.errors import InternalError
-from jq.kernels import Bias, Gemv, Residual
+from jq.kernels import Bias, Gemv, Residual, Step, ZeroPoint
 from jq.kernels.gemv.description import SCALES
 from jq.kernels.gemv.layout import PLANES
 from tests.kernels.harness import Runner
@@ -42,7 +42,7 @@ kernels = st.builds(
     digits=st.sampled_from([1, 1, 2, 3]),
     scale=st.sampled_from(SCALES),
     outer=st.sampled_from([1, 2, 8]),
-    epilogue=st.sampled_from([(), (Bias(),), (Residual(), Bias())]),
+    epilogue=st.sampled_from([(), (Bias(),), (Residual(), Bias()), (ZeroPoint(),)]),
 )
 
 
@@ -86,15 +86,18 @@ def run(runner: Runner, i: int, kernel: Gemv, rng: np.random.Generator, exact: b
     scale, minimum = scales(1), scales(-1) if kernel.minimum else None
     row_scale = factors(rows).astype(np.float32)
     steps = []
+    shapes = {"column": (1, kernel.n), "row": (kernel.m, 1), "element": (kernel.m, kernel.n)}
     for step in kernel.epilogue:
-        shape = (1, kernel.n) if isinstance(step, Bias) else (kernel.m, kernel.n)
-        steps.append([rng.integers(-9, 9, shape).astype(np.float32)])
+        kinds = [shapes[how] for how, _ in step.operands]
+        steps.append([rng.integers(-9, 9, shape).astype(np.float32) for shape in kinds])
     if kernel.scale == "column":
         operands = [x, row_scale, kernel.pack(w), kernel.pad_columns(scale[0])]
     else:
         operands = [x, row_scale, kernel.pack(w, scale, minimum, zero)]
-    for step, (array,) in zip(kernel.epilogue, steps, strict=True):
-        operands.append(kernel.pad_columns(array[0]) if isinstance(step, Bias) else array)
+    for step, arrays in zip(kernel.epilogue, steps, strict=True):
+        for (how, _), array in zip(step.operands, arrays, strict=True):
+            flat = array[:, 0] if how == "row" else array
+            operands.append(kernel.pad_columns(array[0]) if how == "column" else flat)
     (y,) = runner.run(i, *operands)
     want = kernel.reference(x, row_scale, w, scale, minimum, steps, zero)
     size = kernel.reference(
@@ -103,10 +106,16 @@ def run(runner: Runner, i: int, kernel: Gemv, rng: np.random.Generator, exact: b
         np.abs(w.astype(np.int16)),
         magnitude(scale),
         None if minimum is None else magnitude(minimum),
-        [[np.abs(a) for a in arrays] for arrays in steps],
+        [magnitudes(s, a) for s, a in zip(kernel.epilogue, steps, strict=True)],
         None if zero is None else -zero.astype(np.int16),
     )
     return y, want, size
+
+
+def magnitudes(step: Step, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """Operands with which a step adds what it changes a number by at most."""
+    sign = -1 if isinstance(step, ZeroPoint) else 1
+    return [sign * np.abs(arrays[0]), *map(np.abs, arrays[1:])]
 
 
 def magnitude(scale: Any) -> Any:

@@ -80,8 +80,35 @@ def test_large_values_spoil_only_their_block() -> None:
     assert errors[0] < errors[1]
 
 
-def test_asymmetric_activations_say_why_not() -> None:
+ROWS = {"activations.scheme": "asymmetric", "activations.granularity": "per-token"}
+NARROW = {
+    "int4 channels": {"weights.format": "int4", "weights.granularity": "per-channel"},
+    "int2 tensor": {"weights.format": "int2", "weights.granularity": "per-tensor"},
+    "points": {
+        "weights.format": "int4",
+        "weights.granularity": "per-channel",
+        "weights.scheme": "asymmetric",
+    },
+}
+
+
+@pytest.mark.skipif(detect().name == "portable", reason="slow without vectors")
+@pytest.mark.parametrize("name", [*CASES, *NARROW])
+def test_zero_points_of_rows(name: str) -> None:
+    """Also of a whole tensor, all above zero: most of each sum is what the zero points add."""
+    m = model(3, 512, 72)
+    m = Model(m.fn, m.params, (np.abs(m.example_inputs[0]),))
+    settings = EIGHT | (CASES | NARROW)[name] | ROWS
+    compiled = api.compile(m, "int4-dynamic", settings=settings)
+    (want,) = XlaExecutable(compiled.levels["integer"])(*m.example_inputs)
+    y = np.asarray(compiled(*m.example_inputs))
+    assert np.abs(y - want).max() <= 1e-5 * np.abs(want).max()
+    (row,) = compiled.audit().contractions
+    assert ("gemm" if name == "channels" else "gemv") in row.kernel
+
+
+def test_zero_points_of_blocks_say_why_not() -> None:
     settings = {"activations.scheme": "asymmetric"}
     plan = api.explain(model(1, 64, 32), pipeline="int4-dynamic", settings=settings)
     (row,) = plan["ops"]
-    assert "asymmetric int8 activations" in str(row)
+    assert "activations with zero points in blocks" in str(row)

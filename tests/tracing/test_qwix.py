@@ -80,7 +80,7 @@ def test_integer_products_have_kernels():
     assert all(np.abs(got[n] - r).max() <= 2.0**-7 * np.abs(r).max() for n, r in want.items())
     products = compiled.audit().contractions
     assert {(p.lhs, p.rhs, p.acc) for p in products} == {("i8", "i8", "i32")}
-    assert all(p.kernel for p in products if p.name.startswith("int8"))
+    assert all(p.kernel for p in products)
     rows = jq.plan(model, pipeline="float").ops
     assert {op.decision for op in rows} == {"integer"}
 

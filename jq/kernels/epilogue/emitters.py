@@ -37,6 +37,7 @@ from jq.kernels.epilogue.steps import (
     RoundToCodes,
     Silu,
     Step,
+    ZeroPoint,
 )
 from jq.kernels.machine.isa import Isa
 from jq.kernels.machine.packs import pack_bytes
@@ -115,6 +116,12 @@ class ColumnScaleEmitter(Emitter[ColumnScale]):
 class SumEmitter(Emitter[Step]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         return b.add(b.rounded(y), operands[0])
+
+
+@emits(ZeroPoint)
+class ZeroPointEmitter(Emitter[ZeroPoint]):
+    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
+        return b.sub(b.rounded(y), b.rounded(b.mul(operands[1], operands[0])))
 
 
 @emits(QuantizedResidual)

@@ -105,6 +105,20 @@ class Residual(Step):
 
 
 @dataclass(frozen=True)
+class ZeroPoint(Step):
+    """`y - zero[row] * sum[column]`: what rows' zero points have added to sums of a weight.
+
+    `zero` is a row's zero point times its scale, `sum` that of the numbers of a column.
+    """
+
+    kind: ClassVar[str] = "zero_point"
+    takes: ClassVar[Accesses] = ((COLUMN, "f32"), (ROW, "f32"))
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        return y - operands[1] * operands[0]
+
+
+@dataclass(frozen=True)
 class QuantizedResidual(Step):
     """`y + f32(codes[row, column] - zero_point) * scale`, for a residual that is stored in int8."""
 

@@ -164,6 +164,25 @@ class BlockWeight:
             epilogue=epilogue,
         )
 
+    def column_sums(self) -> np.ndarray:
+        """f32 [N]: the sums along K of the numbers that the codes stand for, each rounded once."""
+
+        def wide(values: Any) -> np.ndarray:
+            """By code, f64 [K, N]."""
+            if isinstance(values, tuple):
+                number, factor = (np.asarray(v, np.float64) for v in values)
+                values = number * np.repeat(factor, self.outer, axis=0)[: len(number)]
+            by_code = np.repeat(np.asarray(values, np.float64), self.block, axis=0)
+            return by_code[: len(self.codes)]
+
+        numbers = self.codes.astype(np.float64)
+        if self.zero is not None:
+            numbers = numbers - wide(self.zero)
+        numbers = numbers * wide(self.scale)
+        if self.minimum is not None:
+            numbers = numbers + wide(self.minimum)
+        return numbers.sum(0).astype(np.float32)
+
     def packed_bytes(self, kernel: Gemv) -> int:
         """The bytes of the kernel's operands that `operands` makes."""
         count = 2 if self.by_column else 1

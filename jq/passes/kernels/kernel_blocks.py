@@ -1,14 +1,16 @@
-"""Products of codes that have scales in blocks of the contracted axis, on either side.
+"""Products of codes with weights in blocks of the contracted axis, or of fewer than 8 bits.
 
     composite "jq.contract" %x.codes, %x.scale, %w.codes, %w.scale   (dot_general)
     [add bias] [activation] [add residual]
     ->
     call @jq_gemv(%x.codes, %x.scale, %w.packed, ...)
 
-Without the kernel every block is a product of its own, whose sums lie in memory. Fires on integer
-weights and on ggml's types, with symmetric activations of one scale a row or one a block; also on
-weights with one scale a column, where the activations have blocks. The result differs from the
-`integer` level by the order of a float32 sum of blocks.
+Without the kernel every block is a product of its own, whose sums lie in memory, and codes of 4
+bits take a byte each. Fires on integer weights and on ggml's types, with activations of one scale
+a row or one a block; also on weights with one scale a column, where the activations have blocks.
+What zero points of rows add is taken off behind the product: `y - zero[row] * sum[column]`. The
+result differs from the `integer` level by the order of a float32 sum of blocks, and by the rounding
+of that product.
 """
 
 from __future__ import annotations
@@ -18,8 +20,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jq.formats import Encoding
+from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.contract import Contract, match_contract
+from jq.kernels import ZeroPoint
 from jq.ops.dot_general import Dims
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._block_weight import BlockWeight
@@ -35,7 +40,7 @@ class KernelBlocks(Pass):
         isa, decided = isa_of(cx.target), Decided()
         for op in [op for op in program.walk() if match_contract(op)] if isa else []:
             c = match_contract(op)  # now: an operand may have been replaced since
-            if c is None or isa is None or not _has_blocks(c):
+            if c is None or isa is None or not _applies(c):
                 continue
             try:
                 decided.kernel(_lower(program, c, isa), c.name)
@@ -44,11 +49,17 @@ class KernelBlocks(Pass):
         return decided.write(program)
 
 
-def _has_blocks(c: Contract) -> bool:
+def _applies(c: Contract) -> bool:
     dims = Dims.of_contract(c)
     if dims is None or any(not isinstance(side, tuple) for side in c.sides):
         return False
-    return any(side[0].grid[a] > 1 for i, side in enumerate(c.sides) for a in dims.contracted(i))
+    encodings = [side[0] for side in c.sides]
+    blocks = any(e.grid[a] > 1 for i, e in enumerate(encodings) for a in dims.contracted(i))
+    return blocks or _bits(encodings[1]) < 8
+
+
+def _bits(enc: Encoding) -> int:
+    return affine_format(enc.format).bits if is_affine(enc.format) else 8
 
 
 def _lower(program: Program, c: Contract, isa: str) -> str:
@@ -57,25 +68,33 @@ def _lower(program: Program, c: Contract, isa: str) -> str:
     dims = Dims.read(c.attributes["dot_dimension_numbers"])
     if dims.batch or len(dims.contract) != 1:
         raise NoKernel("the weight is not contracted along a single axis")
-    if x_enc.format != "int8" or x_enc.scheme != "symmetric":
-        raise NoKernel(f"no kernel for {x_enc.scheme} {x_enc.format} activations with blocks")
+    if not is_affine(x_enc.format) or affine_format(x_enc.format).stored_bits(x_enc) != 8:
+        raise NoKernel(f"no kernel for {x_enc.format} activations with such weights")
     if math.prod(c.shapes[0]) == 0 or math.prod(c.shapes[1]) == 0:
         raise NoKernel("an empty product")
     ((axis, other),) = dims.contract
     weight = BlockWeight.of(program, w_enc, w, [other], dims.free(1, len(w_enc.shape)))
     k, n = weight.codes.shape
     blocks = x_enc.grid[axis]
+    if blocks > 1 and "zero_point" in x:
+        raise NoKernel("no kernel for activations with zero points in blocks")
     if blocks > 1:
         weight = weight.cut(x_enc.block[axis])
     dtype = dtype_of(c.op.results[0])
     tail = Tail.behind(program, c.op, n) if dtype == np.float32 else Tail((), (), (c.op,))
-    kernel = weight.kernel(isa, math.prod(c.shapes[0]) // k, blocks > 1, 1, tail.steps)
+    steps = (ZeroPoint(), *tail.steps) if "zero_point" in x else tail.steps
+    kernel = weight.kernel(isa, math.prod(c.shapes[0]) // k, blocks > 1, 1, steps)
     order = (*dims.free(0, len(c.shapes[0])), axis)
     with at(tail.last):
         wide = [blocks if a == axis else size for a, size in enumerate(c.shapes[0])]
         scale = OPS.broadcast(OPS.convert(x["scale"], np.float32), wide, range(len(wide)))
         operands = [_moved(x["codes"], order), _moved(scale, order)]
         operands += weight.operands(program, c.name, kernel)
+        if "zero_point" in x:
+            sums = kernel.pad_columns(weight.column_sums())
+            operands.append(program.add_weight(f"{c.name}:column_sum", sums))
+            zero = OPS.broadcast(OPS.convert(x["zero_point"], np.float32), wide, range(len(wide)))
+            operands.append(_moved(OPS.mul(zero, scale), order))
         operands += tail.values(program, c.name, kernel.pad_columns)
         (result,) = call_kernel(program, kernel, operands, c.name)
         value = OPS.reshape(result, tail.shape)
