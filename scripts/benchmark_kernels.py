@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import platform
 import sys
 import time
@@ -48,6 +49,7 @@ from jq.kernels import (
     available,
     detect,
 )
+from jq.kernels.kernel import MatrixProduct
 from jq.system.processor import permit_tiles, this_processor
 from tests.kernels.harness import compile_text, linked
 
@@ -66,7 +68,7 @@ class Timing:
     @property
     def operations(self) -> float:
         """10^9 arithmetic operations a second."""
-        return self.kernel.operations / self.milliseconds / 1e6
+        return operations(self.kernel) / self.milliseconds / 1e6
 
     @property
     def bandwidth(self) -> float:
@@ -74,6 +76,23 @@ class Timing:
         types = [*self.kernel.operands, *self.kernel.results]
         size = sum(int(np.prod(t.shape)) * t.dtype.itemsize for t in types)
         return size / self.milliseconds / 1e6
+
+
+def operations(kernel: Kernel) -> int:
+    """Arithmetic operations of one call; a multiply-add counts two."""
+    match kernel:
+        case Attention():
+            return 4 * kernel.batch * kernel.heads * kernel.queries * kernel.keys * kernel.dim
+        case Convolution() | Depthwise():
+            return 2 * kernel.pixels * math.prod(kernel.weight_shape)
+        case Normalize():
+            return 12 * kernel.m * kernel.k
+        case QuantizeRows():
+            return (9 if kernel.scheme.dynamic else 8) * kernel.m * kernel.k
+        case MatrixProduct():
+            return 2 * getattr(kernel, "batch", 1) * kernel.m * kernel.k * kernel.n
+        case _:
+            raise TypeError(f"unknown number of operations of {kernel.family}")
 
 
 def gemms(isa: str) -> Iterator[Kernel]:
@@ -102,7 +121,7 @@ def rows(isa: str) -> Iterator[Kernel]:
 
 
 def gemvs(isa: str) -> Iterator[Kernel]:
-    for m in (1, 4):
+    for m in (1, 4, 128):
         for bits in (4, 8):
             yield Gemv(isa=isa, m=m, k=4096, n=4096, bits=bits, scale="f16")
 

@@ -13,6 +13,9 @@ from jq.ir import Op
 INSTRUCTIONS = {
     "vpdpbusd": MultiplyAdd("i8", "i8", "i32"),
     "vpdpwssd": MultiplyAdd("i16", "i16", "i32"),
+    # Sums in 16 bits that cannot saturate (`Isa.for_bits`), widened right behind.
+    "pmadd.ub": MultiplyAdd("i8", "i8", "i32"),
+    "pmaddubs": MultiplyAdd("i8", "i8", "i32"),
     "pmaddw.d": MultiplyAdd("i16", "i16", "i32"),
     "pmadd.wd": MultiplyAdd("i16", "i16", "i32"),
     "tdpbssd": MultiplyAdd("i8", "i8", "i32"),
@@ -55,6 +58,8 @@ def _products(op: Op) -> Iterable[MultiplyAdd]:
         known = next((p for key, p in INSTRUCTIONS.items() if key in name), None)
         if known:
             lhs, rhs = list(op.operands)[-2:]
+            if _is_one(rhs):
+                return  # it adds neighbours
             yield MultiplyAdd(_origin(lhs, known.lhs), _origin(rhs, known.rhs), known.acc)
     elif op.name in ("vector.contract", "vector.outerproduct", "math.fma", "vector.fma"):
         lhs, rhs, *acc = (element_type(v) for v in op.operands)
@@ -67,6 +72,14 @@ def _products(op: Op) -> Iterable[MultiplyAdd]:
                 yield MultiplyAdd(*types, element_type(op.results[0]))
     elif linalg := contraction_of(op):
         yield linalg[0]
+
+
+def _is_one(value: Any) -> bool:
+    """Whether a value is a constant vector of ones."""
+    if not is_op(value, {"arith.constant"}):
+        return False
+    number = value.owner.attributes["value"]
+    return bool(number.is_splat and number.get_splat_value().value == 1)
 
 
 def _origin(value: Any, read_as: str, within: frozenset[Any] = frozenset()) -> str:

@@ -12,6 +12,7 @@ from jq.errors import InternalError
 from jq.kernels import Bias, Gemv, Residual, Step, ZeroPoint
 from jq.kernels.gemv.description import SCALES
 from jq.kernels.gemv.layout import PLANES
+from jq.kernels.machine.isa import get_isa
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, codes, sizes
 from tests.support.drawn import random_example
@@ -137,6 +138,28 @@ def test_every_shape(drawn: list[Gemv], seed: int) -> None:
         assert (np.abs(y - want) <= bound).all(), kernel.to_json()
 
 
+def test_the_largest_sums_do_not_saturate() -> None:
+    """Every product at its extreme, in blocks longer than what sums in 16 bits hold."""
+    names = [name for name in HERE if get_isa(name).pairs]
+    kernels = [
+        Gemv(isa=name, m=1, k=384, n=16, bits=bits, block=384, minimum=True)
+        for name in names
+        for bits in PLANES
+        if bits < 8
+    ]
+    if not kernels:
+        pytest.skip("no instruction set here adds products in 16 bits")
+    assert {k.unit.dot.sums for k in kernels} == {42, 18, 8, 4, 2}
+    runner, ones = Runner(kernels), np.ones((1, 16))
+    for i, kernel in enumerate(kernels):
+        largest = (1 << kernel.bits) - 1
+        packed = kernel.pack(np.full((384, 16), largest, np.int8), ones, 0 * ones)
+        for code in (-128, 127):
+            x = np.full((1, 384), code, np.int8)
+            (y,) = runner.run(i, x, np.ones((1, 1), np.float32), packed)
+            np.testing.assert_array_equal(y, np.float32(384 * code * largest), kernel.to_json())
+
+
 def test_codes_out_of_range_are_refused() -> None:
     kernel = Gemv(isa="portable", m=1, k=32, n=16)
     with pytest.raises(InternalError, match="do not fit"):
@@ -145,7 +168,13 @@ def test_codes_out_of_range_are_refused() -> None:
 
 FIVE = {"bits": 5, "scale": "f16"}
 TWO_LEVELS = {"bits": 4, "scale": "i8", "outer": 8, "minimum": True}
-ALIKE = [("avx512_vnni", FIVE), ("avx512_vnni", TWO_LEVELS), ("avx2", FIVE)]
+ALIKE = [
+    ("avx512_vnni", FIVE),
+    ("avx512_vnni", TWO_LEVELS),
+    ("avx2", FIVE),
+    ("avx2", TWO_LEVELS),
+    ("sse2", FIVE),
+]
 
 
 def test_weights_lie_alike_for_any_number_of_rows() -> None:
@@ -158,7 +187,7 @@ def test_weights_lie_alike_for_any_number_of_rows() -> None:
     rng = np.random.default_rng(0)
     for number, (isa, format) in enumerate(cases):
         one, _, many = kernels = [Gemv(isa=isa, m=m, k=320, n=208, **format) for m in counts]
-        assert many.decoded == (isa == "avx512_vnni")
+        assert many.decoded == (isa != "sse2")
         x, w = codes(rng, (17, 320)), weights(rng, one)
         scale: Any = rng.uniform(0.01, 1, (one.blocks, one.n)).astype(np.float16)
         if one.outer:

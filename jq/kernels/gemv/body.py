@@ -21,9 +21,9 @@ def _plain(gemv: Gemv, b: Builder, tensors: Values, tile: Tile, whole: Part) -> 
     """Parts of a workgroup, as wide as registers allow."""
     stage = None
     if gemv.staged:
-        size = gemv.target.lanes * gemv.target.dot.group
+        size = gemv.target.lanes * gemv.unit.dot.group
         room = math.ceil(gemv.k / size) * size
-        stage = b.scratch([gemv.rows, room], gemv.target.dot.element)
+        stage = b.scratch([gemv.rows, room], gemv.unit.dot.element)
 
     def emit_part(first: Index) -> None:
         part = replace(whole, first=first, wide=gemv.together)

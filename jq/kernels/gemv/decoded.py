@@ -63,8 +63,8 @@ class DecodedPanel(RowPanels):
 
 def decoded(gemv: Gemv, b: Builder, tensors: Values, tile: Tile, whole: Part) -> None:
     """All panels of a workgroup, one after the other."""
-    size = gemv.vectors * gemv.target.lanes * gemv.target.dot.group
-    panel = b.scratch([gemv.k // gemv.target.dot.group, size], "i8")
+    size = gemv.vectors * gemv.target.lanes * gemv.unit.dot.group
+    panel = b.scratch([gemv.k // gemv.unit.dot.group, size], "i8")
     sums = b.scratch([gemv.row_block, gemv.blocks], "i32")
 
     def of(first: Index) -> DecodedPanel:

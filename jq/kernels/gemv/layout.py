@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 
 from jq.kernels.kernel import MatrixProduct
+from jq.kernels.machine.isa import Isa
 from jq.kernels.machine.workgroups import parts
 from jq.kernels.tensor import TensorType
 
@@ -94,6 +96,11 @@ class Stored(MatrixProduct):
     scale: str = "f32"
     outer: int = 0
 
+    @cached_property
+    def unit(self) -> Isa:
+        """The instruction set, with the product that weights of so many bits take."""
+        return self.target.for_bits(self.bits)
+
     @property
     def blocks(self) -> int:
         return math.ceil(self.k / self.block)
@@ -112,9 +119,9 @@ class Stored(MatrixProduct):
     @property
     def staged(self) -> bool:
         """Codes of a tile are widened before its products; a few rows at most fit the stack."""
-        group = self.target.dot.group
+        group = self.unit.dot.group
         fits = self.blocks * self.block * 2 * MANY_ROWS <= STAGE
-        return self.target.dot.element == "i16" and self.digits == 1 and fits and group == 2
+        return self.unit.dot.element == "i16" and self.digits == 1 and fits and group == 2
 
     def fits(self, rows: int) -> int:
         """Vectors of columns that registers allow at once: for each the sum of every digit, that of
@@ -162,7 +169,7 @@ class Stored(MatrixProduct):
         """Whether a panel's codes are taken out of their planes once for all rows, onto the stack:
         where there are many, and beside them sums of the rows' codes.
         """
-        dot, lanes = self.target.dot, self.target.lanes
+        dot, lanes = self.unit.dot, self.target.lanes
         room = self.k * self.vectors * lanes + 4 * self.blocks * self.m
         whole = self.k % self.block == 0 and self.block <= lanes * dot.group
         plain = dot.element == "i8" and dot.group == 4 and self.digits == 1
@@ -183,7 +190,7 @@ class Stored(MatrixProduct):
             return 0
         if self.bits < 8:
             return 1 << (self.bits - 1)
-        return 128 if self.target.dot.lhs_unsigned else 0
+        return 128 if self.unit.dot.lhs_unsigned else 0
 
     @property
     def layout(self) -> Layout:

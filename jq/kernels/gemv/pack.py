@@ -83,7 +83,7 @@ def _plane(kernel: Stored, fields: Array, plane: int) -> Array:
     A step is one group of every column; `8 / plane` groups share its bytes, the first in the
     lowest bits.
     """
-    group, per_byte = kernel.target.dot.group, 8 // plane
+    group, per_byte = kernel.unit.dot.group, 8 // plane
     cut = _cut(kernel, fields)
     cut = cut.reshape(*cut.shape[:2], -1, per_byte, group, cut.shape[-1])
     packed = cut[:, :, :, 0]

@@ -32,7 +32,7 @@ class PanelWeights:
     """Codes and scales of panels of columns side by side."""
 
     def __init__(self, gemv: Gemv, b: Builder, weights: ir.Value, part: Part) -> None:
-        self.gemv, self.b, self.isa, self.weights, self.part = gemv, b, gemv.target, weights, part
+        self.gemv, self.b, self.isa, self.weights, self.part = gemv, b, gemv.unit, weights, part
         self.layout, self.planes, self.wide = gemv.layout, PLANES[gemv.bits], part.wide
         # Codes stay unsigned in a product that wants them so; elsewhere the offset is taken out.
         self.unsigned = self.isa.dot.lhs_unsigned

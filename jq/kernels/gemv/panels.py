@@ -108,11 +108,11 @@ class RowPanels(PanelWeights):
     ) -> list[ir.Value]:
         """The sums after one block of `size` codes along K."""
         b, gemv, isa = self.b, self.gemv, self.isa
-        zero, group = b.i32(0, isa.lanes), isa.dot.group
+        group = isa.dot.group
         number = b.offset(b.scaled(chunk, self.layout.blocks), block)
         digits = range(gemv.digits)
-        acc = [zero] * (len(rows) * gemv.digits * self.wide)
-        extra = [zero] * (len(rows) * gemv.digits)
+        acc = dot.Sums(b, isa, len(rows) * gemv.digits * self.wide)
+        sums_of_codes = dot.Sums(b, isa, len(rows) * gemv.digits)
         loaded: Loaded = {}
         for i in range(math.ceil(size / group)):
             weights = [self._codes(loaded, chunk, block, i, j) for j in range(self.wide)]
@@ -125,13 +125,15 @@ class RowPanels(PanelWeights):
                 else:
                     x = dot.codes(b, isa, self.codes, place, False, valid)
                 if self.factor and not gemv.decoded:
-                    extra[r] = dot.dot(b, isa, extra[r], dot.splat(b, isa, self.factor), x)
+                    sums_of_codes.add(r, dot.splat(b, isa, self.factor), x)
                 for j, weight in enumerate(weights):
-                    to = r * self.wide + j
-                    acc[to] = dot.dot(b, isa, acc[to], weight, x)
+                    acc.add(r * self.wide + j, weight, x)
+            acc.end_step()
+            sums_of_codes.end_step()
+        extra = sums_of_codes.result()
         if self.factor and gemv.decoded:
             extra = [self._sum(row, number) for row in self.local]
-        return self._scaled(sums, acc, extra, rows, chunk, block, number)
+        return self._scaled(sums, acc.result(), extra, rows, chunk, block, number)
 
     def _sum(self, row: Index, number: Index) -> ir.Value:
         """The sum of the codes of a row in a block, times `factor`, where it is not found on the

@@ -79,11 +79,61 @@ def dot(b: Builder, isa: Isa, acc: ir.Value, lhs: ir.Value, rhs: ir.Value) -> ir
     kind = vec(isa.lanes, "i32")
     if not isa.dot.intrinsic:
         return b.add(acc, b.mul(lhs, rhs))
+    if isa.dot.sums:
+        return b.add(acc, _widened(b, isa, _pairs(b, isa, lhs, rhs)))
     if isa.dot.by_element and not isa.dot.lhs_unsigned:
         lhs, rhs = rhs, lhs  # both are signed, and LLVM takes the second one by element
     if isa.dot.accumulates:
         return b.intrinsic(isa.dot.intrinsic, kind, [acc, lhs, rhs])
     return b.add(acc, b.intrinsic(isa.dot.intrinsic, kind, [lhs, rhs]))
+
+
+def _pairs(b: Builder, isa: Isa, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
+    """Sums of two products each, in 16 bits."""
+    return b.intrinsic(isa.dot.pairs, vec(2 * isa.lanes, "i16"), [lhs, rhs])
+
+
+def _widened(b: Builder, isa: Isa, pairs: ir.Value) -> ir.Value:
+    """Sums in 16 bits, two by two in 32 bits."""
+    ones = b.constant(pairs.type, 1)
+    return b.intrinsic(isa.dot.intrinsic, vec(isa.lanes, "i32"), [pairs, ones])
+
+
+class Sums:
+    """Sums of products from 0, step by step; in 16 bits for as many steps as those hold."""
+
+    def __init__(self, b: Builder, isa: Isa, count: int) -> None:
+        self.b, self.isa, self.steps = b, isa, 0
+        self.wide: list[ir.Value | None] = [None] * count
+        self.pairs: list[ir.Value | None] = [None] * count
+
+    def add(self, to: int, lhs: ir.Value, rhs: ir.Value) -> None:
+        """A product, to sum `to`: one for each in a step."""
+        b, isa = self.b, self.isa
+        if not isa.dot.sums:
+            before = self.wide[to]
+            self.wide[to] = dot(b, isa, b.i32(0, isa.lanes) if before is None else before, lhs, rhs)
+            return
+        sofar, product = self.pairs[to], _pairs(b, isa, lhs, rhs)
+        self.pairs[to] = product if sofar is None else b.add(sofar, product)
+
+    def end_step(self) -> None:
+        self.steps += 1
+        if self.isa.dot.sums and self.steps % self.isa.dot.sums == 0:
+            self._widen()
+
+    def result(self) -> list[ir.Value]:
+        """The sums in 32 bits."""
+        self._widen()
+        zero = self.b.i32(0, self.isa.lanes)
+        return [zero if v is None else v for v in self.wide]
+
+    def _widen(self) -> None:
+        for to, pairs in enumerate(self.pairs):
+            if pairs is not None:
+                wide, before = _widened(self.b, self.isa, pairs), self.wide[to]
+                self.wide[to] = wide if before is None else self.b.add(before, wide)
+        self.pairs = [None] * len(self.pairs)
 
 
 def splat(b: Builder, isa: Isa, value: int) -> ir.Value:

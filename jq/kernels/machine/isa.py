@@ -5,7 +5,7 @@ A target names one (`avx512_vnni`), and `detect` names the best one of this mach
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jq.errors import UserError
@@ -26,6 +26,8 @@ class Dot:
         accumulates: the intrinsic takes and returns the accumulator.
         lhs_unsigned: the left operand is read as u8.
         by_element: it takes a group from any lane of a register: several are loaded at once.
+        sums: so many may be added in 16 bits before `intrinsic` widens them; 0: no such thing.
+        pairs: intrinsic of one: `i16[lane] = sum of two products`, saturated; where `sums`.
     """
 
     intrinsic: str
@@ -34,6 +36,8 @@ class Dot:
     accumulates: bool
     lhs_unsigned: bool
     by_element: bool = False
+    sums: int = 0
+    pairs: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class Isa:
     lanes: 32-bit lanes of a vector register.
     registers: vector registers.
     dot: the int8 product.
+    pairs: intrinsic `i16[lane] = sum of two products u8 x i8`, which saturates, or empty.
     bf16_dot: intrinsic `f32[lane] += sum of two bf16 products`, or empty.
     bf16_convert: intrinsic (high f32 lanes, low f32 lanes) -> bf16 lanes.
     permute: intrinsic (f32 lanes, i32 lanes) -> the first by the low bits of the second, or empty.
@@ -85,6 +90,7 @@ class Isa:
     lanes: int
     registers: int
     dot: Dot
+    pairs: str = ""
     bf16_dot: str = ""
     bf16_convert: str = ""
     permute: str = ""
@@ -102,6 +108,17 @@ class Isa:
     def multiplies_bf16(self) -> bool:
         """It has products of bf16 numbers, of vectors or of matrix tiles."""
         return self.tiles or bool(self.bf16_dot)
+
+    def for_bits(self, bits: int) -> Isa:
+        """The same with the product that codes of so many bits take: where the one of 8 bits has
+        16-bit operands, pairs of few bits are multiplied as bytes and added in 16 bits, as often
+        as cannot saturate: 32,767 / (2 * 128 * (2^bits - 1)) times.
+        """
+        sums = (2**15 - 1) // (2 * 128 * (2**bits - 1))
+        if not self.pairs or not sums:
+            return self
+        dot = Dot(self.dot.intrinsic, 4, "i8", False, True, sums=sums, pairs=self.pairs)
+        return replace(self, dot=dot)
 
 
 def _vpdpbusd(bits: int) -> Dot:
@@ -146,6 +163,8 @@ _VNNI = f"{_AVX512} avx512_vnni"
 _CONVERT = {"bf16_convert": "llvm.x86.avx512bf16.cvtne2ps2bf16.512"}
 # On Intel's, bf16 products have half the speed of f32.
 _BF16 = {"bf16_dot": "llvm.x86.avx512bf16.dpbf16ps.512", "vendor": "AuthenticAMD", **_CONVERT}
+_PAIRS_512 = {"pairs": "llvm.x86.avx512.pmaddubs.w.512"}
+_PAIRS_256 = {"pairs": "llvm.x86.avx2.pmadd.ub.sw"}
 _TILES = f"{_VNNI} avx512_bf16 amx_tile amx_int8 amx_bf16"
 
 # Best first: `detect` takes the first that the machine has.
@@ -156,8 +175,10 @@ ISAS: dict[str, Isa] = {
         _x86("avx512_bf16", f"{_VNNI} avx512_bf16", 16, _vpdpbusd(512), "znver4", **_BF16),
         _x86("avx512_vnni", _VNNI, 16, _vpdpbusd(512), "icelake-server"),
         _x86("avx_vnni", "avx2 fma avx_vnni", 8, _vpdpbusd(256), "alderlake"),
-        _x86("avx512", _AVX512, 16, _pmaddwd("avx512.pmaddw.d.512"), "skylake-avx512"),
-        _x86("avx2", "avx2 fma", 8, _pmaddwd("avx2.pmadd.wd"), "haswell"),
+        _x86(
+            "avx512", _AVX512, 16, _pmaddwd("avx512.pmaddw.d.512"), "skylake-avx512", **_PAIRS_512
+        ),
+        _x86("avx2", "avx2 fma", 8, _pmaddwd("avx2.pmadd.wd"), "haswell", **_PAIRS_256),
         _x86("sse2", "sse2", 4, _pmaddwd("sse2.pmadd.wd"), "x86-64", rounds=False),
         _neon("aarch64_i8mm", "asimddp i8mm", "usdot", True, "neoverse-n2"),
         _neon("aarch64_dotprod", "asimddp", "sdot", False, "neoverse-n1"),
