@@ -39,6 +39,7 @@ from jq.job import (
     Stages,
     as_rules,
     prepare_job,
+    strict,
     trace,
 )
 from jq.ops.work import work_of
@@ -107,6 +108,7 @@ def plan(
     settings: Settings = None,
     rules: Rules = None,
     allow_dynamic: bool = False,
+    strict_encodings: bool = False,
     progress: Progress | None = None,
 ) -> QuantPlan:
     """What would be quantized and how, op by op, with the reason where it would not."""
@@ -115,7 +117,7 @@ def plan(
         model,
         pipeline,
         target,
-        settings,
+        strict(settings, strict_encodings),
         rules,
         calibration,
         ranges,
@@ -135,6 +137,7 @@ def explain(
     settings: Settings = None,
     rules: Rules = None,
     allow_dynamic: bool = False,
+    strict_encodings: bool = False,
     progress: Progress | None = None,
 ) -> Explanation:
     """The plan as `jaxq explain` shows it: also the kernel of each op, or why it has none, and
@@ -148,7 +151,7 @@ def explain(
         model,
         pipeline,
         target,
-        settings,
+        strict(settings, strict_encodings),
         rules,
         calibration,
         ranges,
@@ -176,6 +179,7 @@ def plan_job(job: Job, stages: Stages) -> QuantPlan:
         ranges = calibrate_job(job, stages)
     with stages("plan"):
         found = make_plan(job.program, job.pipeline, job.target, ranges)
+    _check_kept(job, found)
     if given and found.unranged and not found.has_static:
         raise UserError(
             f"the ranges are of another model: none is of an op here ({found.unranged[0]}, ...)",
@@ -192,6 +196,16 @@ def plan_job(job: Job, stages: Stages) -> QuantPlan:
             f" {job.target.name}`",
         )
     return found
+
+
+def _check_kept(job: Job, found: QuantPlan) -> None:
+    """Says which ops compute with other codes than those that the model brings, or refuses them."""
+    for op in found.ops:
+        if op.anew and job.pipeline.settings.strict_encodings:
+            hint = "leave strict_encodings (--strict-encodings) off to compute with other codes"
+            raise UserError(op.anew, op=op.name, hint=hint)
+        if op.anew:
+            LOG.warning("%s: %s", op.name, op.anew)
 
 
 def rewrite(
@@ -238,6 +252,7 @@ def compile(
     cache: bool = True,
     iree_flags: Sequence[str] = (),
     allow_dynamic: bool = False,
+    strict_encodings: bool = False,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Compiles a model into a quantized program that IREE runs.
@@ -259,6 +274,7 @@ def compile(
             did not write.
         allow_dynamic: find ranges at run time where the pipeline asks for calibrated ones and there
             is no calibration data; an error otherwise.
+        strict_encodings: refuse a model whose own codes cannot be kept; a warning otherwise.
         progress: called with the stage's name and the share done (or None); by default a bar in a
             terminal or a notebook, `jq.progress.silent` shows nothing.
 
@@ -275,7 +291,7 @@ def compile(
         model,
         pipeline,
         target,
-        settings,
+        strict(settings, strict_encodings),
         rules,
         calibration,
         ranges,

@@ -200,6 +200,11 @@ def as_overrides(settings: Settings) -> dict[str, Any]:
     return parse_assignments([settings] if isinstance(settings, str) else list(settings or ()))
 
 
+def strict(settings: Settings, chosen: bool) -> Settings:
+    """The settings with those that refuse what would be encoded anew, where that is chosen."""
+    return as_overrides(settings) | {"strict_encodings": True} if chosen else settings
+
+
 def prepare_job(
     model: AnyModel,
     pipeline: str | PipelineFile,

@@ -24,7 +24,15 @@ Granularity = Literal["per-tensor", "per-channel", "per-block", "per-token"]
 Model = TypeVar("Model", bound=BaseModel)
 FLOAT_TYPES = ("float32", "bfloat16", "float16")
 # Settings, and groups of them, that are of the program as a whole: rules cannot change them.
-WHOLE = ("calibration.", "kv_cache.", "storage.", "recovery", "placement", "integer_only")
+WHOLE = (
+    "calibration.",
+    "kv_cache.",
+    "storage.",
+    "recovery",
+    "placement",
+    "integer_only",
+    "strict_encodings",
+)
 LISTS = ("op_types", "recovery")  # settings for which one word is a list of it
 FLOAT = "float"  # the format name that means: leave it in floating point
 
@@ -149,6 +157,9 @@ class Settings(Strict):
     convolution_sums: Literal["float", "codes"] = "codes"
     """What a residual sum of convolutions adds where ranges are static: floats, or what their
     codes stand for."""
+    strict_encodings: bool = False
+    """Refuses a model whose own codes cannot be kept and would be encoded anew; a warning
+    otherwise."""
     integer_only: bool = False
     """Leaves no float between the first quantize and the last dequantize, and refuses a program
     where that cannot be done; needs `placement=early`."""

@@ -26,6 +26,7 @@ def explain(
     settings: options.Settings = None,
     rules: options.Rules = None,
     allow_dynamic: options.AllowDynamic = False,
+    strict_encodings: options.StrictEncodings = False,
     sizes: options.Sizes = None,
     values: options.Values = None,
 ) -> dict[str, Any]:
@@ -44,6 +45,7 @@ def explain(
             settings=settings,
             rules=rules,
             allow_dynamic=allow_dynamic,
+            strict_encodings=strict_encodings,
             progress=progress,
         )
     shown = tuple(c for c in COLUMNS if any(row[c] for row in document["ops"]))

@@ -136,6 +136,13 @@ AllowDynamic = Annotated[
         help="Find ranges at run time where calibrated ones are asked for and there are no data.",
     ),
 ]
+StrictEncodings = Annotated[
+    bool,
+    typer.Option(
+        "--strict-encodings",
+        help="Refuse a model that comes quantized in a way that cannot be kept (else a warning).",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run wrote there.")]
 DEFAULT_PIPELINE = "int8-dynamic"
 DEFAULT_TARGET = "llvm-cpu"

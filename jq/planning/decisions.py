@@ -56,6 +56,7 @@ class OpPlan:
     help: str = ""  # the end of the reason: what would help
     wanted: bool = False  # declined because a setting, a rule or the model asks for it
     note: str = ""  # what was chosen for the target, of an op that is quantized
+    anew: str = ""  # why codes that the model brings are not those that it computes with
     float_weights: tuple[str, ...] = ()
     float_type: str = ""  # in which an op that stays float computes, where that is not its own
 

@@ -88,6 +88,19 @@ class TensorPlanner:
         zero = state.zero_point if enc.scheme == "asymmetric" else None
         return TensorPlan("static", enc, parameters=(state.scale, zero))
 
+    def anew(self, op: Op, role: Role, settings: Settings) -> str:
+        """Why an operand that the model quantizes is quantized again; empty where it is not."""
+        state = self.encodings.of(op.operands[role.index])
+        if not isinstance(state, Encoded) or not is_affine(state.encoding.format):
+            return ""
+        if self.given(op, role, settings) is not None:
+            return ""
+        enc = state.encoding
+        form = f"{enc.format} {enc.scheme} in blocks {enc.block}"
+        return (
+            f"an operand comes as {form}, which {self.target.name} has no product of: encoded anew"
+        )
+
     def kept_float(self, op: Op, role: Role) -> str:
         """Why an operand is computed with as it is: the model rounds it to a format that no target
         multiplies, and it is not rounded twice. Empty for others."""

@@ -152,6 +152,59 @@ def test_what_no_format_holds_is_said(caplog):
     assert "w comes quantized in a way that no format has" in caplog.text
 
 
+def least(p):
+    """MLX: a scale and the smallest number of each block of 32."""
+    both = jnp.stack([p["w"] & 15, p["w"] >> 4], -1).reshape(48, 2, 32).astype(F32)
+    return (both * p["s"] + p["m"]).reshape(48, 64).T
+
+
+def from_a_table(p):
+    return jnp.asarray(RNG.standard_normal(16), F32)[p["w"]]
+
+
+UNKNOWN = {
+    "minimum": (least, {"w": PAIRS, "s": TILES.reshape(2, 48, 1)[:2].transpose(1, 0, 2)}),
+    "another table": (from_a_table, {"w": (C4 + 8).astype(np.uint8)}),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_forms_that_nobody_knows_are_said(name, caplog):
+    decode, params = UNKNOWN[name]
+    params = {**params, "m": np.ones((48, 2, 1), np.float32)} if name == "minimum" else params
+    model = jq.Model(lambda p, x: x @ decode(p), params, (X,))
+    jq.plan(model, pipeline="int8-dynamic")
+    assert "w comes quantized in a way that no format has" in caplog.text
+    with pytest.raises(jq.UserError, match="would be encoded anew"):
+        jq.plan(model, pipeline="float", strict_encodings=True)
+
+
+def test_positions_and_masks_are_no_codes(caplog):
+    def forward(p, x):
+        hot = jax.nn.one_hot(p["index"], 48) * p["s"]
+        return x @ hot + x @ p["table"][p["index"]] @ jnp.where(p["mask"] > 0, p["square"], 0)
+
+    params = {"index": (np.arange(64) % 48).astype(np.int32), "table": W8, "s": S}
+    params |= {"mask": np.ones((48, 48), np.int8), "square": W8[:48]}
+    model = jq.Model(forward, params, (X,))
+    jq.plan(model, pipeline="int8-dynamic", strict_encodings=True)
+    assert "quantized in a way" not in caplog.text
+
+
+def test_an_activation_that_the_target_cannot_take_is_said(caplog):
+    def forward(p, x):
+        codes = jnp.round(x * 8).astype(jnp.int8)
+        return (codes.astype(F32) * p["rows"]) @ p["w"]
+
+    model = jq.Model(forward, {"w": W8, "rows": S[:, :4].T}, (X,))
+    settings = {"activations.mode": "dynamic"}
+    (op,) = jq.plan(model, settings=settings, target="npu-per-tensor").ops
+    assert "encoded anew" in op.to_dict()["reason"]
+    assert "encoded anew" in caplog.text
+    with pytest.raises(jq.UserError, match="encoded anew"):
+        jq.plan(model, settings=settings, target="npu-per-tensor", strict_encodings=True)
+
+
 def test_an_axis_of_one_index_has_one_set_of_parameters():
     params = {"w": typed(W8[:, :1], "float8_e4m3fn"), "s": S[:, :1]}
     model = jq.Model(lambda p, x: x @ scaled(p), params, (X,))

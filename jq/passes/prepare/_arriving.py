@@ -22,6 +22,7 @@ from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.stored import store
 from jq.ir.values import maker
 from jq.ops.base import rule_of
+from jq.passes.prepare._lost_codes import lost_codes
 from jq.passes.prepare._stored_parts import FLOATS, Arriving, arriving
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.planning import contractions
@@ -31,7 +32,8 @@ Parts = tuple[Encoding, dict[str, np.ndarray]]
 
 
 def store_arriving(program: Program) -> tuple[bool, list[str]]:
-    """Whether there were any, and the names of those that no format holds."""
+    """Whether there were any, and the names of those that no format holds, or that come in a form
+    that is not known."""
     constant, lost = Constant(program), list[str]()
     found: dict[ir.Value, tuple[set[str], Arriving]] = {}
     for value in _candidates(program):
@@ -41,7 +43,9 @@ def store_arriving(program: Program) -> tuple[bool, list[str]]:
         parts = arriving(program, value)
         if parts is not None and _pays(program, value, names):
             found[value] = names, parts
-    arrays = iter(_evaluated(program, found))
+        elif parts is None and (unknown := lost_codes(program, value, constant)):
+            lost.append(unknown)
+    arrays, stored = iter(_evaluated(program, found)), 0
     for value, (names, parts) in found.items():
         name = max(names, key=lambda n: program.weights[n].size)
         whole, codes = next(arrays), next(arrays)
@@ -60,8 +64,9 @@ def store_arriving(program: Program) -> tuple[bool, list[str]]:
             continue  # a small weight that is repeated
         dtype = dtype_of(value)
         value.replace_all_uses_with(store(program, name, *made, dtype))
+        stored += 1
     program.drop_dead()
-    return len(found) > len(lost), lost
+    return bool(stored), list(dict.fromkeys(lost))
 
 
 def _candidates(program: Program) -> Iterator[ir.Value]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jq.errors import UserError
 from jq.formats import Encoding
 from jq.formats.affine import affine_format, is_affine
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
@@ -39,8 +40,14 @@ class RecognizeDequantize(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         changed, lost = store_arriving(program)
         for name in lost:
-            LOG.warning("%s comes quantized in a way that no format has: stored as float", name)
-            program.tell(f"{name} came quantized in a way that no format has")
+            text = f"{name} comes quantized in a way that no format has"
+            if cx.settings.strict_encodings:
+                raise UserError(
+                    f"{text}, and would be encoded anew",
+                    hint="leave strict_encodings (--strict-encodings) off to take its numbers",
+                )
+            LOG.warning("%s: its numbers are encoded anew, or stay float", text)
+            program.tell(text)
         changed |= _store_marked(program)
         for op in list(program.walk()):
             if op.operation.name != "stablehlo.multiply" or dtype_of(op.results[0]) != np.float32:
