@@ -84,15 +84,6 @@ def test_configs_that_describe_no_model_are_refused(tmp_path, change):
         load_decoder(folder)
 
 
-def test_a_quantized_checkpoint_is_refused_by_its_method(tmp_path):
-    folder = write_folder("llama", tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": "awq", "bits": 4}
-    (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match="awq"):
-        load_decoder(folder)
-
-
 def test_damaged_safetensors_are_refused_with_the_offset(tmp_path):
     folder = write_folder("llama", tmp_path / "model")
     path = folder / "model.safetensors"

@@ -61,7 +61,7 @@ for _ours, _theirs in (
     ("mlp/experts/{e}/down", "block_sparse_moe.experts.{e}.w2"),
     ("mlp/experts/{e}/up", "block_sparse_moe.experts.{e}.w3"),
 ):
-    for _part in ("weight", "bias"):
+    for _part in ("weight", "bias", "order"):
         _HUGGING_FACE[f"layers/{{i}}/{_ours}/{_part}"] = f"model.layers.{{i}}.{_theirs}.{_part}"
 _NORMS_AROUND = {
     "layers/{i}/attention/norm_after/weight": "model.layers.{i}.post_attention_layernorm.weight",

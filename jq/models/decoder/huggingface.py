@@ -13,10 +13,12 @@ import numpy as np
 from jq.errors import UserError
 from jq.models.decoder import rope
 from jq.models.decoder.architectures import ARCHITECTURES, Architecture
+from jq.models.decoder.checkpoints import unpacked_tensors
 from jq.models.decoder.config import Config
-from jq.models.decoder.names import check_shapes, tensor_tree
+from jq.models.decoder.names import Leaf, check_shapes, tensor_tree
 from jq.models.decoder.safetensors import json_object, read_folder
 
+_COMPUTED = "rotary_emb.inv_freq"  # which old checkpoints hold and the config gives
 _ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
@@ -40,24 +42,17 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
         raise
     except (TypeError, ValueError, ArithmeticError) as error:  # of values that are no numbers
         raise reader.wrong(f"{error}".partition("\n")[0][:100]) from error
-    if (method := _quantized(reader.values)) is not None:
-        raise UserError(
-            f"the checkpoint is quantized by {method!r}, which is not supported",
-            location=reader.where,
-            hint="give the checkpoint it was made from, or a GGUF file",
-        )
-    tensors = read_folder(folder)
+    held = {n: t for n, t in read_folder(folder).items() if not n.endswith(_COMPUTED)}
+    tensors: Mapping[str, Leaf] = held
+    if (quantized := reader.values.get("quantization_config")) is not None:
+        if not isinstance(quantized, dict):
+            raise reader.wrong(f"quantization_config is {quantized!r:.40}")
+        tensors = unpacked_tensors(quantized, held, str(folder))
     if reader.tied:
-        tensors.pop("lm_head.weight", None)
+        tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.")}
     tree = tensor_tree(known.hugging_face, tensors, config, str(folder))
     check_shapes(config, tree, str(folder))
     return config, _one_plus(tree) if known.one_plus else tree
-
-
-def _quantized(values: Mapping[str, Any]) -> str | None:
-    """How a checkpoint's weights were quantized, where they were."""
-    found = values.get("quantization_config")
-    return str(found.get("quant_method")) if isinstance(found, dict) else None
 
 
 def _one_plus(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -158,8 +158,10 @@ def gated(config: Config, p: Any, x: jax.Array) -> jax.Array:
 
 
 def dense(p: Any, x: jax.Array, name: str = "product") -> jax.Array:
-    """x [..., in] times weight [out, in]."""
+    """x [..., in] times weight [out, in], whose columns may stand in an `order` of their own."""
     with jax.named_scope(name):
+        if "order" in p:
+            x = x.at[..., p["order"]].get(mode="promise_in_bounds")
         if (taps := TAPS.get()) is not None:
             taps.append((p["weight"], jnp.square(x).reshape(-1, x.shape[-1]).mean(axis=0)))
         y = x @ _f32(p["weight"]).T
