@@ -28,13 +28,16 @@ def model():
 
 def test_greedy_decoding_has_the_bits_of_the_whole_sequence(model):
     """`scripts/check_cache.py` does the same with the full model."""
-    step = jq.compile(model, pipeline="int8-dynamic", settings=INT8)
+    # In bfloat16 matrix tiles and single rows differ by roundings (docs/internals/kernels.md).
+    exact = {"attention_precision": "float32"}
+    step = jq.compile(model, pipeline="int8-dynamic", settings=INT8 | exact)
     shape = (LAYERS, CONTEXT, HEADS, HIDDEN // HEADS)
     tokens, logits = decode(step, shape, PROMPT, 64)
     inputs = (np.array(tokens, np.int32),)
     once = jq.Model(partial(whole, HEADS), model.params, inputs)
     assert len(tokens) == len(PROMPT) + 63 and len(set(tokens)) > 10
-    np.testing.assert_array_equal(jq.compile(once, pipeline="int8-dynamic")(*inputs), logits)
+    compiled = jq.compile(once, pipeline="int8-dynamic", settings=exact)
+    np.testing.assert_array_equal(compiled(*inputs), logits)
 
 
 def test_update_writes_the_codes_of_the_format_and_keeps_the_others():
