@@ -54,17 +54,17 @@ class Results:
             what: the pass with all its settings.
         """
         path = self.directory / f"{self.key(program, what)}{_SUFFIX}"
-        if (found := _read(path)) is not None:
+        if (found := read(path)) is not None:
             LOG.info("%s: taken from an earlier run", what.partition("(")[0])
             return found
         made = make()
         with suppress(OSError):
-            replaced(path, _bytes_of(path, made))
+            replaced(path, bytes_of(path, made))
             shrink(self.directory, _SUFFIX, self.limit)
         return made
 
     def key(self, program: Program, what: str) -> str:
-        digest = hashlib.sha256(json.dumps([what, self._data, _versions()]).encode())
+        digest = hashlib.sha256(json.dumps([what, self._data, versions()]).encode())
         digest.update(program.text(whole=True).encode())  # no matter from where it was traced
         for name, array in program.weights.items():
             _add(digest, name, np.asarray(array))
@@ -80,7 +80,7 @@ class Results:
 
 
 @cache
-def _versions() -> list[str]:
+def versions() -> list[str]:
     """The versions of the libraries, and a digest of our own code."""
     code = hashlib.sha256()
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
@@ -96,14 +96,14 @@ def _add(digest: hashlib._Hash, name: str, array: np.ndarray) -> None:
 # One line of JSON (names, types, shapes and a checksum), then the arrays.
 
 
-def _bytes_of(path: Path, arrays: Arrays) -> bytes:
+def bytes_of(path: Path, arrays: Arrays) -> bytes:
     body = b"".join(np.ascontiguousarray(a).tobytes() for a in arrays.values())
     fields = [[name, a.dtype.name, a.shape] for name, a in arrays.items()]
     head = {"arrays": fields, "sha256": _checksum(path, fields, body)}
     return json.dumps(head).encode() + b"\n" + body
 
 
-def _read(path: Path) -> dict[str, np.ndarray] | None:
+def read(path: Path) -> dict[str, np.ndarray] | None:
     """None when there is no such entry, or it is damaged."""
     try:
         line, _, body = read_input(path).partition(b"\n")
@@ -128,4 +128,4 @@ def _checksum(path: Path, fields: Any, body: bytes) -> str:
     return digest.hexdigest()
 
 
-__all__ = ["Results"]
+__all__ = ["Results", "bytes_of", "read", "versions"]

@@ -143,6 +143,18 @@ StrictEncodings = Annotated[
         help="Refuse a model that comes quantized in a way that cannot be kept (else a warning).",
     ),
 ]
+Jobs = Annotated[
+    int,
+    typer.Option("--jobs", "-j", min=1, metavar="N", help="Processes here that share the work."),
+]
+Dask = Annotated[
+    str | None,
+    typer.Option(metavar="tcp://HOST:PORT", help="Workers of a Dask scheduler share it."),
+]
+Ray = Annotated[
+    str | None,
+    typer.Option(metavar="auto|ray://HOST:PORT", help="Workers of a Ray cluster share it."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what an earlier run wrote there.")]
 DEFAULT_PIPELINE = "int8-dynamic"
 DEFAULT_TARGET = "llvm-cpu"
@@ -163,6 +175,17 @@ def sized(model: str, sizes: list[str] | None, values: list[str] | None = None) 
     from jq.onnx import load_checked
 
     return trace(load_checked(Path(model), known, parse_assignments(values)))
+
+
+def workers(jobs: int, dask: str | None, ray: str | None) -> Any:
+    """Who does the work."""
+    from jq.jobs import Workers, as_workers
+
+    if sum([jobs > 1, bool(dask), bool(ray)]) > 1:
+        raise UserError("--jobs, --dask and --ray are three ways to share work: give one")
+    if ray:
+        return as_workers("ray" if ray == "auto" else ray)
+    return as_workers(dask) if dask else Workers(jobs)
 
 
 def read_labels(path: Path | None) -> Any:

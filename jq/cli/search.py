@@ -60,6 +60,9 @@ def search(
     state: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where measurements are kept.")
     ] = None,
+    jobs: options.Jobs = 1,
+    dask: options.Dask = None,
+    ray: options.Ray = None,
     force: options.Force = False,
 ) -> dict[str, Any]:
     """Chooses a format for every layer: the cheapest that holds the budgets, or the most exact
@@ -87,6 +90,7 @@ def search(
                 samples=samples,
                 state=state,
                 iree_flags=iree_flags or (),
+                workers=options.workers(jobs, dask, ray),
                 progress=progress,
             )
     except KeyboardInterrupt:

@@ -100,6 +100,18 @@ class Program:
             decompositions=dict(self.decompositions),
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: the module as bytecode, all weights made. JAX's structure of inputs and
+        results is left out: the copy takes and gives flat arrays."""
+        weights = {name: np.asarray(array) for name, array in self.weights.items()}
+        other = {"weights": weights, "module": self.bytecode(), "in_tree": None, "out_tree": None}
+        return self.__dict__ | other
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        with editing():
+            module = parse_module(state["module"])
+        self.__dict__.update(state | {"module": module})
+
     def tell(self, text: str) -> None:
         """Adds to the notes, once."""
         if text not in self.notes:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from jq.comparison.error_sum import ErrorSum, is_integer
 from jq.comparison.metrics import NAMES, Figures
 from jq.comparison.outputs import Comparison
 from jq.errors import UserError, known
+from jq.jobs import HERE, Result, Work, Workers, run_jobs
 from jq.measuring.evaluation import Evaluation, Outputs
 from jq.mixed_precision.budget import RESOURCES, figures
 from jq.mixed_precision.frontier import Choice
@@ -20,28 +21,74 @@ from jq.mixed_precision.state import State
 from jq.mixed_precision.switch import SwitchProgram
 from jq.progress import Progress
 
+CALLS = 8  # of a job
+
+
+@dataclass(frozen=True)
+class Choices(Work):
+    """A job is a choice and some calls; its result, the outputs of each call."""
+
+    switch: SwitchProgram
+
+    def open(self) -> Callable[[tuple[Choice | None, Sequence[Outputs]]], Result]:
+        switch, groups = self.switch, self.switch.groups
+
+        def outputs(item: tuple[Choice | None, Sequence[Outputs]]) -> Result:
+            choice, calls = item
+            numbers = choice or [None] * len(groups)
+            switch.choose(
+                [None if n is None else g.options[n] for g, n in zip(groups, numbers, strict=True)]
+            )
+            results = ((c, enumerate(switch(call))) for c, call in enumerate(calls))
+            return {f"{c}:{i}": array for c, arrays in results for i, array in arrays}
+
+        return outputs
+
+
+@dataclass(frozen=True)
+class Sensitivity(Work):
+    """A job is the numbers of a group and of one of its options; its result, the error that they
+    make alone."""
+
+    switch: SwitchProgram
+    calls: Sequence[Outputs]
+
+    def open(self) -> Callable[[tuple[int, int]], Result]:
+        switch, groups = self.switch, self.switch.groups
+        switch.choose([None] * len(groups))
+        references = [switch(call) for call in self.calls]
+
+        def error(item: tuple[int, int]) -> Result:
+            g, o = item
+            switch.choose([group.options[o] if i == g else None for i, group in enumerate(groups)])
+            found = noise(references, [switch(call) for call in self.calls])
+            return {"noise": np.array(found, np.float64)}
+
+        return error
+
 
 def sensitivities(
-    switch: SwitchProgram, calls: Sequence[Outputs], state: State, progress: Progress
+    switch: SwitchProgram,
+    calls: Sequence[Outputs],
+    state: State,
+    progress: Progress,
+    workers: Workers = HERE,
 ) -> list[list[float]]:
     """The error at the model's outputs when one group alone takes an option, for all of them."""
-    jobs = [(g, o) for g, group in enumerate(switch.groups) for o in range(len(group.options))]
-    errors: list[list[float]] = [[0.0] * len(group.options) for group in switch.groups]
-    references: list[Outputs] = []
-    for done, (g, o) in enumerate(jobs):
-        group = switch.groups[g]
-        progress("sensitivity of layers", done / len(jobs))
-        key = state_key(group, group.options[o])
-        known = state.get(key)
-        if known is None:
-            if not references:
-                switch.choose([None] * len(switch.groups))
-                references = [switch(call) for call in calls]
-            switch.choose([group.options[o] if i == g else None for i in range(len(errors))])
-            known = noise(references, [switch(call) for call in calls])
-            state.put(key, known)
-        errors[g][o] = known
-    return errors
+    groups = switch.groups
+    keys = {
+        (g, o): state_key(group, option)
+        for g, group in enumerate(groups)
+        for o, option in enumerate(group.options)
+    }
+    missing = [pair for pair, key in keys.items() if state.get(key) is None]
+    work, stage = Sensitivity(switch, calls), "sensitivity of layers"
+    for i, found in run_jobs(work, missing, workers, stage=stage, progress=progress):
+        state.put(keys[missing[i]], float(found["noise"]))
+    return [
+        [state.values[keys[g, o]] for o in range(len(group.options))]
+        for g, group in enumerate(groups)
+    ]
 
 
 def state_key(group: Group, option: Option) -> str:
@@ -73,8 +120,15 @@ def noise(reference: Sequence[Outputs], quantized: Sequence[Outputs]) -> float:
 class Judge:
     """Figures of whole choices on the evaluation set; each choice is run once."""
 
-    def __init__(self, evaluation: Evaluation, switch: SwitchProgram, progress: Progress) -> None:
-        self.evaluation, self.switch, self.progress = evaluation, switch, progress
+    def __init__(
+        self,
+        evaluation: Evaluation,
+        switch: SwitchProgram,
+        progress: Progress,
+        workers: Workers = HERE,
+    ) -> None:
+        self.evaluation, self.progress, self.workers = evaluation, progress, workers
+        self.work = Choices(switch)
         self.known: dict[Choice, Comparison] = {}
         self._references = list(self._run(None))
 
@@ -103,10 +157,16 @@ class Judge:
     def _of_float(self) -> Figures:
         return figures(self.evaluation.compare(self._references, self._references))
 
-    def _run(self, choice: Choice | None) -> Iterator[Outputs]:
-        groups = self.switch.groups
-        self.switch.choose(
-            [None if choice is None else g.options[choice[i]] for i, g in enumerate(groups)]
+    def _run(self, choice: Choice | None) -> list[Outputs]:
+        calls = self.evaluation.calls
+        parts = [calls[i : i + CALLS] for i in range(0, len(calls), CALLS)]
+        items = [(choice, part) for part in parts]
+        found = dict(
+            run_jobs(self.work, items, self.workers, stage="evaluate", progress=self.progress)
         )
-        for call in self.evaluation.tracked(self.progress, "evaluate"):
-            yield self.switch(call)
+        width = len(self.evaluation.source.program.outputs)
+        return [
+            [found[p][f"{c}:{i}"] for i in range(width)]
+            for p, part in enumerate(parts)
+            for c in range(len(part))
+        ]

@@ -21,6 +21,7 @@ from jq.job import (
     as_rules,
     prepare_job,
 )
+from jq.jobs import Workers, as_workers
 from jq.measuring.evaluation import Evaluation, check_metrics, evaluation_of
 from jq.mixed_precision.budget import Budget, check_figures, parse_budget
 from jq.mixed_precision.candidates import make_candidates
@@ -63,6 +64,7 @@ def search(
     samples: int = SAMPLES,
     state: str | Path | None = None,
     iree_flags: Sequence[str] = (),
+    workers: Workers | int | str = 1,
     progress: Progress | None = None,
 ) -> SearchResult:
     """Chooses a format for every layer: the cheapest that holds a budget, proved on the result.
@@ -78,6 +80,8 @@ def search(
         samples: calls that the sensitivity of each layer is measured on.
         state: a file to keep measurements in, by default in the user's cache directory.
         iree_flags: see `jq.compile`.
+        workers: who measures errors: this process, more of them, or a cluster (see
+            `jq.jobs.as_workers`). The result is the same. Latency is measured here, one at a time.
 
     Raises:
         UserError: among others when a budget cannot be met; it says what can be reached.
@@ -88,6 +92,7 @@ def search(
     limited = [b.name for b in budgets if b.is_resource]
     cost = cost or (limited[0] if limited else USUAL)
     check_objective(cost)
+    where = as_workers(workers)
     base = load_pipeline(pipeline, as_overrides(settings), tuple(as_rules(rules)))
     make_candidates(candidates, base.settings, base.name)  # their names, before slow work
     load_target(target)
@@ -114,8 +119,8 @@ def search(
     known = State(Path(state) if state else state_dir() / f"{digest_of(job, calls)}.json")
     with stages("sensitivity"):
         switch = problem.switch()
-        errors = sensitivities(switch, calls, known, told)
-    judge = Judge(evaluation, switch, told)
+        errors = sensitivities(switch, calls, known, told, where)
+    judge = Judge(evaluation, switch, told, where)
     judge.require(b.figure for b in budgets if not b.is_resource)
     resources = {
         "size": size_of(job, problem.groups, problem.base_stored),

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -60,8 +62,17 @@ class SwitchProgram:
         self._insert(copy)
         if any(p.name == PlaceEdges.name for p in pipeline.passes["qdq"]):
             PlaceEdges().run(copy, cx)
-        self._run = XlaExecutable(copy)
+        self._program = copy
         self._state: list[Option | None] = [None] * len(self.groups)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: a worker compiles the program itself."""
+        state = {k: v for k, v in self.__dict__.items() if k != "_run"}
+        return state | {"_state": [None] * len(self.groups)}
+
+    @cached_property
+    def _run(self) -> XlaExecutable:
+        return XlaExecutable(self._program)
 
     def _insert(self, program: Program) -> None:
         ops = {op_name(op): (op, rule) for op, rule in contractions(program)}

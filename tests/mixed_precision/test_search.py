@@ -179,3 +179,24 @@ def test_the_result_prints_its_frontier(source: Path) -> None:
     assert "predicted SQNR dB" in str(found) and "3 int4" in str(found)
     assert np.isfinite(found.reached["cosine"])
     assert found.compiled(np.zeros((16, 32), np.float32)).shape == (16, 10)
+
+
+def test_any_number_of_workers_finds_the_same(
+    source: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    from tests.support.jobs import cluster
+
+    pytest.importorskip("distributed")
+    arguments = ("search", f"{source}:model", "--candidates", "float,int8-dynamic,int4")
+    found, measured = [], []
+    with cluster(tmp_path / "dask") as (address, _):
+        for i, where in enumerate([(), ("--jobs", 2), ("--dask", address)]):
+            state = tmp_path / f"{i}.json"
+            rest = ("--budget", "sqnr_db>=20", "--state", state, *where)
+            found.append({**document(capsys, *arguments, *rest), "seconds": None})
+            measured.append(json.loads(state.read_text()))
+    assert found[0] == found[1] == found[2]
+    assert measured[0] == measured[1] == measured[2]
+    assert "give one" in refused(
+        capsys, *arguments, "--budget", "size<=1", "-j", 2, "--ray", "auto"
+    )

@@ -1,0 +1,12 @@
+"""Independent jobs, in this process, in several, or on other machines: with equal results.
+
+A `Work` is what many jobs have in common (a program with its weights, say). It travels to each
+worker once and is opened there; a job is a small item that an opened work takes, and its result is
+arrays by name. `run_jobs` is the one place that knows where jobs run.
+"""
+
+from jq.jobs.run import run_jobs
+from jq.jobs.where import HERE, Workers, as_workers
+from jq.jobs.work import Result, Work
+
+__all__ = ["HERE", "Result", "Work", "Workers", "as_workers", "run_jobs"]

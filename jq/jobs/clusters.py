@@ -1,0 +1,107 @@
+"""Dask's and Ray's workers, as joblib's backends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from joblib import delayed
+
+from jq.errors import UserError
+from jq.jobs.place import Place
+from jq.jobs.work import Payload, run_job
+
+ANSWER = 10  # seconds until a scheduler has to answer, or have a worker
+
+
+@contextmanager
+def dask(address: str, payload: Payload) -> Iterator[Place]:
+    """The workers of the scheduler at `address`.
+
+    Raises:
+        UserError: Dask is not installed, nothing answers there, or there is no worker.
+    """
+    try:
+        import distributed
+    except ImportError:
+        raise UserError("jobs on Dask need it installed", hint="pip install 'jaxq[dask]'") from None
+    log = logging.getLogger("distributed")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # what is lost is said by us, once
+    client: Any = None
+    try:
+        client = _client(distributed, address)
+        options = {"backend": "dask", "client": client, "scatter": [payload]}
+        yield Place(
+            options,
+            lambda number, item: delayed(run_job)(payload, number, item),
+            lambda: bool(client.status == "running"),
+        )
+    finally:
+        if client is not None:
+            client.close(timeout=ANSWER)
+        log.setLevel(level)
+
+
+def _client(distributed: Any, address: str) -> Any:
+    client: Any = None
+    try:
+        client = distributed.Client(address, timeout=ANSWER, set_as_default=False)
+        client.wait_for_workers(1, timeout=ANSWER)
+    except (OSError, ValueError) as error:  # of which a TimeoutError is one
+        if client is None:
+            raise UserError(
+                f"no Dask scheduler answers: {error}".partition("\n")[0],
+                location=address,
+                hint="start one: `dask scheduler`; and `dask worker ADDRESS --nthreads 1`",
+            ) from None
+        client.close(timeout=ANSWER)
+        raise UserError(
+            "the Dask scheduler has no worker",
+            location=address,
+            hint=f"start some: `dask worker {address} --nthreads 1`",
+        ) from None
+    return client
+
+
+@contextmanager
+def ray(address: str, payload: Payload) -> Iterator[Place]:
+    """The workers of a Ray cluster; `auto`: of one on this machine, started if there is none.
+
+    Raises:
+        UserError: Ray is not installed, or nothing answers there.
+    """
+    try:
+        import ray as cluster
+        from ray.util.joblib import register_ray
+    except ImportError:
+        raise UserError("jobs on Ray need it installed", hint="pip install 'jaxq[ray]'") from None
+    try:
+        try:
+            cluster.init(address=address, log_to_driver=False)
+        except ConnectionError:
+            if address != "auto":
+                raise
+            cluster.init(log_to_driver=False, include_dashboard=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = f"no Ray cluster answers: {error}".partition("\n")[0]
+        raise UserError(reason, location=address) from None
+    register_ray()
+    try:
+        kept = cluster.put(payload)
+        yield Place(
+            {"backend": "ray"},
+            lambda number, item: delayed(_of_ray)([kept], number, item),
+            cluster.is_initialized,
+        )
+    finally:
+        cluster.shutdown()
+
+
+def _of_ray(kept: list[Any], number: int, item: Any) -> Any:
+    """`run_job` with what Ray keeps on each machine."""
+    import ray as cluster
+
+    return run_job(cluster.get(kept[0]), number, item)

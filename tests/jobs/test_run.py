@@ -1,0 +1,139 @@
+"""Jobs in processes and on a Dask cluster: equal results, and what a killed worker costs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jq.errors import JqError, UserError
+from jq.jobs import HERE, Workers, as_workers, run_jobs
+from jq.jobs.kept import Kept
+from tests.support.jobs import ROOT, Squares, begun, cluster
+
+ITEMS = list(range(12))
+ALL = {i: i * i for i in ITEMS}
+
+
+def squares(work: Squares, workers: Workers, kept: Kept | None = None) -> dict[int, int]:
+    return {i: int(r["square"]) for i, r in run_jobs(work, ITEMS, workers, kept=kept)}
+
+
+def test_who_may_work() -> None:
+    assert as_workers(3) == Workers(3) and as_workers(1) == HERE
+    assert as_workers("tcp://a:1").dask == "tcp://a:1"
+    assert as_workers("ray").ray == "auto" and as_workers("ray://a:1").ray == "ray://a:1"
+    for wrong in (0, "a:1", True):
+        with pytest.raises(UserError):
+            as_workers(wrong)
+
+
+def test_a_process_that_ends_loses_its_job_alone(tmp_path: Path) -> None:
+    told: list[float | None] = []
+    work = Squares(tmp_path, fatal=(3, 7), seconds=0.02)
+    found = run_jobs(work, ITEMS, Workers(2), progress=lambda stage, share: told.append(share))
+    assert {i: int(r["square"]) for i, r in found} == ALL
+    assert begun(tmp_path) == {i: 2 if i in (3, 7) else 1 for i in ITEMS}
+    pids = {p.read_text() for p in tmp_path.iterdir()}
+    assert len(pids) == 4 and str(os.getpid()) not in pids  # two, and those in their place
+    assert told == sorted(told) and told[0] == 0 and told[-1] == 1
+
+
+def test_a_job_that_fails(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):  # its error is the caller's
+        squares(Squares(tmp_path / "not there"), Workers(2))
+    with pytest.raises(JqError, match="job 2 cannot be done: its process ended 3 times"):
+        squares(Squares(tmp_path, fatal=(2,), deaths=9), Workers(2))
+
+
+def test_what_was_found_is_kept(tmp_path: Path) -> None:
+    (jobs := tmp_path / "jobs").mkdir()
+    kept = Kept("a work", tmp_path / "kept")
+    first = dict(zip(range(5), run_jobs(Squares(jobs), ITEMS, HERE, kept=kept), strict=False))
+    assert len(first) == 5
+    assert squares(Squares(jobs), Workers(2), kept) == ALL
+    # The fifth was given before the generator was left, and is kept as well.
+    assert begun(jobs) == dict.fromkeys(ITEMS, 1)
+    assert squares(Squares(tmp_path / "nowhere"), HERE, kept) == ALL
+    assert Kept("another", tmp_path / "kept").get(3) is None
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from jq.jobs import Workers, run_jobs
+from tests.support.jobs import Squares
+
+work = Squares(Path(sys.argv[1]), seconds=60)
+for _ in run_jobs(work, list(range(4)), Workers(2)):
+    pass
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_when_the_first_process_ends_so_do_all(tmp_path: Path, number: int) -> None:
+    (jobs := tmp_path / "jobs").mkdir()
+    command = [sys.executable, "-c", SCRIPT, str(jobs)]
+    child = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True)
+    while len(begun(jobs)) < 2:
+        assert child.poll() is None
+        time.sleep(0.05)
+    workers = [int(p.read_text() or 0) for p in jobs.iterdir()]
+    if number == signal.SIGINT:
+        os.killpg(child.pid, number)  # as a terminal does
+    else:
+        os.kill(child.pid, number)
+    assert child.wait(30) != 0
+    end = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < end:
+        time.sleep(0.05)
+    left = [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+
+
+class TestDask:
+    @pytest.fixture(autouse=True)
+    def _installed(self) -> None:
+        pytest.importorskip("distributed")
+
+    def test_a_worker_that_ends_loses_its_job_alone(self, tmp_path: Path) -> None:
+        (jobs := tmp_path / "jobs").mkdir()
+        with cluster(tmp_path / "dask") as (address, running):
+            work = Squares(jobs, fatal=(3,), seconds=0.1)
+            assert squares(work, Workers(dask=address)) == ALL
+            assert sum(p.poll() is not None for p in running) == 1
+        assert begun(jobs)[3] == 2 and sum(begun(jobs).values()) == len(ITEMS) + 1
+
+    def test_a_scheduler_that_ends(self, tmp_path: Path) -> None:
+        (jobs := tmp_path / "jobs").mkdir()
+        kept, done = Kept("a work", tmp_path / "kept"), []
+        gone = pytest.raises(JqError, match=r"is gone: \d+ of 12 .* goes on")
+        with cluster(tmp_path / "dask") as (address, running), gone:
+            work = Squares(jobs, seconds=0.1)
+            for i, _ in run_jobs(work, ITEMS, Workers(dask=address), kept=kept):
+                done.append(i)
+                if len(done) == 4:
+                    running[0].kill()
+        assert 4 <= len(done) < len(ITEMS)
+        assert squares(Squares(jobs), HERE, kept) == ALL
+        assert set(begun(jobs)) == set(ITEMS)
+
+    def test_nobody_there(self) -> None:
+        with pytest.raises(UserError, match="no Dask scheduler answers"):
+            squares(Squares(Path()), Workers(dask="tcp://127.0.0.1:9"))
+
+
+def test_an_item_of_arrays_is_known_by_what_it_holds(tmp_path: Path) -> None:
+    kept, x = Kept("a work", tmp_path), np.arange(6, dtype=np.float32)
+    kept.put((1, x), {"y": x})
+    assert np.array_equal((kept.get((1, x.copy())) or {})["y"], x)
+    for other in ((2, x), (1, x.reshape(2, 3)), (1, x + 1), (1.0, x), ((1, x),)):
+        assert kept.get(other) is None
