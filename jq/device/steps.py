@@ -10,8 +10,8 @@ from jq.device.replay import COMBINE, OPS
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import attributes_of, integers
 from jq.ir.values import kind_of
-from jq.ops.convolution import Layout, groups_of, padding_of
-from jq.ops.dot_general import Dims
+from jq.ops.dims import Dims
+from jq.ops.layout import Layout, groups_of, padding_of
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 ARRAYS = (

@@ -9,7 +9,7 @@ import numpy as np
 from jq.calibration.stat_ops import PROGRAM_STATS as OPS
 from jq.ir import Op, dtype_of, ir, shape_of
 from jq.ir.build import integers, strided_slice
-from jq.ops.convolution import Layout, pad, padding_of
+from jq.ops.layout import Layout, pad, padding_of
 
 
 def windows(op: Op) -> ir.Value:

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from jq.ir import Op, Program, dtype_of, ir, shape_of, stablehlo
+from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import (
     NAME,
-    Attributes,
-    attributes_of,
     i64_array,
     integers,
     like,
@@ -30,49 +28,11 @@ from jq.ir.markers import Marker
 from jq.ops.base import Axes, Contraction, QuantizedOperand, Role, codes_of
 from jq.ops.geometry import Geometry, along
 from jq.ops.integer import OPS, Spread, accumulator, correct, rescale
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Which axis of input, kernel and output is which."""
-
-    input_batch: int
-    input_feature: int
-    input_spatial: tuple[int, ...]
-    kernel_in: int
-    kernel_out: int
-    kernel_spatial: tuple[int, ...]
-    output_batch: int
-    output_feature: int
-    output_spatial: tuple[int, ...]
-
-    @property
-    def output_order(self) -> list[int]:
-        """Axes of the result: batch, spatial ones in the order of the window's, filters."""
-        return [self.output_batch, *self.output_spatial, self.output_feature]
-
-    @staticmethod
-    def of(op: Op | Attributes) -> Layout:
-        d = stablehlo.ConvDimensionNumbers(op.operation.attributes["dimension_numbers"])
-        return Layout(
-            d.input_batch_dimension,
-            d.input_feature_dimension,
-            tuple(d.input_spatial_dimensions),
-            d.kernel_input_feature_dimension,
-            d.kernel_output_feature_dimension,
-            tuple(d.kernel_spatial_dimensions),
-            d.output_batch_dimension,
-            d.output_feature_dimension,
-            tuple(d.output_spatial_dimensions),
-        )
-
-
-def groups_of(op: Op, key: str = "feature_group_count") -> int:
-    return ir.IntegerAttr(op.operation.attributes[key]).value
+from jq.ops.layout import CONVOLUTION, Layout, groups_of, pad, padding_of
 
 
 class Convolution(Contraction):
-    op = "convolution"
+    op = CONVOLUTION
 
     def geometry(self, op: Op) -> Geometry:
         d, (x, kernel) = Layout.of(op), (shape_of(v) for v in op.operation.operands)
@@ -233,34 +193,3 @@ def _padded(
     none = ir.DenseElementsAttr.get(np.zeros((len(spatial), 2), np.int64))
     plain = {"padding": none, "lhs_dilation": i64_array([1] * len(spatial))}
     return replace(x, codes=codes), plain
-
-
-def padding_of(op: Op | Attributes) -> list[tuple[int, int]]:
-    """Low and high padding of every spatial dimension; negative padding cuts."""
-    count = len(Layout.of(op).input_spatial)
-    padding = attributes_of(op).get("padding")
-    if padding is None:
-        return [(0, 0)] * count
-    return [(int(low), int(high)) for low, high in np.array(padding).reshape(count, 2)]
-
-
-def pad(
-    x: ir.Value, value: ir.Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int]
-) -> ir.Value:
-    """`stablehlo.pad`, with interior padding and negative edges allowed."""
-    from jq.ir.types import tensor_type
-
-    shape = [
-        n + lo + hi + max(n - 1, 0) * mid
-        for n, lo, hi, mid in zip(shape_of(x), low, high, interior, strict=True)
-    ]
-    return ir.Operation.create(
-        "stablehlo.pad",
-        results=[tensor_type(shape, dtype_of(x))],
-        operands=[x, value],
-        attributes={
-            "edge_padding_low": i64_array(low),
-            "edge_padding_high": i64_array(high),
-            "interior_padding": i64_array(interior),
-        },
-    ).result

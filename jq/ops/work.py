@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from jq.ir import Op, Program, shape_of, stablehlo
-from jq.ops.dot_general import Dims
+from jq.ops.dims import Dims
 
 DOT, CONVOLUTION = "stablehlo.dot_general", "stablehlo.convolution"
 

@@ -5,7 +5,7 @@ import pytest
 
 from jq.ir import at, shape_of
 from jq.moments.inputs import Wanted, rows_of
-from jq.ops.convolution import Layout, groups_of
+from jq.ops.layout import Layout, groups_of
 from jq.oracle.xla import XlaExecutable
 from tests.ops.collect import collect
 from tests.ops.test_convolution import convolutions

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from jq.ir import ir, shape_of
 from jq.ir.build import integers
 from jq.ir.values import maker
-from jq.ops.dot_general import Dims
+from jq.ops.dims import Dims
 from jq.passes.kernels._attention import Between, Mask, transposed
 from jq.passes.kernels._kernel import OPS, NoKernel
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from jq.ir import dtype_of, ir, shape_of
 from jq.ir.build import Attributes, integers, strided_slice
-from jq.ops.convolution import Layout, pad, padding_of
+from jq.ops.layout import Layout, pad, padding_of
 from jq.passes.kernels._kernel import OPS, NoKernel
 
 

@@ -25,7 +25,7 @@ from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.contract import Contract, match_contract
 from jq.kernels import ZeroPoint
-from jq.ops.dot_general import Dims
+from jq.ops.dims import Dims
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._block_weight import BlockWeight
 from jq.passes.kernels._kernel import OPS, Decided, NoKernel, call_kernel, isa_of

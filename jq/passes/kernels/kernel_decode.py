@@ -32,7 +32,7 @@ from jq.ir.contract import match_contract
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, match
 from jq.kernels import DecodeDot, SplitRows, get_isa
-from jq.ops.dot_general import Dims
+from jq.ops.dims import Dims
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._block_weight import BlockWeight
 from jq.passes.kernels._kernel import OPS, Decided, NoKernel, call_kernel, isa_of

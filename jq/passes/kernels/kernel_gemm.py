@@ -26,7 +26,7 @@ from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
 from jq.ir.decisions import facts_of
 from jq.kernels import Batch, Dequantize, Gemm, Streams, get_isa
-from jq.ops.dot_general import Dims
+from jq.ops.dims import Dims
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import OPS, Decided, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes.kernels._tail import Tail

@@ -25,7 +25,7 @@ from jq.ir.markers import QUANTIZE, Marker, match
 from jq.ir.values import only_user
 from jq.kernels import Dequantize, IntegerAttention, Quantize
 from jq.kernels.integer_attention.description import SMALLEST_SCALE
-from jq.ops.dot_general import Dims
+from jq.ops.dims import Dims
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._attention import Between, base_two, find_softmax, to_kernels
 from jq.passes.kernels._attention_view import view

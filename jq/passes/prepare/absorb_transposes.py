@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from jq.ir import Op, Program, context
 from jq.ir.build import integers
 from jq.ir.values import maker
-from jq.ops.dot_general import Dims
+from jq.ops.dims import Dims
 from jq.passes.base import Pass, PassContext
 
 

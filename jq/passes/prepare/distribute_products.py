@@ -22,7 +22,8 @@ from jq.ir.build import NAME, like, replace
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.values import maker
 from jq.ops.base import Contraction, Movement, rule_of
-from jq.ops.dot_general import Dims, DotGeneral, dot
+from jq.ops.dims import Dims, dot
+from jq.ops.dot_general import DotGeneral
 from jq.ops.integer import constant_or_weight
 from jq.passes.base import Pass, PassContext
 from jq.planning import contractions, op_name

@@ -18,8 +18,8 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
 from jq.ir.values import maker
-from jq.ops.convolution import Layout, groups_of
-from jq.ops.dot_general import Dims
+from jq.ops.dims import Dims
+from jq.ops.layout import Layout, groups_of
 from jq.ops.reshape import groups
 from jq.ops.selection import reduction
 

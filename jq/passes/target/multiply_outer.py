@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
-from jq.ops.dot_general import Dims
+from jq.ops.dims import Dims
 from jq.passes.base import Pass, PassContext
 
 OPS = StableHloOps()

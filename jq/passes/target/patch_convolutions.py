@@ -21,7 +21,7 @@ import numpy as np
 
 from jq.ir import Op, Program, at, dtype_name, dtype_of, editing, ir, shape_of
 from jq.ir.build import NAME, attributes_of, replace
-from jq.ops.dot_general import by_matrix
+from jq.ops.dims import by_matrix
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import OPS, NoKernel
 from jq.passes.kernels._patches import Window

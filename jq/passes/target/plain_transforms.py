@@ -21,7 +21,7 @@ from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, i64_array, integers, replace, string_attr
 from jq.ir.types import tensor_type
-from jq.ops.dot_general import by_matrix
+from jq.ops.dims import by_matrix
 from jq.passes.base import Pass, PassContext
 
 OPS = StableHloOps()

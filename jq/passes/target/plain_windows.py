@@ -22,7 +22,7 @@ import numpy as np
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import attributes_of, i64_array, integers
-from jq.ops.convolution import Layout, pad, padding_of
+from jq.ops.layout import Layout, pad, padding_of
 from jq.passes.base import Pass, PassContext
 
 OPS = StableHloOps()
