@@ -10,10 +10,8 @@ from jq.device.replay import COMBINE, OPS
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import attributes_of, integers
 from jq.ir.values import kind_of
-from jq.ops.dims import Dims
-from jq.ops.layout import Layout, groups_of, padding_of
+from jq.ops.base import contraction, multiplies
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 ARRAYS = (
     "broadcast_dimensions",
     "permutation",
@@ -59,9 +57,10 @@ def _kind(op: Op) -> str:
 def _check_floats(made: Program) -> None:
     """A float product that is added may be rounded once or twice."""
     results = [v for op in made.body.operations for v in op.operation.results]
-    floats = {kind_of(v.owner) for v in results if dtype_of(v).kind in "fV"}
-    sums = {"stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.dot_general"}
-    if floats & {*sums, "stablehlo.convolution"}:
+    makers = [v.owner for v in results if dtype_of(v).kind in "fV"]
+    floats = {kind_of(op) for op in makers}
+    sums = {"stablehlo.reduce", "stablehlo.reduce_window"}
+    if floats & sums or any(map(multiplies, makers)):
         raise ValueError("sums of floats depend on their order")
     if "stablehlo.multiply" in floats and floats & {"stablehlo.add", "stablehlo.subtract"}:
         raise ValueError("a product of floats and a sum may be rounded once or twice")
@@ -82,30 +81,13 @@ def _details(op: Op) -> dict[str, Any]:
         details["dimension"] = ir.IntegerAttr(found["dimension"]).value
     elif name == "compare":
         details["direction"] = str(found["comparison_direction"]).split()[-1].rstrip(">")
-    elif name == "dot_general":
-        details["einsum"] = _einsum(op)
     elif name == "gather" and len(shape_of(op.operation.operands[0])) != 1:
         raise ValueError("gather of anything but a table is not replayed")
     elif name in ("reduce", "reduce_window"):
         details |= _reduction(op, found)
-    elif name == "convolution":
-        details |= _convolution(op)
+    elif rule := contraction(name):
+        details |= rule.details(op)
     return details
-
-
-def _einsum(op: Op) -> str:
-    dims, ranks = Dims.of(op), [len(shape_of(v)) for v in op.operation.operands]
-    free = iter(LETTERS)
-    sides = [[""] * n for n in ranks]
-    for i, j in (*dims.batch, *dims.contract):
-        sides[0][i] = sides[1][j] = next(free)
-    out = [sides[0][i] for i, _ in dims.batch]
-    for side in sides:
-        for i, letter in enumerate(side):
-            if not letter:
-                side[i] = next(free)
-                out.append(side[i])
-    return f"{''.join(sides[0])},{''.join(sides[1])}->{''.join(out)}"
 
 
 def _reduction(op: Op, found: dict[str, Any]) -> dict[str, Any]:
@@ -125,23 +107,4 @@ def _reduction(op: Op, found: dict[str, Any]) -> dict[str, Any]:
         "window_strides": list(integers(op, "window_strides") or ones),
         "window_dilations": list(integers(op, "window_dilations") or ones),
         "padding": padding or [[0, 0]] * rank,
-    }
-
-
-def _convolution(op: Op) -> dict[str, Any]:
-    layout, ones = Layout.of(op), [1] * (len(shape_of(op.operation.operands[0])) - 2)
-    reversal = attributes_of(op).get("window_reversal")
-    if groups_of(op, "batch_group_count") != 1:
-        raise ValueError("a convolution with batch groups is not replayed")
-    return {
-        "input": [layout.input_batch, layout.input_feature, *layout.input_spatial],
-        "kernel": [layout.kernel_out, layout.kernel_in, *layout.kernel_spatial],
-        "output": [layout.output_batch, layout.output_feature, *layout.output_spatial],
-        "padding": [list(pair) for pair in padding_of(op)],
-        "reversal": list(map(bool, reversal)) if reversal is not None else [False] * len(ones),
-        "groups": groups_of(op),
-        **{
-            key: list(integers(op, key) or ones)
-            for key in ("window_strides", "lhs_dilation", "rhs_dilation")
-        },
     }

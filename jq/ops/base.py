@@ -24,6 +24,7 @@ from jq.ir.decisions import declined
 from jq.ir.markers import Marker
 from jq.ops.encoded import FLOAT, Encoded, State
 from jq.ops.geometry import Geometry, of_window
+from jq.ops.matrices import Matrices, NotMatrices, WeightProduct
 
 Axes = frozenset[int]
 
@@ -96,6 +97,15 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
         """How the result is encoded, from how each operand is."""
         return FLOAT
 
+    def details(self, op: Op) -> dict[str, Any]:
+        """What golden vectors say of the op beside its operands, as JSON; `jq/device/replay.py`
+        computes it from that.
+
+        Raises:
+            ValueError: with the reason why it cannot be computed so.
+        """
+        return {}
+
     def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
         """The result where `encoded` knows it, as the dequantize of codes, at the current
         insertion point; None where its parts cannot be had.
@@ -109,9 +119,12 @@ class Contraction(OpRule):
     """An op that may be computed on integer codes.
 
     `splits_blocks`: also on codes with several scales along a contracted axis.
+    `feature_map`: what it makes is large and is added to others of its kind; with static ranges
+    such sums are stored as codes, and its result becomes codes in one step.
     """
 
     splits_blocks: ClassVar[bool] = False
+    feature_map: ClassVar[bool] = False
 
     @abstractmethod
     def roles(self, op: Op) -> tuple[Role, ...]:
@@ -132,6 +145,25 @@ class Contraction(OpRule):
     def result_axes(self, op: Op, index: int) -> dict[int, int]:
         """Axes of an operand that the result has too -> the result's axes."""
         return {}
+
+    def summed_with(self, op: Op, index: int) -> dict[int, int]:
+        """Axes of an operand -> the axis of the other that is summed together with it.
+
+        Where both are rotated alike along such a pair, the result stays what it was.
+        """
+        return {}
+
+    def linear_axes(self, op: Op, index: int) -> dict[int, int]:
+        """Axes of an operand -> the axis of the result that any linear map along it passes to."""
+        return {}
+
+    def matrices(self, product: WeightProduct) -> Matrices:
+        """The op with a stored weight as one product of matrices, at the current insertion point.
+
+        Raises:
+            NotMatrices: with the reason.
+        """
+        raise NotMatrices(f"{self.op} is no product of matrices")
 
     def decline(self, op: Op) -> str | None:
         """Why this instance of the op cannot be quantized, or None."""
@@ -197,6 +229,27 @@ def rule_of(op: Op) -> OpRule | None:
     name: str = op.operation.name
     rule = OpRule.registry.get(name.removeprefix("stablehlo."))
     return rule if rule is not None and rule.applies(op) else None
+
+
+def contraction(op: str) -> Contraction | None:
+    """The rule of a contraction by its name, with or without the dialect's prefix; None for others.
+
+    It is given whether or not it applies to an instance of the op (`rule_of`).
+    """
+    rule = known_ops().get(op.removeprefix("stablehlo."))
+    return rule if isinstance(rule, Contraction) else None
+
+
+def multiplies(op: Op) -> bool:
+    """Whether the op is a contraction of two operands."""
+    rule = contraction(op.operation.name)
+    return rule is not None and len(rule.roles(op)) == 2
+
+
+def makes_feature_map(op: Op) -> bool:
+    """Whether the op is a contraction whose result is a feature map."""
+    rule = contraction(op.operation.name)
+    return rule is not None and rule.feature_map
 
 
 def contraction_names() -> list[str]:

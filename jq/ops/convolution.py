@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import (
     NAME,
+    attributes_of,
     i64_array,
     integers,
     like,
@@ -28,11 +30,14 @@ from jq.ir.markers import Marker
 from jq.ops.base import Axes, Contraction, QuantizedOperand, Role, codes_of
 from jq.ops.geometry import Geometry, along
 from jq.ops.integer import OPS, Spread, accumulator, correct, rescale
-from jq.ops.layout import CONVOLUTION, Layout, groups_of, pad, padding_of
+from jq.ops.layout import CONVOLUTION, Layout, groups_of, is_plain, pad, padding_of
+from jq.ops.matrices import Matrices, NotMatrices, WeightProduct
+from jq.ops.window import Window
 
 
 class Convolution(Contraction):
     op = CONVOLUTION
+    feature_map = True
 
     def geometry(self, op: Op) -> Geometry:
         d, (x, kernel) = Layout.of(op), (shape_of(v) for v in op.operation.operands)
@@ -85,6 +90,47 @@ class Convolution(Contraction):
         if not all(whole) or lhs.offset is not None or rhs.offset is not None:
             return None
         return _accumulate(op, lhs, rhs, Layout.of(op), (roles[0].contracted, roles[1].contracted))
+
+    def matrices(self, product: WeightProduct) -> Matrices:
+        """The product with the patches of its input."""
+        if product.side != 1:
+            raise NotMatrices("the input of the convolution is the stored operand")
+        window = Window.of(product.attributes, product.weight.shape)
+        patches = window.patches(OPS.convert(product.x, np.float32))
+        *counts, k = shape_of(patches)
+        d = window.layout
+        return Matrices(
+            (d.kernel_out,),
+            (*d.kernel_spatial, d.kernel_in),
+            OPS.reshape(patches, [math.prod(counts), k]),
+            lambda value: window.result(value, product.shape),
+        )
+
+    def summed_with(self, op: Op, index: int) -> dict[int, int]:
+        d = Layout.of(op)
+        pair = d.input_feature, d.kernel_in
+        return {pair[index]: pair[1 - index]} if is_plain(op) else {}
+
+    def linear_axes(self, op: Op, index: int) -> dict[int, int]:
+        return self.result_axes(op, index) if is_plain(op) else {}
+
+    def details(self, op: Op) -> dict[str, Any]:
+        layout, ones = Layout.of(op), [1] * (len(shape_of(op.operation.operands[0])) - 2)
+        reversal = attributes_of(op).get("window_reversal")
+        if groups_of(op, "batch_group_count") != 1:
+            raise ValueError("a convolution with batch groups is not replayed")
+        return {
+            "input": [layout.input_batch, layout.input_feature, *layout.input_spatial],
+            "kernel": [layout.kernel_out, layout.kernel_in, *layout.kernel_spatial],
+            "output": [layout.output_batch, layout.output_feature, *layout.output_spatial],
+            "padding": [list(pair) for pair in padding_of(op)],
+            "reversal": list(map(bool, reversal)) if reversal is not None else [False] * len(ones),
+            "groups": groups_of(op),
+            **{
+                key: list(integers(op, key) or ones)
+                for key in ("window_strides", "lhs_dilation", "rhs_dilation")
+            },
+        }
 
 
 def _integer(

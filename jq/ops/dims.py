@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +46,20 @@ class Dims:
             tuple(zip(d.lhs_batching_dimensions, d.rhs_batching_dimensions, strict=True)),
             tuple(zip(d.lhs_contracting_dimensions, d.rhs_contracting_dimensions, strict=True)),
         )
+
+    def einsum(self, *ranks: int) -> str:
+        """The product of operands of these ranks, as NumPy's `einsum` writes it."""
+        letters = iter(string.ascii_lowercase)
+        sides = [[""] * n for n in ranks]
+        for i, j in (*self.batch, *self.contract):
+            sides[0][i] = sides[1][j] = next(letters)
+        out = [sides[0][i] for i, _ in self.batch]
+        for side in sides:
+            for i, letter in enumerate(side):
+                if not letter:
+                    side[i] = next(letters)
+                    out.append(side[i])
+        return f"{''.join(sides[0])},{''.join(sides[1])}->{''.join(out)}"
 
     def attribute(self) -> ir.Attribute:
         lhs_batch, rhs_batch = zip(*self.batch, strict=True) if self.batch else ((), ())

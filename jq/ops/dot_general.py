@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from jq.formats import Encoding
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import NAME, reduce_sum, string_attr
 from jq.ir.markers import Marker
@@ -21,6 +23,7 @@ from jq.ops.base import Contraction, QuantizedOperand, Role, codes_of
 from jq.ops.dims import DOT_GENERAL, Dims, dot
 from jq.ops.geometry import Geometry
 from jq.ops.integer import OPS, Spread, accumulator, correct, real_sums, rescale
+from jq.ops.matrices import Matrices, NotMatrices, WeightProduct
 
 PLAIN = "jq.plain"  # attribute of a product that is none of the model's: it stays as it is
 
@@ -83,6 +86,23 @@ class DotGeneral(Contraction):
         if not all(whole) or lhs.offset is not None or rhs.offset is not None:
             return None
         return _accumulate(op, lhs, rhs, dims)[0]
+
+    def summed_with(self, op: Op, index: int) -> dict[int, int]:
+        return {pair[index]: pair[1 - index] for pair in Dims.of(op).contract}
+
+    def linear_axes(self, op: Op, index: int) -> dict[int, int]:
+        shapes = [shape_of(v) for v in op.operation.operands]
+        free = Dims.of(op).free(index, len(shapes[index]))
+        axes = Dims.of(op).result_axes(index, *shapes)
+        return {own: axes[own] for own in free}
+
+    def details(self, op: Op) -> dict[str, Any]:
+        """The product as `einsum` writes it."""
+        ranks = [len(shape_of(v)) for v in op.operation.operands]
+        return {"einsum": Dims.of(op).einsum(*ranks)}
+
+    def matrices(self, product: WeightProduct) -> Matrices:
+        return _matrices(product, Dims.read(product.attributes["dot_dimension_numbers"]))
 
 
 def _integer(
@@ -188,3 +208,32 @@ def _split_axis(x: QuantizedOperand, axis: int, blocks: int) -> QuantizedOperand
         grid=grid,
         block=(1, *x.block),
     )
+
+
+def _matrices(p: WeightProduct, dims: Dims) -> Matrices:
+    if dims.batch:
+        raise NotMatrices("a weight for each index of a batch has no decoding kernel")
+    if not dims.contract:
+        raise NotMatrices("an outer product")
+    shape = shape_of(p.x)
+    partner = {pair[p.side]: pair[1 - p.side] for pair in dims.contract}
+    contracted = _blocked_last(p.weight, list(partner))
+    kept = dims.free(1 - p.side, len(shape))
+    x = OPS.transpose(OPS.convert(p.x, np.float32), [*kept, *(partner[a] for a in contracted)])
+    count = math.prod(shape[a] for a in kept)
+    rows = OPS.reshape(x, [count, math.prod(shape) // count])
+    free = dims.free(p.side, len(p.weight.shape))
+    sizes = [shape[a] for a in kept], [p.weight.shape[a] for a in free]
+
+    def result(value: ir.Value) -> ir.Value:
+        """The axes of the left operand come first."""
+        value = OPS.reshape(value, [*sizes[0], *sizes[1]])
+        first, rank = len(sizes[0]), len(sizes[0]) + len(sizes[1])
+        return value if p.side == 1 else OPS.transpose(value, [*range(first, rank), *range(first)])
+
+    return Matrices(free, contracted, rows, result)
+
+
+def _blocked_last(enc: Encoding, axes: Sequence[int]) -> list[int]:
+    """Axes in their order, but the one that is cut into blocks after the others."""
+    return sorted(axes, key=lambda a: (enc.block[a] > 1 and enc.grid[a] > 1, a))

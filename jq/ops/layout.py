@@ -57,6 +57,11 @@ def groups_of(op: Op | Attributes, key: str = "feature_group_count") -> int:
     return ir.IntegerAttr(op.operation.attributes[key]).value
 
 
+def is_plain(op: Op) -> bool:
+    """Whether every filter reads all channels of all samples."""
+    return groups_of(op) == groups_of(op, "batch_group_count") == 1
+
+
 def padding_of(op: Op | Attributes) -> list[tuple[int, int]]:
     """Low and high padding of every spatial dimension; negative padding cuts."""
     count = len(Layout.of(op).input_spatial)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from jq.comparison.outputs import LayerError
+from jq.ops.base import contraction_names
 from jq.page.graph import Graph, Node
 from jq.page.layout import Layout, lay_out
 from jq.page.parts import number
@@ -17,7 +18,6 @@ LETTERS = 24  # of a name that fit in a box
 STEPS = (50, 40, 30, 20, 10)  # dB: from here on a layer has the next better colour
 WORDS = ("50 dB and more", "40 to 50", "30 to 40", "20 to 30", "10 to 20", "below 10 dB")
 SIGNS = {"add": "+", "multiply": "×", "subtract": "−", "divide": "÷", "concatenate": "‖"}
-_PARTS = {"kernel", "weight", "embedding", "dot_general", "convolution", "gather"}
 
 
 def drawing(graph: Graph, errors: Mapping[str, LayerError], kept_float: frozenset[str]) -> str:
@@ -111,7 +111,7 @@ def _line(kind: str, x: float, y: float, text: str) -> str:
 def label(name: str) -> str:
     """The end of a name, which tells layers apart, as far as it fits in a box."""
     parts = name.split("/")
-    if len(parts) > 1 and parts[-1] in _PARTS:
+    if len(parts) > 1 and parts[-1] in {"kernel", "weight", "embedding", *contraction_names()}:
         parts.pop()
     short = "/".join(parts)
     return short if len(short) <= LETTERS else f"…{short[1 - LETTERS :]}"

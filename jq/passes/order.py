@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from jq.errors import InternalError
+from jq.ops.base import contraction
 from jq.passes.base import Pass, known_passes, make_pass
 from jq.settings import FLOAT, Settings
 
@@ -41,7 +42,10 @@ NOT_STATIC = When("activations have no calibrated ranges", lambda s: not _static
 EARLY = When("placement=early", lambda s: s.placement == "early")
 LATER = When("placement is hybrid or late", lambda s: s.placement != "early")
 STORED_SUMS = When("convolution_sums=codes", lambda s: s.convolution_sums == "codes")
-CONVOLUTIONS = When("op_types has convolution", lambda s: "convolution" in s.op_types)
+FEATURE_MAPS = When(
+    "op_types has an op that makes feature maps (convolution)",
+    lambda s: any((rule := contraction(op)) and rule.feature_map for op in s.op_types),
+)
 INTEGER_ONLY = When("integer_only=true", lambda s: s.integer_only)
 WITH_FLOATS = When("integer_only=false", lambda s: not s.integer_only)
 QUANTIZES = When("op_types is not empty", lambda s: bool(s.op_types))
@@ -152,7 +156,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step(
             "mark-residuals",
             "last, as mark-edges: these tensors are observed, and will be quantized",
-            STATIC & LATER & CONVOLUTIONS & STORED_SUMS & WITH_FLOATS,
+            STATIC & LATER & FEATURE_MAPS & STORED_SUMS & WITH_FLOATS,
         ),
     ),
     "qdq": (

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 import jq
 from jq.ir import shape_of
@@ -13,7 +14,8 @@ RNG = np.random.default_rng(0)
 X, W = (RNG.standard_normal((16, 32)).astype(np.float32) for _ in range(2))
 
 
-def test_an_op() -> None:
+@pytest.fixture(autouse=True)
+def rule(registries: None) -> None:
     class Subtract(Contraction):
         """x - w = (x codes - zero point) * x scale - (w codes - zero point) * w scale."""
 
@@ -26,11 +28,11 @@ def test_an_op() -> None:
             return 1
 
         def lower(self, program: Any, op: Any, markers: Any) -> Any:
-            sides = [codes_of(m) for m in markers]
-            if None in sides:
-                return None
             shape, real = shape_of(op.results[0]), []
-            for x in sides:
+            for x, given in zip(map(codes_of, markers), op.operands, strict=True):
+                if x is None:
+                    real.append(given)
+                    continue
                 wide = OPS.convert(x.codes, np.dtype(np.int32))
                 if x.zero_point is not None:
                     wide = OPS.sub(wide, OPS.broadcast(x.zero_point, shape, (0, 1)))
@@ -38,16 +40,38 @@ def test_an_op() -> None:
                 real.append(OPS.mul(OPS.convert(wide, np.dtype(np.float32)), scale))
             return OPS.sub(*real)
 
-    model = jq.Model(lambda p, x: x - p["shift"], {"shift": W}, (X,))
-    settings = {"op_types": ["subtract"], "weights.granularity": "per-tensor"}
-    (row,) = jq.explain(model, pipeline="int8-dynamic", settings=settings)["ops"]
+
+MODEL = jq.Model(lambda p, x: x - p["shift"], {"shift": W}, (X,), calibration=[(X,)])
+SETTINGS = {"op_types": ["subtract"], "weights.granularity": "per-tensor", "min_elements": 1}
+WEIGHT_STEP = np.abs(W).max() / 127
+
+
+def test_an_op() -> None:
+    (row,) = jq.explain(MODEL, pipeline="int8-dynamic", settings=SETTINGS)["ops"]
     assert (row["name"], row["op"], row["decision"]) == ("shift", "subtract", "integer")
 
-    compiled = jq.compile(model, "int8-dynamic", settings=settings)
+    compiled = jq.compile(MODEL, "int8-dynamic", settings=SETTINGS)
     (weight,) = compiled.audit().weights
     assert (weight.name, weight.format) == ("shift", "int8")
     assert "stablehlo.convert" in compiled.levels["integer"].text()
     # Half a step of either side, of 255 steps of a row and 127 of the weight.
     row_step = (X.max(1, keepdims=True) - X.min(1, keepdims=True)) / 255
-    bound = row_step / 2 + np.abs(W).max() / 127 / 2
+    bound = row_step / 2 + WEIGHT_STEP / 2
     assert (np.abs(compiled(X) - (X - W)) <= bound * (1 + 1e-5) + 1e-6).all()
+
+
+@pytest.mark.parametrize("pipeline", ["int8-weight-only", "int8-static"])
+def test_the_op_in_other_pipelines(pipeline: str) -> None:
+    """Passes that know of products of matrices ask the op, and leave it."""
+    compiled = jq.compile(MODEL, pipeline, settings=SETTINGS)
+    (weight,) = compiled.audit().weights
+    assert (weight.name, weight.format) == ("shift", "int8")
+    # A static range is symmetric, or wider than the data by less than a step.
+    step = 0 if pipeline == "int8-weight-only" else 2 * np.abs(X).max() / 254
+    bound = step / 2 + WEIGHT_STEP / 2
+    assert (np.abs(compiled(X) - (X - W)) <= bound * (1 + 1e-5) + 1e-6).all()
+
+
+def test_an_op_without_a_sum_of_its_own_is_refused_where_all_is_integer() -> None:
+    with pytest.raises(jq.UserError, match="subtract stays float: it has no integer form"):
+        jq.compile(MODEL, "int8-static-integer-only", settings=SETTINGS)

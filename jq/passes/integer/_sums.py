@@ -155,11 +155,14 @@ def _factor(
     return None if scale is None else _along(op, rule, index, scale.astype(np.float64))
 
 
-def _along(op: Op, rule: Contraction, index: int, grid: np.ndarray) -> np.ndarray:
-    """A grid of one operand (size 1 along what is summed) with the axes of the result."""
+def _along(op: Op, rule: Contraction, index: int, grid: np.ndarray) -> np.ndarray | None:
+    """A grid of one operand with the axes of the result; None where it varies along an axis that
+    the result has not."""
     if grid.size == 1:
         return grid.reshape(())
     axes = rule.result_axes(op, index)
+    if any(n > 1 for a, n in enumerate(grid.shape) if a not in axes):
+        return None
     sizes = [1] * len(shape_of(op.operation.results[0]))
     order = sorted(axes, key=lambda a: axes[a])
     for a in order:
@@ -185,7 +188,10 @@ def _bound(
     contracted = tuple(sorted(rule.roles(op)[index].contracted))
     size = np.abs(np.subtract(codes, zero, dtype=np.int32))  # codes have at most 16 bits
     total = size.sum(axis=contracted, keepdims=True, dtype=np.int64).astype(np.float64)
-    return float(size.max(initial=0)), _along(op, rule, index, total)
+    kept = rule.result_axes(op, index)
+    lost = tuple(a for a in range(total.ndim) if a not in kept)
+    largest = total.max(lost, keepdims=True, initial=0.0)
+    return float(size.max(initial=0)), _along(op, rule, index, largest)
 
 
 def _accumulated(terms: int, bounds: Sequence[tuple[float, np.ndarray | None]]) -> np.ndarray:

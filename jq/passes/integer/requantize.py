@@ -31,7 +31,7 @@ from jq.ir.build import replace as replace_op
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, match
 from jq.ir.requantize import requantize
 from jq.ir.values import maker, only_user
-from jq.ops.base import Contraction, codes_of, rule_of
+from jq.ops.base import Contraction, codes_of, makes_feature_map, rule_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import clamp_of
 from jq.passes.integer._sums import IntegerProduct
@@ -116,8 +116,8 @@ def _convolved(program: Program, value: ir.Value) -> Affine | None:
     """The affine steps behind a convolution."""
     affine = backwards(program, value)
     steps = [affine.source, *(op.operation.results[0] for op in affine.ops)]
-    source = maker(affine.source, "stablehlo.convolution")
-    if source is None:
+    source = maker(affine.source)
+    if source is None or not makes_feature_map(source):
         return None
     return affine if all(only_user(v) is not None for v in steps) else None
 

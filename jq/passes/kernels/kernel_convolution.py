@@ -37,12 +37,12 @@ from jq.kernels import (
     Step,
     get_isa,
 )
+from jq.ops.layout import CONVOLUTION
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved
 from jq.passes.kernels._kernel import OPS, Decided, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes.kernels._tail import Tail
 
-CONVOLUTION = "convolution"
 _Kernel = Convolution | Depthwise | Gemm
 MAX_EDGES = 4  # tiles of a row that have code of their own
 

@@ -18,11 +18,8 @@ for that, so it must have no other reader, not grow, and not have come as it is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-
-import numpy as np
 
 from jq.formats import Encoding
 from jq.ir import Op, Program, at, dtype_name, dtype_of, ir, shape_of
@@ -32,11 +29,12 @@ from jq.ir.contract import match_contract
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, match
 from jq.kernels import DecodeDot, SplitRows, get_isa
-from jq.ops.dims import Dims
+from jq.ops.base import Contraction, contraction
+from jq.ops.matrices import Matrices as MatrixView
+from jq.ops.matrices import NotMatrices, WeightProduct
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._block_weight import BlockWeight
 from jq.passes.kernels._kernel import OPS, Decided, NoKernel, call_kernel, isa_of
-from jq.passes.kernels._patches import Window
 from jq.passes.kernels._stored_matrix import Matrices, Stored
 
 SPLIT_ROWS = 8  # up to here the products of three digits are cheaper than reading the weights
@@ -73,13 +71,13 @@ class KernelDecode(Pass):
 
 @dataclass(frozen=True)
 class StoredProduct:
-    """A dot_general or convolution of a float value and a stored weight, which is operand `side`.
+    """A contraction, by `rule`, of a float value and a stored weight, which is operand `side`.
 
     `attributes` are those of the contraction.
     """
 
     op: Op
-    kind: str
+    rule: Contraction
     name: str
     attributes: dict[str, ir.Attribute]
     side: int
@@ -88,35 +86,34 @@ class StoredProduct:
 
     @staticmethod
     def of(op: Op) -> StoredProduct | None:
-        kind = op.operation.name.removeprefix("stablehlo.")
-        if kind in ("dot_general", "convolution"):
+        if (rule := contraction(op.operation.name)) and len(rule.roles(op)) == 2:
             found = [match(v, DEQUANTIZE) for v in op.operands]
             sides = [i for i, m in enumerate(found) if m is not None]
             if len(sides) != 1 or (marker := found[sides[0]]) is None:
                 return None
-            side, name = sides[0], string_attr(op, NAME) or kind
+            side, name = sides[0], string_attr(op, NAME) or rule.op
             stored = Stored.of(marker.encoding, marker.parts, marker.tensor)
             x = op.operands[1 - side]
-            return StoredProduct(op, kind, name, attributes_of(op), side, x, stored)
+            return StoredProduct(op, rule, name, attributes_of(op), side, x, stored)
         c = match_contract(op)
         sides = [i for i, s in enumerate(c.sides) if isinstance(s, tuple)] if c else []
-        if c is None or len(sides) != 1:
+        rule = contraction(c.op_type) if c else None
+        if c is None or rule is None or len(sides) != 1:
             return None
         side = sides[0]
         enc, parts = c.sides[side]
         stored = Stored.of(enc, parts, c.tensors[side])
-        return StoredProduct(op, c.op_type, c.name, c.attributes, side, c.sides[1 - side], stored)
+        return StoredProduct(op, rule, c.name, c.attributes, side, c.sides[1 - side], stored)
 
-
-@dataclass(frozen=True)
-class _Matrices:
-    """A product as one of matrices: the weight's axes that are N and K, the rows [M, K] of the
-    other operand, and what makes the op's result of [M, N]."""
-
-    free: Sequence[int]
-    contracted: Sequence[int]
-    rows: ir.Value
-    result: Callable[[ir.Value], ir.Value]
+    def view(self) -> MatrixView:
+        """As a product of matrices; `NoKernel` where it is none."""
+        shape = shape_of(self.op.operation.results[0])
+        weight = self.stored.encoding
+        product = WeightProduct(self.attributes, self.side, self.x, weight, shape)
+        try:
+            return self.rule.matrices(product)
+        except NotMatrices as reason:
+            raise NoKernel(str(reason)) from None
 
 
 def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, packs: bool) -> str:
@@ -127,7 +124,7 @@ def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, pac
     if 0 in (*p.stored.encoding.shape, *shape_of(result)):
         raise NoKernel("an empty product")
     with at(p.op):
-        view = _dot(p) if p.kind == "dot_general" else _convolution(p)
+        view = p.view()
         if packs and shape_of(view.rows)[0] <= SPLIT_ROWS and _one_reader(p.stored):
             with suppress(NoKernel):
                 return _split(program, p, isa, view)
@@ -142,7 +139,7 @@ def _lower(program: Program, p: StoredProduct, isa: str, matrices: Matrices, pac
     return kernel.name
 
 
-def _split(program: Program, p: StoredProduct, isa: str, view: _Matrices) -> str:
+def _split(program: Program, p: StoredProduct, isa: str, view: MatrixView) -> str:
     """The product with activations in digits; the kernel's name."""
     weight = BlockWeight.of(program, p.stored.encoding, p.stored.parts, view.contracted, view.free)
     m, k = shape_of(view.rows)
@@ -178,48 +175,4 @@ def _kernel(isa: str, rows: int, enc: Encoding) -> DecodeDot:
         scheme=enc.scheme,
         scale_type=enc.scale_type,
         options=enc.options,
-    )
-
-
-def _blocked_last(enc: Encoding, axes: Sequence[int]) -> list[int]:
-    """Axes in their order, but the one that is cut into blocks behind the others."""
-    return sorted(axes, key=lambda a: (enc.block[a] > 1 and enc.grid[a] > 1, a))
-
-
-def _dot(p: StoredProduct) -> _Matrices:
-    dims = Dims.read(p.attributes["dot_dimension_numbers"])
-    if dims.batch:
-        raise NoKernel("a weight for each index of a batch has no decoding kernel")
-    if not dims.contract:
-        raise NoKernel("an outer product")
-    shape = shape_of(p.x)
-    partner = {pair[p.side]: pair[1 - p.side] for pair in dims.contract}
-    contracted = _blocked_last(p.stored.encoding, list(partner))
-    kept = dims.free(1 - p.side, len(shape))
-    x = OPS.transpose(OPS.convert(p.x, np.float32), [*kept, *(partner[a] for a in contracted)])
-    count = math.prod(shape[a] for a in kept)
-    rows = OPS.reshape(x, [count, math.prod(shape) // count])
-    free = dims.free(p.side, len(p.stored.encoding.shape))
-    sizes = [shape[a] for a in kept], [p.stored.encoding.shape[a] for a in free]
-
-    def result(value: ir.Value) -> ir.Value:
-        """The axes of the left operand come first."""
-        value = OPS.reshape(value, [*sizes[0], *sizes[1]])
-        first, rank = len(sizes[0]), len(sizes[0]) + len(sizes[1])
-        return value if p.side == 1 else OPS.transpose(value, [*range(first, rank), *range(first)])
-
-    return _Matrices(free, contracted, rows, result)
-
-
-def _convolution(p: StoredProduct) -> _Matrices:
-    if p.side != 1:
-        raise NoKernel("the input of the convolution is the stored operand")
-    window = Window.of(p.attributes, p.stored.encoding.shape)
-    patches = window.patches(OPS.convert(p.x, np.float32))
-    *counts, k = shape_of(patches)
-    rows = OPS.reshape(patches, [math.prod(counts), k])
-    shape = shape_of(p.op.operation.results[0])
-    contracted = (*window.layout.kernel_spatial, window.layout.kernel_in)
-    return _Matrices(
-        (window.layout.kernel_out,), contracted, rows, lambda v: window.result(v, shape)
     )

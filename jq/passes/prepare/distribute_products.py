@@ -32,7 +32,7 @@ from jq.planning.operands import is_stored
 OPS = StableHloOps()
 ADD, MULTIPLY, DIVIDE = "stablehlo.add", "stablehlo.multiply", "stablehlo.divide"
 TERMS = (ADD, MULTIPLY, DIVIDE)
-DOT, TRANSPOSE = "stablehlo.dot_general", "stablehlo.transpose"
+TRANSPOSE = "stablehlo.transpose"
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,8 @@ class _Product:
             by = constant_of(self.program, operands[1])
             if by is not None and by.all() and (found := self._scaled(operands[0], 1 / by)):
                 return found
-        if _kind(value) == DOT and (found := self._low_rank(value.owner)) is not None:
+        inner = maker(value)
+        if inner and Dims.match(inner) and (found := self._low_rank(inner)) is not None:
             return found
         return self._plain(value)
 

@@ -30,7 +30,7 @@ class FoldOnes(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         changed = False
         for op in program.walk():
-            if op.operation.name == "stablehlo.dot_general" and not Dims.of(op).contract:
+            if (dims := Dims.match(op)) and not dims.contract:
                 ones = [i for i in (0, 1) if _is_ones(program, op.operation.operands[i])]
                 if ones:
                     with at(op):

@@ -19,7 +19,7 @@ from jq.ir.affine import step
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import edge
 from jq.ir.values import kind_of, only_user
-from jq.ops.base import Contraction, rule_of
+from jq.ops.base import Contraction, makes_feature_map, rule_of
 from jq.ops.selection import elements
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import clamp_of, is_float
@@ -61,7 +61,7 @@ class _Maps:
         if len(results) != 1 or not is_float(results[0]):
             return None
         (result,), operands = results, list(op.operation.operands)
-        if kind_of(op) == "stablehlo.convolution":
+        if makes_feature_map(op):
             self._learn(result)
             self.ends.add(result)
             return None

@@ -18,8 +18,7 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
 from jq.ir.values import maker
-from jq.ops.dims import Dims
-from jq.ops.layout import Layout, groups_of
+from jq.ops.base import contraction
 from jq.ops.reshape import groups
 from jq.ops.selection import reduction
 
@@ -79,10 +78,10 @@ def _visit(edits: Edits, value: ir.Value, factor: Factor) -> None:
     if name is not None and dtype_of(value).kind in "fV" and name not in edits.weights:
         edits.weights[name] = factor
         return
-    if maker(value) is None or value.owner.operation.name not in _RULES:
+    if maker(value) is None:
         raise Blocked
     op = value.owner.operation
-    _RULES[op.name](edits, op, factor)
+    _RULES.get(op.name, _contraction)(edits, op, factor)
 
 
 def _operand(edits: Edits, op: Op, number: int, factor: Factor) -> None:
@@ -215,30 +214,22 @@ def _apart(a: slice, b: slice) -> bool:
     return bool(a.stop <= b.start or b.stop <= a.start)
 
 
-def _dot(edits: Edits, op: Op, factor: Factor) -> None:
+def _contraction(edits: Edits, op: Op, factor: Factor) -> None:
     """The weight of a product. A product of activations ends the way: each of them may be
     quantized too, and what suits the result need not suit it."""
-    dims, shapes = Dims.of(op), [shape_of(v) for v in op.operands]
+    rule = contraction(op.name)
+    if rule is None or len(rule.roles(op)) != 2 or rule.decline(op):
+        raise Blocked
     wanted = {a for a, n in enumerate(factor.shape) if n > 1}
     for side in (1, 0):
-        axes = dims.result_axes(side, *shapes)  # of the operand -> of the result
+        axes = rule.result_axes(op, side)
         order = [axes[a] for a in sorted(axes)]
         if wanted <= set(order) and evaluate(edits.program, op.operands[side]) is not None:
+            rank = len(shape_of(op.operands[side]))
             moved = np.transpose(factor, order + [a for a in range(factor.ndim) if a not in order])
-            shape = [factor.shape[axes[a]] if a in axes else 1 for a in range(len(shapes[side]))]
+            shape = [factor.shape[axes[a]] if a in axes else 1 for a in range(rank)]
             return _operand(edits, op, side, moved.reshape(shape))
     raise Blocked
-
-
-def _convolution(edits: Edits, op: Op, factor: Factor) -> None:
-    d = Layout.of(op)
-    if any(n > 1 for a, n in enumerate(factor.shape) if a != d.output_feature):
-        raise Blocked
-    if groups_of(op, "batch_group_count") != 1:
-        raise Blocked
-    shape = [1] * len(shape_of(op.operands[1]))
-    shape[d.kernel_out] = factor.size
-    _operand(edits, op, 1, factor.reshape(shape))
 
 
 _RULES: dict[str, Any] = {
@@ -254,6 +245,4 @@ _RULES: dict[str, Any] = {
     "stablehlo.reshape": _reshape,
     "stablehlo.broadcast_in_dim": _broadcast,
     "stablehlo.slice": _slice,
-    "stablehlo.dot_general": _dot,
-    "stablehlo.convolution": _convolution,
 }

@@ -20,8 +20,7 @@ from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.build import integer, integers
 from jq.ir.values import maker
-from jq.ops.dims import Dims
-from jq.ops.layout import Layout, groups_of
+from jq.ops.base import Contraction, contraction
 from jq.ops.selection import reduction
 from jq.passes.recovery._rotations import Blocked, Rotation, of_operand, of_result
 
@@ -106,14 +105,9 @@ class Closure:
                 raise Blocked("a choice by channel")
             for number in (1, 2):
                 self._term(op, number, rotation)
-        elif kind == "dot_general":
-            side, axis = _side(op, rotation.axis)
+        elif (rule := contraction(kind)) and len(rule.roles(op)) == 2:
+            side, axis = _side(op, rule, rotation.axis)
             self._operand(op, side, rotation.on(axis))
-        elif kind == "convolution":
-            d = Layout.of(op)
-            if rotation.axis != d.output_feature or not _is_plain(op):
-                raise Blocked("a convolution in groups")
-            self._operand(op, 1, rotation.on(d.kernel_out))
         elif kind == "concatenate":
             if integer(op, "dimension") == rotation.axis:
                 raise Blocked("joined along the axis")
@@ -174,17 +168,8 @@ class Closure:
             return self._squared(op, rotation)
         if kind == "multiply" and self._norm(op, number, rotation):
             return None
-        if kind == "dot_general" and (pair := _contracted(op, number, rotation.axis)) is not None:
+        if (pair := _summed_with(op, number, rotation.axis)) is not None:
             return self._operand(op, 1 - number, rotation.on(pair))
-        if kind == "convolution":
-            d = Layout.of(op)
-            if (number, rotation.axis) == (0, d.input_feature) and _is_plain(op):
-                return self._operand(op, 1, rotation.on(d.kernel_in))
-            if (number, rotation.axis) == (1, d.kernel_out) and _is_plain(op):
-                return self.require(op.operation.results[0], rotation.on(d.output_feature))
-            if (number, rotation.axis) == (1, d.kernel_in) and _is_plain(op):
-                return self.require(operands[0], rotation.on(d.input_feature))
-            raise Blocked("a convolution over the axis")
         return self.require(op.operation.results[0], of_result(self.program, op, number, rotation))
 
     def _squared(self, op: Op, rotation: Rotation) -> None:
@@ -206,10 +191,9 @@ class Closure:
             raise Blocked("a constant of several axes")
         for use in op.operation.results[0].uses:
             reader, k = use.owner, use.operand_number
-            pair, name = None, None
-            if reader.operation.name == "stablehlo.dot_general":
-                pair = _contracted(reader, k, rotation.axis)
-                name = self.program.weight_name(reader.operation.operands[1 - k])
+            pair = _summed_with(reader, k, rotation.axis)
+            other = None if pair is None else reader.operation.operands[1 - k]
+            name = None if other is None else self.program.weight_name(other)
             if pair is None or name is None or reader.operation.block != self.program.body:
                 raise Blocked("a vector of channels that no weight can take in")
             if sum(1 for _ in self.program.weight(name).uses) != 1:
@@ -227,21 +211,16 @@ _POINTWISE = {
 }
 
 
-def _is_plain(op: Op) -> bool:
-    return groups_of(op) == groups_of(op, "batch_group_count") == 1
-
-
-def _contracted(op: Op, number: int, axis: int) -> int | None:
+def _summed_with(op: Op, number: int, axis: int) -> int | None:
     """The other operand's axis that is summed together with this one."""
-    return next((p[1 - number] for p in Dims.of(op).contract if p[number] == axis), None)
+    rule = contraction(op.operation.name)
+    return rule.summed_with(op, number).get(axis) if rule else None
 
 
-def _side(op: Op, axis: int) -> tuple[int, int]:
+def _side(op: Op, rule: Contraction, axis: int) -> tuple[int, int]:
     """The operand and its axis that a result's axis comes from alone."""
-    dims, shapes = Dims.of(op), [shape_of(v) for v in op.operation.operands]
-    for side in (0, 1):
-        free = dims.free(side, len(shapes[side]))
-        for own, result in dims.result_axes(side, *shapes).items():
-            if result == axis and own in free:
-                return side, own
-    raise Blocked("an axis of batches")
+    for role in rule.roles(op):
+        for own, result in rule.linear_axes(op, role.index).items():
+            if result == axis:
+                return role.index, own
+    raise Blocked("an axis of batches or groups")

@@ -11,7 +11,7 @@ import numpy as np
 from jq.ir import Op, Program, shape_of, stablehlo
 from jq.ir.affine import constant_of
 from jq.ir.build import integers
-from jq.ops.dims import Dims
+from jq.ops.base import contraction
 from jq.ops.reshape import groups
 from jq.ops.selection import reduction
 
@@ -83,10 +83,10 @@ def of_result(program: Program, op: Op, number: int, rotation: Rotation) -> Rota
         axis = integers(op, "broadcast_dimensions")[rotation.axis]
         if before[rotation.axis] == after[axis]:
             return rotation.on(axis)
-    if kind == "dot_general":
-        dims, shapes = Dims.of(op), [shape_of(v) for v in op.operation.operands]
-        if rotation.axis in dims.free(number, len(shapes[number])):
-            return rotation.on(dims.result_axes(number, *shapes)[rotation.axis])
+    if rule := contraction(kind):
+        axes = rule.linear_axes(op, number)
+        if rotation.axis in axes:
+            return rotation.on(axes[rotation.axis])
     if kind == "gather" and not number:
         found = {own: result for result, own in _gathered(op).items()}
         if rotation.axis in found:

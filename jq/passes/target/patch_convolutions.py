@@ -22,9 +22,11 @@ import numpy as np
 from jq.ir import Op, Program, at, dtype_name, dtype_of, editing, ir, shape_of
 from jq.ir.build import NAME, attributes_of, replace
 from jq.ops.dims import by_matrix
+from jq.ops.integer import OPS
+from jq.ops.layout import Layout
+from jq.ops.matrices import NotMatrices
+from jq.ops.window import Window
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import OPS, NoKernel
-from jq.passes.kernels._patches import Window
 
 LARGEST = 64 << 20
 
@@ -34,7 +36,7 @@ class PatchConvolutions(Pass):
     name = "patch-convolutions"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        found = [op for op in program.walk() if op.operation.name == "stablehlo.convolution"]
+        found = [op for op in program.walk() if Layout.match(op)]
         changed = [_lower(program, op) for op in found]
         if any(changed):
             program.drop_dead()
@@ -47,7 +49,7 @@ def _lower(program: Program, op: Op) -> bool:
     shape, types = shape_of(result), {dtype_name(dtype_of(v)) for v in op.operation.operands}
     if types | {dtype_name(dtype_of(result))} not in ({"f32"}, {"bf16"}, {"f16"}):
         return False
-    with at(op), suppress(NoKernel):
+    with at(op), suppress(NotMatrices):
         window = Window.of(attributes, shape_of(w))
         features = shape[window.layout.output_feature] or 1
         count, depth = math.prod(shape) // features, math.prod(shape_of(w)) // features
@@ -81,6 +83,6 @@ def _matrix(program: Program, w: ir.Value, window: Window, depth: int) -> ir.Val
         name = program.weight_name(w)
         array = program.weights.get(name) if name else None
         if not isinstance(array, np.ndarray):
-            raise NoKernel("a filter in another order that is no weight")
+            raise NotMatrices("a filter in another order that is no weight")
         w = program.add_weight(f"{name}:patches", array.transpose(order))
     return OPS.reshape(w, [depth, shape_of(w)[-1]])

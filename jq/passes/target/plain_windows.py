@@ -36,7 +36,7 @@ class PlainWindows(Pass):
         changed = False
         for op in program.walk():
             with at(op):
-                if op.operation.name == "stablehlo.convolution":
+                if Layout.match(op):
                     changed |= any([_reverse(op), _pad(op)])
                 elif op.operation.name == "stablehlo.reduce_window":
                     changed |= _pad_pool(op)
@@ -47,16 +47,16 @@ def ends_early(op: Op) -> bool:
     """Whether a window of a convolution or pool leaves elements that IREE stumbles over."""
     if op.operation.name == "stablehlo.reduce_window":
         return any(_pool_excess(op))
-    return op.operation.name == "stablehlo.convolution" and any(_excess(op))
+    return Layout.match(op) is not None and any(_excess(op))
 
 
 def reversed_axes(op: Op) -> list[int]:
     """The kernel's axes along which a convolution's window is reversed."""
-    attrs = attributes_of(op)
-    if op.operation.name != "stablehlo.convolution" or "window_reversal" not in attrs:
+    attrs, layout = attributes_of(op), Layout.match(op)
+    if layout is None or "window_reversal" not in attrs:
         return []
     flags = list(ir.DenseBoolArrayAttr(attrs["window_reversal"]))
-    return [a for a, flag in zip(Layout.of(op).kernel_spatial, flags, strict=True) if flag]
+    return [a for a, flag in zip(layout.kernel_spatial, flags, strict=True) if flag]
 
 
 def _reverse(op: Op) -> bool:

@@ -19,11 +19,12 @@ import numpy as np
 from jq.ir import Op, Program, at
 from jq.ir.build import attributes_of
 from jq.ir.values import maker
+from jq.ops.layout import Layout
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
 
 _PAD, _UPDATE = "stablehlo.pad", "stablehlo.dynamic_update_slice"
-_CONVOLUTION, _POOL = "stablehlo.convolution", "stablehlo.reduce_window"
+_POOL = "stablehlo.reduce_window"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def _written(op: Op) -> range:
         return range(1, 2)
     if name == _POOL and _pads(op):
         return range(count // 2)
-    return range(1 if name == _PAD or (name == _CONVOLUTION and _pads(op)) else 0)
+    return range(1 if name == _PAD or (Layout.match(op) is not None and _pads(op)) else 0)
 
 
 def _pads(op: Op) -> bool:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
+from jq.ops.layout import Layout, groups_of
 from jq.passes.base import Pass, PassContext
 
 OPS = StableHloOps()
@@ -37,14 +38,10 @@ class WidenDepthwise(Pass):
 def is_narrow_depthwise(op: Op) -> bool:
     """A convolution with one input channel a group, one filter each, and a result that is wider
     than the filter."""
-    if op.operation.name != "stablehlo.convolution":
+    if (d := Layout.match(op)) is None:
         return False
-    d = stablehlo.ConvDimensionNumbers(op.operation.attributes["dimension_numbers"])
-    groups = ir.IntegerAttr(op.operation.attributes["feature_group_count"]).value
-    kernel = shape_of(op.operands[1])
-    depthwise = kernel[d.kernel_input_feature_dimension] == 1 and (
-        kernel[d.kernel_output_feature_dimension] == groups
-    )
+    groups, kernel = groups_of(op), shape_of(op.operands[1])
+    depthwise = kernel[d.kernel_in] == 1 and kernel[d.kernel_out] == groups
     return depthwise and groups > 1 and dtype_of(op.operands[1]) != dtype_of(op.results[0])
 
 

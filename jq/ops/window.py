@@ -13,8 +13,9 @@ import numpy as np
 
 from jq.ir import dtype_of, ir, shape_of
 from jq.ir.build import Attributes, integers, strided_slice
-from jq.ops.layout import Layout, pad, padding_of
-from jq.passes.kernels._kernel import OPS, NoKernel
+from jq.ops.integer import OPS
+from jq.ops.layout import Layout, groups_of, pad, padding_of
+from jq.ops.matrices import NotMatrices
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,16 @@ class Window:
 
     @staticmethod
     def of(attributes: Mapping[str, ir.Attribute], filter_shape: tuple[int, ...]) -> Window:
-        """`NoKernel` for groups and reversed windows."""
+        """Raises `NotMatrices` for groups and reversed windows."""
         op = Attributes(attributes)
         layout = Layout.of(op)
         rank = len(layout.kernel_spatial)
         for key in ("feature_group_count", "batch_group_count"):
-            if key in attributes and ir.IntegerAttr(attributes[key]).value != 1:
-                raise NoKernel("a convolution in groups has no decoding kernel")
+            if key in attributes and groups_of(op, key) != 1:
+                raise NotMatrices("a convolution in groups is no product of matrices")
         reversal = attributes.get("window_reversal")
         if reversal is not None and any(ir.DenseBoolArrayAttr(reversal)):
-            raise NoKernel("a reversed window has no decoding kernel")
+            raise NotMatrices("a reversed window is no product of matrices")
         ones = (1,) * rank
         return Window(
             layout,
@@ -68,7 +69,7 @@ class Window:
             for n, span, stride in zip(sizes, spans, self.strides, strict=True)
         ]
         if min(*counts, batch, channels) < 1:
-            raise NoKernel("an empty convolution")
+            raise NotMatrices("an empty convolution")
         reach = [(n - 1) * by + 1 for n, by in zip(counts, self.strides, strict=True)]
         offsets = (range(0, n, by) for n, by in zip(spans, self.dilations, strict=True))
         taps = []

@@ -1,0 +1,29 @@
+"""What passes ask of a contraction they ask its rule: the names of ops are in `jq/ops`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMED = re.compile(r'"(stablehlo\.)?(dot_general|convolution)"')
+
+# Each of these says what every op means, or is about the words that users write.
+ALLOWED = {
+    "jq/autodiff/jax_ops.py": "every StableHLO op in JAX",
+    "jq/device/replay.py": "every op of golden vectors in NumPy, for users without this package",
+    "jq/kernels/convolution/description.py": "the name of the family of kernels",
+    "jq/limits.py": "the key `depthwise` of a target file falls back to `convolution`",
+    "jq/oracle/interpreter.py": "a defect of the interpreter in convolutions alone",
+    "jq/settings.py": "the default of the setting `op_types`",
+}
+
+
+def test_contractions_are_named_where_they_are_defined() -> None:
+    found = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "jq").rglob("*.py")
+        if NAMED.search(path.read_text())
+    }
+    elsewhere = {f for f in found if not f.startswith(("jq/ops/", "jq/models/"))}
+    assert elsewhere == set(ALLOWED)
