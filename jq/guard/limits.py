@@ -16,9 +16,20 @@ _MOST = {"seconds": 1 << 20, "memory": 1 << 50}
 
 
 @dataclass(frozen=True)
+class Reading:
+    """The limits of a reader: `busy` seconds of the processor, whatever else the machine does,
+    `waiting` seconds of the clock, for a reader that waits instead, and `memory` in bytes."""
+
+    busy: float
+    waiting: float
+    memory: int
+
+
+@dataclass(frozen=True)
 class Limits:
     """`seconds` of one run of IREE's compiler or of a reader; `memory` in bytes of either. None:
-    an hour and all memory for the compiler; for a reader what follows from the size of its file."""
+    an hour and all memory for the compiler; for a reader what follows from the size of its file:
+    5 seconds of the processor and one more for each MB."""
 
     seconds: float | None = None
     memory: int | None = None
@@ -29,9 +40,10 @@ class Limits:
             if value is not None and not 0 < value <= most:  # NaN is neither more nor less
                 raise UserError(f"{name} {value:g} are no limit: more than 0, at most {most}")
 
-    def reading(self, size: int) -> tuple[float, int]:
-        """Seconds and bytes for reading a file of `size` bytes."""
-        return self.seconds or 60 + size / 1e6, self.memory or (2 << 30) + 16 * size
+    def reading(self, size: int) -> Reading:
+        """The limits for reading a file of `size` bytes."""
+        busy = self.seconds or 5 + size / 1e6
+        return Reading(busy, self.seconds or 12 * busy, self.memory or (2 << 30) + 16 * size)
 
     def compiling(self) -> tuple[float, int | None]:
         """Seconds and bytes for a run of the compiler."""

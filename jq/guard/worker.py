@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import json
+import math
 import os
 import resource
 import select
@@ -22,13 +23,14 @@ from contextlib import suppress
 from typing import Any
 
 from jq.errors import JqError, UserError
-from jq.guard.limits import limits
+from jq.guard.limits import Reading, limits
 from jq.system.child import python_command
 
 REQUESTS = 500  # after which a new process is started: MLIR never forgets a type
 MORE_TIME = "--timeout allows more (jq.guard.limits.limited)"
 MORE_MEMORY = "--max-memory allows more (jq.guard.limits.limited)"
-STARTING = 600.0  # seconds to start the process and import a reader, on the slowest machine
+# To start the process and import a reader, on the slowest machine.
+STARTING = Reading(busy=600.0, waiting=600.0, memory=0)
 STACK = 4 << 20  # bytes; half of what this process has, so that it crashes there and not here
 _MODULE = "jq.guard.worker"
 
@@ -55,16 +57,17 @@ class Worker:
         Raises:
             UserError: the function's own, or it crashed, took too long or too much memory.
         """
-        seconds, memory = limits().reading(len(data) if size is None else size)
+        most = limits().reading(len(data) if size is None else size)
         request = {
             "function": function,
             "arguments": arguments,
             "bytes": len(data),
-            "memory": memory,
+            "memory": most.memory,
+            "busy": most.busy,
         }
         with self._lock:
             self._warmed(function.partition(":")[0])
-            answer = self._answer(json.dumps(request).encode() + b"\n" + data, what, seconds)
+            answer = self._answer(json.dumps(request).encode() + b"\n" + data, what, most)
         return taken(answer, what)
 
     def _warmed(self, module: str) -> None:
@@ -75,21 +78,22 @@ class Worker:
             taken(self._answer(request, module, STARTING), module)
             self._imported.add(module)
 
-    def _answer(self, request: bytes, what: str, seconds: float) -> dict[str, Any]:
+    def _answer(self, request: bytes, what: str, most: Reading) -> dict[str, Any]:
         process = self._process
         assert process is not None
         try:
-            line = _exchange(process, request, seconds)
+            line = _exchange(process, request, most.waiting)
         except BaseException:  # interrupted: its answer would be taken for that of the next
             self.stop()
             raise
         if line is None:
             self.stop()
-            late = f"reading it took more than {seconds:g} s"
-            raise UserError(late, location=what, hint=MORE_TIME)
+            raise _late(most.waiting, what)
         if not line:
             code = process.wait()
             self.stop()
+            if code == -signal.SIGXCPU:
+                raise _late(most.busy, what)
             raise UserError(f"it cannot be read: {_reason(code)}", location=what)
         found: dict[str, Any] = json.loads(line)
         return found
@@ -162,6 +166,10 @@ def _exchange(process: subprocess.Popen[bytes], data: bytes, seconds: float) -> 
     return answer
 
 
+def _late(seconds: float, what: str) -> UserError:
+    return UserError(f"reading it took more than {seconds:g} s", location=what, hint=MORE_TIME)
+
+
 def _reason(code: int) -> str:
     if code < 0:
         name = signal.Signals(-code).name
@@ -206,6 +214,9 @@ def answered(request: dict[str, Any], data: bytes) -> dict[str, Any]:
     # Of the address space; what is there already does not count.
     most = _address_space() + request["memory"]
     resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+    # What is busy for longer is ended by a signal, also where it never returns to Python.
+    busy = math.ceil(time.process_time() + request["busy"])
+    resource.setrlimit(resource.RLIMIT_CPU, (busy, resource.RLIM_INFINITY))
     try:
         return {"value": getattr(found, name)(data, **request["arguments"])}
     except JqError as error:
@@ -217,7 +228,8 @@ def answered(request: dict[str, Any], data: bytes) -> dict[str, Any]:
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         return {"fault": {"message": f"it cannot be read: {reason:.200}"}}
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        for kind in (resource.RLIMIT_AS, resource.RLIMIT_CPU):
+            resource.setrlimit(kind, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 def _address_space() -> int:

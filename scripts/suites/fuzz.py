@@ -16,6 +16,7 @@ import os
 import random
 import resource
 import select
+import signal
 import struct
 import tempfile
 import time
@@ -34,6 +35,7 @@ from suites.readers import READERS, Reader
 
 # A file's limits: seconds of the processor; memory, by its size and besides.
 SECONDS, TIMES, BESIDES = 5, 4, 256 << 20
+BUSY = 1  # seconds of the processor behind the guard, which allows 5: who takes one takes them all
 STUCK = 60  # seconds without a step, of a process that waits for something
 MEMORY = Path("/dev/shm")  # a file on a disk takes longer to write than to read
 _BLOCK = 1000  # mutations of a process: MLIR never forgets a type
@@ -193,12 +195,12 @@ def _asked(copy: _Copy) -> Any:
     def ask(
         _: Worker, function: str, data: bytes, what: str, *, size: int | None = None, **rest: Any
     ) -> Any:
-        memory = limits().reading(len(data) if size is None else size)[1]
+        memory = limits().reading(len(data) if size is None else size).memory
         index, _, tried, read = copy.state()
         copy.tell(index, 1, tried, read)
         stack = resource.getrlimit(resource.RLIMIT_STACK)
         resource.setrlimit(resource.RLIMIT_STACK, (STACK, stack[1]))
-        request = {"function": function, "memory": memory, "arguments": rest}
+        request = {"function": function, "memory": memory, "busy": BUSY, "arguments": rest}
         answer = json.loads(json.dumps(answered(json.loads(json.dumps(request)), data)))
         resource.setrlimit(resource.RLIMIT_STACK, stack)
         copy.tell(index, 0, tried, read)
@@ -228,7 +230,8 @@ def fuzz(
             at = block.stop
             continue
         counted.tried += 1
-        reason = f"the process ended: {code}" if code != -9 else f"more than {SECONDS} s"
+        late = {-signal.SIGKILL: SECONDS, -signal.SIGXCPU: BUSY}
+        reason = f"more than {late[code]} s" if code in late else f"the process ended: {code}"
         if guarded:
             counted.guarded[index] = reason
         else:

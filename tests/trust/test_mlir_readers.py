@@ -14,7 +14,7 @@ import pytest
 from jq.api import rewrite
 from jq.compiled import load
 from jq.errors import UserError
-from jq.guard.limits import Limits, limited, parse_size
+from jq.guard.limits import Limits, Reading, limited, parse_size
 from jq.guard.worker import Worker
 from jq.ir import context, ir
 from jq.tracing.entry import trace
@@ -70,6 +70,14 @@ def test_text_in_bytecode_that_is_not_utf8(tmp_path: Path) -> None:
     assert str(path) in str(info.value)
     path.write_bytes(data)
     assert len(trace(path).inputs) == 1
+
+
+def test_a_type_that_contains_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLIR's reader of bytecode follows it forever: the time of the processor is limited, too. The
+    file is one of `scripts/fuzz.py`: one byte makes a function's type its own argument."""
+    monkeypatch.setattr(Limits, "reading", lambda *_: Reading(1, 600, 1 << 30))
+    with pytest.raises(UserError, match=r"more than 1 s .*--timeout allows more"):
+        trace(Path(__file__).parent / "type_in_itself.mlirbc")
 
 
 def test_text_that_is_given_in_python() -> None:
