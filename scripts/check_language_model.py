@@ -42,8 +42,11 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=len(PROMPTS))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--cache", default="float32")
+    parser.add_argument("--context", type=int)
     given = parser.parse_args()
-    model = jq.LanguageModel(given.model, threads=given.threads, cache=given.cache)
+    model = jq.LanguageModel(
+        given.model, threads=given.threads, cache=given.cache, context=given.context
+    )
     decoder = load_decoder(given.model)
     params = decoder.parameters(model.options.context)
     params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), params)

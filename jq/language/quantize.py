@@ -12,15 +12,11 @@ import numpy as np
 
 from jq.errors import UserError
 from jq.formats.base import Encoding, get_format
-from jq.formats.ggml.k import KQuant
 from jq.formats.tensor import QuantizedTensor
 from jq.gguf import load_gguf, open_gguf
 from jq.gguf.types import TYPES
 from jq.gguf.write import NewTensor, write_like
-from jq.language.perplexity import read_text
-from jq.language.tokenizer import tokenizer_of_gguf
-from jq.models.decoder import load_decoder
-from jq.models.decoder.gguf import file_names
+from jq.language.fitting import Fitted
 
 # A type that can be asked for, and its number as `general.file_type` (all layers in one type).
 FILE_TYPES = {"q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9}
@@ -29,7 +25,6 @@ FILE_TYPES |= {"q2_k": 10, "q3_k": 11, "q4_k": 14, "q5_k": 16, "q6_k": 18}
 _SHORTER = {"q2_k": "q4_0", "q3_k": "q4_0", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
 _TABLES = ("token_embd.weight", "output.weight")
 _LEAST = "q6_k"  # of the tables: every token reads them
-PIECE = 256  # tokens of a piece of text
 
 
 @dataclass(frozen=True)
@@ -58,8 +53,8 @@ def quantize(
 
     Args:
         kind: the format, one of `FILE_TYPES`.
-        importance: text files; the search for scales then weighs errors by the mean square of what
-            each column is multiplied by on at most `limit` pieces of 256 tokens.
+        importance: text files; scales and codes of the layers' matrices are then chosen so that
+            products change least on at most `limit` pieces of 256 tokens (see `fitted`).
 
     Raises:
         UserError: the file or the type is not known, or the text is too short.
@@ -69,15 +64,17 @@ def quantize(
     if out.exists() and out.samefile(source):
         raise UserError("the file would take its own place", location=str(out), hint="another name")
     file, (data, header) = load_gguf(source), open_gguf(source)
-    found = _importance(source, importance, limit, progress) if importance else {}
+    kinds = {name: _wanted(name, leaf, kind) for name, leaf in file.tensors.items()}
+    fitted = Fitted.on(source, importance, limit, kinds, progress) if importance else None
     rows, tensors = [], []
     for i, (name, leaf) in enumerate(file.tensors.items()):
-        before = header.tensors[name].type.name
-        after = _wanted(name, leaf, kind)
+        before, after = header.tensors[name].type.name, kinds[name]
         made = partial(_as_it_is, leaf)
         if after is not None:
-            made = partial(_encoded, leaf, after, found.get(name))
-        share = (i + 1) / len(file.tensors)
+            made = partial(_encoded, leaf, after)
+            if fitted is not None and name in fitted.names:
+                made = partial(fitted.take, name)
+        share = None if fitted else (i + 1) / len(file.tensors)
         new = NewTensor(name, tuple(leaf.shape), _ggml(after) if after else before, made)
         tensors.append(
             NewTensor(new.name, new.shape, new.type, partial(_told, made, progress, share))
@@ -112,14 +109,11 @@ def _ggml(kind: str) -> str:
     return next(t.name for t in TYPES.values() if t.format == kind)
 
 
-def _encoded(leaf: Any, kind: str, importance: np.ndarray | None) -> np.ndarray:
+def _encoded(leaf: Any, kind: str) -> np.ndarray:
     values, fmt = np.asarray(leaf, np.float32), get_format(kind)
     block = fmt.default_block(values.shape, -1)
     assert block is not None
-    enc = Encoding(kind, values.shape, block)
-    if importance is not None and isinstance(fmt, KQuant):
-        return fmt.encode(values, enc, importance)["blocks"]
-    return fmt.encode(values, enc)["blocks"]
+    return fmt.encode(values, Encoding(kind, values.shape, block))["blocks"]
 
 
 def _as_it_is(leaf: Any) -> np.ndarray:
@@ -127,35 +121,10 @@ def _as_it_is(leaf: Any) -> np.ndarray:
 
 
 def _told(
-    make: Callable[[], np.ndarray], progress: Callable[[str, float | None], None], share: float
-) -> np.ndarray:
-    progress("quantize", share)
-    return make()
-
-
-def _importance(
-    source: Path,
-    texts: Sequence[Path],
-    limit: int,
+    make: Callable[[], np.ndarray],
     progress: Callable[[str, float | None], None],
-) -> dict[str, np.ndarray]:
-    """By the file's names of tensors."""
-    from jq.models.decoder.importance import importance_of
-
-    decoder = load_decoder(source)
-    assert decoder.file is not None
-    tokenizer = tokenizer_of_gguf(decoder.file.metadata, str(source))
-    tokens = [t for text in texts for t in tokenizer.codec.encode(read_text(text))]
-    room = min(PIECE, decoder.config.context) - len(tokenizer.first)
-    pieces = [
-        [*tokenizer.first, *tokens[i : i + room]] for i in range(0, len(tokens) - room + 1, room)
-    ][:limit]
-    if not pieces:
-        raise UserError(
-            f"the text has {len(tokens)} tokens, {room} are needed", location=str(texts[0])
-        )
-    measured = importance_of(decoder, pieces, lambda share: progress("importance", share))
-    names, found = file_names(decoder.config), dict[str, list[np.ndarray]]()
-    for ours, values in measured.items():
-        found.setdefault(names[ours], []).append(values)
-    return {name: np.mean(values, axis=0) for name, values in found.items()}  # of all experts
+    share: float | None,
+) -> np.ndarray:
+    if share is not None:
+        progress("quantize", share)
+    return make()

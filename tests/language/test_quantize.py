@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import gguf
 import numpy as np
 import pytest
 
 from jq.errors import UserError
 from jq.formats.base import Encoding, get_format
+from jq.formats.numpy_ops import NUMPY
 from jq.gguf import load_gguf
+from jq.language.fitting import fitted
 from jq.language.quantize import quantize
+from jq.models.decoder import load_decoder
+from jq.models.decoder.layerwise import quantized_layers
 from tests.support.decoders import weights, write_gguf
 
 
@@ -50,23 +56,93 @@ def test_rows_that_a_super_block_does_not_divide_get_smaller_blocks(source, tmp_
     assert load_gguf(tmp_path / "out.gguf").tensors["blk.0.attn_q.weight"].shape == (64, 32)
 
 
-def test_importance_is_the_mean_square_of_what_comes_in(source, tmp_path):
+def test_what_products_read_is_measured(source):
     """Of the first product: the normalized rows of the table, computed by NumPy."""
-    from jq.models.decoder import load_decoder
-    from jq.models.decoder.importance import importance_of
+    pieces, found = [[1, 5, 9, 30], [3, 5, 7, 2]], {}
 
-    tokens = [1, 5, 9, 30]
-    found = importance_of(load_decoder(source), [tokens])
+    def encode(path, weight, gram):
+        found[path] = weight.shape, gram
+
+    assert [len(layer) for layer in quantized_layers(load_decoder(source), pieces, encode)] == [
+        0,
+        0,
+    ]
     state = weights("mixtral")
-    x = state["model.embed_tokens.weight"][tokens]
+    x = state["model.embed_tokens.weight"][np.ravel(pieces)]
     x = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
     x = x * state["model.layers.0.input_layernorm.weight"]
-    want = (x * x).mean(0)
-    assert np.allclose(found["layers/0/attention/query/weight"], want, rtol=1e-4)
-    assert found["layers/1/mlp/experts/3/down/weight"].shape == (64,)
+    _, gram = found["layers/0/attention/query/weight"]
+    assert np.allclose(gram, x.T @ x / len(x), rtol=1e-3, atol=1e-5)
+    assert found["layers/1/mlp/experts/3/down/weight"][0] == (32, 64)
+
+
+def test_layers_make_up_for_those_before_them(source):
+    """What comes into the second layer is what the first one gives with its own new weights."""
+    pieces, grams = [[1, 5, 9, 30]], []
+
+    def encode(factor, path, weight, gram):
+        if path == "layers/1/attention/query/weight":
+            grams.append(gram)
+        return factor * weight if path.startswith("layers/0/") else None
+
+    for factor in (1, 0):
+        list(quantized_layers(load_decoder(source), pieces, partial(encode, factor)))
+    x = weights("mixtral")["model.embed_tokens.weight"][pieces[0]]  # nothing is added to it
+    x = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+    x = x * weights("mixtral")["model.layers.1.input_layernorm.weight"]
+    assert np.allclose(grams[1], x.T @ x / len(x), rtol=1e-3, atol=1e-5)
+    assert not np.allclose(grams[0], grams[1], rtol=0.1)
+
+
+def test_a_text_chooses_the_codes_of_every_matrix(source, tmp_path):
     text = tmp_path / "text.txt"
-    text.write_text("abc " * 200)
-    assert quantize(source, tmp_path / "out.gguf", "q4_k", [text], limit=1)
+    text.write_text("abc bca cab " * 60)
+    plain, fitted = (tmp_path / name for name in ("plain.gguf", "fitted.gguf"))
+    rows = quantize(source, plain, "q4_0")
+    assert quantize(source, fitted, "q4_0", [text], limit=2) == rows
+    before, after = (load_gguf(path).tensors for path in (plain, fitted))
+    changed = {name for name in before if not np.array_equal(before[name], after[name])}
+    assert changed == {r.name for r in rows if r.name.startswith("blk.") and r.after == "Q4_0"}
+    assert fields(fitted)[1][0].tensor_type == fields(plain)[1][0].tensor_type
+
+
+GGML = ["q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"]
+
+
+@pytest.mark.parametrize("kind", GGML)
+def test_products_change_less(kind):
+    """With correlated inputs; the `gguf` package decodes what is stored."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((8, 512)).astype(np.float32)
+    x = rng.standard_normal((2000, 32)) @ rng.standard_normal((32, 512))
+    x += 0.3 * rng.standard_normal(x.shape)
+    gram = (x.T @ x / len(x)).astype(np.float32)
+    number = gguf.GGMLQuantizationType[kind.upper()]
+    fmt, enc = (
+        get_format(kind),
+        Encoding(kind, w.shape, get_format(kind).default_block(w.shape, -1)),
+    )
+
+    def error(blocks):
+        d = gguf.dequantize(blocks.view(np.uint8).reshape(len(w), -1), number) - w
+        return float((d * (d @ gram)).sum())
+
+    plain = error(fmt.encode(w, enc, np.diag(gram))["blocks"])
+    assert error(fitted(kind, w, gram).parts["blocks"]) < 0.35 * plain
+
+
+@pytest.mark.parametrize("kind", [*GGML, "ggml_mxfp4"])
+def test_codes_go_back_to_where_they_were(kind):
+    x = np.random.default_rng(1).standard_normal((4, 512)).astype(np.float32)
+    fmt = get_format(kind)
+    enc = Encoding(kind, x.shape, fmt.default_block(x.shape, -1))
+    parts = fmt.encode(x, enc)
+    codes = np.asarray(fmt.integer_parts(NUMPY, parts, enc)[0]).astype(int)
+    assert codes.min() >= fmt.limits[0]
+    assert codes.max() <= fmt.limits[1]
+    other = fmt.with_codes(parts, codes * 0, enc)
+    assert not np.array_equal(other["blocks"], parts["blocks"])
+    assert np.array_equal(fmt.with_codes(other, codes, enc)["blocks"], parts["blocks"])
 
 
 @pytest.mark.parametrize("kind", ["q2_k", "q3_k", "q4_k", "q5_k", "q6_k"])

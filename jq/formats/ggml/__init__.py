@@ -156,6 +156,25 @@ class GgmlFormat(Format):
     def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
         """Quantizes finite f32 x [n, block] into u8 out [n, bytes]; `importance` has x's shape."""
 
+    @property
+    @abstractmethod
+    def limits(self) -> tuple[int, int]:
+        """The smallest and the largest code."""
+
+    @abstractmethod
+    def put(self, codes: np.ndarray, out: np.ndarray) -> None:
+        """Writes codes u8 [n, block], counted from the smallest, into u8 out [n, bytes]; scales
+        stay."""
+
+    def with_codes(self, parts: Parts, codes: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
+        """The same scales with other codes, integers of `enc.shape` within `limits`."""
+        rows = np.moveaxis(codes, blocked_axis(enc), -1).reshape(-1, self.block)
+        blocks = np.array(parts["blocks"])
+        self.put(
+            (rows - self.limits[0]).astype(np.uint8), blocks.reshape(-1, self.bytes).view("u1")
+        )
+        return {"blocks": blocks}
+
     def _spread(self, ops: ArrayOps, scale: Array) -> Array:
         """Repeats every entry `run` times: [..., block / run] -> [..., block]."""
         shape = ops.shape(scale)

@@ -24,6 +24,13 @@ class Q8_0(GgmlFormat):
         out[:, :2] = half_bytes(d)
         out[:, 2:] = round_away(x * reciprocal(d)).view(np.uint8)
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        return -127, 127
+
+    def put(self, codes: np.ndarray, out: np.ndarray) -> None:
+        out[:, 2:] = codes - np.uint8(127)
+
 
 def round_away(x: np.ndarray) -> np.ndarray:
     """Nearest int8, halves away from zero. Exact, where adding 0.5 would round 0.49999997 up."""
@@ -54,7 +61,14 @@ class _Basic(GgmlFormat):
     def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
         d, codes = self._signed_codes(x, out) if self.signed else self._affine_codes(x, out)
         out[:, :2] = half_bytes(d)
-        codes = np.minimum(codes.astype(np.uint8), (1 << self.bits) - 1)
+        self.put(np.minimum(codes.astype(np.uint8), (1 << self.bits) - 1), out)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        low = -(1 << (self.bits - 1)) if self.signed else 0
+        return low, low + (1 << self.bits) - 1
+
+    def put(self, codes: np.ndarray, out: np.ndarray) -> None:
         if self.bits == 5:
             out[:, -20:-16] = pack(codes >> 4, 1, 1)
         out[:, -16:] = pack(codes & 15, 16, 4)
@@ -132,3 +146,13 @@ class GgmlMxfp4(GgmlFormat):
         codes[(x < 0) & (codes > 0)] |= 8
         out[:, :1] = e.astype(np.uint8)
         out[:, 1:] = pack(codes, 16, 4)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        return -12, 12
+
+    def put(self, codes: np.ndarray, out: np.ndarray) -> None:
+        """Codes that are no doubled e2m1 number become the next smaller one."""
+        signed = codes.astype(np.int8) - np.int8(12)
+        place = np.searchsorted(_E2M1_TWICE[:8], np.abs(signed), side="right").astype(np.uint8) - 1
+        out[:, 1:] = pack(place | (signed < 0).astype(np.uint8) << 3, 16, 4)

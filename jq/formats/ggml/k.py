@@ -107,6 +107,10 @@ class AffineK(KQuant):
     factor_bits: ClassVar[int]
     trials: ClassVar[np.ndarray]
 
+    @property
+    def limits(self) -> tuple[int, int]:
+        return 0, (1 << self.bits) - 1
+
     def quantize(self, x: np.ndarray, importance: np.ndarray | None) -> tuple[np.ndarray, ...]:
         """Codes u8 [n, 256], factors and minima u8 [n, runs], d and dmin f32 [n, 1]."""
         top = (1 << self.bits) - 1
@@ -132,6 +136,11 @@ class SymmetricK(KQuant):
     bits: ClassVar[int]
     factor_bits: ClassVar[int]
     trials: ClassVar[np.ndarray]
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        half = 1 << (self.bits - 1)
+        return -half, half - 1
 
     def quantize(
         self, x: np.ndarray, importance: np.ndarray | None
@@ -163,8 +172,11 @@ class Q2_K(AffineK):
     def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
         codes, factors, minima, d, dmin = self.quantize(x, importance)
         out[:, :16] = factors | minima << 4
-        out[:, 16:80] = pack(codes, 32, 2)
         out[:, 80:82], out[:, 82:84] = half_bytes(d), half_bytes(dmin)
+        self.put(codes, out)
+
+    def put(self, codes: np.ndarray, out: np.ndarray) -> None:
+        out[:, 16:80] = pack(codes, 32, 2)
 
 
 class Q3_K(SymmetricK):
@@ -187,11 +199,14 @@ class Q3_K(SymmetricK):
     def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
         codes, factors, d = self.quantize(x, importance)
         shifted = (factors + np.int8(32)).view(np.uint8)
-        out[:, :32] = pack(codes >> 2, 32, 1)
-        out[:, 32:96] = pack(codes & 3, 32, 2)
         out[:, 96:104] = pack(shifted & 15, 8, 4)
         out[:, 104:108] = pack(shifted >> 4, 4, 2)
         out[:, 108:110] = half_bytes(d)
+        self.put(codes, out)
+
+    def put(self, codes: np.ndarray, out: np.ndarray) -> None:
+        out[:, :32] = pack(codes >> 2, 32, 1)
+        out[:, 32:96] = pack(codes & 3, 32, 2)
 
 
 class Q4_K(AffineK):
@@ -214,6 +229,9 @@ class Q4_K(AffineK):
         out[:, 4:8] = factors[:, :4] | factors[:, 4:] >> 4 << 6
         out[:, 8:12] = minima[:, :4] | minima[:, 4:] >> 4 << 6
         out[:, 12:16] = factors[:, 4:] & 15 | minima[:, 4:] << 4
+        self.put(codes, out)
+
+    def put(self, codes: np.ndarray, out: np.ndarray) -> None:
         if self.bits == 5:
             out[:, 16:48] = pack(codes >> 4, 32, 1)
         out[:, -128:] = pack(codes & 15, 32, 4)
@@ -245,7 +263,10 @@ class Q6_K(SymmetricK):
 
     def write(self, x: np.ndarray, out: np.ndarray, importance: np.ndarray | None = None) -> None:
         codes, factors, d = self.quantize(x, importance)
-        out[:, :128] = pack(codes & 15, 64, 4)
-        out[:, 128:192] = pack(codes >> 4, 32, 2)
         out[:, 192:208] = factors.view(np.uint8)
         out[:, 208:210] = half_bytes(d)
+        self.put(codes, out)
+
+    def put(self, codes: np.ndarray, out: np.ndarray) -> None:
+        out[:, :128] = pack(codes & 15, 64, 4)
+        out[:, 128:192] = pack(codes >> 4, 32, 2)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from jq.models.decoder.config import Config
 
-# While it is a list, every product adds its weight and the mean square of what it is multiplied by.
+# While it is a list, every product adds its weight and what it is multiplied by.
 TAPS: ContextVar[list[tuple[Any, jax.Array]] | None] = ContextVar("TAPS", default=None)
 cut = jax.lax.dynamic_slice_in_dim
 Cache = tuple[jax.Array, jax.Array]  # keys and values [batch, capacity, kv_heads, head]
@@ -55,11 +55,7 @@ def step(
         p = params["layers"][str(i)]
         with jax.named_scope(f"layers/{i}"):
             turn = turns[config.rope_of[i]]
-            y, cache = attention(
-                config, p["attention"], x, position, turn, cache, config.windows[i]
-            )
-            x = x + y
-            x = x + feed_forward(config, p["mlp"], x)
+            x, cache = layer(config, p, x, position, turn, cache, config.windows[i])
         found.append(cache)
     if last is not None:
         x = cut(x, last, 1, axis=1)
@@ -67,6 +63,21 @@ def step(
         head = params.get("head", params["embed"])
         logits = dense(head, rms_norm(config, params["norm"], x))
     return capped(logits, config.logit_cap), found
+
+
+def layer(
+    config: Config,
+    p: Any,
+    x: jax.Array,
+    position: jax.Array,
+    turn: tuple[jax.Array, jax.Array],
+    cache: Cache,
+    window: int,
+) -> tuple[jax.Array, Cache]:
+    """What a layer makes of x [batch, n, hidden], and its cache with n more tokens."""
+    y, cache = attention(config, p["attention"], x, position, turn, cache, window)
+    x = x + y
+    return x + feed_forward(config, p["mlp"], x), cache
 
 
 def attention(
@@ -163,7 +174,7 @@ def dense(p: Any, x: jax.Array, name: str = "product") -> jax.Array:
         if "order" in p:
             x = x.at[..., p["order"]].get(mode="promise_in_bounds")
         if (taps := TAPS.get()) is not None:
-            taps.append((p["weight"], jnp.square(x).reshape(-1, x.shape[-1]).mean(axis=0)))
+            taps.append((p["weight"], x))
         y = x @ _f32(p["weight"]).T
         return y + p["bias"] if "bias" in p else y
 
