@@ -21,6 +21,7 @@ from jq.kernels import (
     RoundToCodes,
     ZeroPoint,
     available,
+    get_isa,
 )
 from tests.kernels import emulated
 
@@ -79,7 +80,9 @@ def rescales() -> st.SearchStrategy[tuple[Any, ...]]:
 def gemms() -> st.SearchStrategy[Gemm]:
     return st.builds(
         lambda column_zero, unsigned, **rest: Gemm(
-            column_zero=column_zero, unsigned=unsigned and not column_zero, **rest
+            column_zero=column_zero,
+            unsigned=unsigned and (reads_unsigned(rest["isa"]) or not column_zero),
+            **rest,
         ),
         column_zero=st.booleans(),
         isa=st.sampled_from(HERE),
@@ -91,6 +94,11 @@ def gemms() -> st.SearchStrategy[Gemm]:
         row_zero=st.booleans(),
         epilogue=epilogues(),
     )
+
+
+def reads_unsigned(isa: str) -> bool:
+    """Whether the products of an instruction set read codes as unsigned: sums of such are known."""
+    return get_isa(isa).dot.lhs_unsigned
 
 
 def codes(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

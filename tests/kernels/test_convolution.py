@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jq.kernels import Convolution, Depthwise, Dequantize, Quantize
 from jq.kernels.epilogue.steps import QuantizedResidual
 from tests.kernels.harness import Runner
-from tests.kernels.strategies import HERE, codes, epilogues
+from tests.kernels.strategies import HERE, codes, epilogues, reads_unsigned
 from tests.support.drawn import random_example
 
 FLIP = np.int8(-128)
@@ -22,8 +22,9 @@ def convolutions(draw: st.DrawFn) -> Convolution:
     window = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
     dilations = draw(st.tuples(st.integers(1, 2), st.sampled_from([1, 1, 2])))
     spans = [d * (k - 1) + 1 for d, k in zip(dilations, window, strict=True)]
+    isa, zeros = draw(st.sampled_from(HERE)), draw(st.booleans())
     return Convolution(
-        isa=draw(st.sampled_from(HERE)),
+        isa=isa,
         batch=draw(st.integers(1, 2)),
         height=spans[0] + draw(st.integers(0, 6)),
         width=spans[1] + draw(st.integers(0, 9)),
@@ -34,7 +35,8 @@ def convolutions(draw: st.DrawFn) -> Convolution:
         dilations=dilations,
         groups=groups,
         row_zero=draw(st.booleans()),
-        unsigned=draw(st.booleans()),
+        column_zero=zeros,
+        unsigned=draw(st.booleans()) and (reads_unsigned(isa) or not zeros),
         epilogue=draw(epilogues()),
     )
 
@@ -59,6 +61,7 @@ def depthwises(draw: st.DrawFn) -> Depthwise:
         dilations=dilations,
         row_zero=draw(st.booleans()),
         unsigned=draw(st.booleans()),
+        parts=draw(st.sampled_from([1, 1, 2])),
         epilogue=draw(epilogues()),
     )
 
@@ -67,15 +70,20 @@ def run_and_compare(runner: Runner, index: int, kernel: Convolution | Depthwise,
     rng = np.random.default_rng(seed)
     shape = (kernel.batch, kernel.height, kernel.width, kernel.channels)
     x = codes(rng, shape)
+    columns: dict[str, np.ndarray] = {}
     if isinstance(kernel, Convolution):
         n = kernel.filters
         weight = codes(rng, (*kernel.window, kernel.channels // kernel.groups, n))
+        if kernel.column_zero:
+            columns = {"column_zero": rng.integers(-128, 128, n, dtype=np.int32)}
     else:
         n = kernel.channels
         weight = codes(rng, (*kernel.window, n))
+        if kernel.parts == 2:  # codes minus a zero point
+            weight = weight - rng.integers(-128, 128, n, dtype=np.int16)
     bias = rng.integers(-(2**20), 2**20, n, dtype=np.int32)
     zero = rng.integers(-128, 128, kernel.batch if kernel.row_zero else 1, dtype=np.int32)
-    parts = kernel.pack(weight, bias, 0 if kernel.row_zero else int(zero[0]))
+    parts = kernel.pack(weight, bias, 0 if kernel.row_zero else int(zero[0]), **columns)
     shapes = {
         "column": (1, n),
         "row": (kernel.batch, 1),
@@ -86,6 +94,8 @@ def run_and_compare(runner: Runner, index: int, kernel: Convolution | Depthwise,
     operands = [stored, parts["weights"], parts["init"]]
     if kernel.row_zero:
         operands += [zero, parts["colsum"]]
+    if columns:
+        operands.append(parts["column_zero"])
     if isinstance(kernel, Depthwise) and kernel.padded:
         code = np.broadcast_to(zero.astype(np.int8), kernel.batch)
         operands.append(code ^ FLIP if kernel.unsigned else code)
@@ -113,7 +123,7 @@ def run_and_compare(runner: Runner, index: int, kernel: Convolution | Depthwise,
             steps[-1].append(array)
     shaped = [o.reshape(t.shape) for o, t in zip(operands, kernel.operands, strict=True)]
     (y,) = runner.run(index, *shaped)
-    want = kernel.reference(x, weight, bias, zero, steps)
+    want = kernel.reference(x, weight, bias, zero, steps, **columns)
     np.testing.assert_array_equal(y, want, err_msg=kernel.to_json())
 
 

@@ -220,6 +220,25 @@ def qlinear_conv_unsigned(f: Form) -> str:
     return str(f.call("QLinearConv", *parts, f.const(F32(0.3)), f.const(U8(130)), pads=[1] * 4))
 
 
+@form("QLinearConv of unsigned weights, one pixel")
+def qlinear_conv_pixel(f: Form) -> str:
+    parts = conv_parts(f, f.codes(U8, 10, 6, 1, 1), U8(133), F32(0.02))
+    return str(f.call("QLinearConv", *parts, f.const(F32(0.3)), f.const(U8(130))))
+
+
+@form("QLinearConv of unsigned weights by channel")
+def qlinear_conv_channels(f: Form) -> str:
+    w, zeros = f.codes(U8, 6, 1, 3, 3), f.codes(U8, 6)
+    parts = conv_parts(f, w, zeros, f.steps(6))
+    return str(f.call("QLinearConv", *parts, f.const(F32(0.1)), f.const(U8(130)), group=6))
+
+
+@form("QLinearConv of unsigned weights in groups")
+def qlinear_conv_unsigned_groups(f: Form) -> str:
+    parts = conv_parts(f, f.codes(U8, 10, 3, 3, 3), U8(133), F32(0.02))
+    return str(f.call("QLinearConv", *parts, f.const(F32(0.3)), f.const(U8(130)), group=2))
+
+
 @form("QLinearConv in groups")
 def qlinear_conv_groups(f: Form) -> str:
     parts = conv_parts(f, f.codes(I8, 6, 1, 3, 3), np.zeros(6, I8), f.steps(6))

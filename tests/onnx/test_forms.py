@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import jq
-from jq.audit import Audit
 from tests.onnx.against_ort import by_onnxruntime
 from tests.onnx.forms import FORMS, build_all
 
@@ -22,8 +21,8 @@ NEIGHBOURS = {"QLinearAveragePool": "the average of a window is a float"}
 
 
 @cache
-def computed() -> tuple[dict[str, list[tuple[np.ndarray, np.ndarray]]], Audit]:
-    """Of each form, pairs of ours and theirs; and what the artifact is."""
+def computed() -> tuple[dict[str, list[tuple[np.ndarray, np.ndarray]]], jq.CompiledModel]:
+    """Of each form, pairs of ours and theirs; and the artifact."""
     form, names = build_all()
     with TemporaryDirectory() as folder:
         path = form.save(Path(folder) / "forms.onnx")
@@ -31,7 +30,7 @@ def computed() -> tuple[dict[str, list[tuple[np.ndarray, np.ndarray]]], Audit]:
         compiled = jq.compile(jq.load_onnx(path), pipeline="float")
     ours = compiled(*form.inputs.values())
     pairs = {y: (np.asarray(ours[y]), their) for y, their in zip(form.outputs, theirs, strict=True)}
-    return {name: [pairs[y] for y in group] for name, group in names.items()}, compiled.audit()
+    return {name: [pairs[y] for y in group] for name, group in names.items()}, compiled
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -48,6 +47,12 @@ def test_integers_are_those_of_onnxruntime(name: str) -> None:
             np.testing.assert_array_equal(ours, theirs)
 
 
+def test_convolutions_have_kernels_whatever_their_zero_points() -> None:
+    ops = [op for op in computed()[1].manifest.ops if op["op"] == "convolution" and op["weights"]]
+    assert any("asymmetric" in op["weights"] for op in ops)
+    assert all(op["kernel"] for op in ops)
+
+
 def test_the_artifact_is_what_it_says() -> None:
     """Unsigned inputs and outputs, and weights of a few bytes, included."""
-    assert computed()[1].verified
+    assert computed()[1].audit().verified

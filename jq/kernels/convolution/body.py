@@ -41,6 +41,10 @@ class Windows(Source):
             flip=conv.unsigned != conv.target.dot.lhs_unsigned,
         )
 
+    @property
+    def length(self) -> int:
+        return self.product.run
+
     def corner(self, b: Builder, row: Index) -> list[Index]:
         """Where the window of an output pixel starts: sample, row, column * C."""
         conv, (high, wide) = self.product, self.product.output

@@ -40,22 +40,26 @@ class Convolution(Windowed, PanelProduct):
         codes: padded with their zero point (in the view they are stored in).
         weights, init: what `pack` made.
         row_zero: i32 [B], and colsum i32 [F'], if `row_zero`.
+        column_zero: i32 [F'] (`pack`), if `column_zero`.
         what the epilogue's steps name: by column [F'] (`pad_columns`), by row [B], by element
         [B * Ho * Wo, F].
 
     Attributes:
+        column_zero: filters have zero points.
         groups: filters and channels in groups (a depthwise convolution: `Depthwise`).
         frame: what stands around the images of the result, for the convolution that reads them.
     """
 
     family: ClassVar[str] = "convolution"
 
+    column_zero: bool = False
     filters: int
     groups: int = 1
     frame: Frame | None = None
 
     def __post_init__(self) -> None:
         check(self.epilogue)
+        self.check_views()
         if self.channels % self.groups or self.filters % self.groups:
             raise InternalError(f"{self.groups} groups do not divide {self.label}")
         if min(self.batch, self.channels, self.filters, *self.output, *self.strides) < 1:

@@ -71,16 +71,22 @@ class Windowed(IntegerProduct):
         return self.start_types(self.batch), steps
 
     def pack(
-        self, weight: Array, bias: Array | None = None, zero_point: int = 0
+        self,
+        weight: Array,
+        bias: Array | None = None,
+        zero_point: int = 0,
+        column_zero: Array | None = None,
     ) -> dict[str, Array]:
-        """The constant operands (`weights`, `init`, and `colsum` with `row_zero`) of an int8 weight
-        of `weight_shape`.
+        """The constant operands (`weights`, `init`, and if needed `colsum`, `column_zero`) of an
+        int8 weight of `weight_shape`.
 
-        `bias` is i32 [filters], `zero_point` that of the codes (signed) where it is known.
+        `bias` and `column_zero` are i32 [filters], `zero_point` that of the codes (signed) where it
+        is known.
         """
         if weight.shape != self.weight_shape:
             raise InternalError(f"{weight.shape} is not the weight of {self.label}")
-        starts = self.starts(weight.reshape(-1, weight.shape[-1]), bias, zero_point)
+        matrix = weight.reshape(-1, weight.shape[-1])
+        starts = self.starts(matrix, bias, zero_point, column_zero)
         return {"weights": self._packed(weight), **starts}
 
     @abstractmethod
@@ -94,8 +100,10 @@ class Windowed(IntegerProduct):
         bias: Array | None = None,
         zero_point: int | Array = 0,
         operands: Sequence[Sequence[Array]] = (),
+        column_zero: Array | int = 0,
     ) -> Array:
         """The same in NumPy, of signed codes [B, H, W, C] and a weight of `weight_shape`."""
+        real = weight.astype(np.int64) - column_zero
         x = codes.astype(np.int64) - np.reshape(zero_point, (-1, 1, 1, 1))
         x = np.pad(x, ((0, 0), *self.around, (0, 0)))
         acc = np.zeros((self.batch, *self.output, self.weight_shape[-1]), np.int64)
@@ -105,7 +113,7 @@ class Windowed(IntegerProduct):
                 slice(start, start + (size - 1) * stride + 1, stride)
                 for start, size, stride in zip(starts, self.output, self.strides, strict=True)
             )
-            acc += self._products(x[:, rows, columns], weight[tap].astype(np.int64))
+            acc += self._products(x[:, rows, columns], real[tap])
         return self.finished(acc, bias, operands)
 
     @abstractmethod

@@ -82,8 +82,8 @@ class ChannelRows:
         columns = Columns(lanes, 1, channel, kernel.channels)
         epilogue = Epilogue(b, kernel.epilogue, self.steps, columns)
         (init,) = Start(kernel, epilogue, self.init, self.corrections).of(self.sample, None)
-        count = kernel.together * kernel.tap_groups * kernel.window[1]
-        taps = [dot.weights(b, self.isa, self.weights, [vector, i, 0]) for i in range(count)]
+        count = range(kernel.parts * kernel.taps)
+        taps = [dot.weights(b, self.isa, self.weights, [vector, i, 0]) for i in count]
 
         def pixels(first: Index) -> None:
             self._pixels(local, inputs, first, channel, init, taps, epilogue)
@@ -150,8 +150,9 @@ class ChannelRows:
                 for i, w in meets:
                     for r in range(kernel.together):
                         at = r * kernel.tile + i
-                        tap = taps[(r * kernel.tap_groups + group) * wide + w]
-                        acc[at] = dot.dot(b, isa, acc[at], codes, tap)
+                        first = (r * kernel.tap_groups + group) * wide + w
+                        for tap in taps[first :: kernel.taps]:
+                            acc[at] = dot.dot(b, isa, acc[at], codes, tap)
         return acc
 
     def _interleaved(self, rows: InputRows, column: Index, channel: Index) -> ir.Value:

@@ -43,11 +43,14 @@ class Depthwise(Windowed):
 
     Attributes:
         padding: codes read as if they were around the image, low and high, of H and W.
+        parts: a tap is the sum of so many int8 numbers, 1 or 2: codes minus a zero point have nine
+            bits.
     """
 
     family: ClassVar[str] = "depthwise"
 
     padding: tuple[tuple[int, ...], ...] = ((0, 0), (0, 0))
+    parts: int = 1
 
     def __post_init__(self) -> None:
         check(self.epilogue)
@@ -83,6 +86,11 @@ class Depthwise(Windowed):
     def tap_groups(self) -> int:
         """Groups of input rows."""
         return math.ceil((self.window[0] + self.together - 1) / self.target.dot.group)
+
+    @property
+    def taps(self) -> int:
+        """Vectors of taps of a vector of channels, of each part."""
+        return self.together * self.tap_groups * self.window[1]
 
     @property
     def tile(self) -> int:
@@ -125,7 +133,7 @@ class Depthwise(Windowed):
     @property
     def operands(self) -> tuple[TensorType, ...]:
         size = self.target.lanes * self.target.dot.group
-        taps = self.together * self.tap_groups * self.window[1]
+        taps = self.parts * self.taps
         init, steps = self.behind()
         return (
             TensorType((self.batch, self.height, self.width, self.channels), "i8"),
@@ -136,10 +144,13 @@ class Depthwise(Windowed):
         )
 
     def _packed(self, weight: Array) -> Array:
-        """[KH, KW, C] -> [vectors, together * tap groups * KW, lanes * group].
+        """int8 (of two parts int16) [KH, KW, C] -> [vectors, parts * taps, lanes * group]."""
+        first = np.clip(weight, -128, 127)
+        both = [first, weight - first] if self.parts == 2 else [weight]
+        return np.concatenate([self._part(w.astype(np.int8)) for w in both], 1)
 
-        Row r of `together` has its taps r places later.
-        """
+    def _part(self, weight: Array) -> Array:
+        """Row r of `together` has its taps r places later."""
         lanes, group = self.target.lanes, self.target.dot.group
         length, wide = self.tap_groups * group, self.window[1]
         shifted = np.zeros((self.together, length, wide, self.columns), np.int8)

@@ -184,12 +184,11 @@ class _Workgroup:
                 b.store(value, self.out, [*lead, local, b.offset(column, j * ROWS)], self.gemm.span)
 
     def _row_sum(self, tile: Index, row: Index) -> ir.Value:
-        """The sum of the (signed) codes of a row of a tile, in every lane."""
+        """The sum of the codes of a row of a tile, as they are stored, in every lane."""
         b, isa = self.b, ISAS["avx512_vnni"]
         at = b.offset(b.scaled(self.block_id, self.cut.row_tiles), tile)
         with b.loop(0, self.cut.chunks, carry=[b.i32(0, ROWS)]) as loop:
             where = [*self.prefix, at, loop.index, b.scaled(row, ROWS)]
             codes = b.bitcast(b.load(self.rows, where, vec(ROWS, "i32")), vec(DEPTH, "i8"))
-            ones = dot.splat(b, isa, 1)
-            loop.carried = [dot.dot(b, isa, loop.carried[0], ones, codes)]
+            loop.carried = [dot.add_codes(b, isa, loop.carried[0], codes, self.gemm.unsigned)]
         return b.reduce(loop.carried[0], b.add)

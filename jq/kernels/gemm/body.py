@@ -39,6 +39,10 @@ class MatrixRows(Source):
             in_pieces=True,
         )
 
+    @property
+    def length(self) -> int:
+        return self.whole * self.product.target.dot.group + self.tail
+
     def corner(self, b: Builder, row: Index) -> list[Index]:
         return [*self.prefix, row, 0]
 

@@ -75,7 +75,7 @@ class Gemm(MatrixProduct, PanelProduct):
 
     Attributes:
         m, k, n: the shape.
-        column_zero: weights have zero points; the codes must be signed.
+        column_zero: weights have zero points.
         rows: what the rows are, where they are not those of one matrix: of a `Batch` of products,
             of `Sequences` some of which are left out, or the pixels of images in a `Frame`
             ([M'] rows of the result).
@@ -90,8 +90,7 @@ class Gemm(MatrixProduct, PanelProduct):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.column_zero and self.unsigned:
-            raise InternalError("weights with zero points take signed codes")
+        self.check_views()
         check(self.epilogue)
         width = STREAM_VECTORS * self.streams * self.target.lanes
         if self.streams > 1 and (self.m > STREAM_ROWS or self.n < width or self.sequences):

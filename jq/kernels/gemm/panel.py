@@ -217,28 +217,37 @@ class Panel:
 
     def _starts(self, rows: Indices) -> list[ir.Value]:
         """Where the accumulators of a register tile start from."""
-        sums = self._row_sums(rows) if self.start.needs_sums else [None] * len(rows)
+        corners = [self.source.corner(self.b, row) for row in rows]
+        sums = self._row_sums(corners) if self.start.needs_sums else [None] * len(rows)
         return [
             v
             for row, total in zip(rows, sums, strict=True)
             for v in self.start.of(self.source.sample(self.b, row), total)
         ]
 
-    def _row_sums(self, rows: Indices) -> list[ir.Value]:
-        """The sum of every row's codes, in every lane; of a matrix, whose rows are one run."""
+    def _row_sums(self, corners: Sequence[Indices]) -> list[ir.Value]:
+        """The sum of every row's codes, as they are stored, in every lane."""
+        b, isa, source = self.b, self.isa, self.source
+        high, wide = source.runs
+        sums = [b.i32(0, isa.lanes)] * len(corners)
+        with b.loop(0, high, carry=sums) as down:
+            with b.loop(0, wide, carry=down.carried) as along:
+                starts = [source.tap(b, corner, down.index, along.index) for corner in corners]
+                along.carried = self._run_sums(along.carried, starts)
+            down.carried = along.carried
+        return [b.reduce(s, b.add) for s in down.carried]
+
+    def _run_sums(self, sums: Values, starts: Sequence[Indices]) -> list[ir.Value]:
         b, isa = self.b, self.isa
-        width = isa.lanes * isa.dot.group
-        ones = dot.splat(b, isa, 1)
+        kind = vec(isa.lanes * isa.dot.group, "i8")
 
         def add(sums: Values, at: Index, valid: int) -> list[ir.Value]:
-            kind = vec(width, "i8")
-            codes = [b.load(self.codes, [*self.prefix, row, at], kind, valid) for row in rows]
-            wide = [c if isa.dot.element == "i8" else b.extend(c, isa.dot.element) for c in codes]
-            return [dot.dot(b, isa, s, ones, c) for s, c in zip(sums, wide, strict=True)]
+            places = ([*lead, b.offset(column, at)] for *lead, column in starts)
+            codes = (b.load(self.codes, place, kind, valid) for place in places)
+            unsigned = self.source.product.unsigned
+            return [dot.add_codes(b, isa, s, c, unsigned) for s, c in zip(sums, codes, strict=True)]
 
-        sums = [b.i32(0, isa.lanes)] * len(rows)
-        length = self.source.whole * isa.dot.group + self.source.tail
-        return [b.reduce(s, b.add) for s in b.fold(length, width, add, sums)]
+        return b.fold(self.source.length, isa.lanes * isa.dot.group, add, sums)
 
     def _finish(
         self, first: Index, accumulators: Sequence[Values], vector: int = 0, chain: int = TOGETHER

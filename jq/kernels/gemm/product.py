@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jq.errors import InternalError
 from jq.kernels.epilogue.steps import Step, applied, check
 from jq.kernels.kernel import ByColumn
 from jq.kernels.machine.tile_cut import TiledCut
@@ -21,7 +22,8 @@ class IntegerProduct(ByColumn):
     """`epilogue(sum_k (codes[m, k] - row_zero[m]) * (weight[k, n] - column_zero[n]) + bias[n])`.
 
     Attributes:
-        unsigned: the codes are stored in their unsigned view (`q + 128`).
+        unsigned: the codes are stored in their unsigned view (`q + 128`); weights with zero points
+            take them so only where the product reads them so.
         row_zero: codes have zero points that are known at run time, one a row (or a sample).
         epilogue: steps from i32; none stores the accumulator.
     """
@@ -37,8 +39,13 @@ class IntegerProduct(ByColumn):
 
     @property
     def column_zero(self) -> bool:
-        """Weights have zero points; the codes must be signed."""
+        """Weights have zero points, which the sum of a row's codes is multiplied by."""
         return False
+
+    def check_views(self) -> None:
+        """Refuses codes whose sum a kernel with zero points of weights does not find."""
+        if self.column_zero and self.unsigned and not self.target.dot.lhs_unsigned:
+            raise InternalError(f"{self.name} reads the codes of {self.label} as signed ones")
 
     @property
     def lead(self) -> tuple[int, ...]:
@@ -90,6 +97,8 @@ class IntegerProduct(ByColumn):
         zeros = np.zeros_like(colsum) if column_zero is None else column_zero
         real = colsum - np.int32(len(weight)) * zeros
         init = -np.int32(zero_point) * real - np.int32(self.code_offset) * colsum
+        if self.unsigned:  # the sum of a row has the offset too
+            init += np.int32(128 * len(weight)) * zeros
         parts = {"init": init if bias is None else init + bias.astype(np.int32)}
         if self.row_zero:
             parts["colsum"] = real

@@ -38,6 +38,11 @@ class Source(ABC):
     fetches: bool = True
     in_pieces: bool = False
 
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Codes of a run."""
+
     @abstractmethod
     def corner(self, b: Builder, row: Index) -> list[Index]:
         """Where the codes of a row begin."""

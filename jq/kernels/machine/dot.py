@@ -136,6 +136,14 @@ class Sums:
         self.pairs = [None] * len(self.pairs)
 
 
+def add_codes(
+    b: Builder, isa: Isa, sums: ir.Value, codes: ir.Value, unsigned: bool = False
+) -> ir.Value:
+    """The sums of groups of codes added to lanes; unsigned ones where the product reads such."""
+    ones, codes = splat(b, isa, 1), operand(b, isa, codes)
+    return dot(b, isa, sums, *((codes, ones) if unsigned else (ones, codes)))
+
+
 def splat(b: Builder, isa: Isa, value: int) -> ir.Value:
     """The same code in every place of an operand; -128..255, by the bits that i8 gives it."""
     byte = isa.dot.element == "i8"

@@ -175,16 +175,15 @@ def _bound(
     program: Program, op: Op, rule: Contraction, index: int, side: QuantizedOperand
 ) -> tuple[float, np.ndarray | None] | None:
     """Largest |code - zero point| of an operand; for a weight also sum |code| per channel."""
-    zero = 0
+    zero: np.ndarray | None = np.zeros((), np.int32)
     if side.zero_point is not None:
-        point = evaluate(program, side.zero_point)
-        if point is None or point.size != 1:
-            return None
-        zero = int(point.reshape(()))
+        zero = evaluate(program, side.zero_point)
     codes = evaluate(program, side.codes)
+    if zero is None:
+        return None
     if codes is None:
         limits = np.iinfo(dtype_of(side.codes))
-        return float(max(limits.max - zero, zero - limits.min)), None
+        return float(max(limits.max - zero.min(), zero.max() - limits.min)), None
     contracted = tuple(sorted(rule.roles(op)[index].contracted))
     size = np.abs(np.subtract(codes, zero, dtype=np.int32))  # codes have at most 16 bits
     total = size.sum(axis=contracted, keepdims=True, dtype=np.int64).astype(np.float64)

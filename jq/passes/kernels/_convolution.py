@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,8 +58,10 @@ class Convolved:
     Attributes:
         codes: of the input, in the op's layout.
         zero_point: of the input; a value where it is found at run time.
-        weight: HWIO codes of the filter, reversed where the window is.
+        weight: HWIO codes of the filter, reversed where the window is; in a depthwise convolution
+            minus their zero points, in int16 where int8 does not hold them.
         scale: f32 of every filter.
+        zero: i32, the zero point of every filter; None where there is none left.
     """
 
     contract: Contract
@@ -70,14 +72,15 @@ class Convolved:
     groups: int
     weight: np.ndarray
     scale: np.ndarray
+    zero: np.ndarray | None
 
     @staticmethod
     def of(program: Program, c: Contract) -> Convolved:
         if any(not isinstance(side, tuple) for side in c.sides):
             raise NoKernel("one operand is float")
         (x_enc, x), (w_enc, w) = c.sides
-        if x_enc.format != "int8" or w_enc.format != "int8" or w_enc.scheme == "asymmetric":
-            raise NoKernel(f"no kernel for {x_enc.format} x {w_enc.scheme} {w_enc.format}")
+        if x_enc.format != "int8" or w_enc.format != "int8":
+            raise NoKernel(f"no kernel for {x_enc.format} x {w_enc.format}")
         arrays = {name: evaluate(program, part) for name, part in w.items()}
         if any(a is None for a in arrays.values()):
             raise NoKernel("the filter is no constant")
@@ -86,9 +89,18 @@ class Convolved:
             raise NoKernel(f"no kernel for {len(d.input_spatial)} spatial dimensions")
         window = Window.of(c, len(d.input_spatial))
         groups = ir.IntegerAttr(c.attributes["feature_group_count"]).value
-        weight, scale = _filter(w_enc, {k: np.asarray(a) for k, a in arrays.items()}, d, window)
+        parts = {k: np.asarray(a) for k, a in arrays.items()}
+        weight, scale, offset = _filter(w_enc, parts, d, window)
         zero = _zero_point(program, x, d)
-        return Convolved(c, x["codes"], zero, d, window, groups, weight, scale)
+        plain = Convolved(c, x["codes"], zero, d, window, groups, weight, scale, offset)
+        return plain if offset is None else plain._without_zero(offset)
+
+    def _without_zero(self, zero: np.ndarray) -> Convolved:
+        """Zero points taken from the codes, where what remains has a kernel."""
+        real = self.weight.astype(np.int16) - zero.astype(np.int16)
+        if real.min(initial=0) >= -128 and real.max(initial=0) <= 127:
+            return replace(self, weight=real.astype(np.int8), zero=None)
+        return replace(self, weight=real, zero=None) if self.depthwise else self
 
     @property
     def batch(self) -> int:
@@ -214,8 +226,8 @@ def _zero_point(program: Program, parts: dict[str, ir.Value], d: Layout) -> int 
 
 def _filter(
     enc: Encoding, parts: dict[str, np.ndarray], d: Layout, window: Window
-) -> tuple[np.ndarray, np.ndarray]:
-    """HWIO codes, reversed where the window is, and the scale of every filter."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """HWIO codes, reversed where the window is, scale and zero point of every filter."""
     fmt = affine_format(enc.format)
     codes = np.asarray(fmt.codes(NUMPY, parts, enc))
     codes = codes.transpose(*d.kernel_spatial, d.kernel_in, d.kernel_out)
@@ -225,5 +237,11 @@ def _filter(
     scale = np.asarray(fmt.scale(NUMPY, parts, enc))
     if math.prod(scale.shape) not in (1, scale.shape[d.kernel_out]):
         raise NoKernel("the filter has blocks along a contracted axis")
-    wide = np.broadcast_to(scale.reshape(-1), [codes.shape[3]])
-    return np.ascontiguousarray(np.flip(codes, flips)), wide.astype(np.float32)
+
+    def by_filter(grid: Any, dtype: Any) -> np.ndarray:
+        return np.broadcast_to(np.asarray(grid).reshape(-1), [codes.shape[3]]).astype(dtype)
+
+    zero = fmt.zero_point(NUMPY, parts, enc)
+    offset = None if zero is None else by_filter(zero, np.int32)
+    weight = np.ascontiguousarray(np.flip(codes, flips))
+    return weight, by_filter(scale, np.float32), offset

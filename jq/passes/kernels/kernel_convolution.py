@@ -144,15 +144,20 @@ class _Lower:
             kernel, weight = self._pointwise(steps), conv.weight[0, 0]
         else:
             described = self._described(steps, padded=True)
-            kernel = Convolution(**described, filters=conv.filters, groups=conv.groups)
+            zeros = conv.zero is not None
+            kernel = Convolution(
+                **described, filters=conv.filters, groups=conv.groups, column_zero=zeros
+            )
             weight = conv.weight
-        packed = kernel.pack(weight, bias, zero)
+        packed = self._packed(kernel, weight, bias, zero)
         inside = isinstance(kernel, Depthwise) and kernel.padded
         operands = [conv.input(self.unsigned, padded=not inside)]
         operands.append(self._weight("packed", packed["weights"]))
         operands.append(self._weight("init", packed["init"]))
         if kernel.row_zero:
             operands += [conv.zero_points(), self._weight("colsum", packed["colsum"])]
+        if kernel.column_zero:
+            operands.append(self._weight("column_zero", packed["column_zero"]))
         if inside:
             operands.append(conv.padding_code(self.unsigned))
         return kernel, [*operands, self._weight("column_scale", kernel.pad_columns(scale))]
@@ -160,21 +165,35 @@ class _Lower:
     def _pointwise(self, steps: Sequence[Step]) -> Gemm:
         image, (k, n) = self.conv.shape(), self.conv.weight.shape[2:]
         pixels = image["batch"] * image["height"] * image["width"]
-        unsigned, epilogue = self.unsigned, tuple(steps)
-        return Gemm(isa=self.isa, m=pixels, k=k, n=n, unsigned=unsigned, epilogue=epilogue)
+        return Gemm(
+            isa=self.isa,
+            m=pixels,
+            k=k,
+            n=n,
+            unsigned=self.unsigned,
+            column_zero=self.conv.zero is not None,
+            epilogue=tuple(steps),
+        )
+
+    def _packed(
+        self, kernel: _Kernel, weight: np.ndarray, bias: np.ndarray | None, zero: int
+    ) -> dict[str, np.ndarray]:
+        if isinstance(kernel, Depthwise):
+            return kernel.pack(weight, bias, zero)
+        return kernel.pack(weight, bias, zero, self.conv.zero)
 
     def _weight(self, part: str, array: np.ndarray) -> ir.Value:
         return self.program.add_weight(f"{self.conv.contract.name}:{part}", array)
 
     def _depthwise(self, steps: Sequence[Step]) -> Depthwise:
         """Padding is read as if it were there, unless windows leave the image almost everywhere."""
-        window = self.conv.window
+        window, parts = self.conv.window, self.conv.weight.dtype.itemsize
         if self.conv.plain_padding:
             described = self._described(steps, padded=False)
-            kernel = Depthwise(**described, padding=window.padding)
+            kernel = Depthwise(**described, padding=window.padding, parts=parts)
             if sum(kernel.edges) <= MAX_EDGES:
                 return kernel
-        return Depthwise(**self._described(steps, padded=True))
+        return Depthwise(**self._described(steps, padded=True), parts=parts)
 
     def _described(self, steps: Sequence[Step], padded: bool) -> dict[str, Any]:
         return {
