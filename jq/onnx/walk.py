@@ -15,6 +15,8 @@ from jq.onnx.registry import OPERATORS, Call, Operator, bind, defaults_of, schem
 from jq.onnx.values import Codes, Value, known, plain, signed_type, to_signed, traced
 
 _LAYOUTS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")  # of ONNX Runtime's optimizer
+# No program has a size for what they give, and what reads it would take rows that fill it for real.
+_COUNTED = {("", "NonMaxSuppression")}
 _FOLD = 1 << 22  # elements; more than this is computed in the program
 
 
@@ -182,17 +184,25 @@ def require_operators(file: File) -> None:
         return
     rows = [
         f"{domain or 'ai.onnx'}.{name} (opset {opset}, {len(nodes)} nodes, "
-        f"first {nodes[0].where!r})"
+        f"first {nodes[0].where!r}{_because(domain, name)})"
         for (domain, name, opset), nodes in sorted(found.items())
     ]
     hint = "rewrite these parts of the model, or export it with other operators"
     if any(domain in _LAYOUTS for domain, _, _ in found):
         hint = "ONNX Runtime laid it out for one machine: save it with ORT_ENABLE_EXTENDED at most"
+    elif all((domain, name) in _COUNTED for domain, name, _ in found):
+        names = next(nodes[0].inputs for nodes in found.values())
+        hint = f"end the model at its inputs ({', '.join(filter(None, names[:2]))}) with"
+        hint += " onnx.utils.extract_model, and compute the rest behind it"
     raise UserError(
         f"{len(found)} operators are not supported: {'; '.join(rows)}",
         location=str(file.path),
         hint=hint,
     )
+
+
+def _because(domain: str, name: str) -> str:
+    return ", how many results it has depends on the data" if (domain, name) in _COUNTED else ""
 
 
 def _missing(file: File) -> list[tuple[tuple[str, str, int], Node]]:

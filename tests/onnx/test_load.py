@@ -116,6 +116,14 @@ def test_all_missing_operators_are_named_at_once(tmp_path: Path) -> None:
         assert part in str(caught.value)
 
 
+def test_what_has_as_many_results_as_data_say_is_refused_with_where_to_cut(tmp_path: Path) -> None:
+    node = helper.make_node("NonMaxSuppression", ["boxes", "scores"], ["y"], name="/nms")
+    ends = [("boxes", FLOAT, [1, 6, 4]), ("scores", FLOAT, [1, 2, 6])], [("y", 7, [None, 3])]
+    with pytest.raises(UserError, match="how many results it has depends on the data") as caught:
+        jq.load_onnx(save(tmp_path / "m.onnx", [node], *ends))
+    assert "end the model at its inputs (boxes, scores)" in str(caught.value.hint)
+
+
 def external(path: Path, location: str, *, offset: int = 0, length: int = 400) -> Path:
     tensor = TensorProto(name="w", data_type=FLOAT, dims=[10, 10])
     tensor.data_location = TensorProto.EXTERNAL

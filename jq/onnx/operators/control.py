@@ -13,7 +13,8 @@ from jq.errors import UserError
 from jq.onnx.registry import Array, Call, operator
 from jq.onnx.values import as_jax, is_float, known
 
-_UNROLLED = 1024
+_UNROLLED, _TRIED = 1024, 64  # trips: of a loop that says how many, and of one with a condition
+_ENDLESS = np.iinfo(np.int64).max
 
 
 @operator("If", codes=True, fold=False)
@@ -61,11 +62,11 @@ def _only(
 
 @operator("Loop", codes=True, fold=False)
 def loop(trips: Array, condition: Array, *carried: Array, body: Any, node: Call) -> Any:
-    """Unrolled when the number of trips is known and small, since shapes may change from one to the
-    next; a loop of the program otherwise."""
-    most = None if trips is None else known(trips)
+    """Unrolled when it is known how many trips there are, and they are few, since shapes may change
+    from one to the next; a loop of the program otherwise."""
+    most = np.asarray(_ENDLESS) if trips is None else known(trips)
     go = np.asarray(True) if condition is None else known(condition)
-    if most is not None and go is not None and most.reshape(-1)[0] <= _UNROLLED:
+    if most is not None and go is not None:
         unrolled = _unrolled(int(most.reshape(-1)[0]), bool(go.reshape(-1)[0]), carried, body, node)
         if unrolled is not None:
             return unrolled
@@ -73,12 +74,15 @@ def loop(trips: Array, condition: Array, *carried: Array, body: Any, node: Call)
 
 
 def _unrolled(most: int, go: bool, carried: Any, body: Any, node: Call) -> Any:
-    """None when the condition turns out to depend on the inputs."""
+    """None when the condition turns out to depend on the inputs, or does not end it soon."""
+    limit = most if most <= _UNROLLED else _TRIED
     count, state = len(carried), list(carried)
     kept: list[list[Any]] = [[] for _ in range(len(body.outputs) - 1 - count)]
     for i in range(most):
         if not go:
             break
+        if i == limit:
+            return None
         again, *rest = node.run(body, [np.asarray(i, np.int64), np.asarray(True), *state])
         state = rest[:count]
         for seen, value in zip(kept, rest[count:], strict=True):
@@ -100,7 +104,7 @@ def _while(trips: Array, condition: Array, carried: Any, body: Any, node: Call) 
             "how many results it collects depends on the model's inputs",
             "fix the input that decides with --value NAME=V, in Python values={...}",
         )
-    most = np.iinfo(np.int64).max if trips is None else as_jax(trips).reshape(())
+    most = _ENDLESS if trips is None else as_jax(trips).reshape(())
     go = jnp.asarray(True if condition is None else as_jax(condition).reshape(()))
     first = (jnp.zeros((), np.int64), go, tuple(map(as_jax, carried)))
 
