@@ -82,8 +82,8 @@ class ChannelRows:
         columns = Columns(lanes, 1, channel, kernel.channels)
         epilogue = Epilogue(b, kernel.epilogue, self.steps, columns)
         (init,) = Start(kernel, epilogue, self.init, self.corrections).of(self.sample, None)
-        count = range(kernel.parts * kernel.taps)
-        taps = [dot.weights(b, self.isa, self.weights, [vector, i, 0]) for i in count]
+        every = range(kernel.parts * kernel.taps)
+        taps = [dot.weights(b, self.isa, self.weights, [vector, i, 0]) for i in every]
 
         def pixels(first: Index) -> None:
             self._pixels(local, inputs, first, channel, init, taps, epilogue)
