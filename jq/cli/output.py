@@ -48,6 +48,7 @@ class Output:
     def active(self) -> Iterator[None]:
         """Keeps standard output clean; shows our warnings, and our log with `-v`, as lines."""
         log, handler = logging.getLogger("jq"), _Lines(self)
+        level = log.level
         log.addHandler(handler)
         log.setLevel(logging.INFO if self.verbose else logging.WARNING)
         try:
@@ -56,6 +57,7 @@ class Output:
                 warnings.showwarning = self._warn
                 yield
         finally:
+            log.setLevel(level)
             log.removeHandler(handler)
 
     def _warn(self, message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

@@ -59,6 +59,7 @@ class Reader:
     """Somebody who follows a page in the working directory, in this process."""
 
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
+    environment: dict[str, str] = field(default_factory=dict)
 
     def follow(self, block: Block) -> None:
         if block.title:
@@ -69,11 +70,28 @@ class Reader:
             for line in block.text.replace("\\\n", " ").splitlines():
                 if words := shlex.split(line, comments=True):
                     ends = re.search(r"# exit code (\d)", line)
-                    self.enter(words, int(ends[1]) if ends else 0)
+                    self.among(words, int(ends[1]) if ends else 0)
         elif block.language == "toml":
             settings(block.text)
         else:
             assert block.language in READ, f"a block of {block.language!r}"
+
+    def among(self, words: list[str], code: int) -> None:
+        """One command with the variables that the page exports, or sets in front of it."""
+        match words:
+            case ["export", variable]:
+                name, _, value = variable.partition("=")
+                self.environment[name] = value
+                return
+            case [variable, *command] if re.match(r"[A-Z_]+=", variable):
+                name, _, value = variable.partition("=")
+                own = {name: value}
+            case command:
+                own = {}
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in (self.environment | own).items():
+                patch.setenv(name, value)
+            self.enter(command, code)
 
     def enter(self, words: list[str], code: int) -> None:
         """One command."""

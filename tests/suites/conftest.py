@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -17,6 +18,14 @@ def _scripts() -> Iterator[None]:
     sys.path.insert(0, str(SCRIPTS))
     yield
     sys.path.remove(str(SCRIPTS))
+
+
+@pytest.fixture(autouse=True)
+def _log() -> Iterator[None]:
+    """A suite silences the log of its process, which is that of other tests too."""
+    before = logging.root.manager.disable
+    yield
+    logging.disable(before)
 
 
 @pytest.fixture(scope="session")
