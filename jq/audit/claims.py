@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +56,8 @@ class Claims:
         claims = self.manifest.get("encodings", {})
         stored = [_kind(claim) for name, claim in claims.items() if name not in self.folded]
         for name in claims:
-            if name in self.folded and _kind(claims[name]) not in stored:
+            one = math.prod(claims[name]["shape"]) == 1  # a number in the program, no constant
+            if name in self.folded and not one and _kind(claims[name]) not in stored:
                 kind = claims[name]["format"]
                 self.false.append(
                     f"{name} is claimed {kind} and the program shows neither it nor an equal one"
@@ -95,7 +96,10 @@ class Claims:
         kind, granularity = claim["format"], claim["granularity"]
         size = math.prod(shape)
         bits = _code_bits(claim, size)
-        wide = [c for c in found if _holds(c, size) and bit_width(c.dtype) > bits]
+        large = [c for c in found if _holds(c, size)]
+        wide = [c for c in large if bit_width(c.dtype) > bits]
+        if len(wide) < len(large):  # its codes are there
+            wide = [c for c in wide if not _by_column(c, claim["parts"])]
         if wide and claim.get("float_copy"):
             self.notes.append(
                 f"{name} is stored in {wide.pop().dtype} besides: a rule keeps it float"
@@ -207,6 +211,16 @@ def _code_bits(claim: Mapping[str, Any], size: int) -> float:
 def _holds(constant: StoredConstant, size: int) -> bool:
     """True when a constant has room for a value per element of the weight."""
     return math.prod(constant.shape) >= size > 1
+
+
+def _by_column(constant: StoredConstant, parts: Collection[str]) -> bool:
+    """True for what a kernel adds to every column of a product (scales, sums of codes, a bias) or
+    multiplies it with. It is padded to whole registers: of a weight of a few elements, or of one
+    row, it has as many elements as the weight.
+    """
+    ends = {(n.rpartition("#")[0] or n).rpartition(":")[2] for n in constant.names if ":" in n}
+    vector = sum(n > 1 for n in constant.shape) == 1
+    return vector and bool(ends) and not ends & {*parts, "packed"}
 
 
 def _integer(types: tuple[str, str, str]) -> bool:

@@ -125,6 +125,23 @@ def test_packed_and_padded_codes_with_column_sums_are_fine() -> None:
     assert audit.weights[0].stored_bytes == 4096 + 128 + 128
 
 
+def test_what_is_added_to_the_columns_of_a_small_weight_is_no_copy_of_it() -> None:
+    small = {**ENCODING, "shape": [4, 4], "parts": {"codes": {"dtype": "int8", "shape": [4, 4]}}}
+    packed = const("l1/w:packed", (1, 1, 64), "i8")
+    columns = [const("l1/w:init", (16,), "i32"), const("l1/w:column_scale", (16,), "f32")]
+    assert run([packed, *columns], encodings={"l1/w": small}).verified
+    # Without codes, or under the name of codes, it is the weight.
+    assert not run(columns, encodings={"l1/w": small}).verified
+    wide = [const("l1/w:codes", (16,), "f32"), const("l1/w", (4, 4), "f32")]
+    for constant in wide:
+        assert not run([packed, *columns, constant], encodings={"l1/w": small}).verified
+
+
+def test_a_weight_of_one_element_may_be_a_number_in_the_program() -> None:
+    one = {**ENCODING, "shape": [1, 1], "parts": {"codes": {"dtype": "int8", "shape": [1, 1]}}}
+    assert run([], encodings={"l1/w": one}).verified
+
+
 def test_four_bit_codes_stored_as_bytes_are_noticed() -> None:
     four = {**ENCODING, "format": "int4"}
     four["parts"] = {"codes": {"dtype": "int8", "shape": [32, 32]}}

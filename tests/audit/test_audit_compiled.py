@@ -62,6 +62,16 @@ def test_what_is_claimed_is_there(source: api.Source, pipeline: str, target: str
     assert audit.float_parameter_bytes == 2 * 4 * (SIZE * SIZE + SIZE)
 
 
+@pytest.mark.parametrize("shape", [(4, 4), (1, 20)], ids=str)
+def test_a_model_of_one_small_weight_is_verified(shape: tuple[int, int]) -> None:
+    """Kernels pad what they add to columns to whole registers: to as much as the weight."""
+    params = {"w": RNG.standard_normal(shape, np.float32)}
+    x = RNG.standard_normal((4, shape[0]), np.float32)
+    audit = api.compile(Model(lambda p, x: x @ p["w"], params, (x,)), "int8-dynamic").audit()
+    assert audit.verified, audit.warnings
+    assert [(w.name, w.format) for w in audit.weights] == [("w", "int8")]
+
+
 def test_a_manifest_that_lies_is_found_out(source: api.Source, dynamic: CompiledModel) -> None:
     kept_float = api.compile(source, "float")
     lie = replace(dynamic, programs=kept_float.programs)
