@@ -22,6 +22,7 @@ from jq.cache.modules import compile_cached
 from jq.calibration import run as calibration_run
 from jq.calibration.digest import program_digest
 from jq.calibration.ranges import Ranges, site
+from jq.calibration.shards import NO_SHARDS, Shards
 from jq.compiled import CompiledModel, load
 from jq.errors import CompilerError, UserError, known
 from jq.ir import Program
@@ -42,6 +43,7 @@ from jq.job import (
     strict,
     trace,
 )
+from jq.jobs import HERE, Workers, as_workers
 from jq.ops.work import work_of
 from jq.passes.order import LEVELS, Level
 from jq.pipeline import Levels, make_plan
@@ -63,39 +65,54 @@ def calibrate(
     pipeline: str = "int8-static",
     target: str = "llvm-cpu",
     settings: Settings = None,
+    shard: str | None = None,
+    workers: Workers | int | str = 1,
     progress: Progress | None = None,
 ) -> Ranges:
-    """The range of every activation over `data` (default: the model's own calibration set)."""
+    """The range of every activation over `data` (default: the model's own calibration set).
+
+    Args:
+        shard: `"2/4"`, the second of four parts of the data alone: `Ranges.merge` puts them
+            together.
+        workers: who observes, see `jq.jobs.as_workers`; the ranges are the same.
+    """
+    part, where = Shards.parse(shard) if shard else NO_SHARDS, as_workers(workers)
     stages = Stages(progress or default_progress())
     job = prepare_job(model, pipeline, target, settings, None, data, stages=stages)
-    return calibrate_job(job, stages)
+    return calibrate_job(job, stages, part, where)
 
 
-def calibrate_job(job: Job, stages: Stages) -> Ranges:
-    """The ranges of a job, observed on its calibration data."""
+def calibrate_job(
+    job: Job, stages: Stages, shards: Shards = NO_SHARDS, workers: Workers = HERE
+) -> Ranges:
+    """The ranges of a job, observed on its calibration data, or on a part of it."""
     if not job.data:
         other = ", or use int8-dynamic" if job.target.device.dynamic else ""
         raise UserError(
             "static activations need calibration data and there is none",
             hint=f"give --calibration FILE.npz (calibration=...){other}",
         )
-    total, chosen = len(job.data), job.pipeline.settings.calibration
+    chosen = job.pipeline.settings.calibration
+    first, data = shards.part(job.data)
     with stages("calibrate") as report:
 
         def observe() -> dict[str, np.ndarray]:
             found = calibration_run.calibrate(
                 job.program,
-                job.data or (),
+                data,
                 chosen.method,
-                lambda done: report(done / total),
+                report,
                 relevant=chosen.relevant,
+                first=first,
+                workers=workers,
             )
             return {"text": np.frombuffer(found.text().encode(), np.uint8)}
 
-        found = job.prepared.found(job.program, f"calibrate({chosen!r})", observe)
+        found = job.prepared.found(job.program, f"calibrate({chosen!r}, {shards})", observe)
         ranges = Ranges.of_text(bytes(found["text"]).decode())
     smoothing = {name: np.exp2(s) for name, s in facts_of(job.program, SMOOTHING).items()}
-    return replace(ranges, smoothing=smoothing, model=program_digest(job.source.program))
+    digest = program_digest(job.source.program)
+    return replace(ranges, smoothing=smoothing, model=digest, shards=shards)
 
 
 def plan(

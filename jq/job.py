@@ -268,9 +268,14 @@ def prepare_job(
 
 
 def check_ranges(ranges: Ranges, program: Program, given: Ranges | str | Path | None) -> None:
-    """Refuses ranges that make no sense, are of another model, or come from a file that does not
-    say of which."""
+    """Refuses ranges that make no sense, are of another model or of a part of the data, or come
+    from a file that does not say of which."""
     ranges.check()
+    if missing := ranges.shards.missing:
+        raise UserError(
+            f"the ranges lack shard {missing[0]}/{ranges.shards.count} of the calibration data",
+            hint="`jaxq calibrate --merge` puts all shards together",
+        )
     file = f"{given}: " if isinstance(given, str | Path) else ""
     if ranges.model != program_digest(program) and (ranges.model or file):
         raise UserError(

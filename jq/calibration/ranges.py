@@ -14,6 +14,7 @@ import numpy as np
 from jq.calibration.checks import Statistics, check_range, check_smoothing, check_statistics
 from jq.calibration.observer import get_observer
 from jq.calibration.range import Range
+from jq.calibration.shards import NO_SHARDS, Shards
 from jq.calibration.stat_ops import NUMPY_STATS
 from jq.errors import UserError
 from jq.system.files import read_text, written_whole
@@ -34,6 +35,7 @@ class Ranges:
             before they were observed (see `jq.passes.recovery.smooth`).
         model: digest of the float program they were observed on (`jq.calibration.digest`); empty
             when nobody says.
+        shards: which parts of the data were seen, of how many; empty when it was all.
     """
 
     sites: Mapping[str, Range] = field(default_factory=dict)
@@ -42,6 +44,7 @@ class Ranges:
     statistics: Mapping[str, Statistics] = field(default_factory=dict)
     smoothing: Mapping[str, np.ndarray] = field(default_factory=dict)
     model: str = ""
+    shards: Shards = NO_SHARDS
 
     def get(self, name: str, bits: int = 8, scheme: str = "asymmetric") -> Range | None:
         """The range that the method chooses for a site; None when no sample reached it."""
@@ -50,10 +53,14 @@ class Ranges:
         return get_observer(self.method).range_of(self.statistics[name], bits, scheme)
 
     def merge(self, other: Ranges) -> Ranges:
-        """As if both had been observed in one run.
+        """As if both had been observed in one run, in any order.
+
+        Counts, smallest and largest values are exact. Of `average` the sums of n samples are of
+        float64: another order moves them by at most n * 2^-53 of the sum of their magnitudes.
 
         Raises:
-            UserError: the methods differ, or the programs that were observed.
+            UserError: the methods differ, or the programs that were observed, or both have seen
+                the same part of the data.
         """
         if self.model != other.model and self.model and other.model:
             raise UserError("ranges of different models cannot be merged")
@@ -77,6 +84,7 @@ class Ranges:
             samples=self.samples + other.samples,
             statistics=statistics,
             model=self.model or other.model,
+            shards=self.shards.merge(other.shards),
         )
 
     def check(self) -> None:
@@ -99,6 +107,8 @@ class Ranges:
                 k: [_to_json(a) for a in arrays] for k, arrays in sorted(self.statistics.items())
             },
         }
+        if self.shards.count:
+            data["shards"] = {"count": self.shards.count, "seen": sorted(self.shards.seen)}
         if self.smoothing:
             data["smoothing"] = {
                 k: np.log2(v).astype(int).tolist() for k, v in sorted(self.smoothing.items())
@@ -136,7 +146,9 @@ class Ranges:
                 powers = {str(k): np.array(v, np.float32) for k, v in logs}
                 smoothing = {k: np.exp2(v) for k, v in powers.items()}
             samples, method = int(data["samples"]), str(data["method"])
-            found = Ranges(sites, samples, method, statistics, smoothing, str(data["model"]))
+            shards = Shards.of_json(data.get("shards"))
+            model = str(data["model"])
+            found = Ranges(sites, samples, method, statistics, smoothing, model, shards)
         except _MALFORMED as error:
             reason = f"no {error}" if isinstance(error, KeyError) else f"{error}"
             raise UserError(f"{path} is not a file of ranges: {reason:.200}") from error

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from jq.calibration.digest import program_digest
 from jq.calibration.observer import Observer, Stats, get_observer, not_finite
 from jq.calibration.range import Range
 from jq.calibration.ranges import Ranges, site
@@ -18,8 +20,12 @@ from jq.ir import Op, Program, at, dtype_of, enclosing, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.hoist import hoist
 from jq.ir.markers import EDGE, edge_name, marker_kind
+from jq.jobs import HERE, Kept, Result, Work, Workers, in_order, run_jobs
 from jq.ops.base import Contraction, rule_of
 from jq.oracle.xla import XlaExecutable
+from jq.progress import silent
+
+Batch = tuple[int, Sequence[np.ndarray]]
 
 
 def instrument(
@@ -113,50 +119,80 @@ def _component(observer: Observer, index: int, a: ir.Value, b: ir.Value) -> ir.V
     return observer.combine(PROGRAM_STATS, (a,) * count, (b,) * count)[index]
 
 
+@dataclass(frozen=True)
+class Observation(Work):
+    """A job is the number of a batch and its inputs; its result, the statistics of every site."""
+
+    program: Program
+    method: str
+    relevant: bool
+
+    def open(self) -> Callable[[Batch], Result]:
+        observer = get_observer(self.method)
+        rows = Relevance(self.program, _rows(self.program)) if self.relevant else None
+        instrumented, sites = instrument(self.program, observer, rows.shapes if rows else {})
+        run, first = XlaExecutable(instrumented), len(self.program.outputs)
+        width = len(observer.neutral())
+
+        def observe(batch: Batch) -> Result:
+            number, inputs = batch
+            if rows:
+                found = rows(inputs, number)
+                run.bind({f"{name}:rows": kept for name, kept in found.items()})
+            results = run(*inputs)[first:]
+            stats = {k: tuple(results[i * width :][:width]) for i, k in enumerate(sites)}
+            for name, seen in stats.items():
+                finite = np.isfinite(observer.extremes(seen)).all()
+                if not finite and not _empty(observer, seen):
+                    raise not_finite(number, name)
+            return {f"{k}:{c}": part for k, seen in stats.items() for c, part in enumerate(seen)}
+
+        return observe
+
+
 def calibrate(
     program: Program,
     batches: Iterable[Sequence[np.ndarray]],
     method: str = "minmax",
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[float], None] | None = None,
     *,
     relevant: bool = False,
+    first: int = 0,
+    workers: Workers = HERE,
 ) -> Ranges:
     """Runs `batches` (flat lists of inputs) through the program and gives every range seen.
 
     Args:
+        progress: told the share of the batches that is done.
         relevant: leave out rows that never reach the output (see `jq.calibration.relevance`).
+        first: number of the first batch among those of all shards.
+        workers: who runs them; what another process did is kept for a later run.
 
     Raises:
         UserError: there is no batch, or an activation is NaN or infinite; it is named.
     """
-    observer = get_observer(method)
-    rows = Relevance(program, _rows(program)) if relevant else None
-    instrumented, sites = instrument(program, observer, rows.shapes if rows else {})
-    run, first = XlaExecutable(instrumented), len(program.outputs)
-    width = len(observer.neutral())
-    total = [_wide(observer.neutral()) for _ in sites]
-    count = 0
-    for inputs in batches:
-        if rows:
-            run.bind({f"{name}:rows": kept for name, kept in rows(inputs, count).items()})
-        results = run(*inputs)[first:]
-        for i, name in enumerate(sites):
-            stats = tuple(results[i * width : (i + 1) * width])
-            if not np.isfinite(observer.extremes(stats)).all() and not _empty(observer, stats):
-                raise not_finite(count, name)
-            total[i] = observer.combine(NUMPY_STATS, total[i], _wide(stats))
-        count += 1
-        if progress:
-            progress(count)
-    if not count:
+    observer, items = get_observer(method), list(enumerate(map(tuple, batches), first))
+    if not items:
         raise UserError("no calibration data", hint="give at least one batch of inputs")
-    reached = {
-        name: stats
-        for name, stats in zip(sites, total, strict=True)
-        if not _empty(observer, stats)  # else no sample got there
-    }
+    told = (lambda stage, share: progress(share or 0.0)) if progress else silent
+    kept = None
+    if not workers.inside:
+        kept = Kept(f"calibrate {method} {relevant} {program_digest(program)}")
+    work = Observation(program, method, relevant)
+    total: dict[str, Stats] = {}
+    for stats in in_order(run_jobs(work, items, workers, progress=told, kept=kept)):
+        for name, seen in _by_site(stats, len(observer.neutral())).items():
+            before = total.get(name) or _wide(observer.neutral())
+            total[name] = observer.combine(NUMPY_STATS, before, _wide(seen))
+    # Where no sample got there is no range.
+    reached = {name: stats for name, stats in total.items() if not _empty(observer, stats)}
     extremes = {name: Range(*observer.extremes(stats)) for name, stats in reached.items()}
-    return Ranges(extremes, count, method, {} if method == "minmax" else reached)
+    return Ranges(extremes, len(items), method, {} if method == "minmax" else reached)
+
+
+def _by_site(stats: Result, width: int) -> dict[str, Stats]:
+    names = dict.fromkeys(key.rpartition(":")[0] for key in stats)
+    return {name: tuple(stats[f"{name}:{c}"] for c in range(width)) for name in names}
 
 
 def _wide(stats: Stats) -> Stats:

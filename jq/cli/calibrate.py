@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jq.cli import options
+from jq.cli import completion, options
 from jq.cli.command import command
 from jq.cli.output import Output
+from jq.errors import UserError
+
+if TYPE_CHECKING:
+    from jq.calibration.ranges import Ranges
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +23,15 @@ def register(app: typer.Typer) -> None:
 
 def calibrate(
     out: Output,
-    model: options.Model,
+    given: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL",
+            show_default=False,
+            autocompletion=completion.models,
+            help="As for `jaxq compile`; with --merge the files of ranges to put together.",
+        ),
+    ],
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="RANGES.json", help="Where they go.")
     ],
@@ -30,16 +42,51 @@ def calibrate(
     settings: options.Settings = None,
     sizes: options.Sizes = None,
     values: options.Values = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Only part I of N of the data: 1/4 is the first of four."),
+    ] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Put together the ranges of all shards.")
+    ] = False,
+    jobs: options.Jobs = 1,
+    dask: options.Dask = None,
+    ray: options.Ray = None,
 ) -> dict[str, Any]:
     """Observes the activations of the float model on samples and saves their ranges."""
     from jq import api
     from jq.system.files import check_file
 
     check_file(output)
-    with out.progress() as progress:
-        ranges = api.calibrate(
-            options.sized(model, sizes, values), data, settings=settings, progress=progress
-        )
+    workers = options.workers(jobs, dask, ray)
+    if merge:
+        ranges = merged([Path(name) for name in given])
+    else:
+        model = options.sized(only(given), sizes, values)
+        with out.progress() as progress:
+            ranges = api.calibrate(
+                model, data, settings=settings, shard=shard, workers=workers, progress=progress
+            )
     ranges.save(output)
-    out.line(f"wrote {output}")
-    return {"path": str(output), "tensors": len(ranges.sites)}
+    part = f": shard {ranges.shards}" if ranges.shards.count else ""
+    out.line(f"wrote {output}{part}")
+    return {"path": str(output), "tensors": len(ranges.sites), "samples": ranges.samples}
+
+
+def only(given: list[str]) -> str:
+    if len(given) > 1:
+        raise UserError("one model, not several", hint="--merge puts files of ranges together")
+    return given[0]
+
+
+def merged(files: list[Path]) -> Ranges:
+    """The ranges of several runs as those of one."""
+    from jq.calibration.ranges import Ranges
+
+    total = Ranges.load(files[0])
+    for file in files[1:]:
+        try:
+            total = total.merge(Ranges.load(file))
+        except UserError as error:
+            raise UserError(f"{file}: {error.message}", hint=error.hint) from error
+    return total

@@ -64,10 +64,16 @@ def compare(
     style: Annotated[
         Style, typer.Option("--format", help="How a ranking is printed.")
     ] = Style.TABLE,
+    jobs: options.Jobs = 1,
+    dask: options.Dask = None,
+    ray: options.Ray = None,
 ) -> dict[str, Any]:
     """Compares outputs (and layers) with the float model: SQNR, cosine, largest error, metrics.
     Several artifacts become one table, the most exact first."""
+    workers = options.workers(jobs, dask, ray)
     if len(artifacts or ()) > 1 or bench:
+        if not workers.inside:
+            raise UserError("a ranking is made in this process", hint="leave out --jobs or --dask")
         if layers:
             raise UserError("--layers is for one artifact", hint="compare each by itself")
         return ranked(
@@ -98,6 +104,7 @@ def compare(
             labels=options.read_labels(labels),
             layers=layers,
             iree_flags=iree_flags or (),
+            workers=workers,
             progress=progress,
         )
     out.show(comparison.table())

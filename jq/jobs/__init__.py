@@ -5,8 +5,9 @@ worker once and is opened there; a job is a small item that an opened work takes
 arrays by name. `run_jobs` is the one place that knows where jobs run.
 """
 
-from jq.jobs.run import run_jobs
+from jq.jobs.kept import Kept
+from jq.jobs.run import in_order, run_jobs
 from jq.jobs.where import HERE, Workers, as_workers
 from jq.jobs.work import Result, Work
 
-__all__ = ["HERE", "Result", "Work", "Workers", "as_workers", "run_jobs"]
+__all__ = ["HERE", "Kept", "Result", "Work", "Workers", "as_workers", "in_order", "run_jobs"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -58,6 +58,17 @@ def run_jobs(
             kept.put(item, result)
         progress(stage, 1 - len(waiting) / total)
         yield number, result
+
+
+def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
+    """Results in the order of their items, each as soon as those before it are there."""
+    early: dict[int, Result] = {}
+    wanted = 0
+    for number, result in results:
+        early[number] = result
+        while wanted in early:
+            yield early.pop(wanted)
+            wanted += 1
 
 
 def _inside(work: Work, waiting: dict[int, Any]) -> Iterator[tuple[int, Result]]:

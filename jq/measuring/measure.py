@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import tee
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from jq.job import (
     prepare_job,
     trace,
 )
+from jq.jobs import HERE, Workers, as_workers
+from jq.measuring.both import outputs_of_both
 from jq.measuring.evaluation import Evaluation, check_metrics, evaluation_of
 from jq.oracle.xla import XlaExecutable
 from jq.pipeline import PipelineFile, flat_settings, load_pipeline
@@ -52,6 +55,7 @@ def compare(
     layers: bool = False,
     iree_flags: Sequence[str] = (),
     allow_dynamic: bool = False,
+    workers: Workers | int | str = 1,
     progress: Progress | None = None,
 ) -> Comparison:
     """Error of a compiled model (or of one compiled now) against the float model.
@@ -66,7 +70,9 @@ def compare(
             artifact that was loaded its plan is made again, with its settings, on the model's
             calibration data.
         iree_flags, allow_dynamic: see `jq.compile`.
+        workers: who runs both models, see `jq.jobs.as_workers`; the figures are the same.
     """
+    where = as_workers(workers)
     check_metrics(model, metric, labels)
     source = trace(model)
     if compiled is None:
@@ -83,7 +89,7 @@ def compare(
         )
     given = evaluation_of(source, data, labels, metric)
     inside = _inside(given, compiled, calibration, progress) if layers else NOTHING_INSIDE
-    return compare_compiled(given, compiled, progress, inside)
+    return compare_compiled(given, compiled, progress, inside, where)
 
 
 def compare_compiled(
@@ -91,10 +97,14 @@ def compare_compiled(
     compiled: CompiledModel,
     progress: Progress | None = None,
     inside: Inside = NOTHING_INSIDE,
+    workers: Workers = HERE,
 ) -> Comparison:
     """Error of a compiled model on what its model is judged on."""
     program = given.source.program
     check_same_model(given.source, compiled)
+    if not workers.inside:
+        first, second = tee(outputs_of_both(given, compiled, workers, progress or silent))
+        return given.compare((r for r, _ in first), (q for _, q in second), inside)
     reference = XlaExecutable(program)
     return given.compare(
         (reference(*arrays) for arrays in given.tracked(progress or silent, "compare")),

@@ -1,10 +1,13 @@
 """Ranges of two runs merge into those of one, through JSON as well."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from jq.calibration.ranges import Ranges
 from jq.calibration.run import calibrate
+from jq.calibration.shards import NO_SHARDS, Shards
 from jq.errors import UserError
 from jq.model import Model
 from jq.tracing.entry import trace
@@ -66,3 +69,43 @@ def test_nan_is_named_with_layer_and_sample(program, method):
     bad = [DATA[0], [np.full((4, 8), np.nan, np.float32)]]
     with pytest.raises(UserError, match="NaN or infinity in sample 1 .*dot_general|w"):
         calibrate(program, bad, method)
+
+
+@pytest.mark.parametrize("method", ["minmax", "average", "mse"])
+def test_shards_in_any_order_equal_one_pass(program, method):
+    whole = calibrate(program, DATA, method)
+    parts = []
+    for text in ("3/3", "1/3", "2/3"):
+        shards = Shards.parse(text)
+        first, data = shards.part(DATA)
+        found = calibrate(program, data, method, first=first)
+        parts.append(Ranges.of_text(replace(found, shards=shards).text()))
+    assert [p.samples for p in parts] == [2, 1, 1] and parts[0].shards.missing == [1, 2]
+    merged = parts[0].merge(parts[1]).merge(parts[2])
+    assert not merged.shards.count and merged.samples == whole.samples
+    if method != "average":
+        assert merged.text() == whole.text()
+        return
+    for name, stats in whole.statistics.items():  # sums of a few samples, in another order
+        bound = len(DATA) * 2.0**-53 * max(abs(float(s)) for s in stats[:3])
+        assert all(
+            abs(float(a) - float(b)) <= 4 * bound
+            for a, b in zip(stats, merged.statistics[name], strict=True)
+        )
+
+
+def test_shards_that_are_no_parts_of_one_whole(program):
+    assert Shards.parse("1/1") == NO_SHARDS
+    for wrong in ("0/2", "3/2", "1", "a/b", "1/0", "-1/2"):
+        with pytest.raises(UserError):
+            Shards.parse(wrong)
+    with pytest.raises(UserError, match="no sample"):
+        Shards.parse("1/9").part(DATA)
+    first, other = (Ranges(shards=Shards.parse(text)) for text in ("1/2", "1/3"))
+    for wrong, reason in ((first, "1/2 is there twice"), (other, "one whole"), (Ranges(), "whole")):
+        with pytest.raises(UserError, match=reason):
+            first.merge(wrong)
+    for text in ('{"count": 2, "seen": [3]}', '{"count": 2}', "[1]", '{"count": 1e9, "seen": [1]}'):
+        broken = Ranges(samples=1).text().replace('"samples"', f'"shards": {text}, "samples"')
+        with pytest.raises(UserError):
+            Ranges.of_text(broken)
