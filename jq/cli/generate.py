@@ -12,6 +12,7 @@ import typer
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
+from jq.errors import UserError
 from jq.tables import printable
 
 Model = Annotated[
@@ -108,26 +109,51 @@ def generate(
 
 def quantize(
     out: Output,
-    source: Annotated[Path, typer.Argument(metavar="IN.gguf", show_default=False)],
-    target: Annotated[Path, typer.Argument(metavar="OUT.gguf", show_default=False)],
-    kind: Annotated[str, typer.Option("--type", metavar="TYPE", help="q4_k, q8_0, ...")],
+    source: Annotated[Path, typer.Argument(metavar="IN.gguf|FOLDER", show_default=False)],
+    target: Annotated[Path, typer.Argument(metavar="OUT.gguf|FOLDER", show_default=False)],
+    kind: Annotated[
+        str,
+        typer.Option("--type", metavar="TYPE", help="q4_k, q8_0, ...; of a folder int4, int8."),
+    ],
     importance: Annotated[
         list[Path] | None,
         typer.Option(metavar="TEXT", help="Text that tells which columns matter."),
     ] = None,
     pieces: Annotated[int, typer.Option(metavar="N", help="Of 256 tokens, of the text.")] = 64,
+    group: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Columns that share a scale, of a folder.")
+    ] = 32,
     force: options.Force = False,
 ) -> dict[str, Any]:
-    """Writes a GGUF file with the matrices of another in a format of ggml."""
+    """Writes a GGUF file with the matrices of another in a format of ggml, or a folder of Hugging
+    Face with those of another as integers; a run that was ended goes on where it was."""
     from jq.language.quantize import quantize as write
     from jq.system.files import check_new
 
+    if source.is_dir():
+        if importance or force:
+            raise UserError("--importance and --force are of GGUF files", location=str(source))
+        return of_folder(out, source, target, kind, group)
     check_new(target, force=force)
     with out.progress() as progress:
         rows = write(source, target, kind, importance or (), pieces, progress)
     kept = [{"name": r.name, "before": r.before, "after": r.after, "bytes": r.bytes} for r in rows]
     out.table(str(target), ("name", "before", "after", "bytes"), kept)
     return {"path": str(target), "tensors": kept}
+
+
+def of_folder(out: Output, source: Path, target: Path, kind: str, group: int) -> dict[str, Any]:
+    """A folder, shard by shard."""
+    from jq.language.checkpoint import quantize_folder
+
+    with out.progress() as progress:
+        found = quantize_folder(source, target, kind, group, progress)
+    resumed = f"; {found.resumed} shards were there already" if found.resumed else ""
+    out.line(
+        f"wrote {target}: {found.quantized} matrices as {kind}, {found.kept} tensors as they were,"
+        f" {found.bytes / 1e9:.2f} of {found.source_bytes / 1e9:.2f} GB{resumed}"
+    )
+    return {"path": str(target), **vars(found)}
 
 
 def perplexity(

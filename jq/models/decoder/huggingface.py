@@ -35,13 +35,8 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
             that is not known; named.
     """
     folder = Path(folder)
-    reader = _Reader(json_object(folder / "config.json"), str(folder / "config.json"))
-    try:
-        config, known = reader.config(), reader.known
-    except UserError:
-        raise
-    except (TypeError, ValueError, ArithmeticError) as error:  # of values that are no numbers
-        raise reader.wrong(f"{error}".partition("\n")[0][:100]) from error
+    config, reader = _read_config(folder)
+    known = reader.known
     held = {n: t for n, t in read_folder(folder).items() if not n.endswith(_COMPUTED)}
     tensors: Mapping[str, Leaf] = held
     if (quantized := reader.values.get("quantization_config")) is not None:
@@ -53,6 +48,21 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     tree = tensor_tree(known.hugging_face, tensors, config, str(folder))
     check_shapes(config, tree, str(folder))
     return config, _one_plus(tree) if known.one_plus else tree
+
+
+def read_config(folder: Path) -> Config:
+    """What the model in a folder is, without its weights."""
+    return _read_config(folder)[0]
+
+
+def _read_config(folder: Path) -> tuple[Config, _Reader]:
+    reader = _Reader(json_object(folder / "config.json"), str(folder / "config.json"))
+    try:
+        return reader.config(), reader
+    except UserError:
+        raise
+    except (TypeError, ValueError, ArithmeticError) as error:  # of values that are no numbers
+        raise reader.wrong(f"{error}".partition("\n")[0][:100]) from error
 
 
 def _one_plus(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,240 @@
+"""A folder of Hugging Face with its matrices as integers, in the layout of compressed-tensors.
+
+    jaxq quantize FOLDER OUT --type int4
+
+A shard of the source becomes a shard of the same name. Rows of a matrix are read, rounded and
+written some at a time, so that memory depends neither on the model nor on its largest matrix. A
+shard takes its place when it is whole: a run that was ended goes on behind the last one.
+
+Per module, pack-quantized (see `jq.models.decoder.checkpoints.compressed_tensors`):
+`weight_packed` i32 [out, in * bits / 32], `weight_scale` bf16 [out, in / group], `weight_shape`
+i64 [2]; `value = scale * code`, codes of [-2^(bits-1), 2^(bits-1) - 1] stored plus 2^(bits-1).
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from jq.errors import UserError
+from jq.formats.affine import FULL, affine_format
+from jq.formats.base import Encoding
+from jq.language.shard import Entry, write_shard
+from jq.models.decoder.huggingface import read_config
+from jq.models.decoder.safetensors import INDEX, SINGLE, json_object, read_file
+from jq.progress import Progress, silent
+from jq.system.files import written_whole
+
+BITS = {"int4": 4, "int8": 8}
+PIECE = 1 << 24  # elements that are rounded at a time
+BEGUN = ".jaxq-quantize.json"  # what a run that has not ended yet does
+_TABLES = ("embed_tokens.weight", "lm_head.weight")
+_ROUTERS = (".gate.weight", ".router.weight")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Codes of `bits` bits, one scale for each `group` columns of a row; 0: for the row."""
+
+    bits: int
+    group: int
+
+    def config(self) -> dict[str, Any]:
+        """What `config.json` says of it."""
+        weights: dict[str, Any] = {"num_bits": self.bits, "type": "int", "symmetric": True}
+        weights |= {"strategy": "group", "group_size": self.group, "dynamic": False}
+        if not self.group:
+            weights |= {"strategy": "channel", "group_size": None}
+        groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
+        return {
+            "quant_method": "compressed-tensors",
+            "format": "pack-quantized",
+            "quantization_status": "compressed",
+            "config_groups": groups,
+            "ignore": ["lm_head"],
+        }
+
+    def encoding(self, shape: tuple[int, ...]) -> Encoding:
+        block = (1, self.group)
+        name, options = f"int{self.bits}", (("divisor", FULL),)
+        return Encoding(name, shape, block, "symmetric", "bfloat16", options)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written, and how many of the shards were there already."""
+
+    quantized: int
+    kept: int
+    bytes: int
+    source_bytes: int
+    resumed: int
+
+
+def quantize_folder(
+    source: Path, out: Path, kind: str = "int4", group: int = 32, progress: Progress = silent
+) -> Written:
+    """Writes the model in `source` with its matrices rounded to integers.
+
+    Embedding, head, norms, biases and routers stay as they are, and so does a matrix whose columns
+    the group does not divide.
+
+    Args:
+        out: a new folder, or one that a run with the same options has begun.
+        kind: one of `BITS`.
+        group: columns that share a scale; 0: all of a row.
+
+    Raises:
+        UserError: the source is no such folder or is quantized already, or `out` holds other
+            things.
+    """
+    if kind not in BITS:
+        raise UserError(f"unknown type {kind!r}", hint=", ".join(BITS))
+    if group < 0 or group % (32 // BITS[kind]):
+        raise UserError(f"groups of {group} columns do not fill words of 32 bits")
+    config = json_object(source / "config.json")
+    if "quantization_config" in config:
+        raise UserError("the model is quantized already", location=str(source))
+    read_config(source)  # one that we know
+    chosen, files = Kind(BITS[kind], group), _shards(source)
+    _begin(source, out, chosen, files)
+    where: dict[str, str] = {}
+    count = {"quantized": 0, "kept": 0, "bytes": 0, "source_bytes": 0, "resumed": 0}
+    for i, file in enumerate(files):
+        progress("quantize", i / len(files))
+        done, tensors = out / file, read_file(source / file)
+        entries = list(_entries(tensors, chosen))
+        if done.exists():
+            count["resumed"] += 1
+        else:
+            told = partial(_told, progress, i, len(files))
+            with written_whole(done) as temporary:
+                write_shard(temporary, entries, told)
+        where |= {e.name: file for e in entries}
+        packed = sum(e.name.endswith(".weight_packed") for e in entries)
+        count["quantized"] += packed
+        count["kept"] += len(tensors) - packed
+        count["bytes"] += done.stat().st_size
+        count["source_bytes"] += (source / file).stat().st_size
+    _finish(source, out, config | {"quantization_config": chosen.config()}, where)
+    return Written(**count)
+
+
+def _told(progress: Progress, done: int, of: int, share: float) -> None:
+    progress("quantize", (done + share) / of)
+
+
+def _shards(source: Path) -> list[str]:
+    if not (source / INDEX).exists():
+        return [SINGLE]
+    found = json_object(source / INDEX).get("weight_map")
+    files = sorted(set(found.values())) if isinstance(found, dict) else []
+    if not files or any(Path(f).name != f for f in files):
+        raise UserError("the index has no weight_map of files beside it", location=str(source))
+    return files
+
+
+def _begin(source: Path, out: Path, kind: Kind, files: list[str]) -> None:
+    """Makes `out`, or sees that what is there was begun with the same options."""
+    sizes = [(source / f).stat().st_size for f in files]
+    plan = json.dumps({"bits": kind.bits, "group": kind.group, "files": files, "sizes": sizes})
+    marker = out / BEGUN
+    if out.exists() and any(out.iterdir()):
+        if not marker.exists() or marker.read_text() != plan:
+            raise UserError(
+                "the folder is not empty, and no run with these options has begun it",
+                location=str(out),
+                hint="name another folder",
+            )
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    marker.write_text(plan)
+
+
+def _finish(source: Path, out: Path, config: dict[str, Any], where: dict[str, str]) -> None:
+    """Config, index and what lies beside the weights, as tokenizers; then the folder is whole."""
+    if (source / INDEX).exists():
+        total = sum((out / f).stat().st_size for f in set(where.values()))
+        index = {"metadata": {"total_size": total}, "weight_map": where}
+        (out / INDEX).write_text(json.dumps(index, indent=1))
+    for path in source.iterdir():
+        if path.suffix in (".json", ".txt", ".model", ".jinja") and not (out / path.name).exists():
+            shutil.copyfile(path, out / path.name)
+    (out / "config.json").write_text(json.dumps(config, indent=1))
+    (out / BEGUN).unlink()
+
+
+def _entries(tensors: dict[str, np.ndarray], kind: Kind) -> Iterator[Entry]:
+    for name, array in tensors.items():
+        if not _chosen(name, array, kind):
+            yield Entry(name, array.dtype, array.shape, partial(_pieces, array))
+            continue
+        module, (rows, columns) = name.removesuffix(".weight"), array.shape
+        groups = columns // kind.group if kind.group else 1
+        bf16, words = np.dtype(ml_dtypes.bfloat16), columns * kind.bits // 32
+        made = _Rounding(array, kind)
+        yield Entry(f"{module}.weight_packed", np.dtype(np.int32), (rows, words), made.codes)
+        yield Entry(f"{module}.weight_scale", bf16, (rows, groups), made.scales)
+        shape = np.array(array.shape, np.int64)
+        yield Entry(f"{module}.weight_shape", shape.dtype, (2,), partial(_pieces, shape))
+
+
+def _chosen(name: str, array: np.ndarray, kind: Kind) -> bool:
+    if array.ndim != 2 or not name.endswith(".weight") or name.endswith((*_TABLES, *_ROUTERS)):
+        return False
+    floats = array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16
+    whole = array.shape[1] % (kind.group or 32 // kind.bits) == 0
+    return floats and whole and "norm" not in name
+
+
+class _Rounding:
+    """A matrix, rounded some rows at a time; its scales are known when its codes are written."""
+
+    def __init__(self, array: np.ndarray, kind: Kind) -> None:
+        self.array, self.kind = array, kind
+        self._scales: list[np.ndarray] = []
+
+    def codes(self) -> Iterator[np.ndarray]:
+        fmt, step = affine_format(f"int{self.kind.bits}"), max(1, PIECE // self.array.shape[1])
+        # Packed, they are stored from 0 on already.
+        middle = np.uint8(0x80 if self.kind.bits == 8 else 0)
+        for first in range(0, len(self.array), step):
+            rows = np.asarray(self.array[first : first + step], np.float32)
+            if not np.isfinite(rows).all():
+                raise UserError("a weight holds NaN or infinity")
+            parts = fmt.encode(rows, self.kind.encoding(rows.shape))
+            self._scales.append(parts["scale"])
+            forget(self.array)
+            yield parts["codes"].view(np.uint8).reshape(-1) ^ middle
+
+    def scales(self) -> Iterator[np.ndarray]:
+        while self._scales:
+            yield self._scales.pop(0)
+
+
+def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
+    flat = array.reshape(-1)
+    for first in range(0, max(flat.size, 1), PIECE):
+        yield flat[first : first + PIECE]
+        forget(array)
+
+
+def forget(array: np.ndarray) -> None:
+    """Gives back the memory of a mapped file that was read; it is read again where it is needed."""
+    base: Any = array
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
+
+
+__all__ = ["BITS", "Written", "quantize_folder"]
