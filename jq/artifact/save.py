@@ -22,7 +22,7 @@ from jq.artifact.programs import TargetProgram, file_names, is_program_file
 from jq.artifact.signature import SIGNATURE, sign
 from jq.errors import UserError
 from jq.ir import Program
-from jq.ir.quant_types import to_quant_types
+from jq.ir.quantized.types import to_quant_types
 from jq.iree import cpu
 from jq.system.files import check_parent, exchange, settle, umask
 

@@ -25,7 +25,7 @@ from jq.ir import (
     shape_of,
 )
 from jq.ir.encodings import read_encodings
-from jq.ir.quant_types import from_quant_types
+from jq.ir.quantized.types import from_quant_types
 from jq.ir.stored import store_weight
 from jq.model import Model, how_to_take
 from jq.system.files import read_input

@@ -19,6 +19,7 @@ so that `from_quant_types` finds our own op again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +28,7 @@ from jaxlib.mlir import ir
 
 from jq.errors import UserError
 from jq.formats import NUMPY, Encoding
-from jq.formats.affine import affine_format, is_affine
+from jq.formats.affine import FULL, affine_format, is_affine
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
@@ -35,6 +36,7 @@ from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, dequantize, encoding_of, match, quantize
 from jq.ir.mlir_context import at
 from jq.ir.program import Program, constant_of, walk
+from jq.ir.quantized.values import carry_types, open_values
 from jq.ir.types import dtype_of, tensor_type, to_dtype
 from jq.ir.values import Op, maker
 
@@ -69,6 +71,8 @@ def to_quant_types(program: Program, *, strict: bool = False) -> None:
             if marker.tensor in program.encodings and _bits(marker.encoding) < 8:
                 del program.encodings[marker.tensor]  # nothing holds the bytes that it describes
     write_encodings(program)
+    _drop_casts(program)
+    carry_types(program)
     _drop_casts(program)
 
 
@@ -110,6 +114,21 @@ def _kind(enc: Encoding, values: Mapping[str, Any]) -> ir.Type:
     rest = f":{axes[0]}, {{{', '.join(numbers)}}}" if axes else f", {numbers[0]}"
     shape = "".join(f"{n}x" for n in enc.shape)
     return ir.Type.parse(f"tensor<{shape}!quant.uniform<i{fmt.bits}<{low}:{high}>:f32{rest}>>")
+
+
+def encoding_of_type(kind: ir.Type) -> Encoding | None:
+    """The encoding that a tensor of a quantized type has; None where no format is it."""
+    shape = tuple(ir.RankedTensorType(kind).shape)
+    found = re.search(r"!quant\.uniform<([iu])(\d+)(?:<(-?\d+):-?\d+>)?:\w+(?::(\d+))?", str(kind))
+    if found is None or found[2] not in ("2", "4", "8", "16"):
+        return None
+    zeros = ":" in str(kind).partition(", ")[2]
+    block = tuple(int(found[4] == str(axis)) for axis in range(len(shape)))
+    name = f"{'uint' if found[1] == 'u' else 'int'}{found[2]}"
+    full = found[3] is None or int(found[3]) == -(1 << (int(found[2]) - 1))
+    if zeros:
+        return Encoding(name, shape, block, "asymmetric")
+    return Encoding(name, shape, block, options=(("divisor", FULL),) if full else ())
 
 
 def _typed(marker: Marker, values: Mapping[str, np.ndarray]) -> ir.Value:
@@ -167,6 +186,8 @@ def from_quant_types(module: ir.Module) -> None:
     ops = [op for f in functions for op in walk(f.regions[0].blocks[0])]
     if not any(set(KINDS) & set(op.operation.attributes) for op in ops):
         return
+    open_values(ops)
+    ops = [op for f in functions for op in walk(f.regions[0].blocks[0])]
     program, plain = Program(module, {}, (), ()), dict[ir.Value, ir.Value]()
     done = [op for op in ops if _back(program, op, plain)]
     for op in reversed(done):

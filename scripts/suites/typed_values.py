@@ -1,0 +1,64 @@
+"""How many of the values between ops of an emitted `qdq` module carry a quantized type."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from jq.ir import Program, ir
+from jq.ir.quantized.types import to_quant_types
+
+# Conversions between a type and another are no ops of the model.
+EDGES = {
+    "stablehlo.uniform_quantize",
+    "stablehlo.uniform_dequantize",
+    "stablehlo.bitcast_convert",
+    "stablehlo.composite",
+}
+
+
+@dataclass
+class Share:
+    """Attributes:
+    typed, all: values that one op of the model makes from its inputs and another one reads.
+    others: those without a quantized type, by the op that makes them.
+    """
+
+    typed: int = 0
+    all: int = 0
+    others: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        rest = ", ".join(f"{count} {name}" for name, count in self.others.most_common())
+        return f"{self.typed} of {self.all}" + (f"; not: {rest}" if rest else "")
+
+
+def emitted(program: Program) -> Program:
+    """The module that `--emit qdq` writes, of a program of level `qdq`."""
+    made = program.clone()
+    to_quant_types(made)
+    made.verify()
+    return made
+
+
+def share(program: Program) -> Share:
+    """Of an emitted program."""
+    found, computed = Share(), set[ir.Value](program.body.arguments[i] for i in _inputs(program))
+    for op in program.walk():
+        if not any(v in computed for v in op.operation.operands):
+            continue
+        for result in op.operation.results:
+            computed.add(result)
+            readers = [use.owner.operation.name for use in result.uses]
+            if op.operation.name in EDGES or not set(readers) - {"func.return"}:
+                continue
+            found.all += 1
+            if "!quant." in str(result.type):
+                found.typed += 1
+            else:
+                found.others[op.operation.name.removeprefix("stablehlo.")] += 1
+    return found
+
+
+def _inputs(program: Program) -> range:
+    return range(len(program.inputs))

@@ -1,0 +1,73 @@
+"""The module that `--emit qdq` writes carries quantized types between ops, and is read back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jq
+from jq.ir import parse_module, run_passes
+from jq.model import Model
+from jq.models.zoo.digits_cnn import build
+from jq.oracle.xla import XlaExecutable
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """A part of its inputs, and its levels."""
+    model = build()
+    x = np.random.default_rng(0).uniform(0, 1, (4, 8, 8, 1)).astype(np.float32)
+    small = Model(model.fn, model.params, (x,), calibration=[(x,)])
+    return x, jq.rewrite(small, pipeline="int8-static", settings={"recovery": False})
+
+
+def test_every_value_between_ops_has_a_type(digits):
+    from suites.typed_values import emitted, share
+
+    found = share(emitted(digits[1]["qdq"]))
+    assert (found.typed, found.all) == (13, 13), found
+
+
+def test_their_encodings_can_be_asked_for(digits):
+    from suites.typed_values import emitted
+
+    found = dict[str, set[str]]()
+    for level in (digits[1]["qdq"], emitted(digits[1]["qdq"])):
+        for op in level.walk():
+            for value in op.operation.results:
+                enc = jq.encoding(level, value)
+                how = "none" if enc is None else f"{enc.format} {enc.scheme} {enc.granularity}"
+                found.setdefault(op.operation.name.removeprefix("stablehlo."), set()).add(how)
+    activations, weights = "int8 asymmetric per-tensor", "int8 symmetric per-channel"
+    assert found["reduce_window"] == {activations}
+    assert found["reshape"] >= {activations} and activations in found["maximum"]
+    assert weights in found["bitcast_convert"] and found["convolution"] == {"none"}
+
+
+def test_bytecode_is_read_back_to_the_same_bits(digits, tmp_path):
+    from suites.typed_values import emitted
+
+    x, levels = digits
+    path = tmp_path / "qdq.mlirbc"
+    with path.open("wb") as file:
+        emitted(levels["qdq"]).materialize().operation.write_bytecode(file)
+    assert b"jq.typed" in path.read_bytes()
+    again = jq.rewrite(path, pipeline="int8-static")
+    for level in ("qdq", "integer"):
+        (got,), (want,) = (XlaExecutable(each[level])(x) for each in (again, levels))
+        np.testing.assert_array_equal(got, want)
+
+
+def test_stablehlo_computes_the_same(digits):
+    """By its own definition of these types, but for biases that are rounded to steps of sums."""
+    from suites.typed_values import emitted
+
+    x, levels = digits
+    program = emitted(levels["qdq"])
+    program.module = parse_module(program.text())
+    passes = "stablehlo-legalize-quant-to-math,chlo-legalize-to-stablehlo"
+    run_passes(program.module, f"func.func({passes})")
+    (got,), (want,) = (XlaExecutable(p)(x) for p in (program, levels["qdq"]))
+    steps = np.abs(want).max() / 127
+    assert np.abs(got - want).max() <= 2 * steps
+    assert np.median(np.abs(got - want)) <= steps / 8
