@@ -2,17 +2,23 @@
 """Greedy tokens of a language model against float32 JAX on the decoded weights.
 
     python scripts/check_language_model.py model.gguf [--tokens 256] [--threads 2] [--cache int8]
+        [--peer VENV/bin/python]
 
 For each prompt the model generates; JAX then computes the logits of the whole sequence at once.
 Where the likeliest token of the two differs for the first time, the difference of JAX's logits
-between the two tokens is shown (a tie is near 0). KL is the mean divergence from JAX's distribution
-over the tokens generated.
+between the two tokens is shown (a tie is near 0), beside how far the model's logits there are from
+JAX's (root mean square, each less its mean). KL is the mean divergence from JAX's distribution over
+the tokens generated; with `--peer`, an interpreter that has `llama-cpp-python`, also llama.cpp's.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import tempfile
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +41,21 @@ PROMPTS = (
 )
 
 
+def divergence(logits: np.ndarray, other: np.ndarray) -> float:
+    """Mean KL of rows of logits from those of another."""
+    p, q = log_softmax(logits), log_softmax(other)
+    return float((np.exp(p) * (p - q)).sum(-1).mean())
+
+
+def of_llama(python: str, model: str, tokens: list[int]) -> np.ndarray:
+    script = Path(__file__).parent / "peers" / "llama_logits.py"
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "logits.npy"
+        given = json.dumps([int(t) for t in tokens])
+        subprocess.run([python, script, model, out], input=given, text=True, check=True)
+        return np.load(out)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model")
@@ -43,6 +64,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--cache", default="float32")
     parser.add_argument("--context", type=int)
+    parser.add_argument("--peer")
     given = parser.parse_args()
     model = jq.LanguageModel(
         given.model, threads=given.threads, cache=given.cache, context=given.context
@@ -59,15 +81,19 @@ def main() -> None:
         caches = [(jnp.zeros(shape), jnp.zeros(shape))] * decoder.config.layers
         logits = np.asarray(run(params, jnp.asarray([tokens]), jnp.int32(0), caches)[0][0, first:])
         ours = model.session().take(tokens, every=True)[0][first:]
-        theirs, own = log_softmax(logits), log_softmax(ours)
-        kl = float((np.exp(theirs) * (theirs - own)).sum(-1).mean())
+        kl = divergence(logits, ours)
         likeliest = logits[:-1].argmax(-1)
         differ = np.flatnonzero(likeliest != np.array(tokens[first + 1 :]))
         text = f"{found.ended}, {len(found.tokens)} tokens, KL {kl:.2e}"
+        if given.peer:
+            theirs = divergence(logits, of_llama(given.peer, given.model, tokens)[first:])
+            text += f", llama.cpp's {theirs:.2e}"
         if len(differ):
             i = int(differ[0])
             gap = logits[i, likeliest[i]] - logits[i, tokens[first + 1 + i]]
+            off = ours[i] - logits[i]
             text += f"; first difference at token {i}, by {gap:.3f} of logit"
+            text += f" where logits are off by {(off - off.mean()).std():.3f}"
             text += f"; {len(differ)} tokens are not JAX's choice"
         print(f"{prompt[:30]!r}: {text or 'equal'}", flush=True)
 

@@ -13,6 +13,12 @@ from rich.console import Group
 
 from jq.cli import completion, options
 from jq.cli.command import command
+from jq.cli.compile_language import (
+    compile_language_model,
+    is_language_model,
+    refuse_language_options,
+    refuse_other_options,
+)
 from jq.cli.output import Output
 from jq.tables import groups, size
 
@@ -55,8 +61,39 @@ def compile_model(
     ] = True,
     sign: options.Sign = None,
     force: options.Force = False,
+    context: Annotated[
+        int | None, typer.Option(metavar="N", help="Of a language model: tokens at most.")
+    ] = None,
+    kv_cache: Annotated[
+        str | None,
+        typer.Option(metavar="TYPE", help="Of a language model: float32, bfloat16 or int8."),
+    ] = None,
+    text: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Of a language model: fit codes of 4 bits to it (GPTQ)."),
+    ] = None,
 ) -> dict[str, Any]:
     """Compiles a model into a quantized program, and says what was quantized and what was not."""
+    if is_language_model(model):
+        others = {
+            "calibration": calibration,
+            "ranges": ranges,
+            "set": settings,
+            "rule": rules,
+            "allow-dynamic": allow_dynamic,
+            "strict-encodings": strict_encodings,
+            "size": sizes,
+            "value": values,
+            "iree-flag": iree_flags,
+            "emit": emit,
+            "sign": sign,
+            "target": target != options.DEFAULT_TARGET,
+        }
+        refuse_other_options(others)
+        return compile_language_model(
+            out, Path(model), output, pipeline, context, kv_cache, text or [], force=force
+        )
+    refuse_language_options({"context": context, "kv-cache": kv_cache, "text": text})
     from jq import api
     from jq.artifact.save import check_output
     from jq.artifact.signature import check_key

@@ -18,17 +18,19 @@ from jq.tables import printable
 Model = Annotated[
     Path,
     typer.Argument(
-        metavar="MODEL", show_default=False, help="A .gguf file, or a folder of Hugging Face."
+        metavar="MODEL",
+        show_default=False,
+        help="A .gguf file, a folder of Hugging Face, or what compile made of one.",
     ),
 ]
 Pipeline = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--pipeline", "-p", metavar="NAME", help="int8-dynamic keeps the file's own blocks."
     ),
 ]
 Cache = Annotated[
-    str, typer.Option(metavar="TYPE", help="Of keys and values: float32, bfloat16 or int8.")
+    str | None, typer.Option(metavar="TYPE", help="Of keys and values: float32, bfloat16 or int8.")
 ]
 Context = Annotated[
     int | None, typer.Option(metavar="N", help="At most so many tokens, prompt included.")
@@ -54,8 +56,8 @@ def generate(
     seed: Annotated[int, typer.Option(metavar="N", help="Of what is drawn.")] = 0,
     chat: Annotated[bool, typer.Option("--chat", help="As a turn in the model's chat.")] = False,
     context: Context = None,
-    cache: Cache = "float32",
-    pipeline: Pipeline = "int8-dynamic",
+    cache: Cache = None,
+    pipeline: Pipeline = None,
     threads: options.Threads = 1,
 ) -> dict[str, Any]:
     """Continues a text with a language model, token by token."""
@@ -117,7 +119,7 @@ def quantize(
     ],
     importance: Annotated[
         list[Path] | None,
-        typer.Option(metavar="TEXT", help="Text that tells which columns matter."),
+        typer.Option(metavar="TEXT", help="Text that codes and scales are fitted to."),
     ] = None,
     pieces: Annotated[int, typer.Option(metavar="N", help="Of 256 tokens, of the text.")] = 64,
     group: Annotated[
@@ -131,8 +133,10 @@ def quantize(
     from jq.system.files import check_new
 
     if source.is_dir():
-        if importance or force:
-            raise UserError("--importance and --force are of GGUF files", location=str(source))
+        if force:
+            raise UserError("--force is of GGUF files", location=str(source))
+        if importance:
+            return fitted_folder(out, source, target, kind, group, importance, pieces)
         return of_folder(out, source, target, kind, group)
     check_new(target, force=force)
     with out.progress() as progress:
@@ -156,6 +160,18 @@ def of_folder(out: Output, source: Path, target: Path, kind: str, group: int) ->
     return {"path": str(target), **vars(found)}
 
 
+def fitted_folder(
+    out: Output, source: Path, target: Path, kind: str, group: int, texts: list[Path], pieces: int
+) -> dict[str, Any]:
+    """A folder, layer by layer."""
+    from jq.language.fitted_folder import fit_folder
+
+    with out.progress() as progress:
+        found = fit_folder(source, target, texts, pieces, kind, group, progress)
+    out.line(f"wrote {target}: {found} matrices as {kind}, fitted to the text")
+    return {"path": str(target), "quantized": found}
+
+
 def perplexity(
     out: Output,
     model: Model,
@@ -166,8 +182,8 @@ def perplexity(
     ] = None,
     window: Annotated[int, typer.Option(metavar="N", help="Tokens of a piece of text.")] = 512,
     limit: Annotated[int | None, typer.Option(metavar="N", help="Tokens in all.")] = None,
-    cache: Cache = "float32",
-    pipeline: Pipeline = "int8-dynamic",
+    cache: Cache = None,
+    pipeline: Pipeline = None,
     threads: options.Threads = 1,
 ) -> dict[str, Any]:
     """How well a language model foresees a text."""
@@ -176,11 +192,11 @@ def perplexity(
 
     with out.progress() as progress:
 
-        def load(name: str) -> LanguageModel:
+        def load(name: str | None) -> LanguageModel:
             return LanguageModel(
                 model,
                 pipeline=name,
-                cache=cache if name == pipeline else "float32",
+                cache=cache if name == pipeline else None,
                 context=window,
                 threads=threads,
                 progress=lambda what: progress(what, None),

@@ -38,6 +38,7 @@ def build(model: Path, options: Options, shape: Shape, store: Store) -> None:
         "options": asdict(options),
         "shape": asdict(shape),
         "folder": str(store.folder),
+        "sealed": store.sealed,
     }
     command = [sys.executable, "-m", "jq.language.build", json.dumps(given)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -79,11 +80,13 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
     assert isinstance(made.vmfb, bytes)
     parameters = made.parameters if isinstance(made.parameters, dict) else {}
     fresh = {key: array for key, array in parameters.items() if key not in known}
+    needs = made.programs[0].needs
     described = {
         "inputs": [[list(i.shape), i.dtype] for i in made.inputs],
         "outputs": [[list(o.shape), o.dtype] for o in made.outputs],
         "float_ops": len([op for op in made.manifest.ops if op["decision"] == "float"]),
         "seconds": dict(stages.seconds),
+        "cpu": [needs.architecture, sorted(needs.features)],
     }
     store.folder.mkdir(parents=True, exist_ok=True)
     if fresh:
@@ -110,7 +113,7 @@ def main() -> int:
             Path(given["model"]),
             Options(**given["options"]),
             Shape(**given["shape"]),
-            Store(Path(given["folder"])),
+            Store(Path(given["folder"]), given["sealed"]),
         )
     except UserError as error:
         print(error, file=sys.stderr)

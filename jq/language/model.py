@@ -7,19 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from jq.errors import UserError
 from jq.language.chat import chat_prompt
 from jq.language.sampling import Sampling
+from jq.language.saved import TOKENIZER, is_saved
+from jq.language.saved import load as load_saved
 from jq.language.session import Programs, Progress, Session
 from jq.language.store import Options, Store
 from jq.language.tokenizer import Tokenizer, tokenizer_of_folder, tokenizer_of_gguf
-from jq.models.decoder import load_decoder
+from jq.models.decoder import Decoder, load_decoder
 
-CONTEXT = 4096
+CONTEXT, PIPELINE = 4096, "int8-dynamic"
 CACHES = ("float32", "bfloat16", "int8")
 
 
@@ -105,14 +106,32 @@ class Generation(Iterator[int]):
             self.times.decoded += 1
 
 
+def options_for(
+    decoder: Decoder, pipeline: str | None, cache: str | None, context: int | None
+) -> Options:
+    """Options with what is not given as it is by default; `UserError` for what is not possible."""
+    if cache is not None and cache not in CACHES:
+        raise UserError(f"a cache cannot be {cache!r}", hint=", ".join(CACHES))
+    most = decoder.config.context
+    chosen = min(CONTEXT, most) if context is None else context
+    if not 1 <= chosen <= most:
+        raise UserError(
+            f"a context of {chosen} tokens is not possible",
+            location=str(decoder.path),
+            hint=f"the model takes 1 to {most}",
+        )
+    return Options(pipeline or PIPELINE, cache or CACHES[0], chosen)
+
+
 class LanguageModel:
     """A decoder from a `.gguf` file or a folder of Hugging Face, compiled for this processor.
 
     Args:
-        path: the file or folder.
-        pipeline: how weights and activations are computed with. `int8-dynamic` keeps the blocks of
-            a file as they are and quantizes activations; `float` keeps activations, too.
-        cache: keys and values are kept as "float32", "bfloat16" or "int8".
+        path: the file or folder, or what `jaxq compile` made of one.
+        pipeline: how weights and activations are computed with. `int8-dynamic`, the default, keeps
+            the blocks of a file as they are and quantizes activations; `float` keeps activations,
+            too.
+        cache: keys and values are kept as "float32" (the default), "bfloat16" or "int8".
         context: at most so many tokens, prompt included; 4096, or fewer where the model was
             trained for fewer.
         threads: that compute.
@@ -125,29 +144,37 @@ class LanguageModel:
         self,
         path: str | Path,
         *,
-        pipeline: str = "int8-dynamic",
-        cache: str = "float32",
+        pipeline: str | None = None,
+        cache: str | None = None,
         context: int | None = None,
         threads: int = 1,
         progress: Progress | None = None,
         cache_dir: Path | None = None,
     ) -> None:
-        decoder = load_decoder(path)
-        self.path, self.config = Path(path), decoder.config
-        if cache not in CACHES:
-            raise UserError(f"a cache cannot be {cache!r}", hint=", ".join(CACHES))
-        chosen = min(CONTEXT, self.config.context) if context is None else context
-        if not 1 <= chosen <= self.config.context:
-            raise UserError(
-                f"a context of {chosen} tokens is not possible",
-                location=str(path),
-                hint=f"the model takes 1 to {self.config.context}",
-            )
-        self.options = Options(pipeline, cache, chosen)
-        self._metadata: Mapping[str, Any] | None = decoder.file.metadata if decoder.file else None
-        store = Store.of(self.path, self.options, cache_dir)
-        store.touch()
+        self.path = Path(path)
+        if is_saved(self.path):
+            saved = load_saved(self.path)
+            self._check_given(saved.options, pipeline, cache, context)
+            self.config, self.options, self._metadata = saved.config, saved.options, saved.metadata
+            self._tokenizer_folder = self.path / TOKENIZER
+            store = Store(self.path, sealed=True)
+        else:
+            decoder = load_decoder(path)
+            self.config, self._tokenizer_folder = decoder.config, self.path
+            self.options = options_for(decoder, pipeline, cache, context)
+            self._metadata = decoder.file.metadata if decoder.file else None
+            store = Store.of(self.path, self.options, cache_dir)
+            store.touch()
         self.programs = Programs(self.path, self.options, threads, store, progress)
+
+    def _check_given(self, own: Options, *given: str | int | None) -> None:
+        for name, value in zip(("pipeline", "cache", "context"), given, strict=True):
+            if value is not None and value != getattr(own, name):
+                raise UserError(
+                    f"the model was compiled for the {name} {getattr(own, name)}, not {value}",
+                    location=str(self.path),
+                    hint="give the file that it was compiled from, or compile it again",
+                )
 
     def __repr__(self) -> str:
         return f"<LanguageModel {self.config.architecture}: {self.path.name}>"
@@ -155,7 +182,7 @@ class LanguageModel:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         if self._metadata is None:
-            return tokenizer_of_folder(self.path)
+            return tokenizer_of_folder(self._tokenizer_folder)
         return tokenizer_of_gguf(self._metadata, str(self.path))
 
     def encode(self, text: str, special: bool = False) -> list[int]:

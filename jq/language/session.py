@@ -26,6 +26,16 @@ SMALLEST = 512  # tokens that a narrow cache holds at first; it doubles when it 
 Progress = Callable[[str], None]
 
 
+def capacities(options: Options) -> list[int]:
+    """The sizes in tokens that caches of keys and values have one after the other, ascending."""
+    # float32 is read only as far as it is filled; others are converted as a whole.
+    room = math.ceil(options.context / CHAINS) * CHAINS
+    found = [room if options.cache == "float32" else min(SMALLEST, room)]
+    while found[-1] < room:
+        found.append(min(2 * found[-1], room))
+    return found
+
+
 @dataclass
 class Programs:
     """The compiled programs of a model; one that is missing is compiled when it is asked for."""
@@ -42,6 +52,12 @@ class Programs:
     def get(self, shape: Shape) -> tuple[Executable, dict[str, Any]]:
         if shape not in self._loaded:
             described = self.store.described(shape)
+            if described is None and self.store.sealed:
+                raise UserError(
+                    f"the model was compiled without a program for {shape.name}",
+                    location=str(self.store.folder),
+                    hint="give the file that it was compiled from",
+                )
             if described is None:
                 if self.progress:
                     self.progress(f"compile for {shape.name}")
@@ -73,9 +89,7 @@ class Session:
     def __init__(self, programs: Programs) -> None:
         self.programs, self.options = programs, programs.options
         self.position, self.seconds = 0, 0.0
-        # float32 is read only as far as it is filled; others are converted as a whole.
-        self.room = math.ceil(self.options.context / CHAINS) * CHAINS
-        self.capacity = self.room if self.options.cache == "float32" else min(SMALLEST, self.room)
+        self.capacity, *self._larger = capacities(self.options)
         self._caches: list[Any] | None = None
         self._run: Executable | None = None  # the last program, which can read the caches
 
@@ -138,7 +152,7 @@ class Session:
         if count <= self.capacity:
             return
         while self.capacity < count:
-            self.capacity = min(2 * self.capacity, self.room)
+            self.capacity = self._larger.pop(0)
         if self._caches is None or self._run is None:
             return
         grown = []

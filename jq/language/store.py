@@ -63,7 +63,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class Store:
+    """A folder of programs; to a `sealed` one nothing is added later."""
+
     folder: Path
+    sealed: bool = False
 
     @classmethod
     def of(cls, model: Path, options: Options, root: Path | None = None) -> Store:
@@ -94,6 +97,8 @@ class Store:
 
     def shrink(self, limit: int = LIMIT) -> None:
         """Removes the folders that were not used for longest, but never this one."""
+        if self.sealed:
+            return
         entries = []
         for folder in self.folder.parent.iterdir():
             if folder.is_dir() and folder != self.folder:
@@ -108,7 +113,7 @@ class Store:
             excess -= size
 
     def touch(self) -> None:
-        if self.folder.is_dir():
+        if not self.sealed and self.folder.is_dir():
             os.utime(self.folder)
 
 

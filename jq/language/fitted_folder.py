@@ -1,0 +1,131 @@
+"""A folder of Hugging Face with its matrices as integers that are fitted to a text.
+
+    jaxq quantize FOLDER OUT --type int4 --importance TEXT
+
+The layout is that of `checkpoint`, with float16 scales. Codes and scales are chosen by GPTQ and
+coordinate descent (`jq.passes.recovery`), a layer at a time: no more than one is held in float32.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.errors import UserError
+from jq.formats.affine import affine_format
+from jq.formats.tensor import QuantizedTensor
+from jq.language.checkpoint import BITS, Kind
+from jq.language.fitting import pieces_of
+from jq.language.tokenizer import tokenizer_of_folder
+from jq.models.decoder import load_decoder
+from jq.models.decoder.architectures import ARCHITECTURES
+from jq.models.decoder.layerwise import quantized_layers
+from jq.models.decoder.names import expanded
+from jq.models.decoder.safetensors import INDEX, json_object, read_folder
+from jq.passes.recovery._solve import solve
+from jq.system.files import check_folder
+
+_KEPT = ("*.json", "*.jinja", "*.model", "*.txt")
+Tell = Callable[[str, float | None], None]
+
+
+def fit_folder(
+    source: Path,
+    out: Path,
+    texts: Sequence[Path],
+    limit: int = 64,
+    kind: str = "int4",
+    group: int = 32,
+    progress: Tell = lambda stage, share: None,
+) -> int:
+    """Writes the checkpoint; the table, the head, norms, biases and routers stay as they are.
+
+    Args:
+        texts: text files, of which at most `limit` pieces of 256 tokens are read.
+        kind: int4 or int8.
+        group: columns that share a scale; 0: all of a row. A matrix that it does not divide stays.
+
+    Returns how many matrices were quantized.
+
+    Raises:
+        UserError: the checkpoint is quantized already or not known, or the text is too short.
+    """
+    if kind not in BITS or group % 8:
+        raise UserError(
+            f"no codes of {kind} in groups of {group}",
+            hint=f"{', '.join(BITS)}, in groups that 8 divides",
+        )
+    chosen, decoder = Kind(BITS[kind], group), load_decoder(source)
+    config = json_object(source / "config.json")
+    if config.get("quantization_config") is not None:
+        raise UserError("the checkpoint is quantized already", location=str(source))
+    pieces = pieces_of(texts, tokenizer_of_folder(source), decoder.config.context, limit)
+    check_folder(out)
+    out.mkdir(parents=True, exist_ok=True)
+    known = next(a for a in ARCHITECTURES if a.name == decoder.config.architecture)
+    theirs = {o: t for t, o in expanded(known.hugging_face, decoder.config)}
+    raw, places, count = dict(read_folder(source)), dict[str, str](), 0
+    layers = quantized_layers(
+        decoder, pieces, partial(_encode, chosen), lambda share: progress("quantize", share)
+    )
+    for i, found in enumerate(layers):
+        for path, leaf in found.items():
+            assert isinstance(leaf, QuantizedTensor)
+            name = theirs[path]
+            del raw[name]
+            raw |= _tensors(name.removesuffix("weight"), leaf, chosen)
+            count += 1
+        own = [name for name in raw if f".layers.{i}." in name]
+        _write(out, f"layer-{i}.safetensors", {n: raw.pop(n) for n in own}, places)
+    _write(out, "tables.safetensors", raw, places)
+    (out / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    _copy(source, out, {**config, "quantization_config": chosen.config()})
+    return count
+
+
+def _encode(kind: Kind, path: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor | None:
+    count, columns = weight.shape
+    if "/router/" in path or columns % (kind.group or 8):
+        return None
+    stored = replace(kind.encoding(weight.shape), scale_type="float16")
+    turned = stored.with_shape((columns, count), (kind.group, 1))
+    found = solve(np.ascontiguousarray(weight.T), gram, turned)
+    codes = affine_format(stored.format).pack(found.codes.T, stored)
+    scale = np.ascontiguousarray(found.scale.T.astype(np.float16))
+    return QuantizedTensor(stored, {"codes": codes, "scale": scale})
+
+
+def _tensors(stem: str, leaf: QuantizedTensor, kind: Kind) -> dict[str, np.ndarray]:
+    """Codes below 8 bits are stored from 0 on already."""
+    middle = np.uint8(0x80 if kind.bits == 8 else 0)
+    codes = np.ascontiguousarray(leaf.parts["codes"].view(np.uint8) ^ middle)
+    return {
+        f"{stem}weight_packed": codes.view(np.int32),
+        f"{stem}weight_scale": leaf.parts["scale"],
+        f"{stem}weight_shape": np.array(leaf.shape, np.int64),
+    }
+
+
+def _write(
+    folder: Path, file: str, tensors: Mapping[str, np.ndarray], places: dict[str, str]
+) -> None:
+    from safetensors.numpy import save_file  # an extra
+
+    save_file({n: np.ascontiguousarray(t) for n, t in tensors.items()}, folder / file)
+    places |= dict.fromkeys(tensors, file)
+
+
+def _copy(source: Path, out: Path, config: Mapping[str, Any]) -> None:
+    """What lies beside the weights; the config last, without which there is no model."""
+    for pattern in _KEPT:
+        for path in source.glob(pattern):
+            if path.name not in (INDEX, "config.json") and path.is_file():
+                shutil.copyfile(path, out / path.name)
+    (out / "config.json").write_text(json.dumps(config, indent=1))

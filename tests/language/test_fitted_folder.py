@@ -1,0 +1,99 @@
+"""Checkpoints of Hugging Face with codes of 4 bits, fitted to a text."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, decoders, models
+
+from jq.errors import UserError
+from jq.formats.base import Encoding, get_format
+from jq.formats.tensor import QuantizedTensor
+from jq.language.fitted_folder import fit_folder
+from jq.models.decoder import load_decoder
+from tests.support.decoders import weights, write_folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """With a tokenizer of letters."""
+    path = write_folder("mixtral", tmp_path_factory.mktemp("folder") / "in")
+    letters = {chr(ord("a") + i): 3 + i for i in range(26)}
+    made = Tokenizer(models.BPE({"<unk>": 0} | letters, [], unk_token="<unk>"))
+    made.decoder = decoders.Fuse()
+    made.save(str(path / "tokenizer.json"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("".join(np.random.default_rng(0).choice(list("abcdefgh"), 600)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(folder, text, tmp_path_factory):
+    out = tmp_path_factory.mktemp("folder") / "out"
+    fit_folder(folder, out, [text], limit=2)
+    return out
+
+
+def test_products_change_less_than_by_rounding(made):
+    """Measured on what comes into the first layer, which nothing before it has changed."""
+    after = load_decoder(made)
+    state = weights("mixtral")
+    x = state["model.embed_tokens.weight"][3:11]
+    x = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+    x = x * state["model.layers.0.input_layernorm.weight"]
+    for name, theirs in (("query", "q_proj"), ("value", "v_proj")):
+        stored = after.params["layers"]["0"]["attention"][name]["weight"]
+        assert isinstance(stored, QuantizedTensor)
+        assert stored.encoding.format == "uint4"
+        assert stored.encoding.scheme == "symmetric"
+        want = state[f"model.layers.0.self_attn.{theirs}.weight"]
+        enc = Encoding("int4", want.shape, (1, 32), scale_type="float16")
+        rounded = get_format("int4").to_numpy(get_format("int4").encode(want, enc), enc)
+
+        def error(found, want=want):
+            return float(np.square(x @ (found - want).T).sum())
+
+        assert error(stored.decode()) < 0.5 * error(rounded)
+
+
+def test_codes_of_8_bits_for_whole_rows(folder, text, tmp_path):
+    count = fit_folder(folder, tmp_path / "out", [text], 1, "int8", 0)
+    assert count == 2 * (4 + 3 * 4)  # of two layers, with four experts
+    stored = load_decoder(tmp_path / "out").params["layers"]["1"]["attention"]["output"]["weight"]
+    want = weights("mixtral")["model.layers.1.self_attn.o_proj.weight"]
+    assert stored.encoding.format == "uint8"
+    assert np.abs(stored.decode() - want).max() < 0.05 * np.abs(want).max()
+
+
+def test_what_is_no_product_stays(folder, made):
+    before, after = load_decoder(folder).params, load_decoder(made).params
+    for path in ("embed/weight", "head/weight", "layers/1/mlp/router/weight", "norm/weight"):
+        old, new = before, after
+        for part in path.split("/"):
+            old, new = old[part], new[part]
+        assert np.array_equal(old, new)
+    assert (made / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
+    index = json.loads((made / "model.safetensors.index.json").read_text())["weight_map"]
+    files = {"layer-0.safetensors", "layer-1.safetensors", "tables.safetensors"}
+    assert set(index.values()) == files
+
+
+def test_mistakes_are_refused(folder, made, text, tmp_path):
+    with pytest.raises(UserError, match="quantized already"):
+        fit_folder(made, tmp_path / "out", [text])
+    with pytest.raises(UserError, match="groups of 12"):
+        fit_folder(folder, tmp_path / "out", [text], group=12)
+    with pytest.raises(UserError, match="not empty"):
+        fit_folder(folder, made, [text])
+    short = tmp_path / "short.txt"
+    short.write_text("ab")
+    with pytest.raises(UserError, match="tokens"):
+        fit_folder(folder, tmp_path / "out", [short])
+    assert not (tmp_path / "out").exists()

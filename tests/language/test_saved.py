@@ -1,0 +1,145 @@
+"""A language model that was compiled ahead generates what the file it came from does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import jq
+from jq.cli.app import main
+from jq.errors import UserError
+from jq.language.build import write
+from jq.language.model import options_for
+from jq.language.saved import is_saved, save
+from jq.language.session import capacities
+from jq.language.store import Options
+from jq.models.decoder import load_decoder
+from tests.support.decoders import write_gguf
+
+CONTEXT = 24
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cheap_programs():
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("session", "saved"):
+            patch.setattr(f"jq.language.{module}.LONG", 16)
+            patch.setattr(f"jq.language.{module}.build", write)
+        yield
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "tiny.gguf"
+    return write_gguf("llama-one-head-of-keys", path)
+
+
+@pytest.fixture(scope="module")
+def folder(file, tmp_path_factory):
+    decoder, out = load_decoder(file), tmp_path_factory.mktemp("saved") / "out"
+    save(decoder, options_for(decoder, None, None, CONTEXT), out)
+    return out
+
+
+def test_it_needs_nothing_but_its_folder(file, folder, tmp_path, monkeypatch):
+    prompt = "abcabcabc"  # taken in by the long program and the short one
+    given = jq.LanguageModel(file, context=CONTEXT, cache_dir=tmp_path)
+    want = given.generate(prompt, 6)
+    assert list(want)
+    monkeypatch.setattr("jq.language.session.build", None)
+    monkeypatch.setattr("jq.language.model.load_decoder", None)
+    moved = folder.rename(folder.parent / "moved")
+    try:
+        model = jq.LanguageModel(moved)
+        assert model.config == given.config
+        found = model.generate(prompt, 6)
+        assert list(found) == want.tokens
+        assert found.text == want.text
+        assert model.chat([{"role": "user", "content": "abc"}]) == given.encode("abc")
+        with pytest.raises(UserError, match="without a program for 16x32-every"):
+            model.session().take(found.tokens, every=True)
+    finally:
+        moved.rename(folder)
+
+
+def test_other_options_are_refused(folder):
+    for other in ({"context": 8}, {"cache": "int8"}, {"pipeline": "float"}):
+        with pytest.raises(UserError, match=f"compiled for the {next(iter(other))}"):
+            jq.LanguageModel(folder, **other)
+    assert jq.LanguageModel(folder, context=CONTEXT).options.context == CONTEXT
+
+
+def test_damage_is_refused(folder, monkeypatch):
+    manifest = folder / "language.json"
+    text = manifest.read_text()
+    document = json.loads(text)
+    try:
+        for change in (
+            {"version": 2},
+            {"config": {}},
+            {"options": {"pipelines": 1}},
+            {"config": {**document["config"], "ropes": [1]}},
+        ):
+            manifest.write_text(json.dumps(document | change))
+            with pytest.raises(UserError, match="language model"):
+                jq.LanguageModel(folder)
+        manifest.write_text(text)
+        described = folder / "1x32.json"
+        whole = described.read_text()
+        needs = json.loads(whole)
+        described.write_text(json.dumps(needs | {"cpu": [needs["cpu"][0], ["tbm"]]}))
+        with pytest.raises(UserError, match="another processor"):
+            jq.LanguageModel(folder)
+        described.write_text("{")
+        with pytest.raises(UserError, match=r"1x32\.json"):
+            jq.LanguageModel(folder)
+        described.write_text(whole)
+    finally:
+        manifest.write_text(text)
+
+
+def test_a_folder_that_has_files_stays(file, folder, tmp_path):
+    decoder = load_decoder(file)
+    (tmp_path / "notes.txt").write_text("mine")
+    options = options_for(decoder, None, None, CONTEXT)
+    for place in (tmp_path, folder):
+        with pytest.raises(UserError, match="not empty"):
+            save(decoder, options, place)
+    assert not is_saved(tmp_path)
+
+
+def test_caches_that_grow_have_a_program_for_each_size():
+    assert capacities(Options(context=2000)) == [2000]
+    assert capacities(Options(cache="int8", context=2000)) == [512, 1024, 2000]
+    assert capacities(Options(cache="int8", context=100))[-1] >= 100
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (["--set", "weights.format=int8"], "--set"),
+        (["--target", "npu-int8"], "--target"),
+        (["--text", "text.txt"], "--text"),
+        (["--context", "100000"], "context"),
+        (["--kv-cache", "int3"], "int3"),
+    ],
+)
+def test_the_command_refuses_what_makes_no_sense(file, given, reason, tmp_path, capsys):
+    assert main(["compile", str(file), "-o", str(tmp_path / "out"), *given]) == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_models_have_no_context(tmp_path, capsys):
+    command = ["compile", "jq.models:digits_cnn", "-o", str(tmp_path / "out"), "--context", "8"]
+    assert main(command) == 2
+    assert "--context is for language models" in capsys.readouterr().err
+
+
+def test_the_command_compiles_and_generates(file, tmp_path, capsys):
+    out = str(tmp_path / "out")
+    assert main(["compile", str(file), "-o", out, "--context", "12", "--json"]) == 0
+    assert [p["tokens"] for p in json.loads(capsys.readouterr().out)["programs"]] == [1]
+    assert main(["generate", out, "--prompt", "ab", "--max-tokens", "2", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["tokens"]) == 2
