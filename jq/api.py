@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jq.artifact.manifest import describe_build
+from jq.artifact.manifest import describe_build, with_sizes
 from jq.artifact.programs import TargetProgram, kernels_of
 from jq.artifact.shared_weights import SharedWeights
 from jq.audit.op_table import Explanation, op_table
@@ -39,6 +39,7 @@ from jq.job import (
     Source,
     Stages,
     as_rules,
+    at_size,
     prepare_job,
     strict,
     trace,
@@ -275,7 +276,9 @@ def compile(
     """Compiles a model into a quantized program that IREE runs.
 
     Args:
-        model: see `trace`.
+        model: see `trace`. Traced at several sizes (`jq.trace(model, sizes={"batch": [1, 8]})`) it
+            becomes one artifact, which has a program for each and chooses by the shapes of its
+            inputs; data and ranges are those of the first.
         pipeline, target: a name, or a path to a TOML file.
         calibration: iterable of tuples of inputs, or an `.npz` file of samples, for static
             ranges and the recovery of accuracy; default the model's own.
@@ -316,14 +319,19 @@ def compile(
         cache=cache,
         iree_flags=iree_flags,
         allow_dynamic=allow_dynamic,
+        several=True,
     )
+    if job.source.others and job.ranges is None and job.needs_ranges:
+        job = replace(job, ranges=calibrate_job(job, stages))
     quant_plan = plan_job(job, stages)
     for rule in as_rules(rules):
         if rule.pattern in quant_plan.unused_rules:
             raise UserError(
                 f"rule {rule.pattern!r} matches no op", hint="`jaxq explain` lists their names"
             )
-    return build(job, quant_plan, stages, emit, cache=cache)
+    sizes = [at_size(job, other, job.ranges) for other in job.source.others]
+    others = [(other, plan_job(other, stages)) for other in sizes]
+    return build(job, quant_plan, stages, emit, cache=cache, others=others)
 
 
 def build(
@@ -334,28 +342,35 @@ def build(
     *,
     cache: bool = True,
     key_of: Callable[[str, np.ndarray], str] = lambda name, array: parameter_key(name),
+    others: Sequence[tuple[Job, QuantPlan]] = (),
 ) -> CompiledModel:
     """Rewrites a job by its plan for each of its targets, hands the programs to IREE and puts the
-    artifact together; `key_of` gives the key of a weight that lies beside the modules."""
-    weights, programs, first = SharedWeights(key_of), [], None
-    targets = job.target.each()
-    limit = job.pipeline.settings.storage.inline_limit if len(targets) == 1 else 0
+    artifact together; `key_of` gives the key of a weight that lies beside the modules, `others` are
+    the same model at further sizes."""
+    weights, programs, targets = SharedWeights(key_of), [], job.target.each()
+    every, made = [(job, quant_plan), *others], []
+    single = len(targets) * len(every) == 1
+    limit = job.pipeline.settings.storage.inline_limit if single else 0
     run = compile_cached if cache else compile_module
-    for target in targets:
-        with stages("rewrite") as report:
-            cx = replace(job, target=target).context(quant_plan, report)
-            levels = rewrite_levels(job.program, job.pipeline, cx)
-        with stages("compile"):
-            handed = handover(
-                levels["target"], inline_limit=limit, key_of=weights.key_of(target.name)
+    for variant, (sized, its_plan) in enumerate(every):
+        for target in targets:
+            with stages("rewrite") as report:
+                cx = replace(sized, target=target).context(its_plan, report)
+                levels = rewrite_levels(sized.program, job.pipeline, cx)
+            place = f"{target.name}@{variant}" if variant else target.name
+            with stages("compile"):
+                handed = handover(
+                    levels["target"], inline_limit=limit, key_of=weights.key_of(place)
+                )
+                weights.add(handed.parameters)
+                found = _compile(levels["target"], handed.bytecode, target, run)
+            programs.append(
+                TargetProgram(
+                    target.name, kernels_of(target), found.vmfb, found.program or "", variant
+                )
             )
-            weights.add(handed.parameters)
-            compiled = _compile(levels["target"], handed.bytecode, target, run)
-        made = TargetProgram(target.name, kernels_of(target), compiled.vmfb, compiled.program or "")
-        programs.append(made)
-        first = first or (cx, levels)
-    assert first is not None
-    cx, levels = first
+            made.append((cx, levels))
+    cx, levels = made[0]
     if warning := mostly_float(job.program, cx.plan, job.pipeline.settings):
         LOG.warning("%s", warning)
         levels["target"].tell(warning)
@@ -371,6 +386,10 @@ def build(
         notes=levels["target"].notes,
         own_files=job.own_files,
     )
+    if others:
+        firsts = [found["target"] for _, found in made[:: len(targets)]]
+        sizes = [sized.source.sizes for sized, _ in every]
+        manifest = with_sizes(manifest, list(zip(sizes, firsts, strict=True)))
     return CompiledModel(
         manifest=manifest,
         programs=tuple(programs),

@@ -25,7 +25,7 @@ from jq.iree.runtime import Archive, Executable
 from jq.planning import QuantPlan
 from jq.tables import size, to_html
 from jq.tracing.inputs import flat_inputs
-from jq.tree import unflatten
+from jq.tree import Structure, flatten, unflatten
 
 
 @dataclass
@@ -34,7 +34,8 @@ class CompiledModel:
 
     Attributes:
         manifest: everything known about the artifact but its bytes.
-        programs: what was compiled, for each target, the best first.
+        programs: what was compiled, for each target, the best first; of several sizes one after
+            the other.
         parameters: out-of-line weights, or their file; None when they are inside the module.
         levels, plan: the program at every level, and how it was decided, when it was compiled in
             this process.
@@ -55,6 +56,37 @@ class CompiledModel:
 
     def __post_init__(self) -> None:
         self._executable: Executable | None = None
+        self._archive: Archive | None = None
+        self._at_sizes: dict[int, CompiledModel] = {}
+
+    @property
+    def sizes(self) -> tuple[CompiledModel, ...]:
+        """The model at each of its sizes, which share their weights; itself, where there is one."""
+        count = len(self.manifest.sizes)
+        return tuple(self._at_size(i) for i in range(count)) if count else (self,)
+
+    def _at_size(self, index: int) -> CompiledModel:
+        if index not in self._at_sizes:
+            stored = self.manifest.sizes[index]
+            update = {"inputs": stored.inputs, "outputs": stored.outputs, "sizes": ()}
+            own = tuple(p for p in self.programs if p.variant == index)
+            one = replace(self, manifest=self.manifest.model_copy(update=update), programs=own)
+            one._archive = self._weights_in_memory()
+            self._at_sizes[index] = one
+        return self._at_sizes[index]
+
+    def at_shapes(self, shapes: Sequence[tuple[int, ...]]) -> CompiledModel:
+        """The model at the size that takes inputs of these shapes."""
+        if not self.manifest.sizes:
+            return self
+        for i, stored in enumerate(self.manifest.sizes):
+            if [tuple(t.shape) for t in stored.inputs] == list(shapes):
+                return self._at_size(i)
+        given = ", ".join(map(str, shapes))
+        there = (", ".join(str(tuple(t.shape)) for t in s.inputs) for s in self.manifest.sizes)
+        raise UserError(
+            f"no program takes inputs of the shapes {given}", hint=f"there are: {'; '.join(there)}"
+        )
 
     @property
     def program(self) -> TargetProgram:
@@ -93,22 +125,31 @@ class CompiledModel:
         return self._executable
 
     def __call__(self, *inputs: Any) -> Any:
-        """The function's result for `inputs`: the same pytree, NumPy arrays as leaves."""
-        flat = flat_inputs(self.inputs, self.manifest.in_structure, inputs)
-        return unflatten(self.manifest.out_structure, self.call_flat(flat))
+        """The function's result for `inputs`: the same pytree, NumPy arrays as leaves.
+
+        Of several sizes the program runs whose inputs have these shapes."""
+        structure, one = self.manifest.in_structure, self
+        if self.manifest.sizes:
+            one = self.at_shapes(_shapes(structure, inputs))
+        flat = flat_inputs(one.inputs, structure, inputs)
+        return unflatten(self.manifest.out_structure, one.executable(*flat))
 
     def call_flat(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The program's own calling convention: flat arrays in, flat arrays out."""
-        return self.executable(*inputs)
+        return self.at_shapes([x.shape for x in inputs]).executable(*inputs)
+
+    def _weights_in_memory(self) -> Archive | None:
+        """The file of the weights, read once; None where they are no file."""
+        if self._archive is None and isinstance(self.parameters, Path):
+            self._archive = Archive(self._checked(self.parameters), self.parameters.suffix[1:])
+        return self._archive
 
     def _content(self) -> tuple[Any, Any]:
         """Module and parameters; of files what the manifest says, in memory of our own."""
         vmfb, parameters = self.vmfb, self.parameters or None
         return (
             self._checked(vmfb) if isinstance(vmfb, Path) else vmfb,
-            Archive(self._checked(parameters), parameters.suffix[1:])
-            if isinstance(parameters, Path)
-            else parameters,
+            self._weights_in_memory() if isinstance(parameters, Path) else parameters,
         )
 
     def _checked(self, path: Path) -> mmap.mmap:
@@ -118,7 +159,8 @@ class CompiledModel:
     def __getstate__(self) -> dict[str, Any]:
         """Pickled as what was saved or built: without the program that runs, which the copy loads
         when it is called, and without the levels, which belong to this process."""
-        return {**self.__dict__, "_executable": None, "levels": {}, "plan": None, "source": None}
+        loaded: dict[str, Any] = {"_executable": None, "_archive": None, "_at_sizes": {}}
+        return {**self.__dict__, **loaded, "levels": {}, "plan": None, "source": None}
 
     def check_processor(self) -> None:
         """Raises `UserError` when this processor lacks what the compiled code may use."""
@@ -130,7 +172,13 @@ class CompiledModel:
         if isinstance(program.vmfb, Path):  # from a file: anybody may have written it
             WORKER.ask("jq.dump.reader:try_dump", program.dump.encode(), DUMP)
         found = audit_program(self.manifest.model_dump(), read_dump(program.dump), *self._sizes())
-        return replace(found, programs=tuple((p.target, p.size) for p in self.programs))
+        first = self.programs[0].variant
+        programs = tuple((p.target, p.size) for p in self.programs if p.variant == first)
+        sizes = tuple(
+            (s.label, sum(p.size for p in self.programs if p.variant == i))
+            for i, s in enumerate(self.manifest.sizes)
+        )
+        return replace(found, programs=programs, sizes=sizes)
 
     def _sizes(self) -> tuple[int, int]:
         """Bytes of the program that runs here, and of the weights of all."""
@@ -164,6 +212,13 @@ class CompiledModel:
     def _repr_html_(self) -> str:
         """As a notebook shows it: what was quantized and what was not."""
         return to_html(repr(self), *self.audit().tables())
+
+
+def _shapes(structure: Structure, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
+    try:
+        return [np.shape(x) for x in flatten(structure, tuple(inputs))]
+    except ValueError as error:
+        raise UserError(f"inputs do not fit the model: {error}") from error
 
 
 def load(

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from jq.planning import QuantPlan
 from jq.progress import Bar, Progress
 from jq.settings import Rule, parse_assignments, parse_rule
 from jq.target import Target, is_ours, load_target
+from jq.tracing.dynamic import each_size
 from jq.tracing.entry import trace as trace_model
 from jq.tracing.inputs import flat_inputs
 from jq.tracing.source import load_model
@@ -69,10 +70,25 @@ class Later(Sequence[Sequence[np.ndarray]]):
 
 @dataclass(frozen=True)
 class Source:
-    """What is compiled: the float program, and the model it came from when there is one."""
+    """What is compiled: the float program, and the model it came from when there is one.
+
+    Attributes:
+        sizes: of the symbolic dimensions, by name.
+        others: the same at further sizes, for one artifact of all.
+    """
 
     program: Program
     model: Model | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    others: tuple[Source, ...] = ()
+
+    def joined(self, others: Iterable[Source]) -> Source:
+        """One source of several sizes, which have to differ in their inputs' shapes."""
+        every = (self, *others)
+        shapes = [tuple(s.shape for s in each.program.inputs) for each in every]
+        if len(set(shapes)) < len(shapes):
+            raise UserError("two sizes give the inputs the same shapes")
+        return replace(self, others=every[1:])
 
     @property
     def in_structure(self) -> Mapping[str, Any]:
@@ -120,13 +136,18 @@ class Stages:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
-def trace(model: AnyModel, *, sizes: Mapping[str, int] | None = None) -> Source:
+Sizes = Mapping[str, int | Sequence[int]]
+ONE_RECOVERY = "weights are the same at all sizes: what recovers accuracy with data was left out"
+
+
+def trace(model: AnyModel, *, sizes: Sizes | None = None) -> Source:
     """The float program of a model, however it is given.
 
     Args:
         model: a `jq.Model`; `"package.module:name"` or `"file.py:name"`; a StableHLO,
             `jax.export` or ONNX file; a `Program`.
-        sizes: values of symbolic dimensions, by name.
+        sizes: values of symbolic dimensions, by name; of several (`{"batch": [1, 8]}`) `jq.compile`
+            makes one artifact, which chooses by the shapes of its inputs.
 
     Returns:
         A `Source`, which every function here takes in place of the model, so that it is traced
@@ -137,12 +158,28 @@ def trace(model: AnyModel, *, sizes: Mapping[str, int] | None = None) -> Source:
         return model
     if isinstance(model, str | Path):
         model = load_model(str(model))
+    first, *others = (_traced(model, each) for each in each_size_of(model, sizes))
+    return first.joined(others)
+
+
+def each_size_of(model: Any, sizes: Sizes | None) -> list[dict[str, Any]]:
+    """`each_size`; of an ONNX file an input may have its whole shape there."""
+    lists = any(isinstance(size, list | tuple) for size in (sizes or {}).values())
+    if not lists or not (isinstance(model, Path) and model.suffix == ".onnx"):
+        return each_size(sizes)
+    from jq.onnx.checked import describe_checked
+
+    return each_size(sizes, {row["name"] for row in describe_checked(model)["inputs"]})
+
+
+def _traced(model: Model | Program | str | Path, sizes: Mapping[str, int]) -> Source:
+    given: Mapping[str, int] | None = sizes or None
     if isinstance(model, Path) and model.suffix == ".onnx":
         from jq.onnx import load_checked
 
-        model, sizes = load_checked(model, sizes), None
+        model, given = load_checked(model, given), None
     owner = model if isinstance(model, Model) else None
-    return Source(trace_model(model, sizes=sizes), owner)
+    return Source(trace_model(model, sizes=given), owner, sizes)
 
 
 @dataclass(frozen=True)
@@ -219,13 +256,15 @@ def prepare_job(
     cache: bool = False,
     iree_flags: Sequence[str] = (),
     allow_dynamic: bool = False,
+    several: bool = False,
 ) -> Job:
     """Checks every name and setting before any slow work, then traces and cleans up.
 
     `recover=False` leaves out what takes time and changes values alone (see `PassContext`);
     `cache` takes what recovery and calibration find from earlier runs, and keeps it;
     `iree_flags` are added to the target's; `allow_dynamic` finds ranges at run time where
-    calibrated ones are asked for and there is no calibration data, which is an error without it.
+    calibrated ones are asked for and there is no calibration data, which is an error without it;
+    `several` allows a source of several sizes: the job is that of the first (`at_size`).
     """
     stages = stages or Stages()
     first, own_target = tuple(as_rules(rules)), best_first(load_target(target))
@@ -234,12 +273,17 @@ def prepare_job(
     known = Ranges.load(Path(ranges)) if isinstance(ranges, str | Path) else ranges
     with stages("trace"):
         source = trace(model)
+        if source.others and not several:
+            raise UserError(
+                "it is traced at several sizes", hint="give one: only compile takes more"
+            )
         if known is not None:
             check_ranges(known, source.program, ranges)
         own = source.model.calibration if source.model else None
         given = calibration is not None
         data = source.calls(calibration) if given else Later(partial(source.calls, own))
     smoothing = known.smoothing if known else None
+    told, recover = recover, recover and not source.others
     with stages("prepare") as report:
         results = Results(data) if cache else None
         cx = _context(chosen, where, data, smoothing, recover, report, results)
@@ -259,12 +303,22 @@ def prepare_job(
             start.tell(text)
             cx = _context(chosen, where, data, smoothing, recover, report, results)
             program = prepare(start, chosen, where, cx=cx)
+    if source.others and told and chosen.settings.recovery and data:
+        program.tell(ONE_RECOVERY)
     own_files: dict[str, Mapping[str, Any]] = {}
     if pipeline not in data_names("pipelines"):
         own_files["pipeline"] = chosen.file.model_dump()
     if not (isinstance(target, str) and is_ours(target)):
         own_files["target"] = own_target.model_dump()
     return Job(source, program, chosen, where, data, own_files, cx, known)
+
+
+def at_size(job: Job, other: Source, ranges: Ranges | None) -> Job:
+    """The job at another size, with the ranges of the first: ops have the same names."""
+    known = ranges.smoothing if ranges else None
+    cx = _context(job.pipeline, job.target, (), known, False, lambda share: None, None)
+    program = prepare(other.program, job.pipeline, job.target, cx=cx)
+    return replace(job, source=other, program=program, data=(), prepared=cx, ranges=ranges)
 
 
 def check_ranges(ranges: Ranges, program: Program, given: Ranges | str | Path | None) -> None:

@@ -7,6 +7,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -149,6 +150,14 @@ def read_exact(path: Path, specs: Sequence[Spec]) -> list[np.ndarray]:
                 location=str(path),
             )
     return arrays
+
+
+def read_any(path: Path, several: Sequence[Sequence[Spec]]) -> list[np.ndarray]:
+    """The arrays of one call of a program that takes inputs of several shapes."""
+    for specs in several[1:]:
+        with suppress(UserError):
+            return read_exact(path, specs)
+    return read_exact(path, several[0])
 
 
 def read_samples(path: Path, specs: Sequence[Spec]) -> list[list[np.ndarray]]:

@@ -79,8 +79,10 @@ def load_artifact(directory: Path, keys: Sequence[Path] = ()) -> Artifact:
         expected = {k: Parameter(p.dtype, p.shape) for k, p in manifest.parameters.items()}
         check_parameters(weights, expected)
     programs = tuple(
-        TargetProgram(p.target, p.kernels, directory / p.module, read_text(directory / p.dump))
-        for p in listed(manifest)
+        TargetProgram(
+            p.target, p.kernels, directory / p.module, read_text(directory / p.dump), p.variant
+        )
+        for p in sorted(listed(manifest), key=lambda p: p.variant)
     )
     return Artifact(manifest, programs, weights)
 

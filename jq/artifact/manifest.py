@@ -16,7 +16,10 @@ from jq.settings import Rule
 from jq.target import Target
 from jq.tree import check_structure, structure_of
 
-SCHEMA_VERSION = 1  # raised when a reader of the old schema would misread the new one
+# The newest that is read: raised when a reader of the old schema would misread the new one. An
+# artifact says the oldest that reads it: 2 where it has several sizes.
+SCHEMA_VERSION = 2
+SEVERAL_SIZES = 2
 TOOL = "jaxq"
 _PACKAGES = ("iree-base-compiler", "jax", "jaxlib", "numpy", "ml-dtypes")
 
@@ -80,13 +83,27 @@ class Processor(_Part):
 
 
 class StoredProgram(_Part):
-    """One of the programs: for which target, its files, and what its code may use."""
+    """One of the programs: for which target and size, its files, and what its code may use."""
 
     target: str
     kernels: str = "none"
     module: str
     dump: str
     cpu: Processor = Processor()
+    variant: Count = 0
+
+
+class StoredSize(_Part):
+    """One of several sizes: its symbolic dimensions, and what its programs take and give."""
+
+    dimensions: dict[str, Count] = Field(default_factory=dict)
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """`batch=8`."""
+        return ", ".join(f"{name}={size}" for name, size in self.dimensions.items())
 
 
 class _Encoding(_Part):
@@ -138,7 +155,8 @@ class Manifest(_Part):
     """Attributes:
     tool, tool_version, versions: who wrote it, and with which packages.
     pipeline, target, driver, flags: how it was compiled and what runs it.
-    inputs, outputs: in order, flat.
+    inputs, outputs: in order, flat; of the first size.
+    sizes: all of them, where there are several.
     in_structure, out_structure: see `jq.tree`.
     weights: the float model's weights, by name.
     encodings: weight -> how it is stored (format, shape, granularity, parts, float_dtype, ...;
@@ -153,7 +171,7 @@ class Manifest(_Part):
     cpu, programs, files, parameters: known once the artifact is written.
     """
 
-    schema_version: Annotated[int, Field(ge=1, strict=True)] = SCHEMA_VERSION
+    schema_version: Annotated[int, Field(ge=1, strict=True)] = 1
     tool: str = TOOL
     tool_version: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
@@ -163,6 +181,7 @@ class Manifest(_Part):
     flags: tuple[str, ...] = ()
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
+    sizes: tuple[StoredSize, ...] = ()
     in_structure: dict[str, Any] = Field(default_factory=dict)
     out_structure: dict[str, Any] = Field(default_factory=dict)
     weights: dict[str, StoredTensor] = Field(default_factory=dict)
@@ -187,6 +206,12 @@ class Manifest(_Part):
         ):
             if structure or tensors:
                 check_structure(structure, len(tensors))
+        counts = {(len(s.inputs), len(s.outputs)) for s in self.sizes}
+        if self.sizes and counts != {(len(self.inputs), len(self.outputs))}:
+            raise ValueError("sizes of other inputs or outputs")
+        variants = {p.variant for p in self.programs}
+        if variants and variants != set(range(max(1, len(self.sizes)))):
+            raise ValueError("programs of other sizes")
         return self
 
 
@@ -227,6 +252,21 @@ def describe_build(
         notes=tuple(notes),
         float_parameter_bytes=sum(_bytes(w) for w in weights.values()),
     )
+
+
+def with_sizes(
+    manifest: Manifest, programs: Sequence[tuple[Mapping[str, int], Program]]
+) -> Manifest:
+    """The manifest of an artifact of several sizes: dimensions of each, and its program."""
+    sizes = tuple(
+        StoredSize(
+            dimensions=dict(dimensions),
+            inputs=_tensors(program.inputs),
+            outputs=_tensors(program.outputs),
+        )
+        for dimensions, program in programs
+    )
+    return manifest.model_copy(update={"sizes": sizes, "schema_version": SEVERAL_SIZES})
 
 
 def float_weights(source: Program) -> dict[str, StoredTensor]:

@@ -2,6 +2,8 @@
 
 model.vmfb, program.mlir         of the first target, the best
 model.2.vmfb, program.2.mlir     of the second, and so on
+
+An artifact of several sizes has those of the first size first.
 """
 
 from __future__ import annotations
@@ -29,12 +31,14 @@ class TargetProgram:
     kernels: instruction set of our kernels, or `none`.
     vmfb: the compiled module, or its file.
     dump: the compiler's own program after its folding, the audit's evidence.
+    variant: which of the artifact's sizes it is for.
     """
 
     target: str
     kernels: str
     vmfb: bytes | Path
     dump: str
+    variant: int = 0
 
     @cached_property
     def needs(self) -> cpu.Cpu:
@@ -77,11 +81,13 @@ def best_first(target: Target) -> Target:
 
 
 def choose(programs: Sequence[TargetProgram]) -> TargetProgram | None:
-    """The best program, of several that are given best first, that this machine runs.
+    """The best program of the first size, of several that are given best first, that this machine
+    runs.
 
     One whose instructions are there but slow (`Isa.vendor`) is passed over where another runs.
     None: there is no such program.
     """
+    programs = [p for p in programs if p.variant == programs[0].variant]
     here = cpu.host()
     if here is None:  # nobody knows what it has: the one that asks for least
         return programs[-1]

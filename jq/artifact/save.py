@@ -163,6 +163,7 @@ def _program(
             features=tuple(sorted(needed.features)),
             name=needed.name,
         ),
+        variant=program.variant,
     )
 
 

@@ -16,6 +16,7 @@ class SharedWeights:
 
     def __init__(self, key_of: KeyOf) -> None:
         self._key_of = key_of
+        self._keys: dict[str, list[str]] = {}  # of one weight in all programs
         self.arrays: dict[str, np.ndarray] = {}
 
     def key_of(self, target: str) -> KeyOf:
@@ -25,8 +26,13 @@ class SharedWeights:
 
         def key_of(name: str, array: np.ndarray) -> str:
             key = self._key_of(name, array)
-            known = self.arrays.get(key)
-            return key if known is None or _same(known, array) else f"{key}@{target}"
+            keys = self._keys.setdefault(key, [key])
+            for each in keys:
+                known = self.arrays.get(each)
+                if known is None or _same(known, array):
+                    return each
+            keys.append(f"{key}@{target}")
+            return keys[-1]
 
         return key_of
 

@@ -60,8 +60,9 @@ class Audit:
 
     `verified` is true when the program shows all that the manifest claims; `warnings` say
     what it does not show, and what costs memory. `other_constant_bytes` belong to no weight.
-    `programs` are target and bytes of each that the artifact has; the rest is of the one that runs
-    here.
+    `programs` are target and bytes of each that the artifact has, `sizes` are its sizes and the
+    bytes of their programs, where there are several; the rest is of the program that runs here, at
+    the first size.
     """
 
     weights: tuple[StoredWeight, ...]
@@ -74,6 +75,7 @@ class Audit:
     verified: bool = True
     warnings: tuple[str, ...] = ()
     programs: tuple[tuple[str, int], ...] = ()
+    sizes: tuple[tuple[str, int], ...] = ()
     float_asked: bool = False  # the settings leave activations float
 
     @property
@@ -89,6 +91,7 @@ class Audit:
             "contractions": [c.to_dict() for c in self.contractions],
             "float_ops": [f.to_dict() for f in self.float_ops],
             "programs": [{"target": target, "bytes": count} for target, count in self.programs],
+            "sizes": [{"size": label, "bytes": count} for label, count in self.sizes],
             "module_bytes": self.module_bytes,
             "parameter_bytes": self.parameter_bytes,
             "float_parameter_bytes": self.float_parameter_bytes,
@@ -122,9 +125,12 @@ class Audit:
         return f"it is {1 / self.ratio:.1f} times smaller than the float weights"
 
     def _programs(self) -> list[str]:
-        if len(self.programs) < 2:
-            return []
-        return ["programs: " + ", ".join(f"{target} {size(n)}" for target, n in self.programs)]
+        found = {"programs": self.programs, "sizes": self.sizes}
+        return [
+            f"{what}: " + ", ".join(f"{name} {size(n)}" for name, n in each)
+            for what, each in found.items()
+            if len(each) > 1
+        ]
 
     def _arithmetic(self) -> str:
         """How weights are stored and what multiplies, in one line."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,7 +94,8 @@ Sizes = Annotated[
     typer.Option(
         "--size",
         metavar="NAME=N",
-        help="Value of a symbolic dimension (`b`, or `arg0[0]`); may be given several times.",
+        help="Value of a symbolic dimension (`b`, or `arg0[0]`); may be given several times. "
+        "`compile` takes several values (NAME=1,8): one artifact, which chooses by its inputs.",
     ),
 ]
 Values = Annotated[
@@ -172,9 +174,15 @@ def sized(model: str, sizes: list[str] | None, values: list[str] | None = None) 
         return trace(model, sizes=known)
     if Path(model).suffix != ".onnx":
         raise UserError("--value fixes inputs of ONNX files", location=model)
+    from jq.job import each_size_of
     from jq.onnx import load_checked
 
-    return trace(load_checked(Path(model), known, parse_assignments(values)))
+    fixed = parse_assignments(values)
+    first, *others = (
+        replace(trace(load_checked(Path(model), each, fixed)), sizes=each)
+        for each in each_size_of(Path(model), known)
+    )
+    return first.joined(others)
 
 
 def workers(jobs: int, dask: str | None, ray: str | None) -> Any:

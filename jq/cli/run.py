@@ -33,7 +33,7 @@ def run(
     with out.progress() as progress:
         progress("load", None)
         compiled = api.load(artifact, threads=threads, verify=verify, trust=trust)
-        arrays = npz.read_exact(inputs, compiled.inputs)
+        arrays = npz.read_any(inputs, [size.inputs for size in compiled.sizes])
         progress("run", None)
         results = compiled.call_flat(arrays)
     named = {spec.name: array for spec, array in zip(compiled.outputs, results, strict=True)}

@@ -195,7 +195,10 @@ def bench(
 def _bench_job(path: str | Path, inputs: Path | None) -> BenchJob:
     compiled = load(path)
     compiled.check_processor()
+    given = random_inputs(compiled.inputs)
+    if inputs:
+        given = npz.read_any(inputs, [size.inputs for size in compiled.sizes])
+        compiled = compiled.at_shapes([x.shape for x in given])
     assert isinstance(compiled.vmfb, Path)
-    given = npz.read_exact(inputs, compiled.inputs) if inputs else random_inputs(compiled.inputs)
     parameters = compiled.parameters if isinstance(compiled.parameters, Path) else None
     return BenchJob(compiled.vmfb, parameters, given)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from jq.errors import UserError, known
@@ -54,11 +55,42 @@ def no_single_size(name: str, sizes: Any) -> UserError:
     if not isinstance(sizes, Sequence) or isinstance(sizes, str):
         hint = f"it is a number from 0 to {LARGEST}"
         return UserError(f"size {name} is {sizes!r:.40}", hint=hint)
-    each = " and ".join(f"--size {name}={size}" for size in list(sizes)[:4])
     return UserError(
-        f"{name} is given {len(sizes)} sizes, and a program has one",
-        hint=f"compile one artifact for each: {each}",
+        f"{name} is given {len(sizes)} sizes here, and a program has one",
+        hint=f"`jaxq compile --size {name}={','.join(map(str, list(sizes)[:4]))}` makes an artifact"
+        " of several, in Python jq.compile(jq.trace(model, sizes={...}))",
     )
+
+
+def _number(size: Any) -> Any:
+    """A size of several, which a command line gives as text."""
+    return int(size) if isinstance(size, str) and size.isdecimal() else size
+
+
+MOST_SIZES = 16  # programs of an artifact for one target
+
+
+def each_size(
+    sizes: Mapping[str, Any] | None, shapes: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """Sizes where names have several (`{"batch": [1, 8]}`), one by one: every combination. A name
+    in `shapes` has a list that is one shape.
+
+    Raises:
+        UserError: there are too many, or one is given twice.
+    """
+    lists = {
+        name: [_number(each) for each in size]
+        if isinstance(size, list | tuple) and name not in shapes
+        else [size]
+        for name, size in (sizes or {}).items()
+    }
+    for name, values in lists.items():
+        if not values or len(set(map(str, values))) < len(values):
+            raise UserError(f"size {name} is {values!r:.40}", hint="numbers that differ")
+    if math.prod(map(len, lists.values())) > MOST_SIZES:
+        raise UserError(f"more than {MOST_SIZES} sizes", hint="compile several artifacts")
+    return [dict(zip(lists, found, strict=True)) for found in itertools.product(*lists.values())]
 
 
 def concrete_shape(

@@ -2,7 +2,8 @@
 
 `artifacts/schema-N` was written when the schema had number N, for any x86-64: a product of int8
 codes (the weight is `arange(32) % 7 - 3`) times one scale a column, weights in their own file.
-Nothing there is ever written again; a new schema adds a directory.
+Schema 2 has it at two sizes, of 2 and 4 rows. Nothing there is ever written again; a new schema
+adds a directory.
 """
 
 from __future__ import annotations
