@@ -92,7 +92,11 @@ def rules(facts: Facts) -> str:
             f" itself than a hundredth of its signal.{no_float}</p>"
         )
     rows = (
-        (f'<td class="code"><code>--rule {escape(shlex.quote(s.rule))}</code></td>', cell(s.why))
+        (
+            f'<td class="code"><code>--rule {escape(shlex.quote(s.rule))}</code></td>',
+            cell(s.why),
+            cell(s.hope),
+        )
         for s in facts.suggestions
     )
     every = [word for s in facts.suggestions for word in ("--rule", s.rule)]
@@ -101,9 +105,11 @@ def rules(facts: Facts) -> str:
     again = f"jaxq compare {shlex.quote(facts.source)} {shlex.quote(facts.artifact)} OUT2"
     layers = [[name] for name in facts.suggested]
     return (
-        "<p>Rules for the layers that make most noise by themselves, the worst first. Each costs"
-        f" bytes and time; compile with them and see whether they pay.{_adds_up(facts)}</p>"
-        + table(("rule to paste", "the layer now"), rows, layers=layers)
+        "<p>Rules for the layers that make most noise by themselves, the worst first. They are"
+        " suggestions and were not run: what to expect is an estimate for the layer's own result,"
+        " if the rule took away all noise that the layer makes itself. Each costs bytes and time;"
+        f" the commands below show whether they pay.{_adds_up(facts)}</p>"
+        + table(("rule to paste", "the layer now", "its result, to expect"), rows, layers=layers)
         + f"<pre>{escape(command)}\n{escape(again)}</pre>"
     )
 

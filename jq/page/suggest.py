@@ -19,11 +19,12 @@ ENOUGH = 40.0  # dB: a layer that makes no more noise than this needs no rule
 
 @dataclass(frozen=True)
 class Suggestion:
-    """`rule` as `--rule` takes it, the layer that it is about, and why."""
+    """`rule` as `--rule` takes it, the layer that it is about, why, and what to expect of it."""
 
     rule: str
     layer: str
     why: str
+    hope: str
 
 
 def suggestions(
@@ -36,9 +37,21 @@ def suggestions(
     plans, found = {op.name: op for op in plan.ops}, []
     for layer in furthest(layers, MOST):
         change, what = _change(plans[layer.name]), f"{layer.isolated_sqnr_db:.1f} dB by itself"
+        now, then = layer.sqnr_db, without_own_noise(layer)
+        hope = "not known" if then is None else f"from {now:.1f} to at most {then:.1f} dB"
         if layer.isolated_sqnr_db < ENOUGH and not (integer_only and change == FLOAT):
-            found.append(Suggestion(f"{pattern(layer.name)}: {change}", layer.name, what))
+            found.append(Suggestion(f"{pattern(layer.name)}: {change}", layer.name, what, hope))
     return found
+
+
+def without_own_noise(layer: LayerError) -> float | None:
+    """SQNR in dB of a layer's result if the layer itself made no noise, and only what it reads did.
+
+    The powers of both noises are taken to add up. None where the layer's own is the larger one:
+    then they do not.
+    """
+    own, all_noise = (10 ** (-db / 10) for db in (layer.isolated_sqnr_db, layer.sqnr_db))
+    return -10 * math.log10(all_noise - own) if own < all_noise else None
 
 
 def _change(op: OpPlan) -> str:

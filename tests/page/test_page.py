@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 import shlex
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,8 +19,10 @@ import pytest
 
 import jq
 from jq.cli.app import main
+from jq.comparison.outputs import LayerError
 from jq.page.document import SECTIONS
 from jq.page.parts import histogram, number, rebinned
+from jq.page.suggest import without_own_noise
 
 EVIL = "<img src=x onerror=alert(1)>"
 SOURCE = f"""
@@ -133,6 +137,8 @@ def test_a_verdict_and_rules_that_can_be_pasted(folder: Path, page: str) -> None
     assert "of the time of the compiled float model" in page
     found = re.findall(r"<code>--rule &#x27;(.*?)&#x27;</code>", page)
     assert found[0] == "back/kernel: weights.format=int8, weights.granularity=per-channel"
+    assert "They are suggestions and were not run" in page
+    assert re.search(r"from \d+\.\d to at most \d+\.\d dB|not known", page)
     command = html.unescape(re.findall(r"<pre>(jaxq compile .*)\n", page)[0])
     _, _, model, *options = shlex.split(command)
     assert model == f"{folder}/evil.py:model" and options[:4] == ["-o", "OUT2", "--rule", found[0]]
@@ -186,6 +192,15 @@ def test_it_renders(folder: Path) -> None:
     assert "<h3>back/kernel</h3>" in detail  # the script chose the worst layer
     assert detail.count("<svg") == 2 and "rule to try" in detail
     assert re.search(r'<div class="filter">', made)  # shown by the script
+
+
+def test_what_is_left_without_a_layer_s_own_noise() -> None:
+    """Noise adds up in powers: 1 % and 3 % of the signal's power are 4 %."""
+    layer = LayerError("w", "dot_general", 0.0, 1.0, 0.0, 0.0, 1.0, 0.0)
+    both, own, rest = (-10 * math.log10(share) for share in (0.04, 0.01, 0.03))
+    found = without_own_noise(replace(layer, sqnr_db=both, isolated_sqnr_db=own))
+    assert found == pytest.approx(rest)
+    assert without_own_noise(replace(layer, sqnr_db=own, isolated_sqnr_db=both)) is None
 
 
 def test_histograms() -> None:
