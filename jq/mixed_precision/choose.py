@@ -1,8 +1,8 @@
 """Which choice: the cheapest that really holds the budgets, or the most exact within them.
 
 Errors are assumed to add up only to order the choices; whether a choice holds is asked of the
-model itself, as far as one program tells (`Judge`). What the compiled model does differently is
-learnt as a margin on each budget.
+model itself, as far as one program tells (`Judge`). Where the compiled model is further off than
+that, the difference becomes a margin on each budget.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A KV cache is stored as int8 codes and scales, one scale a token and head.
+"""A KV cache is stored as int8 codes with one scale for each token and head.
 
     @main(%cache: f32[.., d]) { dynamic_update_slice %cache, %new, ...; return %updated }
     ->

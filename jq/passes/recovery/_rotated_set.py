@@ -1,12 +1,12 @@
-"""Which values must be rotated together so that a rotation goes away: found by going along all that
-makes them and all that reads them.
+"""The values and weights that have to be rotated together, so that the result stays what it was.
 
-    x' = x Q for every value x of the set; what makes it has Q in its weight, what sums over the
-    channels Q^T, and the sum of squares over them (an RMS norm) is what it was
+    x' = x Q for every value x of the set: the product that makes x has Q in its weight, those that
+    sum over its channels have Q^T, and the sum of squares of an RMS norm does not change
 
-A value is rotated along one axis, seen as [outer, n, inner], along n. The set is closed: sums need
-both sides rotated, products of two values both of them, or one that is the same along the axis.
-Whatever is no linear map blocks it. The vector of a norm moves into the weights behind it.
+A value is rotated along one axis, seen as [outer, n, inner], along n. The set grows from one value:
+from each that is in it to the ops that make it and read it. A sum needs both sides rotated, a
+product of two values too, unless one of them is the same all along the axis. An op that is no
+linear map ends the attempt (`Blocked`). The vector of a norm moves into the weights that read it.
 """
 
 from __future__ import annotations
