@@ -32,10 +32,43 @@ def bench_artifact(
     seconds: Annotated[
         float, typer.Option(min=0.1, max=1e6, help="How long to measure in all.")
     ] = 5.0,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST,...", help="Measure there, over ssh; jaxq is installed there."),
+    ] = None,
+    ssh: Annotated[
+        str, typer.Option(metavar="COMMAND", help="How to connect, with options.")
+    ] = "ssh",
+    python: Annotated[
+        str, typer.Option(metavar="PATH", help="The interpreter there that has jaxq.")
+    ] = "python3",
 ) -> dict[str, Any]:
-    """Measures latency (median, p90), throughput and peak memory in processes of their own."""
+    """Measures latency (median, p90), throughput and peak memory in processes of their own, here or
+    on other machines."""
+    from jq.measuring.hosts import bench_on
     from jq.measuring.measure import bench
 
+    if on:
+        hosts = [name for text in on for name in text.split(",")]
+        with out.progress() as progress:
+            far = bench_on(
+                hosts,
+                artifact,
+                against=against,
+                inputs=inputs,
+                threads=threads,
+                seconds=seconds,
+                ssh=ssh,
+                python=python,
+                progress=progress,
+            )
+        columns = ("host", "processor", "median_ms", "p90_ms", "min_ms", "runs")
+        out.table(
+            f"latency, {threads} threads",
+            columns if against is None else (*columns, "ratio"),
+            [{"host": host, **figures} for host, figures in far["hosts"].items()],
+        )
+        return far
     with out.progress() as progress:
         document = bench(
             artifact,

@@ -1,0 +1,113 @@
+"""Measuring over ssh: a real sshd of the test's own, on the loopback interface."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jq
+from jq.cli.app import main
+from jq.errors import UserError
+from jq.measuring import hosts
+
+Captured = pytest.CaptureFixture[str]
+SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin")
+CONFIG = """
+Host board other
+  HostName 127.0.0.1
+  Port {port}
+  IdentityFile {folder}/user
+  IdentitiesOnly yes
+  UserKnownHostsFile {folder}/known
+  StrictHostKeyChecking accept-new
+"""
+SERVER = """
+ListenAddress 127.0.0.1
+Port {port}
+HostKey {folder}/host
+AuthorizedKeysFile {folder}/user.pub
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+"""
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    weight = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
+    example = (np.zeros((2, 16), np.float32),)
+    model = jq.Model(lambda params, x: jnp.maximum(x @ params["w"], 0), {"w": weight}, example)
+    return jq.compile(model, "int8-dynamic").save(tmp_path_factory.mktemp("made") / "out")
+
+
+@pytest.fixture(scope="module")
+def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """How to connect to a server that this module starts."""
+    if not (SSHD and shutil.which("ssh") and shutil.which("ssh-keygen")):
+        pytest.skip("OpenSSH's server is not installed")
+    folder = tmp_path_factory.mktemp("ssh")
+    for name in ("host", "user"):
+        key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
+        subprocess.run(key, check=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name, text in (("config", CONFIG), ("sshd", SERVER)):
+        (folder / name).write_text(text.format(port=port, folder=folder))
+    log = folder / "log"
+    if Path("/run").is_dir():
+        Path("/run/sshd").mkdir(exist_ok=True)  # where a server of root's confines itself
+    command = [str(SSHD), "-D", "-f", str(folder / "sshd"), "-E", str(log)]
+    with subprocess.Popen(command) as server:
+        try:
+            for _ in range(200):
+                if server.poll() is not None:
+                    pytest.skip(f"sshd does not start: {log.read_text()}")
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.05)
+            yield f"ssh -F {folder / 'config'}"
+        finally:
+            server.kill()
+
+
+def test_two_hosts(artifact: Path, ssh: str, capsys: Captured) -> None:
+    options = ["--on", "board,other", "--ssh", ssh, "--python", sys.executable]
+    assert main(["bench", str(artifact), *options, "--seconds", "0.1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["hosts"]
+    assert list(found) == ["board", "other"]
+    for figures in found.values():
+        assert figures["processor"] and figures["runs"] >= 10 and figures["median_ms"] > 0
+
+
+def test_what_goes_wrong_there(artifact: Path, ssh: str, tmp_path: Path) -> None:
+    inputs = tmp_path / "inputs.npz"
+    np.savez(inputs, arg0=np.zeros((3, 3), np.float32))
+    with pytest.raises(UserError, match=r"the model wants .2, 16.*board") as failure:
+        hosts.bench_on(["board"], artifact, inputs=inputs, ssh=ssh, python=sys.executable)
+    assert failure.value.location == "board"
+    with pytest.raises(UserError, match="is jaxq installed"):
+        hosts.bench_on(["board"], artifact, ssh=ssh, python="/nowhere/python")
+
+
+def test_hosts_that_are_none(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("", "-oProxyCommand=touch x"):
+        with pytest.raises(UserError, match="no host"):
+            hosts.bench_on([name], artifact)
+    with pytest.raises(UserError, match="cannot start"):
+        hosts.bench_on(["board"], artifact, ssh="/nowhere/ssh")
+    with pytest.raises(UserError, match="cannot measure there: .* does `ssh HOST`"):
+        hosts.bench_on(["board"], artifact, ssh="false")
+    assert " is there, x here" in hosts._measured(b"", {"version": "x"})["error"]
