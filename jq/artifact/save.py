@@ -22,6 +22,7 @@ from jq.artifact.programs import TargetProgram, file_names, is_program_file
 from jq.artifact.signature import SIGNATURE, sign
 from jq.errors import UserError
 from jq.ir import Program
+from jq.ir.portable import portable
 from jq.ir.quantized.types import to_quant_types
 from jq.iree import cpu
 from jq.system.files import check_parent, exchange, settle, umask
@@ -127,9 +128,13 @@ def _write(work: Path, artifact: _ArtifactLike) -> None:
             program = program.clone()
             to_quant_types(program)
         (work / f"{level}.mlir").write_text(program.text(), encoding="utf-8")
-        if level != "target":  # that one has functions for IREE to fill in
-            with (work / f"{level}.mlirbc").open("wb") as file:
-                program.materialize().operation.write_bytecode(file)
+        if level == "target":  # that one has functions for IREE to fill in
+            continue
+        module = program.materialize()
+        with (work / f"{level}.mlirbc").open("wb") as file:
+            module.operation.write_bytecode(file)
+        if level == "integer":  # for tools of other versions
+            (work / f"{level}.portable.mlirbc").write_bytes(portable(module)[0])
     files = {
         path.name: StoredFile(bytes=path.stat().st_size, sha256=sha256(path))
         for path in sorted(work.iterdir())

@@ -35,10 +35,15 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return compiled, compiled.save(tmp_path_factory.mktemp("emit") / "out")
 
 
-@pytest.mark.parametrize("level", ["float", "qdq", "integer"])
+@pytest.mark.parametrize("level", ["float", "qdq", "integer", "integer.portable"])
 def test_an_emitted_module_is_whole(made: tuple[jq.CompiledModel, Path], level: str) -> None:
     compiled, path = made
-    again = jq.trace(path / f"{level}.mlirbc").program
+    level, portable = level.split(".")[0], level.endswith("portable")
+    if portable:
+        head = (path / "integer.portable.mlirbc").read_bytes()[:24]
+        assert head.startswith(b"ML\xefR\rStableHLO_v1.")
+    file = f"{level}.portable.mlirbc" if portable else f"{level}.mlirbc"
+    again = jq.trace(path / file).program
     (want,) = XlaExecutable(compiled.levels[level])(X)
     np.testing.assert_array_equal(XlaExecutable(again)(X)[0], want)
     assert (path / f"{level}.mlir").read_text().startswith("module")
