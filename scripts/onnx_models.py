@@ -3,6 +3,7 @@
 
     scripts/onnx_models.py                                  # all models in all forms
     scripts/onnx_models.py minilm-1x128 --form dynamic
+    scripts/onnx_models.py mobilenet-224 --times            # beside ONNX Runtime, on one core
 
 A model is exported to ONNX and quantized by ONNX Runtime in every form (static Q/DQ, static
 operators, dynamic); the float file is compared too. Of each it prints
@@ -12,6 +13,9 @@ operators, dynamic); the float file is compared too. Of each it prints
     codes       share of quantized numbers of all tensors in the graph that are equal, and the
                 largest distance: to ONNX Runtime without graph optimization, on one input
 
+and with --times instead of them the median times of the artifact and of ONNX Runtime with all
+optimizations, which run in turns; artifacts are kept in OUTPUT, so that a second run only measures.
+
 Exit code 1 where an integer contraction is missing. Needs the extra `bench`.
 """
 
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from peers import cases, ort
 from peers.case import Arrays, Source, by_onnxruntime
+from peers.programs import Iree, OnnxRuntime
 
 import jq
 
@@ -43,6 +49,8 @@ def check(
     names: Annotated[list[str] | None, typer.Argument(help=", ".join(NAMES))] = None,
     form: Annotated[str, typer.Option(help="By comma.")] = ",".join(FORMS),
     samples: Annotated[int, typer.Option(help="Inputs that ranges come from.")] = 4,
+    times: Annotated[bool, typer.Option("--times", help="Times instead of differences.")] = False,
+    rounds: Annotated[int, typer.Option(help="Turns of each, with --times.")] = 30,
     output: Annotated[Path, typer.Option("-o", help="Directory.")] = Path("build/onnx_models"),
 ) -> None:
     logging.disable(logging.WARNING)  # advice to preprocess the model
@@ -53,6 +61,9 @@ def check(
         (x,) = source.onnx_inputs(source.evaluation[:1])
         for kind in form.split(","):
             path = _quantized(source, kind)
+            if times:
+                print(f"{name} {kind}: {_timed(path, x, rounds)}", flush=True)
+                continue
             line, found, wanted = _compared(path, x, kind)
             print(f"{name} {kind}: {line}", flush=True)
             missing += found < wanted
@@ -70,6 +81,23 @@ def _quantized(source: Source, kind: str) -> Path:
         else:
             ort.build_static(source, folder, "QDQ" if kind == "static" else "QOperator")
     return folder / "model.onnx"
+
+
+def _timed(path: Path, x: Arrays, rounds: int) -> str:
+    """Medians, on one thread; an artifact of an earlier run is taken as it is."""
+    kept = path.with_name(f"{path.stem}.artifact")
+    if not kept.exists():
+        jq.compile(jq.load_onnx(path), pipeline="float").save(kept)
+    programs = [Iree(kept, {}, 1).bind(x), OnnxRuntime(path, {}, 1).bind(x)]
+    found: list[list[float]] = [[], []]
+    for turn in range(rounds + 2):
+        for run, spent in zip(programs, found, strict=True):
+            for _ in range(5):
+                start = time.perf_counter()
+                run()
+                spent += [time.perf_counter() - start] * (turn > 1)
+    ours, theirs = (1e3 * float(np.median(each)) for each in found)
+    return f"{ours:.3f} ms, ONNX Runtime {theirs:.3f} ms: {ours / theirs:.2f}"
 
 
 def _compared(path: Path, x: Arrays, kind: str) -> tuple[str, int, int]:

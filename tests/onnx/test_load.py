@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import jq
 from jq.cli.options import sized
 from jq.errors import UserError
+from jq.tree import structure_of, unflatten
 
 RNG = np.random.default_rng(0)
 FLOAT = TensorProto.FLOAT
@@ -60,6 +62,11 @@ def test_a_model_keeps_its_names_types_and_computed_shapes(tmp_path: Path) -> No
     program = jq.trace(model).program
     assert [s.name for s in program.inputs] == ["x"]
     assert [s.name for s in program.outputs] == ["y", "label"]  # the file's order
+    written = json.loads(json.dumps(structure_of(program.out_tree)))  # as an artifact keeps it
+    assert list(unflatten(written, ["first", "second"]).items()) == [
+        ("y", "first"),
+        ("label", "second"),
+    ]
     assert "reshape" in str(program.module) and "dynamic" not in str(program.module)
 
 
