@@ -15,6 +15,7 @@ from jq.oracle.interpreter import interpret
 from jq.oracle.xla import XlaExecutable
 from tests.iree.helpers import compiled, make_program
 from tests.support import texts
+from tests.support.child import Child
 
 RNG = np.random.default_rng(2)
 
@@ -203,3 +204,40 @@ def test_a_strict_program_rounds_its_products_in_front_of_their_sums() -> None:
     )
     a, b, c = RNG.standard_normal((3, 99)).astype(np.float32)
     np.testing.assert_array_equal(on_xla(program, a, b, c)[0], a * b + c)
+
+
+# A transpose that XLA's simplifier, off in strict runs, would have made a change of layout.
+TRANSPOSED = """(%x: tensor<11x1x1x3xf32>) -> tensor<1x1x3x11xf32> {
+  %0 = stablehlo.constant dense<16.0> : tensor<1x1x3x11xf32>
+  %1 = stablehlo.constant dense<-128.0> : tensor<1x1x3x11xf32>
+  %2 = stablehlo.constant dense<128.0> : tensor<1x1x3x11xf32>
+  %3 = stablehlo.constant dense<0.0625> : tensor<1x1x3x11xf32>
+  %4 = stablehlo.constant dense<-1.0> : tensor<f32>
+  %5 = stablehlo.constant dense<1.0> : tensor<f32>
+  %6 = stablehlo.constant dense<0.625> : tensor<1x1x3x11xf32>
+  %7 = stablehlo.constant dense<-512.0> : tensor<1x1x3x11xf32>
+  %8 = stablehlo.constant dense<512.0> : tensor<1x1x3x11xf32>
+  %t = stablehlo.transpose %x, dims = [1, 2, 3, 0]
+    : (tensor<11x1x1x3xf32>) -> tensor<1x1x3x11xf32>
+  %a = stablehlo.multiply %t, %0 : tensor<1x1x3x11xf32>
+  %b = stablehlo.round_nearest_even %a : tensor<1x1x3x11xf32>
+  %c = stablehlo.clamp %1, %b, %2 : tensor<1x1x3x11xf32>
+  %d = stablehlo.multiply %c, %3 : tensor<1x1x3x11xf32>
+  %e = stablehlo.clamp %4, %d, %5
+    : (tensor<f32>, tensor<1x1x3x11xf32>, tensor<f32>) -> tensor<1x1x3x11xf32>
+  %f = stablehlo.sine %e : tensor<1x1x3x11xf32>
+  %g = stablehlo.multiply %f, %0 : tensor<1x1x3x11xf32>
+  %h = stablehlo.add %g, %6 : tensor<1x1x3x11xf32>
+  %i = stablehlo.clamp %7, %h, %8 : tensor<1x1x3x11xf32>
+  return %i : tensor<1x1x3x11xf32>
+}"""
+
+
+def transposed() -> float:
+    (found,) = on_xla(texts.load(TRANSPOSED), np.zeros((11, 1, 1, 3), np.float32))
+    return float(found.max())
+
+
+def test_xla_does_not_crash(child: Child) -> None:
+    """Its fusion emitters do, while they compile this."""
+    assert child.call(transposed) == 0.625

@@ -15,6 +15,8 @@ import numpy as np
 
 from jq.errors import UserError
 
+MOST = 1 << 16  # elements of a head; what a file says beyond it is no head
+
 
 @dataclass(frozen=True)
 class Rope:
@@ -91,7 +93,7 @@ def longrope_scale(context: int, original: int) -> float:
 
 
 def _frequencies(base: float, dims: int, factor: float = 1.0) -> np.ndarray:
-    if not base > 1 or dims < 2 or dims % 2 or not factor > 0:
+    if not base > 1 or not 2 <= dims <= MOST or dims % 2 or not factor > 0:
         raise UserError(
             f"no rotary positions of base {base} on {dims} elements, scaled by {factor}"
         )
