@@ -18,12 +18,10 @@ _OPTIONS = {"xla_allow_excess_precision": "False", "xla_cpu_enable_fast_min_max"
 # Its simplifier turns a / c into a * (1 / c) and a / (b / c) into (a * c) / b, which rounds
 # otherwise. Without it, though, XLA computes wrong sums behind the convolutions of some networks.
 # LLVM makes one instruction, which rounds once, of a multiply and an add only where it optimizes.
-# XLA 0.10's fusion emitters crash on some transposes that the simplifier would have taken away.
-_STRICT = {
-    "xla_disable_hlo_passes": "algsimp",
-    "xla_backend_optimization_level": "0",
-    "xla_cpu_use_fusion_emitters": "False",
-}
+_STRICT = {"xla_disable_hlo_passes": "algsimp", "xla_backend_optimization_level": "0"}
+# XLA 0.10 with fusion emitters crashes on transposes that the simplifier would have taken away;
+# without them it refuses negative padding.
+_EMITTERS = ({**_STRICT, "xla_cpu_use_fusion_emitters": "False"}, _STRICT)
 
 
 class XlaExecutable:
@@ -42,13 +40,7 @@ class XlaExecutable:
         if "arg_attrs" in copy.main.attributes:
             del copy.main.attributes["arg_attrs"]  # donation and sharding are not for us
         device = jax.local_devices(backend="cpu")[0]
-        chosen = {**_OPTIONS, **_STRICT} if strict else _OPTIONS
-        options = get_compile_options(1, 1, env_options_overrides=chosen)
-        try:
-            self._executable = device.client.compile_and_load(copy.bytecode(), [device], options)
-        except jax.errors.JaxRuntimeError as error:
-            reason = str(error).strip().splitlines()[0]
-            raise CompilerError(f"XLA cannot compile the program: {reason}") from error
+        self._executable = _compiled(copy.bytecode(), device, _EMITTERS if strict else ({},))
         self._device = device
         self._inputs = program.inputs
         self._names = {name: i for i, name in enumerate(program.weights)}
@@ -81,3 +73,16 @@ class XlaExecutable:
         with jax.enable_x64(True):  # JAX would narrow 64-bit arrays
             given: list[Any] = jax.device_put([np.asarray(a) for a in arrays], self._device)
         return given
+
+
+def _compiled(module: bytes, device: Any, options: Sequence[Mapping[str, str]]) -> Any:
+    """By the first of the options with which XLA can compile it."""
+    for i, chosen in enumerate(options):
+        given = get_compile_options(1, 1, env_options_overrides={**_OPTIONS, **chosen})
+        try:
+            return device.client.compile_and_load(module, [device], given)
+        except jax.errors.JaxRuntimeError as error:
+            if i == len(options) - 1:
+                reason = str(error).strip().splitlines()[0]
+                raise CompilerError(f"XLA cannot compile the program: {reason}") from error
+    raise AssertionError("no options")

@@ -309,6 +309,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step("shield-reads", "IREE writes into what a loop has still to read"),
         Step("shield-pads", "IREE fails on what is padded twice with different values"),
         Step("shield-updates", "IREE writes into what it still reads"),
+        Step("shield-reductions", "IREE takes sums of rows for sums of columns"),
     ),
 }
 

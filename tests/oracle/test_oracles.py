@@ -241,3 +241,14 @@ def transposed() -> float:
 def test_xla_does_not_crash(child: Child) -> None:
     """Its fusion emitters do, while they compile this."""
     assert child.call(transposed) == 0.625
+
+
+def test_xla_takes_away_negative_padding() -> None:
+    """What is in the place of the fusion emitters does not."""
+    text = """(%x: tensor<6x4xf32>) -> tensor<4x4xf32> {
+      %z = stablehlo.constant dense<0.0> : tensor<f32>
+      %y = stablehlo.pad %x, %z, low = [-1, 0], high = [-1, 0], interior = [0, 0]
+        : (tensor<6x4xf32>, tensor<f32>) -> tensor<4x4xf32>
+      return %y : tensor<4x4xf32> }"""
+    x = RNG.standard_normal((6, 4)).astype(np.float32)
+    np.testing.assert_array_equal(on_xla(texts.load(text), x)[0], x[1:-1])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jq
 from tests.ops.test_convolution import Window, convolve
 from tests.traps.helpers import defect, mended, raw
 
@@ -51,6 +53,40 @@ TABLE = (COLUMN.astype(np.int32) * ROW).reshape(3, 5, 8)
 
 def test_outer_product_is_multiplied():
     np.testing.assert_array_equal(mended("multiply-outer", OUTER, COLUMN, ROW)[0], TABLE)
+
+
+# A reduction that is read along different axes: sums of rows are taken for those of columns.
+REDUCED = """(%x: tensor<4x3x1x3xf32>) -> tensor<4x3x3xf32> {
+  %c = stablehlo.constant dense<0xFF800000> : tensor<f32>
+  %m = stablehlo.reduce(%x init: %c) applies stablehlo.maximum across dimensions = [3]
+    : (tensor<4x3x1x3xf32>, tensor<f32>) -> tensor<4x3x1xf32>
+  %y = stablehlo.dot_general %m, %m, batching_dims = [0] x [0], contracting_dims = [2] x [2]
+    : (tensor<4x3x1xf32>, tensor<4x3x1xf32>) -> tensor<4x3x3xf32>
+  return %y : tensor<4x3x3xf32> }"""
+GIVEN = RNG.integers(-8, 9, (4, 3, 1, 3)).astype(np.float32)
+SQUARES = GIVEN.max(3) * GIVEN.max(3).transpose(0, 2, 1)
+
+
+@defect("shield-reductions")
+def test_outer_product_of_a_reduction_with_itself():
+    np.testing.assert_array_equal(raw(REDUCED, GIVEN)[0], SQUARES)
+
+
+def test_outer_product_of_a_reduction_with_itself_is_shielded():
+    np.testing.assert_array_equal(mended("shield-reductions", REDUCED, GIVEN)[0], SQUARES)
+
+
+@pytest.mark.parametrize("rows", [7, 64])
+def test_pairs_of_rows(rows):
+    """Distances between all of them; the sums are written twice, and are one."""
+
+    def distances(x):
+        sums = (x * x).sum(-1)[:, None], (x * x).sum(-1)[None, :]
+        return jnp.sqrt(sums[0]) - 2 * x @ x.T + jnp.sqrt(sums[1])
+
+    x = RNG.integers(-8, 9, (rows, 5)).astype(np.float32)
+    found = jq.compile(jq.Model(lambda p, x: distances(x), {}, (x,)), "float")(x)
+    np.testing.assert_allclose(found, distances(x), rtol=1e-6, atol=1e-5)
 
 
 # A depthwise convolution whose filter is narrower than its result gives garbage, or is refused.
