@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jq.api import plan_job
 from jq.calibration.range import Range
 from jq.calibration.ranges import Ranges
 from jq.errors import UserError
@@ -14,6 +13,7 @@ from jq.passes.base import run_all
 from jq.pipeline import Pipeline, load_pipeline
 from jq.planning import QuantPlan
 from jq.settings import FLOAT
+from jq.stages import plan_job
 from jq.target import Target, load_target
 
 # The first that a device accepts: with the least that has to be known beforehand.

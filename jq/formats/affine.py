@@ -12,25 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
 
 import numpy as np
 
 from jq.errors import FormatError
 from jq.formats import checks
 from jq.formats.affine_math import scale_of_extent, to_codes, zero_point_of_range
+from jq.formats.affine_storage import FULL, NARROW, StoredIntegers
 from jq.formats.arrays import Array, ArrayOps
-from jq.formats.base import Encoding, Format, Integers, Parts, get_format
+from jq.formats.base import Encoding, Integers, Parts, get_format
 from jq.formats.blocks import expand, full, reduce_blocks
 from jq.formats.chunks import block_absmax, block_range, chunks, decode_pieces, per_block
 from jq.formats.numpy_ops import NUMPY
-from jq.formats.packing import pack, packed_shape, unpack
+from jq.formats.packing import packed_shape
 
 F32 = np.float32
-NARROW, FULL = "absmax/127", "absmax/127.5"
 
 
-class Affine(Format):
+class Affine(StoredIntegers):
     """Integers of `bits` bits.
 
     Option `packing`: `bits` (default) packs codes below 8 bits into bytes, `none` keeps one in a
@@ -44,29 +43,10 @@ class Affine(Format):
     A block whose float32 scale would be below 2^-126 counts as zero: its scale is 1.
     """
 
-    schemes: ClassVar[tuple[str, ...]] = ("symmetric", "asymmetric")
-    bits: ClassVar[int] = 8
-    unsigned: ClassVar[bool] = False
-
-    @property
-    def code_type(self) -> np.dtype[Any]:
-        """Type of unpacked codes."""
-        return np.dtype(np.int16 if self.bits > 8 else np.int8)
-
-    @property
-    def integer_bits(self) -> int:
-        return self.bits
-
     def integers(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Integers:
         zero = self.zero_point(ops, parts, enc)
         codes, scale = self.codes(ops, parts, enc), self.scale(ops, parts, enc)
         return Integers(codes, scale, zero, None, enc.block)
-
-    def stored_bits(self, enc: Encoding) -> int:
-        """Bits of a stored code: with the option `packing` = `none`, and where codes do not fill a
-        byte evenly, those of `code_type`."""
-        packed = enc.option("packing", "bits") == "bits" and 8 % self.bits == 0
-        return self.bits if packed else self.code_type.itemsize * 8
 
     def limits(self, enc: Encoding) -> tuple[int, int]:
         """Smallest and largest (signed) code."""
@@ -84,16 +64,6 @@ class Affine(Format):
         checks.check_options(enc, self.options(enc))
         if enc.option("divisor", "") and enc.scheme == "asymmetric":
             raise FormatError(f"{enc.format}: `divisor` belongs to the symmetric scheme")
-
-    def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-        """`codes` (packed), `scale`, and in the asymmetric scheme `zero_point` (packed alike)."""
-        parts = {
-            "codes": (packed_shape(enc.shape, self.stored_bits(enc)), self.code_type),
-            "scale": (enc.grid, np.dtype(enc.scale_type)),
-        }
-        if enc.scheme == "asymmetric":
-            parts["zero_point"] = (packed_shape(enc.grid, self.stored_bits(enc)), self.code_type)
-        return parts
 
     # Parameters
 
@@ -221,58 +191,6 @@ class Affine(Format):
         if zero_point is not None:
             q = ops.sub(ops.convert(q, np.int32), expand(ops, zero_point, enc))
         return ops.mul(ops.convert(q, F32), expand(ops, scale, enc))
-
-    # Parts
-
-    def of_codes(
-        self, codes: np.ndarray, zero: np.ndarray, enc: Encoding
-    ) -> tuple[Encoding, dict[str, np.ndarray]] | None:
-        half = 1 << (self.bits - 1)
-        shift = half if self.unsigned else 0
-        zero = zero - shift
-        if not ((zero == np.rint(zero)) & (-half <= zero) & (zero < half)).all():
-            return None
-        full = (("divisor", FULL),)  # every code may occur
-        enc = replace(enc, scheme="asymmetric") if zero.any() else replace(enc, options=full)
-        parts = {"codes": self.pack(codes.astype(np.int64) - shift, enc)}
-        return enc, parts | ({"zero_point": self.pack(zero, enc)} if zero.any() else {})
-
-    def pack(self, codes: np.ndarray, enc: Encoding) -> np.ndarray:
-        """Stored form of signed codes (of `enc.shape`) or signed zero points (of `enc.grid`)."""
-        codes = np.asarray(codes, self.code_type)
-        if self.stored_bits(enc) >= 8:
-            return codes
-        return pack(codes + np.int8(self.filler), self.bits, self.filler)
-
-    def unpack(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
-        """Same as `codes`."""
-        return self.codes(ops, parts, enc)
-
-    def codes(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
-        """Signed codes, i8 or i16 of `enc.shape`."""
-        return self._unpack(ops, parts["codes"], enc.shape, enc)
-
-    @property
-    def filler(self) -> int:
-        """Below 8 bits a number is stored as `code + 2^(bits-1)`: no sign to extend."""
-        return 1 << (self.bits - 1)
-
-    def _unpack(self, ops: ArrayOps, packed: Array, shape: tuple[int, ...], enc: Encoding) -> Array:
-        bits = self.stored_bits(enc)
-        fields = unpack(ops, packed, shape, bits)
-        if bits >= 8:
-            return fields
-        return ops.sub(fields, full(ops, self.filler, shape, np.int8))
-
-    def scale(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
-        """Scales, f32 of `enc.grid`."""
-        return ops.convert(parts["scale"], F32)
-
-    def zero_point(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array | None:
-        """Signed zero points, i32 of `enc.grid`; None in the symmetric scheme."""
-        if enc.scheme == "symmetric":
-            return None
-        return ops.convert(self._unpack(ops, parts["zero_point"], enc.grid, enc), np.int32)
 
     def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
         self.check(enc)

@@ -49,11 +49,11 @@ def build(model: Path, options: Options, shape: Shape, store: Store) -> None:
 
 def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
     """Compiles a program and writes it, and what weights the store does not have yet."""
-    from jq import api
     from jq.artifact.parameters import read_index, write_parameters
     from jq.job import Stages, prepare_job
     from jq.models.decoder import load_decoder
     from jq.models.decoder.program import decoder_model
+    from jq.stages import build, plan_job
 
     float_model = decoder_model(
         load_decoder(model),
@@ -73,7 +73,7 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
         settings |= {"kv_cache.format": "int8"}
     stages = Stages()
     job = prepare_job(float_model, options.pipeline, "llvm-cpu", settings, stages=stages)
-    made = api.build(job, api.plan_job(job, stages), stages, key_of=content_key)
+    made = build(job, plan_job(job, stages), stages, key_of=content_key)
     known: set[str] = set()
     for archive in store.archives():
         known |= read_index(archive).keys()

@@ -26,7 +26,8 @@ import ml_dtypes
 import numpy as np
 
 from jq.errors import UserError
-from jq.formats.affine import FULL, affine_format
+from jq.formats.affine import affine_format
+from jq.formats.affine_storage import FULL
 from jq.formats.base import Encoding
 from jq.language.shard import Entry, write_shard
 from jq.models.decoder.huggingface import read_config

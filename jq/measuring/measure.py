@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jq import npz
-from jq.api import compile, plan_job, rewrite_job
+from jq.api import compile
 from jq.benchmark import Job as BenchJob
 from jq.benchmark import bench as measure_jobs
 from jq.benchmark import random_inputs
@@ -37,6 +37,7 @@ from jq.pipeline import PipelineFile, flat_settings, load_pipeline
 from jq.planning import QuantPlan
 from jq.progress import Progress, silent
 from jq.settings import FLOAT, Rule
+from jq.stages import plan_job, rewrite_job
 from jq.target import Target
 
 

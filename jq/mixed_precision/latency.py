@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from jq.api import build, plan_job
 from jq.benchmark import random_inputs
 from jq.compiled import CompiledModel
 from jq.job import Job, Source, Stages
@@ -28,6 +27,7 @@ from jq.mixed_precision.state import State
 from jq.planning import contractions, op_name
 from jq.progress import Progress
 from jq.settings import FLOAT, Rule
+from jq.stages import build, plan_job
 from jq.system.processor import this_processor
 
 SECONDS, LEAST = 0.2, 10  # measuring time of a program, and calls at least

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jq.api import calibrate_job
 from jq.errors import UserError
 from jq.job import Job, Stages
 from jq.mixed_precision.candidates import Candidate
@@ -17,6 +16,7 @@ from jq.passes.isolated import parts_of
 from jq.pipeline import make_plan
 from jq.planning import QuantPlan
 from jq.settings import Rule, apply_overrides
+from jq.stages import calibrate_job
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from jq.api import build, plan_job
 from jq.comparison.outputs import Comparison
 from jq.compiled import CompiledModel
 from jq.job import Stages
@@ -16,6 +15,7 @@ from jq.mixed_precision.latency import median_ms
 from jq.mixed_precision.problem import Problem
 from jq.mixed_precision.rules import MixedPipeline
 from jq.pipeline import for_target, load_pipeline
+from jq.stages import build, plan_job
 from jq.system.files import temporary_folder
 
 

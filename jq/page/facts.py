@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from jq.api import build, plan_job, rewrite_job
 from jq.artifact.manifest import Manifest
 from jq.calibration.histogram import Histogram
 from jq.calibration.run import calibrate
@@ -29,6 +28,7 @@ from jq.passes.isolated import parts_of
 from jq.planning import QuantPlan
 from jq.progress import Progress
 from jq.settings import FLOAT
+from jq.stages import build, plan_job, rewrite_job
 from jq.system.files import temporary_folder
 from jq.target import Target
 

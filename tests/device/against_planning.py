@@ -13,6 +13,7 @@ from jq.device.assumed import Planned
 from jq.device.checking import _refused
 from jq.job import Stages, prepare_job
 from jq.passes.base import run_all
+from jq.stages import plan_job
 from tests.passes.test_integer_only import COLUMNS, ONE, PARAMS, ROWS, TWO
 
 RNG = np.random.default_rng(0)
@@ -101,7 +102,7 @@ def compared(model: jq.Model, target: str, **options: Any) -> tuple[list[Any], l
     pipeline = found["pipeline"]
     settings = options.get("settings")
     job = prepare_job(model, pipeline, target, settings, None, data, recover=False)
-    plan = jq.api.plan_job(job, Stages())
+    plan = plan_job(job, Stages())
     program, passes = job.program.clone(), job.pipeline.passes
     kept = [p for p in (*passes["qdq"], *passes["integer"]) if p.name != "verify-integer"]
     run_all(kept, program, job.context(plan))

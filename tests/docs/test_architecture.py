@@ -15,7 +15,16 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("architecture", "kernels")
 FOLDERS = ("", "jq/", "jq/kernels/", "jq/passes/", "docs/")
 EXAMPLES = {"layer1/attn/q_proj/kernel"}  # the name of a weight
-OF_OTHERS = {"stablehlo", "jax", "jit", "composite", "vdpbf16ps", "vpmaddwd", "tileloadd"}
+OF_OTHERS = {
+    "stablehlo",
+    "jax",
+    "jit",
+    "composite",
+    "vdpbf16ps",
+    "vpmaddwd",
+    "vpmaddubsw",
+    "tileloadd",
+}
 
 
 def quoted(page: str) -> set[str]:

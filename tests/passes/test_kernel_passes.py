@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import jq
-from jq.api import calibrate_job
 from jq.ir.decisions import facts_of
 from jq.iree.compiler import compile_module
 from jq.iree.handover import handover
@@ -23,6 +22,7 @@ from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
 from jq.passes.functions import find_activation, find_normalization
 from jq.pipeline import make_plan, rewrite
+from jq.stages import calibrate_job
 from tests.support.steps import moved
 
 pytestmark = pytest.mark.usefixtures("quick_xla")

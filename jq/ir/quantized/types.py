@@ -28,7 +28,8 @@ from jaxlib.mlir import ir
 
 from jq.errors import UserError
 from jq.formats import NUMPY, Encoding
-from jq.formats.affine import FULL, affine_format, is_affine
+from jq.formats.affine import affine_format, is_affine
+from jq.formats.affine_storage import FULL
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
 from jq.ir.constants import evaluate

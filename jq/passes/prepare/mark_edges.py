@@ -22,13 +22,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from jq.ir import Op, Program, at, context, dtype_of, ir, shape_of, walk
+from jq.ir import Op, Program, dtype_of, ir, shape_of, walk
 from jq.ir.affine import is_constant, step
-from jq.ir.build import NAME, string_attr
 from jq.ir.decisions import declined
-from jq.ir.markers import edge, edge_name
 from jq.ir.slicing import Cut, functions
-from jq.ir.values import kind_of, maker, only_user
+from jq.ir.values import kind_of, only_user
 from jq.ops.base import Contraction, rule_of
 from jq.ops.selection import elements, reduction, splat_of
 from jq.passes.base import Pass, PassContext
@@ -41,6 +39,7 @@ from jq.passes.integer._ops import (
     is_float,
     is_table,
 )
+from jq.passes.prepare._edges import Edges
 
 # open: affine steps and clamps may follow. clamped: clamps may. closed: nothing may; a quantize
 # comes next. float: an op without an integer form came before.
@@ -56,7 +55,7 @@ class MarkEdges(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         marking = _Marking(program)
         marking.run()
-        return bool(marking.names)
+        return bool(marking.edges.names)
 
 
 @dataclass
@@ -64,8 +63,9 @@ class _Marking:
     program: Program
     state: dict[Any, State] = field(default_factory=dict)
     claimed: set[Any] = field(default_factory=set)  # ops inside a recognised function
-    edges: dict[tuple[ir.Value, bool, bool], ir.Value] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.edges = Edges(self.program)
 
     def run(self) -> None:
         body = self.program.body
@@ -139,7 +139,7 @@ class _Marking:
     def hand_on(self, op: Op) -> None:
         for i, v in enumerate(op.operation.operands):
             if is_float(v):
-                self.need(op, i, wide=True, carried=True)
+                self.edges.need(op, i, wide=True, carried=True)
 
     def function(self, op: Op) -> bool:
         """Softmax or a normalization of an operand begins here."""
@@ -172,7 +172,7 @@ class _Marking:
             op = todo.pop().owner
             for i, v in enumerate(op.operation.operands):
                 if v in terms and is_float(v):
-                    self.need(op, i, wide=True)
+                    self.edges.need(op, i, wide=True)
                 elif is_float(v) and splat_of(self.program, v) is None:
                     todo.append(v)
         return True
@@ -186,7 +186,7 @@ class _Marking:
         if not free or not all(is_float(op.operands[i]) for i in sides):
             return False
         for i in free:
-            self.need(op, i)
+            self.edges.need(op, i)
         self.state[op.operation.results[0]] = "open"
         return True
 
@@ -227,7 +227,7 @@ class _Marking:
     def affine(self, op: Op) -> bool:
         for i, x in enumerate(op.operation.operands):
             if x in self.state and step(self.program, op, x) is not None:
-                self.need(op, i, wide=True)
+                self.edges.need(op, i, wide=True)
                 self.state[op.operation.results[0]] = "open"
                 return True
         return False
@@ -245,7 +245,7 @@ class _Marking:
     def reduced(self, op: Op) -> bool:
         if reduction(self.program, op) != "add":
             return False
-        self.need(op, 0, wide=True)
+        self.edges.need(op, 0, wide=True)
         self.state[op.operation.results[0]] = "open"
         return True
 
@@ -255,50 +255,14 @@ class _Marking:
         for i, v in enumerate(op.operation.operands):
             wanted = v in self.state or prefix
             if wanted and is_float(v) and self.state.get(v) != "float":
-                self.need(op, i, wide=wide)
+                self.edges.need(op, i, wide=wide)
 
     def need_source(self, cut: Cut, *, wide: bool = False) -> None:
         """The ops of a recognised function read an edge in the place of its source."""
         for op in cut.ops:
             for i, v in enumerate(op.operation.operands):
                 if v == cut.source:
-                    self.need(op, i, wide=wide)
-
-    def need(self, op: Op, index: int, *, wide: bool = False, carried: bool = False) -> None:
-        """The op reads an edge behind its operand, one for all that want the same."""
-        value = op.operation.operands[index]
-        if (made := maker(value)) and edge_name(made):
-            return
-        key = value, wide, carried
-        if key not in self.edges:
-            with context(), self._behind(value):
-                name = self._name(value)
-                self.edges[key] = edge(self.program, value, name, wide=wide, carried=carried)
-        op.operation.operands[index] = self.edges[key]
-
-    def _behind(self, value: ir.Value) -> Any:
-        if maker(value) is None:
-            return at(value.owner.operations[0])
-        return at(value.owner, after=True)
-
-    def _name(self, value: ir.Value) -> str:
-        if maker(value, "stablehlo.convert") is not None:
-            x = value.owner.operation.operands[0]
-            value = x if x in list(self.program.body.arguments) else value
-        if maker(value) is None:
-            number = ir.BlockArgument(value).arg_number
-            if value.owner == self.program.body:
-                base = f"input {self.program.inputs[number].name}"
-            else:
-                base = f"{string_attr(value.owner.owner, NAME) or 'loop'} carry {number}"
-        else:
-            base = f"{string_attr(value.owner, NAME) or kind_of(value.owner)} result"
-        name, n = base, 1
-        while name in self.names:
-            n += 1
-            name = f"{base}#{n}"
-        self.names.add(name)
-        return name
+                    self.edges.need(op, i, wide=wide)
 
 
 def _summed(op: Op, x: ir.Value) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.formats import Encoding
-from jq.formats.affine import FULL
+from jq.formats.affine_storage import FULL
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import constant, like

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jq.api import build, plan_job, rewrite_job
 from jq.calibration.range import Range
 from jq.calibration.ranges import Ranges, site
 from jq.errors import UserError
@@ -16,6 +15,7 @@ from jq.ir import Program
 from jq.ir.markers import edge_name
 from jq.job import Job, Stages, prepare_job
 from jq.pipeline import make_plan
+from jq.stages import build, plan_job, rewrite_job
 from suites.differential.evaluate import Arrays, by_interpreter, by_xla, difference
 from suites.differential.kinds import Kind, kind_of
 from suites.differential.modules import Module, drawn, module_of

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from jq.formats.affine import FULL, affine_format
+from jq.formats.affine import affine_format
+from jq.formats.affine_storage import FULL
 from jq.formats.base import Encoding
 from jq.models.decoder.checkpoints.method import Layer
 
