@@ -24,7 +24,7 @@ class Weighted:
 
 
 def factors(
-    products: Sequence[Weighted], *, static: bool, rounding: float, count: int
+    products: Sequence[Weighted], *, static: bool, rounding: float, count: int, bits: int = 8
 ) -> tuple[np.ndarray, float]:
     """Powers of two s[K] for one activation x, and how many times they make the error smaller.
 
@@ -41,6 +41,7 @@ def factors(
         rounding: what is left of the weights' rounding error behind this pass (GPTQ takes the
             larger part of it away).
         count: of the rows that were seen.
+        bits: of the codes of the activation. With 16, weights are the larger part of the error.
     """
     low = np.min([p.moments.low for p in products], axis=0).astype(np.float64)
     high = np.max([p.moments.high for p in products], axis=0).astype(np.float64)
@@ -56,6 +57,8 @@ def factors(
 
     squares = [(p.weight.astype(np.float64) ** 2).sum(1) for p in products]
 
+    steps_of_range = (1 << bits) - 1
+
     def error(s: np.ndarray) -> float:
         total, s32 = 0.0, s.astype(np.float32)
         for p, size, square in zip(products, sizes, squares, strict=True):
@@ -67,7 +70,7 @@ def factors(
                 extents = np.maximum(rows.max(1), 0) - np.minimum(rows.min(1), 0)
                 noise = float(extents.astype(np.float64) ** 2 @ p.moments.share)
             steps = (size * s32[:, None]).max(0).astype(np.float64) / 127
-            total += noise / 255**2 * (s**2 @ square)
+            total += noise / steps_of_range**2 * (s**2 @ square)
             total += rounding * (steps**2).sum() * (p.moments.gram / s**2).sum()
         return float(total)
 

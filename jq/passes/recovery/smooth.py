@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from jq.errors import UserError
+from jq.formats import get_format
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.decisions import SMOOTHING, decide
@@ -81,7 +82,8 @@ class Smooth(Recovery):
         groups = {group.name: group for group in find_groups(program)}
         found = cx.known_smoothing
         if found is None:
-            what = f"{self!r} {cx.settings.activations.mode} {list(groups)}"
+            chosen = cx.settings.activations
+            what = f"{self!r} {chosen.format} {chosen.mode} {list(groups)}"
             found = cx.found(program, what, lambda: self._search(program, cx, groups))
         for name, s in found.items():
             if name not in groups or groups[name].width != len(s):
@@ -126,6 +128,7 @@ class Smooth(Recovery):
                 static=mode == "static",
                 rounding=self.rounding,
                 count=len(samples) * math.prod(shape_of(group.value)) // group.width,
+                bits=get_format(cx.settings.activations.format).integer_bits or 8,
             )
             LOG.info("smooth: %s: error / %.2f", name, gain)
             if gain >= self.gain:
