@@ -16,7 +16,8 @@ from jq.errors import UserError
 from jq.language.build import build, write
 from jq.models.decoder import load_decoder
 from jq.models.decoder.network import step
-from tests.support.decoders import write_folder, write_gguf
+from tests.support.checkpoints import write_checkpoint
+from tests.support.decoders import weights, write_folder, write_gguf
 
 CONTEXT = 48
 Q8 = gguf.GGMLQuantizationType.Q8_0
@@ -208,3 +209,17 @@ def test_a_folder_of_hugging_face(tmp_path, cache_dir):
     cosine = (got * want).sum(-1) / np.linalg.norm(got, axis=-1) / np.linalg.norm(want, axis=-1)
     assert cosine.min() > 0.99
     assert len(list(model.generate("abc", 2))) <= 2
+
+
+def test_a_quantized_checkpoint_is_compiled_with_its_codes(tmp_path, cache_dir):
+    """Columns in GPTQ's own order, whose activations follow them."""
+    write_checkpoint("llama", "gptq-act-order-32", tmp_path)
+    model = jq.LanguageModel(tmp_path, context=16, cache_dir=cache_dir)
+    session = model.session()
+    got = np.stack([session.take([t])[0] for t in TOKENS[:6]])
+    want = reference(tmp_path, TOKENS[:6])
+    cosine = (got * want).sum(-1) / np.linalg.norm(got, axis=-1) / np.linalg.norm(want, axis=-1)
+    assert np.median(cosine) > least_cosine(tmp_path)
+    stored = sum(path.stat().st_size for path in model.programs.store.archives())
+    floats = sum(a.nbytes for n, a in weights("llama").items() if "_proj" in n)
+    assert stored < floats  # 4 bits, and tables of 8 bits beside them

@@ -147,6 +147,10 @@ LAYOUTS = {
     "gptq": ({"quant_method": "gptq"}, gptq),
     "gptq-symmetric": ({"quant_method": "gptq"}, lambda r, w: gptq(r, w, symmetric=True)),
     "gptq-act-order": ({"quant_method": "gptq"}, lambda r, w: gptq(r, w, in_order=False)),
+    "gptq-act-order-32": (
+        {"quant_method": "gptq"},
+        lambda r, w: gptq(r, w, in_order=False, group=32),
+    ),
     "gptq-2": ({"quant_method": "gptq"}, lambda r, w: gptq(r, w, 2)),
     "gptq-3": ({"quant_method": "gptq"}, lambda r, w: gptq(r, w, 3)),
     "gptq-8-channel": ({"quant_method": "gptq"}, lambda r, w: gptq(r, w, 8, group=0)),
