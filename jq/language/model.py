@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -134,6 +134,7 @@ class LanguageModel:
         cache: keys and values are kept as "float32" (the default), "bfloat16" or "int8".
         context: at most so many tokens, prompt included; 4096, or fewer where the model was
             trained for fewer.
+        batch: sequences that go side by side, for `generate_batch` and `session`.
         threads: that compute.
         progress: called with what takes long.
 
@@ -147,6 +148,7 @@ class LanguageModel:
         pipeline: str | None = None,
         cache: str | None = None,
         context: int | None = None,
+        batch: int = 1,
         threads: int = 1,
         progress: Progress | None = None,
         cache_dir: Path | None = None,
@@ -154,21 +156,23 @@ class LanguageModel:
         self.path = Path(path)
         if is_saved(self.path):
             saved = load_saved(self.path)
-            self._check_given(saved.options, pipeline, cache, context)
+            self._check_given(saved.options, pipeline, cache, context, batch)
             self.config, self.options, self._metadata = saved.config, saved.options, saved.metadata
             self._tokenizer_folder = self.path / TOKENIZER
             store = Store(self.path, sealed=True)
         else:
             decoder = load_decoder(path)
             self.config, self._tokenizer_folder = decoder.config, self.path
-            self.options = options_for(decoder, pipeline, cache, context)
+            if batch < 1:
+                raise UserError(f"a batch of {batch} sequences is not possible")
+            self.options = replace(options_for(decoder, pipeline, cache, context), batch=batch)
             self._metadata = decoder.file.metadata if decoder.file else None
             store = Store.of(self.path, self.options, cache_dir)
             store.touch()
         self.programs = Programs(self.path, self.options, threads, store, progress)
 
     def _check_given(self, own: Options, *given: str | int | None) -> None:
-        for name, value in zip(("pipeline", "cache", "context"), given, strict=True):
+        for name, value in zip(("pipeline", "cache", "context", "batch"), given, strict=True):
             if value is not None and value != getattr(own, name):
                 raise UserError(
                     f"the model was compiled for the {name} {getattr(own, name)}, not {value}",
@@ -215,6 +219,50 @@ class LanguageModel:
         It ends after `max_tokens`, at the model's own token for an end, or when the context is
         full. Without a `temperature` each token is the most likely one.
         """
+        if self.options.batch != 1:
+            raise UserError(
+                f"the model takes {self.options.batch} sequences at once", hint="use generate_batch"
+            )
+        tokens = self._checked(prompt, max_tokens)
+        sampling = Sampling(temperature, top_k, top_p)
+        return Generation(self, tokens, max_tokens, sampling, seed)
+
+    def generate_batch(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        max_tokens: int = 128,
+        *,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> list[list[int]]:
+        """The tokens that follow each of `batch` prompts, which have the same number of tokens.
+
+        Each sequence ends as one of `generate` does; the others go on.
+        """
+        rows = [self._checked(prompt, max_tokens) for prompt in prompts]
+        if len(rows) != self.options.batch or len({len(row) for row in rows}) != 1:
+            raise UserError(
+                f"{len(rows)} prompts of {sorted({len(row) for row in rows})} tokens,"
+                f" the model takes {self.options.batch} of the same length at once"
+            )
+        sampling, rng = Sampling(temperature, top_k, top_p), np.random.default_rng(seed)
+        session, found, ended = self.session(), [list[int]() for _ in rows], [False] * len(rows)
+        logits = session.take(np.asarray(rows, np.int32))
+        while True:
+            chosen = [sampling.choose(row, rng) for row in logits]
+            for i, token in enumerate(chosen):
+                ended[i] = ended[i] or token in self.tokenizer.ends
+                if not ended[i]:
+                    found[i].append(token)
+                ended[i] = ended[i] or len(found[i]) >= max_tokens
+            if all(ended) or session.position >= self.options.context:
+                return found
+            logits = session.take(np.asarray(chosen, np.int32)[:, None])
+
+    def _checked(self, prompt: str | Sequence[int], max_tokens: int) -> list[int]:
+        """The tokens of a prompt; `UserError` where it is none, or does not fit."""
         tokens = self.encode(prompt) if isinstance(prompt, str) else [int(t) for t in prompt]
         if max_tokens < 1:
             raise UserError(f"max_tokens must be at least 1, got {max_tokens}")
@@ -227,8 +275,7 @@ class LanguageModel:
                 f" {self.options.context}",
                 hint="give a larger context, or a shorter prompt",
             )
-        sampling = Sampling(temperature, top_k, top_p)
-        return Generation(self, tokens, max_tokens, sampling, seed)
+        return tokens
 
 
 __all__ = ["Generation", "LanguageModel", "Times"]

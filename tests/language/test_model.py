@@ -223,3 +223,18 @@ def test_a_quantized_checkpoint_is_compiled_with_its_codes(tmp_path, cache_dir):
     stored = sum(path.stat().st_size for path in model.programs.store.archives())
     floats = sum(a.nbytes for n, a in weights("llama").items() if "_proj" in n)
     assert stored < floats  # 4 bits, and tables of 8 bits beside them
+
+
+def test_sequences_go_side_by_side(file, model, cache_dir):
+    """Each gives what it gives alone; one that has ended does not hold up the other."""
+    both = jq.LanguageModel(file, context=CONTEXT, batch=2, cache_dir=cache_dir)
+    prompts = [TOKENS[:3], TOKENS[5:8]]
+    alone = [list(model.generate(prompt, 6)) for prompt in prompts]
+    assert both.generate_batch(prompts, 6) == alone
+    with pytest.raises(UserError, match="generate_batch"):
+        both.generate(TOKENS[:3])
+    for wrong in ([TOKENS[:3]], [TOKENS[:3], TOKENS[:4]]):
+        with pytest.raises(UserError, match="2 of the same length"):
+            both.generate_batch(wrong)
+    with pytest.raises(UserError, match="batch of 0"):
+        jq.LanguageModel(file, batch=0)
