@@ -13,6 +13,7 @@ from jq.errors import UserError
 from jq.jobs.place import Place
 from jq.jobs.work import Payload, run_job
 
+LOGS = "distributed"
 ANSWER = 10  # seconds until a scheduler has to answer, or have a worker
 
 
@@ -27,9 +28,10 @@ def dask(address: str, payload: Payload) -> Iterator[Place]:
         import distributed
     except ImportError:
         raise UserError("jobs on Dask need it installed", hint="pip install 'jaxq[dask]'") from None
-    log = logging.getLogger("distributed")
-    level = log.level
-    log.setLevel(logging.CRITICAL)  # what is lost is said by us, once
+    logs = [logging.getLogger(n) for n in logging.root.manager.loggerDict if n.startswith(LOGS)]
+    levels = [log.level for log in logs]
+    for log in logs:  # what is lost is said by us, once
+        log.setLevel(logging.CRITICAL + 1)
     client: Any = None
     try:
         client = _client(distributed, address)
@@ -42,7 +44,8 @@ def dask(address: str, payload: Payload) -> Iterator[Place]:
     finally:
         if client is not None:
             client.close(timeout=ANSWER)
-        log.setLevel(level)
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
 
 
 def _client(distributed: Any, address: str) -> Any:
