@@ -48,7 +48,7 @@ class Saved:
 
     @property
     def metadata(self) -> Mapping[str, Any] | None:
-        """Of the GGUF file, where it came from one."""
+        """The metadata of the GGUF file that it came from, if any."""
         header = self.folder / TOKENIZER / HEADER
         return open_gguf(header)[1].metadata if header.exists() else None
 
