@@ -14,6 +14,7 @@ from jq.jobs.place import Place
 from jq.jobs.work import Payload, run_job
 
 LOGS = "distributed"
+TOGETHER = 32  # of Ray's jobs
 ANSWER = 10  # seconds until a scheduler has to answer, or have a worker
 
 
@@ -95,9 +96,10 @@ def ray(address: str, payload: Payload) -> Iterator[Place]:
     try:
         kept = cluster.put(payload)
         yield Place(
-            {"backend": "ray"},
+            {"backend": "ray", "n_jobs": -1},
             lambda number, item: delayed(_of_ray)([kept], number, item),
             cluster.is_initialized,
+            together=TOGETHER,
         )
     finally:
         cluster.shutdown()

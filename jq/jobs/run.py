@@ -86,7 +86,7 @@ def _away(work: Work, waiting: dict[int, Any], workers: Workers) -> Iterator[tup
         before = len(waiting)
         with temporary_folder() as folder, _place(work, workers, folder) as place:
             try:
-                yield from _parallel(place, dict(waiting))
+                yield from (_in_turns if place.together else _parallel)(place, dict(waiting))
             except JqError:
                 raise
             except Exception as error:
@@ -106,6 +106,14 @@ def _parallel(place: Place, waiting: dict[int, Any]) -> Iterator[tuple[int, Resu
         # One job at a time for each worker, and one that waits: none is held up by another.
         run = Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
         yield from run(place.task(number, item) for number, item in waiting.items())
+
+
+def _in_turns(place: Place, waiting: dict[int, Any]) -> Iterator[tuple[int, Result]]:
+    """Some jobs after the other: what is done is known when all of them are."""
+    tasks = [place.task(number, item) for number, item in waiting.items()]
+    with parallel_config(**place.options):
+        for first in range(0, len(tasks), place.together):
+            yield from Parallel(batch_size=1)(tasks[first : first + place.together])
 
 
 @contextmanager
