@@ -45,7 +45,7 @@ _LEVELS = ("float", "qdq", "integer", "target")
 ABANDONED = 3600.0  # seconds after which nobody writes a folder any more
 # What an artifact may hold, whatever its manifest lists: nothing else is ever deleted.
 _OURS = {MANIFEST, SIGNATURE, *ARCHIVES}
-_OURS |= {f"{level}.{kind}" for level in _LEVELS for kind in ("mlir", "mlirbc")}
+_OURS |= {f"{level}.{kind}" for level in _LEVELS for kind in ("mlir", "mlirbc", "portable.mlirbc")}
 
 
 def check_output(directory: Path, *, force: bool = False, how: str = "--force") -> None:

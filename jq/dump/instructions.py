@@ -58,7 +58,7 @@ def _products(op: Op) -> Iterable[MultiplyAdd]:
         known = next((p for key, p in INSTRUCTIONS.items() if key in name), None)
         if known:
             lhs, rhs = list(op.operands)[-2:]
-            if _is_one(rhs):
+            if known.rhs == "i16" and _is_one(rhs):
                 return  # it adds neighbours
             yield MultiplyAdd(_origin(lhs, known.lhs), _origin(rhs, known.rhs), known.acc)
     elif op.name in ("vector.contract", "vector.outerproduct", "math.fma", "vector.fma"):

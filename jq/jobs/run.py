@@ -33,7 +33,8 @@ def run_jobs(
     """The number and result of every job, as each is done; in order where this process does them.
 
     A result depends on the work and its item alone, so it is the same wherever it was made, on
-    processors that compute alike. A worker that ends loses the job that it had: another does it.
+    processors that compute alike. A worker that ends loses the job that it had, on Dask also one
+    whose result was not fetched yet: another does it.
 
     Args:
         items: one a job.

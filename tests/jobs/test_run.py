@@ -110,7 +110,9 @@ class TestDask:
             work = Squares(jobs, fatal=(3,), seconds=0.1)
             assert squares(work, Workers(dask=address)) == ALL
             assert sum(p.poll() is not None for p in running) == 1
-        assert begun(jobs)[3] == 2 and sum(begun(jobs).values()) == len(ITEMS) + 1
+        assert begun(jobs)[3] == 2
+        # And perhaps one that was done, whose result only the worker had as yet.
+        assert sum(begun(jobs).values()) - len(ITEMS) in (1, 2)
 
     def test_a_scheduler_that_ends(self, tmp_path: Path) -> None:
         (jobs := tmp_path / "jobs").mkdir()

@@ -87,14 +87,16 @@ def test_nameless_sizes_are_those_of_an_axis(tmp_path: Path) -> None:
     assert jq.load_onnx(path, sizes=sizes).example_inputs[0].shape == (2, 3, 5, 6)
 
 
-def test_several_sizes_are_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_program_has_one_size_and_an_artifact_several(tmp_path: Path) -> None:
     path = flattening(tmp_path / "m.onnx")
-    with pytest.raises(
-        UserError, match=r"batch is given 2 sizes.*--size batch=1 and --size batch=8"
-    ):
+    with pytest.raises(UserError, match=r"batch is given 2 sizes here.*--size batch=1,8"):
         jq.load_onnx(path, sizes={"batch": (1, 8)})
-    with pytest.raises(UserError, match="batch is given 2 sizes"):
-        jq.trace(jq.load_onnx(path), sizes={"batch": [1, 8]})
+    compiled = jq.compile(jq.trace(jq.load_onnx(path), sizes={"batch": [1, 8]}), "float")
+    for batch in (1, 8):
+        x = np.ones((batch, 3, 4, 4), np.float32)
+        alone = jq.compile(jq.load_onnx(path, sizes={"batch": batch}), "float")
+        for ours, theirs in zip(compiled(x), alone(x), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_whole_shape_is_given_as_text_too(tmp_path: Path) -> None:
