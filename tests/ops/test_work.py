@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jq import api
+from jq import api, stages
 from jq.model import Model
 from jq.ops.work import Work, work_of
 from jq.target import load_target
@@ -55,7 +55,7 @@ def test_flags_for_float_products(monkeypatch, rows, pipeline, packed):
         seen.append(tuple(flags))
         raise Stopped
 
-    monkeypatch.setattr(api, "compile_module", run)
+    monkeypatch.setattr(stages, "compile_module", run)
     weight = np.ones((512, 256), np.float32)
     model = Model(lambda p, x: x @ p, weight, (jax.ShapeDtypeStruct((rows, 512), np.float32),))
     with pytest.raises(Stopped):
