@@ -13,6 +13,7 @@ from jq.kernels.epilogue.steps import Quantize as Quantize
 from jq.kernels.epilogue.steps import QuantizedResidual as QuantizedResidual
 from jq.kernels.epilogue.steps import Residual as Residual
 from jq.kernels.epilogue.steps import RoundToCodes as RoundToCodes
+from jq.kernels.epilogue.steps import Scale as Scale
 from jq.kernels.epilogue.steps import Silu as Silu
 from jq.kernels.epilogue.steps import Step as Step
 from jq.kernels.epilogue.steps import ZeroPoint as ZeroPoint

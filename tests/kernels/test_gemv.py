@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from jq.errors import InternalError
-from jq.kernels import Bias, Gemv, Residual, Step, ZeroPoint
+from jq.kernels import Bias, Gemv, Residual, Scale, Step, ZeroPoint
 from jq.kernels.gemv.description import SCALES
 from jq.kernels.gemv.layout import PLANES
 from jq.kernels.machine.isa import get_isa
@@ -43,7 +43,9 @@ kernels = st.builds(
     digits=st.sampled_from([1, 1, 2, 3]),
     scale=st.sampled_from(SCALES),
     outer=st.sampled_from([1, 2, 8]),
-    epilogue=st.sampled_from([(), (Bias(),), (Residual(), Bias()), (ZeroPoint(),)]),
+    epilogue=st.sampled_from(
+        [(), (Bias(),), (Residual(), Bias()), (ZeroPoint(),), (ZeroPoint(), Scale())]
+    ),
 )
 
 

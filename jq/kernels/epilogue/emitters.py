@@ -35,6 +35,7 @@ from jq.kernels.epilogue.steps import (
     QuantizedResidual,
     Residual,
     RoundToCodes,
+    Scale,
     Silu,
     Step,
     ZeroPoint,
@@ -116,6 +117,12 @@ class ColumnScaleEmitter(Emitter[ColumnScale]):
 class SumEmitter(Emitter[Step]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         return b.add(b.rounded(y), operands[0])
+
+
+@emits(Scale)
+class ScaleEmitter(Emitter[Scale]):
+    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
+        return b.mul(y, b.mul(operands[1], operands[0]))
 
 
 @emits(ZeroPoint)

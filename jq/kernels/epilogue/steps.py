@@ -105,6 +105,17 @@ class Residual(Step):
 
 
 @dataclass(frozen=True)
+class Scale(Step):
+    """`y * (scale[row] * scale[column])`: what whole numbers stand for, with two roundings."""
+
+    kind: ClassVar[str] = "scale"
+    takes: ClassVar[Accesses] = ((COLUMN, "f32"), (ROW, "f32"))
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        return y * (operands[1] * operands[0])
+
+
+@dataclass(frozen=True)
 class ZeroPoint(Step):
     """`y - zero[row] * sum[column]`: what rows' zero points have added to sums of a weight.
 

@@ -8,15 +8,16 @@
 Without the kernel every block is a product of its own, whose sums lie in memory, and codes of 4
 bits take a byte each. Fires on integer weights and on ggml's types, with activations of one scale
 a row or one a block; also on weights with one scale a column, where the activations have blocks.
-What zero points of rows add is taken off behind the product: `y - zero[row] * sum[column]`. The
-result differs from the `integer` level by the order of a float32 sum of blocks, and by the rounding
-of that product.
+What zero points of rows add is taken off behind the product: `y - zero[row] * sum[column]`. With
+one scale a column all of that is in whole numbers that float32 holds, scaled last: the bits of the
+`integer` level. With blocks the result differs from it by the order of a float32 sum of blocks, and
+by the rounding of that product.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,12 +25,15 @@ from jq.formats import Encoding
 from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.contract import Contract, match_contract
-from jq.kernels import ZeroPoint
+from jq.kernels import Scale, ZeroPoint
 from jq.ops.dims import Dims
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._block_weight import BlockWeight
 from jq.passes.kernels._kernel import OPS, Decided, NoKernel, call_kernel, isa_of
 from jq.passes.kernels._tail import Tail
+
+# Of a product of codes, by the bits of the weight, less that with a zero point.
+_LARGEST = {bits: 2 * 128 << (bits - 1) for bits in range(2, 9)}
 
 
 @dataclass(frozen=True)
@@ -82,19 +86,29 @@ def _lower(program: Program, c: Contract, isa: str) -> str:
         weight = weight.cut(x_enc.block[axis])
     dtype = dtype_of(c.op.results[0])
     tail = Tail.behind(program, c.op, n) if dtype == np.float32 else Tail((), (), (c.op,))
-    steps = (ZeroPoint(), *tail.steps) if "zero_point" in x else tail.steps
+    zero, column = x.get("zero_point"), weight.scale
+    exact = blocks == 1 and weight.by_column and k * _LARGEST[weight.bits] < 1 << 24
+    if exact:
+        weight = replace(weight, scale=np.ones_like(np.asarray(column)))
+    steps = (*(ZeroPoint(),) * (zero is not None), *(Scale(),) * exact, *tail.steps)
     kernel = weight.kernel(isa, math.prod(c.shapes[0]) // k, blocks > 1, 1, steps)
     order = (*dims.free(0, len(c.shapes[0])), axis)
     with at(tail.last):
         wide = [blocks if a == axis else size for a, size in enumerate(c.shapes[0])]
-        scale = OPS.broadcast(OPS.convert(x["scale"], np.float32), wide, range(len(wide)))
+        by_row = OPS.broadcast(OPS.convert(x["scale"], np.float32), wide, range(len(wide)))
+        one = OPS.broadcast(OPS.constant(np.ones((), np.float32)), wide, ())
+        scale = one if exact else by_row
         operands = [_moved(x["codes"], order), _moved(scale, order)]
         operands += weight.operands(program, c.name, kernel)
-        if "zero_point" in x:
+        if zero is not None:
             sums = kernel.pad_columns(weight.column_sums())
             operands.append(program.add_weight(f"{c.name}:column_sum", sums))
-            zero = OPS.broadcast(OPS.convert(x["zero_point"], np.float32), wide, range(len(wide)))
-            operands.append(_moved(OPS.mul(zero, scale), order))
+            points = OPS.broadcast(OPS.convert(zero, np.float32), wide, range(len(wide)))
+            operands.append(_moved(OPS.mul(points, scale), order))
+        if exact:
+            numbers = kernel.pad_columns(np.asarray(column)[0].astype(np.float32))
+            operands.append(program.add_weight(f"{c.name}:scales", numbers))
+            operands.append(_moved(by_row, order))
         operands += tail.values(program, c.name, kernel.pad_columns)
         (result,) = call_kernel(program, kernel, operands, c.name)
         value = OPS.reshape(result, tail.shape)
