@@ -20,13 +20,17 @@ TO_CODES = (Dequantize(), Quantize(unsigned=True))
 pads = st.sampled_from([(0, 0), (1, 1), (0, 1), (3, 2)])
 frame_codes = st.sampled_from([0, -128, 127, 5])
 
+VECTORS = next(name for name in HERE if not get_isa(name).tiles)  # frames are not of tiles
+
 
 @st.composite
 def framed_gemms(draw: st.DrawFn) -> Kernel:
     height, width = draw(st.integers(1, 9)), draw(st.sampled_from([1, 2, 7, 14, 33]))
     frame = Frame(height, width, draw(st.tuples(pads, pads)), draw(frame_codes))
     m = height * width * draw(st.integers(1, 3))
-    return replace(draw(gemms()), m=m, rows=frame)
+    gemm = draw(gemms())
+    isa = VECTORS if get_isa(gemm.isa).tiles else gemm.isa
+    return replace(gemm, isa=isa, m=m, rows=frame)
 
 
 @st.composite
@@ -57,10 +61,9 @@ def test_every_frame_is_exact(kernels: list[Kernel], seed: int) -> None:
 
 def large() -> list[Kernel]:
     """Many workgroups, whose blocks begin within rows of an image; epilogues among products."""
-    vectors = next(name for name in HERE if not get_isa(name).tiles)  # frames are not of tiles
-    gemm = Gemm(isa=vectors, m=3 * 28 * 29, k=256, n=100, epilogue=TO_CODES)
+    gemm = Gemm(isa=VECTORS, m=3 * 28 * 29, k=256, n=100, epilogue=TO_CODES)
     convolution = Convolution(
-        isa=vectors,
+        isa=VECTORS,
         batch=2,
         height=22,
         width=23,
