@@ -65,11 +65,14 @@ def test_what_was_found_is_kept(tmp_path: Path) -> None:
 
 
 SCRIPT = """
+import signal
 import sys
 from pathlib import Path
 from jq.jobs import Workers, run_jobs
 from tests.support.jobs import Squares
 
+# Whoever is started in the background of a shell ignores the signal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 work = Squares(Path(sys.argv[1]), seconds=60)
 for _ in run_jobs(work, list(range(4)), Workers(2)):
     pass
