@@ -62,25 +62,37 @@ def shared_reductions(program: Program) -> Iterator[ir.Value]:
                 yield from group
 
 
-def paths(value: ir.Value, before: Path = ()) -> Iterator[Path]:
-    """The ways that a value is spread or turned on, by the ops on the way."""
-    for use in value.uses:
-        op = use.owner
-        if op.operation.name in MOVES:
-            (result,) = op.operation.results
-            way = (*before, _form(op))
-            if (
-                math.prod(shape_of(result)) > math.prod(shape_of(value))
-                or op.operation.name == "stablehlo.transpose"
-            ):
-                yield way
-            else:
-                yield from paths(result, way)
-        elif is_outer(op):
-            yield (*before, _form(op), str(use.operand_number))
-        elif _is_elementwise(op):
-            for result in op.operation.results:
-                yield from paths(result, before)
+def paths(value: ir.Value) -> set[Path]:
+    """The ways that a value is spread or turned on, by the ops on the way; two are enough."""
+    found: set[Path] = set()
+    seen: set[tuple[ir.Value, Path]] = set()
+    todo: list[tuple[ir.Value, Path]] = [(value, ())]
+    while todo and len(found) < 2:
+        if (place := todo.pop()) in seen:
+            continue
+        seen.add(place)
+        for use in place[0].uses:
+            todo += _step(use, place, found)
+    return found
+
+
+def _step(
+    use: ir.OpOperand, place: tuple[ir.Value, Path], found: set[Path]
+) -> Iterator[tuple[ir.Value, Path]]:
+    """Where a use leads; a way that ends with it is added to those found."""
+    (value, before), op = place, use.owner
+    way = (*before, _form(op))
+    if op.operation.name in MOVES:
+        (result,) = op.operation.results
+        larger = math.prod(shape_of(result)) > math.prod(shape_of(value))
+        if larger or op.operation.name == "stablehlo.transpose":
+            found.add(way)
+        else:
+            yield result, way
+    elif is_outer(op):
+        found.add((*way, str(use.operand_number)))
+    elif _is_elementwise(op):
+        yield from ((result, before) for result in op.operation.results)
 
 
 def same(one: Op | None, other: Op | None, depth: int = DEPTH) -> bool:
