@@ -122,6 +122,19 @@ def test_the_site_builds(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
+    for page in moved():
+        address = page.removeprefix("docs/").removesuffix(".md")
+        text = (tmp_path / address / "index.html").read_text()
+        (target,) = re.findall(r'rel="canonical" href="([^"]+)"', text)
+        assert (tmp_path / address / target / "index.html").is_file(), address
+
+
+def moved() -> set[str]:
+    """Pages that the history had and the docs have not: links to them still lead somewhere."""
+    log = ["git", "log", "--format=", "--diff-filter=DR", "--name-status", "--", "docs"]
+    found = subprocess.run(log, cwd=ROOT, capture_output=True, text=True).stdout
+    old = {line.split("\t")[1] for line in found.splitlines() if line}
+    return {page for page in old if page.endswith(".md") and not (ROOT / page).exists()}
 
 
 @pytest.mark.parametrize("page", TOP)
