@@ -15,7 +15,7 @@ from jq.calibration.stat_ops import PROGRAM_STATS as OPS
 from jq.ir import Op, Program, at, ir
 from jq.moments.inputs import Wanted, extent, rows_of
 from jq.ops.base import rule_of
-from jq.ops.dot_general import DotGeneral
+from jq.ops.rules.dot_general import DotGeneral
 
 F32, F64, I32 = np.float32, np.float64, np.int32
 Results = dict[Hashable, ir.Value]  # of the instrumented program, in order

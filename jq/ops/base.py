@@ -1,4 +1,4 @@
-"""What the compiler must know of an op. One op (or family) is one file in this folder.
+"""What the compiler must know of an op. One op (or family) is one file in `jq/ops/rules`.
 
 A *contraction* sums products over axes of its operands; it says which axes those are (one
 scale must hold along them) and how it is computed on integer codes. A *movement* only
@@ -208,10 +208,10 @@ class Movement(Sinking):
 
 @cache
 def _scan() -> None:
-    import jq.ops
+    import jq.ops.rules
 
-    for module in pkgutil.iter_modules(jq.ops.__path__):
-        importlib.import_module(f"jq.ops.{module.name}")
+    for module in pkgutil.iter_modules(jq.ops.rules.__path__):
+        importlib.import_module(f"jq.ops.rules.{module.name}")
 
 
 def known_ops() -> dict[str, OpRule]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.ops.reshape import new_block
+from jq.ops.rules.reshape import new_block
 from jq.oracle.xla import XlaExecutable
 
 RNG = np.random.default_rng(0)

@@ -21,7 +21,7 @@ from jq.ir.build import integer, integers, replace
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.stored import drop_unused_encodings, store
 from jq.ir.values import maker
-from jq.ops.concatenate import join_parts
+from jq.ops.rules.concatenate import join_parts
 from jq.passes.qdq.sink_dequantize import erase_dead
 
 OPS = StableHloOps()

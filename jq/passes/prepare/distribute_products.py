@@ -23,8 +23,8 @@ from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.values import maker
 from jq.ops.base import Contraction, Movement, rule_of
 from jq.ops.dims import Dims, dot
-from jq.ops.dot_general import DotGeneral
 from jq.ops.integer import constant_or_weight
+from jq.ops.rules.dot_general import DotGeneral
 from jq.passes.base import Pass, PassContext
 from jq.planning import contractions, op_name
 from jq.planning.operands import is_stored

@@ -17,10 +17,10 @@ from jq.ir.values import maker
 from jq.moments.collect import Moments, collect
 from jq.moments.inputs import Wanted
 from jq.ops.base import rule_of
-from jq.ops.convolution import Convolution
 from jq.ops.dims import Dims
-from jq.ops.dot_general import DotGeneral
 from jq.ops.layout import groups_of
+from jq.ops.rules.convolution import Convolution
+from jq.ops.rules.dot_general import DotGeneral
 from jq.passes.base import PassContext
 from jq.planning import contractions, find_weight, op_name, plan
 from jq.settings import FLOAT

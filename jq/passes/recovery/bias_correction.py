@@ -26,7 +26,7 @@ from jq.moments.collect import Wanted, sensitivity
 from jq.moments.inputs import other_axes
 from jq.ops.base import rule_of
 from jq.ops.dims import Dims
-from jq.ops.dot_general import DotGeneral
+from jq.ops.rules.dot_general import DotGeneral
 from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, Recovery
 from jq.passes.isolated import Isolation

@@ -24,7 +24,7 @@ from jq.formats.affine import is_affine, unpacked
 from jq.ir import Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import StableHloOps
 from jq.moments.collect import Moments, collect
-from jq.ops.dot_general import PLAIN
+from jq.ops.rules.dot_general import PLAIN
 from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._hadamard import block_of, factors_of, hadamard, matrix
 from jq.passes.recovery._inputs import Use, find_use, planned_weights

@@ -27,7 +27,7 @@ from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.decisions import SMOOTHING, decide
 from jq.moments.collect import collect
-from jq.ops.dot_general import DotGeneral
+from jq.ops.rules.dot_general import DotGeneral
 from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._factors import Weighted, factors
 from jq.passes.recovery._inputs import NotApplicable, Use, find_use, spread, uses_in

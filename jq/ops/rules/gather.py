@@ -16,7 +16,7 @@ from jq.ops.base import Contraction, Role
 from jq.ops.encoded import State, common
 from jq.ops.integer import OPS
 from jq.ops.movement import leading, plain, rebuilt
-from jq.ops.selecting import carry_codes
+from jq.ops.rules.selecting import carry_codes
 
 
 class Gather(Contraction):

@@ -17,7 +17,7 @@ from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
 from jq.ops.base import Sinking
 from jq.ops.encoded import State, common
 from jq.ops.integer import OPS
-from jq.ops.selecting import carry_codes
+from jq.ops.rules.selecting import carry_codes
 
 Join = Callable[[Sequence[Any], int], Any]
 

@@ -20,7 +20,7 @@ from jq.ops.base import OpRule
 from jq.ops.encoded import CONFLICT, FLOAT, Encoded, State
 from jq.ops.integer import OPS
 from jq.ops.movement import rebuilt
-from jq.ops.selecting import Selecting, constant_codes
+from jq.ops.rules.selecting import Selecting, constant_codes
 from jq.ops.selection import splat_of
 
 
