@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from jq.mixed_precision import search
     from jq.model import Model
     from jq.onnx import load_onnx
-    from jq.ops.encodings import encoding
     from jq.page import report
+    from jq.quantized.encoding import encoding
     from jq.tracing.fake_quant import fake_quant, mx_fake_quant
     from jq.weights.quantize import quantize_weights
 
@@ -50,7 +50,7 @@ _HOMES = {
     "check": "jq.device.checking",
     "compare": "jq.measuring.measure",
     "compile": "jq.api",
-    "encoding": "jq.ops.encodings",
+    "encoding": "jq.quantized.encoding",
     "estimate": "jq.device.estimating",
     "explain": "jq.api",
     "fake_quant": "jq.tracing.fake_quant",

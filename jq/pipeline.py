@@ -17,7 +17,6 @@ from jq.calibration.observer import get_observer
 from jq.calibration.ranges import Ranges
 from jq.errors import UserError, known
 from jq.ir import Program
-from jq.ir.quantized.types import to_quant_types
 from jq.ops.base import contraction_names
 from jq.passes.base import Pass, PassContext, Recovery, run_all
 from jq.passes.dequantized import dequantized
@@ -26,6 +25,7 @@ from jq.passes.order import LEVELS, REMOVED, Level, passes_for
 from jq.passes.target.lower_markers import LowerMarkers
 from jq.planning import QuantPlan, plan
 from jq.planning.limits import limited_kinds, op_kinds
+from jq.quantized.markers import to_quant_types
 from jq.settings import FLOAT, Rule, Settings, Strict, apply_overrides, check_rule, validate
 from jq.target import Target, load_toml
 

@@ -107,12 +107,18 @@ def ops() -> list[Row]:
     return [
         {
             "name": name,
-            "kind": "contraction" if isinstance(rule, Contraction) else "moves elements",
+            "kind": _kind(rule),
             "description": _sentence(sys.modules[type(rule).__module__]),
         }
         for name, rule in sorted(known_ops().items())
         if isinstance(rule, OpRule)
     ]
+
+
+def _kind(rule: OpRule) -> str:
+    if isinstance(rule, Contraction):
+        return "contraction"
+    return "adds" if rule.sums else "moves elements"
 
 
 def passes() -> list[Row]:

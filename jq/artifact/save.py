@@ -23,8 +23,8 @@ from jq.artifact.signature import SIGNATURE, sign
 from jq.errors import UserError
 from jq.ir import Program
 from jq.ir.portable import portable
-from jq.ir.quantized.types import to_quant_types
 from jq.iree import cpu
+from jq.quantized.markers import to_quant_types
 from jq.system.files import check_parent, exchange, settle, umask
 
 

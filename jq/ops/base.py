@@ -68,9 +68,16 @@ class QuantizedOperand:
 
 
 class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kinds
-    """Knowledge about one StableHLO op; subclasses that name an op register themselves."""
+    """Knowledge about one StableHLO op; subclasses that name an op register themselves.
+
+    `sums`: it adds its operands, so that each may be rounded to one type before.
+    `limits`: it bounds one operand by others. Rounding keeps the order of numbers, so that all may
+    be rounded before.
+    """
 
     op: ClassVar[str] = ""  # without the dialect's prefix
+    sums: ClassVar[bool] = False
+    limits: ClassVar[bool] = False
     registry: ClassVar[dict[str, OpRule]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -91,6 +98,11 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
 
     def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         """Numbers of the operands whose elements the op moves or chooses from."""
+        return ()
+
+    def of_one_type(self, op: Op) -> tuple[int, ...]:
+        """Numbers of the operands that have the quantized type of the result where the op is
+        written on codes."""
         return ()
 
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
@@ -118,11 +130,14 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
 class Contraction(OpRule):
     """An op that may be computed on integer codes.
 
+    `sums_products`: on codes of one scale along contracted axes it is the exact sum of their
+    products, in steps of the product of both scales.
     `splits_blocks`: also on codes with several scales along a contracted axis.
     `feature_map`: what it makes is large and is added to others of its kind; with static ranges
     such sums are stored as codes, and its result becomes codes in one step.
     """
 
+    sums_products: ClassVar[bool] = False
     splits_blocks: ClassVar[bool] = False
     feature_map: ClassVar[bool] = False
 
@@ -191,6 +206,9 @@ class Movement(Sinking):
     def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         return (0,)
 
+    def of_one_type(self, op: Op) -> tuple[int, ...]:
+        return (0,)
+
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         if not isinstance(state := states[0], Encoded):
             return state
@@ -231,13 +249,25 @@ def rule_of(op: Op) -> OpRule | None:
     return rule if rule is not None and rule.applies(op) else None
 
 
-def contraction(op: str) -> Contraction | None:
-    """The rule of a contraction by its name, with or without the dialect's prefix; None for others.
+def rule_named(op: str) -> OpRule | None:
+    """The rule of an op by its name, with or without the dialect's prefix.
 
     It is given whether or not it applies to an instance of the op (`rule_of`).
     """
-    rule = known_ops().get(op.removeprefix("stablehlo."))
+    return known_ops().get(op.removeprefix("stablehlo."))
+
+
+def contraction(op: str) -> Contraction | None:
+    """The rule of a contraction by its name, as `rule_named` gives it; None for others."""
+    rule = rule_named(op)
     return rule if isinstance(rule, Contraction) else None
+
+
+def of_one_type(op: Op) -> tuple[int, ...]:
+    """Numbers of the operands that have the quantized type of the result, where the op is written
+    on codes; none for an op that is not."""
+    rule = rule_named(op.operation.name)
+    return () if rule is None else rule.of_one_type(op)
 
 
 def multiplies(op: Op) -> bool:

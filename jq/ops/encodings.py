@@ -7,16 +7,12 @@ stays so, and one encoding becomes no other (`jq.ops.encoded`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from jq.formats import Encoding
-from jq.ir import Op, Program, dtype_of, ir, shape_of
-from jq.ir.encodings import encoding_in
+from jq.ir import Op, Program, ir, shape_of
 from jq.ir.fake_quant import match_fake_quant
 from jq.ir.markers import DEQUANTIZE, match
-from jq.ir.quantized.types import encoding_of_type
-from jq.ops.base import Movement, rule_of
+from jq.ops.base import rule_of
 from jq.ops.encoded import (
     CONFLICT,
     FLOAT,
@@ -97,47 +93,3 @@ class Encodings:
 
 def _returned(block: ir.Block) -> list[ir.Value]:
     return list(block.operations[len(block.operations) - 1].operation.operands)
-
-
-def encoding(program: Program, value: ir.Value | str) -> Encoding | None:
-    """How a value is quantized, by the model or by the compiler; None where its numbers are floats.
-
-    Args:
-        program: of any level; every call analyses it anew (`Encodings` answers for many values).
-        value: a float value of the program, codes that one stands for, a value with a quantized
-            type (of the module that `--emit qdq` writes), or the name of a stored weight. Sums of
-            32 bits are in no format.
-    """
-    if isinstance(value, str):
-        entry = program.encodings.get(value)
-        return None if entry is None else encoding_in(entry)
-    if marker := match(value, DEQUANTIZE):
-        return marker.encoding
-    if "!quant." in str(value.type):
-        return encoding_of_type(value.type)
-    if dtype_of(value).kind in "iu":
-        return _of_codes(value)
-    state = Encodings(program).of(value)
-    return state.encoding if isinstance(state, Encoded) else None
-
-
-def _of_codes(value: ir.Value) -> Encoding | None:
-    """The encoding that integers are dequantized by, behind what moves or chooses them."""
-    for use in value.uses:
-        reader = match(use.owner, DEQUANTIZE)
-        if reader is not None and reader.parts["codes"] == value:
-            return reader.encoding
-        results = list(use.owner.operation.results)
-        if len(results) == 1 and "!quant." in str(results[0].type):
-            return encoding_of_type(results[0].type)  # a cast
-        if len(results) != 1 or dtype_of(results[0]) != dtype_of(value):
-            continue
-        behind = _of_codes(results[0]) if use.operand_number == 0 and _moves(use.owner) else None
-        if behind is not None and math.prod(behind.grid) == 1:
-            shape = shape_of(value)
-            return behind.with_shape(shape, (0,) * len(shape))
-    return None
-
-
-def _moves(op: Op) -> bool:
-    return op.operation.name == "stablehlo.reduce_window" or isinstance(rule_of(op), Movement)

@@ -21,6 +21,7 @@ from jq.ops.base import rule_of
 
 OPS = StableHloOps()
 SCATTER = "stablehlo.scatter"
+EXTREMES = ("maximum", "minimum")
 LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -36,22 +37,23 @@ def splat_of(program: Program, value: ir.Value) -> float | None:
     return float(array.reshape(())) if array is not None and array.size == 1 else None
 
 
-def reduction(program: Program, op: Op) -> str | None:
-    """`add`, `maximum` or `minimum` for a plain reduce or reduce_window of one tensor."""
+def combines(op: Op) -> str | None:
+    """The one op by which a reduce or reduce_window of one tensor combines its elements."""
     if kind_of(op) not in ("stablehlo.reduce", "stablehlo.reduce_window"):
         return None
-    if len(op.operation.operands) != 2:
-        return None
     inner = [o.operation.name for o in op.operation.regions[0].blocks[0].operations]
-    start = splat_of(program, op.operation.operands[1])
-    if len(inner) != 2 or start is None:
+    plain = len(op.operation.operands) == 2 and len(inner) == 2
+    return inner[0].removeprefix("stablehlo.") if plain else None
+
+
+def reduction(program: Program, op: Op) -> str | None:
+    """`add`, `maximum` or `minimum` for a plain reduce or reduce_window of one tensor."""
+    found = combines(op)
+    start = None if found is None else splat_of(program, op.operation.operands[1])
+    if found is None or start is None:
         return None
-    neutral = {
-        "stablehlo.add": start == 0,
-        "stablehlo.maximum": start <= LOWEST,
-        "stablehlo.minimum": start >= -LOWEST,
-    }
-    return inner[0].removeprefix("stablehlo.") if neutral.get(inner[0]) else None
+    neutral = {"add": start == 0, "maximum": start <= LOWEST, "minimum": start >= -LOWEST}
+    return found if neutral.get(found) else None
 
 
 def written(op: Op) -> str | None:
@@ -65,7 +67,7 @@ def written(op: Op) -> str | None:
         return "update" if list(ops[0].operands) == arguments[1:] else None
     extreme = ops[0].name.removeprefix("stablehlo.")
     both = len(ops) == 2 and set(ops[0].operands) == set(arguments)
-    return extreme if both and extreme in ("maximum", "minimum") else None
+    return extreme if both and extreme in EXTREMES else None
 
 
 def select_codes(program: Program, op: Op, codes: Sequence[ir.Value]) -> ir.Value:

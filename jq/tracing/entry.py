@@ -25,9 +25,9 @@ from jq.ir import (
     shape_of,
 )
 from jq.ir.encodings import read_encodings
-from jq.ir.quantized.types import from_quant_types
 from jq.ir.stored import store_weight
 from jq.model import Model, how_to_take
+from jq.quantized.read import from_quant_types
 from jq.system.files import read_input
 from jq.tracing.approximate import sort_approximate
 from jq.tracing.chlo import drop_annotations, legalize, open_quantized_types

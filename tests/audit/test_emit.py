@@ -10,9 +10,9 @@ import pytest
 
 import jq
 from jq.ir import editing, ir, parse_module, run_passes, stablehlo
-from jq.ir.quantized.types import to_quant_types
 from jq.oracle.interpreter import interpret
 from jq.oracle.xla import XlaExecutable
+from jq.quantized.markers import to_quant_types
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 64)).astype(np.float32)

@@ -12,7 +12,6 @@ NAMED = re.compile(r'"(stablehlo\.)?(dot_general|convolution)"')
 ALLOWED = {
     "jq/autodiff/jax_ops.py": "every StableHLO op in JAX",
     "jq/device/replay.py": "every op of golden vectors in NumPy, for users without this package",
-    "jq/ir/quantized/values.py": "results that are sums of products have 32 bits",
     "jq/kernels/convolution/description.py": "the name of the family of kernels",
     "jq/limits.py": "the key `depthwise` of a target file falls back to `convolution`",
     "jq/oracle/interpreter.py": "a defect of the interpreter in convolutions alone",

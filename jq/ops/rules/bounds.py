@@ -59,7 +59,10 @@ def _code(program: Program, marker: Marker, value: ir.Value) -> ir.Value:
 class Extreme(Selecting):
     """The larger or smaller of two tensors, or of one and a bound."""
 
-    upper = False
+    upper, limits = False, True
+
+    def of_one_type(self, op: Op) -> tuple[int, ...]:
+        return (0, 1)
 
     def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         """None of a bound: it costs nothing where the range of codes ends."""
@@ -93,7 +96,7 @@ class Minimum(Extreme):
 
 
 class Clamp(OpRule):
-    op = "clamp"
+    op, limits = "clamp", True
 
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         low, _, high = op.operation.operands

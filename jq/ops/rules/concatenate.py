@@ -42,6 +42,9 @@ class Concatenate(Sinking):
     op = "concatenate"
 
     def elements(self, program: Program, op: Op) -> tuple[int, ...]:
+        return self.of_one_type(op)
+
+    def of_one_type(self, op: Op) -> tuple[int, ...]:
         return tuple(range(len(op.operation.operands)))
 
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:

@@ -25,6 +25,9 @@ class Convert(Movement):
     def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         return ()  # its numbers are rounded
 
+    def of_one_type(self, op: Op) -> tuple[int, ...]:
+        return ()
+
     def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
         after = dtype_of(op.results[0])
         return dequantize(program, marker.encoding, marker.parts, after, tensor=marker.tensor)

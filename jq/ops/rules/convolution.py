@@ -37,6 +37,7 @@ from jq.ops.window import Window
 
 class Convolution(Contraction):
     op = CONVOLUTION
+    sums_products = True
     feature_map = True
 
     def geometry(self, op: Op) -> Geometry:

@@ -30,6 +30,7 @@ PLAIN = "jq.plain"  # attribute of a product that is none of the model's: it sta
 
 class DotGeneral(Contraction):
     op = DOT_GENERAL
+    sums_products = True
     splits_blocks = True
 
     def applies(self, op: Op) -> bool:

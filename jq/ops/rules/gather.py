@@ -31,6 +31,9 @@ class Gather(Contraction):
     def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         return (0,)
 
+    def of_one_type(self, op: Op) -> tuple[int, ...]:
+        return (0,)
+
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         chosen = [(op.operation.operands[0], states[0])]
         return common(program, chosen, shape_of(op.operation.results[0]))

@@ -18,11 +18,14 @@ from jq.ops.base import OpRule
 from jq.ops.encoded import FLOAT, Encoded, State, common, of_marker
 from jq.ops.integer import OPS
 from jq.ops.movement import rebuilt
-from jq.ops.selection import reduction, select_codes, written
+from jq.ops.selection import EXTREMES, combines, reduction, select_codes, written
 
 
 class Selecting(OpRule):
     """Rule of ops that select elements which have one scale, or none that differs."""
+
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
+        return self.of_one_type(op)
 
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         operands, places = list(op.operation.operands), self.elements(program, op)
@@ -79,21 +82,21 @@ def chosen(program: Program, marker: Marker, codes: ir.Value) -> ir.Value:
 class Pad(Selecting):
     op = "pad"
 
-    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
+    def of_one_type(self, op: Op) -> tuple[int, ...]:
         return (0, 1)
 
 
 class Select(Selecting):
     op = "select"
 
-    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
+    def of_one_type(self, op: Op) -> tuple[int, ...]:
         return (1, 2)
 
 
 class DynamicUpdateSlice(Selecting):
     op = "dynamic_update_slice"
 
-    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
+    def of_one_type(self, op: Op) -> tuple[int, ...]:
         return (0, 1)
 
 
@@ -102,14 +105,14 @@ class Scatter(Selecting):
 
     op = "scatter"
 
-    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
+    def of_one_type(self, op: Op) -> tuple[int, ...]:
         return (0, 2) if written(op) else ()
 
 
 class BroadcastInDim(Selecting):
     op = "broadcast_in_dim"
 
-    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
+    def of_one_type(self, op: Op) -> tuple[int, ...]:
         return (0,)
 
 
@@ -119,7 +122,11 @@ class Reduce(Selecting):
     op = "reduce"
 
     def elements(self, program: Program, op: Op) -> tuple[int, ...]:
-        return (0,) if reduction(program, op) in ("maximum", "minimum") else ()
+        return (0,) if reduction(program, op) in EXTREMES else ()
+
+    def of_one_type(self, op: Op) -> tuple[int, ...]:
+        """The tensor, and what it starts with."""
+        return (0, 1) if combines(op) in EXTREMES else ()
 
 
 class ReduceWindow(Reduce):

@@ -1,1 +1,0 @@
-"""Programs on quantized types, and back."""

@@ -1,0 +1,1 @@
+"""StableHLO's own quantized types: on codes at the edges, on the values between ops, and back."""

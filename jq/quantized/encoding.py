@@ -1,0 +1,54 @@
+"""Who is quantized, and how: the answer for any value of a program, at any level."""
+
+from __future__ import annotations
+
+import math
+
+from jq.formats import Encoding
+from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir.encodings import encoding_in
+from jq.ir.markers import DEQUANTIZE, match
+from jq.ops.base import of_one_type
+from jq.ops.encoded import Encoded
+from jq.ops.encodings import Encodings
+from jq.quantized.kinds import encoding_of_type, is_quantized
+
+
+def encoding(program: Program, value: ir.Value | str) -> Encoding | None:
+    """How a value is quantized, by the model or by the compiler; None where its numbers are floats.
+
+    Args:
+        program: of any level; every call analyses it anew (`Encodings` answers for many values).
+        value: a float value of the program, codes that one stands for, a value with a quantized
+            type (of the module that `--emit qdq` writes), or the name of a stored weight. Sums of
+            32 bits are in no format.
+    """
+    if isinstance(value, str):
+        entry = program.encodings.get(value)
+        return None if entry is None else encoding_in(entry)
+    if marker := match(value, DEQUANTIZE):
+        return marker.encoding
+    if is_quantized(value.type):
+        return encoding_of_type(value.type)
+    if dtype_of(value).kind in "iu":
+        return _of_codes(value)
+    state = Encodings(program).of(value)
+    return state.encoding if isinstance(state, Encoded) else None
+
+
+def _of_codes(value: ir.Value) -> Encoding | None:
+    """The encoding that integers are dequantized by, after what moves or chooses them."""
+    for use in value.uses:
+        reader = match(use.owner, DEQUANTIZE)
+        if reader is not None and reader.parts["codes"] == value:
+            return reader.encoding
+        results = list(use.owner.operation.results)
+        if len(results) == 1 and is_quantized(results[0].type):
+            return encoding_of_type(results[0].type)  # a cast
+        if len(results) != 1 or dtype_of(results[0]) != dtype_of(value):
+            continue
+        after = _of_codes(results[0]) if use.operand_number in of_one_type(use.owner) else None
+        if after is not None and math.prod(after.grid) == 1:
+            shape = shape_of(value)
+            return after.with_shape(shape, (0,) * len(shape))
+    return None

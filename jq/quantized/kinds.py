@@ -1,0 +1,93 @@
+"""The quantized type that a tensor of an encoding has, and the encoding of a type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jq.formats import NUMPY, Encoding
+from jq.formats.affine import affine_format
+from jq.formats.affine_storage import FULL
+from jq.ir import ir
+
+UNIFORM_QUANTIZE, UNIFORM_DEQUANTIZE = "stablehlo.uniform_quantize", "stablehlo.uniform_dequantize"
+CAST = "stablehlo.bitcast_convert"
+
+
+def axes_of(enc: Encoding) -> list[int]:
+    """The axes that have a scale for each index or block."""
+    return [a for a, n in enumerate(enc.grid) if n > 1]
+
+
+def bits_of(enc: Encoding) -> int:
+    return affine_format(enc.format).bits
+
+
+def parameters(enc: Encoding, values: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Scales (float64) and zero points of an encoding, flat."""
+    fmt, zeros = affine_format(enc.format), values.get("zero_point")
+    scales = np.asarray(fmt.scale(NUMPY, values, enc), np.float64).reshape(-1)
+    if zeros is None:
+        return scales, np.zeros(scales.shape, int)
+    if zeros.dtype != np.int32:  # as it is stored
+        zeros = fmt.zero_point(NUMPY, values, enc)
+    return scales, np.asarray(zeros).reshape(-1)
+
+
+def kind_of(enc: Encoding, values: Mapping[str, Any]) -> ir.Type:
+    """The quantized type of an encoding and its parameters."""
+    fmt = affine_format(enc.format)
+    low, high = fmt.limits(enc)
+    pairs = zip(*(a.tolist() for a in parameters(enc, values)), strict=True)
+    numbers, axes = [f"{s!r}:{z}" for s, z in pairs], axes_of(enc)
+    rest = f":{axes[0]}, {{{', '.join(numbers)}}}" if axes else f", {numbers[0]}"
+    shape = "".join(f"{n}x" for n in enc.shape)
+    return ir.Type.parse(f"tensor<{shape}!quant.uniform<i{fmt.bits}<{low}:{high}>:f32{rest}>>")
+
+
+def encoding_of_type(kind: ir.Type) -> Encoding | None:
+    """The encoding that a tensor of a quantized type has; None where no format is it."""
+    shape = tuple(ir.RankedTensorType(kind).shape)
+    found = re.search(r"!quant\.uniform<([iu])(\d+)(?:<(-?\d+):-?\d+>)?:\w+(?::(\d+))?", str(kind))
+    if found is None or found[2] not in ("2", "4", "8", "16"):
+        return None
+    zeros = ":" in str(kind).partition(", ")[2]
+    block = tuple(int(found[4] == str(axis)) for axis in range(len(shape)))
+    name = f"{'uint' if found[1] == 'u' else 'int'}{found[2]}"
+    full = found[3] is None or int(found[3]) == -(1 << (int(found[2]) - 1))
+    if zeros:
+        return Encoding(name, shape, block, "asymmetric")
+    return Encoding(name, shape, block, options=(("divisor", FULL),) if full else ())
+
+
+def is_quantized(kind: ir.Type) -> bool:
+    return "!quant." in str(kind)
+
+
+def per_tensor(kind: ir.Type) -> bool:
+    """Whether a quantized type has one scale for the whole tensor."""
+    return bool(re.search(r"!quant\.uniform<[iu]\d+(<[-:\d]+>)?:f32, ", str(kind)))
+
+
+def element_of(value: ir.Value) -> ir.Type:
+    return ir.RankedTensorType(value.type).element_type
+
+
+def storage_of(element: ir.Type) -> ir.Type:
+    """The integers that hold the codes of a quantized element type."""
+    bits = re.search(r"<[iu](\d+)", str(element))
+    assert bits
+    return ir.IntegerType.get_signless(int(bits[1]))
+
+
+def with_element(like: ir.Type, element: ir.Type) -> ir.Type:
+    """The type of a tensor of the same shape, with other elements."""
+    return ir.RankedTensorType.get(ir.RankedTensorType(like).shape, element)
+
+
+def cast(value: ir.Value, kind: ir.Type) -> ir.Value:
+    """The same codes by another type, at the current insertion point."""
+    return ir.Operation.create(CAST, results=[kind], operands=[value]).result

@@ -1,0 +1,57 @@
+"""The product of quantized operands, as sums of 32 bits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jq.ir import Op, Program, ir
+from jq.ir.markers import DEQUANTIZE, encoding_of
+from jq.ir.values import maker
+from jq.ops.base import Contraction, contraction
+from jq.quantized.kinds import UNIFORM_DEQUANTIZE, axes_of, parameters
+from jq.quantized.write import SIDES, TYPED, checked, floats, text
+
+
+def on_products(program: Program, op: Op) -> ir.Value | None:
+    """The floats that the sums of a product are."""
+    rule = contraction(op.operation.name)
+    if rule is None or not rule.sums_products:
+        return None
+    sources = [
+        source
+        for v in op.operation.operands
+        if (source := maker(v, UNIFORM_DEQUANTIZE)) and DEQUANTIZE in source.operation.attributes
+    ]
+    if len(sources) < len(op.operation.operands):
+        return None
+    said = [ir.DictAttr(s.operation.attributes[DEQUANTIZE]) for s in sources]
+    kind = _kind(rule, op, said)
+    if kind is None:
+        return None
+    operands = [s.operation.operands[0] for s in sources]
+    how = {TYPED: text("product"), SIDES: ir.ArrayAttr.get(said)}
+    made = checked(op, kind, operands, **how)
+    return None if made is None else floats(made)
+
+
+def _kind(rule: Contraction, op: Op, said: list[ir.DictAttr]) -> ir.Type | None:
+    """The type of the sums; None where they have none."""
+    (left, _, left_axes), (right, zeros, axes) = map(_parameters, said)
+    result = ir.RankedTensorType(op.operation.results[0].type)
+    if left_axes or zeros.any() or len(axes) > 1 or str(result.element_type) != "f32":
+        return None
+    axis = rule.result_axes(op, 1).get(axes[0]) if axes else None
+    if axes and axis is None:
+        return None
+    steps = [f"{s!r}" for s in (left * right).tolist()]
+    rest = f", {steps[0]}" if axis is None else f":{axis}, {{{', '.join(steps)}}}"
+    element = ir.Type.parse(f"!quant.uniform<i32:f32{rest}>")
+    return ir.RankedTensorType.get(result.shape, element, result.encoding)
+
+
+def _parameters(said: ir.DictAttr) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """Scales and zero points (flat), and the axes that they lie along."""
+    enc = encoding_of(said)
+    given = ir.DictAttr(said["values"])
+    values = {a.name: np.array(ir.DenseElementsAttr(a.attr)) for a in given}
+    return *parameters(enc, values), axes_of(enc)
