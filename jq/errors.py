@@ -71,12 +71,20 @@ class InternalError(JqError):
     """A broken invariant of ours: a bug, to be reported with the IR at hand."""
 
 
+MANY = 16  # names that a line can hold
+
+
 def known(name: str, names: Iterable[str]) -> str:
-    """A hint for a name that is none of `names`: all of them, and the one that was likely meant."""
+    """A hint for a name that is none of `names`: the one that was likely meant, and all of them.
+
+    Many names hide the one that was meant, and are left out when there is one.
+    """
     names = list(dict.fromkeys(names))
     lower = {other.lower(): other for other in reversed(names)}
     close = get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
     if not close and len(name) > 1:
         close = [other for other in lower if other.startswith(name.lower())]
-    meant = f" (did you mean {lower[close[0]]!r}?)" if close else ""
-    return f"known: {', '.join(names) or 'none'}{meant}"
+    meant = f"did you mean {lower[close[0]]!r}?" if close else ""
+    if meant and len(names) > MANY:
+        return f"{meant} ({len(names)} names are known)"
+    return f"known: {', '.join(names) or 'none'}" + (f" ({meant})" if meant else "")

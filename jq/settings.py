@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from jq.errors import UserError, known
+from jq.errors import FormatError, UserError, known
 from jq.formats import Encoding, Format, get_format
 from jq.formats.checks import check_options
 
@@ -38,7 +38,10 @@ FLOAT = "float"  # the format name that means: leave it in floating point
 
 
 def _known_format(name: str) -> str:
-    return name if name == FLOAT else get_format(name).name
+    if name == FLOAT or name.lower() in Format.registry:
+        return name if name == FLOAT else get_format(name).name
+    hint = known(name, [FLOAT, *sorted(Format.registry)])
+    raise FormatError(f"unknown number format {name!r}", hint=hint)
 
 
 FORMAT_NAME = AfterValidator(_known_format)

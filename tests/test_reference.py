@@ -65,6 +65,8 @@ def test_what_was_meant() -> None:
     )
     assert known("acc", ["accuracy", "cosine"]).endswith("(did you mean 'accuracy'?)")
     assert known("zzz", ["accuracy", "cosine"]) == "known: accuracy, cosine"
+    many = [f"weight{i}" for i in range(40)]
+    assert known("wieght7", many) == "did you mean 'weight7'? (40 names are known)"
     assert known("INT8", ["int4", "int8"]).endswith("(did you mean 'int8'?)")
 
 
@@ -74,7 +76,8 @@ def test_what_was_meant() -> None:
         (lambda: jq.compile(model(), "int8-dinamic"), "did you mean 'int8-dynamic'"),
         (lambda: jq.compile(model(), target="llvm-cup"), "did you mean 'llvm-cpu'"),
         (lambda: jq.compile(model(), settings="weights.fromat=int4"), "mean 'weights.format'"),
-        (lambda: jq.compile(model(), settings="weights.format=itn4"), "unknown number format"),
+        (lambda: jq.compile(model(), settings="weights.format=itn4"), "did you mean 'int4'"),
+        (lambda: jq.compile(model(), rules="w: flaot"), "number format 'flaot'.*mean 'float'"),
         (lambda: jq.compile(model(), settings="recovery=smoth"), "did you mean 'smooth'"),
         (lambda: jq.compile(model(), settings="calibration.method=mni"), "calibration method"),
         (lambda: jq.compile(model(), rules="w: weights.fromat=int4"), "mean 'weights.format'"),

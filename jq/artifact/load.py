@@ -100,7 +100,8 @@ def read_manifest(directory: Path) -> Manifest:
 
 def _manifest_bytes(directory: Path) -> bytes:
     if not directory.is_dir():
-        raise UserError(f"no such artifact: {directory}")
+        hint = "an artifact is the folder that `jaxq compile MODEL -o DIR` writes"
+        raise UserError(f"no such artifact: {directory}", hint=hint)
     try:
         return read_input(directory / MANIFEST, TEXT_LIMIT)
     except UserError as error:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -30,10 +30,11 @@ from jq.cli import (
 from jq.cli import report as page
 from jq.cli.failure import report
 
+HELP = ["-h", "--help"]
 app = typer.Typer(
     name="jaxq",
     help="Takes a JAX model and gives back a quantized program that IREE runs.",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": HELP},
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -64,6 +65,23 @@ def root(
         print(context.get_help())
 
 
+def commands() -> Any:
+    """All commands. A flag takes no value: no `<bool>` stands behind it in the help."""
+    group = typer.main.get_command(app)
+    for each in walk(group):
+        for parameter in each.get_params(typer.Context(each, help_option_names=HELP)):
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+    return group
+
+
+def walk(group: Any) -> Iterator[Any]:
+    """A command and all below it."""
+    yield group
+    for each in getattr(group, "commands", {}).values():
+        yield from walk(each)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the process's exit code.
 
@@ -73,8 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # XLA's notes on devices, at its start
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
-        run = typer.main.get_command(app)
-        code = run(given, prog_name="jaxq", standalone_mode=False, obj=shlex.join(["jaxq", *given]))
+        code = commands()(
+            given, prog_name="jaxq", standalone_mode=False, obj=shlex.join(["jaxq", *given])
+        )
     except (typer.TyperException, typer.Abort) as error:
         return report(error)
     return code if isinstance(code, int) else 0

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
-from typer.models import OptionInfo
 
 from jq.cli.failure import report
 from jq.cli.output import Output
@@ -79,15 +78,13 @@ def command(
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
     """The function's own parameters without `out`, then the limits and the common options."""
     _, *own = inspect.signature(function, eval_str=True).parameters.values()
-    for parameter in own:
-        _plain_flag(parameter.annotation)
     keyword = inspect.Parameter.KEYWORD_ONLY
     common = [
         inspect.Parameter(
             name,
             keyword,
             default=False,
-            annotation=Annotated[bool, typer.Option(*flags, help=text, metavar="")],
+            annotation=Annotated[bool, typer.Option(*flags, help=text)],
         )
         for name, (flags, text) in COMMON.items()
     ]
@@ -96,11 +93,3 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
         for name, annotation in LIMITS.items()
     ]
     return inspect.Signature([*(p.replace(kind=keyword) for p in own), *limits, *common])
-
-
-def _plain_flag(annotation: Any) -> None:
-    """Keeps `<bool>` out of the help of a flag, which takes no value."""
-    kind, *details = get_args(annotation) or (None,)
-    for detail in details:
-        if kind is bool and isinstance(detail, OptionInfo):
-            detail.metavar = ""

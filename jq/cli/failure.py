@@ -36,7 +36,9 @@ def classify(error: BaseException) -> tuple[int, str]:
         case KeyboardInterrupt() | typer.Abort():
             return INTERRUPTED, "interrupted; nothing was written"
         case typer.TyperException():
-            return error.exit_code, f"error: {error.format_message()} (see --help)"
+            context = getattr(error, "ctx", None)
+            where = context.command_path if context else "jaxq"
+            return error.exit_code, f"error: {error.format_message()} (see `{where} --help`)"
         case OSError():
             where = f": {error.filename}" if error.filename else ""
             return USAGE, f"error: {error.strerror or error}{where}"

@@ -12,7 +12,15 @@ from jq.cli.output import Output
 app = typer.Typer(
     name="list",
     help="Lists everything that there is to choose from, by name.",
+    invoke_without_command=True,
 )
+
+
+@app.callback()
+def kinds(context: typer.Context) -> None:
+    """Shows what can be listed where nothing is asked for."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 def formats(out: Output) -> dict[str, Any]:

@@ -131,6 +131,15 @@ def _spec(leaf: Any, name: str, sizes: Mapping[str, int] | None) -> jax.ShapeDty
     return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=kind.weak_type)
 
 
+# What to write where a model needs the value of what is known only when the program runs.
+INSTEAD: dict[type[Exception], str] = {
+    jax.errors.TracerArrayConversionError: "compute with jax.numpy, not with NumPy",
+    jax.errors.TracerBoolConversionError: "choose with jnp.where or jax.lax.cond, not with if",
+    jax.errors.TracerIntegerConversionError: "index with arrays of jax.numpy",
+    jax.errors.ConcretizationTypeError: "sizes and loops must not depend on values of the inputs",
+}
+
+
 def _cannot_trace(error: BaseException) -> UserError:
     """JAX's own first line, with the place in the user's code that it came from."""
     if isinstance(error, UserError):
@@ -145,4 +154,6 @@ def _cannot_trace(error: BaseException) -> UserError:
         if not frame.filename.startswith(library) and frame.filename != ours
     ]
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
-    return UserError(f"the model cannot be traced: {type(error).__name__}: {first}", location=where)
+    message = f"the model cannot be traced: {type(error).__name__}: {first}"
+    hint = next((text for kind, text in INSTEAD.items() if isinstance(error, kind)), None)
+    return UserError(message, location=where, hint=hint)

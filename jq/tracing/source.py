@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from jq.errors import OF_USERS, InternalError, JqError, UserError, known
-from jq.model import Model
+from jq.model import Model, how_to_take
 from jq.system.files import check_input
 
 FILES = (".mlir", ".mlirbc", ".jaxexport", ".onnx")
@@ -180,6 +180,6 @@ def _model(value: Any, spec: str) -> Model:
     if not isinstance(value, Model):
         raise UserError(
             f"{spec} is a {type(value).__name__}, not a jq.Model",
-            hint="return jq.Model(fn, params, example_inputs)",
+            hint=how_to_take(value) or "return jq.Model(fn, params, example_inputs)",
         )
     return value

@@ -27,19 +27,23 @@ def test_every_command_has_help_with_an_example(name: str, capsys: Captured) -> 
     assert f"Example: jaxq {name}" in shown
     for option in ("--json", "--quiet", "--verbose", "--debug"):
         assert option in shown
+    assert "<bool>" not in shown
 
 
 def test_no_command_shows_the_help(capsys: Captured) -> None:
     assert main([]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in COMMANDS)
+    assert "<bool>" not in shown
+    assert main(["list"]) == 0
+    assert "pipelines" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["compil"], "No such command 'compil'"),
-        (["compile"], "Missing argument"),
+        (["compile"], "Missing argument 'MODEL'. (see `jaxq compile --help`)"),
         (["compile", "m", "-o", "d", "--nothing"], "No such option"),
         (["bench", "d", "--threads", "0"], "--threads"),
         (["list", "nothing"], "No such command"),

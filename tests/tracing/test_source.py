@@ -77,6 +77,8 @@ def test_missing_file_and_missing_name(file):
 def test_not_a_model(file):
     assert "my_model.py:text is a str, not a jq.Model" in message(f"{file}:text")
     assert "my_model.py:wrong is a int, not a jq.Model" in message(f"{file}:wrong")
+    file.write_text("class Linear: ...\n\nLinear.__module__ = 'flax.nnx.nn'\nmodule = Linear()\n")
+    assert "taken by jq.from_nnx(module, example_inputs)" in message(f"{file}:module")
 
 
 def test_no_name():

@@ -266,6 +266,12 @@ def test_a_model_that_cannot_be_traced_says_where():
         trace(Model(fn, {"w": array(3)}, (array(3),)))
     assert "test_trace.py:" in info.value.location
     assert "\n" not in str(info.value)
+    assert "choose with jnp.where or jax.lax.cond" in str(info.value)
+
+
+def test_a_model_that_computes_with_numpy_is_told_what_to_use():
+    with pytest.raises(UserError, match=r"compute with jax\.numpy"):
+        trace(Model(lambda p, x: np.tanh(np.asarray(x)), {}, (array(3),)))
 
 
 def test_settings_among_the_parameters_are_refused():
