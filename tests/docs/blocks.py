@@ -2,14 +2,16 @@
 
 A `python` block runs, in the names that the blocks before it on the page left. A block with
 `title="FILE"` is that file. A `sh` block is run line by line; a line that ends in `# exit code 1`
-ends so. A `toml` block without a title is a pipeline or a target. A `text` block is what is seen on
-the screen; `mlir`, `c` and `json` ones are read.
+ends so. A `text` block with `title="printed"` is what the `sh` block before it printed, where `...`
+stands for anything. A `toml` block without a title is a pipeline or a target. Other `text` blocks,
+`mlir`, `c` and `json` ones are read.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import doctest
 import io
 import os
 import re
@@ -60,21 +62,31 @@ class Reader:
 
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
     environment: dict[str, str] = field(default_factory=dict)
+    quiet: bool = True  # commands say no more than they have to, and take less time
+    printed: str = ""
 
     def follow(self, block: Block) -> None:
-        if block.title:
+        if block.title == "printed":
+            agrees(block.text, self.printed)
+        elif block.title:
             Path(block.title).write_text(block.text)
         elif block.language == "python":
             exec(compile(block.text, "<block>", "exec"), self.names)
         elif block.language == "sh":
-            for line in block.text.replace("\\\n", " ").splitlines():
-                if words := shlex.split(line, comments=True):
-                    ends = re.search(r"# exit code (\d)", line)
-                    self.among(words, int(ends[1]) if ends else 0)
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                self.lines(block.text)
+            self.printed = printed.getvalue()
         elif block.language == "toml":
             settings(block.text)
         else:
             assert block.language in READ, f"a block of {block.language!r}"
+
+    def lines(self, text: str) -> None:
+        """The commands of a block."""
+        for line in text.replace("\\\n", " ").splitlines():
+            if words := shlex.split(line, comments=True):
+                ends = re.search(r"# exit code (\d)", line)
+                self.among(words, int(ends[1]) if ends else 0)
 
     def among(self, words: list[str], code: int) -> None:
         """One command with the variables that the page exports, or sets in front of it."""
@@ -97,7 +109,8 @@ class Reader:
         """One command."""
         match words:
             case ["jaxq", *arguments]:
-                found = main([*arguments] if "--json" in arguments else [*arguments, "-q"])
+                quiet = self.quiet and "--json" not in arguments
+                found = main([*arguments, "-q"] if quiet else [*arguments])
                 assert found == code, words
             case ["python", script, *arguments]:
                 run_path(script, arguments)
@@ -115,6 +128,14 @@ class Reader:
                 pass
             case _:
                 raise AssertionError(f"nobody enters {words}")
+
+
+def agrees(shown: str, printed: str) -> None:
+    """A page shows lines that a command printed: the same words, and the digits that it shows."""
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    whole, part = f"| {printed} |", f"... {shown} ..."
+    found = doctest.OutputChecker().check_output(part, whole, flags)
+    assert found, f"shown:\n{shown}\nprinted:\n{printed}"
 
 
 def call(words: list[str]) -> None:
