@@ -16,6 +16,8 @@ from jq.errors import UserError
 from jq.iree import cpu
 from jq.iree.cpu import Cpu
 from jq.kernels import ISAS, detect, get_isa
+from jq.kernels.machine.isa import available
+from jq.models.zoo import minilm
 from jq.system.processor import Processor
 from jq.target import SAME, load_target
 
@@ -47,6 +49,26 @@ def test_each_program_gives_the_same_bits(folder: Path, monkeypatch: pytest.Monk
     assert poorer.vmfb != module
     results.append(poorer(X))
     np.testing.assert_array_equal(*results)
+
+
+def test_an_encoder_has_the_same_bits_whatever_the_lanes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GELU, normalizations, attention in codes, and what IREE sums by itself behind them."""
+    names = [isa.name for isa in available() if isa.name in ("avx2", "avx512", "avx512_vnni")]
+    if len(names) < 2:
+        pytest.skip("this machine has vectors of one width")
+    names = [names[0], names[-1]]
+    model = minilm.build_random(sequence=24, layers=1, hidden=64)
+    made = jq.compile(model, pipeline="int8-static", target=",".join(names))
+    folder, results = made.save(tmp_path / "out"), []
+    for name in names:
+        monkeypatch.setenv("JAXQ_MAX_ISA", name)
+        compiled = jq.load(folder)
+        assert compiled.program.kernels == name
+        results.append([compiled(*batch) for batch in model.evaluation()])
+    for other in results[1:]:
+        np.testing.assert_array_equal(other, results[0])
 
 
 def test_inspect_lists_the_programs(folder: Path) -> None:

@@ -144,22 +144,24 @@ def test_products_are_rounded_before_sums(step: Step) -> None:
     ids=["gelu", "gelu-tanh", "gelu-codes", "gelu-tanh-codes", "silu"],
 )
 def test_float_functions_stay_in_their_bound(step: Step, bound: float | None) -> None:
-    """One product by 1: the epilogue sees bias exactly, over a dense range and far outside."""
-    n = 4096
-    kernel = Gemm(isa=HERE[0], m=1, k=1, n=n, epilogue=(Dequantize(), Bias(), step))
-    portable = Gemm(isa="portable", m=1, k=1, n=n, epilogue=kernel.epilogue)
+    """One product by 1: the epilogue sees bias exactly, over a dense range and far outside. The
+    same bits whatever the lanes are, and however tables are read.
+    """
+    n, sets = 4096, {(isa.lanes, isa.permute, isa.tiles): isa.name for isa in map(get_isa, HERE)}
+    first = Gemm(isa="portable", m=1, k=1, n=n, epilogue=(Dequantize(), Bias(), step))
+    kernels = [first, *(replace(first, isa=isa) for isa in sets.values())]
     x = np.concatenate([np.linspace(-12, 12, n - 8), [-1e4, 1e4, -80, 80, -126, 126, 0, 1e-6]])
     x = x.astype(np.float32)
-    runner = Runner([kernel, portable])
-    zeros = np.zeros((1, n), np.int8)
-    for i, one in enumerate((kernel, portable)):
-        parts = one.pack(zeros)
-        (y,) = runner.run(
-            i, np.zeros((1, 1), np.int8), parts["weights"], parts["init"], np.ones(n, np.float32), x
-        )
-        exact = step.reference(x.astype(np.float64), [])
-        limit = bound if bound else 5e-7 * np.maximum(1, np.abs(x))
+    limit = bound if bound else 5e-7 * np.maximum(1, np.abs(x))
+    exact, results = step.reference(x.astype(np.float64), []), []
+    runner, scale = Runner(kernels), np.ones(n, np.float32)
+    for i, kernel in enumerate(kernels):
+        parts = kernel.pack(np.zeros((1, n), np.int8))
+        (y,) = runner.run(i, np.zeros((1, 1), np.int8), parts["weights"], parts["init"], scale, x)
         assert (np.abs(y[0] - exact) <= limit).all()
+        results.append(y.view(np.int32))
+    for kernel, found in zip(kernels, results, strict=True):
+        np.testing.assert_array_equal(found, results[0], err_msg=kernel.isa)
 
 
 @pytest.mark.parametrize("isa", HERE)

@@ -70,7 +70,7 @@ def attend(kernel: Attention, operands: Operands) -> ir.Value:
             rows.rows, split(rows.values(found, v, seen, at, width), len(rows.rows)), strict=True
         ):
             for j, x in enumerate(own):
-                y = epilogue.apply(x, [], 0, epilogue.row([]))
+                y = epilogue.apply(kernel.target, x, [], 0, epilogue.row([]))
                 b.store(y, tiles[0], [0, query, head, j * lanes], width - j * lanes)
 
     whole = TensorType(

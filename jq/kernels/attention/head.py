@@ -140,6 +140,6 @@ class Head(HeadRows):
 
     def _finish(self, first: Index, i: Index, column: int, y: ir.Value) -> None:
         """The epilogue of a vector of results, which is stored."""
-        y = self.epilogue.apply(y, [], 0, self.epilogue.row([]))
+        y = self.epilogue.apply(self.isa, y, [], 0, self.epilogue.row([]))
         at = [0, self.b.offset(first, i), column]
         self.b.store(y, self.tile, at, self.kernel.dim - column)

@@ -50,17 +50,6 @@ class Arithmetic:
     def i32(self, value: int, lanes: int) -> ir.Value:
         return self.constant(vec(lanes, "i32"), value)
 
-    def table(self, values: Sequence[float]) -> ir.Value:
-        """f32 numbers, one a lane."""
-        key = ("table", repr(list(values)))
-        if key not in self._constants:
-            kind = vec(len(values), "f32")
-            items = [ir.FloatAttr.get(kind.element_type, float(v)) for v in values]
-            with ir.InsertionPoint.at_block_begin(self._entry):
-                attr = ir.DenseElementsAttr.get(items, kind)
-                self._constants[key] = arith.ConstantOp(kind, attr).result
-        return self._constants[key]
-
     # Lanes
 
     def shuffle(self, a: ir.Value, b: ir.Value, lanes: Sequence[int]) -> ir.Value:

@@ -184,11 +184,13 @@ class Epilogue:
             b.store(part, tile, [*row.to, b.offset(row.column, j * lanes)], valid)
             start = end
 
-    def apply(self, value: ir.Value, at: Indices, j: int, row: Sequence[Sequence[Any]]) -> ir.Value:
+    def apply(
+        self, isa: Isa, value: ir.Value, at: Indices, j: int, row: Sequence[Sequence[Any]]
+    ) -> ir.Value:
         """The first steps, those that `row` is for, on the panel's vector `j` of row `at`."""
         for step, ready in zip(self.steps, row, strict=False):
             operands = step.operands(at, j, ready)
-            value = step.emitter.apply(self.b, value, operands)
+            value = step.emitter.emit(self.b, isa, value, operands)
         return value
 
     def element(self, source: ir.Value, what: str, at: Indices, j: int) -> ir.Value:

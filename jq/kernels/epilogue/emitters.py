@@ -15,11 +15,9 @@ from jq.errors import InternalError
 from jq.kernels.build.builder import Builder
 from jq.kernels.build.values import Values, lanes_of
 from jq.kernels.epilogue.functions import (
-    SEGMENTS,
     Divisor,
     divisor,
     gelu,
-    gelu_by_segments,
     gelu_for_codes,
     silu,
     to_i8,
@@ -152,14 +150,8 @@ class ClampEmitter(Emitter[Clamp]):
 
 @emits(Gelu)
 class GeluEmitter(Emitter[Gelu]):
-    def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
-        return gelu(b, y, self.step.approximate, self.step.codes)
-
     def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
-        if isa.permute and isa.lanes == SEGMENTS:
-            by_segments = gelu_for_codes if self.step.codes else gelu_by_segments
-            return by_segments(b, isa, y, self.step.approximate)
-        return self.apply(b, y, operands)
+        return (gelu_for_codes if self.step.codes else gelu)(b, isa, y, self.step.approximate)
 
 
 @emits(Silu)

@@ -11,7 +11,8 @@ import numpy as np
 from iree.compiler import ir
 
 from jq.kernels.build.builder import Builder
-from jq.kernels.build.values import lanes_of, vec
+from jq.kernels.build.values import lanes_of
+from jq.kernels.build.vector_ops import VectorOps
 from jq.kernels.epilogue.steps import phi
 from jq.kernels.machine.isa import Isa
 from jq.kernels.tensor import Array
@@ -114,32 +115,18 @@ def exp2(b: Builder, x: ir.Value, most: float = 126.0) -> ir.Value:
     return b.reinterpret(b.add(b.reinterpret(power, "i32"), exponent), "f32")
 
 
-def gelu(b: Builder, x: ir.Value, approximate: bool, codes: bool = False) -> ir.Value:
-    """`x * (1/2 + h(x))` without a division; absolute error below `GELU_BOUND` for every x.
+def gelu(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir.Value:
+    """`x / 2 + |x| h(|x|)` within `GELU_BOUND`, h a parabola a segment.
 
-    h is an odd polynomial of degree 17 on [-c, c] that slightly passes 1/2 at c, and is held at
-    +-1/2 beyond, so that large |x| give exactly x or 0. With `codes`, NaN gives 0.
-    """
-    lanes = lanes_of(x)
-    bound, coefficients = GELU_TANH if approximate else GELU_ERF
-    if codes:
-        x = b.max(x, b.f32(-bound, lanes))
-    inside = b.clamp(x, -bound, bound)
-    half = b.mul(inside, _horner(b, coefficients, b.mul(inside, inside)))
-    half = b.clamp(half, -0.5, 0.5)
-    return b.mul(x, b.add(half, b.f32(0.5, lanes)))
-
-
-def gelu_by_segments(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir.Value:
-    """`x / 2 + |x| h(|x|)` within `GELU_BOUND`, h a parabola a segment: half of `gelu`'s work.
-
-    The coefficients of a segment are lanes of a register; `x` may be several registers. The last
-    segment is the constant 1/2, so that large |x| give exactly x or 0.
+    The coefficients of a segment are lanes of registers; `x` may be several registers. The last
+    segment is the constant 1/2, so that large |x| give exactly x or 0. It has the same bits on all
+    instruction sets, as `gelu_for_codes`: an odd polynomial of degree 17, which needs no table,
+    takes as long on AVX2.
     """
     lanes = lanes_of(x)
     size = b.abs(x)
     inside = b.min(size, b.f32((SEGMENTS - 1) / SEGMENTS_IN_ONE, lanes))
-    # The nearest whole number of segments, in the low bits: all that the instruction looks at.
+    # The nearest whole number of segments, in the low bits: all that is looked at.
     bits = b.fma(inside, b.f32(SEGMENTS_IN_ONE, lanes), b.f32(MAGIC, lanes))
     half = _parabola(b, isa, _gelu_segments(approximate), bits, inside)
     return b.fma(size, half, b.mul(x, b.f32(0.5, lanes)))
@@ -161,17 +148,12 @@ def gelu_for_codes(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir.V
 
 
 def _parabola(b: Builder, isa: Isa, rows: Array, bits: ir.Value, x: ir.Value) -> ir.Value:
-    """The parabola in x whose number the low bits of a float give, all that the instruction reads;
-    `rows`: constant, slope and square of each.
+    """The parabola in x whose number the low bits of a float give; `rows`: constant, slope and
+    square of each.
     """
-    index = b.split(b.reinterpret(bits, "i32"), isa.lanes)
-    kind = vec(isa.lanes, "f32")
-
-    def pick(column: Array) -> ir.Value:
-        table = b.table(column.tolist())
-        return b.join([b.intrinsic(isa.permute, kind, [table, i]) for i in index])
-
-    constant, slope, square = map(pick, rows.T)
+    ops = VectorOps(b, isa)
+    index = ops.array(b.reinterpret(bits, "i32"), (lanes_of(bits),), np.int32)
+    constant, slope, square = (ops.take(column, index).value for column in rows.T)
     return b.fma(b.fma(square, x, slope), x, constant)
 
 
@@ -210,40 +192,12 @@ def silu(b: Builder, x: ir.Value) -> ir.Value:
 
 
 GELU_BOUND = 6e-5
-SEGMENTS, SEGMENTS_IN_ONE = 16, 3.4  # of |x| in `gelu_by_segments`: an error of 4.5e-5
+SEGMENTS, SEGMENTS_IN_ONE = 16, 3.4  # of |x| in `gelu`: an error of 4.5e-5
 GELU_CODES_BOUND = 7e-5
 NEGLIGIBLE = 4.4  # from here on GELU is taken for that of this number, but for x itself
 SILU_BOUND = 5e-7
 
-# Minimax fits (weighted by |x| for gelu, relative for exp2), lowest power first.
-GELU_ERF = (
-    4.5,
-    (
-        0.3987086117267609,
-        -0.0659773126244545,
-        0.009580675512552261,
-        -0.0010362586472183466,
-        8.12104408396408e-05,
-        -4.431743036548141e-06,
-        1.5802848452040053e-07,
-        -3.283983307511562e-09,
-        3.000083168003265e-11,
-    ),
-)
-GELU_TANH = (
-    4.3,
-    (
-        0.39876440167427063,
-        -0.06640573590993881,
-        0.009872647933661938,
-        -0.0011181749869138002,
-        9.360458352603018e-05,
-        -5.529709142138017e-06,
-        2.1504257574633812e-07,
-        -4.891272720186635e-09,
-        4.89867521547005e-11,
-    ),
-)
+# Minimax fit, relative, lowest power first.
 EXP2 = (
     1.0000001192092896,
     0.6931469440460205,

@@ -180,7 +180,7 @@ class _Workgroup:
             for j in range(cut.vectors):
                 word = b.offset(b.scaled(loop.index, ROWS), (i * cut.vectors + j) * WORDS)
                 acc = b.get(self.scratch, [word], vec(ROWS, "i32"))
-                value = epilogue.apply(b.add(acc, starts[j]), [row], j, ready)
+                value = epilogue.apply(self.gemm.target, b.add(acc, starts[j]), [row], j, ready)
                 b.store(value, self.out, [*lead, local, b.offset(column, j * ROWS)], self.gemm.span)
 
     def _row_sum(self, tile: Index, row: Index) -> ir.Value:

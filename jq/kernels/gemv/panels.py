@@ -63,7 +63,7 @@ class RowPanels(PanelWeights):
                     value = b.mul(value, self.column_scale[j])
                 if not gemv.per_block:
                     value = b.mul(value, self.epilogue.scalar(self.row_scale, [row], "f32"))
-                value = self.epilogue.apply(value, [row], j, ready)
+                value = self.epilogue.apply(isa, value, [row], j, ready)
                 column = b.scaled(b.offset(self.part.first, j), isa.lanes)
                 b.store(value, self.tile, [self.local[i], column], gemv.n)
 
