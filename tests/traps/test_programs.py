@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jq
 from tests.traps.helpers import defect, mended, raw
@@ -256,6 +257,43 @@ def test_a_part_written_to_another_place():
 def test_a_part_written_to_another_place_is_shielded():
     got = mended("shield-updates", SHIFTED, ROWS, np.int32(3))[0]
     np.testing.assert_array_equal(got, MOVED)
+
+
+# As above where IREE's folds leave the tensor where it is, and behind what writes into it in place.
+FOLDED = """(%x: tensor<1x4x32xf32>) -> tensor<1x4x32xf32> {{
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %six = stablehlo.constant dense<6> : tensor<i32>
+  %y = {}
+  %s = stablehlo.slice %{} [0:1, 0:2, 0:17] : (tensor<1x4x32xf32>) -> tensor<1x2x17xf32>
+  %z = stablehlo.dynamic_update_slice %{}, %s, %zero, %zero, %six
+    : (tensor<1x4x32xf32>, tensor<1x2x17xf32>, tensor<i32>, tensor<i32>, tensor<i32>)
+    -> tensor<1x4x32xf32>
+  return %z : tensor<1x4x32xf32> }}"""
+SCATTERED = """"stablehlo.scatter"(%x, %at, %x) ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      stablehlo.return %b : tensor<f32>
+  }) {scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1, 2],
+      inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}
+    : (tensor<1x4x32xf32>, tensor<1x1xi32>, tensor<1x4x32xf32>) -> tensor<1x4x32xf32>"""
+REVERSAL = FOLDED.format("stablehlo.reverse %x, dims = [0] : tensor<1x4x32xf32>", "y", "x")
+LARGER = FOLDED.format("stablehlo.maximum %x, %x : tensor<1x4x32xf32>", "x", "y")
+PLACED = FOLDED.format(SCATTERED, "x", "y").replace(
+    "%y =", "%at = stablehlo.constant dense<0> : tensor<1x1xi32>\n  %y ="
+)
+PLANE = np.arange(128, dtype=np.float32).reshape(1, 4, 32)
+PLANE_MOVED = PLANE.copy()
+PLANE_MOVED[:, :2, 6:23] = PLANE[:, :2, :17]
+
+
+@defect("shield-updates")
+@pytest.mark.parametrize("text", [REVERSAL, LARGER], ids=["reverse", "maximum"])
+def test_a_part_written_to_another_place_behind_a_fold(text):
+    np.testing.assert_array_equal(raw(text, PLANE)[0], PLANE_MOVED)
+
+
+@pytest.mark.parametrize("text", [REVERSAL, LARGER, PLACED], ids=["reverse", "maximum", "scatter"])
+def test_a_part_written_to_another_place_behind_a_fold_is_shielded(text):
+    np.testing.assert_array_equal(mended("shield-updates", text, PLANE)[0], PLANE_MOVED)
 
 
 def test_windows_that_slide():

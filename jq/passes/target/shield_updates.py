@@ -1,28 +1,27 @@
-"""A part of a tensor that is written to another place of the same tensor is copied first.
+"""What is written into a tensor, and is made from that tensor, is computed first.
 
-    dynamic_update_slice %x, (slice %x [1:4]), 0
+    dynamic_update_slice %x, (slice (reverse %x)), 0
     ->
-    dynamic_update_slice %x, (optimization_barrier (slice %x [1:4])), 0
+    dynamic_update_slice %x, (optimization_barrier (slice (reverse %x))), 0
 
 IREE 3.13 writes into the tensor that it reads from: it fails where it knows that both places
-overlap, and has wrong numbers where it does not.
+overlap, and has wrong numbers where it does not. Which ops leave a tensor where it is, is for its
+folds to say: a reversal of one element, `maximum(x, x)`, `1 * x` and two negations do. Whatever
+shares an input with the tensor that is written into counts as made from it.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
-from jq.ir import Op, Program, at, ir
-from jq.ir.values import maker
+from jq.ir import Program, at, ir
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
 
 UPDATE = "stablehlo.dynamic_update_slice"
-# What may be no more than another view of the same memory.
-VIEWS = (
-    *("stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.reshape", "stablehlo.transpose"),
-    *("stablehlo.bitcast_convert", "stablehlo.broadcast_in_dim", UPDATE),
-)
+Origins = defaultdict[ir.Value, int]  # what a value is made from: one bit for each argument
+UNREAD = 1  # the bit of what is made from nothing, as an iota; constants have none
 
 
 @dataclass(frozen=True)
@@ -30,23 +29,45 @@ class ShieldUpdates(Pass):
     name = "shield-updates"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        found = [op for op in program.walk() if reads_what_it_writes(op)]
-        for op in found:
-            with at(op):
-                op.operation.operands[1] = barrier(op.operation.operands[1])
-        return bool(found)
+        known: Origins = defaultdict(int)
+        _follow(program.body, known, [0] * len(program.body.arguments))
+        changed = False
+        for op in program.walk():
+            if op.operation.name != UPDATE:
+                continue
+            operand, update = op.operation.operands[0], op.operation.operands[1]
+            if known[operand] & known[update]:
+                with at(op):
+                    op.operation.operands[1] = barrier(update)
+                changed = True
+        return changed
 
 
-def reads_what_it_writes(op: Op) -> bool:
-    """Whether `op` writes a part of a tensor into that tensor."""
-    if op.operation.name != UPDATE:
-        return False
-    operand, update = op.operation.operands[0], op.operation.operands[1]
-    return maker(update, *VIEWS) is not None and _source(update) == _source(operand)
+def _follow(block: ir.Block, known: Origins, starts: list[int]) -> int:
+    """Fills `known` for all values of a block; gives back what any of its ops reads.
+
+    `starts` is what is known of the values that its arguments begin with.
+    """
+    for value, start in zip(block.arguments, starts, strict=True):
+        known[value] = start | 1 << len(known) + 1
+    read = 0
+    for op in block.operations:
+        mine = _read(op.operation, known)
+        for result in op.operation.results:
+            known[result] = mine
+        read |= mine
+    return read
 
 
-def _source(value: ir.Value) -> ir.Value:
-    """What a value is a view of."""
-    while (op := maker(value, *VIEWS)) is not None:
-        value = op.operation.operands[0]
-    return value
+def _read(op: ir.Operation, known: Origins) -> int:
+    if op.name == "stablehlo.constant":
+        return 0
+    operands = [known[value] for value in op.operands]
+    read = 0 if operands else UNREAD
+    for origins in operands:
+        read |= origins
+    for region in op.regions:
+        for block in region.blocks:
+            same = len(block.arguments) == len(operands)  # a loop's carries
+            read |= _follow(block, known, operands if same else [0] * len(block.arguments))
+    return read
