@@ -46,73 +46,79 @@ class OpLimits(Strict):
     """
 
     products: tuple[Product, ...] | None = None
-    """Pairs of formats, activations first; none are named: those of the device."""
+    """Pairs of formats, activations first, that this kind of op multiplies. Without it, those of
+    the device."""
     weight_granularities: tuple[WeightGranularity, ...] | None = None
-    """What may share a scale of this op's weights; without it, as the device."""
+    """What may share a scale of this op's weights. Without it, what the device says."""
     constant_weights: bool = False
-    """Whether one operand has to be a weight: no products of two activations."""
+    """Whether one operand has to be a weight, so that two activations cannot be multiplied."""
     max_rank: Positive | None = None
-    """Axes of the largest operand or result."""
+    """The largest number of axes of an operand or result."""
     max_size: Positive | None = None
-    """Elements along any axis of an operand or result."""
+    """The largest number of elements along an axis of an operand or result."""
     max_batch: Positive | None = None
-    """Samples: of a window along the batch axis, of a product the elements of its batch axes."""
+    """The largest batch: for a convolution or pool the batch axis, for a product all its batch
+    axes together."""
     max_kernel: Positive | None = None
-    """Elements that a window spans along an axis, its dilation included."""
+    """The largest window along an axis, its dilation included."""
     max_kernel_area: Positive | None = None
-    """The product of what a window spans along all axes."""
+    """The largest area of a window: the product of its sizes along all axes."""
     max_stride: Positive | None = None
-    """Steps of a window along an axis."""
+    """The largest stride along an axis."""
     max_dilation: Positive | None = None
-    """Steps between the elements of a window along an axis."""
+    """The largest dilation along an axis."""
     equal_padding: bool = False
-    """Whether a window has to be padded alike on both sides, or by one more behind (`SAME`)."""
+    """Whether both sides of an axis need the same padding, or one more at the end (`SAME`)."""
     transposed: bool = True
-    """Whether there are transposed convolutions (zeros between the elements of the input)."""
+    """Whether transposed convolutions exist (zeros between the elements of the input)."""
     groups: Literal["any", "depthwise", "none"] = "any"
-    """Which convolutions of groups of channels there are; in a depthwise one each is a group."""
+    """Which grouped convolutions exist: any, depthwise ones alone (every channel is a group), or
+    none."""
     max_channels: Positive | None = None
-    """Channels that are read or written: of a product what is summed, and its columns."""
+    """The largest number of input or output channels; for a product, the length of its sum and its
+    number of columns."""
     channel_multiple: Positive = 1
-    """What the number of channels that are read and written has to be a multiple of."""
+    """The numbers of input and output channels have to be multiples of this."""
 
 
 class Device(Strict):
     """What the device computes. Planning never emits what is not listed here."""
 
     products: tuple[Product, ...] = ("int8 x int8",)
-    """Pairs of integer formats, activations first. Weight-only products (`float x int4`) need no
-    entry when `float_products` is true."""
+    """The pairs of integer formats that are multiplied, activations first. Weight-only products
+    (`float x int4`) need no entry if `float_products` is true."""
     float_products: bool = True
-    """Whether there are products with a float operand."""
+    """Whether the device multiplies with a float operand."""
     tensors: tuple[FormatName, ...] = ("int8", "int16")
-    """The formats of what is added, normalized or put through softmax in integers."""
+    """The formats in which integers are added, normalized or put through softmax."""
     weight_granularities: tuple[WeightGranularity, ...] = WEIGHTS
     """What may share a scale of a weight."""
     activation_granularities: tuple[ActivationGranularity, ...] = ACTIVATIONS
     """What may share a scale of an activation."""
     weight_schemes: tuple[Scheme, ...] = ("symmetric", "asymmetric")
-    """`symmetric` alone: zero points of weights have to be 0."""
+    """`symmetric` alone means that zero points of weights have to be 0."""
     activation_schemes: tuple[Scheme, ...] = ("symmetric", "asymmetric")
-    """`symmetric` alone: zero points of activations have to be 0."""
+    """`symmetric` alone means that zero points of activations have to be 0."""
     zero_points: dict[FormatName, Literal["any", "zero"]] = {}
-    """By format of activations, which zero points there are; a format that is not named: any."""
+    """The zero points that activations of a format may have, `any` or `zero`; `any` for formats
+    that are not named."""
     dynamic: bool = True
     """Whether ranges may be found while the program runs."""
     static: bool = True
     """Whether ranges may come from calibration."""
     integer_only: bool = False
-    """Whether there is no float unit."""
+    """Whether the device has no float unit."""
     ops: tuple[str, ...] | None = None
-    """The ops that are computed on codes, by their StableHLO names; none are named: every op that
-    there is a rule for."""
+    """The StableHLO names of the ops that the device computes on quantized values. Without it,
+    every op that the compiler knows."""
     functions: tuple[Function, ...] = FUNCTIONS
-    """What else is computed on codes: functions of single elements by a table, softmax,
+    """What else is computed on quantized values: functions of single elements by a table, softmax,
     normalizations, quotients of two tensors, comparisons."""
     table_entries: int = Field(1 << 16, ge=0)
-    """How many codes a table may be read with: 256 for int8, 65536 for int16."""
+    """The largest number of codes that a table may have: 256 for int8, 65536 for int16."""
     bias_bits: int = Field(32, ge=2, le=32)
-    """Bits of what joins an accumulator; what does not fit is added behind the rescale."""
+    """Bits of a bias that is added to an accumulator; a bias that does not fit is added after the
+    rescale."""
     limits: dict[str, OpLimits] = {}
     """Limits by kind of op: a StableHLO name, or `depthwise` for such convolutions. `default`
     holds for kinds that are not named."""

@@ -63,11 +63,12 @@ class TensorSettings(Strict):
     format: FormatName = FLOAT
     """The number format of the quantized values; `float` leaves the tensors as they are."""
     granularity: Granularity = "per-channel"
-    """What shares a scale: the tensor, a channel, a token (a row), or a block of a channel."""
+    """What shares one scale: the whole tensor, a channel, a token (a row), or a block of a
+    channel."""
     block_size: int = Field(32, ge=1, le=1 << 16)
     """How many neighbouring elements share a scale with `granularity=per-block`."""
     scheme: Literal["symmetric", "asymmetric"] = "symmetric"
-    """Whether zero lies in the middle of the codes, or a zero point says where it lies."""
+    """`symmetric`: zero is code 0; `asymmetric`: a zero point says which code is zero."""
     scale_type: Literal["float32", "float16", "bfloat16"] = "float32"
     """The type that scales are stored in."""
     options: dict[str, str] = {}
@@ -89,22 +90,22 @@ class WeightSettings(TensorSettings):
     """How weights are quantized and stored."""
 
     emit: Literal["integer", "dequantized", "quant-type"] = "integer"
-    """How weights are stored: codes and scales; `dequantized`, the floats that they decode to;
-    `quant-type`, as `integer`, and as `!quant.uniform` types at the `qdq` level."""
+    """`integer` stores weights as codes and scales; `dequantized` stores the floats that these
+    stand for; `quant-type` is like `integer`, with `!quant.uniform` types at the `qdq` level."""
 
 
 class ActivationSettings(TensorSettings):
     """How what contractions read is quantized."""
 
     granularity: Granularity = "per-token"
-    """What shares a scale: the tensor, a channel, a token (a row), or a block of a row."""
+    """What shares one scale: the whole tensor, a channel, a token (a row), or a block of a row."""
     scheme: Literal["symmetric", "asymmetric"] = "asymmetric"
-    """Whether zero lies in the middle of the codes, or a zero point says where it lies."""
+    """`symmetric`: zero is code 0; `asymmetric`: a zero point says which code is zero."""
     mode: Literal["dynamic", "static"] = "dynamic"
     """Whether ranges are found while the program runs, or by calibration."""
     residual: FormatName | None = None
-    """The format of tensors that no contraction reads (residual sums, what is normalized, what
-    goes through softmax) where everything is integer; none for that of other activations."""
+    """In integer-only programs, the format of tensors that no product reads: residual sums, inputs
+    of normalizations and of softmax. Without it they have the format of other activations."""
 
 
 class CalibrationSettings(Strict):
@@ -113,7 +114,7 @@ class CalibrationSettings(Strict):
     method: str = "minmax"
     """How a range is chosen from the values that were seen."""
     relevant: bool = False
-    """Whether rows that a mask removes later (padding) are left out of the ranges."""
+    """Whether ranges leave out rows that a mask removes later, such as padding."""
 
 
 class CacheSettings(Strict):
@@ -127,9 +128,10 @@ class StorageSettings(Strict):
     """Where weights lie."""
 
     inline_limit: int = Field(32 << 20, ge=0)
-    """From so many bytes on, of all weights together, they lie in a file beside the module."""
+    """If all weights together have this many bytes or more, they are written to a file beside the
+    module."""
     archive: Literal["irpa", "safetensors"] = "irpa"
-    """The kind of that file."""
+    """The type of the file that holds the weights."""
 
 
 class Settings(Strict):
@@ -143,29 +145,30 @@ class Settings(Strict):
     activation_products: Literal["int8", "float"] = "float"
     """How products of two activations (attention) are computed."""
     attention_precision: Literal["float32", "bfloat16"] = "float32"
-    """The type of the operands of a float attention kernel, where the processor has products of
-    that type; sums stay float32."""
+    """The type of the operands of float attention, if the processor multiplies that type; sums
+    stay float32."""
     op_types: tuple[str, ...] = ("dot_general", "convolution", "gather")
     """The StableHLO ops that are quantized."""
     min_elements: int = Field(1, ge=0)
     """Weights with fewer elements stay float."""
     recovery: bool | tuple[str, ...] = True
-    """Which passes that keep accuracy run: those that are on by default, none, or those named."""
+    """Which recovery passes run: `true`, those that are on by default; `false`, none; or those
+    that are named."""
     float_type: Literal["own", "float32", "bfloat16", "float16"] = "own"
-    """The type in which an op that stays float computes its products; `own` is the model's."""
+    """The type in which products that stay float are computed; `own` is the model's own type."""
     placement: Literal["early", "hybrid", "late"] = "hybrid"
     """Where activations are quantized: `late`, just before contractions; `hybrid`, where that
     costs least, with the same codes; `early`, from the input on for as long as ops have an integer
     form, with calibrated ranges."""
     convolution_sums: Literal["float", "codes"] = "codes"
-    """What a residual sum of convolutions adds where ranges are static: floats, or what their
-    codes stand for."""
+    """What the residual sum of a convolutional network adds if ranges are static: floats, or the
+    values after rounding to codes, which are stored in int8."""
     strict_encodings: bool = False
-    """Refuses a model whose own codes cannot be kept and would be encoded anew; a warning
-    otherwise."""
+    """Refuses a model that brings quantized weights which cannot be kept as they are; without it,
+    they are quantized anew, with a warning."""
     integer_only: bool = False
-    """Leaves no float between the first quantize and the last dequantize, and refuses a program
-    where that cannot be done; needs `placement=early`."""
+    """Leaves no float operation between the first quantize and the last dequantize, and refuses a
+    model where that is impossible. It needs `placement=early`."""
 
 
 class Rule(Strict):

@@ -76,7 +76,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
     "float": (
         Step(
             "widen-floats",
-            "first: the passes after it have to know one float type only",
+            "runs first, so that all later passes meet one float type only",
             EARLY,
         ),
         Step(
@@ -85,12 +85,12 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         ),
         Step(
             "recognize-products",
-            "a model that multiplies codes itself has its products planned with all others",
+            "products of quantized values that the model brings are planned like all others",
         ),
         Step(
             "recognize-dequantize",
-            "a model that computes quantized values itself keeps them; fold-weights would compute"
-            " the floats they stand for",
+            "keeps values that the model itself stores quantized; fold-weights would turn them"
+            " into floats",
         ),
         Step(
             "unroll-loops",
@@ -105,13 +105,16 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step("clamp-indices", "IREE reads out of bounds where StableHLO clamps"),
         Step(
             "saturate-converts",
-            "IREE wraps where XLA saturates; so far only the model's own conversions are there",
+            "IREE wraps where XLA saturates; at this point only the model's own conversions exist",
         ),
         Step(
             "distribute-products",
             "a stored weight stays stored; fold-weights would compute floats from weights alone",
         ),
-        Step("fold-ones", "a mask of heads that masks none hides what it is multiplied with"),
+        Step(
+            "fold-ones",
+            "a mask of heads that is all ones would hide the product that it multiplies",
+        ),
         Step(
             "fold-weights",
             "what is computed from weights alone is a weight, and can be quantized",
@@ -130,39 +133,40 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         ),
         Step(
             "awq",
-            "scales channels for the sake of the weights; later passes see what it leaves",
+            "scales channels so that weights lose less by rounding; later passes see the result",
             NOT_STATIC,
         ),
         Step(
             "rotate-online",
-            "products read what they will read when they are quantized",
+            "at this point products read what they will read when they are quantized",
             WITH_FLOATS,
         ),
         Step(
             "smooth",
-            "takes from outlier channels what rotations have left of them",
+            "scales down the outlier channels that rotations have left",
             WITH_FLOATS,
         ),
         Step(
             "decline-ops",
-            "all ops are in the form that the device will get; what it lacks has no edges to mark",
+            "ops have the form that the device will get; those that it lacks get no edges",
             STATIC & EARLY,
         ),
         Step(
             "mark-edges",
-            "last: every tensor that it marks is observed, and will be quantized",
+            "runs last: every tensor that it marks is observed, and will be quantized",
             STATIC & EARLY,
         ),
         Step(
             "mark-residuals",
-            "last, as mark-edges: these tensors are observed, and will be quantized",
+            "runs last, for the same reason as mark-edges: these tensors are observed, and will"
+            " be quantized",
             STATIC & LATER & FEATURE_MAPS & STORED_SUMS & WITH_FLOATS,
         ),
     ),
     "qdq": (
         Step(
             "gptq",
-            "first: it runs the program, as it was given, on the calibration data",
+            "runs first: it needs the program as it was given, to run it on the calibration data",
         ),
         Step("clip", "clips the weights that the others have left: embeddings, weights in loops"),
         Step(
@@ -177,27 +181,31 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         ),
         Step(
             "quantize-cache",
-            "what is read from a cache is a dequantize, which later passes bring to its place",
+            "what is read from a cache becomes a dequantize, which later passes move to its place",
         ),
         Step(
             "place-edges",
-            "marked tensors are quantized before each operand is asked whether it is",
+            "marked tensors are quantized before the operands of products are looked at",
             STATIC,
         ),
         Step("place-weights", "every later pass works on low-bit data"),
-        Step("place-activations", "operands are found by the name of their op until one moves"),
+        Step(
+            "place-activations",
+            "it finds operands by the name of their op, which holds until one moves",
+        ),
         Step("sink-dequantize", "brings each dequantize next to the op that computes"),
         Step(
             "carry-codes",
             "loops and branches carry quantized values: hoist-quantize can move through them",
             STATIC,
         ),
-        Step("hoist-quantize", "last: everything that it decides about is in place"),
+        Step("hoist-quantize", "runs last: everything that it decides about is in place"),
     ),
     "integer": (
         Step(
             "fold-quantize",
-            "what is dequantized and quantized again becomes one step before others look at it",
+            "a dequantize and the quantize after it become one step before other passes look at"
+            " them",
         ),
         Step(
             "lower-regions",
@@ -219,7 +227,8 @@ ORDER: dict[Level, tuple[Step, ...]] = {
     "target": (
         Step(
             "unroll-loops",
-            "first: kernels take weights that are constants, which each layer of a scan then has",
+            "runs first: kernels take weights that are constants, and each layer of a scan then"
+            " has its own",
             KERNELS,
             {"stacks": True},
         ),
@@ -230,22 +239,25 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         ),
         Step(
             "kernel-blocks",
-            "products whose weights have blocks, or less than 8 bits; the others follow",
+            "takes products whose weights have blocks, or less than 8 bits; the others follow",
             WITH_FLOATS,
         ),
         Step("kernel-gemm", "products take the quantized values as they are", WITH_FLOATS),
-        Step("kernel-convolution", "as kernel-gemm, for convolutions", WITH_FLOATS),
+        Step(
+            "kernel-convolution", "convolutions take the quantized values as they are", WITH_FLOATS
+        ),
         Step("kernel-attention", "scores and probabilities stay in the caches", KERNELS),
         Step("kernel-normalize", "a normalization quantizes its own result", WITH_FLOATS),
         Step("kernel-quantize", "what products read is quantized in one pass over it", WITH_FLOATS),
         Step(
             "kernel-views",
-            "all kernels are known: values are stored in the view that they read",
+            "all kernels are known: values are stored in the view that their readers take",
             WITH_FLOATS,
         ),
         Step(
             "kernel-merge",
-            "products of one operand, which is in one view now, and whose readers are known",
+            "products of the same operand become one; the operand has one view by now, and its"
+            " readers are known",
             KERNELS,
         ),
         Step(
@@ -284,31 +296,40 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step("order-broadcasts", "IREE turns a broadcast that permutes into the wrong transpose"),
         Step("plain-windows", "IREE ignores some reversed windows and refuses some strides"),
         Step("plain-transforms", "IREE has Fourier transforms of some lengths only"),
-        Step("plain-select-and-scatter", "IREE has none; it becomes a scatter, as those below"),
+        Step(
+            "plain-select-and-scatter",
+            "IREE has none; it becomes a scatter, which the next pass rewrites",
+        ),
         Step("plain-scatters", "IREE has scatters of rows, and writes to rows that do not exist"),
-        Step("clamp-indices", "what kernels and loops have moved away from its clamp"),
+        Step(
+            "clamp-indices",
+            "IREE reads out of bounds; kernels and loops have moved some indices away from their"
+            " clamp",
+        ),
         Step("plain-powers", "IREE's powers of negative numbers are NaN"),
         Step("plain-arctangents", "IREE's are off by up to 30 last places"),
         Step("stable-sorts", "IREE exchanges equal elements, and writes what others read"),
         Step(
             "round-to-bfloat16",
-            "IREE calls functions that no module has; behind all that may convert to bfloat16",
+            "IREE calls functions that no module has; runs after all passes that may convert to"
+            " bfloat16",
         ),
         Step(
             "plain-unsigned",
-            "IREE loses or refuses unsigned integers here and there; after what has to know them",
+            "IREE loses or refuses unsigned integers in some ops; runs after the passes that"
+            " have to know them",
         ),
         Step(
             "shield-splats",
             "IREE loses constants that kernels read inside and outside of loops",
         ),
         Step("shield-carries", "IREE crashes on loops with a carry that no step reads"),
-        Step("shield-starts", "IREE waits in a circle for what a loop starts with and others read"),
+        Step("shield-starts", "IREE deadlocks on an initial value of a loop that others read, too"),
         Step("shield-reversals", "IREE fails on reversals of every second element"),
         Step("shield-slices", "IREE fails on gathers from some slices"),
-        Step("shield-reads", "IREE writes into what a loop has still to read"),
+        Step("shield-reads", "IREE writes into tensors that a loop has still to read"),
         Step("shield-pads", "IREE fails on what is padded twice with different values"),
-        Step("shield-updates", "IREE writes into what it still reads"),
+        Step("shield-updates", "IREE writes into tensors that it still reads"),
         Step("shield-reductions", "IREE takes sums of rows for sums of columns"),
     ),
 }

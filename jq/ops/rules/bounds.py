@@ -1,4 +1,4 @@
-"""Rules of maximum, minimum and clamp: codes are compared, and a bound becomes a code.
+"""Maximum, minimum and clamp compare quantized values; a constant bound is quantized first.
 
     maximum (dequantize %x), 0.0  ->  dequantize (maximum %x, zero point)
 

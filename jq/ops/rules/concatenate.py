@@ -1,4 +1,4 @@
-"""Rule of concatenate of dequantizes that are encoded alike: each part is joined.
+"""Tensors with the same encoding are joined as they are stored.
 
 Not along an axis that shares a scale, nor where the end of a tensor is not the end of a block or
 of a byte of packed codes.

@@ -1,4 +1,4 @@
-"""convert(dequantize(parts)) between float types -> dequantize to the new type.
+"""A conversion between float types changes the type that is dequantized to.
 
 A value of the codes is rounded once, to the type that is wanted in the end: what lies between is
 taken out, also where it is the narrower one (a bfloat16 weight that a float32 product reads).

@@ -1,4 +1,4 @@
-"""Convolution on integer codes: strided, dilated, grouped, depthwise, transposed.
+"""Convolution of quantized values: strided, dilated, grouped, depthwise, transposed.
 
     conv(dequantize(x), dequantize(w))
     -> convert(conv(pad(x.codes, x.zero_point), w.codes) - corrections) * (x.scale * w.scale)

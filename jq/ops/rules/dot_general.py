@@ -1,4 +1,4 @@
-"""Rule of dot_general on integer codes, for all batching and contracting dimensions.
+"""Product of quantized values, for all batching and contracting dimensions.
 
     dot(dequantize(a), dequantize(b))
     -> convert(dot(a.codes, b.codes) - corrections) * (a.scale * b.scale)

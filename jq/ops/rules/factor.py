@@ -1,9 +1,9 @@
-"""Rules of multiply and divide by a constant: the scale takes it.
+"""A multiplication or division by a constant changes the scale alone.
 
     multiply (dequantize %x, %s), 0.5  ->  dequantize %x, (multiply %s, 0.5)
 
-Of one positive number for the whole tensor. The product of a scale and a factor is rounded once,
-as that of a number and the factor is: results differ by a rounding.
+The constant is one positive number for the whole tensor. The product of a scale and a factor is
+rounded once, as that of a number and the factor is: results differ by a rounding.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rule of gather: the lookup in an embedding table.
+"""Lookup in an embedding table, which stays quantized.
 
     gather(dequantize(codes, scale), rows) -> dequantize(gather(codes, rows), gather(scale, rows))
 

@@ -1,4 +1,4 @@
-"""reshape(dequantize(parts)) -> dequantize(reshape of each part), where blocks stay blocks."""
+"""A tensor is reshaped as it is stored, if no block is cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""reverse(dequantize(parts)) -> dequantize(reverse of each part), where no block is cut."""
+"""A tensor is reversed as it is stored, if no block is cut."""
 
 from __future__ import annotations
 

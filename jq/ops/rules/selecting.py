@@ -1,4 +1,4 @@
-"""Ops that choose elements: of tensors that are encoded alike, the codes are chosen.
+"""Elements of tensors with the same encoding are chosen or moved as they are stored.
 
 pad (dequantize %x), 0      ->  dequantize (pad %x, zero point)
 reduce_window max (...)     ->  dequantize (reduce_window max %x)

@@ -1,4 +1,4 @@
-"""Rules of slice and dynamic_slice of a dequantize: each part is sliced alike.
+"""A tensor is sliced as it is stored, if no block is cut.
 
 A dynamic slice along the leading axis is how a layer reads its weight in a `scan`.
 """

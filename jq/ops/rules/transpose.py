@@ -1,4 +1,4 @@
-"""transpose(dequantize(parts)) -> dequantize(transpose of each part)."""
+"""A tensor is transposed as it is stored."""
 
 from __future__ import annotations
 
