@@ -11,6 +11,7 @@ from jq.mixed_precision.candidates import Candidate
 from jq.mixed_precision.groups import Group, Stored, make_groups
 from jq.mixed_precision.rules import with_rules
 from jq.mixed_precision.switch import SwitchProgram
+from jq.moments.known import KnownMoments
 from jq.passes.base import run_all
 from jq.passes.isolated import parts_of
 from jq.pipeline import make_plan
@@ -74,7 +75,7 @@ class _Encoder:
     """What the pipeline stores of every weight; plans that store the same are run once."""
 
     def __init__(self, job: Job, stages: Stages) -> None:
-        self.job, self.stages = job, stages
+        self.job, self.stages, self._moments = job, stages, KnownMoments()
         self._known: list[tuple[QuantPlan, dict[str, Stored]]] = []
 
     def __call__(self, plan: QuantPlan) -> dict[str, Stored]:
@@ -83,7 +84,8 @@ class _Encoder:
                 return stored
         with self.stages("quantize weights") as report:
             job, program = self.job, self.job.program.clone()
-            run_all(job.pipeline.passes["qdq"], program, job.context(plan, report))
+            cx = replace(job.context(plan, report), moments=self._moments)
+            run_all(job.pipeline.passes["qdq"], program, cx)
         stored = {}
         for name, enc in plan.weights.items():
             parts = parts_of(job.program.weights[name], name, enc, program.weights)

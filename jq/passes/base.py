@@ -22,6 +22,7 @@ from jq.cache.results import Results
 from jq.errors import InternalError, JqError, UserError, known
 from jq.ir import Program
 from jq.moments.gains import Gains
+from jq.moments.known import KnownMoments
 from jq.planning import QuantPlan
 from jq.settings import Rule, Settings
 from jq.target import Target
@@ -36,10 +37,10 @@ class PassContext:
 
     `recover` is off where the structure of the program is all that is wanted: recovery passes then
     do nothing. `report` is told the share of a long pass that is done. `known_smoothing` are the
-    factors that given ranges were observed with; `gains` are those found so far, for the next pass;
-    `results` has what earlier runs found. `rules` and `explicit` are what the plan is made by (see
-    `jq.planning.plan`), for passes in front of it. What passes decide stands in the program
-    (`jq.ir.decisions`, `Program.chosen`).
+    factors that given ranges were observed with; `gains` are those found so far, for the next pass,
+    `moments` those of the last plan, where there are several; `results` has what earlier runs
+    found. `rules` and `explicit` are what the plan is made by (see `jq.planning.plan`), for passes
+    in front of it. What passes decide stands in the program (`jq.ir.decisions`, `Program.chosen`).
     """
 
     plan: QuantPlan
@@ -48,6 +49,7 @@ class PassContext:
     data: Sequence[Sequence[np.ndarray]] | None = None  # calibration: flat inputs, batch by batch
     known_smoothing: Mapping[str, np.ndarray] | None = None
     gains: Gains = field(default_factory=Gains)
+    moments: KnownMoments | None = None
     results: Results | None = None
     rules: tuple[Rule, ...] = ()
     explicit: frozenset[str] = frozenset()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -188,17 +188,13 @@ def moments_of_weights(
 ) -> dict[str, Moments]:
     """Moments by weight, summed over the products that read it; see `collect`."""
     wanted = [u.wanted for found in uses.values() if not isinstance(found, str) for u in found]
-    data, gains = cx.data or (), cx.gains
-    seen = collect(
-        program,
-        data,
-        wanted,
-        power=power,
-        full=full,
-        shared=shared,
-        samples=samples,
-        gains=gains,
-    )
+    options: dict[str, Any] = {"power": power, "full": full, "shared": shared, "samples": samples}
+
+    def collected() -> Mapping[str, Moments]:
+        return collect(program, cx.data or (), wanted, gains=cx.gains, **options)
+
+    known = cx.moments
+    seen = known.of(program, f"{wanted} {options}", collected) if known else collected()
     out: dict[str, Moments] = {}
     for name, found in uses.items():
         for use in found if not isinstance(found, str) else ():
