@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Quantizes a random checkpoint of a llama's shape, larger than memory, and is killed on the way.
 
-    scripts/benchmark_checkpoint.py FOLDER [--layers 32] [--type int4] [--kill-at 0.4] [-o FILE]
+    scripts/benchmark_checkpoint.py FOLDER [--layers 32] [--fit] [--kill-at 0.4] [-o FILE]
 
 FOLDER/source gets bfloat16 shards of a 7-billion-parameter llama (4096 wide, 11008 inside, 32
 heads, vocabulary of 32000; 13.5 GB with 32 layers) of random bits between 2^-7 and 2^-3, unless it
-is there already. `jaxq quantize` then runs as a process of its own, is killed when so large a share
-of the output is there, and runs again. Times are those of the clock and of the processor; memory is
-the largest resident set of the process, pages of the mapped source among it.
+is there already. `jaxq quantize --type int4` then runs as a process of its own, is killed when so
+large a share of the output is there, and runs again. Times are those of the clock and of the
+processor; memory is the largest resident set of the process, pages of the mapped source among it.
+With --fit codes are fitted to 32 pieces of 128 random words (GPTQ), a layer at a time.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from jq.language.shard import Entry, write_shard
 from jq.models.decoder.safetensors import read_file
 
 HIDDEN, INNER, HEADS, VOCABULARY = 4096, 11008, 32, 32000
+PIECES, LENGTH = 32, 128  # of the text for --fit
 PER_SHARD = 4  # layers
 PIECE = 1 << 24  # elements
 
@@ -77,17 +80,29 @@ def write_source(folder: Path, layers: int) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     config = {"model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": INNER}
     config |= {"num_hidden_layers": layers, "num_attention_heads": HEADS, "vocab_size": VOCABULARY}
-    config |= {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "hidden_act": "silu"}
+    config |= {
+        "num_key_value_heads": HEADS,
+        "max_position_embeddings": LENGTH,
+        "rms_norm_eps": 1e-5,
+        "hidden_act": "silu",
+    }
     (folder / "config.json").write_text(json.dumps(config))
+    words = {f"w{i}": i for i in range(VOCABULARY)}
+    made = Tokenizer(models.WordLevel(words, "w0"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made.save(str(folder / "tokenizer.json"))
+    drawn = np.random.default_rng(0).integers(0, VOCABULARY, PIECES * LENGTH)
+    (folder / "words.txt").write_text(" ".join(f"w{i}" for i in drawn))
 
 
 def stored(folder: Path) -> int:
     return sum(p.stat().st_size for p in folder.glob("*.safetensors")) if folder.exists() else 0
 
 
-def run(source: Path, out: Path, kind: str, kill_at: int | None) -> dict[str, Any]:
-    """One run of the command; killed when `kill_at` bytes of whole shards are there."""
-    command = [sys.executable, "-m", "jq", "quantize", str(source), str(out), "--type", kind, "-q"]
+def run(source: Path, out: Path, fit: bool, kill_at: int | None) -> dict[str, Any]:
+    """One run of the command; killed when `kill_at` bytes of whole files are there."""
+    command = [sys.executable, "-m", "jq", "quantize", str(source), str(out), "--type", "int4"]
+    command += ["-q", *(["--importance", str(source / "words.txt")] if fit else [])]
     start, child = time.perf_counter(), subprocess.Popen(command)
     while kill_at is not None and child.poll() is None and stored(out) < kill_at:
         time.sleep(0.2)
@@ -118,7 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--layers", type=int, default=32)
-    parser.add_argument("--type", default="int4", choices=["int4"])
+    parser.add_argument("--fit", action="store_true", help="to a text, by GPTQ")
     parser.add_argument("--kill-at", type=float, default=0.4, help="share of the output")
     parser.add_argument("-o", "--output", type=Path, help="write the figures there as JSON")
     args = parser.parse_args()
@@ -129,9 +144,10 @@ def main() -> None:
     figures: dict[str, Any] = {"layers": args.layers, "write_seconds": time.perf_counter() - start}
     figures["source_bytes"] = stored(source)
     shutil.rmtree(out, ignore_errors=True)
-    figures["killed"] = run(source, out, args.type, int(args.kill_at * 0.3 * stored(source)))
-    figures["resumed"] = run(source, out, args.type, None)
-    figures["largest_error_in_steps"] = checked(source, out)
+    figures["killed"] = run(source, out, args.fit, int(args.kill_at * 0.3 * stored(source)))
+    figures["resumed"] = run(source, out, args.fit, None)
+    if not args.fit:
+        figures["largest_error_in_steps"] = checked(source, out)
     text = json.dumps(figures, indent=1)
     print(text)
     if args.output:

@@ -107,7 +107,8 @@ def quantize_folder(
         raise UserError("the model is quantized already", location=str(source))
     read_config(source)  # one that we know
     chosen, files = Kind(BITS[kind], group), _shards(source)
-    _begin(source, out, chosen, files)
+    sizes = [(source / f).stat().st_size for f in files]
+    begin(out, {"bits": chosen.bits, "group": group, "files": files, "sizes": sizes})
     where: dict[str, str] = {}
     count = {"quantized": 0, "kept": 0, "bytes": 0, "source_bytes": 0, "resumed": 0}
     for i, file in enumerate(files):
@@ -144,11 +145,13 @@ def _shards(source: Path) -> list[str]:
     return files
 
 
-def _begin(source: Path, out: Path, kind: Kind, files: list[str]) -> None:
-    """Makes `out`, or sees that what is there was begun with the same options."""
-    sizes = [(source / f).stat().st_size for f in files]
-    plan = json.dumps({"bits": kind.bits, "group": kind.group, "files": files, "sizes": sizes})
-    marker = out / BEGUN
+def begin(out: Path, options: dict[str, Any]) -> None:
+    """Makes `out`, or sees that what is there was begun with the same options.
+
+    Raises:
+        UserError: it holds anything else.
+    """
+    plan, marker = json.dumps(options), out / BEGUN
     if out.exists() and any(out.iterdir()):
         if not marker.exists() or marker.read_text() != plan:
             raise UserError(
@@ -238,4 +241,4 @@ def forget(array: np.ndarray) -> None:
         base.madvise(mmap.MADV_DONTNEED)
 
 
-__all__ = ["BITS", "Written", "quantize_folder"]
+__all__ = ["BEGUN", "BITS", "Written", "begin", "quantize_folder"]

@@ -4,10 +4,13 @@
 
 The layout is that of `checkpoint`, with float16 scales. Codes and scales are chosen by GPTQ and
 coordinate descent (`jq.passes.recovery`), a layer at a time: no more than one is held in float32.
+What comes into the next layer is kept beside those that are done: a run that was ended goes on
+there, to the same bytes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -21,17 +24,18 @@ import numpy as np
 from jq.errors import UserError
 from jq.formats.affine import affine_format
 from jq.formats.tensor import QuantizedTensor
-from jq.language.checkpoint import BITS, Kind
+from jq.language.checkpoint import BEGUN, BITS, Kind, begin
 from jq.language.fitting import pieces_of
 from jq.language.tokenizer import tokenizer_of_folder
 from jq.models.decoder import load_decoder
 from jq.models.decoder.architectures import ARCHITECTURES
 from jq.models.decoder.layerwise import quantized_layers
 from jq.models.decoder.names import expanded
-from jq.models.decoder.safetensors import INDEX, json_object, read_folder
+from jq.models.decoder.safetensors import INDEX, json_object, read_file, read_folder
 from jq.passes.recovery._solve import solve
-from jq.system.files import check_folder
+from jq.system.files import written_whole
 
+_STATES = ".jaxq-states-{}.npy"
 _KEPT = ("*.json", "*.jinja", "*.model", "*.txt")
 Tell = Callable[[str, float | None], None]
 
@@ -55,7 +59,8 @@ def fit_folder(
     Returns how many matrices were quantized.
 
     Raises:
-        UserError: the checkpoint is quantized already or not known, or the text is too short.
+        UserError: the checkpoint is quantized already or not known, the text is too short, or `out`
+            holds other things than a run with the same options has begun.
     """
     if kind not in BITS or group % 8:
         raise UserError(
@@ -67,15 +72,25 @@ def fit_folder(
     if config.get("quantization_config") is not None:
         raise UserError("the checkpoint is quantized already", location=str(source))
     pieces = pieces_of(texts, tokenizer_of_folder(source), decoder.config.context, limit)
-    check_folder(out)
-    out.mkdir(parents=True, exist_ok=True)
+    read = hashlib.sha256(np.asarray(pieces).tobytes()).hexdigest()
+    begin(out, {"bits": chosen.bits, "group": group, "source": str(source), "text": read})
     known = next(a for a in ARCHITECTURES if a.name == decoder.config.architecture)
     theirs = {o: t for t, o in expanded(known.hugging_face, decoder.config)}
-    raw, places, count = dict(read_folder(source)), dict[str, str](), 0
+    raw, places, start = dict(read_folder(source)), dict[str, str](), _states(out)
+    first = start[0] if start else 0
+    for i in range(first):
+        places |= dict.fromkeys(read_file(out / _file(i)), _file(i))
+        raw = {name: a for name, a in raw.items() if f".layers.{i}." not in name}
+    count = sum(name.endswith("weight_packed") for name in places)
     layers = quantized_layers(
-        decoder, pieces, partial(_encode, chosen), lambda share: progress("quantize", share)
+        decoder,
+        pieces,
+        partial(_encode, chosen),
+        lambda share: progress("quantize", share),
+        start,
+        partial(_keep, out),
     )
-    for i, found in enumerate(layers):
+    for i, found in enumerate(layers, first):
         for path, leaf in found.items():
             assert isinstance(leaf, QuantizedTensor)
             name = theirs[path]
@@ -83,11 +98,30 @@ def fit_folder(
             raw |= _tensors(name.removesuffix("weight"), leaf, chosen)
             count += 1
         own = [name for name in raw if f".layers.{i}." in name]
-        _write(out, f"layer-{i}.safetensors", {n: raw.pop(n) for n in own}, places)
+        _write(out, _file(i), {n: raw.pop(n) for n in own}, places)
     _write(out, "tables.safetensors", raw, places)
     (out / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
     _copy(source, out, {**config, "quantization_config": chosen.config()})
+    for kept in (*out.glob(_STATES.format("*")), out / BEGUN):
+        kept.unlink()
     return count
+
+
+def _file(layer: int) -> str:
+    return f"layer-{layer}.safetensors"
+
+
+def _keep(out: Path, layer: int, x: np.ndarray) -> None:
+    """What comes into a layer, once those before it are written."""
+    with written_whole(out / _STATES.format(layer)) as path, path.open("wb") as file:
+        np.save(file, x)
+    (out / _STATES.format(layer - 1)).unlink(missing_ok=True)
+
+
+def _states(out: Path) -> tuple[int, np.ndarray] | None:
+    """The layer that an earlier run came to, and what comes into it."""
+    found = {int(p.stem.rpartition("-")[2]): p for p in out.glob(_STATES.format("*"))}
+    return (last := max(found), np.load(found[last])) if found else None
 
 
 def _encode(kind: Kind, path: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor | None:
@@ -118,7 +152,8 @@ def _write(
 ) -> None:
     from safetensors.numpy import save_file  # an extra
 
-    save_file({n: np.ascontiguousarray(t) for n, t in tensors.items()}, folder / file)
+    with written_whole(folder / file) as path:
+        save_file({n: np.ascontiguousarray(t) for n, t in tensors.items()}, path)
     places |= dict.fromkeys(tensors, file)
 
 

@@ -63,6 +63,31 @@ def test_products_change_less_than_by_rounding(made):
         assert error(stored.decode()) < 0.5 * error(rounded)
 
 
+class Killed(BaseException):
+    """Nobody catches it, as nobody does a kill."""
+
+
+def test_a_run_that_was_ended_goes_on(folder, made, text, tmp_path):
+    out, shares = tmp_path / "out", []
+
+    def progress(stage: str, share: float | None) -> None:
+        shares.append(share)
+        if len(shares) == 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        fit_folder(folder, out, [text], limit=2, progress=progress)
+    assert not (out / "config.json").exists()
+    with pytest.raises(UserError, match="no run with these options"):
+        fit_folder(folder, out, [text], limit=1)
+    count = fit_folder(folder, out, [text], limit=2, progress=progress)
+    assert shares == [0.5, 1.0, 1.0]  # the first layer was not done again
+    assert count == 2 * (4 + 3 * 4)
+    assert {p.name for p in out.iterdir()} == {p.name for p in made.iterdir()}
+    for path in made.glob("*.safetensors"):
+        assert path.read_bytes() == (out / path.name).read_bytes()
+
+
 def test_codes_of_8_bits_for_whole_rows(folder, text, tmp_path):
     count = fit_folder(folder, tmp_path / "out", [text], 1, "int8", 0)
     assert count == 2 * (4 + 3 * 4)  # of two layers, with four experts

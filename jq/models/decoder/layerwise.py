@@ -33,17 +33,25 @@ def quantized_layers(
     pieces: Sequence[Sequence[int]],
     encode: Encode,
     progress: Callable[[float], None] = lambda share: None,
+    start: tuple[int, np.ndarray] | None = None,
+    reached: Callable[[int, np.ndarray], None] = lambda layer, x: None,
 ) -> Iterator[dict[str, Leaf]]:
     """The weights that `encode` gives of each layer, by paths such as `layers/0/mlp/down/weight`.
 
     `pieces` of text have the same number of tokens. An expert counts all tokens, as if the router
     sent each to all.
+
+    Args:
+        start: a layer and what comes into it, to go on from.
+        reached: told these when the caller is done with what the layer before gave.
     """
     config, count = decoder.config, len(pieces[0])
     params = decoder.parameters(count)
-    table = params["embed"]["weight"]
-    x = _rows(table, np.asarray(pieces)) * np.float32(config.embedding_scale)
-    for i in range(config.layers):
+    if start is None:
+        table = params["embed"]["weight"]
+        start = 0, _rows(table, np.asarray(pieces)) * np.float32(config.embedding_scale)
+    first, x = start
+    for i in range(first, config.layers):
         p = _floats(decoder.params["layers"][str(i)])
         rope = params["rope"][config.rope_of[i]]
         turn = (jnp.asarray(rope["cos"][:count]), jnp.asarray(rope["sin"][:count]))
@@ -59,6 +67,7 @@ def quantized_layers(
         x = np.concatenate([np.asarray(run(p, part, turn)[0]) for part in _parts(x)])
         progress((i + 1) / config.layers)
         yield found
+        reached(i + 1, x)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
