@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """A search by 1 process, by 2, and by 2 workers of Dask: the same result, and how long each takes.
 
-    scripts/check_jobs.py [MODEL] [--samples 4] [--kill] [-o FILE]
+    scripts/check_jobs.py [MODEL] [--samples 4] [--who core 1 2 dask] [--kill] [-o FILE]
 
-Each search starts with no measurements and compiles what it needs; the seconds are those of its
-stage `sensitivity`, which the workers share, with their start and XLA's compilation in them, and
-of the whole. With --kill, 2 workers of Dask search, calibrate and compare, and each time one of
+Each search is a process of its own that starts with no measurements and an empty cache; the seconds
+are those of its stage `sensitivity`, which the workers share, with XLA's compilation in them, and
+of the whole. `core` is one process on one core, which each of two has on a machine of two; `1` has
+all of them. With --kill, 2 workers of Dask search, calibrate and compare, and each time one of
 them is killed on the way, then, in another run, the scheduler: what was lost, how it went on.
 """
 
@@ -14,11 +15,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +31,46 @@ import jq
 from jq.errors import JqError
 from tests.support.jobs import cluster
 
+WHO = ("core", "1", "2", "dask")
 
-def searched(model: Any, samples: int, folder: Path, workers: int | str) -> dict[str, Any]:
+
+def searched(model: str, samples: int, who: str) -> dict[str, Any]:
     """One search from nothing: its stages, and what it chose."""
-    state = folder / f"{str(workers).replace('/', '_')}.json"
-    start = time.perf_counter()
-    print(f"{workers} ...", file=sys.stderr)
-    found = jq.search(model, "size<=0.3", samples=samples, state=state, workers=workers)
-    whole, document = time.perf_counter() - start, found.to_dict()
+    if who == "core":
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+    folder = Path(os.environ["XDG_CACHE_HOME"])
+    with ExitStack() as stack:
+        workers: int | str = {"core": 1, "1": 1, "2": 2}.get(who, who)
+        if who == "dask":
+            workers = stack.enter_context(cluster(folder / "dask"))[0]
+        start, state = time.perf_counter(), folder / "state.json"
+        found = jq.search(model, "size<=0.3", samples=samples, state=state, workers=workers)
+        whole, document = time.perf_counter() - start, found.to_dict()
     chosen = {k: document[k] for k in ("layers", "reached", "frontier")}
-    return {
-        "seconds": whole,
-        "sensitivity": found.seconds["sensitivity"],
-        "chosen": chosen,
-        "measured": json.loads(state.read_text()),
-    }
+    values = json.loads(state.read_text())
+    return {"seconds": whole, **found.seconds, "chosen": chosen, "measured": values}
+
+
+def in_a_process(model: str, samples: int, who: str) -> dict[str, Any]:
+    """`searched` in a process that knows nothing of earlier ones."""
+    with tempfile.TemporaryDirectory() as name:
+        environment = {**os.environ, "XDG_CACHE_HOME": name}
+        command = [sys.executable, __file__, model, "--samples", str(samples), "--alone", who]
+        print(f"{who} ...", file=sys.stderr)
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    row: dict[str, Any] = json.loads(done.stdout)
+    return row
+
+
+def compared(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Seconds of each, and whether the first came to the same."""
+    first, figures = next(iter(rows.values())), {}
+    for who, row in rows.items():
+        same = all(row[k] == first[k] for k in ("chosen", "measured"))
+        seconds = {k: row[k] for k in ("seconds", "quantize weights", "sensitivity")}
+        share = row["sensitivity"] / first["sensitivity"]
+        figures[who] = seconds | {"same": same, "of_the_first": share}
+    return figures
 
 
 def killed(what: str, run: Callable[[str], Any], done: Callable[[], int], victim: int) -> Any:
@@ -99,26 +127,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?", default="scripts/minilm_subset.py:model")
     parser.add_argument("--samples", type=int, default=4, help="calls for a sensitivity")
+    parser.add_argument("--who", nargs="+", default=list(WHO), choices=WHO)
+    parser.add_argument("--alone", choices=WHO, help="one search, in this process")
     parser.add_argument("--kill", action="store_true")
     parser.add_argument("-o", "--output", type=Path, help="write the figures there as JSON")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        os.environ["XDG_CACHE_HOME"] = name  # nothing of an earlier run
-        model = jq.trace(args.model)
-        figures: dict[str, Any] = {}
-        if args.kill:
-            figures["killed"] = kills(model, args.samples, folder)
-        else:
-            runs = {str(n): searched(model, args.samples, folder, n) for n in (1, 2)}
-            with cluster(folder / "dask") as (address, _):
-                runs["dask"] = searched(model, args.samples, folder, address)
-            one = runs["1"]
-            for kind, row in runs.items():
-                same = all(row[k] == one[k] for k in ("chosen", "measured"))
-                figures[kind] = {k: row[k] for k in ("seconds", "sensitivity")}
-                share = row["sensitivity"] / one["sensitivity"]
-                figures[kind] |= {"same": same, "of_one": share}
+    if args.alone:
+        print(json.dumps(searched(args.model, args.samples, args.alone)))
+        return
+    if args.kill:
+        with tempfile.TemporaryDirectory() as name:
+            os.environ["XDG_CACHE_HOME"] = name  # nothing of an earlier run
+            figures: Any = {"killed": kills(jq.trace(args.model), args.samples, Path(name))}
+    else:
+        rows = {who: in_a_process(args.model, args.samples, who) for who in args.who}
+        figures = compared(rows)
     text = json.dumps(figures, indent=1)
     print(text)
     if args.output:

@@ -6,8 +6,18 @@ arrays by name. `run_jobs` is the one place that knows where jobs run.
 """
 
 from jq.jobs.kept import Kept
-from jq.jobs.run import in_order, run_jobs
+from jq.jobs.run import in_order, prepare, run_jobs
 from jq.jobs.where import HERE, Workers, as_workers
 from jq.jobs.work import Result, Work
 
-__all__ = ["HERE", "Kept", "Result", "Work", "Workers", "as_workers", "in_order", "run_jobs"]
+__all__ = [
+    "HERE",
+    "Kept",
+    "Result",
+    "Work",
+    "Workers",
+    "as_workers",
+    "in_order",
+    "prepare",
+    "run_jobs",
+]

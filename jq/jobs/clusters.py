@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -36,6 +37,7 @@ def dask(address: str, payload: Payload) -> Iterator[Place]:
     client: Any = None
     try:
         client = _client(distributed, address)
+        client.run(_threads, on_error="ignore")
         options = {"backend": "dask", "client": client, "scatter": [payload]}
         yield Place(
             options,
@@ -47,6 +49,11 @@ def dask(address: str, payload: Payload) -> Iterator[Place]:
             client.close(timeout=ANSWER)
         for log, level in zip(logs, levels, strict=True):
             log.setLevel(level)
+
+
+def _threads(dask_worker: Any) -> None:
+    """XLA computes with as many threads as the worker was given, where it has not started yet."""
+    os.environ.setdefault("NPROC", str(dask_worker.state.nthreads))
 
 
 def _client(distributed: Any, address: str) -> Any:

@@ -12,7 +12,7 @@ from jq.errors import JqError
 from jq.jobs.clusters import dask, ray
 from jq.jobs.kept import Kept
 from jq.jobs.place import Place
-from jq.jobs.processes import Processes
+from jq.jobs.processes import Processes, warm
 from jq.jobs.where import HERE, Workers
 from jq.jobs.work import Payload, Result, Work
 from jq.progress import Progress, silent
@@ -59,6 +59,12 @@ def run_jobs(
             kept.put(item, result)
         progress(stage, 1 - len(waiting) / total)
         yield number, result
+
+
+def prepare(workers: Workers) -> None:
+    """Jobs will come later: processes of this machine start now."""
+    if not (workers.inside or workers.dask or workers.ray):
+        warm(workers.processes)
 
 
 def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
@@ -130,5 +136,6 @@ def _place(work: Work, workers: Workers, folder: Any) -> Iterator[Place]:
         try:
             options = {"backend": "threading", "n_jobs": workers.processes}
             yield Place(options, delayed(processes), lambda: True)
+            processes.keep()
         finally:
             processes.stop()

@@ -21,7 +21,7 @@ from jq.job import (
     as_rules,
     prepare_job,
 )
-from jq.jobs import Workers, as_workers
+from jq.jobs import Workers, as_workers, prepare
 from jq.measuring.evaluation import Evaluation, check_metrics, evaluation_of
 from jq.mixed_precision.budget import Budget, check_figures, parse_budget
 from jq.mixed_precision.candidates import make_candidates
@@ -101,6 +101,7 @@ def search(
     check_metrics(model, metric, labels)
     if not (isinstance(model, Model) and model.metric):
         check_figures(budgets, metric)
+    prepare(where)
     stages, told = Stages(progress or default_progress()), progress or silent
     job = prepare_job(
         model,

@@ -55,7 +55,7 @@ def begun(folder: Path) -> dict[int, int]:
 def cluster(folder: Path, workers: int = 2) -> Iterator[tuple[str, list[Popen[Any]]]]:
     """A Dask scheduler and its workers as processes: the address, and the processes."""
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NPROC": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     where = ["--scheduler-file", str(folder / "scheduler.json"), "--no-dashboard"]
     common = {"cwd": folder, "env": environment, "stdout": DEVNULL, "stderr": DEVNULL}
     dask: list[str] = [executable, "-m", "dask"]
