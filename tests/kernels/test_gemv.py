@@ -171,6 +171,8 @@ def test_codes_out_of_range_are_refused() -> None:
 FIVE = {"bits": 5, "scale": "f16"}
 TWO_LEVELS = {"bits": 4, "scale": "i8", "outer": 8, "minimum": True}
 ALIKE = [
+    ("amx_int8", FIVE),
+    ("amx_int8", TWO_LEVELS),
     ("avx512_vnni", FIVE),
     ("avx512_vnni", TWO_LEVELS),
     ("avx2", FIVE),
@@ -189,7 +191,7 @@ def test_weights_lie_alike_for_any_number_of_rows() -> None:
     rng = np.random.default_rng(0)
     for number, (isa, format) in enumerate(cases):
         one, _, many = kernels = [Gemv(isa=isa, m=m, k=320, n=208, **format) for m in counts]
-        assert many.decoded == (isa != "sse2")
+        assert many.decoded == (isa != "sse2") and many.tiled == (isa == "amx_int8")
         x, w = codes(rng, (17, 320)), weights(rng, one)
         scale: Any = rng.uniform(0.01, 1, (one.blocks, one.n)).astype(np.float16)
         if one.outer:
@@ -204,3 +206,32 @@ def test_weights_lie_alike_for_any_number_of_rows() -> None:
                 part = slice(row, row + m)
                 (found,) = runner.run(3 * number + i, x[part], row_scale[part], packed[0])
                 assert np.array_equal(found, whole[part]), (isa, format, m)
+
+
+ON_TILES: list[dict[str, Any]] = [
+    {"bits": 8, "scale": "f16"},
+    {"bits": 6, "block": 16, "scale": "i8", "outer": 16},
+    {**TWO_LEVELS, "per_block": False},
+    {"block": 128, "zero": True, "scale": "f16"},
+    {"block": 64, "scale": "column"},
+]
+
+
+def test_matrix_tiles_give_the_bits_of_vectors() -> None:
+    """Blocks of less than a tile, of one and of two; rows and blocks that are no whole number of
+    tiles and runs."""
+    if "amx_int8" not in HERE:
+        pytest.skip("no matrix tiles here")
+    pairs = [
+        [Gemv(isa=isa, m=41, k=1280, n=72, **form) for isa in ("amx_int8", "avx512_vnni")]
+        for form in ON_TILES
+    ]
+    runner, rng = Runner([kernel for pair in pairs for kernel in pair]), np.random.default_rng(0)
+    for i, (tiles, vectors) in enumerate(pairs):
+        assert tiles.tiled and not vectors.tiled
+        seed = int(rng.integers(1 << 30))
+        found = [
+            run(runner, 2 * i + j, kernel, np.random.default_rng(seed), exact=False)[0]
+            for j, kernel in enumerate((tiles, vectors))
+        ]
+        np.testing.assert_array_equal(*found, err_msg=tiles.to_json())

@@ -15,6 +15,7 @@ from jq.kernels.gemv.decoded import decoded
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Part
 from jq.kernels.gemv.panels import RowPanels
+from jq.kernels.gemv.tiled import pack_rows, tiled
 
 
 def _plain(gemv: Gemv, b: Builder, tensors: Values, tile: Tile, whole: Part) -> None:
@@ -41,6 +42,10 @@ def _plain(gemv: Gemv, b: Builder, tensors: Values, tile: Tile, whole: Part) -> 
 def _(gemv: Gemv, operands: Operands) -> list[ir.Value]:
     width, rows = min(gemv.n, gemv.width), gemv.row_block
 
+    if gemv.tiled:
+        (codes, *sums), rest = pack_rows(gemv, operands[:2]), operands[1:]
+        operands = [codes, *rest, *sums]
+
     def column(b: Builder, ids: Indices) -> Index:
         return b.at_most(b.scaled(ids[0], width), gemv.n - width)
 
@@ -50,7 +55,10 @@ def _(gemv: Gemv, operands: Operands) -> list[ir.Value]:
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         wide = gemv.streams * gemv.vectors
         whole = Part(ids[0], column(b, ids), row(b, ids), 0, wide)
-        (decoded if gemv.decoded else _plain)(gemv, b, tensors, tiles[0], whole)
+        if gemv.tiled:
+            tiled(gemv, b, tensors, tiles[0], whole, ids[1])
+        else:
+            (decoded if gemv.decoded else _plain)(gemv, b, tensors, tiles[0], whole)
 
     output = Output(gemv.results[0], (rows, width), lambda b, ids: [row(b, ids), column(b, ids)])
     return dispatch(operands, [output], [gemv.workgroups, math.ceil(gemv.m / rows)], body)

@@ -24,6 +24,8 @@ tile of rows, parts of them follow each other; of 16 rows or more (`decoded`) on
       codes of all K out of their planes, onto the stack
       for tile of rows: as above, with extra from the sums
 
+With matrix tiles rows from 16 on take those (`tiled`).
+
 Codes lie in planes of 1, 2, 4 or 8 bits (6 bits are a plane of 4 and one of 2), a byte of a plane
 holding the same field of several groups: a shift and a mask bring it out. A panel is one stream in
 memory, its scales beside its codes. Several panels are read at once, for a processor fetches each

@@ -15,7 +15,9 @@ from jq.kernels.tensor import TensorType
 MAX_ROWS, MANY_ROWS = 4, 8
 STAGE = 96 << 10  # bytes of a tile's codes, widened
 DECODED, DECODED_ROWS = 224 << 10, 16  # bytes of a decoded panel and sums; rows worth it
+RUN, LONGEST_RUN = 8, 1024  # blocks whose integers are scaled together, and their codes at most
 BLOCK_ROWS = 32  # rows of a workgroup at least, where columns alone are too few workgroups
+TILED_ROWS = 512  # of a workgroup at most, whose sums lie on the stack
 PANEL, COLUMNS = 2, 8  # vectors of a panel, and of all panels of a workgroup
 # Widths of the planes that codes of so many bits are cut into, the lowest bits first.
 PLANES = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2), 8: (8,)}
@@ -110,6 +112,8 @@ class Stored(MatrixProduct):
         """Rows of a register tile. Of many rows more share the weights that are taken out of their
         planes, where codes wait in memory as the product takes them (`staged`).
         """
+        if self.tiled:
+            return 16
         if self.decoded:
             return max(3, (self.target.registers - 4) // (2 * self.vectors) - 1)
         if self.staged and self.m >= MANY_ROWS:
@@ -165,6 +169,33 @@ class Stored(MatrixProduct):
         return math.ceil(self.n / self.width)
 
     @property
+    def tiled(self) -> bool:
+        """Whether the products are of matrix tiles, a run of blocks decoded once for all rows."""
+        whole = self.k % self.block == 0 and self.block % self.depth == 0 and 64 % self.depth == 0
+        many = self.m >= DECODED_ROWS and self.digits == 1
+        return self.target.tiles and whole and many and self.run * self.block <= LONGEST_RUN
+
+    @property
+    def run(self) -> int:
+        """Blocks whose integers wait in memory between matrix tiles and scales."""
+        return self.outer or RUN
+
+    @property
+    def depth(self) -> int:
+        """Codes of a matrix tile along K."""
+        return min(self.block, 64)
+
+    @property
+    def row_tiles(self) -> int:
+        """Matrix tiles of rows of a workgroup."""
+        return math.ceil(self.row_block / self.rows)
+
+    @property
+    def corrected(self) -> bool:
+        """Whether the sums of rows' codes count."""
+        return self.minimum or self.zero
+
+    @property
     def decoded(self) -> bool:
         """Whether a panel's codes are taken out of their planes once for all rows, onto the stack:
         where there are many, and beside them sums of the rows' codes.
@@ -178,9 +209,10 @@ class Stored(MatrixProduct):
     @property
     def row_block(self) -> int:
         """Rows of a workgroup: whole register tiles."""
-        if not self.decoded:
+        if not self.decoded and not self.tiled:
             return self.m
         blocks = parts(self.workgroups, math.ceil(self.m / BLOCK_ROWS))
+        blocks = max(blocks, math.ceil(self.m / TILED_ROWS)) if self.tiled else blocks
         return min(self.m, math.ceil(math.ceil(self.m / blocks) / self.rows) * self.rows)
 
     @property

@@ -90,7 +90,8 @@ class PanelWeights:
     def _operand(self, codes: ir.Value) -> ir.Value:
         b, element = self.b, self.isa.dot.element
         if self.gemv.offset and not self.unsigned:
-            codes = b.sub(codes, b.constant(codes.type, self.gemv.offset))
+            offset = self.gemv.offset  # 128 wraps
+            codes = b.sub(codes, b.constant(codes.type, offset if offset < 128 else -128))
         return codes if element == "i8" else b.extend(codes, element)
 
     # Scales

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from iree.compiler import ir
 
@@ -12,6 +13,8 @@ from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Loaded, PanelWeights, Part
 from jq.kernels.machine import dot
+
+Levels = tuple[Values, Sequence[Values], Values]  # scales, minima if any, zero points; by vector
 
 
 class RowPanels(PanelWeights):
@@ -55,17 +58,22 @@ class RowPanels(PanelWeights):
         if rest:
             blocks, tail = divmod(rest, gemv.block)
             total = self._chunk(total, rows, whole, blocks, tail)
-        for i, row in enumerate(rows):
-            ready = self.epilogue.row([row])
-            for j in range(self.wide):
-                value = total[i * self.wide + j]
-                if self.column_scale:
-                    value = b.mul(value, self.column_scale[j])
-                if not gemv.per_block:
-                    value = b.mul(value, self.epilogue.scalar(self.row_scale, [row], "f32"))
-                value = self.epilogue.apply(isa, value, [row], j, ready)
-                column = b.scaled(b.offset(self.part.first, j), isa.lanes)
-                b.store(value, self.tile, [self.local[i], column], gemv.n)
+        for i, local in enumerate(self.local):
+            self._finish(local, total[i * self.wide : (i + 1) * self.wide])
+
+    def _finish(self, local: Index, totals: Values) -> None:
+        """The epilogue of a row of the tile."""
+        b, gemv = self.b, self.gemv
+        row = b.offset(self.part.row, local)
+        ready = self.epilogue.row([row])
+        for j, value in enumerate(totals):
+            if self.column_scale:
+                value = b.mul(value, self.column_scale[j])
+            if not gemv.per_block:
+                value = b.mul(value, self.epilogue.scalar(self.row_scale, [row], "f32"))
+            value = self.epilogue.apply(self.isa, value, [row], j, ready)
+            column = b.scaled(b.offset(self.part.first, j), self.isa.lanes)
+            b.store(value, self.tile, [local, column], gemv.n)
 
     def _widen(self, rows: Indices, stage: ir.Value) -> None:
         """The codes of some rows as the product takes them; zeros fill the last block."""
@@ -94,13 +102,23 @@ class RowPanels(PanelWeights):
             sums = loop.carried
         if tail:
             sums = self._block(sums, rows, chunk, blocks, tail)
+        return self._with_factors(total, sums, self._factors(chunk))
+
+    def _factors(self, chunk: Index) -> list[ir.Value]:
+        """What a chunk's sums are multiplied by: of scales, then of minima, by vector."""
+        found = self.layout.factors
+        return [
+            self.b.widen(self._numbers(chunk, at, j, "f16"))
+            for at in found
+            for j in range(self.wide)
+        ]
+
+    def _with_factors(self, total: Values, sums: Values, factors: Values) -> list[ir.Value]:
         out = list(total)
-        for level, at in enumerate(self.layout.factors):
-            for j in range(self.wide):
-                factor = b.widen(self._numbers(chunk, at, j, "f16"))
-                for i in range(len(rows)):
-                    to = i * self.wide + j
-                    out[to] = b.fma(sums[level * len(total) + to], factor, out[to])
+        for i, value in enumerate(sums):
+            level, to = divmod(i, len(total))
+            factor = factors[level * self.wide + to % self.wide]
+            out[to] = self.b.fma(value, factor, out[to])
         return out
 
     def _block(
@@ -133,7 +151,8 @@ class RowPanels(PanelWeights):
         extra = sums_of_codes.result()
         if self.factor and gemv.decoded:
             extra = [self._sum(row, number) for row in self.local]
-        return self._scaled(sums, acc.result(), extra, rows, chunk, block, number)
+        levels = self._levels(chunk, block)
+        return self._scaled(sums, acc.result(), extra, rows, levels, number)
 
     def _sum(self, row: Index, number: Index) -> ir.Value:
         """The sum of the codes of a row in a block, times `factor`, where it is not found on the
@@ -142,35 +161,39 @@ class RowPanels(PanelWeights):
 
     # Scales
 
+    def _levels(self, chunk: Index, block: Index) -> Levels:
+        """The numbers of a block."""
+        found = [self._level(chunk, block, at) for at in self.layout.scales]
+        scales, *minima = found or [[self.b.f32(1.0, self.isa.lanes)] * self.wide]
+        return scales, minima, self._zeros(chunk, block) if self.gemv.zero else []
+
     def _scaled(
         self,
         sums: Values,
         acc: Values,
         extra: Values,
         rows: Indices,
-        chunk: Index,
-        block: Index,
+        levels: Levels,
         number: Index,
     ) -> list[ir.Value]:
         """A block's integers, scaled and added; sums of minima go behind those of scales when a
         chunk's factor is still to come, else to the same place."""
-        b, out = self.b, list(sums)
-        levels = [self._level(chunk, block, at) for at in self.layout.scales]
-        scales, *minima = levels or [[b.f32(1.0, self.isa.lanes)] * self.wide]
-        zeros = self._zeros(chunk, block) if self.gemv.zero else []
+        b, out, (scales, minima, zeros) = self.b, list(sums), levels
         behind, digits = len(rows) * self.wide if self.gemv.outer else 0, self.gemv.digits
         for i, row in enumerate(rows):
             x_scale = self._x_scale(row, number)
             of_codes = extra[i * digits : (i + 1) * digits]
             apart = minima or zeros  # the sum of the codes counts in another way
             taken = self._joined(of_codes) if self.factor and not apart else None
-            codes_of_row = self._number(self._joined(of_codes)) if zeros else None
+            codes_of_row = self._of_row(of_codes, None) if zeros else None
             for j, scale in enumerate(scales):
                 to = i * self.wide + j
                 value = self._joined([acc[(i * digits + d) * self.wide + j] for d in range(digits)])
                 if taken:
                     value = [b.sub(v, t) for v, t in zip(value, taken, strict=True)]
-                factor = [f for f in (scale if levels else None, x_scale) if f is not None]
+                factor = [
+                    f for f in (scale if self.layout.scales else None, x_scale) if f is not None
+                ]
                 number_of = self._number(value)
                 if codes_of_row is not None:
                     number_of = b.sub(number_of, b.rounded(b.mul(zeros[j], codes_of_row)))
@@ -180,12 +203,16 @@ class RowPanels(PanelWeights):
                 else:
                     out[to] = b.add(number_of, out[to])
             if minima:
-                codes_sum = self._number(self._joined(of_codes))
-                codes_sum = codes_sum if x_scale is None else b.mul(codes_sum, x_scale)
+                codes_sum = self._of_row(of_codes, x_scale)
                 for j, least in enumerate(minima[0]):
                     to = behind + i * self.wide + j
                     out[to] = b.fma(codes_sum, least, out[to])
         return out
+
+    def _of_row(self, digits: Values, scale: ir.Value | None) -> ir.Value:
+        """The sum of a row's codes in a block, times its scale."""
+        number = self._number(self._joined(digits))
+        return number if scale is None else self.b.mul(number, scale)
 
     def _joined(self, digits: Values) -> list[ir.Value]:
         """The sums of one to three digits as one or two integers, the second 2^8 times smaller:

@@ -34,21 +34,33 @@ def zero(b: Builder) -> ir.Value:
     return b.intrinsic("llvm.x86.tilezero.internal", _tile(), _shape(b))
 
 
-def load(b: Builder, source: ir.Value, at: list[Index]) -> ir.Value:
-    """The tile whose 256 words lie at `at` of an i32 tensor or scratch."""
-    kind = vec(WORDS, "i32")
+def load(b: Builder, source: ir.Value, at: list[Index], words: int = WORDS) -> ir.Value:
+    """The tile whose words lie at `at` of an i32 tensor or scratch, row behind row."""
+    kind = vec(words, "i32")
     scratch = isinstance(source.type, ir.MemRefType)
-    words = b.get(source, at, kind) if scratch else b.load(source, at, kind)
-    return b.intrinsic("llvm.x86.cast.vector.to.tile.v256i32", _tile(), [words])
+    loaded = b.get(source, at, kind) if scratch else b.load(source, at, kind)
+    return b.intrinsic(f"llvm.x86.cast.vector.to.tile.v{words}i32", _tile(), [loaded])
 
 
-def product(b: Builder, acc: ir.Value, lhs: ir.Value, rhs: ir.Value, kind: str) -> ir.Value:
+def repeat(b: Builder, scratch: ir.Value, word: Index, depth: int) -> ir.Value:
+    """A right tile for `depth` codes whose rows are all the 16 words from `word` of a scratch."""
+    if high(word) + ROWS > math.prod(ir.MemRefType(scratch.type).shape):
+        raise InternalError("a tile leaves a scratch")
+    sizes = [_i16(b, depth // 4), _i16(b, 64)]
+    operands = [*sizes, *_pointer(b, scratch, word, 0)]
+    return b.intrinsic("llvm.x86.tileloadd64.internal", _tile(), operands)
+
+
+def product(
+    b: Builder, acc: ir.Value, lhs: ir.Value, rhs: ir.Value, kind: str, depth: int = 64
+) -> ir.Value:
     """`acc + lhs rhs`, [16, 16] words.
 
     `kind` is `tdpbssd` (i8) or `tdpbusd` (left codes read as u8): i32 sums of [16, 64] and [64, 16]
     in groups of 4 rows, which wrap; or `tdpbf16ps`: f32 sums of [16, 32] and [32, 16] in pairs.
+    `depth`: bytes of a row of the left one, 64 or fewer.
     """
-    sizes = [*_shape(b), _i16(b, 64)]
+    sizes = [*_shape(b), _i16(b, depth)]
     return b.intrinsic(f"llvm.x86.{kind}.internal", _tile(), [*sizes, acc, lhs, rhs])
 
 
@@ -57,9 +69,14 @@ def store(b: Builder, tile: ir.Value, scratch: ir.Value, word: Index, stride: in
     shape = ir.MemRefType(scratch.type).shape
     if high(word) + (ROWS - 1) * stride + ROWS > math.prod(shape):
         raise InternalError(f"a tile leaves a scratch of {list(shape)}")
+    operands = [*_shape(b), *_pointer(b, scratch, word, stride), tile]
+    llvm.CallIntrinsicOp(None, "llvm.x86.tilestored64.internal", operands, [], [])
+
+
+def _pointer(b: Builder, scratch: ir.Value, word: Index, stride: int) -> list[ir.Value]:
+    """Where a tile begins, and how many bytes its rows are apart."""
     i64 = ir.IntegerType.get_signless(64)
     base = memref.ExtractAlignedPointerAsIndexOp(scratch).aligned_pointer
     address = arith.addi(base, b.index(b.scaled(word, 4)))
     pointer = llvm.inttoptr(ir.Type.parse("!llvm.ptr"), arith.index_cast(i64, address))
-    operands = [*_shape(b), pointer, b.constant(i64, 4 * stride), tile]
-    llvm.CallIntrinsicOp(None, "llvm.x86.tilestored64.internal", operands, [], [])
+    return [pointer, b.constant(i64, 4 * stride)]
