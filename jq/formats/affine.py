@@ -11,7 +11,6 @@ Two levels. Values: `codes` (int8, int16) in the logical shape, `scale` (float32
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from jq.formats import checks
 from jq.formats.affine_math import scale_of_extent, to_codes, zero_point_of_range
 from jq.formats.affine_storage import FULL, NARROW, StoredIntegers
 from jq.formats.arrays import Array, ArrayOps
-from jq.formats.base import Encoding, Integers, Parts, get_format
+from jq.formats.base import Encoding, Integers, Parts, get_format, unpacked
 from jq.formats.blocks import expand, full, reduce_blocks
 from jq.formats.chunks import block_absmax, block_range, chunks, decode_pieces, per_block
 from jq.formats.numpy_ops import NUMPY
@@ -42,6 +41,10 @@ class Affine(StoredIntegers):
     scale)), where [lo, hi] includes 0 (ONNX's DynamicQuantizeLinear). Rounding is half to even.
     A block whose float32 scale would be below 2^-126 counts as zero: its scale is 1.
     """
+
+    @property
+    def at_run_time(self) -> bool:
+        return True
 
     def integers(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Integers:
         zero = self.zero_point(ops, parts, enc)
@@ -248,14 +251,6 @@ def affine_format(name: str) -> Affine:
     if not isinstance(fmt, Affine):
         raise FormatError(f"{name} is not an affine integer")
     return fmt
-
-
-def unpacked(enc: Encoding) -> Encoding:
-    """The encoding of codes that a program computes, one in a byte or more."""
-    if not is_affine(enc.format) or get_format(enc.format).stored_bits(enc) >= 8:
-        return enc
-    options = dict(enc.options) | {"packing": "none"}
-    return replace(enc, options=tuple(sorted(options.items())))
 
 
 def _divisor(enc: Encoding) -> str:

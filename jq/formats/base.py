@@ -134,6 +134,24 @@ class Format(ABC):
         """`decode` of what `x` is quantized to in a program, f32 of `enc.shape`."""
         raise FormatError(f"{self.name} has no fake quantization")
 
+    @property
+    def at_run_time(self) -> bool:
+        """Whether a program can quantize to it by the data themselves (`quantize_dynamic`)."""
+        return False
+
+    def quantize_dynamic(self, ops: ArrayOps, x: Array, enc: Encoding) -> dict[str, Array]:
+        """The parts of `x` with parameters of `x` itself, codes one in a byte or more.
+
+        A block that holds NaN or an infinity decodes to NaN.
+        """
+        raise FormatError(f"{self.name} is no format of activations")
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether what has been quantized at run time, whole blocks of it, is left as it is by
+        being quantized so again."""
+        return False
+
     def default_block(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...] | None:
         """The block this format is tied to when it has one (MX: 32 along `axis`), else None."""
         return None
@@ -180,3 +198,12 @@ def get_format(name: str) -> Format:
     except KeyError:
         hint = known(name, sorted(Format.registry))
         raise FormatError(f"unknown number format {name!r}", hint=hint) from None
+
+
+def unpacked(enc: Encoding) -> Encoding:
+    """The encoding of codes that a program computes, one in a byte or more."""
+    fmt = get_format(enc.format)
+    if fmt.stored_bits(enc) >= 8 or "packing" not in fmt.options(enc):
+        return enc
+    options = dict(enc.options) | {"packing": "none"}
+    return replace(enc, options=tuple(sorted(options.items())))

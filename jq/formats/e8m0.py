@@ -56,6 +56,44 @@ def biased(ops: ArrayOps, absmax: Array, element: Element, rounding: str) -> Arr
     return ops.maximum(code, const(0))
 
 
+def of_data(ops: ArrayOps, absmax: Array, element: Element, rounding: str) -> Array:
+    """Codes (int8 bits) in a program: that of NaN for a block that holds an infinity or NaN."""
+    shape = ops.shape(absmax)
+    code = biased(ops, absmax, element, rounding)
+    code = ops.minimum(code, full(ops, 254, shape, I32))
+    finite = ops.equal(ops.sub(absmax, absmax), full(ops, 0, shape, np.float32))
+    code = ops.select(finite, code, full(ops, 255, shape, I32))
+    return ops.convert(code, np.int8)
+
+
+def opposite(ops: ArrayOps, codes: Array) -> Array:
+    """The codes of the inverse; that of NaN is NaN's."""
+    code, shape = unsigned(ops, codes), ops.shape(codes)
+    found = ops.sub(full(ops, 254, shape, I32), code)
+    nan = ops.equal(code, full(ops, 255, shape, I32))
+    return ops.convert(ops.select(nan, code, found), np.int8)
+
+
+def unsigned(ops: ArrayOps, codes: Array) -> Array:
+    """i32 of the bits."""
+    return ops.bit_and(ops.convert(codes, I32), full(ops, 255, ops.shape(codes), I32))
+
+
+def halves(ops: ArrayOps, codes: Array) -> tuple[Array, Array]:
+    """Two factors whose product is the scale, both normal numbers: 2^-127 is subnormal, which
+    devices take for 0."""
+    code, shape = unsigned(ops, codes), ops.shape(codes)
+    total = ops.add(code, full(ops, 127, shape, I32))
+    first = ops.shift_right(total, full(ops, 1, shape, I32))
+    second = ops.sub(total, first)
+    nan = ops.equal(code, full(ops, 255, shape, I32))
+    bits = [ops.shift_left(e, full(ops, 23, shape, I32)) for e in (first, second)]
+    quiet = full(ops, QUIET_NAN, shape, I32)
+    return ops.bitcast(ops.select(nan, quiet, bits[0]), np.float32), ops.bitcast(
+        bits[1], np.float32
+    )
+
+
 def decode(ops: ArrayOps, codes: Array) -> Array:
     """Float32 scales of int8 bits."""
     shape = ops.shape(codes)
@@ -63,7 +101,7 @@ def decode(ops: ArrayOps, codes: Array) -> Array:
     def const(value: int) -> Array:
         return full(ops, value, shape, I32)
 
-    code = ops.bit_and(ops.convert(codes, I32), const(255))
+    code = unsigned(ops, codes)
     bits = ops.shift_left(code, const(23))
     bits = ops.select(ops.equal(code, const(0)), const(1 << 22), bits)  # 2^-127 is subnormal
     bits = ops.select(ops.equal(code, const(255)), const(QUIET_NAN), bits)

@@ -9,6 +9,7 @@ import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.blocks import full
+from jq.formats.minifloat import Minifloat
 
 F32 = np.float32
 
@@ -28,6 +29,34 @@ class Element(Protocol):
 
     def decode(self, ops: ArrayOps, codes: Array) -> Array:
         """Float32 values of codes."""
+
+
+class Computed(Element, Protocol):
+    """An element that a program can encode."""
+
+    def nearest(self, ops: ArrayOps, x: Array) -> Array:
+        """The number of this type nearest to each f32, as f32: `decode(encode(x, "even"))`."""
+
+    def codes(self, ops: ArrayOps, x: Array) -> Array:
+        """Their codes, i8: `encode(x, "even")` but for NaN."""
+
+    @property
+    def unit(self) -> float:
+        """A power of two that every number is a multiple of."""
+
+    def multiples(self, ops: ArrayOps, codes: Array) -> Array:
+        """The numbers as multiples of `unit`, i8, where they fit (`whole`)."""
+
+
+def whole(element: Element) -> Computed | None:
+    """The element, if its numbers are multiples of one in int8."""
+    found = computed(element)
+    return found if found and found.largest <= 127 * found.unit else None
+
+
+def computed(element: Element) -> Computed | None:
+    """The element, if a program can encode it."""
+    return element if isinstance(element, FixedPoint | Minifloat) else None
 
 
 @dataclass(frozen=True)
@@ -53,12 +82,23 @@ class FixedPoint:
             x = np.copysign(down + (np.abs(x) - down >= 0.5), x)
         return np.clip(x, -127, 127, out=x).astype(np.int8)
 
+    @property
+    def unit(self) -> float:
+        return float(2.0**-self.mantissa)
+
     def nearest(self, ops: ArrayOps, x: Array) -> Array:
-        """The number of this type nearest to each f32, as f32: `decode(encode(x, "even"))`."""
+        return ops.mul(self._steps(ops, x), full(ops, self.unit, ops.shape(x), F32))
+
+    def codes(self, ops: ArrayOps, x: Array) -> Array:
+        return ops.convert(self._steps(ops, x), np.int8)
+
+    def _steps(self, ops: ArrayOps, x: Array) -> Array:
         shape = ops.shape(x)
         y = ops.round_even(ops.mul(x, full(ops, 2.0**self.mantissa, shape, F32)))
-        y = ops.minimum(ops.maximum(y, full(ops, -127, shape, F32)), full(ops, 127, shape, F32))
-        return ops.mul(y, full(ops, 2.0**-self.mantissa, shape, F32))
+        return ops.minimum(ops.maximum(y, full(ops, -127, shape, F32)), full(ops, 127, shape, F32))
+
+    def multiples(self, ops: ArrayOps, codes: Array) -> Array:
+        return codes
 
     def decode(self, ops: ArrayOps, codes: Array) -> Array:
         unit = full(ops, 2.0**-self.mantissa, ops.shape(codes), F32)

@@ -14,7 +14,7 @@ from jq.formats.arrays import Array, ArrayOps
 from jq.formats.blocks import full
 from jq.formats.numpy_ops import NUMPY
 
-F32, I16, I32 = np.float32, np.int16, np.int32
+F32, I8, I16, I32 = np.float32, np.int8, np.int16, np.int32
 EXPONENT = I32(0x7F800000)  # field of a float32
 MAGNITUDE = I32(0x7FFFFFFF)
 QUIET_NAN = 0x7FC00000
@@ -84,15 +84,55 @@ class Minifloat:
         code |= sign
         return code.astype(np.int8)
 
+    @property
+    def unit(self) -> float:
+        return float(2.0 ** (1 - self.bias - self.mantissa))
+
     def nearest(self, ops: ArrayOps, x: Array) -> Array:
-        """The number of this type nearest to each f32, as f32: `decode(encode(x, "even"))`."""
         shape = ops.shape(x)
-        e = ops.bit_and(ops.bitcast(x, I32), full(ops, int(EXPONENT), shape, I32))
-        e = ops.maximum(e, full(ops, (128 - self.bias) << 23, shape, I32))
-        unit = ops.bitcast(ops.sub(e, full(ops, self.mantissa << 23, shape, I32)), F32)
+        _, unit = self._exponent(ops, x)
         y = ops.mul(ops.round_even(ops.div(x, unit)), unit)
         most = full(ops, self.largest, shape, F32)
         return ops.maximum(ops.minimum(y, most), full(ops, -self.largest, shape, F32))
+
+    def codes(self, ops: ArrayOps, x: Array) -> Array:
+        """As `encode`: of the nearest number, k units of its last place."""
+        shape = ops.shape(x)
+
+        def const(value: int) -> Array:
+            return full(ops, value, shape, I32)
+
+        y = self.nearest(ops, x)
+        e, unit = self._exponent(ops, y)
+        k = ops.convert(ops.div(ops.abs(y), unit), I32)
+        steps = ops.sub(ops.shift_right(e, const(23)), const(128 - self.bias))
+        code = ops.add(k, ops.shift_left(steps, const(self.mantissa)))
+        sign = ops.shift_right(ops.bitcast(x, I32), const(32 - self.bits))
+        return ops.convert(ops.bit_or(code, ops.bit_and(sign, const(1 << (self.bits - 1)))), I8)
+
+    def _exponent(self, ops: ArrayOps, x: Array) -> tuple[Array, Array]:
+        """Of each f32, or of the smallest normal number: as the field of an f32, and the unit of
+        the last place there."""
+        shape = ops.shape(x)
+        e = ops.bit_and(ops.bitcast(x, I32), full(ops, int(EXPONENT), shape, I32))
+        e = ops.maximum(e, full(ops, (128 - self.bias) << 23, shape, I32))
+        return e, ops.bitcast(ops.sub(e, full(ops, self.mantissa << 23, shape, I32)), F32)
+
+    def multiples(self, ops: ArrayOps, codes: Array) -> Array:
+        """By shifts: a compiler would read a table one by one."""
+        shape, m = ops.shape(codes), self.mantissa
+
+        def const(value: int) -> Array:
+            return full(ops, value, shape, I8)
+
+        fraction = ops.bit_and(codes, const((1 << m) - 1))
+        field = ops.bit_and(ops.shift_right(codes, const(m)), const((1 << self.exponent) - 1))
+        normal = ops.add(fraction, const(1 << m))
+        up = ops.maximum(ops.sub(field, const(1)), const(0))
+        none = ops.equal(field, const(0))
+        k = ops.select(none, fraction, ops.shift_left(normal, up))
+        sign = ops.bit_and(codes, const(1 << (self.bits - 1)))
+        return ops.select(ops.equal(sign, const(0)), k, ops.sub(const(0), k))
 
     def decode(self, ops: ArrayOps, codes: Array) -> Array:
         """Float32 values of int8 codes; every code is decoded, NaN and infinities included."""

@@ -10,10 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from jq.errors import FormatError
-from jq.formats import e8m0
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding
-from jq.formats.blocks import expand, full, reduce_blocks
+from jq.formats.blocks import reduce_blocks
 from jq.formats.elements import FixedPoint
 from jq.formats.minifloat import E2M1, E2M3, E3M2, E4M3FN, E5M2, Minifloat
 from jq.formats.scaled import Scaled, block_along, one_block
@@ -30,24 +29,18 @@ class Mx(Scaled):
         return POWER_OF_TWO
 
     def fake_quantize(self, ops: ArrayOps, x: Array, enc: Encoding) -> Array:
-        """`decode(encode(x))` in one step, for tensors that a program computes; f32.
-
-        A block that holds an infinity or NaN decodes to NaN.
-        """
+        """`decode` of `quantize_dynamic`, without the codes between them."""
         if enc.option("rounding", "even") != "even":
             raise FormatError("fake quantization rounds to even")
         x = ops.convert(x, np.float32)
         absmax = reduce_blocks(ops, ops.reduce_max, ops.abs(x), enc)
-        code = e8m0.biased(ops, absmax, self.element, enc.option("scale_rounding", "floor"))
-        code = ops.minimum(code, full(ops, 254, enc.grid, np.int32))
-        finite = ops.equal(ops.sub(absmax, absmax), full(ops, 0, enc.grid, np.float32))
-        code = ops.select(finite, code, full(ops, 255, enc.grid, np.int32))
-        # The inverse by its own code: 2^-127 is subnormal, which devices take for 0.
-        opposite = ops.sub(full(ops, 254, enc.grid, np.int32), code)
-        scale, inverse = (
-            expand(ops, e8m0.decode(ops, ops.convert(c, np.int8)), enc) for c in (code, opposite)
-        )
-        return ops.mul(self.element.nearest(ops, ops.mul(x, inverse)), scale)
+        parts = POWER_OF_TWO.of_data(ops, absmax, self.element, enc)
+        steps = POWER_OF_TWO.applied(ops, x, parts, enc, inverse=True)
+        return POWER_OF_TWO.applied(ops, self.element.nearest(ops, steps), parts, enc)
+
+    @property
+    def idempotent(self) -> bool:
+        return True
 
     def check(self, enc: Encoding) -> None:
         super().check(enc)

@@ -10,11 +10,12 @@ import numpy as np
 
 from jq.errors import FormatError
 from jq.formats import checks
+from jq.formats.affine_math import zero_if_nan
 from jq.formats.arrays import Array, ArrayOps
-from jq.formats.base import Encoding, Format, Parts
-from jq.formats.blocks import expand
+from jq.formats.base import Encoding, Format, Integers, Parts, unpacked
+from jq.formats.blocks import full, reduce_blocks
 from jq.formats.chunks import block_absmax, chunks, decode_pieces, per_block
-from jq.formats.elements import Element
+from jq.formats.elements import Element, computed, whole
 from jq.formats.numpy_ops import NUMPY
 from jq.formats.packing import pack, packed_shape, unpack
 from jq.formats.scales import Scale
@@ -34,7 +35,8 @@ class Scaled(Format):
         """The kind of scale."""
 
     def options(self, enc: Encoding) -> Mapping[str, Sequence[str]]:
-        return {"rounding": self.roundings, **self.kind(enc).options()}
+        packing = {"packing": ("bits", "none")} if self.element.bits < 8 else {}
+        return {"rounding": self.roundings, **packing, **self.kind(enc).options()}
 
     def check(self, enc: Encoding) -> None:
         checks.check_not_empty(enc)
@@ -43,11 +45,11 @@ class Scaled(Format):
         self.kind(enc).check(enc)
 
     def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-        codes = (packed_shape(enc.shape, self.element.bits), np.dtype(np.int8))
+        codes = (packed_shape(enc.shape, self.stored_bits(enc)), np.dtype(np.int8))
         return {"codes": codes, **self.kind(enc).storage(enc)}
 
     def stored_bits(self, enc: Encoding) -> int:
-        return self.element.bits
+        return 8 if enc.option("packing", "bits") == "none" else self.element.bits
 
     def of_codes(
         self, codes: np.ndarray, zero: np.ndarray, enc: Encoding
@@ -55,11 +57,11 @@ class Scaled(Format):
         if zero.any():
             return None
         bits = codes.view(np.int8) if codes.dtype.kind in "fV" else codes.astype(np.int8)
-        return enc, {"codes": pack(bits, self.element.bits)}
+        return enc, {"codes": pack(bits, self.stored_bits(enc))}
 
     def codes(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """Codes of the elements, i8 of `enc.shape`; below 8 bits they are not negative."""
-        return unpack(ops, parts["codes"], enc.shape, self.element.bits)
+        return unpack(ops, parts["codes"], enc.shape, self.stored_bits(enc))
 
     def scale(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """Scales, f32 of `enc.grid`."""
@@ -70,13 +72,13 @@ class Scaled(Format):
         checks.check_shape(x, enc)
         parts = self.kind(enc).choose(block_absmax(x, enc), self.element, enc)
         scale = self.scale(NUMPY, parts, enc)
-        packed = np.empty(packed_shape(enc.shape, self.element.bits), np.int8)
+        packed = np.empty(packed_shape(enc.shape, self.stored_bits(enc)), np.int8)
         for rows, grid, piece in chunks(enc):
             steps = np.atleast_1d(
                 per_block(np.divide, checks.as_float32(x[rows]), scale[grid], piece)
             )
             codes = self.element.encode(steps, enc.option("rounding", "even"))
-            packed[rows] = pack(codes, self.element.bits).reshape(packed[rows].shape)
+            packed[rows] = pack(codes, self.stored_bits(enc)).reshape(packed[rows].shape)
         return {"codes": packed, **parts}
 
     def to_numpy(self, parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
@@ -84,7 +86,41 @@ class Scaled(Format):
 
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         values = self.element.decode(ops, self.codes(ops, parts, enc))
-        return ops.mul(values, expand(ops, self.scale(ops, parts, enc), enc))
+        return self.kind(enc).applied(ops, values, parts, enc)
+
+    @property
+    def at_run_time(self) -> bool:
+        return computed(self.element) is not None
+
+    def quantize_dynamic(self, ops: ArrayOps, x: Array, enc: Encoding) -> dict[str, Array]:
+        element = computed(self.element)
+        if element is None:
+            return super().quantize_dynamic(ops, x, enc)
+        if enc.option("rounding", "even") != "even":
+            raise FormatError("what is quantized at run time is rounded to even")
+        x = ops.convert(x, np.float32)
+        absmax = reduce_blocks(ops, ops.reduce_max, ops.abs(x), enc)
+        parts = self.kind(enc).of_data(ops, absmax, element, enc)
+        steps = self.kind(enc).applied(ops, x, parts, enc, inverse=True)
+        return {"codes": element.codes(ops, zero_if_nan(ops, steps)), **parts}
+
+    def fake_quantize(self, ops: ArrayOps, x: Array, enc: Encoding) -> Array:
+        plain = unpacked(enc)
+        return self.decode(ops, self.quantize_dynamic(ops, x, plain), plain)
+
+    @property
+    def integer_bits(self) -> int | None:
+        return None if whole(self.element) is None else 8
+
+    def integers(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Integers | None:
+        """Multiples of the smallest number: of e2m1 those of 1/2, up to 12."""
+        element = whole(self.element)
+        if element is None:
+            return None
+        unit = full(ops, element.unit, enc.grid, np.float32)
+        scale = ops.mul(self.scale(ops, parts, enc), unit)
+        multiples = element.multiples(ops, self.codes(ops, parts, enc))
+        return Integers(multiples, scale, None, None, enc.block)
 
 
 def one_block(enc: Encoding, size: int) -> None:

@@ -7,9 +7,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jq.errors import FormatError
 from jq.formats import checks, e8m0
+from jq.formats.affine_math import scale_of_extent, zero_if_nan
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Parts
+from jq.formats.blocks import expand, full
 from jq.formats.elements import Element
 from jq.formats.minifloat import E4M3FN
 
@@ -33,8 +36,16 @@ class Scale(Protocol):
     def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> dict[str, np.ndarray]:
         """The parts for blocks of largest magnitude `absmax` (f32 of `enc.grid`)."""
 
+    def of_data(self, ops: ArrayOps, absmax: Array, element: Element, enc: Encoding) -> Parts:
+        """`choose` in a program; a block that holds an infinity or NaN gets no number."""
+
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """Factors, f32 of `enc.grid`."""
+
+    def applied(
+        self, ops: ArrayOps, x: Array, parts: Parts, enc: Encoding, inverse: bool = False
+    ) -> Array:
+        """f32 of `enc.shape` times the scale of its block, or divided by it."""
 
 
 class FloatScale:
@@ -54,8 +65,19 @@ class FloatScale:
         scale = np.where(scale < checks.SMALLEST_SCALE, F32(1), scale)
         return {"scale": checks.as_scale(scale, enc)}
 
+    def of_data(self, ops: ArrayOps, absmax: Array, element: Element, enc: Encoding) -> Parts:
+        if enc.scale_type != "float32":
+            raise FormatError(f"dynamic scales are float32, not {enc.scale_type}")
+        return {"scale": scale_of_extent(ops, absmax, element.largest)[0]}
+
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         return ops.convert(parts["scale"], F32)
+
+    def applied(
+        self, ops: ArrayOps, x: Array, parts: Parts, enc: Encoding, inverse: bool = False
+    ) -> Array:
+        scale = expand(ops, self.decode(ops, parts, enc), enc)
+        return (ops.div if inverse else ops.mul)(x, scale)
 
 
 class PowerOfTwoScale:
@@ -73,11 +95,23 @@ class PowerOfTwoScale:
     def choose(self, absmax: np.ndarray, element: Element, enc: Encoding) -> dict[str, np.ndarray]:
         return {"scale": e8m0.choose(absmax, element, enc.option("scale_rounding", "floor"))}
 
+    def of_data(self, ops: ArrayOps, absmax: Array, element: Element, enc: Encoding) -> Parts:
+        rounding = enc.option("scale_rounding", "floor")
+        return {"scale": e8m0.of_data(ops, absmax, element, rounding)}
+
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         return e8m0.decode(ops, parts["scale"])
 
+    def applied(
+        self, ops: ArrayOps, x: Array, parts: Parts, enc: Encoding, inverse: bool = False
+    ) -> Array:
+        """In two steps: exact, wherever the result is a normal number."""
+        code = e8m0.opposite(ops, parts["scale"]) if inverse else parts["scale"]
+        first, second = e8m0.halves(ops, code)
+        return ops.mul(ops.mul(x, expand(ops, first, enc)), expand(ops, second, enc))
 
-class TwoLevelScale:
+
+class TwoLevelScale(FloatScale):
     """A float8_e4m3fn number per block times one float32 number for the tensor (NVFP4).
 
     tensor_scale = absmax of the tensor / (448 * largest); a block's scale is its absmax /
@@ -103,6 +137,15 @@ class TwoLevelScale:
         tensor = np.where(tensor < checks.SMALLEST_SCALE, F32(1), tensor)
         ratio = np.maximum(absmax / largest / tensor, F32(2.0**-9))
         return {"scale": E4M3FN.encode(ratio), "tensor_scale": tensor}
+
+    def of_data(self, ops: ArrayOps, absmax: Array, element: Element, enc: Encoding) -> Parts:
+        """The tensor's scale is that of the data, too: NaN or infinite where the data are."""
+        whole = ops.reduce_max(absmax, range(len(enc.grid)))
+        tensor, _ = scale_of_extent(ops, whole, E4M3FN.largest * element.largest)
+        ratio = ops.div(absmax, full(ops, element.largest, enc.grid, F32))
+        ratio = ops.div(ratio, ops.broadcast(tensor, enc.grid, range(len(enc.grid))))
+        ratio = ops.maximum(zero_if_nan(ops, ratio), full(ops, 2.0**-9, enc.grid, F32))
+        return {"scale": E4M3FN.codes(ops, ratio), "tensor_scale": tensor}
 
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         tensor = ops.broadcast(parts["tensor_scale"], enc.grid, range(len(enc.grid)))

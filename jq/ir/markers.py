@@ -88,9 +88,11 @@ def quantize(
 def quantize_dynamic(
     program: Program, x: ir.Value, enc: Encoding, *, tensor: str = ""
 ) -> dict[str, ir.Value]:
-    """Codes, scale and zero point of `x`, from its own range at run time."""
-    fmt = _affine(enc)
-    names = ["codes", "scale"] + ["zero_point"] * (enc.scheme == "asymmetric")
+    """The parts of `x`, codes and scales, from its own range at run time."""
+    fmt = get_format(enc.format)
+    if not fmt.at_run_time:
+        raise InternalError(f"activations cannot be quantized to {enc.format}")
+    names = list(fmt.storage(enc))
 
     def body(ops: StableHloOps, args: Sequence[ir.Value]) -> list[ir.Value]:
         parts = fmt.quantize_dynamic(ops, args[0], enc)

@@ -26,8 +26,7 @@ from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.constants import evaluate
-from jq.ir.fake_quant import FakeQuant
-from jq.ir.markers import Marker
+from jq.ir.markers import QUANTIZE_DYNAMIC, Marker, match
 
 
 class Other(Enum):
@@ -116,6 +115,8 @@ State = Encoded | Other
 def of_marker(program: Program, marker: Marker) -> State:
     """What a dequantize says of its result."""
     enc, parts = marker.encoding, marker.parts
+    if not is_affine(enc.format) and "codes" in parts and match(parts["codes"], QUANTIZE_DYNAMIC):
+        return _blocks(marker)
     if not is_affine(enc.format) or shape_of(parts["codes"]) != enc.shape:
         return FLOAT  # no codes that an op could work on one by one
     origin = tuple(parts[k] for k in ("scale", "zero_point") if k in parts)
@@ -127,14 +128,12 @@ def of_marker(program: Program, marker: Marker) -> State:
     return Encoded(enc, float(scale), int(zero[0]) if zero else 0)
 
 
-def of_fake_quant(fake: FakeQuant) -> State:
-    """What rounding to an MX format says: only that no other format is to round it again, and so
-    without its blocks. Integers are dequantizes by the time that anybody asks."""
-    enc = fake.encoding
-    if is_affine(enc.format):
-        return FLOAT
+def _blocks(marker: Marker) -> State:
+    """What rounding to blocks at run time says of ops behind it: only that no other format is to
+    round their numbers again, and so without the blocks."""
+    enc = marker.encoding
     bare = enc.with_shape(enc.shape, (0,) * len(enc.shape))
-    return Encoded(bare, None, origin=(fake.op.operation.results[0],))
+    return Encoded(bare, None, origin=(marker.parts["codes"],))
 
 
 def common(

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jq.ir import Op, Program, ir, shape_of
-from jq.ir.fake_quant import match_fake_quant
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ops.base import rule_of
 from jq.ops.encoded import (
@@ -20,7 +19,6 @@ from jq.ops.encoded import (
     Encoded,
     State,
     common,
-    of_fake_quant,
     of_marker,
 )
 
@@ -33,7 +31,7 @@ class Encodings:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._states: dict[ir.Value, State] = {}
-        if any(match(op, DEQUANTIZE) or match_fake_quant(op) for op in program.walk()):
+        if any(match(op, DEQUANTIZE) for op in program.walk()):
             self._block(program.body)
 
     def of(self, value: ir.Value) -> State:
@@ -52,8 +50,6 @@ class Encodings:
     def _state(self, op: Op) -> State:
         if marker := match(op, DEQUANTIZE):
             return of_marker(self.program, marker)
-        if fake := match_fake_quant(op):
-            return of_fake_quant(fake)
         states = [self.of(v) for v in op.operation.operands]
         if all(s is FLOAT for s in states) or (rule := rule_of(op)) is None:
             return FLOAT

@@ -31,11 +31,9 @@ class TensorPlan:
 
     def describe(self) -> str:
         enc = self.encoding
-        tokens = (
-            enc.granularity
-            if self.kind not in ("dynamic", "given") or max(enc.block) == 0
-            else "per-token"
-        )
+        most = max(enc.block, default=0)
+        rows = self.kind in ("dynamic", "given") and most == 1
+        tokens = "per-token" if rows else enc.granularity
         came = " (stored)" if self.stored else " (given)" if self.kind == "given" else ""
         return f"{enc.format} {tokens} {enc.scheme}{came}"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
-from jq.ops.base import Axes, Contraction, Role
+from jq.ir import Op
+from jq.ops.base import Axes, Contraction, Role, contraction
 from jq.planning.decisions import Declined, TensorPlan
 from jq.planning.operands import WeightUse
 from jq.settings import TensorSettings, WeightSettings
@@ -83,6 +84,28 @@ def activation_block(
         if shape[role.block_axis] % size == 0:
             token[role.block_axis] = size
     return tuple(token)
+
+
+def tied_block(enc: Encoding, shape: tuple[int, ...], role: Role) -> tuple[int, ...] | None:
+    """The blocks of an activation in a format that is tied to a size, along what is summed."""
+    if role.block_axis is None:
+        return None
+    return get_format(enc.format).default_block(shape, role.block_axis)
+
+
+def not_summed(op: Op, enc: Encoding, role: Role) -> str:
+    """Why no integers of a block of an activation are summed apart; empty where they are."""
+    rule = contraction(op.operation.name)
+    if rule is None or get_format(enc.format).integer_bits is None:
+        return ""  # floats are multiplied whatever their blocks
+    for axis in role.contracted:
+        if enc.grid[axis] > 1 and not rule.splits_blocks:
+            return f"{rule.op} has no integer form with blocks along a contracted axis"
+        if enc.grid[axis] > 1 and enc.shape[axis] % enc.block[axis]:
+            return (
+                f"blocks of {enc.block[axis]} do not divide the {enc.shape[axis]} that are summed"
+            )
+    return ""
 
 
 def run_along(enc: Encoding, contracted: Axes) -> int:

@@ -11,7 +11,7 @@ from jq.formats import Encoding
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.build import NAME, string_attr
-from jq.ir.markers import DEQUANTIZE, Marker, match
+from jq.ir.markers import DEQUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.values import maker
 from jq.ops.base import Axes, Contraction, Movement, Role, rule_of
 
@@ -74,6 +74,30 @@ def find_weight(
             return None
         contracted, block, beside = (rule.back(op, a) for a in (contracted, block, beside))
         value = op.operation.operands[0]
+
+
+def blocks_behind(value: ir.Value) -> Encoding | None:
+    """How a value was quantized in blocks at run time, behind ops that move whole blocks."""
+    marker = match(value, DEQUANTIZE)
+    if marker is not None:
+        codes = marker.parts.get("codes")
+        computed = codes is not None and match(codes, QUANTIZE_DYNAMIC)
+        return marker.encoding if computed else None
+    op = maker(value)
+    rule = None if op is None else rule_of(op)
+    if op is None or not isinstance(rule, Movement):
+        return None
+    inner, shape = blocks_behind(op.operation.operands[0]), shape_of(value)
+    if inner is None:
+        return None
+    block = []
+    for axis, size in enumerate(shape):
+        sources = rule.back(op, frozenset({axis}))
+        cut = [a for a in sources if inner.block[a] != 1]
+        if cut and (len(sources) > 1 or inner.shape[cut[0]] != size):
+            return None
+        block.append(inner.block[cut[0]] if cut else 1)
+    return inner.with_shape(shape, tuple(block))
 
 
 def scaled_operand(program: Program, op: Op) -> ir.Value | None:

@@ -82,11 +82,11 @@ class _Planner:
             declined = self._declined(op, rule, settings, reason)
             own = settings.float_type == "own" or declined.decision != "float"
             return declined if own else replace(declined, float_type=settings.float_type)
-        integer = len(operands) == len(rule.roles(op)) > 1
+        integer = len(operands) == len(rule.roles(op)) > 1 and not _as_floats(operands)
         decision: Literal["integer", "weight-only"] = "integer" if integer else "weight-only"
         notes = [note, *(_fallback(p, settings) for p in operands.values())]
         rest = [r for r in rule.roles(op) if r.index not in operands]
-        notes += [self.tensors.kept_float(op, r) for r in rest]
+        notes += [self.tensors.kept_float(op, r, settings.activations) for r in rest]
         again = [r for r in rule.roles(op) if self._is_new(operands.get(r.index))]
         anew = "; ".join(filter(None, (self.tensors.anew(op, r, settings) for r in again)))
         note = "; ".join(filter(None, [*notes, anew]))
@@ -144,7 +144,9 @@ class _Planner:
         plans = {i: self.tensors.weight(u, settings, kind) for i, u in weights.items()}
         rest = [r for r in roles if r.index not in plans]
         plans |= {
-            r.index: p for r in rest if (p := self.tensors.given(op, r, settings)) is not None
+            r.index: p
+            for r in rest
+            if (p := self.tensors.given(op, r, settings)) and not _unlike(p, plans)
         }
         own = len(plans) == len(roles)
         if not weights and not own and settings.activation_products == FLOAT:
@@ -153,14 +155,15 @@ class _Planner:
         if rest and settings.activations.format != FLOAT:
             run = _run(rule, plans, weights)
             for r in rest:
-                if not self.tensors.kept_float(op, r):
+                if not self.tensors.kept_float(op, r, settings.activations):
                     plans[r.index] = self.tensors.activation(op, r, settings, run)
-        if len(plans) == len(roles) > 1:
+        if len(plans) == len(roles) > 1 and not _as_floats(plans):
             self._check_products(op, rule, plans, weights)
-        elif rest and weights and not self.target.device.float_products:
+        elif (rest or _as_floats(plans)) and weights and not self.target.device.float_products:
             raise Declined(f"target {self.target.name} has no product with a float operand")
         if not plans:
-            kept = "; ".join(filter(None, (self.tensors.kept_float(op, r) for r in roles)))
+            reasons = (self.tensors.kept_float(op, r, settings.activations) for r in roles)
+            kept = "; ".join(filter(None, reasons))
             raise Declined(kept or "activations stay float in this pipeline", wanted=True)
         return plans
 
@@ -212,6 +215,18 @@ class _Planner:
                 parts = get_format(enc.format).encode(self.program.weights[use.name], enc)
                 return largest_sum(parts, enc, use.contracted) * largest_code(other)
         return None
+
+
+def _as_floats(plans: dict[int, TensorPlan]) -> bool:
+    """Whether an activation is rounded to what has no integers, and multiplied as floats."""
+    rounded = [p.encoding for p in plans.values() if p.kind == "dynamic"]
+    return any(get_format(enc.format).integer_bits is None for enc in rounded)
+
+
+def _unlike(given: TensorPlan, weights: dict[int, TensorPlan]) -> bool:
+    """Whether blocks that the model brings meet a weight without integers."""
+    formats = [get_format(p.encoding.format) for p in weights.values()]
+    return given.kind == "dynamic" and any(f.integer_bits is None for f in formats)
 
 
 def _fallback(plan: TensorPlan, settings: Settings) -> str:

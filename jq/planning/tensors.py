@@ -12,7 +12,8 @@ import numpy as np
 from jq.calibration.range import Range
 from jq.calibration.ranges import Ranges, site
 from jq.formats import Encoding, get_format
-from jq.formats.affine import affine_format, is_affine, unpacked
+from jq.formats.affine import affine_format, is_affine
+from jq.formats.base import unpacked
 from jq.ir import Op, Program, shape_of
 from jq.ir.types import number_kind
 from jq.ops.base import Role
@@ -22,11 +23,13 @@ from jq.planning.decisions import Declined, TensorPlan
 from jq.planning.encodings import (
     activation_block,
     encoding,
+    not_summed,
     stored_plan,
+    tied_block,
     unpacked_rows,
     weight_block,
 )
-from jq.planning.operands import WeightUse, op_name
+from jq.planning.operands import WeightUse, blocks_behind, op_name
 from jq.settings import FLOAT, Settings, TensorSettings
 from jq.target import Target
 
@@ -73,9 +76,11 @@ class TensorPlanner:
         where the settings quantize activations at all.
         """
         device, state = self.target.device, self.encodings.of(op.operands[role.index])
-        if not isinstance(state, Encoded) or not is_affine(state.encoding.format):
+        if not isinstance(state, Encoded):
             return None
         enc = state.encoding
+        if not is_affine(enc.format):
+            return self._given_blocks(op, role)
         shared = all(enc.grid[a] == 1 for a in role.contracted) and max(enc.block, default=0) <= 1
         if not shared or enc.scheme not in self.target.activation_schemes(enc.format):
             return None
@@ -87,6 +92,16 @@ class TensorPlanner:
             return None
         zero = state.zero_point if enc.scheme == "asymmetric" else None
         return TensorPlan("static", enc, parameters=(state.scale, zero))
+
+    def _given_blocks(self, op: Op, role: Role) -> TensorPlan | None:
+        """One in blocks that the product can sum one by one: quantized so once more, it is what it
+        was, and `fold-quantize` drops that."""
+        enc, shape = blocks_behind(op.operands[role.index]), shape_of(op.operands[role.index])
+        if enc is None or get_format(enc.format).integer_bits is None:
+            return None
+        wanted = tied_block(enc, shape, role)
+        same = wanted is not None and not not_summed(op, enc.with_shape(shape, wanted), role)
+        return TensorPlan("dynamic", enc) if same and enc.block == wanted else None
 
     def anew(self, op: Op, role: Role, settings: Settings) -> str:
         """Why an operand that the model quantizes is quantized again; empty where it is not."""
@@ -101,13 +116,18 @@ class TensorPlanner:
             f"an operand comes as {form}, which {self.target.name} has no product of: encoded anew"
         )
 
-    def kept_float(self, op: Op, role: Role) -> str:
-        """Why an operand is computed with as it is: the model rounds it to a format that no target
-        multiplies, and it is not rounded twice. Empty for others."""
-        state = self.encodings.of(op.operands[role.index])
-        if not isinstance(state, Encoded) or is_affine(state.encoding.format):
+    def kept_float(self, op: Op, role: Role, s: TensorSettings) -> str:
+        """Why an operand is computed with as it is: the model rounds it to blocks that are not
+        multiplied, and it is not rounded twice, or its blocks do not fit. Empty for others."""
+        value = op.operands[role.index]
+        state = self.encodings.of(value)
+        if isinstance(state, Encoded) and not is_affine(state.encoding.format):
+            return f"the model rounds it to {state.encoding.format}, which is multiplied as floats"
+        if s.format == FLOAT or is_affine(s.format):
             return ""
-        return f"the model rounds it to {state.encoding.format}, which is multiplied as floats"
+        enc = encoding(s, shape_of(value), (0,) * len(shape_of(value)))
+        block = tied_block(enc, enc.shape, role)
+        return not_summed(op, enc.with_shape(enc.shape, block), role) if block else ""
 
     def activation(
         self, op: Op, role: Role, settings: Settings, run: int | None = None
@@ -118,9 +138,9 @@ class TensorPlanner:
         self.has(s.scheme, self.target.activation_schemes(s.format), "activations.scheme")
         if s.granularity == "per-channel":
             raise Declined("activations cannot be per-channel; they can be per-token or per-block")
-        if not is_affine(s.format):
+        if not get_format(s.format).at_run_time:
             raise Declined(f"activations cannot be {s.format}")
-        if s.mode == "static":
+        if s.mode == "static" and is_affine(s.format):
             return self.static(site(op_name(op), role.index), s, shape)
         if not device.dynamic:
             raise Declined(
@@ -128,8 +148,9 @@ class TensorPlanner:
                 "set activations.mode=static",
             )
         self.has(s.granularity, device.activation_granularities, "activations.granularity")
-        block = activation_block(s, shape, role, run)
-        return TensorPlan("dynamic", unpacked(encoding(s, shape, block)))
+        enc = encoding(s, shape, (0,) * len(shape))
+        block = tied_block(enc, shape, role) or activation_block(s, shape, role, run)
+        return TensorPlan("dynamic", unpacked(enc.with_shape(shape, block)))
 
     def static(self, where: str, s: TensorSettings, shape: tuple[int, ...]) -> TensorPlan:
         return self.fixed(self.seen(where, s), s, shape)

@@ -120,8 +120,8 @@ REASONS = {
     },
     "target t has no product int8 x int4": {"weights__format": "int4"},
     "target t has no product int16 x int8": {"activations__format": "int16"},
-    "mxfp4 has no integer product": {"weights__format": "mxfp4"},
-    "activations cannot be mxint8": {"activations__format": "mxint8"},
+    "nf4 has no integer product": {"weights__format": "nf4"},
+    "activations cannot be nf4": {"activations__format": "nf4"},
     "target t has no product with a float operand": {
         "activations__format": "float",
         "device": {"float_products": False},

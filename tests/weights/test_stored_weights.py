@@ -57,11 +57,11 @@ def test_codes_enter_integer_products(name, block, scheme):
 
 @pytest.mark.parametrize("pipeline", ["float", "int4-weight-only", "int8-dynamic"])
 def test_a_format_without_integers_is_weight_only(pipeline):
-    (op,) = jq.plan(model_of(stored("mxfp4", (1, 32))), pipeline=pipeline).ops
+    (op,) = jq.plan(model_of(stored("mxfp8_e4m3", (1, 32))), pipeline=pipeline).ops
     assert op.decision == "weight-only"
-    assert op.to_dict()["weights"] == "mxfp4 per-block symmetric (stored)"
+    assert op.to_dict()["weights"] == "mxfp8_e4m3 per-block symmetric (stored)"
     if pipeline == "int8-dynamic":
-        assert op.reason == "mxfp4 has no integer product"
+        assert op.reason == "mxfp8_e4m3 has no integer product"
 
 
 def test_audit_counts_them_as_what_they_stand_for():

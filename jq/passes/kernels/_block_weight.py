@@ -207,9 +207,10 @@ def _parts(enc: Encoding, parts: dict[str, np.ndarray]) -> Parts:
     if isinstance(fmt, GgmlFormat):
         return *fmt.integer_parts(NUMPY, parts, enc), None
     if isinstance(fmt, Scaled):
-        table, unit = _integers(fmt)
-        codes = table[np.asarray(fmt.codes(NUMPY, parts, enc)).view(np.uint8)]
-        return codes, np.asarray(fmt.scale(NUMPY, parts, enc)) * unit, None, None
+        multiples = fmt.integers(NUMPY, parts, enc)
+        if multiples is None:
+            raise NoKernel(f"the elements of {fmt.name} are no multiples of one number in int8")
+        return np.asarray(multiples.codes), np.asarray(multiples.scale), None, None
     if not is_affine(enc.format) or (bits := affine_format(enc.format).bits) > 8:
         raise NoKernel(f"no integers in {enc.format}")
     found = affine_format(enc.format).integers(NUMPY, parts, enc)
@@ -223,14 +224,3 @@ def _parts(enc: Encoding, parts: dict[str, np.ndarray]) -> Parts:
     if bits > 4:
         return codes, scale, -scale * points.astype(np.float32), None
     return codes, scale, None, points.astype(np.int8)
-
-
-def _integers(fmt: Scaled) -> tuple[np.ndarray, np.float32]:
-    """The elements as multiples of a number: int8 by code, and the number (a power of two)."""
-    codes = np.arange(1 << fmt.element.bits, dtype=np.uint8).view(np.int8)
-    values = np.asarray(fmt.element.decode(NUMPY, codes), np.float32)
-    unit = np.abs(values[values != 0]).min()
-    steps = values / unit
-    if not np.array_equal(steps, np.rint(steps)) or steps.max() > 127 or steps.min() < -128:
-        raise NoKernel(f"the elements of {fmt.name} are no multiples of one number in int8")
-    return steps.astype(np.int8), unit

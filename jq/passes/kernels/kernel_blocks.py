@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jq.formats import Encoding
+from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.contract import Contract, match_contract
@@ -72,7 +72,7 @@ def _lower(program: Program, c: Contract, isa: str) -> str:
     dims = Dims.read(c.attributes["dot_dimension_numbers"])
     if dims.batch or len(dims.contract) != 1:
         raise NoKernel("the weight is not contracted along a single axis")
-    if not is_affine(x_enc.format) or affine_format(x_enc.format).stored_bits(x_enc) != 8:
+    if (get_format(x_enc.format).integer_bits or 16) > 8:
         raise NoKernel(f"no kernel for {x_enc.format} activations with such weights")
     if math.prod(c.shapes[0]) == 0 or math.prod(c.shapes[1]) == 0:
         raise NoKernel("an empty product")
@@ -80,30 +80,32 @@ def _lower(program: Program, c: Contract, isa: str) -> str:
     weight = BlockWeight.of(program, w_enc, w, [other], dims.free(1, len(w_enc.shape)))
     k, n = weight.codes.shape
     blocks = x_enc.grid[axis]
-    if blocks > 1 and "zero_point" in x:
+    if blocks > 1 and x_enc.scheme == "asymmetric":
         raise NoKernel("no kernel for activations with zero points in blocks")
     if blocks > 1:
         weight = weight.cut(x_enc.block[axis])
     dtype = dtype_of(c.op.results[0])
     tail = Tail.behind(program, c.op, n) if dtype == np.float32 else Tail((), (), (c.op,))
-    zero, column = x.get("zero_point"), weight.scale
+    shifted, column = x_enc.scheme == "asymmetric", weight.scale
     exact = blocks == 1 and weight.by_column and k * _LARGEST[weight.bits] < 1 << 24
     if exact:
         weight = replace(weight, scale=np.ones_like(np.asarray(column)))
-    steps = (*(ZeroPoint(),) * (zero is not None), *(Scale(),) * exact, *tail.steps)
+    steps = (*(ZeroPoint(),) * shifted, *(Scale(),) * exact, *tail.steps)
     kernel = weight.kernel(isa, math.prod(c.shapes[0]) // k, blocks > 1, 1, steps)
     order = (*dims.free(0, len(c.shapes[0])), axis)
     with at(tail.last):
         wide = [blocks if a == axis else size for a, size in enumerate(c.shapes[0])]
-        by_row = OPS.broadcast(OPS.convert(x["scale"], np.float32), wide, range(len(wide)))
+        rows = get_format(x_enc.format).integers(OPS, x, x_enc)
+        assert rows is not None
+        by_row = OPS.broadcast(rows.scale, wide, range(len(wide)))
         one = OPS.broadcast(OPS.constant(np.ones((), np.float32)), wide, ())
         scale = one if exact else by_row
-        operands = [_moved(x["codes"], order), _moved(scale, order)]
+        operands = [_moved(rows.codes, order), _moved(scale, order)]
         operands += weight.operands(program, c.name, kernel)
-        if zero is not None:
+        if rows.zero_point is not None:
             sums = kernel.pad_columns(weight.column_sums())
             operands.append(program.add_weight(f"{c.name}:column_sum", sums))
-            points = OPS.broadcast(OPS.convert(zero, np.float32), wide, range(len(wide)))
+            points = OPS.broadcast(OPS.convert(rows.zero_point, np.float32), wide, range(len(wide)))
             operands.append(_moved(OPS.mul(points, scale), order))
         if exact:
             numbers = kernel.pad_columns(np.asarray(column)[0].astype(np.float32))

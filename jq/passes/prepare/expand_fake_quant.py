@@ -5,8 +5,7 @@
     dot_general (jq.dequantize (jq.quantize %x, %scale)), (jq.dequantize %codes, %scale)
 
 What is computed from weights alone is stored as its codes, in `scan`, where a layer's slice is
-quantized, too. Behind another quantization with the same parameters nothing is left to do. An MX
-activation stays as it is: no target multiplies MX blocks, so that it is computed in float.
+quantized, too. Behind another quantization with the same parameters nothing is left to do.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.affine import affine_format, is_affine, unpacked
+from jq.formats.affine import affine_format, is_affine
+from jq.formats.base import unpacked
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, like, string_attr
@@ -42,7 +42,7 @@ class ExpandFakeQuant(Pass):
         _store_weights(program, found)
         for op in list(program.walk()):
             fake = match_fake_quant(op)
-            if fake and is_affine(fake.encoding.format):
+            if fake:
                 with at(op):
                     value = _activation(program, fake)
                 replace_op(op, [value])
@@ -132,6 +132,8 @@ def _activation(program: Program, fake: FakeQuant) -> ir.Value:
     enc, name = unpacked(fake.encoding), string_attr(fake.op, NAME) or ""
     dtype = dtype_of(fake.x)
     if fake.low is None:
+        if get_format(enc.format).idempotent and _holds(fake.x, enc):
+            return fake.x
         parts = quantize_dynamic(program, fake.x, enc, tensor=name)
         return dequantize(program, enc, parts, dtype, tensor=name)
     fmt, given = affine_format(enc.format), _given(program, fake)
@@ -153,6 +155,12 @@ def _given(program: Program, fake: FakeQuant) -> tuple[np.ndarray, np.ndarray] |
         return None
     low, high = evaluate(program, fake.low), evaluate(program, fake.high)
     return None if low is None or high is None else (low, high)
+
+
+def _holds(x: ir.Value, enc: Encoding) -> bool:
+    """Whether `x` is what the same quantization has given."""
+    marker = match(x, DEQUANTIZE)
+    return marker is not None and marker.encoding == enc
 
 
 def _already(

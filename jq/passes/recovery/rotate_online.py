@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.formats import NUMPY, Encoding, get_format
-from jq.formats.affine import is_affine, unpacked
+from jq.formats.base import unpacked
 from jq.ir import Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import StableHloOps
 from jq.moments.collect import Moments, collect
@@ -161,10 +161,11 @@ def _stored(weight: np.ndarray, enc: Encoding) -> np.ndarray:
 def _rounded(rows: np.ndarray, settings: Settings) -> np.ndarray:
     """Activations as they will be: with one range, or with one a row."""
     a = settings.activations
-    if a.format == FLOAT or not is_affine(a.format):
+    if a.format == FLOAT:
         return rows
     shared = a.mode == "static" or a.granularity == "per-tensor"
-    enc = unpacked(Encoding(a.format, rows.shape, (0 if shared else 1, 0), a.scheme))
+    own = get_format(a.format).default_block(rows.shape, 1)
+    enc = unpacked(Encoding(a.format, rows.shape, own or (0 if shared else 1, 0), a.scheme))
     found = get_format(a.format).fake_quantize(NUMPY, rows.astype(np.float32), enc)
     return np.asarray(found, np.float64)
 
