@@ -129,7 +129,13 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 def check_parent(path: Path) -> None:
-    """Refuses an output whose folder does not exist or is read-only."""
+    """Refuses an output that leads nowhere, or whose folder does not exist or is read-only."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:  # links in a circle: a file would take the place of one
+        raise UserError(f"cannot write {path}: {error.strerror}", hint="name another") from error
     folder = path.absolute().parent
     if not folder.is_dir():
         raise UserError(f"no such folder: {path.parent}", hint="make it first")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jq.errors import UserError
-from jq.system.files import check_file, written_whole
+from jq.system.files import check_file, check_folder, written_whole
 
 
 def test_takes_its_place_when_done(tmp_path: Path) -> None:
@@ -49,6 +49,15 @@ def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a pipe, a device"), written_whole(tmp_path / "pipe"):
         pass
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_links_in_a_circle_are_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    for check in (check_file, check_folder):
+        with pytest.raises(UserError, match="symbolic links"):
+            check(tmp_path / "a")
+    assert (tmp_path / "a").is_symlink()
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
