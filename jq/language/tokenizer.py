@@ -56,7 +56,16 @@ class Tokenizer:
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """Tokens of a prompt; `special`: names of control tokens in it are these tokens, and the
-        tokens that go in front are left out where it begins with them."""
+        tokens that go in front are left out where it begins with them.
+
+        Raises:
+            UserError: it is no Unicode text, as a command line that is no UTF-8 is not.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            at = f"character {error.start} is half of a pair"
+            raise UserError(f"the prompt is no Unicode text: {at}", hint="write UTF-8") from error
         tokens = self.codec.encode(text, special)
         first = list(self.first)
         return tokens if special and first and tokens[: len(first)] == first else first + tokens

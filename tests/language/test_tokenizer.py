@@ -141,6 +141,12 @@ def tokenizer(template):
     return Tokenizer(SMALL, (), frozenset(), template, {"bos_token": "<s>"})
 
 
+def test_a_prompt_that_is_no_text():
+    """Python makes half pairs of what is no UTF-8 on a command line."""
+    with pytest.raises(UserError, match="character 2 is half of a pair"):
+        tokenizer(None).encode("ab\udcff")
+
+
 def test_a_template_writes_the_conversation():
     template = (
         "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] | trim }}\n"
