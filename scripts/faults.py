@@ -2,7 +2,7 @@
 """Fails every call by which a compile, a calibration and a search write, map or start something.
 
     scripts/faults.py                        # each point of each, by a full disk and without memory
-    scripts/faults.py --work compile --every 1 --way full --way killed
+    scripts/faults.py --work compile --way killed    # the process ends at each of them
 
 After each fault the same work runs again, with the caches as the fault left them, and must give
 what an undisturbed run gives. Artifacts, ranges and results: `tests/trust/test_faults.py`.
@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import numpy as np  # noqa: E402 - found by the lines above
-from suites.faults import WAYS, fault, points_of  # noqa: E402
+from suites.faults import KILLED, WAYS, ended, fault, points_of  # noqa: E402
 
 import jq  # noqa: E402
 from jq.errors import JqError  # noqa: E402
@@ -60,12 +60,24 @@ WORK: dict[str, Callable[[Path], object]] = {
 }
 
 
+LIMIT = 300.0  # seconds of a process that is to end
+IMPORTED = ["jq.mixed_precision", "suites.faults"]
+
+
 def disturbed(work: Callable[[Path], object], at: int, way: str, right: object) -> str:
     """What is wrong after a fault; nothing, as it should be."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        _places(folder)
-        error = fault(partial(work, folder / "work"), at, way)
+        _make(folder)
+        if way == "killed":
+            there = partial(_elsewhere, work, folder)
+            error: BaseException | None = ended(there, at, IMPORTED, LIMIT)
+            if not isinstance(error, SystemExit) or error.code != KILLED:
+                return f"it was to end: {error}"
+            _use(folder)
+        else:
+            _use(folder)
+            error = fault(partial(work, folder / "work"), at, way)
         if not isinstance(error, JqError | OSError | MemoryError | SystemExit | type(None)):
             return f"{type(error).__name__}: {error}"
         left = [p.name for p in (folder / "temporary").iterdir() if "crash" not in p.name]
@@ -76,10 +88,18 @@ def disturbed(work: Callable[[Path], object], at: int, way: str, right: object) 
         return "" if again == right else "the work that was resumed gives something else"
 
 
-def _places(folder: Path) -> None:
+def _elsewhere(work: Callable[[Path], object], folder: Path) -> None:
+    _use(folder)
+    work(folder / "work")
+
+
+def _make(folder: Path) -> None:
     """Caches, temporary files and the results, each in a folder of its own."""
     for name in ("cache", "temporary", "work"):
         (folder / name).mkdir()
+
+
+def _use(folder: Path) -> None:
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
     tempfile.tempdir = str(folder / "temporary")
 
@@ -88,24 +108,29 @@ def main(
     work: Annotated[list[str] | None, typer.Option(help="compile, calibrate, search.")] = None,
     way: Annotated[list[str] | None, typer.Option(help="full, memory, killed.")] = None,
     every: Annotated[int, typer.Option(help="Only every n-th point.")] = 1,
+    first: Annotated[int, typer.Option(help="The first point.")] = 0,
 ) -> None:
     wrong = 0
     for name in work or WORK:
         with tempfile.TemporaryDirectory() as folder:
-            _places(Path(folder))
+            _make(Path(folder))
+            _use(Path(folder))
             points = points_of(partial(WORK[name], Path(folder) / "work"))
         tempfile.tempdir = None
         with tempfile.TemporaryDirectory() as folder:
-            _places(Path(folder))
+            _make(Path(folder))
+            _use(Path(folder))
             right = WORK[name](Path(folder) / "work")
         tempfile.tempdir = None
         for each in way or [w for w in WAYS if w != "killed"]:
-            chosen = range(0, len(points), every)
+            chosen = range(first, len(points), every)
             for at in chosen:
                 if reason := disturbed(WORK[name], at, each, right):
                     wrong += 1
                     print(f"{name}, {each} at {points[at]} ({at}): {reason}", flush=True)
                 tempfile.tempdir = None
+                if sys.stderr.isatty():
+                    print(f"\r{name}, {each}: point {at + 1}", end="\r", file=sys.stderr)
             print(f"{name}, {each}: {len(chosen)} of {len(points)} points", flush=True)
     print(f"{wrong} wrong")
     raise typer.Exit(1 if wrong else 0)

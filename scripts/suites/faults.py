@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import errno
 import io
+import multiprocessing
 import os
 import sys
 import warnings
@@ -18,6 +19,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+# Processes are copies of one that has imported and computed nothing: XLA has threads, which hold
+# locks that a copy of a process that has computed waits for.
+_CLEAN = multiprocessing.get_context("forkserver")
 WAYS = ("full", "memory", "killed")
 KILLED = 77  # exit code
 _EVENTS = ("os.rename", "os.mkdir", "os.chmod", "mmap.__new__", "subprocess.Popen")
@@ -109,7 +113,7 @@ def points_of(work: Callable[[], object]) -> list[str]:
 
 def fault(work: Callable[[], object], at: int, way: str) -> BaseException | None:
     """Runs `work` with a fault at a point; what it raised. A process that is to end is a copy of
-    this one."""
+    this one: where this one has computed with XLA, use `ended`."""
     if way == "killed":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # JAX: of threads, which this copy does not use
@@ -126,3 +130,30 @@ def fault(work: Callable[[], object], at: int, way: str) -> BaseException | None
     except (Exception, SystemExit) as error:
         return error
     return None
+
+
+def ended(work: Callable[[], object], at: int, imported: list[str], limit: float) -> BaseException:
+    """Runs `work` in another process, which ends at a point; how it ended.
+
+    Args:
+        work: a function of a module, with what it is given: the other process has nothing else.
+        imported: modules that the first process imports, once for all.
+        limit: seconds.
+    """
+    _CLEAN.set_forkserver_preload(imported)
+    process = _CLEAN.Process(target=_end, args=(work, at))
+    process.start()
+    process.join(limit)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        return TimeoutError(f"did not end in {limit:.0f} s")
+    code = process.exitcode
+    if code not in (0, KILLED):
+        return ChildProcessError(f"exit code {code}")
+    return SystemExit(code)
+
+
+def _end(work: Callable[[], object], at: int) -> None:
+    with _watched(_Run(at, "killed")):
+        work()
