@@ -6,6 +6,7 @@ Model --trace--> Program --calibrate--> Ranges --plan--> QuantPlan
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -190,7 +191,7 @@ def compile(
         ranges: ranges observed earlier, instead of calibration.
         settings: `{"weights.format": "int4"}` or `["weights.format=int4"]`.
         rules: `"PATTERN: key=value, ..."`; the first that matches an op decides. One
-            that matches no op is refused.
+            that matches no op is refused; one that others overrule is warned of.
         emit: levels to keep in the artifact as MLIR.
         cache: take what recovery, calibration and IREE found from an earlier run with the same
             input, when there is one.
@@ -230,7 +231,12 @@ def compile(
         job = replace(job, ranges=calibrate_job(job, stages))
     quant_plan = plan_job(job, stages)
     for rule in as_rules(rules):
-        if rule.pattern in quant_plan.unused_rules:
+        if rule.pattern in quant_plan.overruled:
+            warnings.warn(
+                f"rule {rule.pattern!r} has no effect: rules before it match the same ops",
+                stacklevel=2,
+            )
+        elif rule.pattern in quant_plan.unused_rules:
             raise UserError(
                 f"rule {rule.pattern!r} matches no op", hint="`jaxq explain` lists their names"
             )

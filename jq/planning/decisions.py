@@ -80,7 +80,8 @@ class QuantPlan:
     """All decisions, in program order, and the encoding of every weight to be quantized.
 
     Weights that came quantized are not among `weights`: nothing is left to do for them.
-    `edges`: tensors between regions, by the name that `jq.edge` gives them.
+    `edges`: tensors between regions, by the name that `jq.edge` gives them. `unused_rules` decide
+    for no op; of these, `overruled` match ops that rules before them decide for.
     """
 
     ops: tuple[OpPlan, ...]
@@ -88,6 +89,7 @@ class QuantPlan:
     unused_rules: tuple[str, ...] = ()
     unranged: tuple[str, ...] = ()  # sites whose range was needed and is not known
     edges: dict[str, TensorPlan] = field(default_factory=dict)
+    overruled: tuple[str, ...] = ()
 
     @property
     def has_static(self) -> bool:
@@ -118,7 +120,7 @@ class QuantPlan:
         return to_html(self.table(), *self._unused())
 
     def _unused(self) -> list[str]:
-        return [f"rules that no op matches: {', '.join(self.unused_rules)}"] * bool(
+        return [f"rules that decide for no op: {', '.join(self.unused_rules)}"] * bool(
             self.unused_rules
         )
 

@@ -54,7 +54,8 @@ def plan(
     unused = tuple(r.pattern for r in rules if r.pattern not in spent)
     activations = target.adapt(settings, explicit)[0].activations
     edges = plan_edges(program, tensors, activations, ops)
-    return QuantPlan(ops, weights, unused, tuple(tensors.unranged), edges)
+    overruled = tuple(pattern for pattern in unused if pattern in planner.matched)
+    return QuantPlan(ops, weights, unused, tuple(tensors.unranged), edges, overruled)
 
 
 @dataclass
@@ -63,7 +64,8 @@ class _Planner:
     rules: tuple[Rule, ...]
     explicit: frozenset[str]
     tensors: TensorPlanner
-    used: set[str] = field(default_factory=set)  # patterns of rules that matched an op
+    used: set[str] = field(default_factory=set)  # patterns of rules that decided for an op
+    matched: set[str] = field(default_factory=set)  # and of those that a rule before them overruled
 
     @property
     def program(self) -> Program:
@@ -114,13 +116,14 @@ class _Planner:
         uses = [find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)]
         paths = [u.name for u in uses if u is not None]
         names = (op_name(op), string_attr(op, SCOPE) or "", rule.op, *paths)
-        for r in self.rules:
-            if r.matches(names):
-                self.used.add(r.pattern)
-                where = f"rule {r.pattern!r}"
-                settings = apply_overrides(self.settings, r.override, where=where)
-                return self.target.adapt(settings, self.explicit | r.override.keys(), kind)
-        return self.target.adapt(self.settings, self.explicit, kind)
+        found = [r for r in self.rules if r.matches(names)]
+        if not found:
+            return self.target.adapt(self.settings, self.explicit, kind)
+        self.used.add(found[0].pattern)
+        self.matched.update(r.pattern for r in found)
+        override, where = found[0].override, f"rule {found[0].pattern!r}"
+        settings = apply_overrides(self.settings, override, where=where)
+        return self.target.adapt(settings, self.explicit | override.keys(), kind)
 
     def _operands(self, op: Op, rule: Contraction, settings: Settings) -> dict[int, TensorPlan]:
         roles = rule.roles(op)

@@ -261,7 +261,7 @@ def test_the_first_rule_that_matches_decides():
     plan = planned(DENSE, rules=rules)
     assert plan["a/dense/kernel"].operands[1].encoding.block == (0, 0)
     assert plan["b/dense/kernel"].decision == "float"
-    assert plan.unused_rules == ("b/*",)
+    assert plan.unused_rules == plan.overruled == ("b/*",)
 
 
 def test_a_rule_by_op_type():
