@@ -12,7 +12,7 @@ from typing import Any
 
 from jq.artifact.manifest import Manifest
 from jq.doctor import describe, versions
-from jq.pipeline import Pipeline, flat_settings
+from jq.pipeline import Pipeline, flat_settings, load_pipeline
 from jq.settings import Settings
 from jq.system.processor import this_processor
 
@@ -41,7 +41,7 @@ def provenance(manifest: Manifest, command: str | None, source: str) -> dict[str
 
 def changed(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that are not at their defaults, by dotted key."""
-    usual = flat_settings(Settings().model_dump())
+    usual = flat_settings(Settings().model_dump(mode="json"))
     return {k: v for k, v in flat_settings(dict(settings)).items() if usual.get(k) != v}
 
 
@@ -51,7 +51,8 @@ def options_of(manifest: Manifest, pipeline: Pipeline) -> list[str]:
     if manifest.target != DEFAULT_TARGET:
         found += ["-t", manifest.target]
     flat = flat_settings(manifest.settings)
-    for key in sorted(pipeline.explicit & flat.keys()):
+    usual = flat_settings(load_pipeline(pipeline.file).settings.model_dump(mode="json"))
+    for key in sorted(k for k in pipeline.explicit & flat.keys() if flat[k] != usual.get(k)):
         found += ["--set", f"{key}={json.dumps(flat[key])}"]
     known = [rule.model_dump() for rule in pipeline.file.rules]
     for rule in manifest.rules:

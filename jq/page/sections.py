@@ -46,7 +46,9 @@ def tiles(facts: Facts) -> Iterator[str]:
             f"{facts.float_latency['median_ms']:.3g} ms", "the float model's, compiled alike"
         )
     for name, both in facts.comparison.metrics.items():
-        yield tile(number(both["quantized"]), f"{name} (float {number(both['float'])})")
+        yield tile(
+            number(both["quantized"]), f"{name.replace('_', ' ')} (float {number(both['float'])})"
+        )
 
 
 def verdict(facts: Facts) -> str:
@@ -55,7 +57,7 @@ def verdict(facts: Facts) -> str:
     sentences = [outputs_verdict(compared)]
     for name, both in compared.metrics.items():
         values = number(both["float"]), number(both["quantized"])
-        sentences.append(f"{name} is {values[1]}, and {values[0]} in float")
+        sentences.append(f"{name.replace('_', ' ')} is {values[1]}, and {values[0]} in float")
     stored, floats = (
         audit["module_bytes"] + audit["parameter_bytes"],
         audit["float_parameter_bytes"],
