@@ -144,11 +144,19 @@ def moved() -> set[str]:
 def test_links_above_the_site_lead_somewhere(page: str) -> None:
     """Absolute in the README, which is shown elsewhere too."""
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
-    for link in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
-        path = link.removeprefix(f"{urls['Source']}/blob/main/")
+    source = urls["Source"]  # the one place that says where the repository is
+    assert all(url.startswith(source) for url in urls.values())
+    text = (ROOT / page).read_text()
+    links = re.findall(r"\]\(([^)#]+)\)", text) + re.findall(r"^\[.+\]: (\S+)$", text, re.MULTILINE)
+    for link in links:
+        path = link.removeprefix(f"{source}/blob/main/")
         if "://" not in path:
             assert (ROOT / path).exists(), f"{page}: {link}"
             assert path != link or page != "README.md", f"{link} is not absolute"
+    for named in re.findall(r"\[[^\]]+\]\[(\w[\w-]*)\]", text):
+        assert f"\n[{named}]: " in text, f"{page}: {named}"
+    others = [a for a in re.findall(r"https://github\.com/[\w.-]+/jaxq\b", text) if a != source]
+    assert not others
 
 
 def test_the_table_of_formats_by_op_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
