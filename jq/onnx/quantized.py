@@ -211,6 +211,15 @@ def _quantize_float(
 def _dequantize_plain(
     x: Value, scale: Value, zero: Value, axis: int, block: int, dtype: Any
 ) -> Any:
+    codes, factor, offset = (None if v is None else known(v) for v in (x, scale, zero))
+    fixed = factor is not None and (zero is None or offset is not None)
+    if codes is not None and codes.dtype == np.int32 and fixed:
+        with jax.ensure_compile_time_eval():  # a bias is a constant, as it would be in float
+            return np.asarray(_plain_numbers(codes, factor, offset, axis, block, dtype))
+    return _plain_numbers(x, scale, zero, axis, block, dtype)
+
+
+def _plain_numbers(x: Value, scale: Value, zero: Value, axis: int, block: int, dtype: Any) -> Any:
     x = jnp.asarray(plain(x))
     wide = np.float64 if x.dtype == np.int32 and dtype == np.float64 else np.float32
     factor = _spread(_array(scale), x.shape, axis, block).astype(wide)

@@ -25,6 +25,7 @@ from jq.ir.markers import Marker
 from jq.ops.encoded import FLOAT, Encoded, State
 from jq.ops.geometry import Geometry, of_window
 from jq.ops.matrices import Matrices, NotMatrices, WeightProduct
+from jq.ops.orders import Order, Orders
 
 Axes = frozenset[int]
 
@@ -104,6 +105,11 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
         """Numbers of the operands that have the quantized type of the result where the op is
         written on codes."""
         return ()
+
+    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
+        """The orders of axes that it can compute in where operand `index` has one, or its results
+        (`jq.ops.orders.RESULT`); None where its values are read and made as they are."""
+        return None
 
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
         """How the result is encoded, from how each operand is."""

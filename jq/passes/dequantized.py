@@ -10,9 +10,10 @@ from jq.ir.contract import match_contract
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.values import kind_of
 from jq.ops.base import Contraction, rule_of
+from jq.ops.elementwise import ELEMENTWISE
 from jq.ops.selection import elements
 from jq.passes.base import PassContext
-from jq.passes.integer._ops import ELEMENTWISE, PRODUCTS_AND_SUMS
+from jq.passes.integer._ops import PRODUCTS_AND_SUMS
 from jq.planning.operands import is_stored
 
 SUMS = ("stablehlo.reduce", "stablehlo.reduce_window", *PRODUCTS_AND_SUMS)

@@ -116,6 +116,11 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "a mask of heads that is all ones would hide the product that it multiplies",
         ),
         Step(
+            "move-transposes",
+            "what is between convolutions comes into their order; weights that it transposes are"
+            " folded next",
+        ),
+        Step(
             "fold-weights",
             "what is computed from weights alone is a weight, and can be quantized",
         ),

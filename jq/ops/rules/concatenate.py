@@ -17,6 +17,7 @@ from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
 from jq.ops.base import Sinking
 from jq.ops.encoded import State, common
 from jq.ops.integer import OPS
+from jq.ops.orders import Order, Orders, every_axis
 from jq.ops.rules.selecting import carry_codes
 
 Join = Callable[[Sequence[Any], int], Any]
@@ -40,6 +41,9 @@ def join_parts(
 
 class Concatenate(Sinking):
     op = "concatenate"
+
+    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
+        return every_axis(op, order, naming=("dimension",))
 
     def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         return self.of_one_type(op)

@@ -12,6 +12,7 @@ from jq.ops.base import Axes, Movement
 from jq.ops.encoded import FLOAT, Encoded, State
 from jq.ops.integer import OPS
 from jq.ops.movement import leading, plain, rebuilt
+from jq.ops.orders import RESULT, Order, Orders, significant
 
 Group = tuple[tuple[int, ...], tuple[int, ...]]  # axes before, axes after, of equal size
 
@@ -41,6 +42,27 @@ def groups(before: Sequence[int], after: Sequence[int]) -> list[Group]:
 
 class Reshape(Movement):
     op = "reshape"
+
+    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
+        """Runs of axes that merge or split move as one; axes of size 1 stay at their places."""
+        shapes = [shape_of(v) for v in (op.operation.operands[0], op.operation.results[0])]
+        if 0 in shapes[0]:
+            return None
+        here, there = shapes if index != RESULT else shapes[::-1]
+        axes = [[a for a, n in enumerate(shape) if n > 1] for shape in (here, there)]
+        sizes = [[shape[a] for a in kept] for shape, kept in zip((here, there), axes, strict=True)]
+        runs = {tuple(axes[0][i] for i in left): right for left, right in groups(*sizes)}
+        found, rest = [], significant(here, order)
+        while rest:
+            run = next((r for r in runs if r and list(r) == rest[: len(r)]), None)
+            if run is None:
+                return None
+            found += [axes[1][i] for i in runs[run]]
+            rest = rest[len(run) :]
+        moved = dict(zip(axes[1], found, strict=True))
+        other = tuple(moved.get(a, a) for a in range(len(there)))
+        pair = (order, other) if index != RESULT else (other, order)
+        return Orders((pair[0],), (pair[1],))
 
     def back(self, op: Op, axes: Axes) -> Axes:
         before, after = shape_of(op.operands[0]), shape_of(op.results[0])

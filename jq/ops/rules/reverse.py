@@ -7,10 +7,14 @@ from jq.ir.build import i64_array, integers, like
 from jq.ir.markers import Marker
 from jq.ops.base import Axes, Movement
 from jq.ops.movement import plain, rebuilt
+from jq.ops.orders import Order, Orders, every_axis
 
 
 class Reverse(Movement):
     op = "reverse"
+
+    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
+        return every_axis(op, order, naming=("dimensions",))
 
     def back(self, op: Op, axes: Axes) -> Axes:
         return axes

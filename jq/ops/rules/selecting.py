@@ -13,12 +13,22 @@ import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
+from jq.ir.build import i64_array, integers
 from jq.ir.markers import Marker
 from jq.ops.base import OpRule
 from jq.ops.encoded import FLOAT, Encoded, State, common, of_marker
 from jq.ops.integer import OPS
 from jq.ops.movement import rebuilt
+from jq.ops.orders import RESULT, Order, Orders, every_axis, inverse, with_starts
 from jq.ops.selection import EXTREMES, combines, reduction, select_codes, written
+
+_WINDOW = (
+    "window_dimensions",
+    "window_strides",
+    "base_dilations",
+    "window_dilations",
+    "padding",
+)
 
 
 class Selecting(OpRule):
@@ -82,6 +92,9 @@ def chosen(program: Program, marker: Marker, codes: ir.Value) -> ir.Value:
 class Pad(Selecting):
     op = "pad"
 
+    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
+        return every_axis(op, order, ("edge_padding_low", "edge_padding_high", "interior_padding"))
+
     def of_one_type(self, op: Op) -> tuple[int, ...]:
         return (0, 1)
 
@@ -95,6 +108,9 @@ class Select(Selecting):
 
 class DynamicUpdateSlice(Selecting):
     op = "dynamic_update_slice"
+
+    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
+        return with_starts(every_axis(op, order), order, 2)
 
     def of_one_type(self, op: Op) -> tuple[int, ...]:
         return (0, 1)
@@ -112,6 +128,20 @@ class Scatter(Selecting):
 class BroadcastInDim(Selecting):
     op = "broadcast_in_dim"
 
+    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
+        """The operand's axes stay in the order of the result's; it would be a transpose else."""
+        dims, rank = integers(op, "broadcast_dimensions"), len(shape_of(op.operation.results[0]))
+        if index == RESULT:
+            result = order
+            operand = tuple(sorted(range(len(dims)), key=lambda a: order.index(dims[a])))
+        else:
+            operand, places = order, sorted(dims)
+            moved = dict(zip(places, (dims[a] for a in order), strict=True))
+            result = tuple(moved.get(axis, axis) for axis in range(rank))
+        back = inverse(result)
+        found = {"broadcast_dimensions": i64_array([back[dims[a]] for a in operand])}
+        return Orders((operand,), (result,), found)
+
     def of_one_type(self, op: Op) -> tuple[int, ...]:
         return (0,)
 
@@ -120,6 +150,17 @@ class Reduce(Selecting):
     """A maximum or minimum over axes."""
 
     op = "reduce"
+
+    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
+        """From an operand's; a result says nothing of the axes that are summed."""
+        results, dims = op.operation.results, integers(op, "dimensions")
+        if index == RESULT:
+            return None
+        kept = [a for a in range(len(order)) if a not in dims]
+        left = tuple(kept.index(a) for a in order if a not in dims)
+        back, count = inverse(order), len(results)
+        found = {"dimensions": i64_array(sorted(back[a] for a in dims))}
+        return Orders((*[order] * count, *[None] * count), (left,) * count, found)
 
     def elements(self, program: Program, op: Op) -> tuple[int, ...]:
         return (0,) if reduction(program, op) in EXTREMES else ()
@@ -133,3 +174,6 @@ class ReduceWindow(Reduce):
     """A pool of maxima or minima."""
 
     op = "reduce_window"
+
+    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
+        return every_axis(op, order, _WINDOW)

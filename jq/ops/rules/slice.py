@@ -17,10 +17,14 @@ from jq.ir.markers import Marker
 from jq.ops.base import Axes, Movement
 from jq.ops.integer import OPS
 from jq.ops.movement import rebuilt
+from jq.ops.orders import Order, Orders, every_axis, with_starts
 
 
 class Slice(Movement):
     op = "slice"
+
+    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
+        return every_axis(op, order, ("start_indices", "limit_indices", "strides"))
 
     def back(self, op: Op, axes: Axes) -> Axes:
         return axes
@@ -62,6 +66,9 @@ def _slice(op: Op, part: ir.Value, bounds: Sequence[tuple[int, int, int]]) -> ir
 
 class DynamicSlice(Movement):
     op = "dynamic_slice"
+
+    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
+        return with_starts(every_axis(op, order, ("slice_sizes",)), order, 1)
 
     def back(self, op: Op, axes: Axes) -> Axes:
         return axes

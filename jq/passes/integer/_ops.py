@@ -12,18 +12,10 @@ from jq.ir.build import integers
 from jq.ir.markers import marker_kind
 from jq.ir.slicing import Cut
 from jq.ir.values import kind_of, maker
+from jq.ops.elementwise import ELEMENTWISE
 from jq.ops.selection import splat_of
 
 PRODUCTS_AND_SUMS = ("stablehlo.add", "stablehlo.subtract", "stablehlo.multiply")
-_ELEMENTWISE = """
-    abs add and ceil clamp compare convert cosine divide exponential exponential_minus_one floor
-    log log_plus_one logistic maximum minimum multiply negate not or power round_nearest_even
-    rsqrt select sign sine sqrt subtract tanh
-"""
-ELEMENTWISE = frozenset({f"stablehlo.{name}" for name in _ELEMENTWISE.split()}) | {
-    "chlo.erf",
-    "chlo.erfc",
-}
 
 
 def is_float(value: ir.Value) -> bool:
