@@ -189,6 +189,11 @@ UNFIT = {
         slice_sizes = array<i64: 1, 6, 1>}>
         : (tensor<5x6x1xf32>, tensor<3x1xi32>) -> tensor<3x6x1xf32>
       return %1 : tensor<3x6x1xf32> }""",
+    "shield-booleans": """(%x: tensor<5x6xi1>, %w: tensor<6x4xf32>) -> tensor<5x4xf32> {
+      %0 = stablehlo.convert %x : (tensor<5x6xi1>) -> tensor<5x6xf32>
+      %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [0]
+        : (tensor<5x6xf32>, tensor<6x4xf32>) -> tensor<5x4xf32>
+      return %1 : tensor<5x4xf32> }""",
     "shield-carries": """(%x: tensor<f32>, %a: tensor<i1>) -> (tensor<i1>, tensor<f32>) {
       %0:2 = stablehlo.while(%b = %a, %y = %x) : tensor<i1>, tensor<f32>
         cond { stablehlo.return %b : tensor<i1> }

@@ -15,6 +15,7 @@ from jq.ir import Op, Program
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import marker_kind
 from jq.passes.prepare.clamp_indices import may_be_outside
+from jq.passes.target.integers.shield_booleans import reads_booleans
 from jq.passes.target.multiply_outer import is_outer
 from jq.passes.target.order_broadcasts import permutes
 from jq.passes.target.plain_transforms import needs_products
@@ -57,6 +58,7 @@ LEVELS: dict[str, tuple[Ban, ...]] = {
         Ban("a window that ends early", ends_early, "plain-windows"),
         Ban("a Fourier transform of this length", needs_products, "plain-transforms"),
         Ban("a gather from a slice along the last axis", reads_channels, "shield-slices"),
+        Ban("a product that reads truth values as numbers", reads_booleans, "shield-booleans"),
         Ban("a start of a loop that others read", shared_starts, "shield-starts"),
         Ban("a carry that no step of a loop reads", lost_carries, "shield-carries"),
         Ban("a gather that may read outside of its operand", may_be_outside, "clamp-indices"),

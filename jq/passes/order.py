@@ -333,6 +333,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step("shield-reversals", "IREE fails on reversals of every second element"),
         Step("shield-slices", "IREE fails on gathers from some slices"),
         Step("shield-reads", "IREE writes into tensors that a loop has still to read"),
+        Step("shield-booleans", "IREE cannot pack truth values that a product reads as numbers"),
         Step("shield-pads", "IREE fails on what is padded twice with different values"),
         Step("shield-updates", "IREE writes into tensors that it still reads"),
         Step("shield-reductions", "IREE takes sums of rows for sums of columns"),

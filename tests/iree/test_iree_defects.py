@@ -61,6 +61,26 @@ def test_product_over_nothing_beside_a_conversion() -> None:
         compile_module(text.encode())
 
 
+def test_products_of_truth_values_are_not_packed() -> None:
+    """`shield-booleans`."""
+    text = """func.func public @main(%x: tensor<64x33xi1>, %w: tensor<33x48xf32>)
+        -> tensor<64x48xf32> {
+      %0 = stablehlo.convert %x : (tensor<64x33xi1>) -> tensor<64x33xf32>
+      %1 = stablehlo.dot_general %0, %w, contracting_dims = [1] x [0]
+        : (tensor<64x33xf32>, tensor<33x48xf32>) -> tensor<64x48xf32>
+      return %1 : tensor<64x48xf32>
+    }"""
+    packed = (*HOST_FLAGS, "--iree-opt-data-tiling")
+    with pytest.raises(CompilerError, match="materialization"):
+        compile_module(text.encode(), flags=packed, keep_dump=False)
+    shielded = text.replace(
+        "tensor<64x33xi1>) -> tensor<64x33xf32>\n",
+        "tensor<64x33xi1>) -> tensor<64x33xf32>\n"
+        "%b = stablehlo.optimization_barrier %0 : tensor<64x33xf32>\n",
+    ).replace("dot_general %0", "dot_general %b")
+    assert compile_module(shielded.encode(), flags=packed, keep_dump=False).vmfb
+
+
 def test_conversion_to_integers_wraps() -> None:
     """`saturate-converts`. StableHLO leaves it open; XLA saturates, NaN is 0."""
     text = """func.func public @main(%x: tensor<3xf32>) -> tensor<3xi8> {
