@@ -87,15 +87,28 @@ PADDED = """(%x: tensor<7x9xf32>) -> tensor<9x12xf32> {
   return %z : tensor<9x12xf32> }"""
 
 
+RESHAPED = PADDED.replace(
+    "%z = stablehlo.pad %p, %zero, low = [2, 0], high = [0, 1], interior = [0, 0]",
+    "%r = stablehlo.reshape %p : (tensor<7x11xf32>) -> tensor<1x7x11xf32>\n"
+    "  %z = stablehlo.pad %r, %zero, low = [0, 2, 0], high = [0, 0, 1], interior = [0, 0, 0]",
+)
+RESHAPED = RESHAPED.replace("(tensor<7x11xf32>, t", "(tensor<1x7x11xf32>, t").replace(
+    "9x12", "1x9x12"
+)
+
+
 @defect("shield-pads")
-def test_padding_with_two_values(monkeypatch):
+@pytest.mark.parametrize("text", [PADDED, RESHAPED], ids=["padded", "reshaped"])
+def test_padding_with_two_values(monkeypatch, text):
     monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
-    raw(PADDED, X)
+    raw(text, X)
 
 
-def test_padding_with_two_values_is_shielded():
+@pytest.mark.parametrize("text", [PADDED, RESHAPED], ids=["padded", "reshaped"])
+def test_padding_with_two_values_is_shielded(text):
     want = np.pad(np.pad(2 * X, ((0, 0), (1, 1)), constant_values=1), ((2, 0), (0, 1)))
-    np.testing.assert_array_equal(mended("shield-pads", PADDED, X)[0], want)
+    got = mended("shield-pads", text, X)[0]
+    np.testing.assert_array_equal(got.reshape(want.shape), want)
 
 
 def test_what_is_written_into_a_larger_tensor_twice():

@@ -5,8 +5,9 @@
     pad (optimization_barrier (pad (add %x, %y), %one)), %zero
 
 A convolution, a pool and an update of a slice write their operands likewise. IREE 3.13 makes one
-loop nest of all three, and refuses it. It refuses a pool, too, whose result is written so, where
-other pools of the program begin with the same tensor of initial values.
+loop nest of all three, and of what moves elements between them, and refuses it. It refuses a pool,
+too, whose result is written so, where other pools of the program begin with the same tensor of
+initial values.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from jq.ir import Op, Program, at
 from jq.ir.build import attributes_of
 from jq.ir.values import maker
+from jq.ops.base import Movement, rule_named
 from jq.ops.layout import Layout
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
@@ -43,8 +45,15 @@ def _written_twice(op: Op) -> Iterator[int]:
     """The operands that `op` writes into a larger tensor, and that are such tensors themselves, or
     pools."""
     for i in _written(op):
-        if maker(op.operation.operands[i], _PAD, _UPDATE, _POOL):
+        value = op.operation.operands[i]
+        while (mover := maker(value)) and _moves(mover):
+            value = mover.operation.operands[0]
+        if maker(value, _PAD, _UPDATE, _POOL):
             yield i
+
+
+def _moves(op: Op) -> bool:
+    return isinstance(rule_named(op.operation.name), Movement)
 
 
 def _written(op: Op) -> range:
