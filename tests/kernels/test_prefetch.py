@@ -12,12 +12,13 @@ import pytest
 from iree.compiler import ir
 from iree.compiler.dialects import arith, func, llvm
 
-from jq.kernels import Batch, Convolution, Gemm, Isa, RegisterTile, TensorType
+from jq.kernels import Batch, Convolution, Gemm, Gemv, Isa, RegisterTile, TensorType
 from jq.kernels.build.builder import Builder
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, high, mlir_type, vec
 from jq.kernels.machine.tiling import LINE
-from jq.kernels.schedule.prefetch import Prefetch, _address
+from jq.kernels.schedule import prefetch
+from jq.kernels.schedule.prefetch import Prefetch, address
 from tests.kernels.harness import compile_text, linked
 
 GEMM = Gemm(isa="avx512_vnni", m=49, k=512, n=256)
@@ -88,7 +89,7 @@ def test_the_tiles_of_a_panel_fetch_all_of_the_next(
     assert max(seen) == (tiles - 1, made[0].steps - 1)
 
     found: list[int] = []
-    monkeypatch.setattr(Prefetch, "_prefetch", lambda _, offset: found.append(offset))
+    monkeypatch.setattr(prefetch, "fetch", lambda b, address, offset: found.append(offset))
     ahead = replace(made[0], b=Builder(None), address=None, first=0)
     starts = [min(t * ahead.tall, block - ahead.tall) for t in range(tiles)]
     for first in starts:
@@ -99,6 +100,14 @@ def test_the_tiles_of_a_panel_fetch_all_of_the_next(
     assert len(found) - found.count(lines[-1]) == len(lines) - 1
 
 
+def test_a_token_fetches_a_record_of_every_panel() -> None:
+    """While it reads one; many rows wait for products."""
+    one = Gemv(isa="avx512_vnni", m=1, k=256, n=256, scale="f16")
+    lines = math.ceil(one.layout.record / LINE)
+    assert linked([one]).count("llvm.intr.prefetch") == one.streams * lines > 4
+    assert "prefetch" not in linked([replace(one, m=40)])
+
+
 def read_at_addresses() -> str:
     """A function of two tensors that gives 16 bytes of the second, read at its address."""
     kind, result = TensorType((4, 2, 64), "i8"), TensorType((16,), "i8")
@@ -106,9 +115,7 @@ def read_at_addresses() -> str:
     def body(b: Builder, ids: object, tensors: list, tiles: list) -> None:
         i64 = ir.IntegerType.get_signless(64)
         offset = arith.ConstantOp(i64, 2 * 64 + 3).result
-        pointer = llvm.inttoptr(
-            ir.Type.parse("!llvm.ptr"), arith.addi(_address(tensors[1]), offset)
-        )
+        pointer = llvm.inttoptr(ir.Type.parse("!llvm.ptr"), arith.addi(address(tensors[1]), offset))
         b.store(llvm.load(vec(16, "i8"), pointer, alignment=1), tiles[0], [0])
 
     with ir.Context(), ir.Location.unknown():

@@ -16,6 +16,7 @@ from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Part
 from jq.kernels.gemv.panels import RowPanels
 from jq.kernels.gemv.tiled import pack_rows, tiled
+from jq.kernels.schedule import prefetch
 
 
 def _plain(gemv: Gemv, b: Builder, tensors: Values, tile: Tile, whole: Part) -> None:
@@ -26,9 +27,11 @@ def _plain(gemv: Gemv, b: Builder, tensors: Values, tile: Tile, whole: Part) -> 
         room = math.ceil(gemv.k / size) * size
         stage = b.scratch([gemv.rows, room], gemv.unit.dot.element)
 
+    address = prefetch.address(tensors[2]) if gemv.ahead else None
+
     def emit_part(first: Index) -> None:
         part = replace(whole, first=first, wide=gemv.together)
-        RowPanels(gemv, b, tensors, tile, part, stage).emit()
+        RowPanels(gemv, b, tensors, tile, part, stage, address).emit()
 
     if gemv.together % gemv.vectors:
         for first in range(0, whole.wide, gemv.together):

@@ -13,6 +13,8 @@ from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Loaded, PanelWeights, Part
 from jq.kernels.machine import dot
+from jq.kernels.machine.tiling import LINE
+from jq.kernels.schedule import prefetch
 
 Levels = tuple[Values, Sequence[Values], Values]  # scales, minima if any, zero points; by vector
 
@@ -28,10 +30,11 @@ class RowPanels(PanelWeights):
         tile: Tile,
         part: Part,
         stage: ir.Value | None = None,
+        address: ir.Value | None = None,
     ) -> None:
         self.codes, self.row_scale, weights, *rest = tensors
         super().__init__(gemv, b, weights, part)
-        self.tile, self.stage = tile, stage
+        self.tile, self.stage, self.address = tile, stage, address
         by_column = [rest.pop(0)] if gemv.scale == "column" else []
         begin = b.offset(part.column, b.scaled(part.first, self.isa.lanes))
         columns = Columns(self.isa.lanes, self.wide, begin, gemv.n)
@@ -131,6 +134,7 @@ class RowPanels(PanelWeights):
         digits = range(gemv.digits)
         acc = dot.Sums(b, isa, len(rows) * gemv.digits * self.wide)
         sums_of_codes = dot.Sums(b, isa, len(rows) * gemv.digits)
+        self._fetch(chunk, block)
         loaded: Loaded = {}
         for i in range(math.ceil(size / group)):
             weights = [self._codes(loaded, chunk, block, i, j) for j in range(self.wide)]
@@ -153,6 +157,19 @@ class RowPanels(PanelWeights):
             extra = [self._sum(row, number) for row in self.local]
         levels = self._levels(chunk, block)
         return self._scaled(sums, acc.result(), extra, rows, levels, number)
+
+    def _fetch(self, chunk: Index, block: Index) -> None:
+        """The lines of every panel that lie as far behind this block's as memory is late."""
+        b, layout = self.b, self.layout
+        if self.address is None:
+            return
+        chunks = math.ceil(self.gemv.blocks / layout.blocks)
+        for j in range(0, self.wide, self.gemv.vectors):
+            panel = b.offset(b.scaled(self._vector(j)[0], self.gemv.workgroups), self.part.group)
+            at = b.scaled(b.offset(b.scaled(panel, chunks), chunk), layout.bytes)
+            at = b.offset(b.offset(at, self._record(block)), self.gemv.ahead)
+            for line in range(0, layout.record, LINE):
+                prefetch.fetch(b, self.address, b.offset(at, line), prefetch.FIRST)
 
     def _sum(self, row: Index, number: Index) -> ir.Value:
         """The sum of the codes of a row in a block, times `factor`, where it is not found on the

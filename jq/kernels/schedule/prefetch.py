@@ -27,7 +27,7 @@ from jq.kernels.machine.tiling import LINE
 
 SHARE = 0.75  # of the second cache, for two panels
 FEW_ROWS = 256  # products of 512 take 40 times as long as their weights do
-LOCALITY = 2  # of 3: not in the first cache
+LOCALITY, FIRST = 2, 3  # into the second cache, and into the first
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Prefetch:
         lines = math.ceil(size / LINE)
         each = math.ceil(lines / (tiles * steps))
         behind = b.scaled(b.offset(panel, 1), size)
-        return Prefetch(b, _address(weights), behind, lines, steps, tall, each)
+        return Prefetch(b, address(weights), behind, lines, steps, tall, each)
 
     def tile(self, first: Index) -> Index:
         """Which tile begins at a row of the block; the last one may begin ahead of its place."""
@@ -78,19 +78,21 @@ class Prefetch:
         at = b.scaled(b.offset(b.scaled(tile, self.steps), step), self.each)
         for i in range(self.each):
             line = b.at_most(b.offset(at, i), self.lines - 1)
-            self._prefetch(b.offset(self.first, b.scaled(line, LINE)))
+            fetch(b, self.address, b.offset(self.first, b.scaled(line, LINE)))
 
-    def _prefetch(self, offset: Index) -> None:
-        wide = arith.index_cast(_i64(), self.b.index(offset))
-        pointer = llvm.inttoptr(ir.Type.parse("!llvm.ptr"), arith.addi(self.address, wide))
-        llvm.intr_prefetch(pointer, 0, LOCALITY, 1)
+
+def fetch(b: Builder, address: ir.Value, offset: Index, locality: int = LOCALITY) -> None:
+    """The line at a byte behind an address."""
+    wide = arith.index_cast(_i64(), b.index(offset))
+    pointer = llvm.inttoptr(ir.Type.parse("!llvm.ptr"), arith.addi(address, wide))
+    llvm.intr_prefetch(pointer, 0, locality, 1)
 
 
 def _i64() -> ir.Type:
     return ir.IntegerType.get_signless(64)
 
 
-def _address(source: ir.Value) -> ir.Value:
+def address(source: ir.Value) -> ir.Value:
     """The address of a tensor that a body reads, i64; found once, where the tensor is."""
     read: Any = source.owner
     name = _define(read.operation.block.owner.operation)
