@@ -49,6 +49,14 @@ def test_inner_loops_cost_their_products(cpu: str) -> None:
     assert all(row.share >= 0.85 for row in rows), rows
 
 
+@needs_mca
+def test_a_broadcast_has_products_enough() -> None:
+    """The model of Zen 4 gives it a slot of those that multiply: three vectors share one."""
+    assert MCA is not None
+    shares = {row.kernel: row.share for row in model.rows(MCA, "znver4")}
+    assert shares["Gemm 128x384x1536"] >= 0.85
+
+
 def test_arm_takes_codes_by_element() -> None:
     """Without a broadcast, which takes a slot of the units that multiply."""
     for loop in model.busiest(model.assembly("aarch64_i8mm", "neoverse-n2")):
