@@ -19,6 +19,7 @@ from jq.ir.constants import evaluate
 from jq.kernels import Gemv
 from jq.kernels.gemv.layout import PLANES
 from jq.kernels.gemv.pack import Scale
+from jq.ops.movement import WHOLE
 from jq.passes.kernels._kernel import NoKernel
 
 Parts = tuple[np.ndarray, Any, Any, Any]
@@ -31,6 +32,7 @@ class BlockWeight:
     scale, minimum: f32 [blocks, N], or pairs of i8 integers and their factors [blocks / outer, N];
         `value = code * scale + minimum`.
     zero: int8 [blocks, N], from 0: `value = (code - zero) * scale`.
+    factor: what all values are multiplied by, besides.
     block: codes along K that share a scale.
     outer: blocks that share a factor; 0 where scales are numbers.
     """
@@ -41,6 +43,7 @@ class BlockWeight:
     block: int
     outer: int = 0
     zero: np.ndarray | None = None
+    factor: float = 1.0
 
     @staticmethod
     def of(
@@ -49,11 +52,18 @@ class BlockWeight:
         parts: dict[str, ir.Value],
         contracted: Sequence[int],
         free: Sequence[int],
+        apart: bool = False,
     ) -> BlockWeight:
-        """K runs over the axes `contracted`, the one that has blocks last; N over `free`."""
+        """K runs over the axes `contracted`, the one that has blocks last; N over `free`.
+
+        `apart`: the scale of a whole tensor becomes the `factor`: those of its blocks are narrow.
+        """
         arrays = {name: evaluate(program, part) for name, part in parts.items()}
         if any(a is None for a in arrays.values()):
             raise NoKernel("the right operand is no constant weight")
+        factor = 1.0
+        if apart and (tensor := arrays.get(WHOLE)) is not None:
+            factor, arrays[WHOLE] = float(tensor.reshape(())), np.ones_like(tensor)
         codes, scale, minimum, zero = _parts(
             enc, {name: np.asarray(a) for name, a in arrays.items()}
         )
@@ -85,11 +95,12 @@ class BlockWeight:
         if rows > 1 and blocks > 1 and length % size:
             raise NoKernel(f"blocks of {size} do not divide the contracted axis")
         if blocks == 1 and minimum is None and zero is None:
-            return BlockWeight(matrix(codes), matrix(scale)[:1], None, rows * length)
+            scales = matrix(scale)[:1] * factor
+            return BlockWeight(matrix(codes), scales, None, rows * length)
         outer = blocks // np.shape(scale[1])[axis] if isinstance(scale, tuple) else 0
         low = None if minimum is None else level(minimum)
         points = None if zero is None else matrix(zero)
-        return BlockWeight(matrix(codes), level(scale), low, size, outer, points)
+        return BlockWeight(matrix(codes), level(scale), low, size, outer, points, factor)
 
     @property
     def by_column(self) -> bool:
@@ -115,6 +126,7 @@ class BlockWeight:
             repeated(self.minimum),
             block,
             zero=repeated(self.zero),
+            factor=self.factor,
         )
 
     @property

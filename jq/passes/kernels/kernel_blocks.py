@@ -77,7 +77,7 @@ def _lower(program: Program, c: Contract, isa: str) -> str:
     if math.prod(c.shapes[0]) == 0 or math.prod(c.shapes[1]) == 0:
         raise NoKernel("an empty product")
     ((axis, other),) = dims.contract
-    weight = BlockWeight.of(program, w_enc, w, [other], dims.free(1, len(w_enc.shape)))
+    weight = BlockWeight.of(program, w_enc, w, [other], dims.free(1, len(w_enc.shape)), apart=True)
     k, n = weight.codes.shape
     blocks = x_enc.grid[axis]
     if blocks > 1 and x_enc.scheme == "asymmetric":
@@ -98,6 +98,9 @@ def _lower(program: Program, c: Contract, isa: str) -> str:
         rows = get_format(x_enc.format).integers(OPS, x, x_enc)
         assert rows is not None
         by_row = OPS.broadcast(rows.scale, wide, range(len(wide)))
+        if weight.factor != 1:
+            factor = OPS.constant(np.asarray(weight.factor, np.float32))
+            by_row = OPS.mul(by_row, OPS.broadcast(factor, wide, ()))
         one = OPS.broadcast(OPS.constant(np.ones((), np.float32)), wide, ())
         scale = one if exact else by_row
         operands = [_moved(rows.codes, order), _moved(scale, order)]
