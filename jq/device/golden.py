@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from jq.benchmark import random_inputs
-from jq.device import replay
 from jq.device.steps import steps_of
 from jq.device.units import Unit, as_program, units
 from jq.errors import UserError
@@ -20,6 +19,7 @@ from jq.job import trace
 from jq.oracle.xla import XlaExecutable
 from jq.system.files import read_text
 
+RUNNER = ("replay.py", "replay_ops.py")  # the second says what each step means
 INDEX, LIMIT = "index.json", 16  # MiB of a unit's largest case
 ROUNDING = (
     "a rescale is an int32 mantissa and a shift: rounding doubling high multiply, then a rounding"
@@ -36,7 +36,8 @@ def vectors(artifact: str | Path, output: str | Path, *, limit: float = LIMIT) -
 
     Args:
         artifact: compiled with `--emit integer`.
-        output: a new folder: `index.json`, the arrays, and `replay.py`, which needs NumPy alone.
+        output: a new folder: `index.json`, the arrays, and `replay.py`, 30 lines that need NumPy
+            and `replay_ops.py` alone, where each step is defined.
         limit: MiB that a case of a unit may take; larger units are left out and listed.
 
     Returns:
@@ -58,7 +59,8 @@ def vectors(artifact: str | Path, output: str | Path, *, limit: float = LIMIT) -
     index = {"artifact": str(artifact), "limit": limit, "rounding": ROUNDING}
     index |= {"ops": rows, "left_out": left_out}
     (folder / INDEX).write_text(json.dumps(index, indent=1))
-    shutil.copy(replay.__file__, folder / "replay.py")
+    for file in RUNNER:
+        shutil.copy(Path(__file__).with_name(file), folder / file)
     return index
 
 

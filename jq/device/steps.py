@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.device.replay import COMBINE, OPS
+from jq.device.replay_ops import COMBINE, OPS
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import attributes_of, integers
 from jq.ir.values import kind_of

@@ -116,7 +116,7 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
         return FLOAT
 
     def details(self, op: Op) -> dict[str, Any]:
-        """What golden vectors say of the op beside its operands, as JSON; `jq/device/replay.py`
+        """What golden vectors say of the op beside its operands, as JSON; `jq/device/replay_ops.py`
         computes it from that.
 
         Raises:

@@ -39,7 +39,8 @@ def test_numpy_alone_replays_every_case(written: Path) -> None:
     assert [op["op"] for op in index["ops"]].count("convolution") == 3
     assert index["left_out"] == [] and "ties" in index["rounding"]
     # No module of ours is read: the folder is all that there is.
-    command = [sys.executable, "-I", str(written / "replay.py"), str(written)]
+    command = [sys.executable, "-E", "-s", str(written / "replay.py"), str(written)]
+    assert len((written / "replay.py").read_text().splitlines()) <= 30
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     lines = run.stdout.splitlines()
     assert len(lines) == 4 * len(index["ops"]) and all(line.startswith("same") for line in lines)
@@ -82,7 +83,7 @@ def test_tables_softmax_and_normalizations(tmp_path: Path) -> None:
     compiled.save(tmp_path / "out")
     index = jq.vectors(tmp_path / "out", tmp_path / "vectors")
     assert index["left_out"] == []
-    run = [sys.executable, "-I", "replay.py", "."]
+    run = [sys.executable, "-E", "-s", "replay.py", "."]
     found = subprocess.run(
         run, cwd=tmp_path / "vectors", capture_output=True, text=True, timeout=60
     )

@@ -11,7 +11,7 @@ NAMED = re.compile(r'"(stablehlo\.)?(dot_general|convolution)"')
 # Each of these says what every op means, or is about the words that users write.
 ALLOWED = {
     "jq/autodiff/jax_ops.py": "every StableHLO op in JAX",
-    "jq/device/replay.py": "every op of golden vectors in NumPy, for users without this package",
+    "jq/device/replay_ops.py": "the ops of golden vectors in NumPy, for users without us",
     "jq/kernels/convolution/description.py": "the name of the family of kernels",
     "jq/limits.py": "the key `depthwise` of a target file falls back to `convolution`",
     "jq/oracle/interpreter.py": "a defect of the interpreter in convolutions alone",
