@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jq.calibration.ranges import Ranges
     from jq.compiled import CompiledModel, load
     from jq.device.checking import check
+    from jq.device.embedding import embed
     from jq.device.estimating import estimate
     from jq.device.golden import vectors
     from jq.errors import CompilerError, JqError, UserError
@@ -52,6 +53,7 @@ _HOMES = {
     "compile": "jq.api",
     "encoding": "jq.quantized.encoding",
     "estimate": "jq.device.estimating",
+    "embed": "jq.device.embedding",
     "explain": "jq.api",
     "fake_quant": "jq.tracing.fake_quant",
     **dict.fromkeys(_FRAMEWORKS, "jq.frameworks"),

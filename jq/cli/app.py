@@ -17,6 +17,7 @@ from jq.cli import (
     compare,
     compile,
     doctor,
+    embed,
     estimate,
     explain,
     generate,
@@ -39,7 +40,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 COMMANDS = (compile, run, compare, search, page, inspect, explain, calibrate, bench)
-DEVICE = (check, estimate, vectors)
+DEVICE = (check, estimate, vectors, embed)
 for module in (*COMMANDS, *DEVICE, generate, doctor, quickstart):
     module.register(app)
 app.add_typer(listing.app)

@@ -19,7 +19,7 @@ from jq.job import trace
 from jq.oracle.xla import XlaExecutable
 from jq.system.files import read_text
 
-RUNNER = ("replay.py", "replay_ops.py")  # the second says what each step means
+RUNNER = ("runner/replay.py", "replay_ops.py")  # the second says what each step means
 INDEX, LIMIT = "index.json", 16  # MiB of a unit's largest case
 ROUNDING = (
     "a rescale is an int32 mantissa and a shift: rounding doubling high multiply, then a rounding"
@@ -46,7 +46,7 @@ def vectors(artifact: str | Path, output: str | Path, *, limit: float = LIMIT) -
     folder = Path(output)
     if folder.exists():
         raise UserError(f"{folder} exists already", hint="choose another directory")
-    rows, left_out, program = [], [], _integer_level(Path(artifact))
+    rows, left_out, program = [], [], integer_level(Path(artifact))
     folder.mkdir(parents=True)
     for row, arrays in _made(program, limit):
         if "reason" in row:
@@ -60,7 +60,7 @@ def vectors(artifact: str | Path, output: str | Path, *, limit: float = LIMIT) -
     index |= {"ops": rows, "left_out": left_out}
     (folder / INDEX).write_text(json.dumps(index, indent=1))
     for file in RUNNER:
-        shutil.copy(Path(__file__).with_name(file), folder / file)
+        shutil.copy(Path(__file__).parent / file, folder)
     return index
 
 
@@ -74,7 +74,7 @@ def check_vectors(artifact: str | Path, run: str | Path) -> dict[str, Any]:
     folder = Path(run)
     limit = json.loads(read_text(folder / INDEX))["limit"]
     count, different = 0, []
-    for row, arrays in _made(_integer_level(Path(artifact)), limit):
+    for row, arrays in _made(integer_level(Path(artifact)), limit):
         if "reason" in row:
             continue
         count += 1
@@ -100,7 +100,7 @@ def _difference(path: Path, want: np.ndarray) -> dict[str, Any] | None:
     return {"index": [int(i) for i in at], "expected": want[at].item(), "got": got[at].item()}
 
 
-def _integer_level(artifact: Path) -> Program:
+def integer_level(artifact: Path) -> Program:
     path = artifact / "integer.mlirbc"
     if not path.is_file():
         raise UserError(f"{artifact} holds no integer level", hint="compile it with --emit integer")

@@ -1,0 +1,119 @@
+"""An integer program as a C program: IREE's C and object, with a `main` and a CMake file."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.device.golden import integer_level
+from jq.errors import UserError
+from jq.ir import TensorSpec
+from jq.iree.static_library import compile_static
+
+HOST = "x86_64-unknown-linux-gnu"
+WRITTEN = ("main.c", "CMakeLists.txt")  # the same for every program
+TYPES = {"f": "FLOAT", "i": "SINT", "u": "UINT"}
+HEADER = """\
+// The program as main.c needs it. IREE's sources: those of version {version}, or near.
+#ifndef PROGRAM_H_
+#define PROGRAM_H_
+#include "iree/hal/api.h"
+
+#define QUERY {query}
+#define CREATE {create}
+#define ENTRY "{entry}"
+#define INPUT_COUNT {inputs}
+#define OUTPUT_COUNT {outputs}
+
+typedef struct {{
+  iree_hal_element_type_t type;
+  size_t bytes;
+  size_t rank;
+  iree_hal_dim_t shape[{rank}];
+}} tensor_t;
+
+static const tensor_t INPUTS[] = {{
+{input_rows}
+}};
+static const tensor_t OUTPUTS[] = {{
+{output_rows}
+}};
+#endif
+"""
+
+
+def embed(
+    artifact: str | Path, output: str | Path, *, triple: str = HOST, iree_flags: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Writes a C program of an artifact's integer level, to be linked with IREE's runtime sources.
+
+    Args:
+        artifact: compiled with `--emit integer`.
+        output: a new folder.
+        triple: LLVM's, of the processor that it is for.
+        iree_flags: more flags of IREE's compiler, such as the processor's name.
+
+    Returns:
+        `{"path", "triple", "files": [{"name", "bytes"}]}`.
+
+    Raises:
+        UserError: the folder exists, there is no integer level, or a type has no name in C there.
+    """
+    folder, source = Path(output), Path(artifact)
+    if folder.exists():
+        raise UserError(f"{folder} exists already", hint="choose another directory")
+    program = integer_level(source)
+    rows = [_rows(specs) for specs in (program.inputs, program.outputs)]
+    made = compile_static((source / "integer.mlirbc").read_bytes(), triple, iree_flags)
+    names = {
+        "query": _found(r"(\w+_library_query)\(", made["library.h"]),
+        "create": _found(r"iree_status_t (\w+_create)\(", made["module.c"]),
+    }
+    ranks = [len(s.shape) for s in (*program.inputs, *program.outputs)]
+    header = HEADER.format(
+        version=version("iree-base-compiler"),
+        **names,
+        entry=f"{names['create'].removesuffix('_create')}.main",
+        inputs=len(program.inputs),
+        outputs=len(program.outputs),
+        rank=max([1, *ranks]),
+        input_rows=rows[0],
+        output_rows=rows[1],
+    )
+    folder.mkdir(parents=True)
+    for name, content in {**made, "program.h": header.encode()}.items():
+        (folder / name).write_bytes(content)
+    for name in WRITTEN:
+        shutil.copy(Path(__file__).parent / "program" / name, folder / name)
+    files = [{"name": p.name, "bytes": p.stat().st_size} for p in sorted(folder.iterdir())]
+    return {"path": str(folder), "triple": triple, "files": files}
+
+
+def _found(pattern: str, text: bytes) -> str:
+    found = re.search(pattern, text.decode())
+    assert found is not None
+    return found[1]
+
+
+def _rows(specs: Sequence[TensorSpec]) -> str:
+    return "\n".join(f"  {_row(spec)},  // {spec.name}" for spec in specs)
+
+
+def _row(spec: TensorSpec) -> str:
+    if spec.dtype == "bool":
+        name, bits = "BOOL", 8
+    else:
+        dtype = np.dtype(spec.dtype) if hasattr(np, spec.dtype) else None
+        if dtype is None or dtype.kind not in TYPES:
+            raise UserError(f"the C program has no inputs or outputs of {spec.dtype}", op=spec.name)
+        name, bits = f"{TYPES[dtype.kind]}_{8 * dtype.itemsize}", 8 * dtype.itemsize
+    size = int(np.prod(spec.shape)) * bits // 8
+    shape = ", ".join(map(str, spec.shape)) or "0"
+    name = f"{name}_{bits}" if name == "BOOL" else name
+    return f"{{IREE_HAL_ELEMENT_TYPE_{name}, {size}, {len(spec.shape)}, {{{shape}}}}}"
