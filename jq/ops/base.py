@@ -141,11 +141,13 @@ class Contraction(OpRule):
     `splits_blocks`: also on codes with several scales along a contracted axis.
     `feature_map`: what it makes is large and is added to others of its kind; with static ranges
     such sums are stored as codes, and its result becomes codes in one step.
+    `any_order`: a transpose of what it reads or makes is a part of it, and costs little.
     """
 
     sums_products: ClassVar[bool] = False
     splits_blocks: ClassVar[bool] = False
     feature_map: ClassVar[bool] = False
+    any_order: ClassVar[bool] = False
 
     @abstractmethod
     def roles(self, op: Op) -> tuple[Role, ...]:
@@ -280,6 +282,12 @@ def multiplies(op: Op) -> bool:
     """Whether the op is a contraction of two operands."""
     rule = contraction(op.operation.name)
     return rule is not None and len(rule.roles(op)) == 2
+
+
+def takes_any_order(op: Op) -> bool:
+    """Whether the op is a contraction that transposes next to it are a part of."""
+    rule = contraction(op.operation.name)
+    return rule is not None and rule.any_order
 
 
 def makes_feature_map(op: Op) -> bool:

@@ -32,6 +32,7 @@ class DotGeneral(Contraction):
     op = DOT_GENERAL
     sums_products = True
     splits_blocks = True
+    any_order = True
 
     def applies(self, op: Op) -> bool:
         return PLAIN not in op.operation.attributes

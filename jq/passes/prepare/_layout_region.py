@@ -16,6 +16,7 @@ from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.hoist import block_of
 from jq.ir.values import kind_of, maker
+from jq.ops.base import takes_any_order
 from jq.ops.orders import RESULT, Order, Orders, inverse, is_moved, significant
 from jq.ops.reordered import orders_of
 from jq.passes.prepare._cut import Cut
@@ -127,17 +128,17 @@ class Region:
         """Whether the result of a transpose would be stored as its operand is."""
         result = op.results[0]
         order = inverse(integers(op, "permutation"))
-        return self._is(op, TRANSPOSE) and self._stored(result, order)
+        return self._turns(op) and self._stored(result, order)
 
     def begins_at(self, op: ir.Operation) -> bool:
         """Whether the operand of a transpose would be stored as its result is."""
-        return self._is(op, TRANSPOSE) and self._stored(op.operands[0], integers(op, "permutation"))
+        return self._turns(op) and self._stored(op.operands[0], integers(op, "permutation"))
 
     def _here(self, op: ir.Operation) -> bool:
         return len(op.results) > 0 and block_of(op.results[0]) == self.block
 
-    def _is(self, op: ir.Operation, kind: str) -> bool:
-        return kind_of(op) == kind and self._here(op)
+    def _turns(self, op: ir.Operation) -> bool:
+        return self._here(op) and is_turn(op)
 
     def _stored(self, value: ir.Value, order: Order) -> bool:
         there, shape = self.values.get(value), shape_of(value)
@@ -147,7 +148,7 @@ class Region:
         """The ops, and the transposes at the edges, that take on the order."""
         cut = Cut()
         for op in set(self.transposes()):
-            if not self.known(op.operands[0]):
+            if not self.known(op.operands[0]) and not self._absorbed(op):
                 cut.prefer(op, cost(op.results[0]))
         for value, order in self.values.items():
             if self.known(value) or not is_moved(shape_of(value), order):
@@ -161,8 +162,23 @@ class Region:
             cut.connect(made, readers, cost(value))
         return cut.preferred()
 
+    def _absorbed(self, op: ir.Operation) -> bool:
+        """Whether a product is the next op outside of the region: kernels of attention, say, read
+        and write in the order that transposes around them give."""
+        made = maker(op.operands[0])
+        if self.ends_at(op):
+            return made is not None and takes_any_order(made)
+        return all(takes_any_order(reader) for reader in self.facts.readers(op.results[0]))
+
     def _mine(self, op: ir.Operation, value: ir.Value) -> bool:
-        return op in self.ops or (kind_of(op) == TRANSPOSE and self.ends_at(op))
+        return op in self.ops or self.ends_at(op)
+
+
+def is_turn(op: ir.Operation) -> bool:
+    """Whether an op is a transpose that moves more than axes of size 1."""
+    return kind_of(op) == TRANSPOSE and is_moved(
+        shape_of(op.operands[0]), integers(op, "permutation")
+    )
 
 
 def cost(value: ir.Value) -> int:

@@ -23,7 +23,7 @@ from jq.ir.values import kind_of, maker
 from jq.ops.orders import RESULT, Order, inverse, is_moved, permuted
 from jq.ops.reordered import compute_in, orders_of
 from jq.passes.base import Pass, PassContext
-from jq.passes.prepare._layout_region import TRANSPOSE, Facts, Region, cost
+from jq.passes.prepare._layout_region import TRANSPOSE, Facts, Region, cost, is_turn
 
 OPS = StableHloOps()
 
@@ -43,7 +43,7 @@ class MoveTransposes(Pass):
 def _sweep(program: Program) -> bool:
     changed, facts = False, Facts.of(program)
     done: set[tuple[ir.Operation, bool]] = set()
-    for op in [op for op in program.walk() if kind_of(op) == TRANSPOSE]:
+    for op in [op for op in program.walk() if is_turn(op.operation)]:
         for behind in (True, False):
             idle = op.operation.operands[0] in facts.known or not facts.uses(
                 op.operation.results[0]
