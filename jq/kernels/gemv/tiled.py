@@ -31,6 +31,8 @@ from jq.kernels.gemv.panel_weights import Loaded, Part
 from jq.kernels.gemv.panels import Levels, RowPanels
 from jq.kernels.machine import amx
 from jq.kernels.machine.tile_cut import ROWS, WORDS
+from jq.kernels.machine.tiling import LINE
+from jq.kernels.schedule import prefetch
 from jq.kernels.tensor import TensorType
 
 ONES = 0x01010101
@@ -142,10 +144,22 @@ class TiledPanel(RowPanels):
         ]
         factors = self._factors(at) if gemv.outer else []
         with b.loop(0, gemv.row_tiles) as tile:
+            self._fetch_run(at, tile.index)
             with b.loop(0, count) as block:
                 self._product(tile.index, number, block.index)
             with b.loop(0, ROWS) as r:
                 self._add_row(tile.index, number, r.index, levels, factors)
+
+    def _fetch_run(self, at: Index, tile: Index) -> None:
+        """A tile's share of the weights that lie behind a run: those of the next."""
+        b, gemv, chunks = self.b, self.gemv, math.ceil(self.gemv.blocks / self.layout.blocks)
+        size = self.layout.bytes * (1 if gemv.outer else gemv.run)
+        panel = b.offset(b.scaled(self._vector(0)[0], gemv.workgroups), self.part.group)
+        begin = b.offset(b.scaled(panel, chunks * self.layout.bytes), b.scaled(at, size))
+        lines = math.ceil(size / LINE / gemv.row_tiles)
+        first = b.offset(b.offset(begin, size), b.scaled(tile, lines * LINE))
+        for line in range(lines):
+            prefetch.fetch(b, self.address, b.offset(first, line * LINE))
 
     def _decode(self, at: Index, count: int) -> None:
         """The codes of a run out of their planes."""
@@ -227,7 +241,8 @@ def tiled(gemv: Gemv, b: Builder, tensors: Values, out: Tile, whole: Part, block
         b.scratch([gemv.run * gemv.vectors * WORDS], "i32"),
         b.scratch([gemv.row_tiles * ROWS, gemv.vectors * ROWS], "f32"),
     ]
-    first = b.scaled(block, gemv.row_tiles)
+    first, address = b.scaled(block, gemv.row_tiles), prefetch.address(tensors[2])
     with b.loop(0, whole.wide, gemv.vectors, writes=[out]) as loop:
         part = replace(whole, first=loop.index, wide=gemv.vectors)
-        TiledPanel(gemv, b, tensors, out, part, sums=sums, scratch=scratch, tile=first).emit()
+        given = (gemv, b, tensors, out, part, None, address)
+        TiledPanel(*given, sums=sums, scratch=scratch, tile=first).emit()
