@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -26,12 +27,20 @@ def estimate(
     rules: options.Rules = None,
     sizes: options.Sizes = None,
     values: options.Values = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw layers and buffers over time.")
+    ] = None,
+    force: options.Force = False,
 ) -> dict[str, Any]:
     """Shows operations, bytes and cycles of every layer and what bounds it, the peak of on-chip
     memory, total latency and utilization, by the figures of the target's file. No data is
     needed."""
     from jq.device.estimating import estimate as find
+    from jq.device.picture import picture as draw
+    from jq.system.files import check_new, written_whole
 
+    if picture is not None:
+        check_new(picture, force=force)
     source = options.sized(model, sizes, values)
     found = find(source, target, pipeline=pipeline, settings=settings, rules=rules)
     columns = ("name", "op", "operations", "bytes", "cycles", "bound_by")
@@ -42,4 +51,7 @@ def estimate(
         f" {found['total_ms']:.4g} ms, {100 * found['utilization']:.3g} % of the products' peak;"
         f" {peak} on the chip, at least {least}"
     )
+    if picture is not None:
+        with written_whole(picture) as path:
+            path.write_text(draw(found))
     return found

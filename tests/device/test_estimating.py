@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -99,8 +100,18 @@ def test_the_command_and_what_is_refused(tmp_path: Path, capsys) -> None:
         " (np.ones((2, 4), np.float32),))\n"
     )
     name = f"{tmp_path}/own.py:model"
-    assert main(["estimate", name, "--target", "tflite-int8-like", "--json", "-q"]) == 0
+    drawn = tmp_path / "drawn.svg"
+    command = ["estimate", name, "--target", "tflite-int8-like", "--json", "-q"]
+    assert main([*command, "--picture", str(drawn)]) == 0
     document = json.loads(capsys.readouterr().out)
+    titles = [e.text for e in ElementTree.parse(drawn).iter() if e.tag.endswith("title")]
+    for row in document["layers"]:
+        told = f"{row['name']} ({row['op']}): {row['cycles']} cycles, {row['bound_by']}"
+        assert told in titles
+    for b in document["buffers"]:
+        assert f"{b['name']}: {b['bytes']} bytes at {b['offset']}" in titles
+    assert main([*command, "--picture", str(drawn)]) == 2  # it is there already
+    capsys.readouterr()
     keys = {"layers", "total_cycles", "total_ms", "peak_sram_bytes", "utilization"}
     assert keys <= set(document)
     assert set(document["layers"][0]) == {
