@@ -51,12 +51,27 @@ def calibrate(
     workers: Workers | int | str = 1,
     progress: Progress | None = None,
 ) -> Ranges:
-    """The range of every activation over `data` (default: the model's own calibration set).
+    """Observes the activations of the float model on data, and gives the range of each.
 
     Args:
-        shard: `"2/4"`, the second of four parts of the data alone: `Ranges.merge` puts them
-            together.
+        model: see `jq.trace`.
+        data: batches (tuples of inputs), or a `.npz` file of samples; by default those of the
+            model.
+        pipeline, target, settings: as in `jq.compile`; `calibration.method` says how a range
+            follows from the values that were seen.
+        shard: `"2/4"` observes the second of four parts of the data alone; `Ranges.merge` puts the
+            parts together.
         workers: who observes, see `jq.jobs.as_workers`; the ranges are the same.
+
+    Raises:
+        UserError: there are no data, or their shapes or types are not those of the model.
+
+    Example:
+        ```python
+        ranges = jq.calibrate(model, pipeline="int8-static")
+        ranges.save("ranges.json")
+        compiled = jq.compile(model, "int8-static", ranges=ranges)
+        ```
     """
     part, where = Shards.parse(shard) if shard else NO_SHARDS, as_workers(workers)
     stages = Stages(progress or default_progress())
@@ -77,7 +92,25 @@ def plan(
     strict_encodings: bool = False,
     progress: Progress | None = None,
 ) -> QuantPlan:
-    """What would be quantized and how, op by op, with the reason where it would not."""
+    """Decides what is quantized and how, without computing anything else.
+
+    The arguments are those of `jq.compile`.
+
+    Returns:
+        A `QuantPlan`, which prints as a table: a row for each op with its decision, the formats
+        of weights and activations, and the reason if it stays float. `plan["head/kernel"]` is one
+        row.
+
+    Raises:
+        UserError: the model, a name or a setting is wrong, or static ranges are needed and there
+            are neither data nor ranges.
+
+    Example:
+        ```python
+        plan = jq.plan(model, pipeline="int8-dynamic", rules=["head/*: float"])
+        print(plan["head/kernel"].reason)
+        ```
+    """
     stages = Stages(progress or default_progress())
     job = prepare_job(
         model,
@@ -106,11 +139,22 @@ def explain(
     strict_encodings: bool = False,
     progress: Progress | None = None,
 ) -> Explanation:
-    """The plan as `jaxq explain` shows it: also the kernel of each op, or why it has none, and
+    """Shows the plan as `jaxq explain` does: also the kernel of each op, or why it has none, and
     where integers become floats again.
 
-    A program that the pipeline refuses has its plan all the same, and `refused` says why. Recovery
-    passes are left out: they take time, and change values alone.
+    The arguments are those of `jq.compile`. Recovery passes are left out: they take time, and
+    change values alone. A program that the pipeline refuses has its plan all the same, and
+    `refused` says why.
+
+    Returns:
+        A dictionary that prints as a table: `ops`, `dequantized`, `unused_rules`, and `refused`
+        if compiling would be refused.
+
+    Example:
+        ```python
+        explained = jq.explain(model, pipeline="int8-dynamic")
+        print(explained["ops"][0]["kernel"])
+        ```
     """
     stages = Stages(progress or default_progress())
     job = prepare_job(
@@ -149,7 +193,23 @@ def rewrite(
     rules: Rules = None,
     allow_dynamic: bool = False,
 ) -> Mapping[str, Program]:
-    """The program at every level: `float`, `qdq`, `integer`, `target`."""
+    """Gives the program at every level, without compiling it.
+
+    The arguments are those of `jq.compile`.
+
+    Returns:
+        A mapping from `float`, `qdq`, `integer` and `target` to a `Program`: a StableHLO module
+        with its weights beside it.
+
+    Raises:
+        UserError: as `jq.compile`.
+
+    Example:
+        ```python
+        levels = jq.rewrite(model, pipeline="int8-dynamic")
+        print(levels["integer"].module)  # StableHLO as text
+        ```
+    """
     job = prepare_job(
         model,
         pipeline,
@@ -207,6 +267,13 @@ def compile(
     Raises:
         UserError: something that was given is wrong; nothing has been written.
         CompilerError: IREE's compiler failed; the message says where its input is kept.
+
+    Example:
+        ```python
+        compiled = jq.compile(model, "int8-static", rules=["head/*: activations.format=int16"])
+        outputs = compiled(*model.example_inputs)
+        compiled.save("out/", overwrite=True)
+        ```
     """
     emit = (emit,) if isinstance(emit, str) else tuple(emit or ())
     for level in emit:

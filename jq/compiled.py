@@ -42,6 +42,13 @@ class CompiledModel:
         source: what it was made from (a `jq.Source`), likewise.
         emit: which of the levels `save` writes too.
         seconds: time of each stage.
+
+    Example:
+        ```python
+        compiled = jq.compile(model, "int8-dynamic")
+        print(compiled.audit())  # stored bytes, and the types of every product
+        outputs = compiled(*model.example_inputs)  # as the function's result, in NumPy
+        ```
     """
 
     manifest: Manifest
@@ -240,6 +247,12 @@ def load(
 
     Raises:
         UserError: it is damaged, of a newer version, or not signed by whom it should be.
+
+    Example:
+        ```python
+        compiled = jq.load("out/")
+        outputs = compiled(*model.example_inputs)
+        ```
     """
     if trust not in ("any", "verify"):
         raise UserError(f"unknown trust {trust!r}", hint="any, or verify")

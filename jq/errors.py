@@ -39,9 +39,11 @@ class JqError(Exception):
 
 
 class UserError(JqError, ValueError):
-    """The user asked for something that cannot be done; exit code 2.
+    """What was asked for cannot be done: a wrong name, model or file, or an unsupported operation.
 
-    A `ValueError` too, which is what a caller in Python expects of an argument that does not fit.
+    The message is one line that says what is wrong, where, and what to do. The command line prints
+    it and ends with exit code 2. It is a `ValueError` too, which is what Python expects for a wrong
+    argument.
     """
 
     exit_code = 2

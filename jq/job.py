@@ -153,6 +153,16 @@ def trace(model: AnyModel, *, sizes: Sizes | None = None) -> Source:
         A `Source`, which every function here takes in place of the model, so that it is traced
         once: `program` is the StableHLO module with its weights beside it (`program.module`,
         `program.weights`), `model` the `jq.Model` it came from, or None.
+
+    Raises:
+        UserError: the model cannot be found or traced, or a weight holds NaN or infinity.
+
+    Example:
+        ```python
+        source = jq.trace(model)
+        print(list(source.program.weights))  # names of the weights
+        compiled = jq.compile(source, "int8-dynamic")  # is not traced again
+        ```
     """
     if isinstance(model, Source):
         return model
@@ -293,8 +303,9 @@ def prepare_job(
             if not allow_dynamic:
                 raise UserError(
                     "static activations need calibration data and there is none",
-                    hint="give --calibration FILE.npz (calibration=...), use int8-dynamic, or let"
-                    " ranges be found at run time with --allow-dynamic (allow_dynamic=True)",
+                    hint="give --calibration FILE.npz (calibration=...; `jaxq calibrate` has"
+                    " --data), use int8-dynamic, or let ranges be found at run time with"
+                    " --allow-dynamic (allow_dynamic=True)",
                 )
             text = "there is no calibration data: ranges of activations are found at run time"
             LOG.warning("%s: %s", chosen.name, text)

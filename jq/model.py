@@ -30,6 +30,16 @@ class Model:
         name: for reports.
         input_names: names of the inputs in files; `arg0`, `arg1`, ... by default.
         x64: trace with JAX's 64-bit types, so that i64 and f64 stay what they are.
+
+    Example:
+        ```python
+        def fn(params, x):
+            return jnp.tanh(x @ params["head"]["kernel"])
+
+        params = {"head": {"kernel": np.ones((16, 8), np.float32)}}
+        samples = [(np.ones((4, 16), np.float32),)]
+        model = jq.Model(fn, params, samples[0], calibration=samples, evaluation=samples)
+        ```
     """
 
     fn: Callable[..., Any]

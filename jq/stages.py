@@ -50,7 +50,8 @@ def calibrate_job(
         other = ", or use int8-dynamic" if job.target.device.dynamic else ""
         raise UserError(
             "static activations need calibration data and there is none",
-            hint=f"give --calibration FILE.npz (calibration=...){other}",
+            hint="give --calibration FILE.npz (calibration=...; `jaxq calibrate` has --data)"
+            + other,
         )
     chosen = job.pipeline.settings.calibration
     first, data = shards.part(job.data)

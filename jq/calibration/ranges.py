@@ -36,6 +36,12 @@ class Ranges:
         model: digest of the float program they were observed on (`jq.calibration.digest`); empty
             when nobody says.
         shards: which parts of the data were seen, of how many; empty when it was all.
+
+    Example:
+        ```python
+        first, second = (jq.calibrate(model, shard=part) for part in ("1/2", "2/2"))
+        ranges = first.merge(second)
+        ```
     """
 
     sites: Mapping[str, Range] = field(default_factory=dict)
@@ -115,16 +121,16 @@ class Ranges:
             }
         return json.dumps(data, indent=1) + "\n"
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         try:
-            with written_whole(path) as temporary:
+            with written_whole(Path(path)) as temporary:
                 temporary.write_text(self.text(), encoding="utf-8")
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from error
 
     @staticmethod
-    def load(path: Path) -> Ranges:
-        return Ranges.of_text(read_text(path), str(path))
+    def load(path: str | Path) -> Ranges:
+        return Ranges.of_text(read_text(Path(path)), str(path))
 
     @staticmethod
     def of_text(text: str, path: str = "this") -> Ranges:

@@ -42,6 +42,12 @@ def check(
         nothing is refused where everything that the pipeline quantizes runs quantized and, on a
         device without floats, no float op lies between. `ops` counts what computes in the
         prepared program.
+
+    Example:
+        ```python
+        found = jq.check(model, "npu-int8")
+        print(found["pipeline"], [row["name"] for row in found["refused"]])
+        ```
     """
     found = planned(model, target, pipeline, settings, rules)
     refused = [_with_help(row, found) for row in _refused(found)]

@@ -52,6 +52,11 @@ def estimate(
 
     Raises:
         UserError: the target states no figures, or not the rate of a product that is needed.
+
+    Example:
+        ```python
+        print(jq.estimate(model, "ethos-u-like")["total_ms"])
+        ```
     """
     found = planned(model, target, pipeline, settings, rules)
     where = found.job.target

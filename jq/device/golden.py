@@ -42,6 +42,13 @@ def vectors(artifact: str | Path, output: str | Path, *, limit: float = LIMIT) -
 
     Returns:
         The index: `{"artifact", "limit", "rounding", "ops": [...], "left_out": [...]}`.
+
+    Example:
+        ```python
+        jq.compile(model, "int8-static", emit=["integer"]).save("with-integer/")
+        index = jq.vectors("with-integer/", "vectors/")
+        print(len(index["ops"]))
+        ```
     """
     folder = Path(output)
     if folder.exists():

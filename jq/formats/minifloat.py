@@ -111,8 +111,8 @@ class Minifloat:
         return ops.convert(ops.bit_or(code, ops.bit_and(sign, const(1 << (self.bits - 1)))), I8)
 
     def _exponent(self, ops: ArrayOps, x: Array) -> tuple[Array, Array]:
-        """Of each f32, or of the smallest normal number: as the field of an f32, and the unit of
-        the last place there."""
+        """The exponent of each f32, or of the smallest normal number, as the field of an f32, and
+        the unit of the last place there."""
         shape = ops.shape(x)
         e = ops.bit_and(ops.bitcast(x, I32), full(ops, int(EXPONENT), shape, I32))
         e = ops.maximum(e, full(ops, (128 - self.bias) << 23, shape, I32))

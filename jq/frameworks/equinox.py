@@ -36,6 +36,14 @@ def from_equinox(
         options: fields of `jq.Model` (`calibration`, `evaluation`, `metric`, ...).
 
     Weights are called by their path (`mlp/layers/0/weight`), those of the state `state/...`.
+
+    Example:
+        ```python
+        import equinox as eqx
+
+        linear = eqx.nn.Linear(16, 8, key=jax.random.key(0))
+        model = jq.from_equinox(linear, (jnp.ones((4, 16)),), batched=True)
+        ```
     """
     import equinox as eqx
     import jax

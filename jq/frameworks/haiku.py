@@ -35,6 +35,14 @@ def from_haiku(
         options: fields of `jq.Model` (`calibration`, `evaluation`, `metric`, ...).
 
     Weights are called by module and name (`mlp/~/linear_0/w`), those of the state `state/...`.
+
+    Example:
+        ```python
+        import haiku as hk
+
+        net, x = hk.transform(lambda x: hk.Linear(8)(x)), jnp.ones((4, 16))
+        model = jq.from_haiku(hk.without_apply_rng(net), net.init(jax.random.key(0), x), (x,))
+        ```
     """
     apply = getattr(transformed, "apply", None)
     if apply is None or not isinstance(params, Mapping):

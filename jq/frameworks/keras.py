@@ -27,6 +27,14 @@ def from_keras(
         options: fields of `jq.Model` (`calibration`, `evaluation`, `metric`, ...).
 
     Weights are called by their path: `sequential/dense/kernel`.
+
+    Example:
+        ```python
+        import keras  # with KERAS_BACKEND=jax
+
+        dense = keras.Sequential([keras.Input((16,)), keras.layers.Dense(8)])
+        model = jq.from_keras(dense, (np.ones((4, 16)),))
+        ```
     """
     import keras
 

@@ -34,6 +34,14 @@ def from_linen(
         options: fields of `jq.Model` (`calibration`, `evaluation`, `metric`, ...).
 
     Weights are called by their path: `params/head/kernel`.
+
+    Example:
+        ```python
+        import flax.linen as nn
+
+        dense, x = nn.Dense(8), jnp.ones((4, 16))
+        model = jq.from_linen(dense, dense.init(jax.random.key(0), x), (x,))
+        ```
     """
     from flax import linen
 

@@ -32,6 +32,13 @@ def from_nnx(
         options: fields of `jq.Model` (`calibration`, `evaluation`, `metric`, ...).
 
     Weights are called by their path: `blocks/0/kernel`.
+
+    Example:
+        ```python
+        from flax import nnx
+
+        model = jq.from_nnx(nnx.Linear(16, 8, rngs=nnx.Rngs(0)), (np.ones((4, 16)),))
+        ```
     """
     from flax import nnx
 

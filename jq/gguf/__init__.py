@@ -79,6 +79,16 @@ def load_gguf(path: str | Path) -> GgufFile:
     Raises:
         UserError: the file cannot be read, is damaged (with byte offset and reason, before
             anything is allocated for what it claims), or has a tensor type we do not decode.
+
+    Returns:
+        A `GgufFile`: `metadata` by key, `tensors` by name in the order of the file, and `params`,
+        the same tensors as nested dictionaries. Tensors in blocks are `QuantizedTensor`.
+
+    Example:
+        ```python
+        file = jq.load_gguf("model.gguf")
+        print(file.metadata["general.architecture"], list(file.tensors)[:2])
+        ```
     """
     data, header = open_gguf(Path(path))
     tensors = {name: _tensor(data, info, path) for name, info in header.tensors.items()}

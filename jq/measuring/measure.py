@@ -72,6 +72,20 @@ def compare(
             calibration data.
         iree_flags, allow_dynamic: see `jq.compile`.
         workers: who runs both models, see `jq.jobs.as_workers`; the figures are the same.
+
+    Returns:
+        A `Comparison`, which prints as tables. `outputs` has for each output `sqnr_db` (signal over
+        noise, in dB), `cosine` (its mean over the samples), `cosine_min` (of the worst sample) and
+        `max_abs_error`; `layers` and `metrics` are there when they were asked for.
+
+    Raises:
+        UserError: the artifact is of another model, or a metric is unknown or needs labels.
+
+    Example:
+        ```python
+        comparison = jq.compare(model, compiled, layers=True)
+        print(comparison.outputs[0].sqnr_db, comparison.layers[0].name)
+        ```
     """
     where = as_workers(workers)
     check_metrics(model, metric, labels)
@@ -170,13 +184,27 @@ def bench(
     seconds: float = 5.0,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Latency of an artifact in a process of its own, as the document of `jaxq bench`.
+    """Measures the latency of an artifact in a process of its own, as `jaxq bench` does.
 
     Args:
+        artifact: the folder that `CompiledModel.save` or `jaxq compile` wrote.
         against: a second artifact, run in turns with the first; `ratio` is its median over ours.
-        inputs: a `.npz` file; random values of the right types by default.
-        threads: 1 by default.
-        seconds: measuring time in all.
+        inputs: a `.npz` file; by default random values of the right types.
+        threads: how many threads compute, 1 by default.
+        seconds: time to measure, in all.
+
+    Returns:
+        A dictionary with `median_ms`, `p90_ms` and `min_ms` of one call, `load_ms`, `runs`,
+        `calls_per_second`, `threads` and `peak_rss_bytes`; with `against` also `against` and
+        `ratio`.
+
+    Raises:
+        UserError: there is no artifact, or the inputs do not fit it.
+
+    Example:
+        ```python
+        print(jq.bench("out/", seconds=0.2)["median_ms"])
+        ```
     """
     paths = [artifact] if against is None else [artifact, against]
     jobs = [_bench_job(path, inputs) for path in paths]

@@ -85,6 +85,12 @@ def search(
 
     Raises:
         UserError: among others when a budget cannot be met; it says what can be reached.
+
+    Example:
+        ```python
+        found = jq.search(model, "sqnr_db>=20", "int8-dynamic", samples=2)
+        print(found)
+        ```
     """
     budgets = tuple(map(parse_budget, [budget] if isinstance(budget, str) else budget))
     if not budgets:

@@ -67,6 +67,11 @@ def load_onnx(
     Raises:
         UserError: the file is damaged, refers to files outside of its folder, or has operators
             that are not supported (all are named at once); a name is not one of the model's.
+
+    Example:
+        ```python
+        model = jq.load_onnx("model.onnx", sizes={"batch": 8})
+        ```
     """
     path = Path(path)
     file = read_file(path)

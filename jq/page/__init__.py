@@ -38,6 +38,14 @@ def report(
         seconds: measuring time of the latency, of the artifact and of the float model each.
         model_explorer: a folder for the graph and its errors, as files of Model Explorer.
         command: what the page says that it was made by.
+
+    Raises:
+        UserError: the artifact is of another model, or the page exists already.
+
+    Example:
+        ```python
+        jq.report(model, "out/", "report.html", samples=2, seconds=0.1)
+        ```
     """
     facts = gather(
         model,

@@ -22,6 +22,12 @@ def encoding(program: Program, value: ir.Value | str) -> Encoding | None:
         value: a float value of the program, codes that one stands for, a value with a quantized
             type (of the module that `--emit qdq` writes), or the name of a stored weight. Sums of
             32 bits are in no format.
+
+    Example:
+        ```python
+        small = jq.quantize_weights(model, "int4", weight_num_threshold=64)
+        print(jq.encoding(jq.trace(small).program, "head/kernel").format)  # int4
+        ```
     """
     if isinstance(value, str):
         entry = program.encodings.get(value)

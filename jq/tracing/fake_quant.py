@@ -57,6 +57,12 @@ def fake_quant(
 
     Raises:
         UserError: x is no float array, or an argument does not fit.
+
+    Example:
+        ```python
+        x = jnp.linspace(-1.0, 1.0, 8)
+        print(jq.fake_quant(x, "int4", scheme="asymmetric", range=(-1.0, 1.0)))
+        ```
     """
     fmt, x = get_format(format), _floats(x)
     if not is_affine(format):
@@ -71,12 +77,22 @@ def fake_quant(
 
 
 def mx_fake_quant(x: Any, format: str = "mxint8", axis: int = -1) -> jax.Array:
-    """`x` rounded to an MX format with blocks of 32 along `axis`, in its own type and shape.
+    """Rounds `x` to an MX format with blocks of 32 along `axis`; type and shape stay.
 
     The gradient is passed on as it is.
 
+    Args:
+        x: float array of any shape.
+        format: `mxint8`, `mxfp4`, `mxfp6_e2m3`, `mxfp6_e3m2`, `mxfp8_e4m3` or `mxfp8_e5m2`.
+        axis: the axis of the blocks, which share a power of two; the last block may be short.
+
     Raises:
         UserError: x is no float array, or `format` is no MX format.
+
+    Example:
+        ```python
+        rounded = jq.mx_fake_quant(jnp.linspace(0.0, 1.0, 64), "mxfp4")
+        ```
     """
     fmt, x = get_format(format), _floats(x)
     if not isinstance(fmt, Mx):

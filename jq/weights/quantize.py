@@ -57,6 +57,12 @@ def quantize_weights(
 
     Warns:
         SkippedWeight: for each op whose weight stays as it is, with the reason.
+
+    Example:
+        ```python
+        small = jq.quantize_weights(model, "int4", "symmetric", "per-block", 8, 64)
+        compiled = jq.compile(small, "float")
+        ```
     """
     options = WeightOptions.of(
         dtype, qscheme, granularity, block_size, weight_num_threshold, scale_dtype

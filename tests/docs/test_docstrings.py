@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
+import shutil
+from pathlib import Path
+from typing import Any
 
+import gguf
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx
+import pytest
+
+import jq
 from tests.docs.blocks import ROOT
+from tests.support.decoders import write_gguf
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 
@@ -18,3 +32,49 @@ def test_no_docstring_begins_in_the_middle_of_a_sentence() -> None:
         if text.startswith(("Of ", "And ", "Or ", "But "))
     ]
     assert not found
+
+
+EXAMPLE = re.compile(r"^Example:\n    ```python\n(.*?)\n    ```", re.MULTILINE | re.DOTALL)
+WITHOUT = {"CompilerError", "JqError", "LanguageModel", "Source", "UserError"}
+
+
+@pytest.fixture
+def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What examples may take for given: a small model, its artifact, and files of others."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    rng = np.random.default_rng(0)
+    params = {"head": {"kernel": rng.standard_normal((16, 8), np.float32)}}
+    data = [(rng.standard_normal((4, 16), np.float32),) for _ in range(2)]
+
+    def fn(params: Any, x: Any) -> Any:
+        return jnp.tanh(x @ params["head"]["kernel"])
+
+    model = jq.Model(fn, params, data[0], calibration=data, evaluation=data)
+    compiled = jq.compile(model, "int8-static")
+    compiled.save("out/")
+    return {"jq": jq, "jax": jax, "jnp": jnp, "np": np, "model": model, "compiled": compiled}
+
+
+def others_files() -> None:
+    """A GGUF file and an ONNX file."""
+    q8 = gguf.GGMLQuantizationType.Q8_0
+    write_gguf("llama", Path("model.gguf"), lambda _, a: q8 if a.ndim > 1 else None)
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", 4])
+        for name in "xy"
+    )
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    onnx.save(onnx.helper.make_model(graph), "model.onnx")
+
+
+@pytest.mark.usefixtures("quick_xla")
+def test_examples_of_the_interface_run(names: dict[str, Any]) -> None:
+    others_files()
+    for name in jq.__all__:
+        found = EXAMPLE.findall(inspect.getdoc(getattr(jq, name)) or "")
+        assert found or name in WITHOUT, f"jq.{name} has no example"
+        for text in found:
+            given = dict(names)
+            exec(compile(inspect.cleandoc(text), f"jq.{name}", "exec"), given)
+            shutil.rmtree("with-integer", ignore_errors=True)
