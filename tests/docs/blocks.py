@@ -112,6 +112,8 @@ class Reader:
                 quiet = self.quiet and "--json" not in arguments
                 found = main([*arguments, "-q"] if quiet else [*arguments])
                 assert found == code, words
+            case ["python", "-c", text]:
+                exec(text, {})
             case ["python", script, *arguments]:
                 run_path(script, arguments)
             case [script, *arguments] if script.removeprefix("./").startswith("scripts/"):
