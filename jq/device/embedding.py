@@ -64,6 +64,12 @@ def embed(
 
     Raises:
         UserError: the folder exists, there is no integer level, or a type has no name in C there.
+
+    Example:
+        ```python
+        jq.compile(model, "int8-static", emit=["integer"]).save("with-integer/")
+        jq.embed("with-integer/", "program/")  # main.c, CMakeLists.txt and what they need
+        ```
     """
     folder, source = Path(output), Path(artifact)
     if folder.exists():

@@ -26,8 +26,11 @@ TRANSPOSE = "stablehlo.transpose"
 
 @dataclass
 class Facts:
-    """Of a whole program: `known` are the values that no input reaches, in the body (values inside
-    of loops may depend on all); `dead` the ops that moves have left without readers.
+    """What holds for a whole program.
+
+    Attributes:
+        known: values in the body that no input reaches (values inside of loops may depend on all).
+        dead: ops that moves have left without readers.
     """
 
     known: set[ir.Value] = field(default_factory=set)
