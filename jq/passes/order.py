@@ -335,6 +335,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step("shield-reads", "IREE writes into tensors that a loop has still to read"),
         Step("shield-booleans", "IREE cannot pack truth values that a product reads as numbers"),
         Step("shield-pads", "IREE fails on what is padded twice with different values"),
+        Step("shield-strides", "IREE loses what windows of one element step over"),
         Step("shield-updates", "IREE writes into tensors that it still reads"),
         Step("shield-reductions", "IREE takes sums of rows for sums of columns"),
     ),
