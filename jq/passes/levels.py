@@ -21,10 +21,10 @@ from jq.passes.target.order_broadcasts import permutes
 from jq.passes.target.plain_transforms import needs_products
 from jq.passes.target.plain_windows import ends_early, reversed_axes
 from jq.passes.target.scatters.plain_scatters import needs_rows
-from jq.passes.target.shield_carries import lost_carries
-from jq.passes.target.shield_slices import reads_channels
-from jq.passes.target.shield_starts import shared_starts
-from jq.passes.target.shield_unsigned import is_unsigned
+from jq.passes.target.shields.shield_carries import lost_carries
+from jq.passes.target.shields.shield_slices import reads_channels
+from jq.passes.target.shields.shield_starts import shared_starts
+from jq.passes.target.shields.shield_unsigned import is_unsigned
 from jq.passes.target.widen_depthwise import is_narrow_depthwise
 
 
