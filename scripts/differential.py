@@ -60,6 +60,8 @@ def main(
         counts["through IREE"] += iree_of[found.name]
         if found.verdict != RIGHT:
             print(f"{found.verdict:8}{found.name} ({found.group}): {found.reason}", flush=True)
+        if (done := sum(counts[v] for v in VERDICTS)) % TOGETHER == 0:
+            print(f"{done} of {graphs}, {time.time() - start:.0f} s", file=sys.stderr, flush=True)
         if time.time() - start > seconds:
             break
     said = ", ".join(f"{counts[v]} {v}" for v in (*VERDICTS, "through IREE"))
