@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,10 @@ import pytest
 
 import jq
 from jq.cli.app import main
+from jq.device.replay_ops import OPS
 from tests.device.against_planning import _steps
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +110,9 @@ def test_what_is_refused(artifact: Path, tmp_path: Path, capsys) -> None:
 def test_large_ops_are_left_out(artifact: Path, tmp_path: Path) -> None:
     index = jq.vectors(artifact, tmp_path / "small", limit=0.01)
     assert index["ops"] and all("--limit 0.01" in row["reason"] for row in index["left_out"])
+
+
+def test_the_page_of_ops_has_them_all() -> None:
+    page = (ROOT / "docs" / "reference" / "integer-ops.md").read_text()
+    first = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert set(re.findall(r"`(\w+)`", " ".join(first))) == set(OPS)
