@@ -22,6 +22,7 @@ from jq.ir import Op, Program, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.decisions import declined
 from jq.ir.markers import Marker
+from jq.ir.values import kind_of
 from jq.ops.encoded import FLOAT, Encoded, State
 from jq.ops.geometry import Geometry, of_window
 from jq.ops.matrices import Matrices, NotMatrices, WeightProduct
@@ -74,11 +75,14 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
     `sums`: it adds its operands, so that each may be rounded to one type before.
     `limits`: it bounds one operand by others. Rounding keeps the order of numbers, so that all may
     be rounded before.
+    `around_zero`: its operands have one type with its result (`of_one_type`) where that has no zero
+    point and as many codes below zero as above.
     """
 
-    op: ClassVar[str] = ""  # without the dialect's prefix
+    op: ClassVar[str] = ""  # without StableHLO's prefix; of a composite, its own name
     sums: ClassVar[bool] = False
     limits: ClassVar[bool] = False
+    around_zero: ClassVar[bool] = False
     registry: ClassVar[dict[str, OpRule]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -112,7 +116,7 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
         return None
 
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
-        """How the result is encoded, from how each operand is."""
+        """How the first result is encoded, from how each operand is."""
         return FLOAT
 
     def details(self, op: Op) -> dict[str, Any]:
@@ -125,7 +129,7 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
         return {}
 
     def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
-        """The result where `encoded` knows it, as the dequantize of codes, at the current
+        """The first result where `encoded` knows it, as the dequantize of codes, at the current
         insertion point; None where its parts cannot be had.
 
         `markers` are the dequantizes of the operands that are encoded.
@@ -252,8 +256,7 @@ def rule_of(op: Op) -> OpRule | None:
     _scan()
     if declined(op):
         return None
-    name: str = op.operation.name
-    rule = OpRule.registry.get(name.removeprefix("stablehlo."))
+    rule = OpRule.registry.get(kind_of(op).removeprefix("stablehlo."))
     return rule if rule is not None and rule.applies(op) else None
 
 
@@ -274,7 +277,7 @@ def contraction(op: str) -> Contraction | None:
 def of_one_type(op: Op) -> tuple[int, ...]:
     """Numbers of the operands that have the quantized type of the result, where the op is written
     on codes; none for an op that is not."""
-    rule = rule_named(op.operation.name)
+    rule = rule_named(kind_of(op))
     return () if rule is None else rule.of_one_type(op)
 
 

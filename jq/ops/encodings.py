@@ -44,7 +44,7 @@ class Encodings:
                 self._loop(op)
             elif name in BRANCHES:
                 self._branches(op)
-            elif len(op.operation.results) == 1:
+            elif len(op.operation.results):
                 self._states[op.operation.results[0]] = self._state(op)
 
     def _state(self, op: Op) -> State:

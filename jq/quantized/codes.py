@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from jq.ir import Op, Program, ir
-from jq.ir.values import maker
-from jq.ops.base import of_one_type
-from jq.quantized.kinds import CAST, cast, element_of, per_tensor, with_element
+from jq.ir.values import kind_of, maker
+from jq.ops.base import of_one_type, rule_named
+from jq.quantized.computed import is_computed
+from jq.quantized.kinds import CAST, around_zero, cast, element_of, per_tensor, with_element
 from jq.quantized.write import TYPED, checked, is_constant, text
 
 
@@ -16,7 +17,7 @@ def on_codes(program: Program, op: Op) -> ir.Value | None:
         return None
     operands = list(op.operation.operands)
     first = maker(operands[places[0]], CAST)
-    if first is None or not per_tensor(first.operation.operands[0].type):
+    if first is None or not _is_same(op, first.operation.operands[0].type):
         return None
     element = element_of(first.operation.operands[0])
     for i in places:
@@ -26,7 +27,19 @@ def on_codes(program: Program, op: Op) -> ir.Value | None:
         operands[i] = codes
     plain = op.operation.results[0].type
     made = checked(op, with_element(plain, element), operands, **{TYPED: text("codes")})
-    return None if made is None else cast(made, plain)
+    if made is None:
+        return None
+    if not is_computed(made.owner):
+        made.owner.erase()
+        return None
+    return cast(made, plain)
+
+
+def _is_same(op: Op, kind: ir.Type) -> bool:
+    """Whether an op on integers is the same op in a quantized type."""
+    rule = rule_named(kind_of(op))
+    fits = rule is None or not rule.around_zero or around_zero(kind)
+    return per_tensor(kind) and fits
 
 
 def _as_codes(program: Program, value: ir.Value, element: ir.Type) -> ir.Value | None:

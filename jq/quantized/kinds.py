@@ -72,6 +72,12 @@ def per_tensor(kind: ir.Type) -> bool:
     return bool(re.search(r"!quant\.uniform<[iu]\d+(<[-:\d]+>)?:f32, ", str(kind)))
 
 
+def around_zero(kind: ir.Type) -> bool:
+    """Whether a quantized type has no zero point, and as many codes below zero as above."""
+    found = re.search(r"<i\d+<-(\d+):(\d+)>:[^:>]*>", str(kind))
+    return found is not None and found[1] == found[2]
+
+
 def element_of(value: ir.Value) -> ir.Type:
     return ir.RankedTensorType(value.type).element_type
 

@@ -53,16 +53,21 @@ def like_op(
 
 
 def _copy_body(op: Op, made: ir.Operation, element: ir.Type) -> None:
-    """The body of a pool, for scalars of another type."""
+    """The body of a pool or a sort, for scalars of another type."""
     (old,) = op.operation.regions[0].blocks
+    plain = old.arguments[0].type
     scalar = ir.RankedTensorType.get([], element)
     block = made.regions[0].blocks.append(*(scalar for _ in old.arguments))
     known = dict(zip(old.arguments, block.arguments, strict=True))
     with ir.InsertionPoint(block):
         for inner in old.operations:
-            results = [scalar for _ in inner.operation.results]
-            operands = [known[v] for v in inner.operation.operands]
-            copy = ir.Operation.create(inner.operation.name, results=results, operands=operands)
+            kinds = [v.type for v in inner.operation.results]
+            copy = ir.Operation.create(
+                inner.operation.name,
+                results=[scalar if kind == plain else kind for kind in kinds],
+                operands=[known[v] for v in inner.operation.operands],
+                attributes=attributes_of(inner),
+            )
             known.update(zip(inner.operation.results, copy.results, strict=True))
 
 

@@ -40,6 +40,10 @@ def _branch(x: Array) -> Array:
     return jax.lax.cond(on, lambda y: y[:, ::-1], lambda y: jnp.maximum(y, 0), x)
 
 
+def _rows(x: Array) -> Array:
+    return x * np.exp2(np.arange(x.shape[1]) % 5 - 2.0).astype(np.float32)[:, None]
+
+
 def _times(factor: float) -> Step:
     return lambda x: x * float(factor)
 
@@ -61,6 +65,7 @@ WHOLE: list[Callable[[np.random.Generator], Step]] = [  # of a tensor with one s
     lambda rng: lambda x: x.at[:, jnp.array([2, 0])].max(x[:, :2]),
     lambda rng: lambda x: jnp.max(jnp.stack([x, x[:, ::-1]], 2), 2),
     lambda rng: lambda x: jnp.minimum(jnp.maximum(x, 0), 100),
+    lambda rng: lambda x: jnp.sort(x, 1),
 ]
 ANY: list[Callable[[np.random.Generator], Step]] = [  # of one with a scale for each token, too
     lambda rng: jax.nn.relu,
@@ -70,7 +75,13 @@ ANY: list[Callable[[np.random.Generator], Step]] = [  # of one with a scale for 
     lambda rng: lambda x: x.reshape(-1, INNER).reshape(x.shape),
     lambda rng: _times(2.0 ** rng.integers(-3, 4)),
     lambda rng: _over(2.0 ** rng.integers(-3, 4)),
+    lambda rng: jnp.negative,
+    lambda rng: lambda x: -jnp.sort(-x, 2),
 ]
+LAST: dict[str, list[Step]] = {  # of a tensor with one scale: codes around 0, a scale for each row
+    "symmetric": [lambda x: x, jnp.abs, lambda x: _rows(jnp.abs(x))],
+    "asymmetric": [lambda x: x, lambda x: _rows(x)],
+}
 
 
 def drawn(seed: int) -> tuple[Callable[[Array, Array], Array], Any]:
@@ -80,6 +91,8 @@ def drawn(seed: int) -> tuple[Callable[[Array, Array], Array], Any]:
     kinds = ANY if token else WHOLE + ANY
     steps = [kinds[i](rng) for i in rng.integers(0, len(kinds), rng.integers(1, 6))]
     scheme = "asymmetric" if rng.random() < 0.5 else "symmetric"
+    if not token:
+        steps.append(LAST[scheme][rng.integers(len(LAST[scheme]))])
     options: dict[str, Any] = {"granularity": "per-token"} if token else {"range": (-2.5, 3.5)}
     weight = rng.standard_normal((INNER, 3)).astype(np.float32)
     plain = jq.Model(lambda p, x: x @ p, weight, (weight.T,))
