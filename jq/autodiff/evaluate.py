@@ -20,14 +20,14 @@ from jq.ir.constants import evaluate as constant_value
 
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
 RULES = {**OPS, **indexing.RULES}
-Edit = Callable[[Op, Any], Any]  # (op, its value) -> the value to go on with
+Edit = Callable[[ir.Value, Any], Any]  # (a result, its value) -> the value to go on with
 
 
 def run(program: Program, inputs: Sequence[Any], weights: Sequence[Any], edit: Edit) -> list[Any]:
     """The program's results from JAX arrays.
 
     Args:
-        edit: is given every op of one result with its value, and gives the value to use.
+        edit: is given every result of an op with its value, and gives the value to use.
     """
     functions = {
         op.name.value: op for op in program.module.body.operations if isinstance(op, func.FuncOp)
@@ -49,9 +49,8 @@ def _block(
         if o.name in ("func.return", "stablehlo.return"):
             return args
         values = _results(program, op, args, functions, known)
-        if len(values) == 1:
-            values = [edit(op, values[0])]
-        known.update(zip(o.results, values, strict=True))
+        for result, value in zip(o.results, values, strict=True):
+            known[result] = edit(result, value)
     raise Unsupported("a block without an end")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from jq.autodiff.blocks import reverse_mode
 from jq.autodiff.evaluate import run
-from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir import Program, dtype_of, ir, shape_of
 
 
 class Sensitivity:
@@ -67,8 +67,8 @@ class Sensitivity:
         }
 
     def _projected(self, taps: Any, inputs: Any, weights: Any, key: Any) -> Any:
-        def edit(op: Op, value: Any) -> Any:
-            names = self._names.get(op.operation.results[0])
+        def edit(result: ir.Value, value: Any) -> Any:
+            names = self._names.get(result)
             return value + taps[names[0]] if names else value
 
         outputs = run(self.program, inputs, weights, edit)[: len(self.program.outputs)]

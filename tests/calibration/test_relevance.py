@@ -46,6 +46,21 @@ def test_rows_that_count_stay():
     assert calibrate(program, data, relevant=True).sites == calibrate(program, data).sites
 
 
+def test_what_a_loop_gives_counts():
+    """Also where it is not the loop's first result, which is its counter."""
+
+    def recurrent(p, x, mask):
+        rows = (x @ p["w"]).swapaxes(0, 1)
+        start = jax.numpy.zeros((2, 8))
+        last, _ = jax.lax.scan(lambda c, row: (jax.numpy.tanh(c + row), None), start, rows)
+        return last @ p["v"]
+
+    program, data = program_of(recurrent), [batch(1)]
+    every = calibrate(program, data).sites
+    assert every["v:0"].high > 0.1
+    assert calibrate(program, data, relevant=True).sites == every
+
+
 def test_a_batch_without_any_effect_counts_as_a_whole():
     program, data = program_of(masked), [batch(2, (0, 0, 0, 0))]
     assert calibrate(program, data, relevant=True).sites == calibrate(program, data).sites
