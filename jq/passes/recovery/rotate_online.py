@@ -21,9 +21,10 @@ import numpy as np
 
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.base import unpacked
-from jq.ir import Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
+from jq.ir import Op, Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import StableHloOps
 from jq.moments.collect import Moments, collect
+from jq.ops.base import contraction
 from jq.ops.rules.dot_general import PLAIN
 from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._hadamard import block_of, factors_of, hadamard, matrix
@@ -105,11 +106,19 @@ def turned(array: np.ndarray, axis: int) -> np.ndarray:
 
 def _rotatable(program: Program, i: Input, encodings: Mapping[str, Encoding]) -> bool:
     known = i.channels.keys() <= encodings.keys()
-    return known and block_of(i.width) > 1 and all(own_axis(i, n) is not None for n in i.channels)
+    mixed = all(_sums_all(op, operand, i.axis) for op, operand in i.readers)
+    axes = all(own_axis(i, n) is not None for n in i.channels)
+    return known and mixed and block_of(i.width) > 1 and axes
+
+
+def _sums_all(op: Op, operand: int, axis: int) -> bool:
+    """Whether a product sums over all channels: a depthwise or grouped convolution does not."""
+    rule = contraction(op.operation.name)
+    return rule is not None and axis in rule.summed_with(op, operand)
 
 
 def own_axis(i: Input, name: str) -> int | None:
-    """The one axis of a weight that its channels lie along; None in a grouped convolution."""
+    """The one axis of a weight that its channels lie along, if it has one."""
     channels = i.channels[name]
     axes = [a for a, n in enumerate(channels.shape) if (channels != channels.take([0], a)).any()]
     if i.width == 1 or len(axes) != 1 or channels.shape[axes[0]] != i.width:
