@@ -60,4 +60,4 @@ def test_all_methods_work(pipeline):
     program = jq.rewrite(MODEL, pipeline=pipeline, settings=settings)["qdq"]
     (got,), want = XlaExecutable(program)(X), network(PARAMS, X)
     error = np.linalg.norm(got - want) / np.linalg.norm(want)
-    assert error < 0.1, error
+    assert error < 0.1, error  # 8 bits on both sides are 1 or 2 %; weights that no longer fit, 100
