@@ -148,6 +148,7 @@ def run_path(script: str, arguments: list[str]) -> None:
     """A script of the page in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [script, *arguments])
+        patch.setattr(sys, "path", [str(Path(script).resolve().parent), *sys.path])
         with contextlib.redirect_stdout(io.StringIO()):
             end = None
             try:
