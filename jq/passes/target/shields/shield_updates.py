@@ -20,7 +20,8 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
 
 UPDATE = "stablehlo.dynamic_update_slice"
-Origins = defaultdict[ir.Value, int]  # what a value is made from: one bit for each argument
+# What a value is made from: one bit for each argument of the blocks that it stands in.
+Origins = defaultdict[ir.Value, int]
 UNREAD = 1  # the bit of what is made from nothing, as an iota; constants have none
 
 
@@ -29,9 +30,7 @@ class ShieldUpdates(Pass):
     name = "shield-updates"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        known: Origins = defaultdict(int)
-        _follow(program.body, known, [0] * len(program.body.arguments))
-        changed = False
+        known, changed = origins(program), False
         for op in program.walk():
             if op.operation.name != UPDATE:
                 continue
@@ -43,23 +42,31 @@ class ShieldUpdates(Pass):
         return changed
 
 
-def _follow(block: ir.Block, known: Origins, starts: list[int]) -> int:
-    """Fills `known` for all values of a block; gives back what any of its ops reads.
+def origins(program: Program) -> Origins:
+    """What each value of a program is made from."""
+    known: Origins = defaultdict(int)
+    _follow(program.body, known, [0] * len(program.body.arguments), 1)
+    return known
 
-    `starts` is what is known of the values that its arguments begin with.
+
+def _follow(block: ir.Block, known: Origins, starts: list[int], first: int) -> int:
+    """Fills `known` for all values of a block; gives back what any of its ops reads from outside.
+
+    `starts` is what is known of the values that its arguments begin with, `first` the bit of the
+    first of them. Outside of the block those bits are free again, so that they stay few.
     """
-    for value, start in zip(block.arguments, starts, strict=True):
-        known[value] = start | 1 << len(known) + 1
+    for i, (value, start) in enumerate(zip(block.arguments, starts, strict=True)):
+        known[value] = start | 1 << first + i
     read = 0
     for op in block.operations:
-        mine = _read(op.operation, known)
+        mine = _read(op.operation, known, first + len(block.arguments))
         for result in op.operation.results:
             known[result] = mine
         read |= mine
-    return read
+    return read & (1 << first) - 1
 
 
-def _read(op: ir.Operation, known: Origins) -> int:
+def _read(op: ir.Operation, known: Origins, free: int) -> int:
     if op.name == "stablehlo.constant":
         return 0
     operands = [known[value] for value in op.operands]
@@ -69,5 +76,5 @@ def _read(op: ir.Operation, known: Origins) -> int:
     for region in op.regions:
         for block in region.blocks:
             same = len(block.arguments) == len(operands)  # a loop's carries
-            read |= _follow(block, known, operands if same else [0] * len(block.arguments))
+            read |= _follow(block, known, operands if same else [0] * len(block.arguments), free)
     return read
