@@ -83,7 +83,7 @@ def known(name: str, names: Iterable[str]) -> str:
     """
     names = list(dict.fromkeys(names))
     lower = {other.lower(): other for other in reversed(names)}
-    close = get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
+    close = get_close_matches(name.lower(), lower, n=1, cutoff=0.65)
     if not close and len(name) > 1:
         close = [other for other in lower if other.startswith(name.lower())]
     meant = f"did you mean {lower[close[0]]!r}?" if close else ""
