@@ -38,9 +38,8 @@ def dask(address: str, payload: Payload) -> Iterator[Place]:
     try:
         client = _client(distributed, address)
         client.run(_threads, on_error="ignore")
-        options = {"backend": "dask", "client": client, "scatter": [payload]}
         yield Place(
-            options,
+            {"backend": _backend()(client=client, scatter=[payload])},
             lambda number, item: delayed(run_job)(payload, number, item),
             lambda: bool(client.status == "running"),
         )
@@ -49,6 +48,18 @@ def dask(address: str, payload: Payload) -> Iterator[Place]:
             client.close(timeout=ANSWER)
         for log, level in zip(logs, levels, strict=True):
             log.setLevel(level)
+
+
+def _backend() -> Any:
+    """joblib's backend, for which one worker of one thread are workers too: jobs of a single one
+    would be done by this process, which they may end."""
+    from joblib._dask import DaskDistributedBackend
+
+    class Backend(DaskDistributedBackend):
+        def effective_n_jobs(self, n_jobs: int) -> int:
+            return max(2, super().effective_n_jobs(n_jobs))
+
+    return Backend
 
 
 def _threads(dask_worker: Any) -> None:

@@ -117,6 +117,12 @@ class TestDask:
         # And perhaps one that was done, whose result only the worker had as yet.
         assert sum(begun(jobs).values()) - len(ITEMS) in (1, 2)
 
+    def test_a_single_worker_does_the_jobs(self, tmp_path: Path) -> None:
+        (jobs := tmp_path / "jobs").mkdir()
+        with cluster(tmp_path / "dask", workers=1) as (address, running):
+            assert squares(Squares(jobs), Workers(dask=address)) == ALL
+            assert {int(path.read_text()) for path in jobs.iterdir()} == {running[1].pid}
+
     def test_a_scheduler_that_ends(self, tmp_path: Path) -> None:
         (jobs := tmp_path / "jobs").mkdir()
         kept, done = Kept("a work", tmp_path / "kept"), []
