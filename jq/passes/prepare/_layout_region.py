@@ -29,10 +29,12 @@ class Facts:
     """What holds for a whole program.
 
     Attributes:
+        body: the outermost block.
         known: values in the body that no input reaches (values inside of loops may depend on all).
         dead: ops that moves have left without readers.
     """
 
+    body: ir.Block
     known: set[ir.Value] = field(default_factory=set)
     dead: set[ir.Operation] = field(default_factory=set)
 
@@ -43,7 +45,7 @@ class Facts:
             plain = not list(op.operation.regions) or kind_of(op).startswith("stablehlo.reduce")
             if plain and known.issuperset(op.operation.operands):
                 known.update(op.operation.results)
-        return Facts(known)
+        return Facts(program.body, known)
 
     def uses(self, value: ir.Value) -> list[ir.OpOperand]:
         return [use for use in value.uses if use.owner.operation not in self.dead]
@@ -77,8 +79,9 @@ class Region:
         return region
 
     def known(self, value: ir.Value) -> bool:
-        """Whether weights alone make a value: it costs nothing in any order."""
-        return value in self.facts.known
+        """Whether weights alone make a value: it costs nothing in any order, but in a loop, which
+        would make it every time."""
+        return value in self.facts.known and self.block == self.facts.body
 
     def _grow(self, value: ir.Value, order: Order) -> None:
         self.values[value] = order
