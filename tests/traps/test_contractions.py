@@ -205,14 +205,14 @@ STEPPED = """(%x: tensor<1x9x1xf32>) -> (tensor<1x5x1xf32>, tensor<1x9x1xf32>) {
 STEPPED_END = """
   %n = stablehlo.negate %y : tensor<1x9x1xf32>
   return %w, %n : tensor<1x5x1xf32>, tensor<1x9x1xf32> }"""
-POOLED = """%i = stablehlo.constant dense<0x7F800000> : tensor<f32>
+POOL_STEPPED = """%i = stablehlo.constant dense<0x7F800000> : tensor<f32>
   %w = "stablehlo.reduce_window"(%a, %i) ({
     ^bb0(%p: tensor<f32>, %q: tensor<f32>):
       %m = stablehlo.minimum %p, %q : tensor<f32>
       stablehlo.return %m : tensor<f32>
   }) {window_dimensions = array<i64: 1, 1, 1>, window_strides = array<i64: 1, 2, 1>}
     : (tensor<1x9x1xf32>, tensor<f32>) -> tensor<1x5x1xf32>"""
-CONVOLVED = """%k = stablehlo.constant dense<1.0> : tensor<1x1x1xf32>
+CONVOLUTION_STEPPED = """%k = stablehlo.constant dense<1.0> : tensor<1x1x1xf32>
   %w = stablehlo.convolution(%a, %k) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
     window = {stride = [2]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
     : (tensor<1x9x1xf32>, tensor<1x1x1xf32>) -> tensor<1x5x1xf32>"""
@@ -220,12 +220,12 @@ NINE = np.arange(1, 10, dtype=np.float32).reshape(1, 9, 1)
 
 
 @defect("shield-strides")
-@pytest.mark.parametrize("window", [POOLED, CONVOLVED], ids=["pool", "convolution"])
+@pytest.mark.parametrize("window", [POOL_STEPPED, CONVOLUTION_STEPPED], ids=["pool", "convolution"])
 def test_what_a_window_of_one_element_steps_over(window):
     np.testing.assert_array_equal(raw(STEPPED + window + STEPPED_END, NINE)[1], -(NINE**2))
 
 
-@pytest.mark.parametrize("window", [POOLED, CONVOLVED], ids=["pool", "convolution"])
+@pytest.mark.parametrize("window", [POOL_STEPPED, CONVOLUTION_STEPPED], ids=["pool", "convolution"])
 def test_what_a_window_of_one_element_steps_over_is_shielded(window):
     chosen, every = mended("shield-strides", STEPPED + window + STEPPED_END, NINE)
     np.testing.assert_array_equal(chosen, NINE[:, ::2] ** 2)
