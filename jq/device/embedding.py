@@ -15,6 +15,7 @@ from jq.device.golden import integer_level
 from jq.errors import UserError
 from jq.ir import TensorSpec
 from jq.iree.static_library import compile_static
+from jq.system.files import new_folder
 
 HOST = "x86_64-unknown-linux-gnu"
 WRITTEN = ("main.c", "CMakeLists.txt")  # the same for every program
@@ -71,9 +72,15 @@ def embed(
         jq.embed("with-integer/", "program/")  # main.c, CMakeLists.txt and what they need
         ```
     """
-    folder, source = Path(output), Path(artifact)
-    if folder.exists():
-        raise UserError(f"{folder} exists already", hint="choose another directory")
+    source = Path(artifact)
+    with new_folder(Path(output)) as folder:
+        files = _write(source, folder, triple, iree_flags)
+    return {"path": str(output), "triple": triple, "files": files}
+
+
+def _write(
+    source: Path, folder: Path, triple: str, iree_flags: Sequence[str]
+) -> list[dict[str, Any]]:
     program = integer_level(source)
     rows = [_rows(specs) for specs in (program.inputs, program.outputs)]
     made = compile_static((source / "integer.mlirbc").read_bytes(), triple, iree_flags)
@@ -92,13 +99,11 @@ def embed(
         input_rows=rows[0],
         output_rows=rows[1],
     )
-    folder.mkdir(parents=True)
     for name, content in {**made, "program.h": header.encode()}.items():
         (folder / name).write_bytes(content)
     for name in WRITTEN:
         shutil.copy(Path(__file__).parent / "program" / name, folder / name)
-    files = [{"name": p.name, "bytes": p.stat().st_size} for p in sorted(folder.iterdir())]
-    return {"path": str(folder), "triple": triple, "files": files}
+    return [{"name": p.name, "bytes": p.stat().st_size} for p in sorted(folder.iterdir())]
 
 
 def _found(pattern: str, text: bytes) -> str:
@@ -108,7 +113,12 @@ def _found(pattern: str, text: bytes) -> str:
 
 
 def _rows(specs: Sequence[TensorSpec]) -> str:
-    return "\n".join(f"  {_row(spec)},  // {spec.name}" for spec in specs)
+    return "\n".join(f"  {_row(spec)},  // {_comment(spec.name)}" for spec in specs)
+
+
+def _comment(name: str) -> str:
+    """A name that a model or a file gave, of which nothing is C: no end of a line, no backslash."""
+    return re.sub(r"[^\w./\[\] -]", "_", name, flags=re.ASCII)
 
 
 def _row(spec: TensorSpec) -> str:

@@ -17,7 +17,7 @@ from jq.errors import UserError
 from jq.ir import Program
 from jq.job import trace
 from jq.oracle.xla import XlaExecutable
-from jq.system.files import read_text
+from jq.system.files import new_folder, read_text
 
 RUNNER = ("runner/replay.py", "replay_ops.py")  # the second says what each step means
 INDEX, LIMIT = "index.json", 16  # MiB of a unit's largest case
@@ -50,11 +50,12 @@ def vectors(artifact: str | Path, output: str | Path, *, limit: float = LIMIT) -
         print(len(index["ops"]))
         ```
     """
-    folder = Path(output)
-    if folder.exists():
-        raise UserError(f"{folder} exists already", hint="choose another directory")
+    with new_folder(Path(output)) as folder:
+        return _write(artifact, folder, limit)
+
+
+def _write(artifact: str | Path, folder: Path, limit: float) -> dict[str, Any]:
     rows, left_out, program = [], [], integer_level(Path(artifact))
-    folder.mkdir(parents=True)
     for row, arrays in _made(program, limit):
         if "reason" in row:
             left_out.append(row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -82,6 +83,25 @@ def written_whole(path: Path) -> Iterator[Path]:
         settle(path.absolute().parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder beside `path` that takes its name when the block succeeds; `path` must not
+    exist."""
+    check_parent(path)
+    if path.exists():
+        raise UserError(f"{path} exists already", hint="choose another directory")
+    work = Path(tempfile.mkdtemp(dir=path.absolute().parent, prefix=f".{path.name}."))
+    try:
+        yield work
+        work.chmod(0o777 & ~umask())
+        for written in (*work.rglob("*"), work):
+            settle(written)
+        work.rename(path)
+        settle(path.absolute().parent)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 @contextmanager

@@ -11,6 +11,9 @@ import pytest
 
 import jq
 from jq.cli.app import main
+from jq.device.embedding import _rows
+from jq.errors import UserError
+from jq.ir import TensorSpec
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +66,16 @@ def test_what_is_refused(
     assert main(["embed", str(artifact), "-o", new, "--iree-flag=--no-such-flag"]) == 2
     assert "no flag --no-such-flag" in capsys.readouterr().err
     assert not Path(new).exists()
+
+
+def test_names_of_a_file_are_no_code() -> None:
+    hostile = TensorSpec("x\nint evil(void);\\", (1,), "float32")
+    assert "evil" in (row := _rows([hostile]))
+    assert "\n" not in row and not row.endswith("\\")
+    assert row.index("//") < row.index("evil")
+
+
+def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        jq.embed(tmp_path / "none", tmp_path / "new")
+    assert not list(tmp_path.iterdir())
