@@ -141,3 +141,15 @@ def test_quantized_types_are_read_back_to_the_same_bits():
         whole, *(XlaExecutable(p)(X, FLAG) for p in (program, levels["qdq"])), strict=True
     ):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5, err_msg=name)
+
+
+def test_codes_that_are_read_twice_are_looked_at_once() -> None:
+    """There are 2^60 ways along the chain, and no dequantize at its end."""
+
+    def doubled(_: object, x: np.ndarray) -> np.ndarray:
+        for _ in range(60):
+            x = jnp.concatenate([x, x])[1:4]
+        return x
+
+    program = jq.trace(jq.Model(doubled, {}, (np.ones(3, np.int8),))).program
+    assert jq.encoding(program, program.body.arguments[0]) is None

@@ -96,15 +96,20 @@ def direction(op: Op) -> str | None:
 
 def _is(value: ir.Value, x: ir.Value) -> bool:
     """Whether a value is `x`, but for which zero and which NaN it is."""
-    if value == x:
-        return True
-    op = maker(value)
-    if op is None:
-        return False
-    if op.operation.name in CANONICAL:
-        return all(_is(v, x) for v in op.operation.operands)
-    array = dense_array(value) if op.operation.name == "stablehlo.constant" else None
-    return array is not None and not np.nan_to_num(array.astype(np.float32)).any()
+    waiting, seen = [value], {x}
+    while waiting:
+        if (value := waiting.pop()) in seen:
+            continue
+        seen.add(value)
+        if (op := maker(value)) is None:
+            return False
+        if op.operation.name in CANONICAL:
+            waiting += op.operation.operands
+            continue
+        array = dense_array(value) if op.operation.name == "stablehlo.constant" else None
+        if array is None or np.nan_to_num(array.astype(np.float32)).any():
+            return False
+    return True
 
 
 def sorted_codes(codes: ir.Value, axis: int, how: str) -> ir.Value:
