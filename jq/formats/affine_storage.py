@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import ml_dtypes
 import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
-from jq.formats.base import Encoding, Format, Parts
+from jq.formats.base import Encoding, Format, Parts, unpacked
 from jq.formats.blocks import full
 from jq.formats.packing import pack, packed_shape, unpack
 
 F32 = np.float32
 NARROW, FULL = "absmax/127", "absmax/127.5"  # values of the option `divisor`
+_ELEMENTS = {2: ml_dtypes.int2, 4: ml_dtypes.int4}  # by their bits
 
 
 class StoredIntegers(Format):
@@ -47,6 +49,18 @@ class StoredIntegers(Format):
         if enc.scheme == "asymmetric":
             parts["zero_point"] = (packed_shape(enc.grid, self.stored_bits(enc)), self.code_type)
         return parts
+
+    def element_types(self, enc: Encoding) -> dict[str, np.dtype[Any]]:
+        """Signed codes and zero points of less than a byte."""
+        if self.bits not in _ELEMENTS:
+            return {}
+        parts = self.storage(enc).keys() - {"scale"}
+        return {name: np.dtype(_ELEMENTS[self.bits]) for name in parts}
+
+    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        typed = self.element_types(enc)
+        plain = {k: ops.convert(v, np.int8) if k in typed else v for k, v in parts.items()}
+        return self.decode(ops, plain, unpacked(enc))
 
     def of_codes(
         self, codes: np.ndarray, zero: np.ndarray, enc: Encoding

@@ -124,6 +124,15 @@ class Format(ABC):
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """The float32 array of `enc.shape` that the parts stand for."""
 
+    def element_types(self, enc: Encoding) -> dict[str, np.dtype[Any]]:
+        """The types that parts have where each number has a type of its own, as other compilers
+        take them (`int4`, `float8_e4m3fn`); parts that are stored so already are missing."""
+        return {}
+
+    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        """`decode` of parts that have the types of `element_types`, as conversions of them."""
+        return self.decode(ops, parts, enc)
+
     def to_numpy(self, parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
         """`decode` in NumPy; formats override it to keep temporaries of large tensors small."""
         from jq.formats.numpy_ops import NUMPY

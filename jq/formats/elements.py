@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import ml_dtypes
 import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
@@ -23,12 +24,18 @@ class Element(Protocol):
     def mantissa(self) -> int: ...
     @property
     def largest(self) -> float: ...
+    @property
+    def element_type(self) -> np.dtype[Any] | None:
+        """The type of a single number, where it has one that is not int8."""
 
     def encode(self, x: np.ndarray, rounding: str) -> np.ndarray:
         """Codes of finite float32 values, saturated; ties to `even`, or away (`nearest`)."""
 
     def decode(self, ops: ArrayOps, codes: Array) -> Array:
         """Float32 values of codes."""
+
+    def of_elements(self, ops: ArrayOps, x: Array) -> Array:
+        """Float32 values of numbers of `element_type`; of codes where there is none."""
 
 
 class Computed(Element, Protocol):
@@ -70,6 +77,10 @@ class FixedPoint:
         return 8
 
     @property
+    def element_type(self) -> None:
+        return None
+
+    @property
     def largest(self) -> float:
         return 127 / 2.0**self.mantissa
 
@@ -104,6 +115,8 @@ class FixedPoint:
         unit = full(ops, 2.0**-self.mantissa, ops.shape(codes), F32)
         return ops.mul(ops.convert(codes, F32), unit)
 
+    of_elements = decode
+
 
 @dataclass(frozen=True)
 class Table:
@@ -115,6 +128,11 @@ class Table:
     @property
     def bits(self) -> int:
         return (len(self.values) - 1).bit_length()
+
+    @property
+    def element_type(self) -> np.dtype[Any] | None:
+        """That of the index."""
+        return np.dtype(ml_dtypes.uint4) if self.bits == 4 else None
 
     @property
     def largest(self) -> float:
@@ -130,3 +148,6 @@ class Table:
 
     def decode(self, ops: ArrayOps, codes: Array) -> Array:
         return ops.take(np.asarray(self.values, F32), codes)
+
+    def of_elements(self, ops: ArrayOps, x: Array) -> Array:
+        return self.decode(ops, ops.convert(x, np.int8))

@@ -7,7 +7,9 @@ NaN and overflow, and below 8 bits there are none.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
@@ -37,6 +39,11 @@ class Minifloat:
     @property
     def bits(self) -> int:
         return 1 + self.exponent + self.mantissa
+
+    @property
+    def element_type(self) -> np.dtype[Any] | None:
+        """None for 6 bits, which compilers have no such types for."""
+        return _TYPES.get((self.exponent, self.mantissa))
 
     @property
     def bias(self) -> int:
@@ -140,6 +147,9 @@ class Minifloat:
             return self._through_half(ops, codes)
         return ops.take(self._through_half(NUMPY, np.arange(1 << self.bits, dtype=np.int8)), codes)
 
+    def of_elements(self, ops: ArrayOps, x: Array) -> Array:
+        return self.decode(ops, x) if self.element_type is None else ops.convert(x, F32)
+
     def _through_half(self, ops: ArrayOps, codes: Array) -> Array:
         """As a float16 of another bias: the fields go to their places there, and a power of two
         sets the bias right. What is subnormal here is subnormal there, and a processor's
@@ -162,6 +172,11 @@ class Minifloat:
         return ops.mul(ops.convert(half, F32), bias)
 
 
+_TYPES = {
+    (4, 3): np.dtype(ml_dtypes.float8_e4m3fn),
+    (5, 2): np.dtype(ml_dtypes.float8_e5m2),
+    (2, 1): np.dtype(ml_dtypes.float4_e2m1fn),
+}
 E4M3FN = Minifloat(4, 3, largest_code=0x7E)
 E5M2 = Minifloat(5, 2, largest_code=0x7B)
 E3M2 = Minifloat(3, 2, largest_code=0x1F)

@@ -13,7 +13,7 @@ from jq.formats import checks
 from jq.formats.affine_math import zero_if_nan
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Format, Integers, Parts, unpacked
-from jq.formats.blocks import full, reduce_blocks
+from jq.formats.blocks import expand, full, reduce_blocks
 from jq.formats.chunks import block_absmax, chunks, decode_pieces, per_block
 from jq.formats.elements import Element, computed, whole
 from jq.formats.numpy_ops import NUMPY
@@ -47,6 +47,18 @@ class Scaled(Format):
     def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         codes = (packed_shape(enc.shape, self.stored_bits(enc)), np.dtype(np.int8))
         return {"codes": codes, **self.kind(enc).storage(enc)}
+
+    def element_types(self, enc: Encoding) -> dict[str, np.dtype[Any]]:
+        types = {"codes": self.element.element_type, "scale": self.kind(enc).element_type}
+        return {name: found for name, found in types.items() if found is not None}
+
+    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        """Of a scale below 2^-126 what a device makes of subnormal numbers."""
+        codes = parts["codes"]
+        if "codes" not in self.element_types(enc):
+            codes = self.codes(ops, parts, enc)
+        scale = self.kind(enc).decode_elements(ops, parts, enc)
+        return ops.mul(self.element.of_elements(ops, codes), expand(ops, scale, enc))
 
     def stored_bits(self, enc: Encoding) -> int:
         return 8 if enc.option("packing", "bits") == "none" else self.element.bits

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import ml_dtypes
 import numpy as np
 
 from jq.errors import FormatError
@@ -22,7 +23,12 @@ Storage = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 
 class Scale(Protocol):
-    """Parts that hold one factor per block."""
+    """Parts that hold one factor per block.
+
+    `element_type`: the type of a factor, where it is stored as bits of int8.
+    """
+
+    element_type: np.dtype[Any] | None
 
     def options(self) -> Options:
         """Options of the encoding that it understands, and their values."""
@@ -42,6 +48,9 @@ class Scale(Protocol):
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         """Factors, f32 of `enc.grid`."""
 
+    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        """`decode` of parts whose `scale` has the type `element_type`."""
+
     def applied(
         self, ops: ArrayOps, x: Array, parts: Parts, enc: Encoding, inverse: bool = False
     ) -> Array:
@@ -50,6 +59,8 @@ class Scale(Protocol):
 
 class FloatScale:
     """absmax / largest in `enc.scale_type`; a zero block has scale 1."""
+
+    element_type: np.dtype[Any] | None = None
 
     def options(self) -> Options:
         return {}
@@ -73,6 +84,9 @@ class FloatScale:
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         return ops.convert(parts["scale"], F32)
 
+    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        return ops.convert(parts["scale"], F32)
+
     def applied(
         self, ops: ArrayOps, x: Array, parts: Parts, enc: Encoding, inverse: bool = False
     ) -> Array:
@@ -82,6 +96,8 @@ class FloatScale:
 
 class PowerOfTwoScale:
     """One e8m0 code per block; option `scale_rounding`, see `jq.formats.e8m0`."""
+
+    element_type: np.dtype[Any] | None = np.dtype(ml_dtypes.float8_e8m0fnu)
 
     def options(self) -> Options:
         return {"scale_rounding": e8m0.SCALE_ROUNDINGS}
@@ -102,6 +118,9 @@ class PowerOfTwoScale:
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         return e8m0.decode(ops, parts["scale"])
 
+    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        return ops.convert(parts["scale"], F32)
+
     def applied(
         self, ops: ArrayOps, x: Array, parts: Parts, enc: Encoding, inverse: bool = False
     ) -> Array:
@@ -117,6 +136,8 @@ class TwoLevelScale(FloatScale):
     tensor_scale = absmax of the tensor / (448 * largest); a block's scale is its absmax /
     (largest * tensor_scale), at least the smallest e4m3 number, so that it is never 0.
     """
+
+    element_type = E4M3FN.element_type
 
     def options(self) -> Options:
         return {}
@@ -148,8 +169,14 @@ class TwoLevelScale(FloatScale):
         return {"scale": E4M3FN.codes(ops, ratio), "tensor_scale": tensor}
 
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        return self._times_tensor(ops, E4M3FN.decode(ops, parts["scale"]), parts, enc)
+
+    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        return self._times_tensor(ops, ops.convert(parts["scale"], F32), parts, enc)
+
+    def _times_tensor(self, ops: ArrayOps, scale: Array, parts: Parts, enc: Encoding) -> Array:
         tensor = ops.broadcast(parts["tensor_scale"], enc.grid, range(len(enc.grid)))
-        return ops.mul(E4M3FN.decode(ops, parts["scale"]), tensor)
+        return ops.mul(scale, tensor)
 
 
 FLOAT, POWER_OF_TWO, TWO_LEVEL = FloatScale(), PowerOfTwoScale(), TwoLevelScale()

@@ -15,6 +15,8 @@ from jq.ir.program import Program
 from jq.ir.types import NARROW, dtype_of, number_kind, shape_of
 from jq.ir.values import Op, maker
 
+FLOAT4 = np.dtype(ml_dtypes.float4_e2m1fn)
+
 
 def evaluate(program: Program, value: ir.Value) -> np.ndarray | None:
     """The array behind weights, constants and the ops that move them; None for anything else."""
@@ -51,6 +53,10 @@ def dense_array(value: ir.Value) -> np.ndarray | None:
     except (TypeError, ValueError):  # the bindings' buffers know no bf16 and no fp8
         if attr.is_splat:
             return np.full(shape, attr.get_splat_value().value, dtype)
+        text = str(attr)
+        if text.startswith('dense<"0x'):  # a byte for each element, also for those of 4 bits
+            data = bytes.fromhex(text[len('dense<"0x') : text.index('"', len('dense<"'))])
+            return np.frombuffer(data, dtype).reshape(shape)
         return _bits_of(attr, shape, dtype)
 
 
@@ -79,14 +85,18 @@ def _bits_of(
     attr: ir.DenseElementsAttr, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> np.ndarray:
     """Numbers of a type that the bindings do not read, as the integers that have their bits."""
-    bits = f"tensor<{'x'.join([*map(str, shape), f'i{8 * dtype.itemsize}'])}>"
-    text = f"""func.func @main() -> {bits} {{
+    width = 4 if dtype == FLOAT4 else 8 * dtype.itemsize
+    sizes = "x".join(map(str, (*shape, "")))
+    bits, whole = f"tensor<{sizes}i{width}>", f"tensor<{sizes}i{8 * dtype.itemsize}>"
+    text = f"""func.func @main() -> {whole} {{
         %0 = stablehlo.constant {attr}
         %1 = stablehlo.bitcast_convert %0 : ({attr.type}) -> {bits}
-        return %1 : {bits} }}"""
+        %2 = stablehlo.convert %1 : ({bits}) -> {whole}
+        return %2 : {whole} }}"""
     with editing():
         (found,) = stablehlo.eval_module(ir.Module.parse(text), [])
-    return np.array(found).reshape(shape).view(dtype)
+    numbers = np.array(found).reshape(shape)
+    return (numbers & 15 if dtype == FLOAT4 else numbers).view(dtype)
 
 
 def _broadcast(x: np.ndarray, op: Op, shape: tuple[int, ...]) -> np.ndarray:

@@ -21,6 +21,7 @@ from jq.ir.build import NAME
 from jq.ir.stored import store
 from jq.passes.qdq.place_activations import through_codes
 from jq.planning import OpPlan, TensorPlan, op_name
+from jq.quantized.elements import as_stored
 
 
 class Isolation:
@@ -76,6 +77,8 @@ def parts_of(
     found = {}
     for part, (shape, dtype) in fmt.storage(enc).items():
         array = stored.get(f"{name}:{part}")
+        if array is not None and array.dtype == fmt.element_types(enc).get(part):
+            array = as_stored(array, enc, part)  # `weights.emit=quant-type`
         if array is None or (array.shape, array.dtype) != (shape, dtype):
             return fmt.encode(weight, enc)
         found[part] = array

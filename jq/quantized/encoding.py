@@ -11,6 +11,7 @@ from jq.ir.markers import DEQUANTIZE, match
 from jq.ops.base import of_one_type
 from jq.ops.encoded import Encoded
 from jq.ops.encodings import Encodings
+from jq.quantized.elements import ELEMENT_TYPES
 from jq.quantized.kinds import encoding_of_type, is_quantized
 
 
@@ -36,7 +37,7 @@ def encoding(program: Program, value: ir.Value | str) -> Encoding | None:
         return marker.encoding
     if is_quantized(value.type):
         return encoding_of_type(value.type)
-    if dtype_of(value).kind in "iu":
+    if dtype_of(value).kind in "iu" or dtype_of(value) in ELEMENT_TYPES:
         return _of_codes(value, set())
     state = Encodings(program).of(value)
     return state.encoding if isinstance(state, Encoded) else None

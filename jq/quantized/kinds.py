@@ -82,7 +82,7 @@ def element_of(value: ir.Value) -> ir.Type:
     return ir.RankedTensorType(value.type).element_type
 
 
-def storage_of(element: ir.Type) -> ir.Type:
+def storage_of(element: ir.Type) -> ir.IntegerType:
     """The integers that hold the codes of a quantized element type."""
     bits = re.search(r"<[iu](\d+)", str(element))
     assert bits

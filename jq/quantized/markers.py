@@ -7,10 +7,11 @@
     %d = uniform_dequantize %q
 
 Codes that come from elsewhere (a stored weight), or are moved in between, are bit casts of plain
-integers. The types hold one scale (and zero point) for the tensor or for each index of one axis.
-Scales are exact: a float32 is a float64, in which the type keeps it, and MLIR prints all of its
-digits. What the types cannot say stays a composite: parameters that are computed at run time,
-blocks, codes of less than 8 bits in packed bytes, other formats than affine integers.
+integers, of 2 or 4 bits where the codes are. The types hold one scale (and zero point) for the
+tensor or for each index of one axis. Scales are exact: a float32 is a float64, in which the type
+keeps it, and MLIR prints all of its digits. What the types cannot say stays a composite: parameters
+that are computed at run time, blocks, other formats than affine integers. Its parts have their
+element types (`jq/quantized/parts.py`).
 
 StableHLO adds the zero point before it rounds, our formats after: a number within a float32
 rounding error of a tie may get the neighbouring code. An attribute of each op says what it was,
@@ -31,7 +32,7 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
 from jq.ir.encodings import write_encodings
-from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, match
+from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.mlir_context import at
 from jq.ir.program import constant_of
 from jq.ir.values import maker
@@ -40,10 +41,10 @@ from jq.quantized.kinds import (
     UNIFORM_DEQUANTIZE,
     UNIFORM_QUANTIZE,
     axes_of,
-    bits_of,
     cast,
     kind_of,
 )
+from jq.quantized.parts import TypedParts
 from jq.quantized.values import carry_types
 
 OPS = StableHloOps()
@@ -51,68 +52,69 @@ KINDS = {QUANTIZE: UNIFORM_QUANTIZE, DEQUANTIZE: UNIFORM_DEQUANTIZE}
 
 
 def to_quant_types(program: Program, *, strict: bool = False) -> None:
-    """Rewrites in place every marker that the types can hold.
+    """Rewrites in place every marker that the types can hold, and gives the others' parts theirs.
 
     Args:
-        strict: stored weights with codes of less than 8 bits, too; `UserError` for one that the
-            types cannot hold.
+        strict: `UserError` for a stored weight that the quantized types cannot hold.
     """
+    parts = TypedParts(program)
     for op in list(program.walk()):
-        marker = match(op, *KINDS)
+        marker = match(op)
         if marker is None:
             continue
         stored = marker.kind == DEQUANTIZE and marker.tensor in program.encodings
         values = _values(program, marker)
-        reason = _reason(marker, values, packed=strict and stored)
+        reason = _reason(marker, values)
         if reason and strict and stored:
             raise UserError(
                 f"!quant.uniform cannot hold this weight: {reason}",
                 op=marker.tensor,
                 hint="use weights.emit=integer",
             )
-        if not reason:
-            with at(op):
-                replace(op, [_typed(marker, values)])
-            if marker.tensor in program.encodings and bits_of(marker.encoding) < 8:
-                del program.encodings[marker.tensor]  # nothing holds the bytes that it describes
+        with at(op):
+            if not reason:
+                replace(op, [_typed(parts, marker, values)])
+            elif parts.needed(marker):
+                replace(op, parts.rewritten(marker))
     write_encodings(program)
     _drop_casts(program)
     carry_types(program)
     _drop_casts(program)
+    parts.settle()
 
 
 def _values(program: Program, marker: Marker) -> dict[str, Any]:
     """Scale and zero point, None where they are not known."""
+    if marker.kind == QUANTIZE_DYNAMIC:
+        return {}
     return {k: evaluate(program, v) for k, v in marker.parts.items() if k != "codes"}
 
 
-def _reason(marker: Marker, values: Mapping[str, Any], *, packed: bool) -> str:
+def _reason(marker: Marker, values: Mapping[str, Any]) -> str:
     """Why the types cannot hold a tensor; empty when they can."""
     enc = marker.encoding
     axes = axes_of(enc)
+    if marker.kind == QUANTIZE_DYNAMIC:
+        return "its parameters are those of the data"
     if not is_affine(enc.format):
         return f"{enc.format} is not an affine integer"
     if len(axes) > 1 or any(enc.block[a] > 1 for a in axes):
         return f"its scales have blocks {enc.block}"
     if any(a is None for a in values.values()):
         return "its scales are cut from those of a stack at run time"
-    if bits_of(enc) < 8 and not packed:
-        return "its codes are packed into bytes"
     return ""
 
 
-def _typed(marker: Marker, values: Mapping[str, np.ndarray]) -> ir.Value:
+def _typed(parts: TypedParts, marker: Marker, values: Mapping[str, np.ndarray]) -> ir.Value:
     enc, fmt = marker.encoding, affine_format(marker.encoding.format)
-    kind = kind_of(enc, values)
+    kind, narrow = kind_of(enc, values), fmt.element_types(enc).get("codes")
     if marker.kind == QUANTIZE:
         x = OPS.convert(marker.op.operands[0], np.float32)
         value = _op(KINDS[QUANTIZE], kind, x, {QUANTIZE: _said(marker, values)})
-        return cast(value, tensor_type(enc.shape, fmt.code_type))
-    codes = fmt.codes(OPS, marker.parts, enc)
-    if fmt.bits < 8:
-        narrow = ir.RankedTensorType.get(enc.shape, ir.IntegerType.get_signless(fmt.bits))
-        codes = _op("stablehlo.convert", narrow, codes)
-    value = cast(codes, kind)
+        codes = cast(value, tensor_type(enc.shape, narrow or fmt.code_type))
+        return codes if narrow is None else parts.stored(codes, marker, "codes")
+    codes = marker.parts["codes"]
+    value = cast(codes if narrow is None else parts.typed(codes, marker, "codes"), kind)
     plain = tensor_type(enc.shape, np.float32)
     value = _op(KINDS[DEQUANTIZE], plain, value, {DEQUANTIZE: _said(marker, values)})
     return OPS.convert(value, dtype_of(marker.op.results[0]))

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from jq.ir import Op, Program, ir
 from jq.ir.markers import DEQUANTIZE, encoding_of
 from jq.ir.values import maker
 from jq.ops.base import Contraction, contraction
-from jq.quantized.kinds import UNIFORM_DEQUANTIZE, axes_of, parameters
-from jq.quantized.write import SIDES, TYPED, checked, floats, text
+from jq.quantized.kinds import (
+    UNIFORM_DEQUANTIZE,
+    UNIFORM_QUANTIZE,
+    axes_of,
+    element_of,
+    parameters,
+    storage_of,
+    with_element,
+)
+from jq.quantized.write import SIDES, TYPED, WIDE, checked, floats, text
 
 
 def on_products(program: Program, op: Op) -> ir.Value | None:
@@ -28,10 +38,32 @@ def on_products(program: Program, op: Op) -> ir.Value | None:
     kind = _kind(rule, op, said)
     if kind is None:
         return None
-    operands = [s.operation.operands[0] for s in sources]
+    operands = _of_one_width([s.operation.operands[0] for s in sources], said)
     how = {TYPED: text("product"), SIDES: ir.ArrayAttr.get(said)}
     made = checked(op, kind, operands, **how)
     return None if made is None else floats(made)
+
+
+def _of_one_width(operands: list[ir.Value], said: list[ir.DictAttr]) -> list[ir.Value]:
+    """The operands, the narrower ones as the same codes of as many bits as the widest: StableHLO
+    multiplies codes of one storage type alone."""
+    widths = [storage_of(element_of(v)).width for v in operands]
+    return [
+        v if width == max(widths) else _widened(v, max(widths), how)
+        for v, width, how in zip(operands, widths, said, strict=True)
+    ]
+
+
+def _widened(value: ir.Value, bits: int, said: ir.DictAttr) -> ir.Value:
+    element = str(element_of(value))
+    wide = ir.Type.parse(re.sub(r"^(!quant\.uniform<)i\d+(<[^>]*>)?:", rf"\1i{bits}:", element))
+    made = ir.Operation.create(
+        UNIFORM_QUANTIZE,
+        results=[with_element(value.type, wide)],
+        operands=[value],
+        attributes={WIDE: ir.UnitAttr.get(), DEQUANTIZE: said},
+    )
+    return made.result
 
 
 def _kind(rule: Contraction, op: Op, said: list[ir.DictAttr]) -> ir.Type | None:

@@ -15,9 +15,10 @@ from jq.ir.markers import QUANTIZE, dequantize, encoding_of, quantize
 from jq.ir.mlir_context import at
 from jq.ir.program import walk
 from jq.ir.types import to_dtype
-from jq.quantized.kinds import CAST, bits_of, is_quantized, kind_of
+from jq.quantized.kinds import CAST, is_quantized, kind_of
 from jq.quantized.markers import KINDS
 from jq.quantized.opened import open_values
+from jq.quantized.stored import StoredParts, has_typed_parts
 
 OPS = StableHloOps()
 
@@ -30,24 +31,28 @@ def from_quant_types(module: ir.Module) -> None:
     """
     functions = [op for op in module.body.operations if op.operation.name == "func.func"]
     ops = [op for f in functions for op in walk(f.regions[0].blocks[0])]
-    if not any(set(KINDS) & set(op.operation.attributes) for op in ops):
+    if not any(set(KINDS) & set(op.operation.attributes) or has_typed_parts(op) for op in ops):
         return
     open_values(ops)
     ops = [op for f in functions for op in walk(f.regions[0].blocks[0])]
-    program, plain = Program(module, {}, (), ()), dict[ir.Value, ir.Value]()
-    done = [op for op in ops if _back(program, op, plain)]
+    program = Program(module, {}, (), ())
+    parts, plain = StoredParts(program), dict[ir.Value, ir.Value]()
+    done = [op for op in ops if parts.back(op) or _back(program, op, plain, parts)]
     for op in reversed(done):
         if not any(True for v in op.operation.results for _ in v.uses):
             op.operation.erase()
+    parts.drop_constants()
 
 
-def _back(program: Program, op: Op, plain: dict[ir.Value, ir.Value]) -> bool:
+def _back(program: Program, op: Op, plain: dict[ir.Value, ir.Value], parts: StoredParts) -> bool:
     """Puts a marker in the place of an op; `plain` has the integers of codes."""
     name, attributes = op.operation.name, op.operation.attributes
     x, result = (*op.operation.operands, None)[0], (*op.operation.results, None)[0]
     if name == CAST:
         if x in plain and result.type == plain[x].type:
             result.replace_all_uses_with(plain[x])
+        elif x in plain:
+            parts.stored[result] = plain[x]  # of less than 8 bits
         elif is_quantized(result.type) and not is_quantized(x.type):
             plain[result] = x
         return True
@@ -64,8 +69,9 @@ def _back(program: Program, op: Op, plain: dict[ir.Value, ir.Value]) -> bool:
             raise UserError("a quantized type is not what its op says", op=tensor)
         if kind == QUANTIZE:
             plain[result] = quantize(program, x, enc, held, tensor=tensor)["codes"]
-        elif x in plain and bits_of(enc) >= 8:
-            _dequantized(program, op, {"codes": plain[x], **held}, enc, said)
+        elif x in plain:
+            codes = parts.part(plain[x], enc, "codes", tensor)
+            _dequantized(program, op, {"codes": codes, **held}, enc, said)
         else:
             return False
     return True

@@ -1,0 +1,102 @@
+"""Parts of tensors in element types of their own, one number an element, and as they are stored.
+
+    tensor<64x20xi8>, two codes in a byte    <->  tensor<64x40xf4E2M1FN>
+    tensor<2x40xi8>, the bits of exponents   <->  tensor<2x40xf8E8M0FNU>
+
+Which type a part has its format says (`Format.element_types`). Stored weights become arrays of that
+type; what a program computes becomes one by the ops of `in_elements`, and is stored again by those
+of `in_bytes`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from jq.formats import NUMPY, Array, ArrayOps, Encoding, get_format
+from jq.formats.blocks import full
+from jq.formats.packing import pack, unpack
+from jq.ir import dtype_of, ir, shape_of, tensor_type
+from jq.ir.arrays import StableHloOps
+from jq.ir.constants import FLOAT4
+
+OPS = StableHloOps()
+I8 = np.dtype(np.int8)
+ELEMENT_TYPES = frozenset(
+    np.dtype(name)
+    for name in ("int2", "int4", "uint4", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn")
+)  # of codes; scales have float8_e8m0fnu, too
+
+
+def type_of(enc: Encoding, part: str) -> np.dtype[Any]:
+    """The element type of a part that has one."""
+    return get_format(enc.format).element_types(enc)[part]
+
+
+def as_elements(array: np.ndarray, enc: Encoding, part: str) -> np.ndarray:
+    """A stored part as an array of its element type."""
+    dtype, codes = type_of(enc, part), np.asarray(_codes(NUMPY, np.asarray(array), enc, part))
+    if _is_integer(dtype):
+        return codes.astype(dtype)
+    return codes.view(dtype)
+
+
+def as_stored(array: np.ndarray, enc: Encoding, part: str) -> np.ndarray:
+    """An array of a part's element type as it is stored."""
+    integer, bits = _is_integer(array.dtype), _bits(enc, part)
+    codes = np.asarray(array.astype(I8) if integer else array.view(I8))
+    if array.dtype == FLOAT4:
+        codes = codes & np.int8(15)
+    filler = get_format(enc.format).filler
+    return pack(codes + np.int8(filler), bits, filler) if bits < 8 else codes
+
+
+def in_elements(value: ir.Value, enc: Encoding, part: str) -> ir.Value:
+    """A stored part of a program in its element type."""
+    dtype, codes = type_of(enc, part), _codes(OPS, value, enc, part)
+    if _is_integer(dtype):
+        return _as("convert", codes, dtype)
+    if dtype != FLOAT4:
+        return _as("bitcast_convert", codes, dtype)
+    four = full(OPS, 4, shape_of(codes), I8)  # the sign bit of the nibble becomes that of the byte
+    signed = OPS.shift_right_signed(OPS.shift_left(codes, four), four)
+    return _as("bitcast_convert", _as("convert", signed, ml_dtypes.int4), dtype)
+
+
+def in_bytes(value: ir.Value) -> ir.Value:
+    """A part that a program has computed, in bytes: of an encoding that does not pack them."""
+    dtype = dtype_of(value)
+    if _is_integer(dtype):
+        return _as("convert", value, I8)
+    if dtype != FLOAT4:
+        return _as("bitcast_convert", value, I8)
+    nibbles = _as("convert", _as("bitcast_convert", value, ml_dtypes.int4), I8)
+    return OPS.bit_and(nibbles, full(OPS, 15, shape_of(value), I8))
+
+
+def _codes(ops: ArrayOps, value: Array, enc: Encoding, part: str) -> Array:
+    """A part in int8, one number a byte: signed codes, or the bits of floats."""
+    bits = _bits(enc, part)
+    if bits >= 8:
+        return value
+    shape = enc.shape if part == "codes" else enc.grid
+    fields, filler = unpack(ops, value, shape, bits), get_format(enc.format).filler
+    return ops.sub(fields, full(ops, filler, shape, I8)) if filler else fields
+
+
+def _bits(enc: Encoding, part: str) -> int:
+    """Bits of a stored number."""
+    return 8 if part == "scale" else get_format(enc.format).stored_bits(enc)
+
+
+def _is_integer(dtype: np.dtype[Any]) -> bool:
+    return "int" in dtype.name
+
+
+def _as(kind: str, value: ir.Value, dtype: Any) -> ir.Value:
+    made = ir.Operation.create(
+        f"stablehlo.{kind}", results=[tensor_type(shape_of(value), dtype)], operands=[value]
+    )
+    return made.result
