@@ -17,7 +17,7 @@ from jq.calibration.observer import get_observer
 from jq.calibration.ranges import Ranges
 from jq.errors import UserError, known
 from jq.ir import Program
-from jq.ops.base import contraction_names
+from jq.ops.lookup import contraction_names
 from jq.passes.base import Pass, PassContext, Recovery, run_all
 from jq.passes.dequantized import dequantized
 from jq.passes.levels import check_level

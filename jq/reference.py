@@ -18,7 +18,8 @@ from jq.calibration.observer import observer_names
 from jq.comparison.metrics import DESCRIPTIONS
 from jq.errors import UserError, known
 from jq.limits import Device, OpLimits
-from jq.ops.base import Contraction, OpRule, contraction_names, known_ops
+from jq.ops.base import Contraction, OpRule
+from jq.ops.lookup import contraction_names, known_ops
 from jq.passes.base import Recovery, known_passes
 from jq.passes.order import LEVELS, steps
 from jq.settings import FORMAT_NAME, Settings

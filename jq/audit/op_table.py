@@ -10,7 +10,7 @@ from rich.table import Table
 from jq.ir import Op, Program, dtype_name, dtype_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.decisions import decisions
-from jq.ops.base import is_product
+from jq.ops.lookup import is_product
 from jq.passes.order import Level
 from jq.planning import QuantPlan
 from jq.tables import plain_table, to_html, to_text

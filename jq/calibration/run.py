@@ -21,7 +21,8 @@ from jq.ir.build import NAME, string_attr
 from jq.ir.hoist import hoist
 from jq.ir.markers import EDGE, edge_name, marker_kind
 from jq.jobs import HERE, Kept, Result, Work, Workers, in_order, run_jobs
-from jq.ops.base import Contraction, rule_of
+from jq.ops.base import Contraction
+from jq.ops.lookup import rule_of
 from jq.oracle.xla import XlaExecutable
 from jq.progress import silent
 

@@ -19,7 +19,8 @@ from jq.ir import Program, dtype_of, ir
 from jq.ir.build import NAME, string_attr
 from jq.ir.hoist import can_leave
 from jq.ir.stack import stacked
-from jq.ops.base import Contraction, rule_of
+from jq.ops.base import Contraction
+from jq.ops.lookup import rule_of
 from jq.oracle.xla import XlaExecutable
 from jq.passes.isolated import Isolation
 from jq.planning import QuantPlan, find_weight

@@ -21,7 +21,7 @@ from jq.errors import UserError
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.job import AnyModel, Rules, Settings
 from jq.limits import Hardware
-from jq.ops.base import is_product
+from jq.ops.lookup import is_product
 from jq.ops.work import operations
 from jq.passes.base import run_all
 from jq.passes.integer.verify_integer import name_of

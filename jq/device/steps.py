@@ -10,7 +10,7 @@ from jq.device.replay_ops import COMBINE, OPS
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import attributes_of, integers
 from jq.ir.values import kind_of
-from jq.ops.base import contraction, multiplies
+from jq.ops.lookup import contraction, multiplies
 
 ARRAYS = (
     "broadcast_dimensions",

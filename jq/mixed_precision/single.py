@@ -10,7 +10,8 @@ from typing import Any
 
 from jq.ir import Op, Program, TensorSpec, dtype_of, editing, func, ir, shape_of
 from jq.ir.values import maker
-from jq.ops.base import Movement, rule_of
+from jq.ops.base import Movement
+from jq.ops.lookup import rule_of
 
 
 def single(program: Program, op: Op) -> Program:

@@ -11,9 +11,9 @@ import numpy as np
 from jq.calibration.stat_ops import PROGRAM_STATS as OPS
 from jq.ir import Op, ir, shape_of
 from jq.moments.windows import windows
-from jq.ops.base import rule_of
 from jq.ops.dims import Dims
 from jq.ops.layout import Layout, groups_of
+from jq.ops.lookup import rule_of
 from jq.ops.rules.convolution import Convolution
 
 F32 = np.float32

@@ -14,7 +14,7 @@ import numpy as np
 from jq.calibration.stat_ops import PROGRAM_STATS as OPS
 from jq.ir import Op, Program, at, ir
 from jq.moments.inputs import Wanted, extent, rows_of
-from jq.ops.base import rule_of
+from jq.ops.lookup import rule_of
 from jq.ops.rules.dot_general import DotGeneral
 
 F32, F64, I32 = np.float32, np.float64, np.int32

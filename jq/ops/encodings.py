@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.markers import DEQUANTIZE, match
-from jq.ops.base import rule_of
 from jq.ops.encoded import (
     CONFLICT,
     FLOAT,
@@ -21,6 +20,7 @@ from jq.ops.encoded import (
     common,
     of_marker,
 )
+from jq.ops.lookup import rule_of
 
 LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from jq.ir import Op, Program, dtype_of, ir, shape_of, tensor_type
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, dequantize, match, quantize
 from jq.ir.values import kind_of
-from jq.ops.base import known_ops
 from jq.ops.elementwise import POINTWISE
+from jq.ops.lookup import known_ops
 from jq.ops.movement import plain
 from jq.ops.orders import Order, Orders, every_axis, permuted
 

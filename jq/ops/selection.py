@@ -17,7 +17,7 @@ from jq.ir.affine import constant_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import attributes_of, like
 from jq.ir.values import kind_of
-from jq.ops.base import rule_of
+from jq.ops.lookup import rule_of
 
 OPS = StableHloOps()
 SCATTER = "stablehlo.scatter"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from jq.comparison.outputs import LayerError
-from jq.ops.base import contraction_names
+from jq.ops.lookup import contraction_names
 from jq.page.graph import Graph, Node
 from jq.page.layout import Layout, lay_out
 from jq.page.parts import number

@@ -9,8 +9,9 @@ from jq.ir.build import NAME, string_attr
 from jq.ir.contract import match_contract
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.values import kind_of
-from jq.ops.base import Contraction, rule_of
+from jq.ops.base import Contraction
 from jq.ops.elementwise import ELEMENTWISE
+from jq.ops.lookup import rule_of
 from jq.ops.selection import elements
 from jq.passes.base import PassContext
 from jq.passes.integer._ops import PRODUCTS_AND_SUMS

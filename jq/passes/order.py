@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from jq.errors import InternalError
-from jq.ops.base import contraction
+from jq.ops.lookup import contraction
 from jq.passes.base import Pass, known_passes, make_pass
 from jq.settings import FLOAT, Settings
 

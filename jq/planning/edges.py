@@ -19,7 +19,8 @@ from jq.formats import get_format
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.markers import edge_name, is_carried, is_wide
 from jq.ir.values import maker
-from jq.ops.base import Contraction, rule_of
+from jq.ops.base import Contraction
+from jq.ops.lookup import rule_of
 from jq.ops.selection import elements
 from jq.planning.decisions import Declined, OpPlan, TensorPlan
 from jq.planning.operands import op_name

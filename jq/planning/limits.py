@@ -10,8 +10,8 @@ from functools import cache, cached_property
 from jq.ir import Op, ir, shape_of, stablehlo
 from jq.ir.values import kind_of
 from jq.limits import OpLimits
-from jq.ops.base import known_ops
 from jq.ops.geometry import Geometry, of_window
+from jq.ops.lookup import known_ops
 from jq.target import Target
 
 

@@ -13,7 +13,8 @@ from jq.ir.affine import constant_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import DEQUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.values import maker
-from jq.ops.base import Axes, Contraction, Movement, Role, rule_of
+from jq.ops.base import Axes, Contraction, Movement, Role
+from jq.ops.lookup import rule_of
 
 
 @dataclass(frozen=True)

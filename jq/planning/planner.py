@@ -13,7 +13,8 @@ from jq.formats.affine import is_affine
 from jq.ir import Op, Program, dtype_of
 from jq.ir.build import SCOPE, string_attr
 from jq.ir.types import number_kind
-from jq.ops.base import Contraction, contraction_names
+from jq.ops.base import Contraction
+from jq.ops.lookup import contraction_names
 from jq.planning.agree import agree_on_weights
 from jq.planning.decisions import Declined, OpPlan, QuantPlan, TensorPlan
 from jq.planning.edges import plan_edges

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jq.ir import Op, Program, ir
 from jq.ir.values import kind_of, maker
-from jq.ops.base import of_one_type, rule_named
+from jq.ops.lookup import of_one_type, rule_named
 from jq.quantized.computed import is_computed
 from jq.quantized.kinds import CAST, around_zero, cast, element_of, per_tensor, with_element
 from jq.quantized.write import TYPED, checked, is_constant, text

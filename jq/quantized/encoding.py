@@ -8,9 +8,9 @@ from jq.formats import Encoding
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.encodings import encoding_in
 from jq.ir.markers import DEQUANTIZE, match
-from jq.ops.base import of_one_type
 from jq.ops.encoded import Encoded
 from jq.ops.encodings import Encodings
+from jq.ops.lookup import of_one_type
 from jq.quantized.elements import ELEMENT_TYPES
 from jq.quantized.kinds import encoding_of_type, is_quantized
 

@@ -9,7 +9,8 @@ import numpy as np
 from jq.ir import Op, Program, ir
 from jq.ir.markers import DEQUANTIZE, encoding_of
 from jq.ir.values import maker
-from jq.ops.base import Contraction, contraction
+from jq.ops.base import Contraction
+from jq.ops.lookup import contraction
 from jq.quantized.kinds import (
     UNIFORM_DEQUANTIZE,
     UNIFORM_QUANTIZE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jq.ir import Op, Program, ir
 from jq.ir.markers import DEQUANTIZE
 from jq.ir.values import maker, only_user
-from jq.ops.base import rule_named
+from jq.ops.lookup import rule_named
 from jq.quantized.kinds import UNIFORM_DEQUANTIZE, UNIFORM_QUANTIZE, element_of, with_element
 from jq.quantized.write import TYPED, WIDE, checked, floats, is_constant, sums_of, text
 

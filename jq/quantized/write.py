@@ -10,7 +10,7 @@ import numpy as np
 from jq.ir import Op, Program, ir, tensor_type
 from jq.ir.build import attributes_of
 from jq.ir.values import maker
-from jq.ops.base import of_one_type, rule_named
+from jq.ops.lookup import of_one_type, rule_named
 from jq.quantized.kinds import UNIFORM_DEQUANTIZE
 
 # What an op was; how its operands are encoded; an edge of sums of 32 bits.

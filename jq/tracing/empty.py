@@ -20,7 +20,7 @@ import numpy as np
 from jq.ir import Op, at, dtype_of, ir, shape_of, walk
 from jq.ir.arrays import SAFE_KINDS, StableHloOps
 from jq.ir.build import integer, replace
-from jq.ops.base import is_product
+from jq.ops.lookup import is_product
 
 OPS = StableHloOps()
 

@@ -13,7 +13,8 @@ import numpy as np
 from jq.errors import UserError
 from jq.formats.tensor import QuantizedTensor
 from jq.ir import dtype_of, ir
-from jq.ops.base import Contraction, Movement, rule_of
+from jq.ops.base import Contraction, Movement
+from jq.ops.lookup import rule_of
 
 log = logging.getLogger("jq")
 

@@ -24,7 +24,8 @@ from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, dequantize, match
 from jq.ir.stored import describe
 from jq.ir.values import maker
-from jq.ops.base import Contraction, Movement, Role, rule_of
+from jq.ops.base import Contraction, Movement, Role
+from jq.ops.lookup import rule_of
 from jq.planning import WeightUse
 from jq.planning.operands import scaled_operand
 from jq.tracing.constants import constant_array

@@ -10,7 +10,8 @@ import pytest
 import jq
 from jq.formats import Format
 from jq.kernels import Kernel
-from jq.ops.base import OpRule, known_ops
+from jq.ops.base import OpRule
+from jq.ops.lookup import known_ops
 from jq.passes.base import Pass, known_passes
 from jq.tracing.source import READERS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jq.ops.base import known_ops
+from jq.ops.lookup import known_ops
 from jq.passes.base import known_passes
 
 ROOT = Path(__file__).resolve().parents[2]

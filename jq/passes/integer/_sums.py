@@ -15,7 +15,8 @@ from jq.ir.build import NAME, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.values import kind_of, maker
-from jq.ops.base import Contraction, QuantizedOperand, codes_of, rule_of
+from jq.ops.base import Contraction, QuantizedOperand, codes_of
+from jq.ops.lookup import rule_of
 from jq.ops.selection import reduce_like, reduction
 from jq.passes.integer._values import I64, Leaf, Sum, centered, leaf_of, require_int32
 

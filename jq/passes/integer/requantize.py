@@ -31,7 +31,8 @@ from jq.ir.build import replace as replace_op
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, match
 from jq.ir.requantize import requantize
 from jq.ir.values import maker, only_user
-from jq.ops.base import Contraction, codes_of, makes_feature_map, rule_of
+from jq.ops.base import Contraction, codes_of
+from jq.ops.lookup import makes_feature_map, rule_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import clamp_of
 from jq.passes.integer._sums import IntegerProduct

@@ -17,7 +17,8 @@ from jq.ir.build import NAME, string_attr
 from jq.ir.decisions import declined
 from jq.ir.markers import match
 from jq.ir.values import kind_of, maker
-from jq.ops.base import Contraction, rule_of
+from jq.ops.base import Contraction
+from jq.ops.lookup import rule_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.qdq.carry_codes import BRANCHES, LOOP
 

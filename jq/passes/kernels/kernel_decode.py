@@ -29,7 +29,8 @@ from jq.ir.contract import match_contract
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, match
 from jq.kernels import DecodeDot, SplitRows, get_isa
-from jq.ops.base import Contraction, contraction
+from jq.ops.base import Contraction
+from jq.ops.lookup import contraction
 from jq.ops.matrices import Matrices as MatrixView
 from jq.ops.matrices import NotMatrices, WeightProduct
 from jq.passes.base import Pass, PassContext

@@ -21,7 +21,7 @@ from jq.formats.affine import affine_format
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.stored import store
 from jq.ir.values import maker
-from jq.ops.base import rule_of
+from jq.ops.lookup import rule_of
 from jq.passes.prepare._lost_codes import lost_codes
 from jq.passes.prepare._stored_parts import FLOATS, Arriving, arriving
 from jq.passes.prepare.fold_weights import Constant, evaluate_all

@@ -16,7 +16,7 @@ from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.hoist import block_of
 from jq.ir.values import kind_of, maker
-from jq.ops.base import takes_any_order
+from jq.ops.lookup import takes_any_order
 from jq.ops.orders import RESULT, Order, Orders, inverse, is_moved, significant
 from jq.ops.reordered import orders_of
 from jq.passes.prepare._cut import Cut

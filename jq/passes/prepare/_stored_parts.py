@@ -24,7 +24,8 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.build import like
 from jq.ir.slicing import compute
 from jq.ir.values import maker
-from jq.ops.base import Movement, rule_of
+from jq.ops.base import Movement
+from jq.ops.lookup import rule_of
 
 OPS = StableHloOps()
 FLOATS = ("float32", "bfloat16", "float16")

@@ -21,9 +21,10 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, like, replace
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.values import maker
-from jq.ops.base import Contraction, Movement, rule_of
+from jq.ops.base import Contraction, Movement
 from jq.ops.dims import Dims, dot
 from jq.ops.integer import constant_or_weight
+from jq.ops.lookup import rule_of
 from jq.ops.rules.dot_general import DotGeneral
 from jq.passes.base import Pass, PassContext
 from jq.planning import contractions, op_name

@@ -20,7 +20,8 @@ import numpy as np
 from jq.ir import Program, at, func, ir, shape_of
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.values import maker
-from jq.ops.base import Movement, rule_of
+from jq.ops.base import Movement
+from jq.ops.lookup import rule_of
 from jq.oracle.xla import XlaExecutable
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare._join_stored import join_stored

@@ -27,7 +27,8 @@ from jq.ir.affine import is_constant, step
 from jq.ir.decisions import declined
 from jq.ir.slicing import Cut, functions
 from jq.ir.values import kind_of, only_user
-from jq.ops.base import Contraction, rule_of
+from jq.ops.base import Contraction
+from jq.ops.lookup import rule_of
 from jq.ops.selection import elements, reduction, splat_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.functions import as_normalization

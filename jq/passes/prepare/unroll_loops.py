@@ -28,7 +28,7 @@ from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.slicing import compute
 from jq.ir.stack import trip_count
 from jq.ir.values import maker
-from jq.ops.base import is_product
+from jq.ops.lookup import is_product
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import isa_of
 

@@ -26,7 +26,8 @@ from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.stored import store_weight
 from jq.ir.values import maker
-from jq.ops.base import Movement, rule_of
+from jq.ops.base import Movement
+from jq.ops.lookup import rule_of
 from jq.passes.base import Pass, PassContext
 from jq.planning import QuantPlan, contractions, op_name
 

@@ -16,9 +16,9 @@ from jq.ir.build import integers
 from jq.ir.values import maker
 from jq.moments.collect import Moments, collect
 from jq.moments.inputs import Wanted
-from jq.ops.base import rule_of
 from jq.ops.dims import Dims
 from jq.ops.layout import groups_of
+from jq.ops.lookup import rule_of
 from jq.ops.rules.convolution import Convolution
 from jq.ops.rules.dot_general import DotGeneral
 from jq.passes.base import PassContext

@@ -18,7 +18,7 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
 from jq.ir.values import maker
-from jq.ops.base import contraction
+from jq.ops.lookup import contraction
 from jq.ops.rules.reshape import groups
 from jq.ops.selection import reduction
 

@@ -13,8 +13,8 @@ import numpy as np
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.values import maker
-from jq.ops.base import rule_of
 from jq.ops.layout import Layout, groups_of
+from jq.ops.lookup import rule_of
 from jq.ops.rules.convolution import Convolution
 from jq.ops.rules.dot_general import DotGeneral
 from jq.passes.recovery._inputs import NotApplicable, find_use

@@ -20,7 +20,8 @@ from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.build import integer, integers
 from jq.ir.values import maker
-from jq.ops.base import Contraction, contraction
+from jq.ops.base import Contraction
+from jq.ops.lookup import contraction
 from jq.ops.selection import reduction
 from jq.passes.recovery._rotations import Blocked, Rotation, of_operand, of_result
 

@@ -24,8 +24,8 @@ from jq.ir.affine import compact, constant_of
 from jq.ir.values import only_user
 from jq.moments.collect import Wanted, sensitivity
 from jq.moments.inputs import other_axes
-from jq.ops.base import rule_of
 from jq.ops.dims import Dims
+from jq.ops.lookup import rule_of
 from jq.ops.rules.dot_general import DotGeneral
 from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, Recovery

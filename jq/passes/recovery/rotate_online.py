@@ -24,7 +24,7 @@ from jq.formats.base import unpacked
 from jq.ir import Op, Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import StableHloOps
 from jq.moments.collect import Moments, collect
-from jq.ops.base import contraction
+from jq.ops.lookup import contraction
 from jq.ops.rules.dot_general import PLAIN
 from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._hadamard import block_of, factors_of, hadamard, matrix

@@ -17,7 +17,8 @@ import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, ir
 from jq.ir.values import maker
-from jq.ops.base import Movement, multiplies, rule_of
+from jq.ops.base import Movement
+from jq.ops.lookup import multiplies, rule_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
 

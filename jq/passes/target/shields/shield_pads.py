@@ -20,8 +20,9 @@ import numpy as np
 from jq.ir import Op, Program, at
 from jq.ir.build import attributes_of
 from jq.ir.values import maker
-from jq.ops.base import Movement, rule_named
+from jq.ops.base import Movement
 from jq.ops.layout import Layout
+from jq.ops.lookup import rule_named
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
 

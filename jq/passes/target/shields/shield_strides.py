@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jq.ir import Op, Program, at
-from jq.ops.base import rule_named
+from jq.ops.lookup import rule_named
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
 

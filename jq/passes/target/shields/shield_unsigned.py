@@ -14,7 +14,7 @@ import numpy as np
 from jq.ir import Op, Program, at, dtype_of, ir
 from jq.ir.arrays import StableHloOps
 from jq.ir.values import maker
-from jq.ops.base import is_product
+from jq.ops.lookup import is_product
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
 
