@@ -180,18 +180,23 @@ def _domain(name: str) -> str:
 
 
 def _graph(proto: onnx.GraphProto, files: Files) -> Graph:
-    if proto.sparse_initializer:
-        raise UserError("sparse initializers are not supported", location=str(files.path))
     initializers = {t.name: files.array(t) for t in proto.initializer}
+    initializers |= {t.values.name: files.dense(t) for t in proto.sparse_initializer}
     nodes = _sorted([_node(n, files) for n in proto.node], files.path)
-    constants = [
-        n for n in nodes if n.op == "Constant" and isinstance(n.attributes.get("value"), np.ndarray)
-    ]
-    initializers |= {n.outputs[0]: n.attributes["value"] for n in constants}
-    nodes = tuple(n for n in nodes if n not in constants)
+    constants = {n.outputs[0]: value for n in nodes if (value := _constant(n)) is not None}
+    initializers |= constants
+    nodes = tuple(n for n in nodes if _constant(n) is None)
     inputs = tuple(v.name for v in proto.input if v.name not in initializers)
     types = {v.name: v.type for v in (*proto.input, *proto.output)}
     return Graph(nodes, inputs, tuple(v.name for v in proto.output), initializers, types)
+
+
+def _constant(node: Node) -> np.ndarray | None:
+    """The tensor that a node is, if it is one."""
+    if node.op != "Constant":
+        return None
+    values = (node.attributes.get(key) for key in ("value", "sparse_value"))
+    return next((v for v in values if isinstance(v, np.ndarray)), None)
 
 
 def _node(proto: onnx.NodeProto, files: Files) -> Node:
@@ -207,6 +212,8 @@ def _attribute(proto: onnx.AttributeProto, files: Files) -> Any:
         return _graph(proto.g, files)
     if proto.type == AttributeProto.TENSOR:
         return files.array(proto.t)
+    if proto.type == AttributeProto.SPARSE_TENSOR:
+        return files.dense(proto.sparse_tensor)
     value = helper.get_attribute_value(proto)
     if proto.type == AttributeProto.STRINGS:
         return [s.decode(errors="replace") for s in value]

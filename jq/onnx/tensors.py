@@ -18,6 +18,7 @@ from jq.onnx.wire import INSIDE
 _NIBBLES = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.FLOAT4E2M1: 4}
 _QUARTERS = {getattr(TensorProto, n): 2 for n in ("INT2", "UINT2") if hasattr(TensorProto, n)}
 _LARGEST = 1 << 48  # elements
+_WRITTEN_OUT = 1 << 28  # elements of a sparse tensor: a few bytes may claim any number
 _BELOW_BYTE = _NIBBLES | _QUARTERS
 _FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 
@@ -72,6 +73,26 @@ class Files:
             held = max(len(getattr(tensor, field)) for field in _FIELDS)
             raise self._sizes(name, held, math.prod(shape), shape, dtype)
         return np.asarray(numpy_helper.to_array(tensor))
+
+    def dense(self, sparse: onnx.SparseTensorProto) -> np.ndarray:
+        """A sparse tensor with its zeros. Indices count through the whole tensor, or are given for
+        each axis.
+
+        Raises:
+            UserError: it is too large to be written out, or its parts do not fit together.
+        """
+        name, shape = sparse.values.name or "a sparse constant", tuple(sparse.dims)
+        if any(n < 0 for n in shape) or math.prod(shape) > _WRITTEN_OUT:
+            raise self._wrong(name, f"shape {shape} is too large for a sparse tensor")
+        values, places = self.array(sparse.values), self.array(sparse.indices).astype(np.int64)
+        given = (len(values),) if places.ndim == 1 else (len(values), len(shape))
+        sizes = np.asarray([math.prod(shape)] if places.ndim == 1 else shape)
+        columns = places[:, None] if places.ndim == 1 else places
+        if places.shape != given or (places < 0).any() or (columns >= sizes).any():
+            raise self._wrong(name, f"its indices are none of shape {shape}")
+        found = np.zeros(shape, values.dtype)
+        found[np.unravel_index(places, shape) if places.ndim == 1 else tuple(places.T)] = values
+        return found
 
     def _holds(self, tensor: onnx.TensorProto, shape: tuple[int, ...], bits: int) -> bool:
         """Whether one of the typed fields has as many numbers as the shape asks for."""

@@ -17,6 +17,7 @@ from jq.onnx.values import Codes, Value, known, plain, signed_type, to_signed, t
 _LAYOUTS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")  # of ONNX Runtime's optimizer
 # No program has a size for what they give, and what reads it would take rows that fill it for real.
 _COUNTED = {("", "NonMaxSuppression")}
+_OLDEST = 7  # version of the standard's operators
 _FOLD = 1 << 22  # elements; more than this is computed in the program
 
 
@@ -194,6 +195,9 @@ def require_operators(file: File) -> None:
         names = next(nodes[0].inputs for nodes in found.values())
         hint = f"end the model at its inputs ({', '.join(filter(None, names[:2]))}) with"
         hint += " onnx.utils.extract_model, and compute the rest behind it"
+    elif any(not domain and opset < _OLDEST for domain, _, opset in found):
+        hint = f"bring the model to operators of version {_OLDEST} or newer, with"
+        hint += " onnx.version_converter.convert_version"
     raise UserError(
         f"{len(found)} operators are not supported: {'; '.join(rows)}",
         location=str(file.path),
@@ -214,9 +218,18 @@ def _missing(file: File) -> list[tuple[tuple[str, str, int], Node]]:
             known_here = (node.domain, node.op) in OPERATORS
             own = (node.domain, node.op, node.overload) in file.functions
             opset = opsets.get(node.domain, 1)
-            if not known_here and not own and not has_definition(node, opset):
+            missing = not known_here and not has_definition(node, opset)
+            if not own and (missing or _before_oldest(node, opset)):
                 found.append(((node.domain, node.op, opset), node))
     return found
+
+
+def _before_oldest(node: Node, opset: int) -> bool:
+    """Whether an operator of the standard changed since (`Add` aligned axes by an attribute)."""
+    if node.domain or opset >= _OLDEST:
+        return False
+    then, since = (schema_of(node.op, "", version) for version in (opset, _OLDEST))
+    return then is None or since is None or then.since_version != since.since_version
 
 
 def has_definition(node: Node, opset: int) -> bool:

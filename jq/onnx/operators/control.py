@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,6 +16,9 @@ from jq.onnx.values import as_jax, is_float, known
 
 _UNROLLED, _TRIED = 1024, 64  # trips: of a loop that says how many, and of one with a condition
 _ENDLESS = np.iinfo(np.int64).max
+# The body of a loop: number of the trip, whether to go on and what is carried -> whether to go on,
+# and what is carried and collected.
+Trip = Callable[[Any, Any, Any], tuple[Any, list[Any]]]
 
 
 @operator("If", codes=True, fold=False)
@@ -61,29 +65,45 @@ def _only(
 
 
 @operator("Loop", codes=True, fold=False)
-def loop(trips: Array, condition: Array, *carried: Array, body: Any, node: Call) -> Any:
+def loop(
+    trips: Array = None, condition: Array = None, *carried: Array, body: Any, node: Call
+) -> Any:
     """Unrolled when it is known how many trips there are, and they are few, since shapes may change
-    from one to the next; a loop of the program otherwise."""
+    from one to the next; a loop of the program otherwise. Without a condition it runs all trips."""
     most = np.asarray(_ENDLESS) if trips is None else known(trips)
     go = np.asarray(True) if condition is None else known(condition)
+    if trips is None and condition is None:
+        raise node.refuse("it has neither a number of trips nor a condition, and never ends")
+
+    def trip(i: Any, now: Any, values: Any) -> tuple[Any, list[Any]]:
+        again, *rest = node.run(body, [i, now, *values])
+        return (now if condition is None else again), rest
+
+    collects = len(body.outputs) - 1 - len(carried)
     if most is not None and go is not None:
-        unrolled = _unrolled(int(most.reshape(-1)[0]), bool(go.reshape(-1)[0]), carried, body, node)
+        count, now = int(most.reshape(-1)[0]), bool(go.reshape(-1)[0])
+        unrolled = _unrolled(count, now, carried, trip, collects, node)
         if unrolled is not None:
             return unrolled
-    return _while(trips, condition, carried, body, node)
+    if collects:
+        raise node.refuse(
+            "how many results it collects depends on the model's inputs",
+            "fix the input that decides with --value NAME=V, in Python values={...}",
+        )
+    return _while(trips, condition, carried, trip)
 
 
-def _unrolled(most: int, go: bool, carried: Any, body: Any, node: Call) -> Any:
+def _unrolled(most: int, go: bool, carried: Any, trip: Trip, collects: int, node: Call) -> Any:
     """None when the condition turns out to depend on the inputs, or does not end it soon."""
     limit = most if most <= _UNROLLED else _TRIED
     count, state = len(carried), list(carried)
-    kept: list[list[Any]] = [[] for _ in range(len(body.outputs) - 1 - count)]
+    kept: list[list[Any]] = [[] for _ in range(collects)]
     for i in range(most):
         if not go:
             break
         if i == limit:
             return None
-        again, *rest = node.run(body, [np.asarray(i, np.int64), np.asarray(True), *state])
+        again, rest = trip(np.asarray(i, np.int64), np.asarray(True), state)
         state = rest[:count]
         for seen, value in zip(kept, rest[count:], strict=True):
             seen.append(as_jax(value))
@@ -98,12 +118,7 @@ def _unrolled(most: int, go: bool, carried: Any, body: Any, node: Call) -> Any:
     return (*state, *(jnp.stack(seen) for seen in kept))
 
 
-def _while(trips: Array, condition: Array, carried: Any, body: Any, node: Call) -> Any:
-    if len(body.outputs) > 1 + len(carried):
-        raise node.refuse(
-            "how many results it collects depends on the model's inputs",
-            "fix the input that decides with --value NAME=V, in Python values={...}",
-        )
+def _while(trips: Array, condition: Array, carried: Any, trip: Trip) -> Any:
     most = _ENDLESS if trips is None else as_jax(trips).reshape(())
     go = jnp.asarray(True if condition is None else as_jax(condition).reshape(()))
     first = (jnp.zeros((), np.int64), go, tuple(map(as_jax, carried)))
@@ -113,7 +128,7 @@ def _while(trips: Array, condition: Array, carried: Any, body: Any, node: Call) 
 
     def step(state: Any) -> Any:
         i, now, values = state
-        go, *rest = node.run(body, [i, now, *values])
+        go, rest = trip(i, now, values)
         return i + 1, jnp.asarray(as_jax(go)).reshape(()), tuple(map(as_jax, rest))
 
     return lax.while_loop(again, step, first)[2]
