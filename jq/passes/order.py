@@ -240,7 +240,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step(
             "kernel-integer-attention",
             "before single products: the probabilities stay in the caches",
-            KERNELS,
+            WITH_FLOATS,
         ),
         Step(
             "kernel-blocks",
@@ -251,8 +251,13 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step(
             "kernel-convolution", "convolutions take the quantized values as they are", WITH_FLOATS
         ),
-        Step("kernel-attention", "scores and probabilities stay in the caches", KERNELS),
+        Step("kernel-attention", "scores and probabilities stay in the caches", WITH_FLOATS),
         Step("kernel-normalize", "a normalization quantizes its own result", WITH_FLOATS),
+        Step(
+            "kernel-ranges",
+            "what is quantized by its own range is known by markers, which the next pass takes",
+            WITH_FLOATS,
+        ),
         Step("kernel-quantize", "what products read is quantized in one pass over it", WITH_FLOATS),
         Step(
             "kernel-views",
@@ -263,18 +268,18 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "kernel-merge",
             "products of the same operand become one; the operand has one view by now, and its"
             " readers are known",
-            KERNELS,
+            WITH_FLOATS,
         ),
         Step(
             "kernel-rows",
             "products are merged: it is known which one makes which rows",
-            KERNELS,
+            WITH_FLOATS,
         ),
-        Step("kernel-hidden-rows", "which kernel computes which rows is known", KERNELS),
+        Step("kernel-hidden-rows", "which kernel computes which rows is known", WITH_FLOATS),
         Step(
             "kernel-frames",
             "padding is stored in the view that is read, around what one kernel writes",
-            KERNELS,
+            WITH_FLOATS,
         ),
         Step(
             "kernel-decode",

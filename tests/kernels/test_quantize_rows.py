@@ -26,6 +26,7 @@ schemes = st.one_of(
         RowQuantization,
         scheme=st.just("static"),
         narrow=st.booleans(),
+        measured=st.booleans(),
         unsigned=st.booleans(),
     ),
 )
@@ -128,3 +129,17 @@ def test_static_scale_divides_exactly() -> None:
         near = (ties * np.float32(scale)).astype(np.float32) + np.zeros((256, 192), np.float32)
         x = (near.view(np.int32) + steps.astype(np.int32)).view(np.float32)
         check(runner, 0, kernel, x, float(np.float32(scale)))
+
+
+def test_a_measured_scale_may_be_any_number() -> None:
+    """Where multiplying by an inverse and its remainder would overflow or lose them."""
+    scheme = RowQuantization("static", narrow=False, measured=True)
+    kernel = QuantizeRows(isa=HERE[0], m=16, k=37, scheme=scheme)
+    runner, rng = Runner([kernel]), np.random.default_rng(2)
+    for scale in (2.0**-126, 1.2e-38, 3e38, np.inf, np.nan, 0.0, 1 / 255):
+        x = (rng.integers(-300, 300, (16, 37)) / np.float32(2)).astype(np.float32)
+        with np.errstate(all="ignore"):
+            x = x * np.float32(scale if np.isfinite(scale) and scale else 1)
+        x = np.where(np.abs(x) < 2.0**-126, np.float32(0), x)
+        with np.errstate(all="ignore"):
+            check(runner, 0, kernel, x, float(np.float32(scale)), 5)

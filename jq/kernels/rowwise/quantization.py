@@ -1,6 +1,6 @@
 """How a row of floats becomes int8 codes: the definition of `jq.formats.affine`, vector by vector.
 
-    static      saturate(round_half_even(x / scale) + zero_point)            scale known
+    static      saturate(round_half_even(x / scale) + zero_point)            scale given
     symmetric   saturate(round_half_even(x * inv)), inv = 127 / max|x|       from the row
     asymmetric  saturate(round_half_even(x * inv) + zero), inv = 255 / (max - min)
 
@@ -31,6 +31,7 @@ class RowQuantization:
         differently from computing it for -128..127 (`int8`).
     unsigned: codes are stored in their unsigned view (`q + 128`).
     wide: steps on either side of zero where that is no int8 code, for who writes it otherwise.
+    measured: the scale that is given is found at run time: it may be any number.
     """
 
     scheme: str = SYMMETRIC
@@ -38,6 +39,7 @@ class RowQuantization:
     unsigned_zero: bool = False
     unsigned: bool = False
     wide: int = 0
+    measured: bool = False
 
     def __post_init__(self) -> None:
         if self.scheme not in (STATIC, SYMMETRIC, ASYMMETRIC):

@@ -55,8 +55,8 @@ class RowKernel(Kernel):
 class QuantizeRows(RowKernel):
     """f32 [M, K] (, f32 factors [K]) -> i8 [M, K] (, f32 scale [M]) (, i32 zero point [M]).
 
-    The static scheme has two more operands, its scale f32 [1], in [2^-70, 2^100], and its zero
-    point i32 [1].
+    The static scheme has two more operands, its scale f32 [1], in [2^-70, 2^100] unless it is
+    measured, and its zero point i32 [1].
     """
 
     family: ClassVar[str] = "quantize_rows"

@@ -16,11 +16,24 @@ from jq.kernels.rowwise.quantization import ASYMMETRIC, SMALLEST_NORMAL, RowQuan
 
 
 @dataclass(frozen=True)
+class Quotient:
+    """Division by any number, bounded as `Divisor` is."""
+
+    scale: ir.Value
+    low: ir.Value
+    high: ir.Value
+
+    def steps(self, b: Builder, y: ir.Value) -> ir.Value:
+        """`y / scale`, rounded once, or the bound; 0 for NaN."""
+        return b.min(b.max(b.zero_if_nan(b.div(y, self.scale)), self.low), self.high)
+
+
+@dataclass(frozen=True)
 class RowParameters:
     """The parameters of one row, the same in every lane; `factor` divides (static), or is the
     inverse scale."""
 
-    factor: ir.Value | Divisor
+    factor: ir.Value | Divisor | Quotient
     low: ir.Value
     high: ir.Value
     offset: ir.Value | None
@@ -86,7 +99,8 @@ class RowQuantizer:
             for x, kind in zip(operands, self.scheme.operands, strict=True)
         )
         low, high, offset = self._around(zero)
-        return RowParameters(divisor(b, scale, low, high), low, high, offset)
+        exact = Quotient(scale, low, high) if self.scheme.measured else divisor(b, scale, low, high)
+        return RowParameters(exact, low, high, offset)
 
     def _around(self, zero: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
         """The bounds before the zero point is added, and what is added."""
@@ -109,7 +123,7 @@ class RowQuantizer:
         b, lanes = self.b, self.lanes
         steps = []
         for x in xs:
-            if isinstance(row.factor, Divisor):
+            if isinstance(row.factor, Divisor | Quotient):
                 steps.append(row.factor.steps(b, x))
             else:
                 step = b.zero_if_nan(b.mul(x, row.factor))
@@ -126,7 +140,7 @@ class RowQuantizer:
     def codes(self, row: RowParameters, x: ir.Value) -> ir.Value:
         """i8 codes of the vector `x`."""
         b = self.b
-        if isinstance(row.factor, Divisor):
+        if isinstance(row.factor, Divisor | Quotient):
             assert row.offset is not None
             return to_i8(b, row.factor.steps(b, x), row.offset)
         steps = b.zero_if_nan(b.mul(x, row.factor))

@@ -11,8 +11,7 @@ from jq.kernels.build.bodies import Operands
 from jq.kernels.build.builder import Builder, Tiles
 from jq.kernels.build.values import Values
 from jq.kernels.machine.workgroups import row_block
-from jq.kernels.rowwise.normalize import Normalize
-from jq.kernels.rowwise.quantize_rows import QuantizeRows
+from jq.kernels.rowwise.quantize_rows import RowKernel
 from jq.kernels.schedule.rows import Rows, row_dispatch
 
 
@@ -22,9 +21,7 @@ def row_body(kernel: object, b: Builder, tensors: Values, tiles: Tiles, rows: Ro
     raise InternalError(f"{kernel} has no rows")
 
 
-def over_rows(
-    kernel: Normalize | QuantizeRows, operands: Operands, together: int = 1
-) -> list[ir.Value]:
+def over_rows(kernel: RowKernel, operands: Operands, together: int = 1) -> list[ir.Value]:
     """A dispatch over all rows of a matrix."""
 
     def body(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:

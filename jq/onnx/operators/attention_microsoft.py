@@ -137,9 +137,9 @@ def merged(x: Any) -> Any:
 def attend(q: Any, k: Any, v: Any, scale: float, bias: Any) -> tuple[Any, Any]:
     """Values weighted by the softmax of the scores, and the scores."""
     factor = np.asarray(scale or 1 / math.sqrt(q.shape[-1]), q.dtype)
-    scores = jnp.matmul(q, jnp.swapaxes(k, -1, -2)) * factor
+    scores = matmul(q, jnp.swapaxes(k, -1, -2)) * factor
     scores = scores if bias is None else scores + bias
-    return jnp.matmul(jax.nn.softmax(scores, axis=-1), v), scores
+    return matmul(jax.nn.softmax(scores, axis=-1), v), scores
 
 
 def later_keys(q: Any, k: Any) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 
 from jq.onnx.operators.attention_microsoft import heads, merged
+from jq.onnx.operators.products import matmul
 from jq.onnx.registry import MICROSOFT, Array, Call, Known, operator
 
 
@@ -175,7 +176,7 @@ def _grouped(
     """Heads of queries in groups, each of which has one head of keys and values."""
     groups = q.shape[1] // k.shape[1]
     k, v = (jnp.repeat(x, groups, axis=1) for x in (k, v))
-    scores: Any = jnp.matmul(q, jnp.swapaxes(k, -1, -2))
+    scores: Any = matmul(q, jnp.swapaxes(k, -1, -2))
     scores = scores * np.asarray(scale or 1 / math.sqrt(q.shape[-1]), q.dtype)
     if softcap:
         cap = np.asarray(softcap, q.dtype)
@@ -183,7 +184,7 @@ def _grouped(
     scores = scores if bias is None else scores + bias
     scores = jnp.where(seen, scores, np.asarray(np.finfo(np.float32).min, q.dtype))
     if sink is None:
-        return jnp.matmul(jax.nn.softmax(scores, axis=-1), v)
+        return matmul(jax.nn.softmax(scores, axis=-1), v)
     extra = jnp.broadcast_to(jnp.reshape(sink, (-1, 1, 1)).astype(q.dtype), (*scores.shape[:3], 1))
     weights = jax.nn.softmax(jnp.concatenate([scores, extra], -1), axis=-1)[..., :-1]
-    return jnp.matmul(weights, v)
+    return matmul(weights, v)

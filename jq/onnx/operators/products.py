@@ -6,13 +6,21 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jq.onnx.registry import MICROSOFT, Array, operator
 
 
 @operator("MatMul")
 def matmul(a: Array, b: Array) -> Array:
-    return jnp.matmul(a, b, preferred_element_type=np.dtype(a.dtype))
+    """Batch axes that both have stay as they are, those of size 1 too, which `jnp.matmul` takes out
+    of the product: an attention is found by the axes of its scores."""
+    kind, rank = np.dtype(a.dtype), len(a.shape)
+    if rank < 3 or a.shape[:-2] != b.shape[:-2]:
+        return jnp.matmul(a, b, preferred_element_type=kind)
+    batch = tuple(range(rank - 2))
+    dims = ((rank - 1,), (rank - 2,)), (batch, batch)
+    return lax.dot_general(a, b, dims, preferred_element_type=kind)
 
 
 @operator("Gemm")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from jq.ir import Op, Program, ir, shape_of
+from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.build import integers
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, match
-from jq.ir.values import only_user
+from jq.ir.values import maker, only_user
 from jq.kernels import Bias, ColumnScale, Gelu, Quantize, Residual, Step
 from jq.passes.functions import find_activation
 from jq.passes.kernels._kernel import OPS, column_factors
@@ -26,6 +28,14 @@ class Columns:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """Numbers by column that are found at run time: a vector of `n`, or one number for all."""
+
+    value: ir.Value
+    n: int
+
+
+@dataclass(frozen=True)
 class Tail:
     """What follows a product and has no other reader: steps of an epilogue with their operands.
 
@@ -33,7 +43,7 @@ class Tail:
     """
 
     steps: tuple[Step, ...]
-    operands: tuple[Any, ...]  # values, constants, or `Columns`
+    operands: tuple[Any, ...]  # values, constants, `Columns` or `Measured`
     ops: tuple[Any, ...]
 
     @property
@@ -47,7 +57,8 @@ class Tail:
     @staticmethod
     def behind(program: Program, op: Op, n: int) -> Tail:
         tail = Tail((), (), (op,))
-        for step in (_bias, _activation, _factors, _residual, _activation, _quantize):
+        steps = _scales, _bias, _activation, _factors, _residual, _activation, _quantize
+        for step in steps:
             tail = step(program, tail, n)
         return tail
 
@@ -62,6 +73,14 @@ class Tail:
         for x in self.operands:
             if isinstance(x, Columns):
                 found.append(program.add_weight(f"{name}:column_bias", pad(x.values)))
+            elif isinstance(x, Measured):
+                width = len(pad(np.zeros(x.n, np.float32)))
+                one = math.prod(shape_of(x.value)) == 1
+                number = OPS.reshape(x.value, () if one else [x.n])
+                vector = OPS.broadcast(number, [x.n], () if one else [0])
+                found.append(
+                    OPS.pad(vector, OPS.constant(np.zeros((), np.float32)), [0], [width - x.n])
+                )
             else:
                 found.append(OPS.constant(x) if isinstance(x, np.ndarray) else x)
         return found
@@ -81,6 +100,37 @@ def _addition(tail: Tail) -> tuple[Any, ir.Value] | None:
         return None
     others = [v for v in add.operation.operands if v != result]
     return (add, others[0]) if len(others) == 1 else None
+
+
+def _scales(program: Program, tail: Tail, n: int) -> Tail:
+    """A product with what the activation's range has made, one number a column: sums of codes
+    that a model itself scales."""
+    result = tail.last.operation.results[0]
+    product = only_user(result)
+    if product is None or product.operation.name != "stablehlo.multiply":
+        return tail
+    others = [v for v in product.operation.operands if v != result]
+    if len(others) != 1 or evaluate(program, others[0]) is not None:
+        return tail
+    value = _by_column(others[0], n)
+    return tail if value is None else tail.then(ColumnScale(), [Measured(value, n)], [product])
+
+
+def _by_column(value: ir.Value, n: int) -> ir.Value | None:
+    """What is repeated along all axes but the last, which has `n`: of `n` elements or one."""
+    last = len(shape_of(value)) - 1
+    if dtype_of(value) != np.float32 or last < 0 or shape_of(value)[last] != n:
+        return None
+    while math.prod(shape_of(value)) not in (1, n):
+        op = maker(value, "stablehlo.broadcast_in_dim")
+        if op is None:
+            return None
+        value, dims = op.operation.operands[0], integers(op, "broadcast_dimensions")
+        wide = [a for a, size in enumerate(shape_of(value)) if size > 1]
+        if [dims[a] for a in wide] not in ([], [last]):
+            return None
+        last = wide[0] if wide else 0
+    return value
 
 
 def _bias(program: Program, tail: Tail, n: int) -> Tail:
@@ -115,8 +165,13 @@ def _residual(program: Program, tail: Tail, n: int) -> Tail:
 
 
 def _activation(program: Program, tail: Tail, n: int) -> Tail:
+    """Not a GELU of what a model itself scales: its error, of 1e-4 and less, would move codes away
+    from those that the model's own float has, by the range that is found of it."""
     found = find_activation(program, tail.last.operation.results[0])
-    return tail if found is None else tail.then(found.step, [], found.cut.ops)
+    measured = any(isinstance(x, Measured) for x in tail.operands)
+    if found is None or (measured and isinstance(found.step, Gelu)):
+        return tail
+    return tail.then(found.step, [], found.cut.ops)
 
 
 def _quantize(program: Program, tail: Tail, n: int) -> Tail:

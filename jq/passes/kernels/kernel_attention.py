@@ -7,7 +7,8 @@
     call @jq_attention(%q, %k, %v, %mask)
 
 Fires on products with batch dimensions, where queries may share keys and values, a mask that is
-the same for every head, and softmax over the keys. Narrower floats are computed in float32.
+the same for every head, and softmax over the keys. Narrower floats are computed in float32. A
+program in which nothing is quantized is left as it is: it is what others are compared with.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of
 from jq.ir.build import NAME, string_attr
+from jq.ir.contract import match_contract
+from jq.ir.markers import match
 from jq.ir.values import only_user
 from jq.kernels import Attention, get_isa
 from jq.ops.dims import Dims
@@ -34,7 +37,7 @@ class KernelAttention(Pass):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         isa = isa_of(cx.target)
-        if isa is None:
+        if isa is None or not (cx.settings.op_types or _is_quantized(program)):
             return False
         precision = cx.settings.attention_precision
         dots = [op for op in program.walk() if Dims.match(op)]
@@ -44,6 +47,12 @@ class KernelAttention(Pass):
             lambda op: _match(program, op),
             lambda found: _lower(program, found, isa, precision),
         )
+
+
+def _is_quantized(program: Program) -> bool:
+    """Whether a model has brought codes: markers, or the kernels that are in their place."""
+    ops = list(program.walk())
+    return any(op.operation.name == "func.call" or match(op) or match_contract(op) for op in ops)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@
     %v = call @jq_gemm_128x384x384(%x, %wv, ...)        ...
 
 Any number of products, of any widths, with the same steps behind them; what is one number for a
-whole result (its scale, its zero point) becomes one a column. An attention reads its columns of the
+whole result (its scale, its zero point) becomes one a column. What is found at run time by column
+has to be there at the first of them. An attention reads its columns of the
 whole. Not where a part would have to be copied: for another kernel, or as a result of the program.
 """
 
@@ -33,6 +34,10 @@ from jq.passes.kernels._kernel import (
     rename_kernels,
 )
 
+# What scales are made by.
+_MOVABLE = {
+    f"stablehlo.{name}" for name in ("broadcast_in_dim", "constant", "multiply", "pad", "reshape")
+}
 _VIEWS = ("reshape", "broadcast_in_dim", "transpose", "xor", "constant")
 
 
@@ -46,7 +51,7 @@ class KernelMerge(Pass):
             product = _GemmCall.of(program, op)
             if product is not None:
                 groups.setdefault(product.key, []).append(product)
-        found = [group for group in groups.values() if len(group) > 1]
+        found = [group for group in groups.values() if len(group) > 1 and _bring(group)]
         for group in found:
             _merge(program, group)
         if found:
@@ -84,7 +89,8 @@ class _GemmCall:
             _Operand(kind, value, None if kind in ("codes", ROW) else evaluate(program, value))
             for kind, value in zip(how, op.operation.operands, strict=True)
         )
-        if any(o.array is None for o in operands if o.how not in ("codes", ROW)):
+        known = ("codes", ROW, COLUMN)  # by row they are shared, by column put beside each other
+        if any(o.array is None for o in operands if o.how not in known):
             return None
         if not _stays(program, op.operation.results[0], kernel.n):
             return None
@@ -183,6 +189,9 @@ def _merged(program: Program, group: Sequence[_GemmCall]) -> tuple[Gemm, list[ir
             pairs = zip(group, known, strict=True)
             weight = np.concatenate([p.kernel.unpack(a) for p, a in pairs], axis=1)
             array = kernel.pack(weight)["weights"]
+        elif row[0].how == COLUMN and len(known) < len(row):
+            operands.append(_beside(kernel, [o.value for o in row], sizes))
+            continue
         elif row[0].how == COLUMN:
             pieces = [a.reshape(-1)[:n] for a, n in zip(known, sizes, strict=True)]
             array = kernel.pad_columns(np.concatenate(pieces))
@@ -195,6 +204,39 @@ def _merged(program: Program, group: Sequence[_GemmCall]) -> tuple[Gemm, list[ir
         name = program.weight_name(row[0].value) or f"{first.name}:columns"
         operands.append(program.add_weight(name, array))
     return kernel, operands
+
+
+def _beside(kernel: Gemm, values: Sequence[ir.Value], sizes: Sequence[int]) -> ir.Value:
+    """Numbers by column that are found at run time, behind each other, padded."""
+    parts = [OPS.slice(v, [0], [n]) for v, n in zip(values, sizes, strict=True)]
+    width = len(kernel.pad_columns(np.zeros(kernel.n, np.float32)))
+    zero = OPS.constant(np.zeros((), np.float32))
+    return OPS.pad(OPS.concatenate(parts, 0), zero, [0], [width - kernel.n])
+
+
+def _bring(group: Sequence[_GemmCall]) -> bool:
+    """Whether all that is found at run time by column can be there at the first product; what
+    makes it is moved in front of it."""
+    first = group[0].op.operation
+    behind, seen = set(), False
+    for op in first.block.operations:
+        seen = seen or op.operation == first
+        if seen:
+            behind.add(op.operation)
+    values = [o.value for p in group for o in p.operands if o.how == COLUMN and o.array is None]
+    wanted: set[Any] = set()
+    while values:
+        op = maker(values.pop())
+        if op is None or op.operation not in behind or op.operation in wanted:
+            continue
+        if op.operation.name not in _MOVABLE:
+            return False
+        wanted.add(op.operation)
+        values += op.operation.operands
+    for op in list(first.block.operations) if wanted else ():
+        if op.operation in wanted:
+            op.operation.move_before(first)
+    return True
 
 
 def _read_columns(program: Program, part: ir.Value, whole: ir.Value, start: int) -> None:

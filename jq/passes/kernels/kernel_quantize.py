@@ -2,7 +2,7 @@
 
     composite "jq.quantize_dynamic" %x  ->  call @jq_quantize_rows(%x)
 
-Fires on int8, one scale a row of the last axis or a block of it (or one in all, when static).
+Fires on int8, one scale a row of the last axis or a block of it (or one in all, when it is given).
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class KernelQuantize(Pass):
         isa, changed = isa_of(cx.target), False
         for op in program.walk() if isa else ():
             marker = match(op, QUANTIZE, QUANTIZE_DYNAMIC)
-            scheme = marker and (row_scheme(program, marker) or block_scheme(marker))
+            scheme = marker and (
+                row_scheme(program, marker) or measured_scheme(marker) or block_scheme(marker)
+            )
             if isa and marker and scheme:
                 with at(op):
                     results = _quantize(program, marker, scheme, isa)
@@ -62,6 +64,16 @@ def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:
     if not _by_row(enc) or (enc.block[-1] and enc.shape[-1] > 1):
         return None
     return RowQuantization(ASYMMETRIC if enc.scheme == "asymmetric" else SYMMETRIC, narrow=narrow)
+
+
+def measured_scheme(marker: Marker) -> RowQuantization | None:
+    """The scheme of a tensor whose one scale is found at run time, and given; None elsewhere."""
+    enc = marker.encoding
+    whole = marker.kind == QUANTIZE and not any(enc.block)
+    if not whole or enc.format != "int8" or not enc.shape or 0 in enc.shape:
+        return None
+    narrow = enc.option("divisor", "absmax/127") == "absmax/127"
+    return RowQuantization(STATIC, narrow and "zero_point" not in marker.parts, measured=True)
 
 
 def block_scheme(marker: Marker) -> RowQuantization | None:
@@ -109,8 +121,18 @@ def _quantize(
     operands = [x]
     if scaled is not None:
         operands = [scaled[0], program.add_weight(f"{marker.tensor}:factors", scaled[1])]
-    given = () if scheme.dynamic else static_parameters(program, marker) or ()
-    operands += map(OPS.constant, given)
+    if scheme.measured:
+        operands += _measured(marker)
+    elif not scheme.dynamic:
+        operands += map(OPS.constant, static_parameters(program, marker) or ())
     results = call_kernel(program, kernel, operands, f"{marker.tensor}/quantize")
     wanted = [shape_of(r) for r in marker.op.operation.results]
     return [OPS.reshape(v, shape) for v, shape in zip(results, wanted, strict=True)]
+
+
+def _measured(marker: Marker) -> list[ir.Value]:
+    """Scale f32 [1] and zero point i32 [1] of a tensor, as values."""
+    scale = OPS.convert(OPS.reshape(marker.parts["scale"], [1]), np.float32)
+    if "zero_point" not in marker.parts:
+        return [scale, OPS.constant(np.zeros(1, np.int32))]
+    return [scale, OPS.convert(OPS.reshape(marker.parts["zero_point"], [1]), np.int32)]
