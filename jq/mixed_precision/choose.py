@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from jq.choice.frontier import Choice, Points, frontier, hull, price, within
+from jq.choice.groups import Group
 from jq.errors import UserError
 from jq.mixed_precision.budget import Budget
 from jq.mixed_precision.costs import Resource
 from jq.mixed_precision.evaluate import Judge
-from jq.mixed_precision.frontier import Choice, Points, frontier, hull, price, within
-from jq.mixed_precision.groups import Group
 
 Holds = Callable[[Choice], bool]
 TRIES = 4  # of going further than the frontier does

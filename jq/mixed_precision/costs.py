@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.artifact.manifest import float_weights
+from jq.choice.frontier import Choice
+from jq.choice.groups import Group, Stored, bit_operations, op_facts
 from jq.errors import UserError, known
 from jq.job import Job
 from jq.mixed_precision.budget import RESOURCES, Budget
-from jq.mixed_precision.frontier import Choice
-from jq.mixed_precision.groups import Group, Stored, bit_operations, op_facts
 from jq.planning import QuantPlan
 
 USUAL = "size+work"

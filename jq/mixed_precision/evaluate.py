@@ -6,19 +6,17 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from jq.comparison.error_sum import ErrorSum, is_integer
+from jq.choice.frontier import Choice
+from jq.choice.groups import Group, Option
+from jq.choice.sensitivity import Sensitivity
+from jq.choice.switch import SwitchProgram
 from jq.comparison.metrics import NAMES, Figures
 from jq.comparison.outputs import Comparison
 from jq.errors import UserError, known
 from jq.jobs import HERE, Result, Work, Workers, run_jobs
 from jq.measuring.evaluation import Evaluation, Outputs
 from jq.mixed_precision.budget import RESOURCES, figures
-from jq.mixed_precision.frontier import Choice
-from jq.mixed_precision.groups import Group, Option
 from jq.mixed_precision.state import State
-from jq.mixed_precision.switch import SwitchProgram
 from jq.progress import Progress
 
 CALLS = 8  # of a job
@@ -43,28 +41,6 @@ class Choices(Work):
             return {f"{c}:{i}": array for c, arrays in results for i, array in arrays}
 
         return outputs
-
-
-@dataclass(frozen=True)
-class Sensitivity(Work):
-    """A job is the numbers of a group and of one of its options; its result, the error that they
-    make alone."""
-
-    switch: SwitchProgram
-    calls: Sequence[Outputs]
-
-    def open(self) -> Callable[[tuple[int, int]], Result]:
-        switch, groups = self.switch, self.switch.groups
-        switch.choose([None] * len(groups))
-        references = [switch(call) for call in self.calls]
-
-        def error(item: tuple[int, int]) -> Result:
-            g, o = item
-            switch.choose([group.options[o] if i == g else None for i, group in enumerate(groups)])
-            found = noise(references, [switch(call) for call in self.calls])
-            return {"noise": np.array(found, np.float64)}
-
-        return error
 
 
 def sensitivities(
@@ -93,28 +69,6 @@ def sensitivities(
 
 def state_key(group: Group, option: Option) -> str:
     return f"{group.name} {json.dumps(option.candidate.rule, sort_keys=True)}"
-
-
-def noise(reference: Sequence[Outputs], quantized: Sequence[Outputs]) -> float:
-    """Noise power over signal power, summed over the float outputs.
-
-    Of a program without any: the share of elements that differ.
-    """
-    shares = []
-    for r, q in zip(zip(*reference, strict=True), zip(*quantized, strict=True), strict=True):
-        if is_integer(r[0]):
-            continue
-        total = ErrorSum()
-        for pair in zip(r, q, strict=True):
-            total.add(*pair)
-        broken = total.nonfinite or (total.noise and not total.signal)
-        shares.append(np.inf if broken else total.noise / (total.signal or 1.0))
-    if shares:
-        return float(sum(shares))
-    pairs = [
-        p for calls in zip(reference, quantized, strict=True) for p in zip(*calls, strict=True)
-    ]
-    return float(np.mean([np.mean(r != q) for r, q in pairs]))
 
 
 class Judge:

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from jq.benchmark import random_inputs
+from jq.choice.groups import Group, trips
+from jq.choice.problem import Problem
+from jq.choice.rules import with_rules
 from jq.compiled import CompiledModel
 from jq.job import Job, Source, Stages
 from jq.mixed_precision.costs import Resource
-from jq.mixed_precision.groups import Group, trips
-from jq.mixed_precision.problem import Problem
-from jq.mixed_precision.rules import with_rules
 from jq.mixed_precision.single import single
 from jq.mixed_precision.state import State
 from jq.planning import contractions, op_name

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from jq.choice.problem import Problem
+from jq.choice.rules import MixedPipeline
 from jq.comparison.outputs import Comparison
 from jq.compiled import CompiledModel
 from jq.job import Stages
@@ -12,8 +14,6 @@ from jq.measuring.measure import compare_compiled
 from jq.mixed_precision.budget import Budget
 from jq.mixed_precision.costs import Resource
 from jq.mixed_precision.latency import median_ms
-from jq.mixed_precision.problem import Problem
-from jq.mixed_precision.rules import MixedPipeline
 from jq.pipeline import for_target, load_pipeline
 from jq.stages import build, plan_job
 from jq.system.files import temporary_folder

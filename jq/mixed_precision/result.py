@@ -11,9 +11,9 @@ from typing import Any
 
 from rich.table import Table
 
+from jq.choice.rules import MixedPipeline
 from jq.comparison.outputs import Comparison
 from jq.compiled import CompiledModel
-from jq.mixed_precision.rules import MixedPipeline
 from jq.settings import Rule
 from jq.tables import plain_table, to_html, to_text
 

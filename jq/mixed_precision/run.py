@@ -8,6 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from jq.choice.candidates import make_candidates
+from jq.choice.frontier import Choice, total
+from jq.choice.problem import Problem, make_problem
+from jq.choice.rules import MixedPipeline, check_rules, rules_of
 from jq.comparison.metrics import Metric
 from jq.errors import UserError
 from jq.job import (
@@ -24,16 +28,12 @@ from jq.job import (
 from jq.jobs import Workers, as_workers, prepare
 from jq.measuring.evaluation import Evaluation, check_metrics, evaluation_of
 from jq.mixed_precision.budget import Budget, check_figures, parse_budget
-from jq.mixed_precision.candidates import make_candidates
 from jq.mixed_precision.choose import Chooser
 from jq.mixed_precision.costs import USUAL, check_objective, objective, size_of, work_in
 from jq.mixed_precision.evaluate import Judge, sensitivities
-from jq.mixed_precision.frontier import Choice, total
 from jq.mixed_precision.latency import latency_of
-from jq.mixed_precision.problem import Problem, make_problem
 from jq.mixed_precision.prove import Proof, prove
 from jq.mixed_precision.result import LayerChoice, Point, SearchResult
-from jq.mixed_precision.rules import MixedPipeline, check_rules, rules_of
 from jq.mixed_precision.state import State, digest_of, state_dir
 from jq.model import Model
 from jq.pipeline import load_pipeline
@@ -73,7 +73,7 @@ def search(
         budget: one or several, see `jq.mixed_precision.budget`. Of resources alone: the most exact
             choice within them.
         pipeline: the base: its passes run, its own formats are a candidate.
-        candidates: see `jq.mixed_precision.candidates`.
+        candidates: see `jq.choice.candidates`.
         data, metric, labels: as in `jq.compare`; what the budgets are held on.
         cost: what to save: `size`, `work`, `latency` or a sum of these shares; `size+work` by
             default, or the resource that there is a budget for.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from jq.choice.candidates import make_candidates, parse_candidate
 from jq.comparison.outputs import compare_outputs
 from jq.errors import UserError
 from jq.mixed_precision.budget import parse_budget
-from jq.mixed_precision.candidates import make_candidates, parse_candidate
 from jq.pipeline import load_pipeline
 from jq.settings import apply_overrides
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import jq
+from jq.choice.candidates import make_candidates
+from jq.choice.problem import Problem, make_problem
+from jq.choice.rules import check_rules, rules_of, with_rules
 from jq.job import Stages, prepare_job
-from jq.mixed_precision.candidates import make_candidates
-from jq.mixed_precision.problem import Problem, make_problem
-from jq.mixed_precision.rules import check_rules, rules_of, with_rules
 from jq.mixed_precision.single import single
 from jq.oracle.xla import XlaExecutable
 from jq.pipeline import make_plan, rewrite

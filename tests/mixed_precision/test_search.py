@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import jq
+from jq.choice import sensitivity
 from jq.cli.app import main
 from jq.cli.search import split
-from jq.mixed_precision import evaluate
 
 Captured = pytest.CaptureFixture[str]
 SOURCE = """
@@ -132,7 +132,7 @@ def test_an_interrupted_search_goes_on(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state.json"
-    measured, noise = [], evaluate.noise
+    measured, noise = [], sensitivity.noise
 
     def counted(*arguments: Any) -> float:
         if len(measured) == 5:
@@ -140,7 +140,7 @@ def test_an_interrupted_search_goes_on(
         measured.append(noise(*arguments))
         return measured[-1]
 
-    monkeypatch.setattr(evaluate, "noise", counted)
+    monkeypatch.setattr(sensitivity, "noise", counted)
     options = {"state": state, "candidates": ["float", "int8-dynamic", "int4"]}
     with pytest.raises(KeyboardInterrupt):
         jq.search(f"{source}:model", "sqnr_db>=20", **options)

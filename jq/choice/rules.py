@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from jq.choice.frontier import Choice
+from jq.choice.groups import Group
 from jq.errors import InternalError
 from jq.ir import Op
 from jq.ir.build import SCOPE, string_attr
 from jq.job import Job
-from jq.mixed_precision.frontier import Choice
-from jq.mixed_precision.groups import Group
 from jq.ops.base import Contraction
 from jq.pipeline import make_plan
 from jq.planning import QuantPlan, contractions, find_weight, op_name

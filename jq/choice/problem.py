@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from jq.choice.candidates import Candidate
+from jq.choice.groups import Group, Stored, make_groups
+from jq.choice.rules import with_rules
+from jq.choice.switch import SwitchProgram
 from jq.errors import UserError
 from jq.job import Job, Stages
-from jq.mixed_precision.candidates import Candidate
-from jq.mixed_precision.groups import Group, Stored, make_groups
-from jq.mixed_precision.rules import with_rules
-from jq.mixed_precision.switch import SwitchProgram
 from jq.moments.known import KnownMoments
 from jq.passes.base import run_all
 from jq.passes.isolated import parts_of

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from jq.choice.groups import Group, Option
 from jq.formats import get_format
 from jq.ir import Op, Program, at, dtype_of, ir, stablehlo
 from jq.ir.arrays import StableHloOps
-from jq.mixed_precision.groups import Group, Option
 from jq.ops.base import Contraction
 from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext

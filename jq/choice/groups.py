@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from jq.choice.candidates import Candidate
 from jq.formats import Encoding, get_format
 from jq.ir import Op, Program, dtype_of, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.stack import trip_count
-from jq.mixed_precision.candidates import Candidate
 from jq.ops.base import Contraction
 from jq.planning import OpPlan, QuantPlan, TensorPlan, contractions, find_weight
 
