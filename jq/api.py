@@ -14,6 +14,7 @@ from pathlib import Path
 from jq.audit.op_table import Explanation, op_table
 from jq.calibration.ranges import Ranges
 from jq.calibration.shards import NO_SHARDS, Shards
+from jq.choice.auto import settle
 from jq.compiled import CompiledModel, load
 from jq.errors import UserError, known
 from jq.ir import Program
@@ -123,7 +124,7 @@ def plan(
         stages=stages,
         allow_dynamic=allow_dynamic,
     )
-    return plan_job(job, stages)
+    return plan_job(settle(job, stages), stages)
 
 
 def explain(
@@ -169,6 +170,7 @@ def explain(
         recover=False,
         allow_dynamic=allow_dynamic,
     )
+    job = settle(job, stages)
     quant_plan = plan_job(job, stages)
     with stages("rewrite") as report:
         levels, refused = Levels(), {}
@@ -220,6 +222,7 @@ def rewrite(
         ranges,
         allow_dynamic=allow_dynamic,
     )
+    job = settle(job, Stages())
     return rewrite_job(job, plan_job(job, Stages()))
 
 
@@ -294,6 +297,7 @@ def compile(
         allow_dynamic=allow_dynamic,
         several=True,
     )
+    job = settle(job, stages)
     if job.source.others and job.ranges is None and job.needs_ranges:
         job = replace(job, ranges=calibrate_job(job, stages))
     quant_plan = plan_job(job, stages)

@@ -201,7 +201,7 @@ class Job:
         data: for calibration.
         own_files: pipeline and target, where they are not ours.
         prepared: the context that the float passes ran in.
-        ranges: given by the user, instead of calibration.
+        ranges: given by the user, instead of calibration; or `observed` for this very job.
     """
 
     source: Source
@@ -212,6 +212,7 @@ class Job:
     own_files: Mapping[str, Mapping[str, Any]]
     prepared: PassContext
     ranges: Ranges | None = None
+    observed: bool = False
 
     @property
     def needs_ranges(self) -> bool:
@@ -294,6 +295,12 @@ def prepare_job(
         data = source.calls(calibration) if given else Later(partial(source.calls, own))
     smoothing = known.smoothing if known else None
     told, recover = recover, recover and not source.others
+    recover = recover or chosen.open  # what is chosen depends on it
+    if chosen.open and not data:
+        raise UserError(
+            f"pipeline {chosen.name} measures errors on calibration data and there is none",
+            hint="give --calibration FILE.npz (calibration=...), or use int8-dynamic",
+        )
     with stages("prepare") as report:
         results = Results(data) if cache else None
         cx = _context(chosen, where, data, smoothing, recover, report, results)

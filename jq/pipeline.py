@@ -35,6 +35,9 @@ class PipelineFile(Strict):
 
     `base` is a pipeline that this one starts from: the file's own rules come before the rules of
     its base, and its settings replace those of its base. A path is relative to the file.
+
+    `candidates`: what an op may be, where the file leaves that to `compile` (`jq.choice.auto`);
+    see `jq.choice.candidates` for how they are written.
     """
 
     name: str = ""
@@ -42,6 +45,7 @@ class PipelineFile(Strict):
     description: str = ""
     settings: dict[str, Any] = {}
     rules: tuple[Rule, ...] = ()
+    candidates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,11 @@ class Pipeline:
     rules: tuple[Rule, ...]
     explicit: frozenset[str] = frozenset()
     file: PipelineFile = field(default_factory=PipelineFile)
+
+    @property
+    def open(self) -> bool:
+        """Whether it leaves the formats of ops to be chosen."""
+        return bool(self.file.candidates)
 
     @cached_property
     def passes(self) -> dict[Level, tuple[Pass, ...]]:
@@ -88,6 +97,7 @@ def read_pipeline(name: str, readers: tuple[str, ...] = ()) -> PipelineFile:
         description=file.description or base.description,
         settings=base.settings | flat_settings(file.settings),
         rules=(*file.rules, *base.rules),
+        candidates=file.candidates or base.candidates,
     )
 
 

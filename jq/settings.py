@@ -177,10 +177,12 @@ class Rule(Strict):
     `pattern` is a glob (`encoder/*/query*`) or, after `re:`, a regular expression that must
     match the whole name. `override` maps settings keys to values; the key `format` sets the
     format of weights and activations both; a float type there keeps the op float, in that type.
+    `reason` is shown by `explain` with the ops that the rule decides for.
     """
 
     pattern: str
     override: dict[str, Any]
+    reason: str = ""
 
     def matches(self, names: tuple[str, ...]) -> bool:
         if self.pattern.startswith("re:"):

@@ -78,7 +78,12 @@ def calibrate_job(
 
 def plan_job(job: Job, stages: Stages) -> QuantPlan:
     """The plan of a job, after calibration where it needs ranges and none were given."""
-    ranges, given = job.ranges, job.ranges is not None
+    if job.pipeline.open:
+        raise UserError(
+            f"pipeline {job.pipeline.name} chooses formats within `compile`, by what it measures",
+            hint="give another one here, such as int8-static",
+        )
+    ranges, given = job.ranges, job.ranges is not None and not job.observed
     if ranges is None and job.needs_ranges:
         ranges = calibrate_job(job, stages)
     with stages("plan"):

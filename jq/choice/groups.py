@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ class Option:
         stored: what is stored of each weight; one that is missing stays float.
         stored_bytes: of the group's weights.
         work: bit operations: products times the bits of both operands.
+        same: further candidates that come to the same for this group.
     """
 
     candidate: Candidate
@@ -50,6 +51,7 @@ class Option:
     stored: Mapping[str, Stored]
     stored_bytes: int
     work: float
+    same: tuple[Candidate, ...] = ()
 
     @property
     def name(self) -> str:
@@ -67,6 +69,11 @@ class Group:
     @property
     def name(self) -> str:
         return self.ops[0]
+
+    def number(self, candidate: Candidate) -> int | None:
+        """Of the option that a candidate comes to, where there still is one."""
+        fits = (i for i, o in enumerate(self.options) if candidate in (o.candidate, *o.same))
+        return next(fits, None)
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,11 @@ def make_groups(
         options: list[Option] = []
         for candidate in plans:
             own = tuple(by_op[candidate][name] for name in ops)
-            if all(not _same(own, option.plans) for option in options):
+            equal = next((i for i, o in enumerate(options) if _same(own, o.plans)), None)
+            if equal is not None:
+                known = options[equal]
+                options[equal] = replace(known, same=(*known.same, candidate))
+            else:
                 kept = {w: stored[candidate][w] for w in weights if w in stored[candidate]}
                 size = sum((kept.get(w) or program.weights[w]).nbytes for w in weights)
                 work = sum(bit_operations(facts[p.name], p) for p in own)

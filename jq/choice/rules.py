@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from jq.artifact.manifest import Manifest
 from jq.choice.frontier import Choice
 from jq.choice.groups import Group
 from jq.errors import InternalError
@@ -17,9 +18,9 @@ from jq.ir import Op
 from jq.ir.build import SCOPE, string_attr
 from jq.job import Job
 from jq.ops.base import Contraction
-from jq.pipeline import make_plan
+from jq.pipeline import flat_settings, make_plan
 from jq.planning import QuantPlan, contractions, find_weight, op_name
-from jq.settings import Rule
+from jq.settings import Rule, Settings
 from jq.system.files import written_whole
 
 
@@ -87,7 +88,7 @@ class MixedPipeline:
     """A pipeline file: another one with settings and rules.
 
     Attributes:
-        base: name or path of the pipeline that it starts from.
+        base: name or path of the pipeline that it starts from; empty where `settings` say all.
         settings: by dotted keys.
         notes: lines of a comment at its head.
     """
@@ -107,7 +108,8 @@ class MixedPipeline:
         return path
 
     def text(self, base: str) -> str:
-        lines = [*(f"# {note}" for note in self.notes), f"base = {_value(base)}"]
+        lines = [f"# {note}" for note in self.notes]
+        lines += [f"base = {_value(base)}"] if base else []
         if self.settings:
             values = (f"{k} = {_value(v)}" for k, v in self.settings.items())
             lines += ["", "[settings]", *values]
@@ -115,7 +117,18 @@ class MixedPipeline:
             pairs = ", ".join(f"{_value(k)} = {_value(v)}" for k, v in rule.override.items())
             lines += ["", "[[rules]]", f"pattern = {_value(rule.pattern)}"]
             lines.append(f"override = {{ {pairs} }}" if pairs else "override = {}")
+            lines += [f"reason = {_value(rule.reason)}"] if rule.reason else []
         return "\n".join(lines) + "\n"
+
+
+def pipeline_of(manifest: Manifest) -> MixedPipeline:
+    """What an artifact was compiled by, as a file that can be edited: `auto` with what it chose."""
+    usual = flat_settings(Settings().model_dump(mode="json"))
+    used = flat_settings(manifest.settings)
+    settings = {k: v for k, v in used.items() if v is not None and v != usual.get(k)}
+    notes = [f"What {manifest.pipeline} came to", *manifest.notes]
+    rules = tuple(Rule(**rule) for rule in manifest.rules)
+    return MixedPipeline("", settings, rules, tuple(" ".join(n.split()) for n in notes))
 
 
 def _value(value: Any) -> str:

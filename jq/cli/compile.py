@@ -59,6 +59,13 @@ def compile_model(
         bool,
         typer.Option(help="Run the result beside the float model, on a few samples (not with -q)."),
     ] = True,
+    save_pipeline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="Also write the pipeline as a file: settings, and rules as `auto` chose them.",
+        ),
+    ] = None,
     sign: options.Sign = None,
     force: options.Force = False,
     context: Annotated[
@@ -87,6 +94,7 @@ def compile_model(
             "iree-flag": iree_flags,
             "emit": emit,
             "sign": sign,
+            "save-pipeline": save_pipeline,
             "target": target != options.DEFAULT_TARGET,
         }
         refuse_other_options(others)
@@ -97,6 +105,7 @@ def compile_model(
     from jq import api
     from jq.artifact.save import check_output
     from jq.artifact.signature import check_key
+    from jq.choice.rules import pipeline_of
     from jq.measuring.glance import at_a_glance, verdict
     from jq.measuring.glance import document as measured
 
@@ -121,6 +130,8 @@ def compile_model(
         )
         progress("save", None)
         compiled.save(output, force=force, sign=sign)
+        if save_pipeline is not None:
+            pipeline_of(compiled.manifest).save(save_pipeline)
         found = at_a_glance(compiled, progress) if measure and not out.quiet else None
     audit = compiled.audit()
     document = audit.to_dict()
@@ -132,6 +143,9 @@ def compile_model(
         times = [{"stage": name, "seconds": round(s, 2)} for name, s in compiled.seconds.items()]
         out.table("time", ("stage", "seconds"), times)
     out.line(f"wrote {output}: {audit.summary()}")
+    for note in compiled.manifest.notes:
+        if note.startswith(f"{compiled.manifest.pipeline}: "):  # what a pipeline such as auto chose
+            out.line(note)
     if not out.quiet:
         names = f"{shlex.quote(model)} {shlex.quote(str(output))}"
         out.line(verdict(found, audit.verdict()))

@@ -100,6 +100,11 @@ def search(
     check_objective(cost)
     where = as_workers(workers)
     base = load_pipeline(pipeline, as_overrides(settings), tuple(as_rules(rules)))
+    if base.open:
+        raise UserError(
+            f"pipeline {base.name} chooses formats without a budget, within `compile`",
+            hint="start from int8-static or int8-dynamic; --candidates says what an op may be",
+        )
     make_candidates(candidates, base.settings, base.name)  # their names, before slow work
     load_target(target)
     if isinstance(model, str | Path):

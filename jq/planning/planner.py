@@ -78,16 +78,17 @@ class _Planner:
 
     def decide(self, op: Op, rule: Contraction) -> OpPlan:
         name, kind = op_name(op), rule.op
-        settings, note = self._settings_for(op, rule)
+        settings, note, why = self._settings_for(op, rule)
         try:
             operands = self._operands(op, rule, settings)
         except (Declined, FormatError) as reason:
             declined = self._declined(op, rule, settings, reason)
+            declined = replace(declined, reason="; ".join(filter(None, [declined.reason, why])))
             own = settings.float_type == "own" or declined.decision != "float"
             return declined if own else replace(declined, float_type=settings.float_type)
         integer = len(operands) == len(rule.roles(op)) > 1 and not _as_floats(operands)
         decision: Literal["integer", "weight-only"] = "integer" if integer else "weight-only"
-        notes = [note, *(_fallback(p, settings) for p in operands.values())]
+        notes = [why, note, *(_fallback(p, settings) for p in operands.values())]
         rest = [r for r in rule.roles(op) if r.index not in operands]
         notes += [self.tensors.kept_float(op, r, settings.activations) for r in rest]
         again = [r for r in rule.roles(op) if self._is_new(operands.get(r.index))]
@@ -111,20 +112,22 @@ class _Planner:
             op_name(op), rule.op, decision, kept, str(reason), help, wanted, float_weights=floats
         )
 
-    def _settings_for(self, op: Op, rule: Contraction) -> tuple[Settings, str]:
-        """Settings of one op as its target can carry them out, and what was changed for that."""
+    def _settings_for(self, op: Op, rule: Contraction) -> tuple[Settings, str, str]:
+        """Settings of one op as its target can carry them out, what was changed for that, and why
+        there is a rule for it."""
         kind = OpShape(op).kind
         uses = [find_weight(self.program, op.operands[r.index], r) for r in rule.roles(op)]
         paths = [u.name for u in uses if u is not None]
         names = (op_name(op), string_attr(op, SCOPE) or "", rule.op, *paths)
         found = [r for r in self.rules if r.matches(names)]
         if not found:
-            return self.target.adapt(self.settings, self.explicit, kind)
+            return *self.target.adapt(self.settings, self.explicit, kind), ""
         self.used.add(found[0].pattern)
         self.matched.update(r.pattern for r in found)
         override, where = found[0].override, f"rule {found[0].pattern!r}"
         settings = apply_overrides(self.settings, override, where=where)
-        return self.target.adapt(settings, self.explicit | override.keys(), kind)
+        adapted = self.target.adapt(settings, self.explicit | override.keys(), kind)
+        return *adapted, found[0].reason
 
     def _operands(self, op: Op, rule: Contraction, settings: Settings) -> dict[int, TensorPlan]:
         roles = rule.roles(op)

@@ -1,0 +1,68 @@
+"""Chooses a format for every op within `compile`, where a pipeline leaves that open (`auto`).
+
+1. The model, calibrated once, is planned with each candidate. Weights that have another format than
+   in the base pipeline are rounded plainly, the others as they will be. What an op takes with each
+   candidate is estimated (`jq.choice.speed`).
+2. One program computes every choice (`jq.choice.switch`). It measures the error at the outputs when
+   one group of ops alone takes an option, and then that of whole choices (`jq.choice.worth`).
+3. The best becomes rules with their reasons, as if the user had written them.
+
+What is chosen follows from the model, the data, the pipeline and the target: nothing is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from jq.choice.candidates import Candidate, make_candidates
+from jq.choice.problem import Problem, find_problem
+from jq.choice.reasons import rules_with_reasons, summary
+from jq.choice.worth import Chooser
+from jq.job import Job, Stages
+from jq.pipeline import Pipeline, PipelineFile, flat_settings
+from jq.settings import Rule
+
+
+def settle(job: Job, stages: Stages) -> Job:
+    """The job with every format decided: where its pipeline leaves that open, by rules."""
+    if not job.pipeline.open:
+        return job
+    pipeline = job.pipeline
+    assert job.data  # `prepare_job` asks for them
+    found = make_candidates(pipeline.file.candidates, pipeline.settings, pipeline.name)
+    problem = find_problem(job, _allowed(found, pipeline), stages, once=True)
+    if not problem.groups:
+        return _closed(problem, (), "every op has one format here: there is nothing to choose")
+    with stages("choose") as report:
+        chooser = Chooser(problem, job.data, report)
+        choice = chooser.choose()
+        rules = rules_with_reasons(problem, chooser, choice)
+        return _closed(problem, rules, summary(chooser, choice))
+
+
+def _allowed(candidates: Sequence[Candidate], pipeline: Pipeline) -> list[Candidate]:
+    """The candidates with the settings that the user gave by name, which hold for all."""
+    asked = pipeline.explicit
+    formats = any(key.endswith(".format") for key in asked)
+    kept = [c for c in candidates if not (formats and "format" in c.rule)]
+    return [
+        replace(c, overrides=tuple((k, v) for k, v in c.overrides if k not in asked)) for c in kept
+    ]
+
+
+def _closed(problem: Problem, rules: Sequence[Rule], note: str) -> Job:
+    """The job with the choice as its pipeline, which is kept in the artifact as one of one's own
+    is."""
+    job, pipeline = problem.job, problem.job.pipeline
+    every = (*pipeline.rules, *rules)
+    file = PipelineFile(
+        name=pipeline.name,
+        description=pipeline.description,
+        settings=flat_settings(pipeline.settings.model_dump()),
+        rules=every,
+    )
+    job.program.tell(f"{pipeline.name}: {note}")
+    closed = replace(pipeline, rules=every, file=file)
+    own_files = {**job.own_files, "pipeline": file.model_dump()}
+    return replace(job, pipeline=closed, own_files=own_files)
