@@ -13,7 +13,7 @@ from jq.formats.tensor import QuantizedTensor
 from jq.models.decoder import load_decoder
 from jq.models.decoder.safetensors import read_file
 from tests.models.test_decoder import TOLERANCE, logits_of
-from tests.support.checkpoints import LAYOUTS, write_checkpoint
+from tests.support.checkpoints import LAYOUTS, mlx, write_checkpoint
 from tests.support.decoders import CASES, write_folder
 
 CASE = "llama"
@@ -28,6 +28,9 @@ FORMATS = {
     "nvfp4": "nvfp4",
     "nf4": "nf4",
     "int8": "int8",
+    "mlx": "q4_1",
+    "mlx-5": "q5_1",
+    "mlx-mxfp4": "mxfp4",
 }
 
 
@@ -106,6 +109,13 @@ DAMAGE = {
         ("weight", lambda t: t[2:]),
     ],
     "int8": [("SCB", lambda t: t[1:])],
+    "mlx": [
+        ("weight", lambda t: t[:, 1:]),
+        ("scales", lambda t: t * np.float16(np.nan)),
+        ("biases", lambda t: t[1:]),
+        ("scales", lambda t: (t + np.float32(1e-7)).astype(np.float32)),
+    ],
+    "mlx-mxfp4": [("scales", lambda t: t[:, 1:]), ("scales", lambda t: t.astype(np.int32))],
 }
 
 
@@ -128,3 +138,35 @@ def test_other_methods_are_refused(config, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(made))
     with pytest.raises(UserError, match="quantiz"):
         load_decoder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"bits": 8}, {"group_size": 16}, {"group_size": "64"}, {"mode": "nvfp4"}], ids=str
+)
+def test_other_forms_of_mlx_are_refused(change, tmp_path):
+    write_checkpoint(CASE, "mlx", tmp_path)
+    made = CASES[CASE]["config"] | {"quantization": {"group_size": 32, "bits": 4} | change}
+    (tmp_path / "config.json").write_text(json.dumps(made))
+    with pytest.raises(UserError, match="cannot be read: (codes of 8 bits|groups of|mode 'nvfp4')"):
+        load_decoder(tmp_path)
+
+
+def test_what_mlx_quantizes_besides_runs(tmp_path):
+    """The embedding, a module of other bits, and the config twice: logits are those of the float
+    weights that the file means."""
+    floats = write_checkpoint(CASE, "mlx", tmp_path / "quantized")
+    name, odd = "model.embed_tokens", "model.layers.1.mlp.down_proj"
+    rng, file = np.random.default_rng(2), tmp_path / "quantized" / "model.safetensors"
+    tensors = read_file(file)
+    for module, bits in ((name, 4), (odd, 5)):
+        own, floats[f"{module}.weight"] = mlx(rng, floats[f"{module}.weight"], bits)
+        tensors = tensors | {f"{module}.{part}": array for part, array in own.items()}
+    save_file({n: np.ascontiguousarray(t) for n, t in tensors.items()}, file)
+    said = {"group_size": 32, "bits": 4, odd: {"group_size": 32, "bits": 5}}
+    made = CASES[CASE]["config"] | {"quantization": said, "quantization_config": said}
+    (tmp_path / "quantized/config.json").write_text(json.dumps(made))
+    folder = write_folder(CASE, tmp_path / "plain")
+    save_file({n: np.ascontiguousarray(a) for n, a in floats.items()}, folder / "model.safetensors")
+    tokens = CASES[CASE]["tokens"]
+    got, want = (logits_of(load_decoder(tmp_path / n), tokens) for n in ("quantized", "plain"))
+    assert np.abs(got - want).max() <= TOLERANCE * np.abs(want).max()

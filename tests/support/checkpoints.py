@@ -143,6 +143,33 @@ def llm_int8(rng, weight):
     return found, codes.astype(np.float32) * (most[:, None] / np.float32(127))
 
 
+def mlx(rng, weight, bits=4, kind=np.float16):
+    """Groups of 32 columns, as `mx.quantize` gives them: the end of larger magnitude is exact."""
+    out, columns = weight.shape
+    blocks = weight.reshape(out, -1, 32)
+    low, high = blocks.min(-1), blocks.max(-1)
+    scale = np.where(-low > high, 1, -1) * (high - low) / ((1 << bits) - 1)
+    edge = np.where(-low > high, low, high)
+    scale, bias = (edge / np.rint(edge / scale)).astype(kind), edge.astype(kind)
+    wide, start = scale.astype(np.float32)[..., None], bias.astype(np.float32)[..., None]
+    codes = np.clip(np.rint((blocks - start) / wide), 0, (1 << bits) - 1).astype(np.uint8)
+    found = {
+        "weight": bits_of(codes.reshape(out, columns), bits).view(np.uint32),
+        "scales": scale,
+        "biases": bias,
+    }
+    return found, (codes * wide + start).reshape(out, columns)
+
+
+def mlx_mxfp4(rng, weight):
+    out, columns = weight.shape
+    codes = rng.integers(0, 16, (out, columns), np.uint8)
+    exponents = rng.integers(120, 130, (out, columns // 32), np.uint8)
+    table = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
+    decoded = table[codes] * np.repeat(np.exp2(exponents.astype(np.float32) - 127), 32, 1)
+    return {"weight": bits_of(codes, 4).view(np.uint32), "scales": exponents}, decoded
+
+
 LAYOUTS = {
     "gptq": ({"quant_method": "gptq"}, gptq),
     "gptq-symmetric": ({"quant_method": "gptq"}, lambda r, w: gptq(r, w, symmetric=True)),
@@ -178,6 +205,12 @@ LAYOUTS = {
     "nf4": ({"quant_method": "bitsandbytes"}, nf4),
     "nf4-plain": ({"quant_method": "bitsandbytes"}, lambda r, w: nf4(r, w, nested=False)),
     "int8": ({"quant_method": "bitsandbytes"}, llm_int8),
+    "mlx": ({"group_size": 32, "bits": 4}, mlx),
+    "mlx-2": ({"group_size": 32, "bits": 2}, lambda r, w: mlx(r, w, 2)),
+    "mlx-3": ({"group_size": 32, "bits": 3}, lambda r, w: mlx(r, w, 3)),
+    "mlx-5": ({"group_size": 32, "bits": 5}, lambda r, w: mlx(r, w, 5)),
+    "mlx-bfloat16": ({"group_size": 32}, lambda r, w: mlx(r, w, kind=ml_dtypes.bfloat16)),
+    "mlx-mxfp4": ({"group_size": 32, "bits": 4, "mode": "mxfp4"}, mlx_mxfp4),
 }
 
 
@@ -194,7 +227,8 @@ def write_checkpoint(case: str, layout: str, folder: Path) -> dict[str, np.ndarr
             floats[name] = np.ascontiguousarray(decoded)
             stem = name.removesuffix("weight")
             stored |= {f"{stem}{part}": np.ascontiguousarray(t) for part, t in tensors.items()}
-    made = {**CASES[case]["config"], "quantization_config": config}
+    key = "quantization" if layout.startswith("mlx") else "quantization_config"
+    made = {**CASES[case]["config"], key: config}
     (folder / "config.json").write_text(json.dumps(made))
     save_file(stored, folder / "model.safetensors")
     return floats

@@ -39,9 +39,13 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     known = reader.known
     held = {n: t for n, t in read_folder(folder).items() if not n.endswith(_COMPUTED)}
     tensors: Mapping[str, Leaf] = held
-    if (quantized := reader.values.get("quantization_config")) is not None:
-        if not isinstance(quantized, dict):
-            raise reader.wrong(f"quantization_config is {quantized!r:.40}")
+    quantized = reader.values.get("quantization_config")
+    if quantized is not None and not isinstance(quantized, dict):
+        raise reader.wrong(f"quantization_config is {quantized!r:.40}")
+    own = reader.values.get("quantization")  # MLX repeats it as `quantization_config`
+    if isinstance(own, dict) and "quant_method" not in (quantized or {}):
+        quantized = {**own, "quant_method": "mlx"}
+    if quantized is not None:
         tensors = unpacked_tensors(quantized, held, str(folder))
     if reader.tied:
         tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.")}

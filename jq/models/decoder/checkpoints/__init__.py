@@ -6,6 +6,7 @@ from jq.models.decoder.checkpoints import (  # noqa: F401 - methods are found by
     compressed_tensors,
     float8,
     gptq,
+    mlx,
 )
 from jq.models.decoder.checkpoints.method import unpacked_tensors
 
