@@ -33,6 +33,7 @@ from jq.models.decoder.layerwise import quantized_layers
 from jq.models.decoder.names import expanded
 from jq.models.decoder.safetensors import INDEX, json_object, read_file, read_folder
 from jq.passes.recovery._solve import solve
+from jq.system.blas import one_thread
 from jq.system.files import written_whole
 
 _STATES = ".jaxq-states-{}.npy"
@@ -130,7 +131,8 @@ def _encode(kind: Kind, path: str, weight: np.ndarray, gram: np.ndarray) -> Quan
         return None
     stored = replace(kind.encoding(weight.shape), scale_type="float16")
     turned = stored.with_shape((columns, count), (kind.group, 1))
-    found = solve(np.ascontiguousarray(weight.T), gram, turned)
+    with one_thread() as threads:
+        found = solve(np.ascontiguousarray(weight.T), gram, turned, threads=threads)
     codes = affine_format(stored.format).pack(found.codes.T, stored)
     scale = np.ascontiguousarray(found.scale.T.astype(np.float16))
     return QuantizedTensor(stored, {"codes": codes, "scale": scale})

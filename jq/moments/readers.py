@@ -13,6 +13,7 @@ import numpy as np
 
 from jq.calibration.stat_ops import PROGRAM_STATS as OPS
 from jq.ir import Op, Program, at, ir
+from jq.moments import exact
 from jq.moments.inputs import Wanted, extent, rows_of
 from jq.ops.lookup import rule_of
 from jq.ops.rules.dot_general import DotGeneral
@@ -131,7 +132,8 @@ class FewRows(Reader):
         rows, own = x[keep], counted[keep, None]
         checked = np.zeros(()) if np.isfinite(x).all() else np.full((), np.nan)
         if self.full:
-            self._wait(self._with_shared(rows * np.sqrt(own), x, weights))
+            if np.isfinite(checked):
+                self._wait(self._with_shared(rows * np.sqrt(own), x, weights))
             return _gram_alone(checked, weights)  # the gram itself at the end
         scaled = rows * own
         self._take((scaled * rows).sum(0, dtype=F64))
@@ -156,7 +158,7 @@ class FewRows(Reader):
 
     def _flush(self) -> None:
         x = np.concatenate(self.waiting)
-        self._take(x.T @ x)
+        self._take(exact.gram_of_rows(x))
         self.waiting = []
 
     def _take(self, gram: np.ndarray) -> None:
@@ -184,15 +186,15 @@ class ManyRows(Reader):
             x = rows_of(op, w)
             scaled = OPS.mul(x, OPS.broadcast(weights, shape, [0, 1]))
             if self.full:
-                values = [OPS.gram(x, scaled)]
+                values = [exact.gram(OPS, scaled)]
                 if self.shared:
                     again = program.add_weight(self._shared, np.ones([e.groups, e.rows], F32))
                     common = OPS.mul(x, OPS.broadcast(again, shape, [0, 1]))
                     runs = [e.groups, e.sequences, e.rows // e.sequences, e.width]
-                    common = OPS.sum(OPS.reshape(common, runs), [2])
-                    values.append(OPS.gram(common, common))
+                    common = exact.total(OPS, OPS.reshape(common, runs), [2])
+                    values.append(exact.gram(OPS, common))
             else:
-                diagonal, sums = (OPS.sum(v, [1]) for v in (OPS.mul(x, scaled), scaled))
+                diagonal, sums = (exact.total(OPS, v, [1]) for v in (OPS.mul(x, scaled), scaled))
                 some = OPS.rows(OPS.reshape(x, [e.groups * e.rows, e.width]), index)
                 values = [diagonal, sums, *self._extremes(x, weights), some]
         self._keys = [(self.name, i) for i in range(len(values))]
@@ -211,7 +213,8 @@ class ManyRows(Reader):
         return found
 
     def bound(self, weights: np.ndarray, drawn: np.ndarray) -> dict[str, np.ndarray]:
-        given = {self._weights: weights, self._kept: drawn}
+        # Of the whole gram each factor has the root of a weight.
+        given = {self._weights: np.sqrt(weights) if self.full else weights, self._kept: drawn}
         if self.shared:
             given[self._shared] = _shared_weights(weights, self.extent.sequences)
         return given
@@ -220,13 +223,12 @@ class ManyRows(Reader):
         found = [values[key] for key in self._keys]
         gram, *others = (a[0] if len(weights) == 1 else a for a in found[:4])
         if self.full:
-            gram = gram.astype(F64)
             if self.shared:
                 gram = (1 - self.shared) * gram + self.shared * others[0]
             return _gram_alone(gram, weights)
         (sums, low, high), rows = others, found[4]
         total, share = _shares(weights, len(rows))
-        return Moments(gram.astype(F64), total, sums.astype(F64), low, high, rows, share)
+        return Moments(gram, total, sums, low, high, rows, share)
 
 
 def _gram_alone(gram: np.ndarray, weights: np.ndarray) -> Moments:

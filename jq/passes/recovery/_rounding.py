@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from jq.formats import Encoding
 from jq.formats.affine import affine_format, is_affine
@@ -26,9 +25,9 @@ from jq.passes.recovery._inputs import (
     uses_of_weights,
 )
 from jq.passes.recovery._solve import Solution, joined
+from jq.system.blas import one_thread
 
 LOG = logging.getLogger("jq")
-LARGE = 2048  # inputs of a product whose linear algebra is worth several threads
 
 
 @dataclass(frozen=True)
@@ -99,8 +98,7 @@ class Rounding(Recovery):
                 matrix, enc = solvable[name]
                 weight = matrix.of(np.asarray(program.weights[name]).astype(np.float32))
                 gram = moments.pop(name).gram
-                # In many small products threads only wait for each other.
-                with threadpool_limits(None if len(weight) >= LARGE else 1, "blas"):
+                with one_thread():
                     solution = self._by_groups(name, weight, matrix.groups, gram, enc)
                 stored = parts_of(solution, matrix, cx.plan.weights[name])
                 done |= {f"{name}:{part}": array for part, array in stored.items()}

@@ -13,6 +13,7 @@ column of W is a problem of its own. Three steps, none of which makes it worse:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from jq.formats.affine import affine_format
 from jq.passes.recovery._ranges import search_ranges
 
 DType = np.dtype[np.generic]
+COLUMNS = 1024  # that are solved for together
 LAZY = 64  # rows whose errors are spread over the rest at once
 SETTLED = 0.02  # a pass of coordinate descent that gains less than this share is the last
 SINGLE = 0.05  # relative error that a factor of H may have
@@ -38,6 +40,12 @@ class Solution:
     groups: list[slice]
     limits: tuple[int, int]
 
+    def columns(self, start: int) -> Solution:
+        """Views of `COLUMNS` columns."""
+        own = np.s_[:, start : start + COLUMNS]
+        codes, scale, zero = self.codes[own], self.scale[own], self.zero[own]
+        return Solution(codes, scale, zero, self.groups, self.limits)
+
     def real(self) -> np.ndarray:
         parts = [(self.codes[s] - self.zero[g]) * self.scale[g] for g, s in enumerate(self.groups)]
         return np.concatenate(parts)
@@ -51,6 +59,7 @@ def solve(
     damping: float = 0.2,
     order: bool = True,
     passes: int = 3,
+    threads: int = 1,
 ) -> Solution:
     """The best codes found for `weight` f32[K, N] given `gram` [K, K].
 
@@ -60,6 +69,7 @@ def solve(
             say of correlations is trusted.
         order: quantize the rows with the largest inputs first.
         passes: of coordinate descent, at most.
+        threads: that solve for some of the columns each. The codes do not depend on their number.
     """
     fmt = affine_format(enc.format)
     # The condition of h is K / damping at most.
@@ -70,8 +80,17 @@ def solve(
     groups = block_slices(enc)
     scale, zero = search_ranges(fmt, weight, np.diag(h)[:, None], enc)
     found = Solution(np.zeros_like(weight), scale, zero, groups, fmt.limits(enc))
-    _gptq(found, weight, h, order)
-    _descend(found, weight, h.astype(np.float32, copy=False), np.dtype(enc.scale_type), passes)
+    rows = np.argsort(-np.diag(h), kind="stable") if order else np.arange(len(h))
+    feedback = _feedback(h, rows)
+    single_h = h.astype(np.float32, copy=False)
+
+    def columns(start: int) -> None:
+        part, own = found.columns(start), np.ascontiguousarray(weight[:, start : start + COLUMNS])
+        _gptq(part, own, rows, feedback)
+        _descend(part, own, single_h, np.dtype(enc.scale_type), passes)
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(columns, range(0, weight.shape[1], COLUMNS)))
     return found
 
 
@@ -89,17 +108,15 @@ def joined(parts: Sequence[Solution]) -> Solution:
     return Solution(codes, scale, zero, parts[0].groups, parts[0].limits)
 
 
-def _gptq(found: Solution, weight: np.ndarray, h: np.ndarray, order: bool) -> None:
+def _gptq(found: Solution, weight: np.ndarray, rows: np.ndarray, feedback: np.ndarray) -> None:
     """Row k aims at w_k + sum_{j < k} L_jk (w_j - w'_j), for H = L D L^T with a unit upper L.
 
     That is GPTQ without the inverse of H: Chee et al., "QuIP: 2-Bit Quantization of Large Language
     Models With Guarantees", 2023 (LDLQ).
     """
     count = len(weight)
-    rows = np.argsort(-np.diag(h), kind="stable") if order else np.arange(count)
     group = np.concatenate([np.full(s.stop - s.start, g) for g, s in enumerate(found.groups)])
     low, high = found.limits
-    feedback = _feedback(h, rows)
     own = weight[rows]
     aim = own.copy()
     for start in range(0, count, LAZY):

@@ -12,6 +12,7 @@ import numpy as np
 from jq.formats import Encoding
 from jq.passes.recovery._rounding import Rounding
 from jq.passes.recovery._solve import Solution, solve
+from jq.system.blas import one_thread
 
 
 @dataclass(frozen=True)
@@ -26,4 +27,7 @@ class Gptq(Rounding):
 
     def solve(self, name: str, weight: np.ndarray, gram: np.ndarray, enc: Encoding) -> Solution:
         damping, order, passes = self.damping, self.order, self.passes
-        return solve(weight, gram, enc, damping=damping, order=order, passes=passes)
+        with one_thread() as threads:
+            return solve(
+                weight, gram, enc, damping=damping, order=order, passes=passes, threads=threads
+            )
