@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -99,18 +99,21 @@ def kernels(isa: str) -> list[Kernel]:
     ]
 
 
-def assembly(isa: str, cpu: str) -> str:
-    """What the compiler makes of the kernels for a processor."""
+def assembly(
+    isa: str, cpu: str, some: Sequence[Kernel] = (), more_flags: Sequence[str] = ()
+) -> str:
+    """What the compiler makes of some kernels, or of `kernels`, for a processor."""
     triple = f"{get_isa(isa).machine}-unknown-linux-gnu"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "m.mlir").write_text(linked(kernels(isa)))
+        (folder / "m.mlir").write_text(linked(some or kernels(isa)))
         flags = [
             "--iree-hal-target-device=local",
             "--iree-hal-local-target-device-backends=llvm-cpu",
             f"--iree-llvmcpu-target-triple={triple}",
             f"--iree-llvmcpu-target-cpu={cpu}",
             "--iree-hal-dump-executable-intermediates-to=dump",
+            *more_flags,
         ]
         command = [find_tool("iree-compile"), "m.mlir", "-o", "m.vmfb", *BASE_FLAGS, *flags]
         subprocess.run(command, cwd=folder, check=True, capture_output=True, env=TEMPORARY)

@@ -31,6 +31,7 @@ _BEYOND = {
     "avx2": ("amx_", "avx512", "avx_"),
     "sse2": ("amx_", *_BEYOND_SSE2),
 }
+LIMITS = tuple(_BEYOND)
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ def this_processor(cpuinfo: Path = CPUINFO, machine: str | None = None) -> Proce
 def limit() -> str | None:
     """The instruction set that `JAXQ_MAX_ISA` names; None where it is not set."""
     name = os.environ.get(LIMIT) or None
-    if name is not None and name not in _BEYOND:
-        known = ", ".join(_BEYOND)
+    if name is not None and name not in LIMITS:
+        known = ", ".join(LIMITS)
         raise UserError(f"{LIMIT}={name} is not an instruction set", hint=f"known: {known}")
     return name
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
-from jq.kernels import get_isa
+from jq.kernels import Dequantize, Gemm, Quantize, RegisterTile, get_isa
 from scripts import model_loops as model
 
 MCA = model.find_mca()
@@ -63,6 +66,20 @@ def test_arm_takes_codes_by_element() -> None:
         assert len(loop.products) >= 64
         assert all(".4b[" in line for line in loop.products)
         assert not [line for line in loop.body if line.startswith(("ld1r", "dup"))]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "flags"),
+    [("x86-64-v3", []), ("x86-64", ["--iree-llvmcpu-target-cpu-features=+avx,+avx2,+fma"])],
+)
+def test_sums_stay_in_registers(cpu: str, flags: list[str]) -> None:
+    """AVX2 has 16: codes that were read for all rows at once pushed sums out of them."""
+    gemm = Gemm(isa="avx2", m=196, k=96, n=576, epilogue=(Dequantize(), Quantize()))
+    tiles = (gemm, replace(gemm, cut=RegisterTile(6, 2)))
+    loops = model.busiest(model.assembly("avx2", cpu, tiles, flags))
+    assert [len(loop.products) for loop in loops] == [10, 12]
+    for loop in loops:
+        assert not [line for line in loop.body if re.search(r"%ymm\d+, .*\(%rsp", line)]
 
 
 def test_loops_are_found_in_text() -> None:

@@ -171,9 +171,12 @@ class Panel:
             begin = b.offset(run.base, b.scaled(number, STAGE // group))
             with b.loop(0, math.ceil(count / group), carry=acc) as loop:
                 weights = self._weights(b.offset(begin, loop.index), run.tile)
-                where = b.scaled(loop.index, group)
-                codes = [dot.staged(b, self.isa, stage, [i, where]) for i in rows]
-                loop.carried = self._multiplied(loop.carried, codes, weights)
+                where, wide, out = b.scaled(loop.index, group), len(weights), list[ir.Value]()
+                for i in rows:  # one at a time: all codes at once would take registers of sums
+                    codes = dot.staged(b, self.isa, stage, [i, where])
+                    row = loop.carried[i * wide : (i + 1) * wide]
+                    out += self._multiplied(row, [codes], weights)
+                loop.carried = out
             return loop.carried
 
         return b.fold(length, STAGE, part, acc, counted=True)

@@ -28,6 +28,7 @@ from jq.kernels.machine.isa import Isa
 
 MAX_VECTORS = 12
 SPILLS = 0.01
+APART = 2  # products that wait to be added: with one register for them, accumulators are spilled
 SHARING = 3  # vectors that share a broadcast: more of them gain nothing
 UNEVEN = 0.1  # what an uneven share of workgroups costs, of the time that threads lose
 LINE, SHARED = 64, 0.02  # bytes of a cache line
@@ -106,10 +107,11 @@ def _spare(isa: Isa) -> int:
 
 def _registers(isa: Isa, rows: int, vectors: int) -> int:
     """Accumulators, the weights of a step, one register of activations (one a row where products
-    take them by element), and one of a product where it is added by an instruction of its own.
+    take them by element), and `APART` of products where they are added by an instruction of their
+    own.
     """
     codes = rows if isa.dot.by_element else 1
-    return rows * vectors + vectors + codes + (not isa.dot.accumulates)
+    return rows * vectors + vectors + codes + APART * (not isa.dot.accumulates)
 
 
 def cut(isa: Isa, rows: int, vectors: int, m: int, k: int, n: int) -> Tiling:
