@@ -18,6 +18,14 @@ class JqError(Exception):
         op: name of the op or tensor concerned, if there is one.
         location: where: a file, a key, a source location.
         hint: what the user can do about it.
+
+    Example:
+        ```python
+        try:
+            jq.compile(model, "int8-static").save("out/", overwrite=True)
+        except jq.JqError as error:  # whatever it was: one line
+            print(f"not compiled: {error}")
+        ```
     """
 
     exit_code = 1
@@ -44,6 +52,14 @@ class UserError(JqError, ValueError):
     The message is one line that says what is wrong, where, and what to do. The command line prints
     it and ends with exit code 2. It is a `ValueError` too, which is what Python expects for a wrong
     argument.
+
+    Example:
+        ```python
+        try:
+            jq.compile(model, "int8-statc")
+        except jq.UserError as error:
+            print(error)  # names the pipeline that was probably meant
+        ```
     """
 
     exit_code = 2
@@ -54,7 +70,16 @@ class FormatError(UserError):
 
 
 class CompilerError(JqError):
-    """A compiler failed, crashed or timed out; `ir_path` holds the IR it was given."""
+    """A compiler failed, crashed or timed out; `ir_path` holds the IR it was given.
+
+    Example:
+        ```python
+        try:
+            jq.compile(model, "int8-dynamic")
+        except jq.CompilerError as error:
+            print(error, error.ir_path)  # the file belongs to a report of the bug
+        ```
+    """
 
     def __init__(self, message: str, *, ir_path: Path | None = None, hint: str | None = None):
         super().__init__(message, location=str(ir_path) if ir_path else None, hint=hint)

@@ -75,6 +75,12 @@ class Source:
     Attributes:
         sizes: of the symbolic dimensions, by name.
         others: the same at further sizes, for one artifact of all.
+
+    Example:
+        ```python
+        source = jq.trace(model)
+        print(source.program)  # StableHLO, as text
+        ```
     """
 
     program: Program

@@ -139,6 +139,13 @@ class LanguageModel:
         progress: called with what takes long.
 
     Programs are compiled when they are first needed, and kept in the user's cache directory.
+
+    Example:
+        ```python
+        model = jq.LanguageModel("model.gguf", context=32)
+        for token in model.generate("once upon a time", max_tokens=4):
+            print(model.decode([token]), end="", flush=True)
+        ```
     """
 
     def __init__(
