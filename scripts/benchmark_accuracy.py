@@ -5,9 +5,12 @@
     scripts/benchmark_accuracy.py --models minilm --only int8-static,NNCF --sentences 64
     scripts/benchmark_accuracy.py --own --models minilm --pipelines "int8-dynamic recovery=gptq"
 
+    scripts/benchmark_accuracy.py --own --models digits_cnn --pipelines all --time 2
+
 Every row is a program that was built from the same weights and, where it is calibrated, the same
 calibration data; it runs on the evaluation set and is compared with float32 in JAX. Programs and
-errors are kept in OUTPUT/work: a run that was interrupted goes on where it was. Writes
+errors are kept in OUTPUT/work: a run that was interrupted goes on where it was. With `--time` ours
+are timed, too, and said to be beaten or not. Writes
 accuracy.json, accuracy.md, accuracy.svg and accuracy.png. Needs the extra `bench`.
 """
 
@@ -26,15 +29,18 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from peers import ort, ours, ovino
+from peers import ort, ours, ovino, timed
 from peers.build import Built, build_all
-from peers.case import DYNAMIC, STATIC, WEIGHTS4, Case, Contender, Skipped, Source
+from peers.case import DYNAMIC, FLOAT, STATIC, WEIGHTS4, WEIGHTS8, Case, Contender, Skipped, Source
 from peers.installed import machine
 from peers.report import table
 
+from jq.data import data_names
 from jq.models.zoo.digits_cnn import TEST
 from jq.models.zoo.digits_cnn import build as build_digits
 from jq.models.zoo.minilm import build as build_minilm
+from jq.models.zoo.mobilenet import build as build_mobilenet
+from jq.models.zoo.resnet import build as build_resnet
 
 PEERS: dict[str, Callable[[Case], list[Contender]]] = {
     "onnxruntime": ort.contenders,
@@ -61,28 +67,39 @@ CASES = (
         frozenset({STATIC}),
     ),
 )
+# Weights are random: there is no accuracy to speak of, only what pipelines have beside each other.
+RANDOM = (
+    Case("mobilenet", build_mobilenet, ("int8-static", "auto"), "convolution", frozenset()),
+    Case("resnet", build_resnet, ("int8-static", "auto"), "convolution", frozenset()),
+)
 console = Console(stderr=True, highlight=False)
 
 
 def benchmark(
-    models: Annotated[str, typer.Option(help="By comma: minilm, digits_cnn.")] = "all",
+    models: Annotated[
+        str, typer.Option(help="By comma: minilm, digits_cnn (`all`); mobilenet, resnet.")
+    ] = "all",
     pipelines: Annotated[
-        str, typer.Option(help="Ours, by semicolon, with settings: `int8-dynamic recovery=false`.")
+        str,
+        typer.Option(
+            help="Ours, by semicolon, with settings: `int8-dynamic recovery=false`; or `all`."
+        ),
     ] = "",
     only: Annotated[str, typer.Option(help="Programs whose name contains one of these.")] = "",
     sentences: Annotated[int, typer.Option(help="Inputs of minilm's evaluation set.")] = 256,
     calibration: Annotated[int, typer.Option(help="Calibration sentences of minilm.")] = 128,
+    time: Annotated[float, typer.Option(help="Seconds to time each of ours for; 0: none.")] = 0.0,
     own: Annotated[bool, typer.Option("--own", help="Without the peers.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The document on stdout.")] = False,
     output: Annotated[Path, typer.Option("-o", help="Directory.")] = Path("build/accuracy"),
 ) -> None:
     """The error of every program."""
     document: dict[str, Any] = {"machine": machine(), "rows": [], "skipped": {}}
-    for case in CASES:
-        if models != "all" and case.name not in models.split(","):
-            continue
+    asked = [c.name for c in CASES] if models == "all" else models.split(",")
+    for case in (c for c in (*CASES, *RANDOM) if c.name in asked):
         if pipelines:
-            case = replace(case, pipelines=tuple(p.strip() for p in pipelines.split(";")))
+            names = data_names("pipelines") if pipelines == "all" else pipelines.split(";")
+            case = replace(case, pipelines=tuple(p.strip() for p in names))
         if case.name == "minilm":
             case = replace(case, build=partial(build_minilm, calibration=calibration))
         # All images: there are few of them, and accuracy is a share of the whole set.
@@ -90,12 +107,20 @@ def benchmark(
         work = case.name if case.name == "digits_cnn" else f"{case.name}-{calibration}"
         source = Source(case, output / "work" / work, samples)
         found, skipped = contenders(case, own)
+        mine: list[Built] = []
         for contender in found:
             if only and not any(word in contender.name for word in only.split(",")):
                 continue
             built, failed = build_all(source, [contender], console.print)
             document["rows"] += [row(case, samples, b) for b in built]
+            mine += [b for b in built if contender.ours]
             skipped |= failed
+        if time and mine:
+            ms = timed.milliseconds(mine, time)
+            known = {b.contender.name: t for b, t in zip(mine, ms, strict=True)}
+            own_rows = (r for r in document["rows"] if r["case"] == case.name and r["ours"])
+            for r in own_rows:
+                r["ms"] = known[r["program"]]
         document["skipped"][case.name] = skipped
         write(document, output)
     if as_json:
@@ -147,6 +172,7 @@ def markdown(document: dict[str, Any]) -> str:
     machine = document["machine"]
     versions = ", ".join(f"{k} {v}" for k, v in machine["versions"].items())
     lines = [f"{machine['cpu']['model']}; {versions}", ""]
+    lines += timed.sections(document["rows"])
     for title, rows in sections(document["rows"]).items():
         lines += [f"### {title} ({rows[0]['samples']} inputs)", ""]
         lines += table(COLUMNS, [cells(r) for r in rows])
@@ -157,9 +183,10 @@ def markdown(document: dict[str, Any]) -> str:
 
 def sections(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Rows by title."""
+    titles = {**TITLES, FLOAT: "float", WEIGHTS8: "int8 weights"}
     found: dict[str, list[dict[str, Any]]] = {}
     for r in sorted(rows, key=lambda r: -r["cosine"]):
-        found.setdefault(f"{r['case']}: {TITLES[r['kind']]}", []).append(r)
+        found.setdefault(f"{r['case']}: {titles[r['kind']]}", []).append(r)
     return dict(sorted(found.items()))
 
 
