@@ -287,6 +287,8 @@ def prepare_job(
     first, own_target = tuple(as_rules(rules)), best_first(load_target(target))
     where = own_target.with_flags(iree_flags)
     chosen = for_target(load_pipeline(pipeline, as_overrides(settings), first), where)
+    if chosen.open and not where.device.static:
+        chosen = without_ranges(chosen, where) or chosen
     known = Ranges.load(Path(ranges)) if isinstance(ranges, str | Path) else ranges
     with stages("trace"):
         source = trace(model)
@@ -300,18 +302,14 @@ def prepare_job(
         given = calibration is not None
         data = source.calls(calibration) if given else Later(partial(source.calls, own))
     smoothing = known.smoothing if known else None
-    told, recover = recover, recover and not source.others
-    recover = recover or chosen.open  # what is chosen depends on it
-    if chosen.open and not data:
-        raise UserError(
-            f"pipeline {chosen.name} measures errors on calibration data and there is none",
-            hint="give --calibration FILE.npz (calibration=...), or use int8-dynamic",
-        )
+    # What an open pipeline chooses depends on recovery, also where the plan alone is asked for.
+    told, recover = recover, (recover or chosen.open) and not source.others
     with stages("prepare") as report:
         results = Results(data) if cache else None
         cx = _context(chosen, where, data, smoothing, recover, report, results)
         program = prepare(source.program, chosen, where, cx=cx)
-        other = without_ranges(chosen, where) if known is None else None
+        fixed = known is None and not chosen.open
+        other = without_ranges(chosen, where) if fixed else None
         if other and not data and make_plan(program, chosen, where).unranged:
             if not allow_dynamic:
                 raise UserError(

@@ -19,17 +19,26 @@ from jq.choice.candidates import Candidate, make_candidates
 from jq.choice.problem import Problem, find_problem
 from jq.choice.reasons import rules_with_reasons, summary
 from jq.choice.worth import Chooser
+from jq.errors import UserError
 from jq.job import Job, Stages
 from jq.pipeline import Pipeline, PipelineFile, flat_settings
 from jq.settings import Rule
 
 
 def settle(job: Job, stages: Stages) -> Job:
-    """The job with every format decided: where its pipeline leaves that open, by rules."""
+    """The job with every format decided: where its pipeline leaves that open, by rules.
+
+    Raises:
+        UserError: there are no calibration data to measure errors on.
+    """
     if not job.pipeline.open:
         return job
     pipeline = job.pipeline
-    assert job.data  # `prepare_job` asks for them
+    if not job.data:
+        raise UserError(
+            f"pipeline {pipeline.name} measures errors on calibration data and there is none",
+            hint="give --calibration FILE.npz (calibration=...), or use int8-dynamic",
+        )
     found = make_candidates(pipeline.file.candidates, pipeline.settings, pipeline.name)
     problem = find_problem(job, _allowed(found, pipeline), stages, once=True)
     if not problem.groups:

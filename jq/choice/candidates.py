@@ -72,7 +72,10 @@ def parse_candidate(text: str, base: Settings) -> Candidate:
     if text in (FLOAT, *FLOAT_TYPES):
         return Candidate(text, (("format", text),))
     if text in data_names("pipelines"):
-        return Candidate(text, _differences(load_pipeline(text).settings, base))
+        pipeline = load_pipeline(text)
+        if pipeline.open:
+            raise UserError(f"pipeline {text} is no candidate: it chooses among candidates itself")
+        return Candidate(text, _differences(pipeline.settings, base))
     name, slash, size = text.partition("/")
     if name.lower() not in Format.registry or (slash and not size.isdecimal()):
         hint = known(text, [FLOAT, *data_names("pipelines"), *sorted(Format.registry)])

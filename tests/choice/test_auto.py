@@ -16,7 +16,7 @@ from jq.job import Job, Stages, prepare_job
 from jq.target import load_target
 
 ROWS, WIDTH, LAYERS = 64, 48, 4
-STATIC = "int8 per-tensor asymmetric"
+STATIC, PER_TOKEN = "int8 per-tensor asymmetric", "int8 per-token asymmetric"
 LOUD = 3000.0  # one channel over all others: one scale for a tensor leaves these no codes
 
 
@@ -84,7 +84,7 @@ def test_loud_rows_are_quantized_row_by_row() -> None:
 
     params = {**model.params, "first": np.eye(WIDTH, dtype=np.float32)[::-1].copy()}
     found = formats(jq.Model(normed, params, data[0], calibration=data))
-    assert found.pop("first") == "int8 per-token asymmetric"
+    assert found.pop("first") == PER_TOKEN
     assert set(found.values()) == {STATIC}
 
 
@@ -122,13 +122,12 @@ def test_a_device_with_one_format_gets_that() -> None:
     assert job.program.notes[-1].endswith("there is nothing to choose")
 
 
-def test_a_device_without_ranges_at_run_time_gets_none() -> None:
+@pytest.mark.parametrize(("lacking", "others"), [("dynamic", STATIC), ("static", PER_TOKEN)])
+def test_ranges_that_a_device_lacks_are_not_chosen(lacking, others) -> None:
     target = load_target("llvm-cpu")
-    device = target.device.model_copy(update={"dynamic": False})
-    plan = jq.plan(
-        drawn(5, None), pipeline="auto", target=target.model_copy(update={"device": device})
-    )
-    assert all("per-token" not in (op.to_dict()["activations"] or "") for op in plan.ops)
+    device = target.device.model_copy(update={lacking: False})
+    there = target.model_copy(update={"device": device})
+    assert set(formats(drawn(5, None), target=there).values()) == {others}
 
 
 def test_what_the_user_says_holds() -> None:
@@ -149,3 +148,10 @@ def test_without_data_there_is_nothing_to_measure() -> None:
 def test_a_search_has_budgets_and_candidates_of_its_own() -> None:
     with pytest.raises(UserError, match="auto chooses formats without a budget"):
         jq.search(drawn(0, None), "cosine>=0.9", "auto")
+    with pytest.raises(UserError, match="auto is no candidate"):
+        jq.search(drawn(0, None), "cosine>=0.9", candidates=["auto"])
+
+
+def test_a_device_is_checked_with_one_format() -> None:
+    with pytest.raises(UserError, match=r"auto chooses formats within `compile`.*int8-static"):
+        jq.check(drawn(0, None), "npu-int8", pipeline="auto")
