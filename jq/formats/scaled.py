@@ -53,7 +53,7 @@ class Scaled(Format):
         return {name: found for name, found in types.items() if found is not None}
 
     def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
-        """Scales below 2^-126 are subnormal numbers: what comes out is what a device makes of them."""
+        """A scale below 2^-126 is a subnormal number, which devices may take for 0."""
         codes = parts["codes"]
         if "codes" not in self.element_types(enc):
             codes = self.codes(ops, parts, enc)
