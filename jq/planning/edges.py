@@ -49,7 +49,7 @@ def plan_edges(
     groups, members = Groups(program), dict[tuple[Any, str], list[Edge]]()
     for op in program.walk():
         name = edge_name(op)
-        wanted = None if name is None else _settings(op, settings, plans)
+        wanted = None if name is None else _settings(op, tensors, settings, plans)
         if name is None or wanted is None:
             continue
         try:
@@ -94,10 +94,22 @@ def _extent(r: Range, s: ActivationSettings) -> float:
     return max(0.0, r.high) - min(0.0, r.low)
 
 
-def _settings(op: Op, s: ActivationSettings, plans: dict[str, OpPlan]) -> ActivationSettings | None:
-    """How an edge is quantized: for the contraction that wants most bits; None for none."""
+def _settings(
+    op: Op, tensors: TensorPlanner, s: ActivationSettings, plans: dict[str, OpPlan]
+) -> ActivationSettings | None:
+    """How an edge is quantized: for the contraction that wants most bits; None for none. A device
+    may have no zero points of its format."""
+    format = _format(op, s, plans)
+    if format is None:
+        return None
+    offered = tensors.target.activation_schemes(format)
+    scheme = s.scheme if s.scheme in offered or not offered else offered[0]
+    return s.model_copy(update={"format": format, "scheme": scheme})
+
+
+def _format(op: Op, s: ActivationSettings, plans: dict[str, OpPlan]) -> str | None:
     if is_wide(op):
-        return s.model_copy(update={"format": s.residual or s.format})
+        return s.residual or s.format
     formats = []
     for use in op.operation.results[0].uses:
         if (
@@ -112,7 +124,7 @@ def _settings(op: Op, s: ActivationSettings, plans: dict[str, OpPlan]) -> Activa
             formats.append(operand.encoding.format)
     if not formats or s.format == FLOAT:
         return None
-    return s.model_copy(update={"format": max(formats, key=_bits)})
+    return max(formats, key=_bits)
 
 
 def _bits(name: str) -> int:

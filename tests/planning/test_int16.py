@@ -26,3 +26,19 @@ def test_products_are_exact_and_the_activation_costs_half_a_step():
     assert (np.abs(got - X @ decoded) <= bound).all()
     compiled = np.asarray(jq.compile(model, pipeline="int8x16-static")(X))
     assert np.array_equal(compiled, got)
+
+
+def test_edges_have_no_zero_point_where_the_device_has_none():
+    """Residual sums are of 16 bits whatever the activations' format is."""
+    params = {"a": W[:, :16], "b": W[:16, :16]}
+
+    def fn(p, x):
+        y = x @ p["a"]
+        return (y + (y @ p["b"])) @ p["b"]
+
+    model = jq.Model(fn, params, (X,), calibration=[(X,)])
+    for target, schemes in (("ethos-u-like", {"symmetric"}), ("llvm-cpu", {"asymmetric"})):
+        plan = jq.plan(model, pipeline="int8-static-integer-only", target=target)
+        wide = [e.encoding for e in plan.edges.values() if e.encoding.format == "int16"]
+        assert wide
+        assert {encoding.scheme for encoding in wide} == schemes
