@@ -87,8 +87,9 @@ def compared(s, a, b):
 
 
 def divided(s, a, b):
-    towards_zero = np.sign(a) * np.sign(b) * (abs(a) // abs(b)) if a.dtype.kind != "f" else None
-    return a / b if towards_zero is None else towards_zero
+    if a.dtype.kind in "iu":  # towards zero
+        return np.sign(a) * np.sign(b) * (abs(a) // abs(b))
+    return a / b
 
 
 COMPARE = {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal}

@@ -42,9 +42,18 @@ def steps_of(made: Program) -> dict[str, Any]:
         read = [names[v] for v in op.operation.operands]
         out = f"v{len(steps)}"
         names[op.operation.results[0]] = out
-        steps.append({"op": _kind(op), "in": read, "out": out, **_type(op), **_details(op)})
+        steps.append(step_of(op) | {"in": read, "out": out})
     _check_floats(made)
     return {"arguments": arguments, "steps": steps, "result": result}
+
+
+def step_of(op: Op) -> dict[str, Any]:
+    """What `replay_ops.OPS` needs of an op, without its operands.
+
+    Raises:
+        ValueError: with the reason why the op cannot be replayed.
+    """
+    return {"op": _kind(op), **_type(op), **_details(op)}
 
 
 def _kind(op: Op) -> str:
