@@ -10,6 +10,8 @@ import pytest
 
 SAMPLE = 6  # graphs of a kind
 KINDS = 8
+# Batches whose formats have scales that are easily no powers of two.
+WEIGHTS = (1, 2, 10, 33, 41, 42, 82, 170, 186, 338, 378)
 
 
 def cases(kind: int, iree: bool = False) -> list[Any]:
@@ -39,6 +41,37 @@ def test_graphs_hold_every_op() -> None:
     assert set(counts) == set(DRAWERS)
     assert {2, MOST} <= {ops_of(g) for g in graphs}
     assert all(ops_of(g) <= MOST for g in graphs)
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_drawn_weights_are_exact(kind: int) -> None:
+    """What each format makes of a drawn weight is a multiple of a power of two, of few bits."""
+    from suites.differential.graph import Graph
+    from suites.differential.judge import evaluated
+    from suites.differential.kinds import Kind, kind_of
+    from suites.differential.modules import module_of
+    from suites.differential.movement import rows_of
+    from suites.differential.products import product
+
+    known = kind_of(kind)
+    known = Kind(known.pipeline, known.settings)
+    g = Graph(np.random.default_rng(kind), "g", True, known.codes, known.rows)
+    for rows, dtype in ((1, "f32"), (33, "f32"), (96, "f32"), (33, "bf16"), (33, "f16")):
+        x = g.input((rows, rows), dtype)
+        g.inputs[-1] = x, np.eye(rows).astype(g.inputs[-1][1].dtype)
+        g.keep(product(g, x, g.weight((rows, 5), dtype, 0), [1], [0], (rows, 5), rows))
+    table, at = g.weight((9, 32), "f32", 1, rows=True), g.constant(np.arange(9), "i32")
+    g.keep(rows_of(g, table, at, 0))
+    most = max(128, known.codes.high)
+    (decoded,) = evaluated(module_of([g], 1), known, False, False)["the interpreter"][0]
+    for array in decoded:
+        wide = array.astype(np.float64)
+        unit = next(k for k in range(-9, 60) if _whole(wide * 2.0**k))
+        assert np.abs(wide).max() * 2.0**unit <= most, known
+
+
+def _whole(array: np.ndarray) -> bool:
+    return bool(np.array_equal(array, np.rint(array)))
 
 
 def test_a_wrong_bit_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

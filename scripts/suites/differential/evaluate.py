@@ -1,4 +1,4 @@
-"""A program's results by XLA, by StableHLO's interpreter and by IREE, and what differs."""
+"""A program's results by XLA and by StableHLO's interpreter, and what differs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def told(found: np.ndarray, right: np.ndarray) -> str:
     if found.shape != right.shape or found.dtype != right.dtype:
         return f"{found.dtype}{found.shape} instead of {right.dtype}{right.shape}"
     other = _plain(found) != _plain(right)
-    at = tuple(int(i[0]) for i in np.nonzero(other))
+    at = tuple(map(int, np.argwhere(other)[0]))
     return f"{other.sum()} of {right.size}, {found[at]!r} instead of {right[at]!r} at {at}"
 
 

@@ -22,6 +22,7 @@ ROOM = {"f32": 2.0**24, "bf16": 2.0**8, "f16": 2.0**11}
 FLOATS, INTEGERS = tuple(ROOM), ("i8", "i16", "i32", "ui8")
 SIZES = (1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9, 16, 17, 32, 33)
 LARGEST = 1024  # elements of a value
+BLOCK = 16  # elements of the smallest that a format has
 DTYPES = {
     "f32": np.dtype("float32"),
     "bf16": np.dtype(ml_dtypes.bfloat16),
@@ -59,6 +60,22 @@ class Value:
         return self.kind in ROOM
 
 
+@dataclass(frozen=True)
+class Codes:
+    """A weight's numbers, in steps of a power of two.
+
+    Attributes:
+        low, high: the least and the largest; both are in each channel and block.
+        ends: whether there are no others but zero.
+        alone: that of a block of one element.
+    """
+
+    low: int = -127
+    high: int = 127
+    ends: bool = False
+    alone: int = 0
+
+
 def tensor(shape: Sequence[int], kind: str) -> str:
     return f"tensor<{''.join(f'{n}x' for n in shape)}{kind}>"
 
@@ -68,14 +85,15 @@ class Graph:
     """Attributes:
     prefix: of all its names, so that several graphs fit in one function.
     rounds: whether the pipeline quantizes what products read: their results are then brought back.
-    codes: the largest of a weight's numbers, in steps of their own.
+    codes, rows: the numbers of weights, and of those that are looked up.
     lines: the ops, one a line; `names` of those that were drawn.
     """
 
     rng: np.random.Generator
     prefix: str = "g"
     rounds: bool = False
-    codes: int = 127
+    codes: Codes = field(default_factory=lambda: Codes())
+    rows: Codes = field(default_factory=lambda: Codes())
     lines: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
@@ -162,17 +180,29 @@ class Graph:
         self.inputs.append((value, numbers(self.rng, shape, kind)))
         return value
 
-    def weight(self, shape: Sequence[int], kind: str, axis: int) -> Value:
-        """Multiples of a power of two; the largest of them is in every channel and block along
-        `axis`, so that scales of integers, and of blocks, are powers of two as well."""
-        codes, scale = self.codes, 2.0 ** -int(self.rng.integers(4, 8))
-        array = self.rng.integers(-codes, codes + 1, shape).astype(np.float64)
-        every = [slice(None)] * len(shape)
-        every[axis] = slice(None, None, 32)  # type: ignore[call-overload]
-        array[tuple(every)] = codes
+    def weight(self, shape: Sequence[int], kind: str, axis: int, rows: bool = False) -> Value:
+        """Multiples of a power of two; the least and the largest of them are in every channel and
+        block along `axis`, so that scales of integers, and of blocks, are powers of two as well.
+
+        Args:
+            rows: whether it is looked up.
+        """
+        codes = self.rows if rows else self.codes
+        if codes.high > 128 and kind != "f32":  # 16 bits are more than such a type has
+            codes = Codes(ends=True)
+        low, high = codes.low, codes.high
+        fine = max(0, high.bit_length() - 7)
+        scale = 2.0 ** -(int(self.rng.integers(4, 8)) + fine)
+        array = self.rng.integers(low, high + 1, shape).astype(np.float64)
+        if codes.ends:
+            array = np.where(array < low / 2, low, np.where(array > high / 2, high, 0.0))
+        along = np.moveaxis(array, axis, 0)
+        along[::BLOCK], along[1::BLOCK] = low, high
+        if len(along) % BLOCK == 1:
+            along[-1] = codes.alone or low
         array = (array * scale).astype(DTYPES[kind])
         name = f"%{self.prefix}_w{len(self.weights)}"
-        value = Value(name, tuple(shape), kind, codes * scale, scale)
+        value = Value(name, tuple(shape), kind, -low * scale, scale)
         self.weights.append((value, array))
         return value
 

@@ -19,6 +19,7 @@ from jq.stages import build, plan_job, rewrite_job
 from suites.differential.evaluate import Arrays, by_interpreter, by_xla, difference
 from suites.differential.kinds import Kind, kind_of
 from suites.differential.modules import Module, drawn, module_of
+from suites.differential.numpy_values import by_numpy
 from suites.outcome import DID_NOT_RUN, FAILED, REFUSED, RIGHT, WRONG, Outcome
 
 TOGETHER = 20  # graphs of a module, all of one kind
@@ -109,6 +110,7 @@ def evaluated(
     results = {
         "the interpreter": by_interpreter(program, module.inputs[:1]),
         "XLA": by_xla(program, module.inputs[: 2 if iree else 1], compiled),
+        "NumPy": by_numpy(program, module.inputs[:1]),
     } | results
     return {name: [module.split(found) for found in each] for name, each in results.items()}
 
@@ -123,15 +125,33 @@ def ranged(job: Job) -> Job:
     if not names:
         return job
     rng = np.random.default_rng(len(names))
-    return replace(job, ranges=Ranges({name: _range(rng, job) for name in names}))
+    # One zero point: the union of two ranges, which edges may come to share, is one of them.
+    zero = int(rng.integers(0, 256)) if rng.random() < 0.7 else 0
+    drawn = {name: int(rng.integers(0, 7)) for name in names}
+    known = job.pipeline.settings.activations
+    planned = Ranges(
+        {name: _range(drawn[name], zero, known.format, known.scheme) for name in names}
+    )
+    plan = make_plan(job.program, job.pipeline, job.target, planned)
+    encodings = {site(name, 0): tensor.encoding for name, tensor in plan.edges.items()}
+    for op in plan.ops:
+        encodings |= {site(op.name, i): t.encoding for i, t in op.operands.items()}
+    of = {
+        name: _range(k, zero, encodings[name].format, encodings[name].scheme)
+        for name, k in drawn.items()
+        if name in encodings
+    }
+    return replace(job, ranges=Ranges({**planned.sites, **of}))
 
 
-def _range(rng: np.random.Generator, job: Job) -> Range:
-    scale = 2.0 ** -int(rng.integers(0, 7))
-    if job.pipeline.settings.activations.scheme == "symmetric":
-        return Range(-127 * scale, 127 * scale)
-    low = -int(rng.integers(0, 256)) if rng.random() < 0.7 else 0
-    return Range(low * scale, (255 + low) * scale)
+def _range(k: int, zero: int, format: str, scheme: str) -> Range:
+    """All numbers of a format, in steps of 2^-k if it has 8 bits."""
+    fine = 2.0 ** -(k + 4) if "16" in format else 2.0**-k
+    most = 2**15 if "16" in format else 2**7
+    if scheme == "symmetric":
+        return Range((1 - most) * fine, (most - 1) * fine)
+    low = -zero * most // 128
+    return Range(low * fine, (2 * most - 1 + low) * fine)
 
 
 __all__ = ["Case", "Program", "judge"]

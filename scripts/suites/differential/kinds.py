@@ -6,12 +6,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from suites.differential.graph import Codes
+
 # What runs on this processor, or on any x86-64; the last have limits of their own.
 TARGETS = ("llvm-cpu", "llvm-cpu", "llvm-cpu", "llvm-cpu-generic", "x86-64-v3", "tflite-int8-like")
 DEVICES = ("npu-int8", "ethos-u-like", "tflite-int8-like")
 WEIGHTS = ("int8", "uint8", "int4", "uint4", "int2", "int16", "float8_e4m3fn", "float8_e5m2")
 BLOCKS = ("mxfp4", "mxfp6_e2m3", "mxfp8_e4m3", "mxint8", "nvfp4", "nf4")
 GGML = ("q4_0", "q4_1", "q5_0", "q8_0", "q4_k", "q6_k")
+
+# Of weights, so that the format's scale is a power of two, or what is decoded has few bits at
+# least: sums then do not depend on their order. Other scales make ties that rounding decides,
+# which evaluators may do differently.
+CODES = {
+    "int4": Codes(-112, 112),  # 7 times 16
+    "float8_e4m3fn": Codes(-112, 112),  # 448 / 4
+    "float8_e5m2": Codes(-112, 112),  # 57344 / 512
+    "mxfp8_e4m3": Codes(-112, 112),
+    "nvfp4": Codes(-84, 84),  # 6 * 448 / 32: the scale of the tensor, and the largest of a block
+    "int16": Codes(-32767, 32767),
+    "q4_0": Codes(-128, 112),  # that of largest magnitude is code -8
+    "q5_0": Codes(-128, 120),
+    "q4_1": Codes(-128, 112),  # 15 steps of 16
+    "nf4": Codes(-127, 127, ends=True),  # its other numbers are no multiples of anything
+}
+ZERO_POINT = {"int8": Codes(-128, 127), "int4": Codes(-128, 112, alone=-120)}
 
 NO_INTEGER_FORM = ("remainder", "sort", "scatter", "compare and select", "select_and_scatter")
 
@@ -31,10 +50,25 @@ class Kind:
         return self.pipeline != "float"
 
     @property
-    def codes(self) -> int:
-        """The largest number of weights: the format's own, times a power of two."""
-        name = " ".join((self.pipeline, *self.settings))
-        return 112 if "fp8" in name or "float8" in name or "int4" in name else 127
+    def weights(self) -> tuple[str, bool]:
+        """The format of weights, and whether it has a zero point."""
+        said = dict(piece.split("=") for piece in self.settings)
+        known = {"int4-weight-only": ("int4", True), "fp8-weight-only": ("float8_e4m3fn", False)}
+        name, zero = known.get(
+            self.pipeline, ("int4" if "int4" in self.pipeline else "int8", False)
+        )
+        scheme = said.get("weights.scheme", "asymmetric" if zero else "symmetric")
+        return said.get("weights.format", name).removeprefix("u"), scheme == "asymmetric"
+
+    @property
+    def codes(self) -> Codes:
+        name, zero = self.weights
+        return (ZERO_POINT if zero else CODES).get(name, Codes())
+
+    @property
+    def rows(self) -> Codes:
+        """Of what is looked up, which a pipeline may store by a rule of its own."""
+        return Codes() if self.pipeline == "int4-weight-only" else self.codes
 
     @property
     def without(self) -> tuple[str, ...]:

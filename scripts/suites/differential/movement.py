@@ -166,7 +166,7 @@ def index(g: Graph, most: int) -> Value:
 def gather(g: Graph) -> Value | None:
     """Rows along an axis by indices, some of them out of bounds; or a lookup in a weight."""
     if g.chance(0.4):
-        v = g.weight((g.choose((3, 9, 33)), g.choose((4, 8, 32))), "f32", 0)
+        v = g.weight((g.choose((3, 9, 33)), g.choose((4, 8, 32))), "f32", 1, rows=True)
         axis = 0
     elif (found := g.pick(has_axis)) is not None:
         v, axis = found, axis_of(g, found)
@@ -176,11 +176,16 @@ def gather(g: Graph) -> Value | None:
     if at is None:
         shape = tuple(int(n) for n in g.rng.integers(1, 4, int(g.rng.integers(1, 3))))
         at = g.constant(g.rng.integers(-1, v.shape[axis] + 2, shape), "i32")
+    if math.prod(at.shape) * v.size // v.shape[axis] > LARGEST:
+        return None
+    return rows_of(g, v, at, axis)
+
+
+def rows_of(g: Graph, v: Value, at: Value, axis: int) -> Value:
+    """What indices choose along an axis."""
     rank, sizes = len(at.shape), list(v.shape)
     sizes[axis] = 1
     shape = (*at.shape, *(n for a, n in enumerate(v.shape) if a != axis))
-    if math.prod(shape) > LARGEST:
-        return None
     offset = list(range(rank, rank + len(v.shape) - 1))
     numbers = (
         f"#stablehlo.gather<offset_dims = {offset}, collapsed_slice_dims = [{axis}],"

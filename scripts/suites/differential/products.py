@@ -8,13 +8,11 @@ from suites.differential.draw import axis_of, back, drawer, has_axis, is_row
 from suites.differential.graph import LARGEST, SIZES, Graph, Value
 from suites.differential.movement import ints
 
-CODES = 127
 
-
-def operand(g: Graph, v: Value, terms: int, codes: int = CODES) -> Value:
+def operand(g: Graph, v: Value, terms: int) -> Value:
     """A value as a product with codes may read it: the sum of all terms is exact in float32."""
     most = 8.0 if v.kind == "bf16" else 16.0
-    return g.fit(v, 2.0 ** int(math.log2(2.0**24 / (codes * max(terms, 1)))), most)
+    return g.fit(v, 2.0 ** int(math.log2(2.0**24 / (-g.codes.low * max(terms, 1)))), most)
 
 
 @drawer("dot_general", 9)
