@@ -4,6 +4,7 @@
     scripts/onnx_models.py                                  # all models in all forms
     scripts/onnx_models.py minilm-1x128 --form dynamic
     scripts/onnx_models.py mobilenet-224 --times            # beside ONNX Runtime, on one core
+    scripts/onnx_models.py mobilenet-224 --layers --form dynamic    # each layer by itself
 
 A model is exported to ONNX and quantized by ONNX Runtime in every form (static Q/DQ, static
 operators, dynamic); the float file is compared too. Of each it prints
@@ -15,6 +16,9 @@ operators, dynamic); the float file is compared too. Of each it prints
 
 and with --times instead of them the median times of the artifact and of ONNX Runtime with all
 optimizations, which run in turns; artifacts are kept in OUTPUT, so that a second run only measures.
+With --layers every layer reads the codes that ONNX Runtime computed in front of it, so that what is
+printed are the differences of single layers, which nothing before them has made larger: how many
+layers have all codes equal, the share of equal codes of all, and of the layer that has the least.
 
 Exit code 1 where an integer contraction is missing. Needs the extra `bench`.
 """
@@ -37,6 +41,7 @@ from peers.case import Arrays, Source, by_onnxruntime
 from peers.programs import Iree, OnnxRuntime
 
 import jq
+from tests.onnx.by_layer import layers
 
 FORMS = ("float", "static", "operators", "dynamic")
 NAMES = ("minilm-1x128", "resnet-224", "mobilenet-224")
@@ -50,6 +55,7 @@ def check(
     form: Annotated[str, typer.Option(help="By comma.")] = ",".join(FORMS),
     samples: Annotated[int, typer.Option(help="Inputs that ranges come from.")] = 4,
     times: Annotated[bool, typer.Option("--times", help="Times instead of differences.")] = False,
+    by_layer: Annotated[bool, typer.Option("--layers", help="Each layer by itself.")] = False,
     rounds: Annotated[int, typer.Option(help="Turns of each, with --times.")] = 30,
     output: Annotated[Path, typer.Option("-o", help="Directory.")] = Path("build/onnx_models"),
 ) -> None:
@@ -61,6 +67,10 @@ def check(
         (x,) = source.onnx_inputs(source.evaluation[:1])
         for kind in form.split(","):
             path = _quantized(source, kind)
+            if by_layer:
+                if kind != "float":
+                    print(f"{name} {kind}: {_by_layer(path, x)}", flush=True)
+                continue
             if times:
                 print(f"{name} {kind}: {_timed(path, x, rounds)}", flush=True)
                 continue
@@ -98,6 +108,18 @@ def _timed(path: Path, x: Arrays, rounds: int) -> str:
                 spent += [time.perf_counter() - start] * (turn > 1)
     ours, theirs = (1e3 * float(np.median(each)) for each in found)
     return f"{ours:.3f} ms, ONNX Runtime {theirs:.3f} ms: {ours / theirs:.2f}"
+
+
+def _by_layer(path: Path, x: Arrays) -> str:
+    """What each layer differs by that is given ONNX Runtime's own codes."""
+    found = [layer for layer in layers(path, *x) if layer.codes]
+    equal = [1 - layer.differing / layer.size for layer in found]
+    worst = min(zip(equal, found, strict=True), key=lambda pair: pair[0])
+    whole = 1 - sum(layer.differing for layer in found) / sum(layer.size for layer in found)
+    return (
+        f"{equal.count(1)} of {len(found)} layers exact, {whole:.4%} of codes equal, at most "
+        f"{max(layer.apart for layer in found)} apart; least {worst[0]:.4%} ({worst[1].name})"
+    )
 
 
 def _compared(path: Path, x: Arrays, kind: str) -> tuple[str, int, int]:

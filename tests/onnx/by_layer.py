@@ -46,6 +46,7 @@ class Layer:
         roundings: how far beyond half a step our codes are from the exact numbers, in 2^-24 of
             the largest number.
         error: of a tensor of floats, over the largest number.
+        codes: it is a tensor of codes, and not of scales or zero points.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Layer:
     apart: int = 0
     roundings: float = 0.0
     error: float = 0.0
+    codes: bool = False
 
     @property
     def wrong(self) -> bool:
@@ -98,7 +100,8 @@ def _layer(name: str, op: str, ours: Any, theirs: np.ndarray, wide: Any) -> Laye
         info = np.iinfo(theirs.dtype)
         off = np.abs(ours - np.clip(wide, info.min, info.max)).max(initial=0) - 0.5
         rounded = max(0.0, float(off)) / (2**-24 * float(np.abs(wide).max(initial=1)))
-    return Layer(name, op, away.size, int((away > 0).sum()), int(away.max(initial=0)), rounded)
+    different = int((away > 0).sum()), int(away.max(initial=0))
+    return Layer(name, op, away.size, *different, rounded, codes=away.ndim > 0)
 
 
 def makes_codes(node: onnx.NodeProto) -> bool:
