@@ -6,7 +6,8 @@
 FOLDER/source gets bfloat16 shards of a 7-billion-parameter llama (4096 wide, 11008 inside, 32
 heads, vocabulary of 32000; 13.5 GB with 32 layers) of random bits between 2^-7 and 2^-3, unless it
 is there already. `jaxq quantize --type int4` then runs as a process of its own, is killed when so
-large a share of the output is there, and runs again. Times are those of the clock and of the
+large a share of the output is there (and a while later, which with --fit is within a layer), and
+runs again. Times are those of the clock and of the
 processor; memory is the largest resident set of the process, pages of the mapped source among it.
 With --fit codes are fitted to 32 pieces of 128 random words (GPTQ), a layer at a time.
 """
@@ -102,17 +103,24 @@ def stored(folder: Path) -> int:
 def run(source: Path, out: Path, fit: bool, kill_at: int | None) -> dict[str, Any]:
     """One run of the command; killed when `kill_at` bytes of whole files are there."""
     command = [sys.executable, "-m", "jq", "quantize", str(source), str(out), "--type", "int4"]
-    command += ["-q", *(["--importance", str(source / "words.txt")] if fit else [])]
-    start, child = time.perf_counter(), subprocess.Popen(command)
-    while kill_at is not None and child.poll() is None and stored(out) < kill_at:
-        time.sleep(0.2)
+    command += ["--json", "-q", *(["--importance", str(source / "words.txt")] if fit else [])]
+    start, child = time.perf_counter(), subprocess.Popen(command, stdout=subprocess.PIPE)
     if kill_at is not None:
+        files: list[float] = []  # when each was there
+        while child.poll() is None and stored(out) < kill_at:
+            time.sleep(0.2)
+            whole = len(list(out.glob("*.safetensors"))) if out.exists() else 0
+            files += [time.perf_counter() - start] * (whole - len(files))
+        time.sleep(files[0] / 2 if fit and files else 0)
         child.kill()
+    assert child.stdout is not None
+    printed = child.stdout.read()
     _, status, used = os.wait4(child.pid, 0)
     seconds = time.perf_counter() - start
     cpu = used.ru_utime + used.ru_stime
     row = {"seconds": seconds, "cpu_seconds": cpu, "peak_bytes": used.ru_maxrss * 1024}
-    return row | {"status": os.waitstatus_to_exitcode(status), "stored_bytes": stored(out)}
+    row |= {"status": os.waitstatus_to_exitcode(status), "stored_bytes": stored(out)}
+    return row | {"said": json.loads(printed) if printed else None}
 
 
 def checked(source: Path, out: Path) -> float:
@@ -135,6 +143,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--fit", action="store_true", help="to a text, by GPTQ")
     parser.add_argument("--kill-at", type=float, default=0.4, help="share of the output")
+    parser.add_argument("--part", choices=("killed", "resumed"), help="of the runs this one alone")
     parser.add_argument("-o", "--output", type=Path, help="write the figures there as JSON")
     args = parser.parse_args()
     source, out = args.folder / "source", args.folder / "out"
@@ -143,10 +152,12 @@ def main() -> None:
         write_source(source, args.layers)
     figures: dict[str, Any] = {"layers": args.layers, "write_seconds": time.perf_counter() - start}
     figures["source_bytes"] = stored(source)
-    shutil.rmtree(out, ignore_errors=True)
-    figures["killed"] = run(source, out, args.fit, int(args.kill_at * 0.3 * stored(source)))
-    figures["resumed"] = run(source, out, args.fit, None)
-    if not args.fit:
+    if args.part != "resumed":
+        shutil.rmtree(out, ignore_errors=True)
+        figures["killed"] = run(source, out, args.fit, int(args.kill_at * 0.3 * stored(source)))
+    if args.part != "killed":
+        figures["resumed"] = run(source, out, args.fit, None)
+    if not args.fit and args.part != "killed":
         figures["largest_error_in_steps"] = checked(source, out)
     text = json.dumps(figures, indent=1)
     print(text)

@@ -168,8 +168,8 @@ def fitted_folder(
 
     with out.progress() as progress:
         found = fit_folder(source, target, texts, pieces, kind, group, progress)
-    out.line(f"wrote {target}: {found} matrices as {kind}, fitted to the text")
-    return {"path": str(target), "quantized": found}
+    out.line(f"wrote {target}: {found.quantized} matrices as {kind}, fitted to the text")
+    return {"path": str(target), **vars(found)}
 
 
 def perplexity(

@@ -13,8 +13,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,33 @@ _KEPT = ("*.json", "*.jinja", "*.model", "*.txt")
 Tell = Callable[[str, float | None], None]
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """How many matrices the folder has that are quantized, and seconds of this run: `network`
+    (reading weights, and moments of what products read), `solve`, `write`."""
+
+    quantized: int
+    seconds: dict[str, float]
+
+
+class _Clock:
+    """What goes by outside of `spent` is the network's."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+        self.seconds = {"network": 0.0, "solve": 0.0, "write": 0.0}
+
+    @contextmanager
+    def spent(self, what: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[what] += time.perf_counter() - start
+
+    def all(self) -> dict[str, float]:
+        whole = time.perf_counter() - self.start
+        return self.seconds | {"network": whole - sum(self.seconds.values())}
+
+
 def fit_folder(
     source: Path,
     out: Path,
@@ -49,15 +78,13 @@ def fit_folder(
     kind: str = "int4",
     group: int = 32,
     progress: Tell = lambda stage, share: None,
-) -> int:
+) -> Fitted:
     """Writes the checkpoint; the table, the head, norms, biases and routers stay as they are.
 
     Args:
         texts: text files, of which at most `limit` pieces of 256 tokens are read.
         kind: int4 or int8.
         group: columns that share a scale; 0: all of a row. A matrix that it does not divide stays.
-
-    Returns how many matrices were quantized.
 
     Raises:
         UserError: the checkpoint is quantized already or not known, the text is too short, or `out`
@@ -68,7 +95,7 @@ def fit_folder(
             f"no codes of {kind} in groups of {group}",
             hint=f"{', '.join(BITS)}, in groups that 8 divides",
         )
-    chosen, decoder = Kind(BITS[kind], group), load_decoder(source)
+    clock, chosen, decoder = _Clock(), Kind(BITS[kind], group), load_decoder(source)
     config = json_object(source / "config.json")
     if config.get("quantization_config") is not None:
         raise UserError("the checkpoint is quantized already", location=str(source))
@@ -86,7 +113,7 @@ def fit_folder(
     layers = quantized_layers(
         decoder,
         pieces,
-        partial(_encode, chosen),
+        partial(_encode, chosen, clock),
         lambda share: progress("quantize", share),
         start,
         partial(_keep, out),
@@ -99,13 +126,15 @@ def fit_folder(
             raw |= _tensors(name.removesuffix("weight"), leaf, chosen)
             count += 1
         own = [name for name in raw if f".layers.{i}." in name]
-        _write(out, _file(i), {n: raw.pop(n) for n in own}, places)
-    _write(out, "tables.safetensors", raw, places)
+        with clock.spent("write"):
+            _write(out, _file(i), {n: raw.pop(n) for n in own}, places)
+    with clock.spent("write"):
+        _write(out, "tables.safetensors", raw, places)
     (out / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
     _copy(source, out, {**config, "quantization_config": chosen.config()})
     for kept in (*out.glob(_STATES.format("*")), out / BEGUN):
         kept.unlink()
-    return count
+    return Fitted(count, clock.all())
 
 
 def _file(layer: int) -> str:
@@ -125,13 +154,15 @@ def _states(out: Path) -> tuple[int, np.ndarray] | None:
     return (last := max(found), np.load(found[last])) if found else None
 
 
-def _encode(kind: Kind, path: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor | None:
+def _encode(
+    kind: Kind, clock: _Clock, path: str, weight: np.ndarray, gram: np.ndarray
+) -> QuantizedTensor | None:
     count, columns = weight.shape
     if "/router/" in path or columns % (kind.group or 8):
         return None
     stored = replace(kind.encoding(weight.shape), scale_type="float16")
     turned = stored.with_shape((columns, count), (kind.group, 1))
-    with one_thread() as threads:
+    with one_thread() as threads, clock.spent("solve"):
         found = solve(np.ascontiguousarray(weight.T), gram, turned, threads=threads)
     codes = affine_format(stored.format).pack(found.codes.T, stored)
     scale = np.ascontiguousarray(found.scale.T.astype(np.float16))

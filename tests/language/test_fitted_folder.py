@@ -80,7 +80,7 @@ def test_a_run_that_was_ended_goes_on(folder, made, text, tmp_path):
     assert not (out / "config.json").exists()
     with pytest.raises(UserError, match="no run with these options"):
         fit_folder(folder, out, [text], limit=1)
-    count = fit_folder(folder, out, [text], limit=2, progress=progress)
+    count = fit_folder(folder, out, [text], limit=2, progress=progress).quantized
     assert shares == [0.5, 1.0, 1.0]  # the first layer was not done again
     assert count == 2 * (4 + 3 * 4)
     assert {p.name for p in out.iterdir()} == {p.name for p in made.iterdir()}
@@ -89,7 +89,7 @@ def test_a_run_that_was_ended_goes_on(folder, made, text, tmp_path):
 
 
 def test_codes_of_8_bits_for_whole_rows(folder, text, tmp_path):
-    count = fit_folder(folder, tmp_path / "out", [text], 1, "int8", 0)
+    count = fit_folder(folder, tmp_path / "out", [text], 1, "int8", 0).quantized
     assert count == 2 * (4 + 3 * 4)  # of two layers, with four experts
     stored = load_decoder(tmp_path / "out").params["layers"]["1"]["attention"]["output"]["weight"]
     want = weights("mixtral")["model.layers.1.self_attn.o_proj.weight"]

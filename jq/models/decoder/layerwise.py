@@ -55,8 +55,8 @@ def quantized_layers(
         p = _floats(decoder.params["layers"][str(i)])
         rope = params["rope"][config.rope_of[i]]
         turn = (jnp.asarray(rope["cos"][:count]), jnp.asarray(rope["sin"][:count]))
-        run = partial(_measured, config, config.windows[i])
-        grams = _mean(run(p, part, turn)[1] for part in _parts(x))
+        measure = partial(_measured, config, config.windows[i])
+        grams = _mean(measure(p, part, turn) for part in _parts(x))
         flat, found = flatten(p), {}
         for name, gram in grams.items():
             leaf = encode(f"layers/{i}/{name}", flat[name], gram)
@@ -64,30 +64,38 @@ def quantized_layers(
                 found[f"layers/{i}/{name}"] = leaf
                 flat[name] = np.asarray(leaf, np.float32)
         p = nest(flat)
-        x = np.concatenate([np.asarray(run(p, part, turn)[0]) for part in _parts(x)])
+        x = np.concatenate(
+            [np.asarray(_give(config, config.windows[i], p, part, turn)) for part in _parts(x)]
+        )
         progress((i + 1) / config.layers)
         yield found
         reached(i + 1, x)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _measured(
-    config: Config, window: int, p: Any, x: jax.Array, turn: Any
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """What the layer gives, and for every product the mean of x x^T."""
+def _measured(config: Config, window: int, p: Any, x: jax.Array, turn: Any) -> dict[str, jax.Array]:
+    """For every product of the layer the mean of x x^T."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(p)
     names = {
         id(leaf): jax.tree_util.keystr(path, simple=True, separator="/") for path, leaf in leaves
     }
-    empty = jnp.zeros(config.cache_shape(len(x), x.shape[1]))
     taps: list[tuple[Any, jax.Array]] = []
     reset = TAPS.set(taps)
     try:
-        with jax.default_matmul_precision("highest"):
-            y, _ = layer(config, p, x, jnp.int32(0), turn, (empty, empty), window)
+        _given(config, window, p, x, turn)
     finally:
         TAPS.reset(reset)
-    return y, {names[id(weight)]: _gram(inputs) for weight, inputs in taps}
+    return {names[id(weight)]: _gram(inputs) for weight, inputs in taps}
+
+
+def _given(config: Config, window: int, p: Any, x: jax.Array, turn: Any) -> jax.Array:
+    """What the layer gives."""
+    empty = jnp.zeros(config.cache_shape(len(x), x.shape[1]))
+    with jax.default_matmul_precision("highest"):
+        return layer(config, p, x, jnp.int32(0), turn, (empty, empty), window)[0]
+
+
+_give = partial(jax.jit, static_argnums=(0, 1))(_given)
 
 
 def _gram(x: jax.Array) -> jax.Array:

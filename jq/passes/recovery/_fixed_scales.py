@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from jq.passes.recovery._solve import LAZY, SETTLED, _feedback
+from jq.passes.recovery._descent import LAZY, SETTLED
+from jq.passes.recovery._solve import _feedback
 
 
 def best_codes(

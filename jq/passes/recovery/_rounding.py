@@ -13,6 +13,7 @@ from jq.formats import Encoding
 from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program
 from jq.passes.base import PassContext, Recovery
+from jq.passes.recovery._descent import Solution
 from jq.passes.recovery._inputs import (
     Matrix,
     NotApplicable,
@@ -24,7 +25,7 @@ from jq.passes.recovery._inputs import (
     spread,
     uses_of_weights,
 )
-from jq.passes.recovery._solve import Solution, joined
+from jq.passes.recovery._solve import joined
 from jq.system.blas import one_thread
 
 LOG = logging.getLogger("jq")

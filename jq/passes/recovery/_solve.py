@@ -6,49 +6,31 @@ column of W is a problem of its own. Three steps, none of which makes it worse:
 1. ends of each block's range by search, weighted with H's diagonal;
 2. GPTQ (Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
    Transformers", 2022, algorithm 1): row after row, the error is spread over the rows to come;
-3. coordinate descent: each scale to its best value given the codes, then each row's codes to
-   their best given all others, until that gains little.
+3. coordinate descent (`_descent`), until that gains little.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 
 from jq.errors import InternalError
 from jq.formats import Encoding
 from jq.formats.affine import affine_format
+from jq.passes.recovery._descent import (
+    COLUMNS,
+    LAZY,
+    Solution,
+    descend,
+    nearest,
+    panel_rows,
+    runs,
+)
 from jq.passes.recovery._ranges import search_ranges
 
-DType = np.dtype[np.generic]
-COLUMNS = 1024  # that are solved for together
-LAZY = 64  # rows whose errors are spread over the rest at once
-SETTLED = 0.02  # a pass of coordinate descent that gains less than this share is the last
 SINGLE = 0.05  # relative error that a factor of H may have
-
-
-@dataclass
-class Solution:
-    """Integers of W [K, N] with blocks along K: real = scale * (codes - zero)."""
-
-    codes: np.ndarray  # f32[K, N]
-    scale: np.ndarray  # f32[G, N]
-    zero: np.ndarray  # f32[G, N]
-    groups: list[slice]
-    limits: tuple[int, int]
-
-    def columns(self, start: int) -> Solution:
-        """Views of `COLUMNS` columns."""
-        own = np.s_[:, start : start + COLUMNS]
-        codes, scale, zero = self.codes[own], self.scale[own], self.zero[own]
-        return Solution(codes, scale, zero, self.groups, self.limits)
-
-    def real(self) -> np.ndarray:
-        parts = [(self.codes[s] - self.zero[g]) * self.scale[g] for g, s in enumerate(self.groups)]
-        return np.concatenate(parts)
 
 
 def solve(
@@ -77,17 +59,18 @@ def solve(
     h: np.ndarray = np.array(gram, np.float32 if single else np.float64)
     mean = float(np.trace(gram, dtype=np.float64)) / len(gram)
     h[np.diag_indices_from(h)] += damping * max(mean, 1e-30)
-    groups = block_slices(enc)
-    scale, zero = search_ranges(fmt, weight, np.diag(h)[:, None], enc)
-    found = Solution(np.zeros_like(weight), scale, zero, groups, fmt.limits(enc))
+    scale, zero = (np.empty(enc.grid, np.float32) for _ in range(2))
+    found = Solution(np.zeros_like(weight), scale, zero, block_slices(enc), fmt.limits(enc))
     rows = np.argsort(-np.diag(h), kind="stable") if order else np.arange(len(h))
     feedback = _feedback(h, rows)
     single_h = h.astype(np.float32, copy=False)
 
     def columns(start: int) -> None:
         part, own = found.columns(start), np.ascontiguousarray(weight[:, start : start + COLUMNS])
+        ranges = enc.with_shape(own.shape, enc.block)
+        part.scale[:], part.zero[:] = search_ranges(fmt, own, np.diag(h)[:, None], ranges)
         _gptq(part, own, rows, feedback)
-        _descend(part, own, single_h, np.dtype(enc.scale_type), passes)
+        descend(part, own, single_h, np.dtype(enc.scale_type), passes)
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(columns, range(0, weight.shape[1], COLUMNS)))
@@ -119,24 +102,19 @@ def _gptq(found: Solution, weight: np.ndarray, rows: np.ndarray, feedback: np.nd
     low, high = found.limits
     own = weight[rows]
     aim = own.copy()
-    for start in range(0, count, LAZY):
-        stop = min(start + LAZY, count)
-        errors = np.empty((stop - start, weight.shape[1]), np.float32)
-        for i in range(start, stop):
-            g = group[rows[i]]
-            scale, zero = found.scale[g], found.zero[g]
-            codes = _nearest(aim[i] / scale + zero, low, high)
-            found.codes[rows[i]] = codes
-            e = np.subtract(own[i], (codes - zero) * scale, out=errors[i - start])
-            aim[i + 1 : stop] += feedback[i, i + 1 : stop, None] * e
-        aim[stop:] += feedback[start:stop, stop:].T @ errors
-
-
-def _nearest(codes: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Codes in range; `np.clip` takes longer than all the rest of a row."""
-    np.rint(codes, out=codes)
-    np.maximum(codes, low, out=codes)
-    return np.minimum(codes, high, out=codes)
+    for panel in runs(0, count, panel_rows(count)):
+        errors = np.empty((panel.stop - panel.start, weight.shape[1]), np.float32)
+        for lazy in runs(panel.start, panel.stop, LAZY):
+            for i in range(lazy.start, lazy.stop):
+                g = group[rows[i]]
+                scale, zero = found.scale[g], found.zero[g]
+                codes = nearest(aim[i] / scale + zero, low, high)
+                found.codes[rows[i]] = codes
+                e = np.subtract(own[i], (codes - zero) * scale, out=errors[i - panel.start])
+                aim[i + 1 : lazy.stop] += feedback[i, i + 1 : lazy.stop, None] * e
+            local = errors[lazy.start - panel.start : lazy.stop - panel.start]
+            aim[lazy.stop : panel.stop] += feedback[lazy, lazy.stop : panel.stop].T @ local
+        aim[panel.stop :] += feedback[panel, panel.stop :].T @ errors
 
 
 def _feedback(h: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -153,88 +131,6 @@ def _feedback(h: np.ndarray, rows: np.ndarray) -> np.ndarray:
         raise InternalError(f"a gram of {len(h)} inputs is singular at {failed}")
     lower /= np.diag(lower).copy()
     return np.asarray(lower[::-1, ::-1], np.float32)
-
-
-def _descend(
-    found: Solution,
-    weight: np.ndarray,
-    h: np.ndarray,
-    scale_type: DType,
-    passes: int,
-) -> None:
-    residual = h @ (found.real() - weight)  # H D: half the gradient, kept up to date
-    # H times codes, less their zero, comes from H W' where a column has one scale.
-    product = h @ weight if passes and len(found.groups) == 1 else None
-    before = _quadratic(found.real() - weight, residual)
-    for _ in range(passes):
-        for g, s in enumerate(found.groups):
-            steps = found.codes[s] - found.zero[g]
-            whole = product is not None
-            of_steps = (residual + product) / found.scale[g] if whole else h[s, s] @ steps
-            change = _rescale(found, steps, residual[s], of_steps, g, scale_type)
-            if whole:
-                residual += of_steps * change
-                moved = np.zeros_like(steps)
-            elif s.stop - s.start > LAZY:
-                residual += h[:, s] @ (steps * change)
-                moved = np.zeros_like(steps)
-            else:
-                moved = steps * change
-            for start in range(s.start, s.stop, LAZY):
-                rows = slice(start, min(start + LAZY, s.stop))
-                own = moved[start - s.start : rows.stop - s.start]  # of a small block: all of it
-                local = residual[rows] + h[rows, rows] @ own
-                residual += h[:, rows] @ (own + _recode(found, local, h[rows, rows], g, rows))
-        after = _quadratic(found.real() - weight, residual)
-        if before - after < SETTLED * before:
-            return
-        before = after
-
-
-def _quadratic(a: np.ndarray, b: np.ndarray) -> float:
-    """Sum of products."""
-    return float(np.einsum("kn,kn->n", a, b).sum(dtype=np.float64))
-
-
-def _rescale(
-    found: Solution,
-    steps: np.ndarray,
-    residual: np.ndarray,
-    of_steps: np.ndarray,
-    g: int,
-    scale_type: DType,
-) -> np.ndarray:
-    """Moves the scales of a block to the minimum, rounded to their type; by how much.
-
-    `of_steps` is H times `steps`, the codes less their zero.
-    """
-    slope = np.einsum("kn,kn->n", steps, residual)
-    curve = np.maximum(np.einsum("kn,kn->n", steps, of_steps), np.float32(1e-30))
-    old = found.scale[g]
-    new = (old - slope / curve).astype(scale_type).astype(np.float32)
-    change = np.where(np.isfinite(new) & (new > 0), new - old, 0)
-    change = np.where(2 * change * slope + change**2 * curve < 0, change, 0)
-    found.scale[g] = old + change
-    return np.asarray(change)
-
-
-def _recode(
-    found: Solution, residual: np.ndarray, h: np.ndarray, g: int, rows: slice
-) -> np.ndarray:
-    """Moves the codes of some rows of a block, one at a time, to their best; the change of W'.
-
-    `residual` is used up.
-    """
-    scale = found.scale[g]
-    codes = found.codes[rows]  # a view
-    changes = np.empty_like(codes)
-    for j in range(len(codes)):
-        new = _nearest(codes[j] - residual[j] * (1 / h[j, j]) / scale, *found.limits)
-        change = np.multiply(new - codes[j], scale, out=changes[j])
-        if change.any():
-            codes[j] = new
-            residual[j + 1 :] += h[j + 1 :, j, None] * change  # the rows to come
-    return changes
 
 
 def error(solution: Solution, weight: np.ndarray, gram: np.ndarray) -> float:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.formats import Encoding
+from jq.passes.recovery._descent import Solution
 from jq.passes.recovery._rounding import Rounding
-from jq.passes.recovery._solve import Solution, solve
+from jq.passes.recovery._solve import solve
 from jq.system.blas import one_thread
 
 

@@ -1,0 +1,223 @@
+"""Coordinate descent of a solution: each scale to its best value given the codes, then each row's
+codes to their best given all others.
+
+H D, for D = W' - W, is kept up to date: what some rows change is added at once to the rows of their
+panel, which stay in the processor's caches, and to all others when the panel is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+COLUMNS = 1024  # that are solved for together
+LAZY = 64  # rows whose errors are spread over their panel at once
+PANEL = 256  # rows whose errors are spread over the rest at once
+WHOLE = 2048  # a matrix of so few rows is one panel
+SETTLED = 0.02  # a pass that gains less than this share is the last
+DType = np.dtype[np.generic]
+
+
+@dataclass
+class Solution:
+    """Integers of W [K, N] with blocks along K: real = scale * (codes - zero)."""
+
+    codes: np.ndarray  # f32[K, N]
+    scale: np.ndarray  # f32[G, N]
+    zero: np.ndarray  # f32[G, N]
+    groups: list[slice]
+    limits: tuple[int, int]
+
+    def columns(self, start: int) -> Solution:
+        """Views of `COLUMNS` columns."""
+        own = np.s_[:, start : start + COLUMNS]
+        codes, scale, zero = self.codes[own], self.scale[own], self.zero[own]
+        return Solution(codes, scale, zero, self.groups, self.limits)
+
+    def real(self) -> np.ndarray:
+        parts = [(self.codes[s] - self.zero[g]) * self.scale[g] for g, s in enumerate(self.groups)]
+        return np.concatenate(parts)
+
+
+def nearest(codes: np.ndarray, low: int, high: int) -> np.ndarray:
+    """Codes in range; `np.clip` takes longer than all the rest of a row."""
+    np.rint(codes, out=codes)
+    np.maximum(codes, low, out=codes)
+    return np.minimum(codes, high, out=codes)
+
+
+def runs(start: int, stop: int, size: int) -> Iterator[slice]:
+    """`start` to `stop` in runs of `size`."""
+    for first in range(start, stop, size):
+        yield slice(first, min(first + size, stop))
+
+
+def panel_rows(count: int) -> int:
+    """Rows of a panel of so many rows in all."""
+    return count if count <= WHOLE else PANEL
+
+
+def descend(
+    found: Solution,
+    weight: np.ndarray,
+    h: np.ndarray,
+    scale_type: DType,
+    passes: int,
+) -> None:
+    """Improves `found` for `weight` f32[K, N] and H f32[K, K]; never makes it worse."""
+    residual = h @ (found.real() - weight)  # half the gradient
+    # H times codes, less their zero, comes from H W' where a column has one scale.
+    product = h @ weight if passes and len(found.groups) == 1 else None
+    before = _quadratic(found.real() - weight, residual)
+    for left in reversed(range(passes)):
+        for groups in _panels(found.groups):
+            _descend_panel(found, h, residual, product, groups, scale_type, last=not left)
+        if not left:
+            return
+        after = _quadratic(found.real() - weight, residual)
+        if before - after < SETTLED * before:
+            return
+        before = after
+
+
+def _panels(groups: list[slice]) -> Iterator[list[int]]:
+    """Groups side by side that fill a panel at most, or one that has more rows."""
+    together, most = list[int](), panel_rows(groups[-1].stop)
+    for g, s in enumerate(groups):
+        if together and s.stop - groups[together[0]].start > most:
+            yield together
+            together = []
+        together.append(g)
+    yield together
+
+
+def _descend_panel(
+    found: Solution,
+    h: np.ndarray,
+    residual: np.ndarray,
+    product: np.ndarray | None,
+    groups: list[int],
+    scale_type: DType,
+    last: bool,
+) -> None:
+    rows = slice(found.groups[groups[0]].start, found.groups[groups[-1]].stop)
+    panel = _Panel(h, residual, rows)
+    most = panel_rows(len(h))
+    large = rows.stop - rows.start > most
+    for g in groups:
+        moved = _move_scales(found, panel, product, g, scale_type)
+        if not large:
+            _move_codes(found, panel, g, found.groups[g], moved)
+    panel.close(last and not large)
+    for part in runs(rows.start, rows.stop, most) if large else ():
+        panel = _Panel(h, residual, part)
+        _move_codes(found, panel, groups[0], part, None)
+        panel.close(last)
+
+
+class _Panel:
+    """Changes of some rows of W'; what they do to H D in other rows is added by `close`."""
+
+    def __init__(self, h: np.ndarray, residual: np.ndarray, rows: slice) -> None:
+        self.h, self.residual, self.rows = h, residual, rows
+        self._changes: np.ndarray | None = None
+
+    def add(self, rows: slice, change: np.ndarray) -> None:
+        """Of rows of the panel."""
+        first = self.rows.start
+        self.residual[self.rows] += self.h[self.rows, rows] @ change
+        if self.rows.stop - first < len(self.h):
+            if self._changes is None:
+                shape = self.rows.stop - first, change.shape[1]
+                self._changes = np.zeros(shape, np.float32)
+            self._changes[rows.start - first : rows.stop - first] += change
+
+    def close(self, only_below: bool) -> None:
+        """No row is changed further; with `only_below`, no row above is read again."""
+        if self._changes is None:
+            return
+        above, below = slice(0, self.rows.start), slice(self.rows.stop, len(self.h))
+        for others in [below] if only_below else [above, below]:
+            self.residual[others] += self.h[others, self.rows] @ self._changes
+
+
+def _move_scales(
+    found: Solution,
+    panel: _Panel,
+    product: np.ndarray | None,
+    g: int,
+    scale_type: DType,
+) -> np.ndarray | None:
+    """What the rows of a small block change by, which is not added to the panel yet."""
+    s, h, residual = found.groups[g], panel.h, panel.residual
+    steps = found.codes[s] - found.zero[g]
+    if product is not None:
+        of_steps = (residual + product) / found.scale[g]
+        residual += of_steps * _rescale(found, steps, residual, of_steps, g, scale_type)
+        return None
+    change = steps * _rescale(found, steps, residual[s], h[s, s] @ steps, g, scale_type)
+    if s.stop - s.start <= LAZY:
+        return change
+    panel.add(s, change)
+    return None
+
+
+def _move_codes(
+    found: Solution, panel: _Panel, g: int, rows: slice, moved: np.ndarray | None
+) -> None:
+    """The codes of rows of one block, which `moved` already."""
+    for lazy in runs(rows.start, rows.stop, LAZY):
+        own = panel.h[lazy, lazy]
+        if moved is None:
+            panel.add(lazy, _recode(found, panel.residual[lazy].copy(), own, g, lazy))
+        else:  # all of the block
+            local = panel.residual[lazy] + own @ moved
+            panel.add(lazy, moved + _recode(found, local, own, g, lazy))
+
+
+def _quadratic(a: np.ndarray, b: np.ndarray) -> float:
+    """Sum of products."""
+    return float(np.einsum("kn,kn->n", a, b).sum(dtype=np.float64))
+
+
+def _rescale(
+    found: Solution,
+    steps: np.ndarray,
+    residual: np.ndarray,
+    of_steps: np.ndarray,
+    g: int,
+    scale_type: DType,
+) -> np.ndarray:
+    """Moves the scales of a block to the minimum, rounded to their type; by how much.
+
+    `of_steps` is H times `steps`, the codes less their zero.
+    """
+    slope = np.einsum("kn,kn->n", steps, residual)
+    curve = np.maximum(np.einsum("kn,kn->n", steps, of_steps), np.float32(1e-30))
+    old = found.scale[g]
+    new = (old - slope / curve).astype(scale_type).astype(np.float32)
+    change = np.where(np.isfinite(new) & (new > 0), new - old, 0)
+    change = np.where(2 * change * slope + change**2 * curve < 0, change, 0)
+    found.scale[g] = old + change
+    return np.asarray(change)
+
+
+def _recode(
+    found: Solution, residual: np.ndarray, h: np.ndarray, g: int, rows: slice
+) -> np.ndarray:
+    """Moves the codes of some rows of a block, one at a time, to their best; the change of W'.
+
+    `residual` is used up.
+    """
+    scale = found.scale[g]
+    codes = found.codes[rows]  # a view
+    changes = np.empty_like(codes)
+    for j in range(len(codes)):
+        new = nearest(codes[j] - residual[j] * (1 / h[j, j]) / scale, *found.limits)
+        change = np.multiply(new - codes[j], scale, out=changes[j])
+        if change.any():
+            codes[j] = new
+            residual[j + 1 :] += h[j + 1 :, j, None] * change  # the rows to come
+    return changes
