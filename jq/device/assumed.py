@@ -56,6 +56,11 @@ def planned(
         ranges=AssumedRanges(),
         recover=False,
     )
+    return planned_job(job)
+
+
+def planned_job(job: Job) -> Planned:
+    """The same of a job that is prepared, with the ranges that it has."""
     plan = plan_job(job, Stages())
     program, cx = job.program.clone(), job.context(plan)
     passes = [*job.pipeline.passes["qdq"], *job.pipeline.passes["integer"]]

@@ -1,6 +1,7 @@
 """What a model costs on a device, by the target file's own figures: cycles, bytes and memory.
 
-A layer is a unit of the integer program (`jq.device.units`). It takes
+A layer is a unit of the integer program (`jq.device.units`), or a product of floats with what leads
+to it. It takes
 
     op_cycles + max(products / rate, elements / rate, DRAM bytes / rate, on-chip bytes / rate)
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from jq.device.assumed import planned
+from jq.device.assumed import Planned, planned
 from jq.device.buffers import Buffer, lower_bound, placed
 from jq.device.units import Unit, units
 from jq.errors import UserError
@@ -58,7 +59,11 @@ def estimate(
         print(jq.estimate(model, "ethos-u-like")["total_ms"])
         ```
     """
-    found = planned(model, target, pipeline, settings, rules)
+    return estimated(planned(model, target, pipeline, settings, rules))
+
+
+def estimated(found: Planned) -> dict[str, Any]:
+    """`estimate` of what is planned already."""
     where = found.job.target
     if found.refused:
         raise found.refused
@@ -69,7 +74,7 @@ def estimate(
         )
     program = found.integer
     run_all([LowerMarkers()], program, found.job.context(found.plan))
-    layers = units(program)
+    layers = units(program, floats=True)
     buffers = placed(_buffers(program, layers))
     outside = {b.name for b in buffers if b.end > hardware.sram_bytes}
     names = dict(zip(program.body.arguments, (i.name for i in program.inputs), strict=False))

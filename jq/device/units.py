@@ -40,13 +40,20 @@ class Unit:
         return kind_of((products or self.ops)[-1]).removeprefix("stablehlo.")
 
 
-def units(program: Program) -> list[Unit]:
-    """The units of a plain integer program, in its order."""
+def units(program: Program, floats: bool = False) -> list[Unit]:
+    """The units of a plain integer program, in its order.
+
+    Args:
+        floats: a unit ends as well where a product of floats reads what was computed.
+    """
     inputs = set(list(program.body.arguments)[: len(program.inputs)])
     computed, ends = set(inputs), list[ir.Value]()
     for op in program.body.operations:
         if op.operation.name == "func.return" or any(v in computed for v in op.operation.operands):
             ends += [v for v in _leaving(op) if v in computed and v not in inputs]
+            if floats and is_product(op):
+                read = [_unmoved(v) for v in op.operation.operands]
+                ends += [v for v in read if v in computed and v not in inputs]
             computed.update(op.operation.results)
             ends += [v for v in op.operation.results if _codes(v)]
     stops = inputs | set(ends)
@@ -69,6 +76,13 @@ def _leaving(op: Op) -> list[ir.Value]:
         return operands
     floats = kind_of(op) == "stablehlo.convert" and dtype_of(results[0]).kind in "fV"
     return [v for v in operands if floats and dtype_of(v).kind == "i"]
+
+
+def _unmoved(value: ir.Value) -> ir.Value:
+    """What moves lead to a value from."""
+    while (op := maker(value)) is not None and kind_of(op) in MOVES:
+        value = op.operation.operands[0]
+    return value
 
 
 def _codes(value: ir.Value) -> bool:

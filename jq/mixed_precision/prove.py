@@ -13,6 +13,7 @@ from jq.measuring.evaluation import Evaluation
 from jq.measuring.measure import compare_compiled
 from jq.mixed_precision.budget import Budget
 from jq.mixed_precision.costs import Resource
+from jq.mixed_precision.estimated import estimated_ms
 from jq.mixed_precision.latency import median_ms
 from jq.pipeline import for_target, load_pipeline
 from jq.stages import build, plan_job
@@ -41,7 +42,8 @@ def prove(
     latency: Resource | None,
     stages: Stages,
 ) -> Proof:
-    """Compiles what the pipeline file says, compares it, and measures its latency if asked to."""
+    """Compiles what the pipeline file says, compares it, and measures its latency if asked to
+    (of a target that is not at hand: estimates it)."""
     with temporary_folder() as folder:
         loaded = load_pipeline(str(pipeline.save(folder / "mixed.toml")))
     job = problem.job
@@ -51,7 +53,8 @@ def prove(
     comparison = compare_compiled(evaluation, compiled, stages.progress)
     resources = {"size": size_share(compiled)}
     if latency is not None:
-        resources["latency"] = median_ms(compiled) / latency.whole
+        ms = estimated_ms(job) if job.target.hardware else median_ms(compiled)
+        resources["latency"] = ms / latency.whole
     return Proof(compiled, comparison, resources)
 
 

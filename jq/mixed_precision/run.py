@@ -30,6 +30,7 @@ from jq.measuring.evaluation import Evaluation, check_metrics, evaluation_of
 from jq.mixed_precision.budget import Budget, check_figures, parse_budget
 from jq.mixed_precision.choose import Chooser
 from jq.mixed_precision.costs import USUAL, check_objective, objective, size_of, work_in
+from jq.mixed_precision.estimated import estimated_latency
 from jq.mixed_precision.evaluate import Judge, sensitivities
 from jq.mixed_precision.latency import latency_of
 from jq.mixed_precision.prove import Proof, prove
@@ -81,7 +82,9 @@ def search(
         state: a file to keep measurements in, by default in the user's cache directory.
         iree_flags: see `jq.compile`.
         workers: who measures errors: this process, more of them, or a cluster (see
-            `jq.jobs.as_workers`). The result is the same. Latency is measured here, one at a time.
+            `jq.jobs.as_workers`). The result is the same. Latency is measured here, one at a time;
+            that of a target with a table `[hardware]` is estimated (`jq.estimate`), as a share of
+            what the base pipeline takes.
 
     Raises:
         UserError: among others when a budget cannot be met; it says what can be reached.
@@ -140,7 +143,11 @@ def search(
     }
     if "latency" in (*limited, *check_objective(cost)):
         with stages("latency"):
-            resources["latency"] = latency_of(problem, known, told)
+            resources["latency"] = (
+                estimated_latency(problem)
+                if job.target.hardware
+                else latency_of(problem, known, told)
+            )
     costs = objective(cost, resources)
     points = [list(zip(*pair, strict=True)) for pair in zip(costs, errors, strict=True)]
     chooser = Chooser(problem.groups, points, resources, budgets, judge)

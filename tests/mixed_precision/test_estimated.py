@@ -1,0 +1,79 @@
+"""A search for a device that is not at hand: latency by its target file, checked on the result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jq
+from jq.errors import UserError
+
+RNG = np.random.default_rng(2)
+PARAMS = {
+    name: RNG.standard_normal(shape).astype(np.float32) / 8
+    for name, shape in (("first", (64, 256)), ("second", (256, 64)), ("third", (64, 64)))
+}
+X = RNG.standard_normal((16, 64)).astype(np.float32)
+HARDWARE = """
+[hardware]
+macs_per_cycle = { "int8 x int8" = 8%s }
+clock_mhz = 100
+elements_per_cycle = 1e6
+sram_bytes = 1048576
+sram_bytes_per_cycle = 1e6
+dram_bytes_per_cycle = 1e6
+"""
+
+
+def model() -> jq.Model:
+    def fn(p, x):
+        x = jnp.maximum(x @ p["first"], 0)
+        return jnp.maximum(x @ p["second"], 0) @ p["third"]
+
+    return jq.Model(fn, PARAMS, (X,), calibration=[(X,)], evaluation=[(X,)])
+
+
+def device(tmp_path: Path, rates: str) -> str:
+    path = tmp_path / "own.toml"
+    path.write_text(Path("targets/llvm-cpu.toml").read_text() + HARDWARE % rates)
+    return str(path)
+
+
+def test_what_is_chosen_takes_what_the_estimate_says(tmp_path: Path) -> None:
+    """First and second have 262144 multiply-adds each, the third 65536; float takes 8 times of
+    int8, so there is time for the third in float alone."""
+    target = device(tmp_path, ', "float32 x float32" = 1')
+    found = jq.search(
+        model(),
+        "latency<=2",
+        "int8-static",
+        target,
+        candidates=("float", "int8-static"),
+        samples=1,
+        state=tmp_path / "state.json",
+    )
+    assert {row.name: row.choice for row in found.layers} == {
+        "first": "int8-static",
+        "second": "int8-static",
+        "third": "float",
+    }
+    mixed = found.file.save(tmp_path / "mixed.toml")
+    ours = jq.estimate(model(), target, pipeline=str(mixed))["total_ms"]
+    base = jq.estimate(model(), target, pipeline="int8-static")["total_ms"]
+    assert found.resources["latency"] == pytest.approx(ours / base, rel=1e-3)
+    assert found.resources["latency"] == pytest.approx((2 * 4 + 8) / 9, rel=0.02)
+
+
+def test_a_rate_that_is_not_stated(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no rate of float32 x float32"):
+        jq.search(
+            model(),
+            "latency<=2",
+            "int8-static",
+            device(tmp_path, ""),
+            samples=1,
+            state=tmp_path / "state.json",
+        )
