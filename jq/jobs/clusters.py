@@ -93,7 +93,7 @@ def ray(address: str, payload: Payload) -> Iterator[Place]:
     """The workers of a Ray cluster; `auto`: of one on this machine, started if there is none.
 
     Raises:
-        UserError: Ray is not installed, or nothing answers there.
+        UserError: Ray is not installed, nothing answers there, or there is one processor alone.
     """
     try:
         import ray as cluster
@@ -112,6 +112,12 @@ def ray(address: str, payload: Payload) -> Iterator[Place]:
         raise UserError(reason, location=address) from None
     register_ray()
     try:
+        if cluster.cluster_resources().get("CPU", 0) < 2:  # joblib would not leave this process
+            raise UserError(
+                "the Ray cluster has one processor: its jobs would run in this process",
+                location=address,
+                hint="a cluster of two (`ray start --num-cpus 2`), or --jobs",
+            )
         kept = cluster.put(payload)
         yield Place(
             {"backend": "ray", "n_jobs": -1},

@@ -24,6 +24,7 @@ from jq.jobs.work import Payload, Result, run_job
 
 TRIES = 3  # of a job whose process ends
 IDLE = 60  # seconds that a process without a job is kept
+LEAK = "_MAX_MEMORY_LEAK_SIZE"  # there is no public way; without it, works are opened again
 _THREADS = ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -131,7 +132,8 @@ def _import() -> None:
 def _begin(parent: int) -> None:
     """In a new process: an interrupt from the keyboard reaches all processes, and the first one
     ends the others; they end as well where it could not. A work that is opened is no leak."""
-    process_executor._MAX_MEMORY_LEAK_SIZE = sys.maxsize  # loky ends who grew since its first job
+    if hasattr(process_executor, LEAK):  # loky ends who grew since its first job, and says so
+        setattr(process_executor, LEAK, sys.maxsize)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 

@@ -8,13 +8,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
+from joblib.externals.loky import process_executor
 
 from jq.errors import JqError, UserError
 from jq.jobs import HERE, Workers, as_workers, run_jobs
 from jq.jobs.kept import Kept
+from jq.jobs.processes import LEAK
 from tests.support.jobs import ROOT, Squares, begun, cluster
 
 ITEMS = list(range(12))
@@ -140,6 +143,30 @@ class TestDask:
     def test_nobody_there(self) -> None:
         with pytest.raises(UserError, match="no Dask scheduler answers"):
             squares(Squares(Path()), Workers(dask="tcp://127.0.0.1:9"))
+
+
+def test_a_ray_cluster_of_one_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With modules in the place of Ray, which the tests do not install."""
+    made, joblib = ModuleType("ray"), ModuleType("ray.util.joblib")
+    ended: list[bool] = []
+    members = {
+        "init": lambda **options: None,
+        "cluster_resources": lambda: {"CPU": 1.0},
+        "shutdown": lambda: ended.append(True),
+    }
+    vars(made).update(members)
+    vars(joblib)["register_ray"] = lambda: None
+    for name, module in (("ray", made), ("ray.util", ModuleType("ray.util"))):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "ray.util.joblib", joblib)
+    with pytest.raises(UserError, match="one processor"):
+        squares(Squares(Path()), Workers(ray="auto"))
+    assert ended
+
+
+def test_loky_has_the_limit_that_is_lifted() -> None:
+    """A private name: without it, a process that has grown is ended and opens its work again."""
+    assert hasattr(process_executor, LEAK)
 
 
 def test_an_item_of_arrays_is_known_by_what_it_holds(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -54,6 +55,8 @@ def begun(folder: Path) -> dict[int, int]:
 @contextmanager
 def cluster(folder: Path, workers: int = 2) -> Iterator[tuple[str, list[Popen[Any]]]]:
     """A Dask scheduler and its workers as processes: the address, and the processes."""
+    from distributed import Client  # an extra
+
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     where = ["--scheduler-file", str(folder / "scheduler.json"), "--no-dashboard"]
@@ -69,9 +72,11 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[tuple[str, list[Popen[An
             time.sleep(0.05)
         for _ in range(workers):
             running.append(Popen([*worker, "--no-nanny"], **common))  # type: ignore[call-overload]
-        import json
-
-        yield json.loads((folder / "scheduler.json").read_text())["address"], running
+        address = json.loads((folder / "scheduler.json").read_text())["address"]
+        # However long they take to start here: commands wait some seconds for one.
+        with Client(address, timeout=600, set_as_default=False) as client:
+            client.wait_for_workers(workers, timeout=600)
+        yield address, running
     finally:
         for process in running:
             process.kill()
