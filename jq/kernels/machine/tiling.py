@@ -9,12 +9,13 @@ come from memory in the first tile of a panel, which waits for them: less where 
 lines side by side. With few rows that decides. A tile with more rows than the first cache holds
 lines of, where K is a power of two, counts twice.
 
-`choose` takes the cheapest cut whose tile fits the registers, of equal ones one whose rows come out
-even, and then one that multiplies three vectors by a code that was broadcast: 7 % faster than two
-on an Intel Xeon, the same on Zen 4, in whose LLVM model a broadcast takes a slot of those that
-multiply. Columns are cut into panels of `vectors` vectors, rows into equal blocks; where a panel or
-a block does not divide its axis, the last one is moved back to end at the edge: it computes some
-results a second time, with the same bits, and nothing is masked or padded.
+`choose` takes the cheapest cut whose tile fits the registers. Of equal ones, where registers are
+many, it takes one that multiplies three vectors or more by a code that was broadcast: 7 % faster
+than two on an Intel Xeon, the same on Zen 4 and 5; in LLVM's model of Zen 4 a broadcast takes a
+slot of those that multiply. Then it takes one whose rows come out even. Columns are cut into panels
+of `vectors` vectors, rows into equal blocks; where a panel or a block does not divide its axis, the
+last one is moved back to end at the edge: it computes some results a second time, with the same
+bits, and nothing is masked or padded.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from functools import lru_cache
 from jq.kernels.machine import workgroups
 from jq.kernels.machine.isa import Isa
 
-MAX_VECTORS = 12
+MAX_VECTORS, MANY_REGISTERS = 12, 32
 SPILLS = 0.01
 APART = 2  # products that wait to be added: with one register for them, accumulators are spilled
 SHARING = 3  # vectors that share a broadcast: more of them gain nothing
@@ -62,9 +63,10 @@ def choose(isa: Isa, m: int, k: int, n: int, result_bytes: int = 4) -> Tiling:
         if _registers(isa, rows, vectors) <= isa.registers
     ]
 
-    def rank(t: Tiling) -> tuple[float, bool, int, int]:
-        shared = 0 if isa.dot.by_element else min(t.vectors, SHARING)
-        return _cost(isa, t, n, result_bytes), t.block % t.rows > 0, -t.rows, -shared
+    def rank(t: Tiling) -> tuple[float, int, bool, int]:
+        shares = isa.registers >= MANY_REGISTERS and not isa.dot.by_element
+        shared = min(t.vectors, SHARING) if shares else 0
+        return _cost(isa, t, n, result_bytes), -shared, t.block % t.rows > 0, -t.rows
 
     return min(candidates, key=rank)
 
