@@ -36,7 +36,8 @@ class Layout:
         first, record: where records begin, and their length.
         scales: of scale and of minimum, by column; from the start of a record.
         zero: of zero points, a nibble a column: those of the panel's second vector are high.
-        planes: of codes; likewise.
+        planes: of codes; likewise. The narrowest lies in front, for a step reads a byte of it
+            first, and goes on through the widest.
     """
 
     blocks: int
@@ -55,7 +56,7 @@ class Layout:
         else:
             sizes = [width * TensorType((), kernel.scale).dtype.itemsize] * levels
         sizes += [kernel.target.lanes] * kernel.zero
-        sizes += [kernel.block * plane // 8 * width for plane in PLANES[kernel.bits]]
+        sizes += [kernel.block * plane // 8 * width for plane in reversed(PLANES[kernel.bits])]
         *starts, record = accumulate(sizes, initial=0)
         factors = [2 * width * i for i in range(levels + 1)] if kernel.outer else [0]
         return Layout(
@@ -65,7 +66,7 @@ class Layout:
             record=record,
             scales=tuple(starts[:levels]),
             zero=starts[levels],
-            planes=tuple(starts[levels + kernel.zero :]),
+            planes=tuple(reversed(starts[levels + kernel.zero :])),
         )
 
     @property
@@ -180,7 +181,9 @@ class Stored(MatrixProduct):
         """How many bytes ahead weights are fetched, 0 where they are not: where few rows leave only
         memory to wait for. Measured: further where codes lie in planes, which take longer.
         """
-        return 0 if self.m > MAX_ROWS else 256 if self.bits == 8 else 1024
+        if self.m > MAX_ROWS or not self.target.memory.asks:
+            return 0
+        return 256 if self.bits == 8 else 1024
 
     @property
     def run(self) -> int:

@@ -53,11 +53,12 @@ class Packed(Stored):
             points, lanes = _cut(self, _longer(zero.astype(np.uint8), blocks)), self.target.lanes
             first, second = points[..., :lanes], points[..., lanes:]
             parts.append(first | second << np.uint8(4) if self.vectors > 1 else first.copy())
-        shift = 0
+        shift, planes = 0, []
         for plane in PLANES[self.bits]:
             fields = (stored >> np.uint8(shift)) & np.uint8((1 << plane) - 1)
-            parts.append(_plane(self, fields, plane))
+            planes.append(_plane(self, fields, plane))
             shift += plane
+        parts += reversed(planes)
         where = self.workgroups, self.streams
         records = np.concatenate([p.reshape(*where, blocks, -1) for p in parts], axis=3)
         factors = [cut(f.astype(np.float16)) for _, *factor in levels for f in factor]
