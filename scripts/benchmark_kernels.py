@@ -57,7 +57,7 @@ from jq.system.processor import LIMIT, LIMITS, permit_tiles, this_processor
 from tests.kernels.harness import compile_text, linked
 
 SECONDS = 0.3  # for each kernel
-NO_CACHE = 64 << 20  # bytes of weights that no cache holds
+NO_CACHE = 128 << 20  # bytes of weights that no cache holds
 SMALLEST = 1 << 12  # bytes of weights that are worth it
 TILES = ((14, 1), (8, 2), (10, 2), (13, 2), (4, 3), (6, 3), (8, 3), (4, 4), (6, 4), (4, 6), (2, 8))
 MEASURED = Path(__file__).resolve().parent.parent / "tests/kernels/measured_tiles.json"
@@ -252,18 +252,19 @@ def _measure(program: bytes, kernels: list[Kernel], cold: bool) -> Iterator[Timi
 
 
 def _arguments(device: Any, kernel: Kernel, cold: bool) -> list[Any]:
-    """Operands for a call; `cold`, for many, that differ in the second one: the weights."""
+    """Operands for a call; `cold`, for many, that differ in the largest one: the weights."""
     arrays = [
         np.full(t.shape, 1 if t.element[0] == "i" else 0.01, t.dtype) for t in kernel.operands
     ]
     shared = [rt.asdevicearray(device, array) for array in arrays]
-    weights = arrays[1].nbytes if len(arrays) > 1 else 0
-    copies = 1 + NO_CACHE // weights if cold and weights >= SMALLEST else 1
+    largest = max(range(len(arrays)), key=lambda i: arrays[i].nbytes)
+    size = arrays[largest].nbytes
+    copies = 1 + NO_CACHE // size if cold and size >= SMALLEST else 1
     found = []
     for _ in range(copies):
-        own = [rt.asdevicearray(device, array) for array in arrays[1:2]]
+        own = rt.asdevicearray(device, arrays[largest])
         operands = rt.VmVariantList(len(shared))
-        for value in (*shared[:1], *own, *shared[2:]):
+        for value in (*shared[:largest], own, *shared[largest + 1 :]):
             operands.push_ref(value._buffer_view)
         found.append(operands)
     return found
