@@ -11,7 +11,7 @@ from jq.kernels.build.bodies import Operands, emit
 from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, Indices, Values
-from jq.kernels.gemv.decoded import decoded
+from jq.kernels.gemv.decoded import decoded, sum_rows
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Part
 from jq.kernels.gemv.panels import RowPanels
@@ -48,6 +48,8 @@ def _(gemv: Gemv, operands: Operands) -> list[ir.Value]:
     if gemv.tiled:
         (codes, *sums), rest = pack_rows(gemv, operands[:2]), operands[1:]
         operands = [codes, *rest, *sums]
+    elif gemv.decoded:
+        operands = [*operands, *sum_rows(gemv, operands[:2])]
 
     def column(b: Builder, ids: Indices) -> Index:
         return b.at_most(b.scaled(ids[0], width), gemv.n - width)

@@ -1,77 +1,224 @@
-"""`Gemv` of many rows: codes are taken out of their planes once for all of them."""
+"""`Gemv` of many rows: codes are taken out of their planes once for all of them.
+
+    dispatch 1: sums of the rows' codes by block, which the offset and minima are multiplied by
+    dispatch 2, workgroup (columns, rows):
+      for panel of the workgroup:
+        totals[rows] = 0
+        for run of blocks:
+          codes and scales of the run out of their records, onto the stack
+          for tile of rows: as for few rows, from the row's totals to its totals
+        epilogue, store
+
+A run fits the first cache beside the rows of a tile. Minima of blocks that share a factor are added
+in a loop of their own, so that the sums of a tile stay in registers; the order in which a number's
+parts are added is that of few rows.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 from iree.compiler import ir
 
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index, Values, vec
+from jq.kernels.build.bodies import Operand, Operands
+from jq.kernels.build.builder import Builder, Tile, Tiles
+from jq.kernels.build.dispatch import Output, dispatch
+from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Loaded, Part
-from jq.kernels.gemv.panels import RowPanels
+from jq.kernels.gemv.panels import Levels, RowPanels
 from jq.kernels.machine import dot
+from jq.kernels.tensor import TensorType
+
+SUMMED = 16  # rows of a workgroup whose codes are summed
+
+
+def sum_rows(gemv: Gemv, operands: Operands) -> list[Operand]:
+    """Sums [M, blocks] of the codes of rows: i32, times the offset and negative; or f32 where
+    minima or zero points are, times the rows' scales where minima are."""
+    weight = 1 if gemv.corrected else gemv.offset if gemv.unit.dot.lhs_unsigned else 0
+    if not weight:
+        return []
+    kind = TensorType((gemv.m, gemv.blocks), "f32" if gemv.corrected else "i32")
+    rows = min(SUMMED, gemv.m)
+
+    def first(b: Builder, ids: Indices) -> Index:
+        return b.at_most(b.scaled(ids[0], rows), gemv.m - rows)
+
+    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
+        codes, scale = tensors
+        isa, (out,) = gemv.unit, tiles
+        size, weights = vec(isa.lanes * isa.dot.group, "i8"), dot.splat(b, isa, weight)
+        loops = b.loop(0, rows, writes=[out]), b.loop(0, gemv.blocks, writes=[out])
+        with loops[0] as row, loops[1] as block:
+            here = b.offset(first(b, ids), row.index)
+            read = b.load(codes, [here, b.scaled(block.index, gemv.block)], size, gemv.block)
+            found = b.reduce(dot.dot(b, isa, b.i32(0, isa.lanes), weights, read), b.add)
+            one = b.shuffle(found, found, [0])
+            if not gemv.corrected:
+                one = b.sub(b.i32(0, 1), one)
+            else:
+                one = b.to_f32(one)
+                if gemv.minimum and gemv.per_block:
+                    one = b.mul(one, b.load(scale, [here, block.index], vec(1, "f32")))
+            b.store(one, out, [row.index, block.index])
+
+    output = Output(kind, (rows, gemv.blocks), lambda b, ids: [first(b, ids), 0])
+    results = dispatch(operands, [output], [math.ceil(gemv.m / rows)], body)
+    return [(results[0], kind)]
 
 
 class DecodedPanel(RowPanels):
-    """One panel, whose codes are taken out of their planes once; rows' sums are found before."""
+    """One panel, a run of its blocks at a time."""
 
-    def __init__(self, *given: Any, panel: ir.Value, sums: ir.Value) -> None:
+    def __init__(self, *given: Any, sums: ir.Value | None, scratch: Values) -> None:
         super().__init__(*given)
-        self.panel, self.sums = panel, sums
+        self.sums, (self.panel, self.numbers, self.totals) = sums, scratch
+        self.factor = 0  # what it takes out, sums do
 
     def emit(self) -> None:
-        b, gemv, each = self.b, self.gemv, self.layout.blocks
+        b, gemv = self.b, self.gemv
+        with b.loop(0, gemv.row_block) as row:
+            self._put_totals(row.index, [b.f32(0.0, self.isa.lanes)] * self.wide)
+        b.sweep(gemv.blocks, gemv.decoded_run, self._run, counted=True)
+        with b.loop(0, gemv.row_block, writes=[self.tile]) as row:
+            self._finish(row.index, self._totals(row.index))
 
-        def decode(at: Index, count: int) -> None:
-            with b.loop(0, count) as block:
-                loaded: Loaded = {}
-                for i in range(gemv.block // self.isa.dot.group):
-                    for j in range(self.wide):
-                        codes = super(DecodedPanel, self)._codes(loaded, at, block.index, i, j)
-                        b.put(codes, self.panel, self._place(at, block.index, i, j))
+    def _totals(self, row: Index) -> list[ir.Value]:
+        lanes = self.isa.lanes
+        return [
+            self.b.get(self.totals, [row, j * lanes], vec(lanes, "f32")) for j in range(self.wide)
+        ]
 
-        b.sweep(gemv.blocks, each, decode, counted=True)
-        super().emit()
+    def _put_totals(self, row: Index, values: Values) -> None:
+        for j, value in enumerate(values):
+            self.b.put(value, self.totals, [row, j * self.isa.lanes])
 
-    def _place(self, chunk: Index, block: Index, i: int, j: int) -> list[Index]:
+    # A run
+
+    def _run(self, at: Index, count: int) -> None:
+        """`count` blocks of run `at`, times all rows."""
+        b, gemv = self.b, self.gemv
+        begin = b.scaled(at, gemv.decoded_run)
+        with b.loop(0, count) as t:
+            self._decode(*((at, t.index) if gemv.outer else (b.offset(begin, t.index), 0)), t.index)
+        factors = self._factors(at) if gemv.outer else []
+
+        def tile(first: Index, rows: int) -> None:
+            self.local = [b.offset(first, i) for i in range(rows)]
+            total = [value for row in self.local for value in self._totals(row)]
+            add = self._with_outer if gemv.outer else self._blocks
+            total = add(total, begin, count, factors)
+            for i, row in enumerate(self.local):
+                self._put_totals(row, total[i * self.wide : (i + 1) * self.wide])
+
+        b.sweep(gemv.row_block, gemv.rows, tile)
+
+    def _decode(self, chunk: Index, block: Index, to: Index) -> None:
+        """The codes and numbers of a block, onto the stack as block `to` of a run."""
+        b, gemv, isa, loaded = self.b, self.gemv, self.isa, Loaded()
+        for i in range(gemv.block // isa.dot.group):
+            for j in range(self.wide):
+                codes = super()._codes(loaded, chunk, block, i, j)
+                b.put(codes, self.panel, self._place(to, i, j))
+        if not gemv.levels:
+            return
+        scales, minima, zeros = self._levels(chunk, block)
+        for i, value in enumerate([*scales, *(v for m in minima for v in m), *zeros]):
+            b.put(value, self.numbers, [to, i * isa.lanes])
+
+    def _place(self, block: Index, i: int, j: int) -> list[Index]:
         b, group = self.b, self.isa.dot.group
-        number = b.offset(b.scaled(chunk, self.layout.blocks), block)
-        step = b.offset(b.scaled(number, self.gemv.block // group), i)
+        step = b.offset(b.scaled(block, self.gemv.block // group), i)
         return [step, j * self.isa.lanes * group]
 
-    def _codes(self, loaded: Loaded, chunk: Index, block: Index, i: int, j: int) -> ir.Value:
-        kind = vec(self.isa.lanes * self.isa.dot.group, "i8")
-        return self.b.get(self.panel, self._place(chunk, block, i, j), kind)
+    def _stored(self, block: Index) -> Levels:
+        """The numbers of a block of the run."""
+        lanes, found = self.isa.lanes, []
+        if not self.gemv.levels:
+            return self._levels(0, 0)
+        for level in range(self.gemv.levels):
+            at = [(level * self.wide + j) * lanes for j in range(self.wide)]
+            found.append([self.b.get(self.numbers, [block, i], vec(lanes, "f32")) for i in at])
+        scales, *rest = found
+        return (scales, [], rest[0]) if self.gemv.zero else (scales, rest, [])
 
-    def sum_rows(self) -> None:
-        """What `_sum` reads."""
-        b, gemv, isa = self.b, self.gemv, self.isa
-        kind, weights = vec(isa.lanes * isa.dot.group, "i8"), dot.splat(b, isa, self.factor)
-        with b.loop(0, gemv.row_block) as row, b.loop(0, gemv.blocks) as block:
-            at = [b.offset(self.part.row, row.index), b.scaled(block.index, gemv.block)]
-            codes = b.load(self.codes, at, kind, gemv.block)
-            found = b.reduce(dot.dot(b, isa, b.i32(0, isa.lanes), weights, codes), b.add)
-            b.put(b.shuffle(found, found, [0]), self.sums, [row.index, block.index])
+    # Its products
 
-    def _sum(self, row: Index, number: Index) -> ir.Value:
-        one = self.b.get(self.sums, [row, number], vec(1, "i32"))
-        return self.b.broadcast(one, self.isa.lanes)
+    def _with_outer(
+        self, total: Values, begin: Index, count: int, factors: Values
+    ) -> list[ir.Value]:
+        """A chunk's sums of scales, then those of minima, each times their factor."""
+        b, zero = self.b, [self.b.f32(0.0, self.isa.lanes)] * len(total)
+        total = self._with_factors(total, self._blocks(zero, begin, count), factors[: self.wide])
+        if not self.gemv.minimum:
+            return total
+        with b.loop(0, count, carry=zero) as t:
+            number, (_, minima, _) = b.offset(begin, t.index), self._stored(t.index)
+            sums = [self._of_block(row, number) for row in self._places()]
+            loop = list(t.carried)
+            for i, of_row in enumerate(sums):
+                for j, least in enumerate(minima[0]):
+                    to = i * self.wide + j
+                    loop[to] = b.fma(of_row, least, loop[to])
+            t.carried = loop
+        return self._with_factors(total, t.carried, factors[self.wide :])
+
+    def _blocks(
+        self, sums: Values, begin: Index, count: int, factors: Values = ()
+    ) -> list[ir.Value]:
+        """The sums after the blocks of a run, without minima that have a factor."""
+        with self.b.loop(0, count, carry=sums) as t:
+            number = self.b.offset(begin, t.index)
+            t.carried = self._products(t.carried, t.index, number)
+        return t.carried
+
+    def _products(self, sums: Values, block: Index, number: Index) -> list[ir.Value]:
+        """The sums after block `block` of the run, which is `number` along K."""
+        b, gemv, isa, rows = self.b, self.gemv, self.isa, self._places()
+        extra = [] if self.sums is None else [self._of_block(row, number) for row in rows]
+        start: Values = []
+        if extra and not gemv.corrected:
+            start, extra = [of_row for of_row in extra for _ in range(self.wide)], []
+        acc = dot.Sums(b, isa, len(rows) * self.wide, start)
+        kind = vec(isa.lanes * isa.dot.group, "i8")
+        for i in range(gemv.block // isa.dot.group):
+            weights = [b.get(self.panel, self._place(block, i, j), kind) for j in range(self.wide)]
+            at = b.offset(b.scaled(number, gemv.block), i * isa.dot.group)
+            for r, row in enumerate(rows):
+                x = dot.codes(b, isa, self.codes, [row, at], False)
+                for j, weight in enumerate(weights):
+                    acc.add(r * self.wide + j, weight, x)
+            acc.end_step()
+        scales, minima, zeros = self._stored(block)
+        levels = (scales, [] if gemv.outer else minima, zeros)
+        return self._scaled(sums, acc.result(), extra, rows, levels, number)
+
+    def _places(self) -> list[Index]:
+        """The rows of the tile, among all."""
+        return [self.b.offset(self.part.row, row) for row in self.local]
+
+    def _of_block(self, row: Index, number: Index) -> ir.Value:
+        assert self.sums is not None
+        kind = "f32" if self.gemv.corrected else "i32"
+        return self.epilogue.scalar(self.sums, [row, number], kind)
+
+    def _of_row(self, digits: Values, scale: ir.Value | None) -> ir.Value:
+        return digits[0]
 
 
 def decoded(gemv: Gemv, b: Builder, tensors: Values, tile: Tile, whole: Part) -> None:
     """All panels of a workgroup, one after the other."""
-    size = gemv.vectors * gemv.target.lanes * gemv.unit.dot.group
-    panel = b.scratch([gemv.k // gemv.unit.dot.group, size], "i8")
-    sums = b.scratch([gemv.row_block, gemv.blocks], "i32")
-
-    def of(first: Index) -> DecodedPanel:
-        part = replace(whole, first=first, wide=gemv.vectors)
-        return DecodedPanel(gemv, b, tensors, tile, part, panel=panel, sums=sums)
-
-    if of(0).factor:
-        of(0).sum_rows()
-    with b.loop(0, whole.wide, gemv.vectors, writes=[tile]) as loop:
-        of(loop.index).emit()
+    *given, sums = tensors if gemv.summed else (*tensors, None)
+    lanes, wide, run = gemv.target.lanes, gemv.vectors, gemv.decoded_run
+    group = gemv.unit.dot.group
+    scratch = [
+        b.scratch([run * gemv.block // group, wide * lanes * group], "i8"),
+        b.scratch([run, max(1, gemv.levels) * wide * lanes], "f32"),
+        b.scratch([gemv.row_block, wide * lanes], "f32"),
+    ]
+    with b.loop(0, whole.wide, wide, writes=[tile]) as loop:
+        part = replace(whole, first=loop.index, wide=wide)
+        DecodedPanel(gemv, b, given, tile, part, sums=sums, scratch=scratch).emit()

@@ -17,12 +17,8 @@ operand so; what the offset adds is a product of the same codes with a constant.
         epilogue, store
 
 How weights lie does not depend on M. Where registers do not hold all panels of a workgroup for a
-tile of rows, parts of them follow each other; of 16 rows or more (`decoded`) one panel:
-
-    sums[rows][blocks] = sums of the rows' codes, which the offset and minima are multiplied by
-    for panel of the workgroup:
-      codes of all K out of their planes, onto the stack
-      for tile of rows: as above, with extra from the sums
+tile of rows, parts of them follow each other; of 16 rows or more one panel does, its codes taken out
+of their planes once for all rows (`decoded`).
 
 With matrix tiles rows from 16 on take those (`tiled`).
 

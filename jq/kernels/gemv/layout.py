@@ -14,10 +14,10 @@ from jq.kernels.tensor import TensorType
 
 MAX_ROWS, MANY_ROWS = 4, 8
 STAGE = 96 << 10  # bytes of a tile's codes, widened
-DECODED, DECODED_ROWS = 224 << 10, 16  # bytes of a decoded panel and sums; rows worth it
+DECODED, DECODED_ROWS = 512, 16  # codes of a decoded column at most; rows that are worth it
 RUN, LONGEST_RUN = 8, 1024  # blocks whose integers are scaled together, and their codes at most
 BLOCK_ROWS = 32  # rows of a workgroup at least, where columns alone are too few workgroups
-TILED_ROWS = 512  # of a workgroup at most, whose sums lie on the stack
+MOST_ROWS = 512  # of a workgroup at most, where their sums lie on the stack
 PANEL, COLUMNS = 2, 8  # vectors of a panel, and of all panels of a workgroup
 # Widths of the planes that codes of so many bits are cut into, the lowest bits first.
 PLANES = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2), 8: (8,)}
@@ -208,13 +208,30 @@ class Stored(MatrixProduct):
     @property
     def decoded(self) -> bool:
         """Whether a panel's codes are taken out of their planes once for all rows, onto the stack:
-        where there are many, and beside them sums of the rows' codes.
+        where there are many.
         """
         dot, lanes = self.unit.dot, self.target.lanes
-        room = self.k * self.vectors * lanes + 4 * self.blocks * self.m
         whole = self.k % self.block == 0 and self.block <= lanes * dot.group
         plain = dot.element == "i8" and dot.group == 4 and self.digits == 1
-        return self.m >= DECODED_ROWS and whole and plain and room <= DECODED
+        return self.m >= DECODED_ROWS and whole and plain
+
+    @property
+    def decoded_run(self) -> int:
+        """Blocks that are taken out of their planes together: those that share a factor, or as
+        many as divide all of them; they fit the first cache."""
+        most = max(1, DECODED // self.block)
+        whole = next(n for n in range(min(most, self.blocks), 0, -1) if self.blocks % n == 0)
+        return self.outer or (whole if 4 * whole > most else most)
+
+    @property
+    def levels(self) -> int:
+        """Numbers of a block of a column, in memory while it is `decoded`."""
+        return 0 if self.scale == "column" else 1 + self.corrected
+
+    @property
+    def summed(self) -> bool:
+        """Whether `decoded` reads sums of the rows' codes."""
+        return self.corrected or (self.offset > 0 and self.unit.dot.lhs_unsigned)
 
     @property
     def row_block(self) -> int:
@@ -222,7 +239,7 @@ class Stored(MatrixProduct):
         if not self.decoded and not self.tiled:
             return self.m
         blocks = parts(self.workgroups, math.ceil(self.m / BLOCK_ROWS))
-        blocks = max(blocks, math.ceil(self.m / TILED_ROWS)) if self.tiled else blocks
+        blocks = max(blocks, math.ceil(self.m / MOST_ROWS))
         return min(self.m, math.ceil(math.ceil(self.m / blocks) / self.rows) * self.rows)
 
     @property

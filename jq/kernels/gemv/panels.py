@@ -146,15 +146,13 @@ class RowPanels(PanelWeights):
                     x = dot.staged(b, isa, self.stage, [r, at])
                 else:
                     x = dot.codes(b, isa, self.codes, place, False, valid)
-                if self.factor and not gemv.decoded:
+                if self.factor:
                     sums_of_codes.add(r, dot.splat(b, isa, self.factor), x)
                 for j, weight in enumerate(weights):
                     acc.add(r * self.wide + j, weight, x)
             acc.end_step()
             sums_of_codes.end_step()
         extra = sums_of_codes.result()
-        if self.factor and gemv.decoded:
-            extra = [self._sum(row, number) for row in self.local]
         levels = self._levels(chunk, block)
         return self._scaled(sums, acc.result(), extra, rows, levels, number)
 
@@ -170,11 +168,6 @@ class RowPanels(PanelWeights):
             at = b.offset(b.offset(at, self._record(block)), self.gemv.ahead)
             for line in range(0, layout.record, LINE):
                 prefetch.fetch(b, self.address, b.offset(at, line), prefetch.FIRST)
-
-    def _sum(self, row: Index, number: Index) -> ir.Value:
-        """The sum of the codes of a row in a block, times `factor`, where it is not found on the
-        way."""
-        raise NotImplementedError
 
     # Scales
 

@@ -100,11 +100,12 @@ def _widened(b: Builder, isa: Isa, pairs: ir.Value) -> ir.Value:
 
 
 class Sums:
-    """Sums of products from 0, step by step; in 16 bits for as many steps as those hold."""
+    """Sums of products from 0 or a start, step by step; in 16 bits for as many steps as those
+    hold."""
 
-    def __init__(self, b: Builder, isa: Isa, count: int) -> None:
+    def __init__(self, b: Builder, isa: Isa, count: int, start: Values = ()) -> None:
         self.b, self.isa, self.steps = b, isa, 0
-        self.wide: list[ir.Value | None] = [None] * count
+        self.wide: list[ir.Value | None] = [*start] or [None] * count
         self.pairs: list[ir.Value | None] = [None] * count
 
     def add(self, to: int, lhs: ir.Value, rhs: ir.Value) -> None:
