@@ -17,8 +17,8 @@ operand so; what the offset adds is a product of the same codes with a constant.
         epilogue, store
 
 How weights lie does not depend on M. Where registers do not hold all panels of a workgroup for a
-tile of rows, parts of them follow each other; of 16 rows or more one panel does, its codes taken out
-of their planes once for all rows (`decoded`).
+tile of rows, parts of them follow each other; of 16 rows or more one panel does, its codes taken
+out of their planes once for all rows (`decoded`).
 
 With matrix tiles rows from 16 on take those (`tiled`).
 
