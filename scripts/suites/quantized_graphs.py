@@ -44,6 +44,12 @@ def _rows(x: Array) -> Array:
     return x * np.exp2(np.arange(x.shape[1]) % 5 - 2.0).astype(np.float32)[:, None]
 
 
+def _top(x: Array) -> Array:
+    """The largest along the tokens, one less than there are of more than three."""
+    count = x.shape[1] - (x.shape[1] > 3)
+    return jax.lax.top_k(x.swapaxes(1, 2), count)[0].swapaxes(1, 2)
+
+
 def _times(factor: float) -> Step:
     return lambda x: x * float(factor)
 
@@ -66,6 +72,7 @@ WHOLE: list[Callable[[np.random.Generator], Step]] = [  # of a tensor with one s
     lambda rng: lambda x: jnp.max(jnp.stack([x, x[:, ::-1]], 2), 2),
     lambda rng: lambda x: jnp.minimum(jnp.maximum(x, 0), 100),
     lambda rng: lambda x: jnp.sort(x, 1),
+    lambda rng: _top,
 ]
 ANY: list[Callable[[np.random.Generator], Step]] = [  # of one with a scale for each token, too
     lambda rng: jax.nn.relu,
@@ -77,6 +84,7 @@ ANY: list[Callable[[np.random.Generator], Step]] = [  # of one with a scale for 
     lambda rng: _over(2.0 ** rng.integers(-3, 4)),
     lambda rng: jnp.negative,
     lambda rng: lambda x: -jnp.sort(-x, 2),
+    lambda rng: lambda x: jax.lax.top_k(x, INNER)[0],
 ]
 LAST: dict[str, list[Step]] = {  # of a tensor with one scale: codes around 0, a scale for each row
     "symmetric": [lambda x: x, jnp.abs, lambda x: _rows(jnp.abs(x))],
