@@ -15,6 +15,7 @@ from jq.quantized.kinds import (
     UNIFORM_DEQUANTIZE,
     UNIFORM_QUANTIZE,
     axes_of,
+    bits_of,
     element_of,
     parameters,
     storage_of,
@@ -49,14 +50,20 @@ def _of_one_width(operands: list[ir.Value], said: list[ir.DictAttr]) -> list[ir.
     """The operands, the narrower ones as the same codes of as many bits as the widest: StableHLO
     multiplies codes of one storage type alone."""
     widths = [storage_of(element_of(v)).width for v in operands]
+    shifted = bool(_parameters(said[1])[1].any())
+    bits = max(*widths, 16 if shifted else 0)
     return [
-        v if width == max(widths) else _widened(v, max(widths), how)
-        for v, width, how in zip(operands, widths, said, strict=True)
+        v if width == bits else _widened(v, bits, how, centred=shifted and i == 1)
+        for i, (v, width, how) in enumerate(zip(operands, widths, said, strict=True))
     ]
 
 
-def _widened(value: ir.Value, bits: int, said: ir.DictAttr) -> ir.Value:
+def _widened(value: ir.Value, bits: int, said: ir.DictAttr, *, centred: bool) -> ir.Value:
+    """The same numbers in codes of more bits; `centred`: around a zero point of 0, which the right
+    side of StableHLO's products must have. The difference of two codes of 8 bits has 9."""
     element = str(element_of(value))
+    if centred:
+        element = re.sub(r":-?\d+>$", ">", element)
     wide = ir.Type.parse(re.sub(r"^(!quant\.uniform<)i\d+(<[^>]*>)?:", rf"\1i{bits}:", element))
     made = ir.Operation.create(
         UNIFORM_QUANTIZE,
@@ -71,7 +78,10 @@ def _kind(rule: Contraction, op: Op, said: list[ir.DictAttr]) -> ir.Type | None:
     """The type of the sums; None where they have none."""
     (left, _, left_axes), (right, zeros, axes) = map(_parameters, said)
     result = ir.RankedTensorType(op.operation.results[0].type)
-    if left_axes or zeros.any() or len(axes) > 1 or str(result.element_type) != "f32":
+    bits = bits_of(encoding_of(said[1]))
+    if left_axes or len(axes) > 1 or str(result.element_type) != "f32":
+        return None
+    if zeros.any() and (axes or bits > 8):
         return None
     axis = rule.result_axes(op, 1).get(axes[0]) if axes else None
     if axes and axis is None:

@@ -133,6 +133,29 @@ def test_narrow_weights_multiply_as_the_codes_that_they_are() -> None:
     np.testing.assert_allclose(theirs, want, rtol=1e-5, atol=1e-5)
 
 
+def test_a_zero_point_on_the_right_of_a_product_is_taken_off() -> None:
+    """StableHLO's products have none there: the codes are written around 0, in 16 bits."""
+
+    def scores(p, x):
+        return (x + 1) @ (x * 2 + 3).T
+
+    model = jq.Model(scores, {}, (X,), calibration=[(X,)])
+    levels = jq.rewrite(model, pipeline="int8-static", settings={"recovery": False})
+    program = levels["qdq"].clone()
+    to_quant_types(program)
+    (product,) = [op for op in program.walk() if op.operation.name == "stablehlo.dot_general"]
+    left, right, result = (str(v.type) for v in (*product.operands, product.result))
+    assert "!quant.uniform<i16:f32, " in left and re.search(r"<i16:f32, [^:]*>>$", right)
+    assert "!quant.uniform<i32:f32, " in result
+    again = jq.trace(program.materialize()).program
+    (got,), (want,) = (XlaExecutable(p)(X) for p in (again, levels["qdq"]))
+    np.testing.assert_array_equal(got, want)
+    run_passes(program.module, "func.func(stablehlo-legalize-quant-to-math)")
+    run_passes(program.module, "func.func(chlo-legalize-to-stablehlo)")
+    (theirs,) = XlaExecutable(program)(X)
+    assert np.abs(theirs - want).max() <= 1e-5 * np.abs(want).max()
+
+
 def test_their_encodings_can_be_asked_for() -> None:
     program = _levels("mxfp4")["qdq"]
     to_quant_types(program)
