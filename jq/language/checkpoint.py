@@ -107,6 +107,9 @@ def quantize_folder(
         raise UserError("the model is quantized already", location=str(source))
     read_config(source)  # one that we know
     chosen, files = Kind(BITS[kind], group), _shards(source)
+    matrices = [n for f in files for n, a in read_file(source / f).items() if _chosen(n, a, chosen)]
+    if not matrices:
+        raise UserError("no matrix in it can be rounded", location=str(source))
     sizes = [(source / f).stat().st_size for f in files]
     begin(out, {"bits": chosen.bits, "group": group, "files": files, "sizes": sizes})
     where: dict[str, str] = {}

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -72,10 +73,10 @@ def _named(spec: str, what: str) -> Any:
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise UserError("no such file", location=str(path))
-    path = path.resolve()
-    found = importlib.util.spec_from_file_location(path.stem, path)
-    assert found is not None  # true of every path that ends in .py
-    assert found.loader is not None
+    path = path.resolve()  # a link's own file, which may have any suffix
+    loader = SourceFileLoader(path.stem, str(path))
+    found = importlib.util.spec_from_file_location(path.stem, path, loader=loader)
+    assert found is not None and found.loader is not None
     module, run = importlib.util.module_from_spec(found), found.loader.exec_module
     sys.modules.setdefault(path.stem, module)  # pickling and dataclasses look it up
     with _importable(path.parent):  # as `python path/to/file.py` does it

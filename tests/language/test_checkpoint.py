@@ -105,3 +105,30 @@ def test_memory_of_a_file_is_given_back(source: Path) -> None:
     checkpoint.forget(array)
     checkpoint.forget(before)  # of no file: nothing to do
     assert np.array_equal(array, before) and hasattr(mmap, "MADV_DONTNEED")
+
+
+def header_of(entries: dict[str, list[int]], size: int) -> bytes:
+    """A file of one row of float32 for each name, at these places."""
+    told = {n: {"dtype": "F32", "shape": [1], "data_offsets": at} for n, at in entries.items()}
+    header = json.dumps(told).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(size)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (header_of({"a": [0, 4], "b": [4, 8]}, 8), "no matrix in it can be rounded"),
+        (header_of({"a": [0, 4], "b": [0, 4]}, 8), "tensors 'a' and 'b' overlap"),
+        (header_of({"a": [4, 8], "b": [2, 6]}, 8), "tensors 'b' and 'a' overlap"),
+        (b"\xff" * 16, "a header of .* bytes does not fit"),
+    ],
+)
+def test_nothing_is_begun_of_what_cannot_be_read(
+    content: bytes, message: str, source: Path, tmp_path: Path
+) -> None:
+    for path in source.glob("*.safetensors*"):
+        path.unlink()
+    (source / "model.safetensors").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        quantize_folder(source, tmp_path / "never")
+    assert not (tmp_path / "never").exists()

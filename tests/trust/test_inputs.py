@@ -194,3 +194,11 @@ def test_calls_that_multiply(tmp_path: Path) -> None:
     path.write_text((text + "return %x : T }").replace("T", kind))
     context()  # which imports much
     assert spent(lambda: trace(path), "with its calls opened a function has")[0] < 5
+
+
+def test_a_module_behind_a_link_of_another_name(tmp_path: Path) -> None:
+    """Stores of files, as Nix and Bazel have, name them by digests."""
+    (tmp_path / "0f3a").write_text("def model():\n    return 3\n")
+    (tmp_path / "linked.py").symlink_to("0f3a")
+    with pytest.raises(UserError, match="returned a int|not a"):
+        load_model(f"{tmp_path}/linked.py:model")

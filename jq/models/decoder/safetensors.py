@@ -7,6 +7,7 @@ https://github.com/huggingface/safetensors.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import mmap
@@ -67,7 +68,17 @@ def read_file(path: Path) -> dict[str, np.ndarray]:
     if not isinstance(header, dict):
         raise _wrong("the header is no JSON object", path, 8)
     header.pop("__metadata__", None)
-    return {name: _tensor(data, name, entry, 8 + length, path) for name, entry in header.items()}
+    found = {name: _tensor(data, name, entry, 8 + length, path) for name, entry in header.items()}
+    _check_apart({name: header[name]["data_offsets"] for name in found}, path)
+    return found
+
+
+def _check_apart(places: dict[str, list[int]], path: Path) -> None:
+    """No byte is of two tensors: readers would disagree on what the file holds."""
+    order = sorted((start, end, name) for name, (start, end) in places.items() if end > start)
+    for (_, end, first), (start, _, second) in itertools.pairwise(order):
+        if start < end:
+            raise _wrong(f"tensors {first!r} and {second!r} overlap", path, start)
 
 
 def _tensor(data: Any, name: str, entry: Any, start: int, path: Path) -> np.ndarray:
