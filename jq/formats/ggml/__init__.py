@@ -29,6 +29,8 @@ from jq.formats.checks import (
 )
 
 _CHUNK = 1 << 16  # values encoded at a time: their float32 temporaries stay in the cache
+# No scale in float16 reaches it: 65504 * 127 * 32, of q6_k, is the most that a type can hold.
+_LARGEST = 2.0**30
 
 Triple = tuple[Array, Array, Array | None]
 
@@ -45,6 +47,7 @@ class GgmlFormat(Format):
     block: ClassVar[int] = 32
     bytes: ClassVar[int]
     run: ClassVar[int] = 32
+    half_scales: ClassVar[bool] = True  # in float16
 
     def check(self, enc: Encoding) -> None:
         check_not_empty(enc)
@@ -107,6 +110,7 @@ class GgmlFormat(Format):
         for i in range(0, len(x), step):
             strip = as_float32(x[i : i + step])
             check_finite(strip, enc)
+            self._check_size(strip)
             if not strip.flags.c_contiguous:
                 strip = np.ascontiguousarray(strip.copy(order="K"))
             given = None
@@ -115,6 +119,12 @@ class GgmlFormat(Format):
                 given = np.broadcast_to(part, strip.shape).reshape(-1, self.block)
             blocks = out[i : i + step].reshape(-1, self.bytes)
             self.write(strip.reshape(-1, self.block), blocks, given)
+
+    def _check_size(self, x: np.ndarray) -> None:
+        """Before a search squares and sums them up, which overflows far beyond."""
+        most = max(x.max(initial=0), -x.min(initial=0))
+        if self.half_scales and most > _LARGEST:
+            raise FormatError(f"a weight of {most:g} needs a ggml block scale beyond float16")
 
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
         codes, scale, offset = self.unpack(ops, parts["blocks"])
