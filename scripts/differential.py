@@ -6,6 +6,7 @@ scripts/differential.py                        # 200 graphs, 40 of them through 
 scripts/differential.py --graphs 10000 --iree 2000 --seed 0
 scripts/differential.py --only 1234            # one of them, and its ops
 scripts/differential.py --networks 100 --iree 20   # networks instead of graphs
+scripts/differential.py --pairs 10             # networks that are one function, each of four ways
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from suites import worker  # noqa: E402 - found by the lines above
 from suites.differential import networks as nets  # noqa: E402
+from suites.differential import pairs as couples  # noqa: E402
 from suites.differential.judge import TOGETHER, Case, fails, identify, judge  # noqa: E402
 from suites.differential.modules import drawn, module_of, text_of  # noqa: E402
 from suites.differential.shrink import shrunk  # noqa: E402
@@ -42,7 +44,12 @@ def main(
     small: Annotated[bool, typer.Option(help="Make it smaller while it fails.")] = True,
     through: Annotated[bool, typer.Option(help="That one through IREE, too.")] = False,
     networks: Annotated[int, typer.Option(help="Networks to be drawn, and no graphs.")] = 0,
+    pairs: Annotated[int, typer.Option(help="Networks with others of the same function.")] = 0,
 ) -> None:
+    if pairs:
+        both = [couples.Case(n, i) for i in range(seed, seed + pairs) for n in couples.PAIRS]
+        names = {couples.identify(case)[1]: False for case in both}
+        report(worker.run(both, couples.judge, couples.identify, together=1), names, 4, seconds)
     if networks:
         every = max(1, networks // iree) if iree else 0
         run = [nets.Case(i, bool(every) and i % every == 0) for i in range(seed, seed + networks)]

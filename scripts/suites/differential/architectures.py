@@ -73,6 +73,14 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
 }
 
 
+# Of a block: two weights that share hidden channels, which are in so many groups.
+HIDDEN = {
+    "convolution": (("kernel", "out", 1),),
+    "attention": (("q", "k", 2),),
+    "experts": (("up", "down", 1),),
+}
+
+
 def norm(x: Any) -> Any:
     return x / jnp.sqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-5)
 

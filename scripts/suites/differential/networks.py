@@ -64,11 +64,21 @@ def wrong(drawn: Network, iree: bool) -> str:
         return found
     if not iree:
         return ""
-    right = interpret(program, x)[0]
     compiled = jq.compile(model, drawn.pipeline, settings=SETTINGS, cache=False)
-    got, exact = np.asarray(compiled(x)), np.asarray(jax.jit(drawn.__call__)(drawn.params, x))
+    said = near(np.asarray(compiled(x)), interpret(program, x)[0], reference(drawn))
+    return f"IREE: {said}" if said else ""
+
+
+def reference(drawn: Network) -> np.ndarray:
+    """In float, of the first sample."""
+    return np.asarray(jax.jit(drawn.__call__)(drawn.params, drawn.samples[0]))
+
+
+def near(got: np.ndarray, right: np.ndarray, exact: np.ndarray) -> str:
+    """How two results of a quantized network differ by more than rounding, and by more than
+    `SHARE` of the noise that quantizing adds (root mean squares); empty if they do not."""
     said = difference(got, right, sums=True)
-    return "" if not said or _size(got - right) <= SHARE * _size(right - exact) else f"IREE: {said}"
+    return "" if not said or _size(got - right) <= SHARE * _size(right - exact) else said
 
 
 def _size(a: np.ndarray) -> float:
