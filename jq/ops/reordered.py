@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of, tensor_type
+from jq.ir.arrays import StableHloOps
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, dequantize, match, quantize
 from jq.ir.values import kind_of
 from jq.ops.elementwise import POINTWISE
 from jq.ops.lookup import known_ops
 from jq.ops.movement import plain
 from jq.ops.orders import Order, Orders, every_axis, permuted
+
+OPS = StableHloOps()
 
 
 def orders_of(op: Op, index: int, order: Order) -> Orders | None:
@@ -30,6 +33,8 @@ def compute_in(
     """The op on operands that are stored in its orders, at the current insertion point."""
     if marker := match(op, DEQUANTIZE, QUANTIZE):
         return [_marker(program, marker, orders, operands)]
+    if op.operation.name == "stablehlo.composite":
+        return _by_elements(op, orders, operands)
     new = op.operation.clone()
     placed = [operands[i] for i in orders.places] if orders.places else operands
     for i, value in enumerate(placed):
@@ -40,6 +45,20 @@ def compute_in(
         if order is not None:
             result.set_type(tensor_type(permuted(shape_of(result), order), dtype_of(result)))
     return list(new.results)
+
+
+def _by_elements(op: Op, orders: Orders, operands: Sequence[ir.Value]) -> list[ir.Value]:
+    """A composite, whose definition is of fixed shapes: it computes each element by itself, and
+    gets them in the order in which they are stored, in the shape that it takes."""
+    pairs = zip(op.operation.operands, operands, strict=True)
+    given = [OPS.reshape(value, shape_of(old)) for old, value in pairs]
+    new = op.operation.clone()
+    for i, value in enumerate(given):
+        new.operands[i] = value
+    return [
+        result if order is None else OPS.reshape(result, permuted(shape_of(result), order))
+        for result, order in zip(new.results, orders.results, strict=True)
+    ]
 
 
 def _marker(
