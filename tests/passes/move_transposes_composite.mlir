@@ -12,7 +12,7 @@ func.func @main(%x: tensor<2x4x6x8xf32>) -> tensor<2x4x6x8xf32> {
 }
 // What defines a composite has a shape, so its operand has that one, however it is stored.
 // CHECK: changed: move-transposes
-// CHECK: func.func public @main
+// CHECK: @main
 // CHECK-NOT: stablehlo.transpose
 // CHECK: [[R:%[0-9]+]] = stablehlo.reshape %arg0
 // CHECK: [[E:%[0-9]+]] = stablehlo.composite "chlo.erf" [[R]]
