@@ -12,6 +12,7 @@ from peers.case import DYNAMIC, FLOAT, STATIC, WEIGHTS4, WEIGHTS8, Case, Contend
 from peers.installed import versions_of
 
 BLOCK = 32
+BY_CHANNEL = 13  # the version of the standard whose DequantizeLinear has an axis
 # Of a transformer only products pay: between them ONNX Runtime's float kernels are fused.
 PRODUCTS = ["MatMul", "Gemm"]
 
@@ -95,12 +96,19 @@ def build_blocks(source: Source, folder: Path, bits: int) -> str:
 
 
 def _prepared(source: Source, folder: Path) -> Path:
-    """Shapes inferred, as the quantizers ask for; optimized it is already."""
+    """Shapes inferred, as the quantizers ask for; optimized it is already. Scales by channel are of
+    version 13 of the operators: older files are brought to it."""
+    import onnx
+    from onnx import version_converter
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     path = source.folder / "prepared.onnx"
     if not path.exists():
-        quant_pre_process(source.onnx, path, skip_optimization=True, skip_symbolic_shape=True)
+        model = onnx.load(source.onnx)
+        version = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
+        if version < BY_CHANNEL:
+            model = version_converter.convert_version(model, BY_CHANNEL)
+        quant_pre_process(model, path, skip_optimization=True, skip_symbolic_shape=True)
     return path
 
 
