@@ -110,9 +110,10 @@ def test_the_same_codes(state: str, by: int) -> None:
 
 
 def test_columns_are_solved_by_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jq.passes.recovery import _solve
+    from jq.passes.recovery import _descent, _solve
 
-    monkeypatch.setattr(_solve, "COLUMNS", 8)
+    for module in (_solve, _descent):
+        monkeypatch.setattr(module, "COLUMNS", 8)
     weight = RNG.standard_normal((40, 30)).astype(np.float32)
     gram = exact.gram_of_rows(ROWS[:, 40:80] / np.abs(ROWS[:, 40:80]).max(0))
     enc = Encoding("int4", weight.shape, (0, 1), "symmetric", "float32")
