@@ -81,14 +81,19 @@ def test_products_of_truth_values_are_not_packed() -> None:
     assert compile_module(shielded.encode(), flags=packed, keep_dump=False).vmfb
 
 
-def test_conversion_to_integers_wraps() -> None:
-    """`saturate-converts`. StableHLO leaves it open; XLA saturates, NaN is 0."""
+def test_conversion_to_integers_does_not_saturate() -> None:
+    """`saturate-converts`. StableHLO leaves it open; XLA saturates, NaN is 0.
+
+    Here it depends on the processor: 300 wraps to 44 with AVX-512 and is 127 without, where a
+    narrowing instruction saturates. What no 32-bit integer holds is wrong on each.
+    """
     text = """func.func public @main(%x: tensor<3xf32>) -> tensor<3xi8> {
       %0 = stablehlo.convert %x : (tensor<3xf32>) -> tensor<3xi8>
       return %0 : tensor<3xi8>
     }"""
-    (y,) = run(text, np.array([300.0, -300.0, 5.0], np.float32))
-    assert y.tolist() == [44, -44, 5]
+    (y,) = run(text, np.array([1e10, 300.0, 5.0], np.float32))
+    assert y[0] in (0, -128)
+    assert y[1:].tolist() in ([44, 5], [127, 5])
 
 
 @pytest.mark.parametrize("shape", [(16, 16), (64, 65)])
