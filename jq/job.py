@@ -228,7 +228,7 @@ class Job:
     def context(
         self, plan: QuantPlan, report: Callable[[float | None], None] = lambda share: None
     ) -> PassContext:
-        """What the passes behind planning may read."""
+        """What the passes after planning may read."""
         before = self.prepared
         return PassContext(
             plan,

@@ -33,7 +33,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def ours(model: str, threads: int) -> Callable[[], Take]:
-    """What begins a sequence; it takes in tokens and computes the logits behind the last."""
+    """What begins a sequence; it takes in tokens and computes the logits after the last."""
     from jq.language import LanguageModel
 
     loaded = LanguageModel(model, context=CONTEXT, threads=threads)

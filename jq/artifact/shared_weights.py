@@ -21,7 +21,7 @@ class SharedWeights:
 
     def key_of(self, target: str) -> KeyOf:
         """Keys of the weights of a program: those of the programs before it where the bytes are the
-        same, else with the target's name behind them.
+        same, else with the target's name after them.
         """
 
         def key_of(name: str, array: np.ndarray) -> str:

@@ -35,7 +35,7 @@ def weight_of(name: str, known: Collection[str]) -> str | None:
 
 @dataclass
 class Owners:
-    """The constants of each weight: `path`, `path:part`, and either with a `#2` behind it.
+    """The constants of each weight: `path`, `path:part`, and either with a `#2` after it.
 
     `rest` belongs to no weight yet. IREE forgets the name of a small constant when it folds a
     reshape into it, or gives it that of the op that reads it, and a kernel takes a bias or a

@@ -98,7 +98,7 @@ def _cumulative(op: Op) -> tuple[int, bool] | None:
 
 
 def _splat(value: ir.Value) -> np.ndarray:
-    """The value of a splat constant, perhaps behind a broadcast of one number to one number."""
+    """The value of a splat constant, perhaps after a broadcast of one number to one number."""
     while broadcast := maker(value, "stablehlo.broadcast_in_dim"):
         value = broadcast.operands[0]
     array = dense_array(value) if maker(value, "stablehlo.constant") else None

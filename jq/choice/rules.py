@@ -65,7 +65,7 @@ def _pinned(job: Job, names: tuple[str, ...]) -> bool:
 
 
 def with_rules(job: Job, rules: Sequence[Rule]) -> Job:
-    """The same job with further rules behind the user's and the pipeline's own."""
+    """The same job with further rules after the user's and the pipeline's own."""
     return replace(job, pipeline=replace(job.pipeline, rules=(*job.pipeline.rules, *rules)))
 
 

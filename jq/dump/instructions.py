@@ -13,7 +13,7 @@ from jq.ir import Op
 INSTRUCTIONS = {
     "vpdpbusd": MultiplyAdd("i8", "i8", "i32"),
     "vpdpwssd": MultiplyAdd("i16", "i16", "i32"),
-    # Sums in 16 bits that cannot saturate (`Isa.for_bits`), widened right behind.
+    # Sums in 16 bits that cannot saturate (`Isa.for_bits`), widened right after.
     "pmadd.ub": MultiplyAdd("i8", "i8", "i32"),
     "pmaddubs": MultiplyAdd("i8", "i8", "i32"),
     "pmaddw.d": MultiplyAdd("i16", "i16", "i32"),

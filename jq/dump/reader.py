@@ -45,7 +45,7 @@ def dump_flags(directory: Path) -> list[str]:
 
 def read_phases(directory: Path) -> str:
     """The text of `DUMP_PHASE` among the files that `dump_flags` produced, and what a later phase
-    shows of constants that are decoded to memory, as comments behind it."""
+    shows of constants that are decoded to memory, as comments after it."""
     program = next(directory.glob(f"*.{DUMP_PHASE}.mlir")).read_text()
     later = next(directory.glob(f"*.{expanded.PHASE}.mlir")).read_text()
     end = "" if program.endswith("\n") else "\n"

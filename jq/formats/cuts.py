@@ -43,7 +43,7 @@ def cut_range(
 
 
 def joined(encodings: Sequence[Encoding], axis: int) -> tuple[Encoding, dict[str, int]] | None:
-    """The encoding of tensors one behind the other along `axis`, and the axis of each part.
+    """The encoding of tensors one after the other along `axis`, and the axis of each part.
 
     None where they are stored in different ways, share a scale along that axis, or where the end
     of one is not the end of a block.

@@ -72,7 +72,7 @@ def segments(steps: np.ndarray, out: Output) -> int:
 
 
 def _knots(steps: np.ndarray, bits: int) -> np.ndarray:
-    """Every 2^bits-th value in fractions of a step, and the one behind the last; int32."""
+    """Every 2^bits-th value in fractions of a step, and the one after the last; int32."""
     values = np.array([*steps[:: 1 << bits], 2 * steps[-1] - steps[-2]])
     return np.rint(np.clip(values, -FARTHEST, FARTHEST) * (1 << FRACTION)).astype(np.int32)
 

@@ -56,7 +56,7 @@ class ResidualScale:
 
 @dataclass(frozen=True)
 class Rescale:
-    """The codes that come out: int8, zero point and bounds (a clamp behind the sum)."""
+    """The codes that come out: int8, zero point and bounds (a clamp after the sum)."""
 
     zero_point: int
     low: int = -128

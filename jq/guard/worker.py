@@ -71,7 +71,7 @@ class Worker:
         return taken(answer, what)
 
     def _warmed(self, module: str) -> None:
-        """Importing a module is our doing: the time of a file begins behind it."""
+        """Importing a module is our doing: the time of a file begins after it."""
         self._started()
         if module not in self._imported:
             request = json.dumps({"module": module}).encode() + b"\n"

@@ -14,7 +14,7 @@ import numpy as np
 class Deferred:
     """An array of known shape and type; `np.asarray` makes it, anew each time.
 
-    `pieces` gives it in parts, one behind the other in memory.
+    `pieces` gives it in parts, one after the other in memory.
     """
 
     shape: tuple[int, ...]

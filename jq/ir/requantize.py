@@ -35,7 +35,7 @@ class Requantized:
         contract: the contraction inside.
         axis: of the result, that `bias` and `multiplier` run along.
         bias, multiplier: i32 and f32 [n] in the program.
-        rescale: what happens behind the sum.
+        rescale: what happens after the sum.
         residual: codes of the result's shape, when `rescale.residual` is there.
     """
 

@@ -38,7 +38,7 @@ def resource_array(attr: ir.Attribute, kind: ir.RankedTensorType) -> np.ndarray:
 
 def _section(data: memoryview, wanted: int) -> memoryview:
     """The content of one section of a bytecode file."""
-    _, at = _varint(data, 4)  # the version, behind the magic number
+    _, at = _varint(data, 4)  # the version, after the magic number
     at += bytes(data[at : at + 256]).index(0) + 1  # the producer's name
     while at < len(data):
         tag = data[at]
@@ -53,7 +53,7 @@ def _section(data: memoryview, wanted: int) -> memoryview:
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """A number and the position behind it: the zeros below the lowest set bit of the first
+    """A number and the position after it: the zeros below the lowest set bit of the first
     byte count the bytes that follow."""
     first = data[at]
     extra = 8 if first == 0 else (first & -first).bit_length() - 1

@@ -153,7 +153,7 @@ def _readers(value: ir.Value) -> set[Any]:
 
 
 def _after(source: ir.Value) -> Iterator[Any]:
-    """Ops behind the value in its block."""
+    """Ops after the value in its block."""
     first = maker(source)
     seen = first is None
     for op in block_of(source).operations:

@@ -57,7 +57,7 @@ _OF_WHAT_IS_GIVEN = ("INVALID_ARGUMENT", "NOT_FOUND", "OUT_OF_RANGE", "UNIMPLEME
 
 # Bytes of the stack of each worker thread. The compiler lets a function take 256 KiB
 # (`BASE_FLAGS` of `jq.iree.compiler`); a worker's own stack has half of that, and memory that is
-# not ours lies behind it.
+# not ours lies after it.
 WORKER_STACK = 1 << 20
 
 _LOCK = threading.Lock()

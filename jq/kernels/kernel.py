@@ -106,7 +106,7 @@ class ByColumn(Kernel):
         """Their length: vectors are whole."""
 
     def pad_columns(self, values: Any) -> Any:
-        """[..., N] -> [..., columns]: zeros behind them."""
+        """[..., N] -> [..., columns]: zeros after them."""
         return pad_last(values, self.columns)
 
 

@@ -33,7 +33,7 @@ class TensorType:
 
 
 def pad_last(values: Array, size: int) -> Array:
-    """Zeros behind the last axis, up to so many elements."""
+    """Zeros after the last axis, up to so many elements."""
     return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, size - values.shape[-1])])
 
 

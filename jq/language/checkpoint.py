@@ -4,7 +4,7 @@
 
 A shard of the source becomes a shard of the same name. Rows of a matrix are read, rounded and
 written some at a time, so that memory depends neither on the model nor on its largest matrix. A
-shard takes its place when it is whole: a run that was ended goes on behind the last one.
+shard takes its place when it is whole: a run that was ended goes on after the last one.
 
 Per module, pack-quantized (see `jq.models.decoder.checkpoints.compressed_tensors`):
 `weight_packed` i32 [out, in * bits / 32], `weight_scale` bf16 [out, in / group], `weight_shape`

@@ -42,7 +42,7 @@ class Times:
 
     @property
     def decode_rate(self) -> float:
-        """Tokens per second behind the first."""
+        """Tokens per second after the first."""
         return self.decoded / self.decode if self.decode else 0.0
 
 

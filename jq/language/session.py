@@ -94,8 +94,8 @@ class Session:
         self._run: Executable | None = None  # the last program, which can read the caches
 
     def take(self, tokens: Sequence[int] | np.ndarray, every: bool = False) -> np.ndarray:
-        """Takes in tokens [n] or i32[batch, n]; the logits f32[batch, vocabulary] behind the last,
-        or those behind each f32[batch, n, vocabulary].
+        """Takes in tokens [n] or i32[batch, n]; the logits f32[batch, vocabulary] after the last,
+        or those after each f32[batch, n, vocabulary].
 
         Raises:
             UserError: they do not fit into the context; nothing has been taken in then.
@@ -135,7 +135,7 @@ class Session:
             self._caches = [run.place(np.zeros(shape, np.dtype(dtype))) for shape, dtype in shapes]
         self._run = run
         count = tokens.shape[1]
-        # What is padded here lies behind all that is read, and is written over later.
+        # What is padded here lies after all that is read, and is written over later.
         padded = np.zeros((len(tokens), length), np.int32)
         padded[:, :count] = tokens
         scalars = [np.int32(self.position)] + ([] if every else [np.int32(count - 1)])

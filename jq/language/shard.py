@@ -20,7 +20,7 @@ _NAMES = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor to be written; `pieces` gives its data, one part behind the other."""
+    """A tensor to be written; `pieces` gives its data, one part after the other."""
 
     name: str
     dtype: np.dtype[Any]

@@ -32,7 +32,7 @@ def encode(
 
 
 def layer(params: Any, x: jax.Array, bias: jax.Array, heads: int) -> jax.Array:
-    """One transformer block, norms behind the residual sums; bias f32[b, 1, 1, s] of scores."""
+    """One transformer block, norms after the residual sums; bias f32[b, 1, 1, s] of scores."""
     with jax.named_scope("attention"):
         x = layer_norm(
             params["attention"]["norm"], x + attention(params["attention"], x, bias, heads)

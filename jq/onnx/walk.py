@@ -194,7 +194,7 @@ def require_operators(file: File) -> None:
     elif all((domain, name) in _COUNTED for domain, name, _ in found):
         names = next(nodes[0].inputs for nodes in found.values())
         hint = f"end the model at its inputs ({', '.join(filter(None, names[:2]))}) with"
-        hint += " onnx.utils.extract_model, and compute the rest behind it"
+        hint += " onnx.utils.extract_model, and compute the rest after it"
     elif any(not domain and opset < _OLDEST for domain, _, opset in found):
         hint = f"bring the model to operators of version {_OLDEST} or newer, with"
         hint += " onnx.version_converter.convert_version"

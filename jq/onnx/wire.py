@@ -46,7 +46,7 @@ def _message(data: Any, start: int, end: int, inside: dict[int, Any]) -> Iterato
             continue
         length, at = _varint(data, at, end)
         if at + length > end:
-            raise ValueError(f"field {field} at byte {begin} ends behind what holds it")
+            raise ValueError(f"field {field} at byte {begin} ends after what holds it")
         wanted, body = inside.get(field), at
         at += length
         if wanted is None or (wanted is _CUT and length < _LARGE):
@@ -60,7 +60,7 @@ def _message(data: Any, start: int, end: int, inside: dict[int, Any]) -> Iterato
         new = b"".join(_message(data, body, at, wanted))
         yield _tagged(field, new)
     yield data[kept:end]
-    if cut:  # behind all else: the last one counts, and the tensor may say where its data are too
+    if cut:  # after all else: the last one counts, and the tensor may say where its data are too
         yield bytes([_LOCATION << 3, onnx.TensorProto.EXTERNAL])
 
 
@@ -71,7 +71,7 @@ def _skip(data: Any, at: int, end: int, kind: int) -> int:
         raise ValueError(f"unknown wire type {kind} at byte {at}")
     at += 8 if kind == 1 else 4
     if at > end:
-        raise ValueError(f"byte {at} is behind the end")
+        raise ValueError(f"byte {at} is after the end")
     return at
 
 

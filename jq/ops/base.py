@@ -2,7 +2,7 @@
 
 A *contraction* sums products over axes of its operands; it says which axes those are (one
 scale must hold along them) and how it is computed on integer codes. A *movement* only
-moves elements: a dequantize in front of it can be moved behind it (`sink`), and an axis of
+moves elements: a dequantize in front of it can be moved after it (`sink`), and an axis of
 its result can be followed back to an axis of its operand (`back`).
 """
 
@@ -193,7 +193,7 @@ class Contraction(OpRule):
 
 
 class Sinking(OpRule):
-    """An op that a dequantize in front of it can be moved behind."""
+    """An op that a dequantize in front of it can be moved after."""
 
     @abstractmethod
     def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:

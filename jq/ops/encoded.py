@@ -129,7 +129,7 @@ def of_marker(program: Program, marker: Marker) -> State:
 
 
 def _blocks(marker: Marker) -> State:
-    """What rounding to blocks at run time says of ops behind it: only that no other format is to
+    """What rounding to blocks at run time says of ops after it: only that no other format is to
     round their numbers again, and so without the blocks."""
     enc = marker.encoding
     bare = enc.with_shape(enc.shape, (0,) * len(enc.shape))

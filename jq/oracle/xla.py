@@ -16,7 +16,7 @@ from jq.ir import Program
 # maximum.
 _OPTIONS = {"xla_allow_excess_precision": "False", "xla_cpu_enable_fast_min_max": "False"}
 # Its simplifier turns a / c into a * (1 / c) and a / (b / c) into (a * c) / b, which rounds
-# otherwise. Without it, though, XLA computes wrong sums behind the convolutions of some networks.
+# otherwise. Without it, though, XLA computes wrong sums after the convolutions of some networks.
 # LLVM makes one instruction, which rounds once, of a multiply and an add only where it optimizes.
 _STRICT = {"xla_disable_hlo_passes": "algsimp", "xla_backend_optimization_level": "0"}
 # XLA 0.10 with fusion emitters crashes on transposes that the simplifier would have taken away;

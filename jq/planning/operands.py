@@ -78,7 +78,7 @@ def find_weight(
 
 
 def blocks_behind(value: ir.Value) -> Encoding | None:
-    """How a value was quantized in blocks at run time, behind ops that move whole blocks."""
+    """How a value was quantized in blocks at run time, after ops that move whole blocks."""
     marker = match(value, DEQUANTIZE)
     if marker is not None:
         codes = marker.parts.get("codes")

@@ -28,7 +28,7 @@ def sort_approximate(module: ir.Module) -> None:
 
 
 def _sorted(op: Op, compare: ir.Block) -> list[ir.Value]:
-    """The first of what is sorted: numbers and their places, behind which stand two defaults."""
+    """The first of what is sorted: numbers and their places, after which stand two defaults."""
     config = ir.DictAttr(op.operation.attributes["mhlo.backend_config"])
     axis = ir.IntegerAttr(config["reduction_dim"])
     operands = list(op.operands)[: len(op.results)]

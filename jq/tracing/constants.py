@@ -23,7 +23,7 @@ def lift_constants(block: ir.Block, taken: Collection[str]) -> dict[str, np.ndar
     """Turns large constants into arguments appended to `block`; gives their names and data.
 
     A name is the constant's location, else the scope of the op that reads it with
-    `constant` behind, and is none of those `taken`; equal constants become one.
+    `constant` at its end, and is none of those `taken`; equal constants become one.
     """
     arrays: dict[str, np.ndarray] = {}
     arguments: dict[ir.Attribute, ir.Value] = {}

@@ -130,7 +130,7 @@ def flatten(
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """One function of plain StableHLO, in place: no calls, no constant carries, no duplicates.
 
-    Large constants become arguments behind the others; gives their names, none of them
+    Large constants become arguments after the others; gives their names, none of them
     `taken`, and their data; and notes on what was left out.
     """
     from_quant_types(module)

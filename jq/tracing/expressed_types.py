@@ -5,7 +5,7 @@
     %f = convert %x : tensor<4xbf16> -> tensor<4xf32>
     %q = uniform_quantize %f : tensor<4xf32> -> tensor<4x!quant.uniform<i8:f32, 0.05004883:3>>
 
-and back behind a uniform_dequantize: jaxlib has the arithmetic for float32 alone. Scales are
+and back after a uniform_dequantize: jaxlib has the arithmetic for float32 alone. Scales are
 rounded to the type that they had. What a code of 8 bits stands for is rounded once, to that type,
 which is what StableHLO's own arithmetic gives; a quotient is rounded to float32 instead.
 """
@@ -29,7 +29,7 @@ _TYPE = re.compile(
     r"!quant\.uniform<(?P<storage>[^:>]*(?:<[^>]*>)?):(?P<float>bf16|f16)"
     r"(?P<axes>(?::\d+|:\{[^}]*\})?), (?P<numbers>[^<>]*)>"
 )
-_SCALE = re.compile(r"(?<![:\w.+-])-?\d[\w.+-]*")  # not the zero point behind a colon
+_SCALE = re.compile(r"(?<![:\w.+-])-?\d[\w.+-]*")  # not the zero point after a colon
 
 
 def to_float32(ops: Iterable[Any]) -> None:

@@ -112,7 +112,7 @@ def _static(value: ir.Value) -> bool:
 def _constant_behind(
     program: Program, value: ir.Value, role: Role
 ) -> tuple[ir.Value, WeightUse] | None:
-    """The constant (or stored weight) behind movements and factors, and how it is used; None for no
+    """The constant (or stored weight) after movements and factors, and how it is used; None for no
     such."""
     contracted, beside = role.contracted, role.beside
     block = frozenset() if role.block_axis is None else frozenset({role.block_axis})

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Logits of llama.cpp: `llama_logits.py MODEL OUT.npy < TOKENS.json`.
 
-Run by an interpreter that has `llama-cpp-python`. Writes f32 [tokens, vocabulary], those behind
+Run by an interpreter that has `llama-cpp-python`. Writes f32 [tokens, vocabulary], those after
 each token."""
 
 from __future__ import annotations

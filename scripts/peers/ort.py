@@ -56,7 +56,7 @@ def build_dynamic(source: Source, folder: Path) -> str:
 
 
 def build_static(source: Source, folder: Path, form: str = "QDQ") -> str:
-    """Activations u8 per tensor with calibrated ranges, the zero point 0 behind a ReLU.
+    """Activations u8 per tensor with calibrated ranges, the zero point 0 after a ReLU.
 
     `form` QOperator: operators on integers, `QLinearConv` and so on, in place of Q/DQ pairs.
     """

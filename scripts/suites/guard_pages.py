@@ -19,7 +19,7 @@ from tests.kernels.guard import ALIGNED, Guarded
 
 
 class Guards:
-    """Memory between pages; `late` names what ends behind its page instead, as a test has it."""
+    """Memory between pages; `late` names what ends after its page instead, as a test has it."""
 
     def __init__(self, late: str = "") -> None:
         self._late, self._guards = late, list[Guarded]()

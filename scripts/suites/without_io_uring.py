@@ -1,4 +1,4 @@
-"""Runs the command behind it in a system that has no `io_uring`: without_io_uring.py COMMAND ..."""
+"""Runs the command after it in a system that has no `io_uring`: without_io_uring.py COMMAND ..."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_same_bytes_as_the_writer_of_iree(tmp_path: Path) -> None:
         index.add_buffer(key, bytes(entry.file_view), metadata=bytes(entry.metadata).decode())
     index.create_archive_file(str(theirs))
     data, want = bytearray(ours.read_bytes()), bytearray(theirs.read_bytes())
-    data[0x50:0x58] = want[0x50:0x58] = bytes(8)  # length of the padding behind the last tensor
+    data[0x50:0x58] = want[0x50:0x58] = bytes(8)  # length of the padding after the last tensor
     assert data == want[: len(data)]
     assert not any(want[len(data) :])
 

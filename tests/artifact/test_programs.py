@@ -54,7 +54,7 @@ def test_each_program_gives_the_same_bits(folder: Path, monkeypatch: pytest.Monk
 def test_an_encoder_has_the_same_bits_whatever_the_lanes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """GELU, normalizations, attention in codes, and what IREE sums by itself behind them."""
+    """GELU, normalizations, attention in codes, and what IREE sums by itself after them."""
     names = [isa.name for isa in available() if isa.name in ("avx2", "avx512", "avx512_vnni")]
     if len(names) < 2:
         pytest.skip("this machine has vectors of one width")

@@ -104,7 +104,7 @@ def test_worker_threads(vmfb: bytes, tmp_path: Path) -> None:
     """In a process of its own: the number of workers is fixed for a process.
 
     A function may need twice the stack that IREE gives a worker by default: attention over 4096
-    keys wrote behind it.
+    keys wrote after it.
     """
     (tmp_path / "m.vmfb").write_bytes(vmfb)
     script = textwrap.dedent("""

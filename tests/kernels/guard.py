@@ -27,7 +27,7 @@ _LIBC.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class Guarded:
-    """`size` bytes in front of an unreadable page, and behind one."""
+    """`size` bytes in front of an unreadable page, and after one."""
 
     def __init__(self, size: int, late: int = 0) -> None:
         room = -(-size // ALIGNED) * ALIGNED

@@ -36,7 +36,7 @@ def module_text(kernels: Sequence[Kernel]) -> str:
 
 
 def storage_text(kernels: Sequence[Kernel]) -> str:
-    """As `module_text`, on buffers that the caller owns: operands, and behind them results."""
+    """As `module_text`, on buffers that the caller owns: operands, and after them results."""
     lines, declarations = [], module_text(kernels).splitlines()[::5]
     for i, (declaration, kernel) in enumerate(zip(declarations, kernels, strict=True)):
         ins, outs = list(map(str, kernel.operands)), list(map(str, kernel.results))

@@ -172,7 +172,7 @@ def test_keys_that_are_hidden_are_not_read(isa: str) -> None:
     k[:, hidden], v[:, hidden] = np.nan, np.nan
     (y,) = runner.run(index[rows], q, k, v, mask)
     assert np.abs(y - want).max() <= bound(many, [q, k[:, ~hidden], v[:, ~hidden]])
-    k[:, :16], v[:, :16] = np.nan, np.nan  # behind the window of the later rows
+    k[:, :16], v[:, :16] = np.nan, np.nan  # after the window of the later rows
     for count in (1, 2):
         for row in range(16 + 8, rows - count + 1, 3 - count):
             part = slice(row, row + count)

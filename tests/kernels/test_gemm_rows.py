@@ -1,4 +1,4 @@
-"""A product whose rows are normalized or quantized: the bits of both kernels behind each other."""
+"""A product whose rows are normalized or quantized: the bits of both kernels in turn."""
 
 from __future__ import annotations
 

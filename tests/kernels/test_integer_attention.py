@@ -115,7 +115,7 @@ MASKS = {
 @pytest.mark.parametrize("keys", [128, 80, 16])
 @pytest.mark.parametrize("isa", HERE)
 def test_keys_that_a_mask_hides_change_nothing(isa: str, keys: int) -> None:
-    """Those behind the last one shown are left out; with a mask by query none is: equal bits."""
+    """Those after the last one shown are left out; with a mask by query none is: equal bits."""
     by_key = IntegerAttention(
         isa=isa,
         batch=len(MASKS),

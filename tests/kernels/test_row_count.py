@@ -179,7 +179,7 @@ def packed_operands(
 def attention_operands(
     rng: np.random.Generator, whole: Attention | IntegerAttention
 ) -> tuple[Arrays, Callable[[int], Arrays]]:
-    """A causal mask; of the keys behind those of the sequence the query sees none either."""
+    """A causal mask; of the keys after those of the sequence the query sees none either."""
     n, keys = whole.queries, whole.keys + LATER
     integers = isinstance(whole, IntegerAttention)
     shapes = [(1, n, whole.widths[0]), *((1, keys, w) for w in whole.widths[1:])]

@@ -26,7 +26,7 @@ ROWS = ROWS.astype(np.float32)
 
 
 def moved(x: np.ndarray, by: int) -> np.ndarray:
-    """The same values, so many bytes behind a boundary of a page."""
+    """The same values, so many bytes after a boundary of a page."""
     room = mmap.mmap(-1, x.nbytes + 8192)
     found = np.frombuffer(room, x.dtype, x.size, by).reshape(x.shape)
     found[...] = x

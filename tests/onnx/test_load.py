@@ -31,7 +31,7 @@ def save(path: Path, nodes: list[Any], inputs: Any, outputs: Any, arrays: Any = 
 
 
 def flattening(path: Path) -> Path:
-    """A product behind a reshape to sizes that the graph computes; large weights."""
+    """A product after a reshape to sizes that the graph computes; large weights."""
     w = RNG.normal(size=(48, 100)).astype(np.float32)
     nodes = [
         helper.make_node("Shape", ["x"], ["shape"]),

@@ -1,4 +1,4 @@
-"""Ranges that a model gives reach the products behind ops that keep its codes."""
+"""Ranges that a model gives reach the products after ops that keep its codes."""
 
 from __future__ import annotations
 

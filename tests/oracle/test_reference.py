@@ -11,7 +11,7 @@ from jq.oracle.xla import XlaExecutable
 
 
 def test_a_convolution_network_on_xla_is_what_jit_computes() -> None:
-    """With XLA's simplifier off, the mean behind the last convolution of this one is wrong."""
+    """With XLA's simplifier off, the mean after the last convolution of this one is wrong."""
     model = build(depth=0.2, classes=10)
     (spec,) = model.example_inputs
     x = np.random.default_rng(0).standard_normal(spec.shape).astype(np.float32)

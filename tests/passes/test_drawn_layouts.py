@@ -135,7 +135,7 @@ def test_products(pipeline: str, child: Child, cases: list[Drawn], seed: int) ->
 
 @PIPELINES
 def test_a_result_with_spatial_axes_exchanged(pipeline: str) -> None:
-    """Written as columns, rows; behind it what kernels would take for a bias and a ReLU."""
+    """Written as columns, rows; after it what kernels would take for a bias and a ReLU."""
 
     def fn(p: Any, x: Any) -> Any:
         numbers = ("NHWC", "HWIO", "NWHC")

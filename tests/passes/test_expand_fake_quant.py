@@ -174,7 +174,7 @@ def test_quantizing_twice_is_what_it_is_in_jax(pipeline: str) -> None:
 
 
 def test_an_mx_activation_is_not_rounded_again():
-    """Nor behind a transpose, a pad with zeros or a relu; weights are quantized as ever."""
+    """Nor after a transpose, a pad with zeros or a relu; weights are quantized as ever."""
 
     def forward(p, x):
         y = jq.mx_fake_quant(x, "mxfp8_e4m3")

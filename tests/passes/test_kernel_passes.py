@@ -46,7 +46,7 @@ class Both:
         self.cx = PassContext(plan, job.pipeline.settings, job.target, job.data)
         self.levels = rewrite(job.program, job.pipeline, self.cx)
         integer = self.levels["integer"]
-        # The interpreter rounds every operation, where XLA may fuse a rescale with the bias behind
+        # The interpreter rounds every operation, where XLA may fuse a rescale with the bias after
         # it; but its convolution multiplies in int8, and wraps.
         convolves = "stablehlo.convolution" in integer.text()
         self.expected = (
@@ -172,7 +172,7 @@ def test_normalization_activation_and_attention_are_recognised():
 
 @pytest.mark.parametrize("pipeline", ["int8-dynamic", "int8-static"])
 def test_kernels_multiply_columns(pipeline):
-    """In front of a quantization, and behind a product: the bits of the integer level."""
+    """In front of a quantization, and after a product: the bits of the integer level."""
 
     def fn(p, x):
         y = jax.nn.relu((x * p["s"]) @ p["a"]) * p["t"]
@@ -290,7 +290,7 @@ def test_a_chain_of_convolutions_keeps_its_codes_in_one_view():
 
 
 def test_residual_sums_of_convolutions_are_sums_of_codes():
-    """With a clamp in front of the sum, behind it, and none; a projected and a plain shortcut."""
+    """With a clamp in front of the sum, after it, and none; a projected and a plain shortcut."""
 
     def fn(p, x):
         x = jax.nn.relu6(convolved(x, p["a"]))
@@ -370,7 +370,7 @@ def test_the_epsilon_of_a_normalization_is_found(epsilon, rows):
 
 @pytest.mark.parametrize("center", [True, False], ids=["layer norm", "rms norm"])
 def test_a_normalization_with_a_residual_around_it(center):
-    """Its input is read again behind it."""
+    """Its input is read again after it."""
 
     def fn(p, x):
         x = x @ p["a"]

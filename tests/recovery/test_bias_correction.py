@@ -130,7 +130,7 @@ def test_convolutions_groups_and_batches():
     after = outputs(placed(program, cx), data)
     axes = {"batched": (0, 2)}  # a bias a batch index
     for i, output in enumerate(program.outputs):
-        if "depthwise" in output.name:  # behind a ReLU
+        if "depthwise" in output.name:  # after a ReLU
             assert ((after[i] - runs[0][i]) ** 2).sum() < ((runs[1][i] - runs[0][i]) ** 2).sum()
             continue
         rows = next((a for k, a in axes.items() if k in output.name), (0, 1, 2))

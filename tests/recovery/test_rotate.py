@@ -113,7 +113,7 @@ def test_a_decoder_with_rms_norms():
     assert changed_weights(program, copy) == expected
     before, after = XlaExecutable(program)(X)[0], XlaExecutable(copy)(X)[0]
     np.testing.assert_allclose(after, before, atol=3e-5 * np.abs(before).max())
-    assert not any("norm" in n for n in copy.weights)  # their vectors are in the weights behind
+    assert not any("norm" in n for n in copy.weights)  # their vectors are in the weights after
 
 
 def test_an_outlier_channel_is_gone():

@@ -131,7 +131,7 @@ def test_a_static_range_is_of_all_rows():
 
 
 def test_a_channel_that_was_silent_in_few_rows_may_speak_up():
-    """Dead behind a ReLU in three rows: the factor of a channel at most 4 times quieter."""
+    """Dead after a ReLU in three rows: the factor of a channel at most 4 times quieter."""
     rows = np.tile(np.array([8, 4, 4, 4, 4, 0], np.float32), (3, 1))
     share = np.full(3, 1 / 3)
     m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)

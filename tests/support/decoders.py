@@ -72,7 +72,7 @@ _ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3
 def write_gguf(case: str, path: Path, quantize=lambda name, array: None, layers=()) -> Path:
     """The case as a GGUF file, converted as llama.cpp converts it; `quantize(name, array)` gives
     the type of a tensor, None for F32. Names and keys are those of the `gguf` package. `layers`
-    of it alone where it is given, one behind the other."""
+    of it alone where it is given, one after the other."""
     config, state = CASES[case]["config"], weights(case)
     if layers:
         config, state = _only(layers, config, state)

@@ -14,7 +14,7 @@ SEEDS = st.integers(0, 2**32).filter(bool)
 
 
 def random_example(*strategies: st.SearchStrategy[Any]) -> Callable[[Any], Any]:
-    """Runs a test with one example of the strategies, drawn at random, and a seed behind them."""
+    """Runs a test with one example of the strategies, drawn at random, and a seed after them."""
     once = settings(
         max_examples=1,
         deadline=None,

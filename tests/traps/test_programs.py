@@ -135,7 +135,7 @@ def test_what_is_written_into_a_larger_tensor_twice():
 
 
 def pyramid():
-    """Three pools one behind the other, as `SAME` pads them."""
+    """Three pools one after the other, as `SAME` pads them."""
     pool = """"stablehlo.reduce_window"(%{}, %least) <{{
       padding = dense<[[0, 0], [0, 1], [0, 0]]> : tensor<3x2xi64>,
       window_dimensions = array<i64: 1, 2, 1>}}> ({{
@@ -166,7 +166,7 @@ def test_pools_of_pools_are_shielded():
     np.testing.assert_array_equal(mended("shield-pads", pyramid(), CODES)[0], want)
 
 
-# The loop reads what is written into behind it.
+# The loop reads what is written into after it.
 READ_AND_WRITTEN = """(%x: tensor<7x9xf32>) -> (tensor<7x9xf32>, tensor<7x9xf32>) {
   %zero = stablehlo.constant dense<0> : tensor<i32>
   %one = stablehlo.constant dense<1> : tensor<i32>
@@ -272,7 +272,7 @@ def test_a_part_written_to_another_place_is_shielded():
     np.testing.assert_array_equal(got, MOVED)
 
 
-# As above where IREE's folds leave the tensor where it is, and behind what writes into it in place.
+# As above where IREE's folds leave the tensor where it is, and after what writes into it in place.
 FOLDED = """(%x: tensor<1x4x32xf32>) -> tensor<1x4x32xf32> {{
   %zero = stablehlo.constant dense<0> : tensor<i32>
   %six = stablehlo.constant dense<6> : tensor<i32>
@@ -335,7 +335,7 @@ def test_windows_that_slide():
         np.testing.assert_array_equal(ours, theirs)
 
 
-# A loop starts with what is read behind it, too.
+# A loop starts with what is read after it, too.
 SHARED = """(%x: tensor<4xf32>) -> tensor<4xf32> {
   %zero = stablehlo.constant dense<0> : tensor<i32>
   %one = stablehlo.constant dense<1> : tensor<i32>

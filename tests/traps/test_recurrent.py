@@ -1,4 +1,4 @@
-"""Two loops in a row whose kernels read the same numbers, also between and behind them."""
+"""Two loops in a row whose kernels read the same numbers, also between and after them."""
 
 from __future__ import annotations
 

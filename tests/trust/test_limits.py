@@ -1,4 +1,4 @@
-"""Limits as options, and what comes in files of models behind them."""
+"""Limits as options, and what comes in files of models after them."""
 
 from __future__ import annotations
 

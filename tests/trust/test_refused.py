@@ -46,7 +46,7 @@ FUNCTION = (
     "  return %b : {0}\n}}"
 )
 DEEP = "[" * 20_000
-# Arguments behind `explain`, and what is answered.
+# Arguments after `explain`, and what is answered.
 CASES = {
     "a path that is no file": (["./my:model"], "no module named './my'"),
     "a relative name": ([".x:y"], "no module named '.x'"),

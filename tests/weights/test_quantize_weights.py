@@ -172,7 +172,7 @@ def test_integer_and_absent_weights_are_skipped():
 
 
 def scaled(p, x):
-    """By a number, by rows and columns, behind a transpose."""
+    """By a number, by rows and columns, after a transpose."""
     w = p["w"] * p["rows"][:, None] * p["columns"]
     return x @ w, x @ (p["v"].T / 4 * p["rows"]).T, x @ (p["w"] * p["mask"])
 

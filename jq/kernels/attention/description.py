@@ -67,7 +67,7 @@ class Attention(Heads):
     @property
     def skips(self) -> bool:
         """Whether keys that the mask hides with -inf are left out, in front of the first that it
-        shows and behind the last."""
+        shows and after the last."""
         whole = self.keys % CHAINS == 0 and not self.on_tiles
         return self.mask != "none" and whole and self.pair == 1
 

@@ -53,7 +53,7 @@ class FewRows:
     # Scores
 
     def queries(self, source: ir.Value) -> ir.Value:
-        """The rows of q, scaled, with zeros behind D."""
+        """The rows of q, scaled, with zeros after D."""
         b, kernel, lanes = self.b, self.kernel, self.lanes
         scratch = b.scratch([len(self.rows), kernel.padded_dim], "f32")
         scale = b.f32(kernel.scale * LOG2_E, lanes)

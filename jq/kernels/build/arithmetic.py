@@ -59,14 +59,14 @@ class Arithmetic:
         return self.shuffle(a, b, list(range(lanes_of(a) + lanes_of(b))))
 
     def join(self, parts: Values) -> ir.Value:
-        """Vectors behind each other; their number is a power of two."""
+        """Vectors one after the other; their number is a power of two."""
         joined = list(parts)
         while len(joined) > 1:
             joined = [self.concat(x, y) for x, y in zip(joined[::2], joined[1::2], strict=True)]
         return joined[0]
 
     def split(self, value: ir.Value, lanes: int) -> list[ir.Value]:
-        """What `join` put behind each other."""
+        """What `join` put one after the other."""
         count = lanes_of(value)
         if count == lanes:
             return [value]

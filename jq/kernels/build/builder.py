@@ -262,7 +262,7 @@ class Builder(Arithmetic):
         counted: bool = False,
     ) -> list[ir.Value]:
         """`body(carried, at, size)` along `length` elements, `step` of them at a time: a loop, and
-        behind it what is left. `counted`: `at` is the number of the part, not its first element.
+        after it what is left. `counted`: `at` is the number of the part, not its first element.
         """
         (whole, tail), carried = divmod(length, step), list(carry)
         by = 1 if counted else step

@@ -98,7 +98,7 @@ class Convolution(Windowed, PanelProduct):
 
     @property
     def room(self) -> bool:
-        """A run may be read in whole groups: what lies behind it meets weights of 0."""
+        """A run may be read in whole groups: what lies after it meets weights of 0."""
         wide, per = self.output[1], self.channels // self.groups
         last = (wide - 1) * self.strides[1] + (self.runs[1] - 1) * self.dilations[1]
         start = last * self.channels + (self.groups - 1) * per

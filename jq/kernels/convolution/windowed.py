@@ -66,7 +66,7 @@ class Windowed(IntegerProduct):
         return self.pixels, self.weight_shape[-1]
 
     def behind(self) -> tuple[list[TensorType], list[TensorType]]:
-        """The operands behind the weights: what sums start from, and those of the epilogue."""
+        """The operands after the weights: what sums start from, and those of the epilogue."""
         steps = operand_types(self.epilogue, self.shape, self.columns, (self.batch,))
         return self.start_types(self.batch), steps
 

@@ -28,7 +28,7 @@ class Row:
 
     Attributes:
         at: where its operands by element are.
-        to: where it goes in the output tile; vector j of it `j` vectors behind `column`.
+        to: where it goes in the output tile; vector j of it `j` vectors after `column`.
         by_row: where its operands by row are.
         first: which vector of the epilogue's columns the first accumulator is.
         valid: columns from `column` on, where they are fewer than the accumulators have.
@@ -171,7 +171,7 @@ class Epilogue:
         return self.steps[i].operands(place.row.at, column, place.operands[i])
 
     def _scatter(self, tile: Tile, value: ir.Value, places: Sequence[_Place]) -> None:
-        """Stores vectors that lie behind each other; those of one row together."""
+        """Stores vectors that lie one after the other; those of one row together."""
         b, lanes = self.b, self.lanes
         start = 0
         while start < len(places):
@@ -230,7 +230,7 @@ class _Prepared:
 
 
 def join(b: Builder, parts: Sequence[Any]) -> Any:
-    """Vectors, or records of vectors, behind each other."""
+    """Vectors, or records of vectors, one after the other."""
     first = parts[0]
     if isinstance(first, ir.Value):
         return b.join(parts)

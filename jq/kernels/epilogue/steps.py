@@ -33,7 +33,7 @@ class Step(ABC):
 
     kind: ClassVar[str] = ""
     registry: ClassVar[dict[str, type[Step]]] = {}
-    result: ClassVar[str] = "f32"  # element type behind the step
+    result: ClassVar[str] = "f32"  # element type after the step
     source: ClassVar[str] = "f32"  # and before it
     packs: ClassVar[bool] = False  # it can be cut in two: `whole` and `pack`
     long: ClassVar[bool] = False  # it has dozens of operations
@@ -304,7 +304,7 @@ def applied(epilogue: Sequence[Step], y: Array, operands: Sequence[Sequence[Arra
 
 
 def check(steps: Sequence[Step], element: str = "i32") -> str:
-    """The element type behind `steps`; raises `InternalError` when one cannot follow another."""
+    """The element type after `steps`; raises `InternalError` when one cannot follow another."""
     for step in steps:
         if step.source != element:
             raise InternalError(f"epilogue step {step.kind!r} takes {step.source}, gets {element}")

@@ -7,7 +7,7 @@
           products, epilogue                            -> f32 [chunk, N] on the stack
         for row in chunk: normalized, or quantized      -> results
 
-The bits are those of `Gemm` and `Normalize` (or `QuantizeRows`) one behind the other. Weights are
+The bits are those of `Gemm` and `Normalize` (or `QuantizeRows`) one after the other. Weights are
 read once a chunk, so they must be near. 2 M N K operations and those of the rows.
 """
 
@@ -36,7 +36,7 @@ ROWS = 64  # of a product; where there are fewer, panels of columns make more wo
 class GemmRows(Kernel):
     """`gemm`, and `normalize` or `quantize` of its result.
 
-    Operands are those of the product, then those of the second behind its first; results are the
+    Operands are those of the product, then those of the second after its first; results are the
     second's.
     """
 

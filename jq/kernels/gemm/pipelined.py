@@ -1,8 +1,8 @@
-"""Register tiles one behind the other, the epilogue of each among the products of the next.
+"""Register tiles one after the other, the epilogue of each among the products of the next.
 
     for tile in 0 .. and one more:
       for row in tile:                       # a loop, so that code stays small
-        some products of the tile            # none behind the last
+        some products of the tile            # none after the last
         if tile > 0: epilogue(row of the tile before)
 
 A processor looks ahead too little to begin with a tile's products while the last one's epilogue is
@@ -28,7 +28,7 @@ SHORTEST = 4  # steps of a part, at least
 @dataclass(frozen=True)
 class Before:
     """The tile before one: its first row, its rows (0 in front of the first tile), its accumulators
-    on the stack; and 1 where there is a tile behind it, else 0.
+    on the stack; and 1 where there is a tile after it, else 0.
     """
 
     first: Index

@@ -78,7 +78,7 @@ class IntegerProduct(ByColumn):
         return 128 if self.swapped else 0
 
     def start_types(self, rows: int) -> list[TensorType]:
-        """The operands behind the weights that sums start from, for so many zero points."""
+        """The operands after the weights that sums start from, for so many zero points."""
         column = TensorType((self.columns,), "i32")
         corrections = [TensorType((rows,), "i32"), column] * self.row_zero
         return [column, *corrections, *([column] * self.column_zero)]

@@ -10,7 +10,7 @@ from jq.kernels.gemm.product import IntegerProduct
 
 
 def split_corrections(gemm: IntegerProduct, tensors: Values) -> tuple[Values, Values]:
-    """The operands behind `init`: of the corrections, and of the epilogue."""
+    """The operands after `init`: of the corrections, and of the epilogue."""
     count = 2 * gemm.row_zero + gemm.column_zero
     return tensors[:count], tensors[count:]
 

@@ -65,7 +65,7 @@ class _Group:
         return self.b.load(self.parts[name], at, vec(math.prod(shape), element_name(dtype)))
 
     def _lanes(self, value: ir.Value, first: int, length: int) -> ir.Value:
-        """`lanes` values from `first` of a vector of `length`; zeros behind its end."""
+        """`lanes` values from `first` of a vector of `length`; zeros after its end."""
         valid = min(self.lanes, length - first)
         if length == self.lanes:
             return value

@@ -67,7 +67,7 @@ class Packed(Stored):
 
 
 def _longer(values: Array, rows: int) -> Array:
-    """[rows, N], zeros added behind."""
+    """[rows, N], zeros added after."""
     return np.pad(values, ((0, rows - len(values)), (0, 0)))
 
 

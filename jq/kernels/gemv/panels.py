@@ -157,7 +157,7 @@ class RowPanels(PanelWeights):
         return self._scaled(sums, acc.result(), extra, rows, levels, number)
 
     def _fetch(self, chunk: Index, block: Index) -> None:
-        """The lines of every panel that lie as far behind this block's as memory is late."""
+        """The lines of every panel that lie as far after this block's as memory is late."""
         b, layout = self.b, self.layout
         if self.address is None:
             return
@@ -186,7 +186,7 @@ class RowPanels(PanelWeights):
         levels: Levels,
         number: Index,
     ) -> list[ir.Value]:
-        """A block's integers, scaled and added; sums of minima go behind those of scales when a
+        """A block's integers, scaled and added; sums of minima go after those of scales when a
         chunk's factor is still to come, else to the same place."""
         b, out, (scales, minima, zeros) = self.b, list(sums), levels
         behind, digits = len(rows) * self.wide if self.gemv.outer else 0, self.gemv.digits

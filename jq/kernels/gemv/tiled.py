@@ -151,7 +151,7 @@ class TiledPanel(RowPanels):
                 self._add_row(tile.index, number, r.index, levels, factors)
 
     def _fetch_run(self, at: Index, tile: Index) -> None:
-        """A tile's share of the weights that lie behind a run: those of the next."""
+        """A tile's share of the weights that lie after a run: those of the next."""
         b, gemv, chunks = self.b, self.gemv, math.ceil(self.gemv.blocks / self.layout.blocks)
         size = self.layout.bytes * (1 if gemv.outer else gemv.run)
         panel = b.offset(b.scaled(self._vector(0)[0], gemv.workgroups), self.part.group)

@@ -9,7 +9,7 @@
         out = codes v - corrections                           accumulators rows x vectors of D
         epilogue, store
 
-With a mask by key, what lies behind the last key that it shows is not computed: such keys have the
+With a mask by key, what lies after the last key that it shows is not computed: such keys have the
 probability 0.
 
 4 Sq Sk D operations a head, and about 20 Sq Sk for the softmax. Accumulators are exact; a row's
@@ -43,7 +43,7 @@ SMALLEST_SCALE = 2.0**-30  # of probabilities: steps fit 32 bits
 class IntegerAttention(Heads, ByColumn):
     """i8 q [B, Sq, Wq], k [B, Sk, Wk], v [B, Sk, Wv], ... -> [B, Sq, heads * D].
 
-    Operands behind q, k and v:
+    Operands after q, k and v:
         zeros: i32 [4], the zero points of q, k, v and the probabilities.
         factors: f32 [2], what a score's accumulator is multiplied with (times log2 e: exponents
             are of 2), and the scale of the probabilities, at least `SMALLEST_SCALE`.
@@ -129,7 +129,7 @@ class IntegerAttention(Heads, ByColumn):
 
     @property
     def skips(self) -> bool:
-        """Whether keys behind the last one that the mask shows are left out (`reach`)."""
+        """Whether keys after the last one that the mask shows are left out (`reach`)."""
         return self.mask == "keys" and self.keys % self.target.lanes == 0
 
     def spread(self, factor: float) -> float:

@@ -47,7 +47,7 @@ class CodesHead(HeadRows):
         self.epilogue = Epilogue(b, kernel.epilogue, rest, columns)
         self.span = reach(kernel, b, self.factors, self.mask, place.batch)
         rows, lanes = kernel.tile, self.lanes
-        beyond = (PACKED - 1) * lanes * kernel.skips  # zeros behind the reach, to whole packs
+        beyond = (PACKED - 1) * lanes * kernel.skips  # zeros after the reach, to whole packs
         self.queries = b.scratch([rows, kernel.query_bytes], self.isa.dot.element)
         self.scores = b.scratch([rows, kernel.padded_keys + beyond], "f32")
         self.probabilities = b.scratch([rows, kernel.padded_keys + beyond], self.isa.dot.element)
@@ -158,7 +158,7 @@ class CodesHead(HeadRows):
         whole, tail = divmod(kernel.padded_keys, width)
         totals = [b.i32(0, lanes)] * len(rows)
         end: Index = whole * width
-        if kernel.skips:  # whole packs, with zeros behind the reach
+        if kernel.skips:  # whole packs, with zeros after the reach
             for row, i in itertools.product(rows, range(PACKED - 1)):
                 place = b.offset(self.span, i * lanes)
                 b.put(b.f32(0.0, lanes), self.scores, [row, place])

@@ -112,7 +112,7 @@ def _pack_values(
     head: Index,
     shown: Index | None,
 ) -> None:
-    """Groups of rows, interleaved; those behind the first `shown` keys are not read."""
+    """Groups of rows, interleaved; those after the first `shown` keys are not read."""
     kernel, b, n, group = codes.kernel, codes.b, codes.lanes, codes.group
     begin = b.offset(b.scaled(head, kernel.dim), kernel.starts[2])
     columns = range(0, kernel.padded_dim, n)

@@ -35,7 +35,7 @@ def zero(b: Builder) -> ir.Value:
 
 
 def load(b: Builder, source: ir.Value, at: list[Index], words: int = WORDS) -> ir.Value:
-    """The tile whose words lie at `at` of an i32 tensor or scratch, row behind row."""
+    """The tile whose words lie at `at` of an i32 tensor or scratch, row after row."""
     kind = vec(words, "i32")
     scratch = isinstance(source.type, ir.MemRefType)
     loaded = b.get(source, at, kind) if scratch else b.load(source, at, kind)

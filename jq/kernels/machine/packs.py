@@ -19,7 +19,7 @@ def pack_bytes(
     unsigned: bool,
     bounds: tuple[int, int] = (-128, 127),
 ) -> ir.Value:
-    """`saturate(round_half_even(steps) + zeros)` of four vectors behind each other, as i8 bits.
+    """`saturate(round_half_even(steps) + zeros)` of four vectors one after the other, as i8 bits.
 
     Steps are no NaN and below 2^30; `zeros` are i32, one a vector; `unsigned` stores code + 128.
     Seven operations where truncation takes twelve.

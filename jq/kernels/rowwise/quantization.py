@@ -68,7 +68,7 @@ class RowQuantization:
         return [] if self.dynamic else [TensorType((1,), "f32"), TensorType((1,), "i32")]
 
     def results(self, rows: int, columns: int) -> list[TensorType]:
-        """Codes, and behind them f32 scales and i32 zero points, [rows]."""
+        """Codes, and after them f32 scales and i32 zero points, [rows]."""
         scale = [TensorType((rows,), "f32")] if self.dynamic else []
         zero = [TensorType((rows,), "i32")] if self.scheme == ASYMMETRIC else []
         return [TensorType((rows, columns), "i8"), *scale, *zero]

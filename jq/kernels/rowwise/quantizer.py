@@ -119,7 +119,7 @@ class RowQuantizer:
     # Codes
 
     def packed(self, isa: Isa, row: RowParameters, xs: Values) -> ir.Value:
-        """i8 codes of `PACKED` vectors behind each other (`isa.packs`)."""
+        """i8 codes of `PACKED` vectors one after the other (`isa.packs`)."""
         b, lanes = self.b, self.lanes
         steps = []
         for x in xs:

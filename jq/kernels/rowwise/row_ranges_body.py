@@ -35,7 +35,7 @@ def _(kernel: RowRanges, b: Builder, tensors: Values, tiles: Tiles, rows: Rows) 
 
 
 def _load(b: Builder, source: ir.Value, at: list[Index], lanes: int, valid: int | None) -> ir.Value:
-    """A vector of a row; lanes behind its end hold its last number."""
+    """A vector of a row; lanes after its end hold its last number."""
     x = b.load(source, at, vec(lanes, "f32"), valid)
     return x if valid is None else b.shuffle(x, x, [min(i, valid - 1) for i in range(lanes)])
 

@@ -4,7 +4,7 @@
 
 A model's weights come from memory in every call, and the first tile of a panel would wait for them:
 it reads a line every few cycles, several times what memory gives. The tiles of the panel before
-take long enough. Behind the last panel lie the weights of the kernel that comes next: constants are
+take long enough. After the last panel lie the weights of the kernel that comes next: constants are
 stored in the order of their use. A prefetch of an address that does not exist does nothing.
 
 Bodies work on tensors, which have no address: a function that IREE calls with the buffers of its
@@ -32,11 +32,11 @@ LOCALITY, FIRST = 2, 3  # into the second cache, and into the first
 
 @dataclass(frozen=True)
 class Prefetch:
-    """Fetches the panel behind one.
+    """Fetches the panel after one.
 
     Attributes:
         address: of all weights, i64.
-        first: the byte behind the panel.
+        first: the byte after the panel.
         lines: of a panel.
         steps: of a tile's products.
         tall: rows of a tile.
@@ -82,7 +82,7 @@ class Prefetch:
 
 
 def fetch(b: Builder, address: ir.Value, offset: Index, locality: int = LOCALITY) -> None:
-    """The line at a byte behind an address."""
+    """The line at a byte after an address."""
     wide = arith.index_cast(_i64(), b.index(offset))
     pointer = llvm.inttoptr(ir.Type.parse("!llvm.ptr"), arith.addi(address, wide))
     llvm.intr_prefetch(pointer, 0, locality, 1)

@@ -5,7 +5,7 @@
     logits = norm(x) @ head.T
 
 `params` is the tree that `architectures.py` names; products read weights [out, in] as files have
-them. What a tree has decides: a fused `qkv` or three products, biases, norms of q and k or behind
+them. What a tree has decides: a fused `qkv` or three products, biases, norms of q and k or after
 a block, a head or the embedding again.
 """
 
@@ -38,7 +38,7 @@ def step(
 ) -> tuple[jax.Array, list[Cache]]:
     """Takes in `tokens` i32[batch, n], of which the first is at `position` i32[].
 
-    `caches` hold a pair for each layer, filled in front of `position`; what lies behind is not
+    `caches` hold a pair for each layer, filled in front of `position`; what lies after is not
     read, and position + n must not exceed their capacity. Returns logits
     f32[batch, n, vocabulary], or f32[batch, 1, vocabulary] of token `last` i32[] alone, and the
     caches with the tokens' keys and values.

@@ -22,7 +22,7 @@ MOST = 1 << 16  # elements of a head; what a file says beyond it is no head
 class Rope:
     """Frequencies in radians per token of the pairs that are turned, the fastest first.
 
-    `scale` multiplies cosines and sines. Elements of a head behind `2 * len(frequencies)` stay.
+    `scale` multiplies cosines and sines. Elements of a head after `2 * len(frequencies)` stay.
     In a context of more than `original` tokens frequencies are those of `long`, where it has any.
     """
 

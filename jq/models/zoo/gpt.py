@@ -37,7 +37,7 @@ def step(
     """Appends `token` i32[s] at `position` i32[]; s is 1 to decode, more to take in a prompt.
 
     Caches are f32[layer, context, head, width of a head], filled in front of `position`;
-    what lies behind is not read. Returns logits f32[s, vocabulary] and the caches, now
+    what lies after is not read. Returns logits f32[s, vocabulary] and the caches, now
     filled up to position + s, which must not exceed the context.
     """
     with jax.named_scope("embed"):

@@ -121,7 +121,7 @@ def fused_conv(
     pads: Any = None,
     strides: Any = None,
 ) -> Array:
-    """A convolution, `z` added to it, and an activation behind that."""
+    """A convolution, `z` added to it, and an activation after that."""
     y = conv(
         x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides
     )

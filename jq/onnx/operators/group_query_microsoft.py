@@ -45,7 +45,7 @@ def rotary_embedding(
 
 def rotated(x: Any, ids: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
     """[batch, heads, length, size] turned by the angles of its positions [batch, length]; what is
-    behind twice the width of the tables stays."""
+    after twice the width of the tables stays."""
     cos, sin = (jnp.take(table, ids, axis=0, mode="clip")[:, None] for table in (cos, sin))
     half = cos.shape[-1]
     turned, rest = x[..., : 2 * half], x[..., 2 * half :]
@@ -95,7 +95,7 @@ def group_query_attention(
     node: Call,
 ) -> Any:
     """Each batch entry has `seqlens_k + 1` keys when the new ones are in; without any before, the
-    new ones begin at 0, and what is behind the length is padding. The present state is as long as
+    new ones begin at 0, and what is after the length is padding. The present state is as long as
     the past one, or as all keys when that is more."""
     if any(v is not None for v in (k_scale, v_scale, query_seqlens)) or sliding_window_cache:
         raise node.refuse("quantized caches, window caches and query_seqlens are not supported")
@@ -135,7 +135,7 @@ def _rms(x: Any, weight: Any, epsilon: float) -> Any:
 
 
 def _extended(past: Any, new: Any, before: Any, total: int) -> Any:
-    """The cache with the new elements of each batch entry behind those that it has."""
+    """The cache with the new elements of each batch entry after those that it has."""
     if past is None:
         past = jnp.zeros((*new.shape[:2], 0, new.shape[3]), new.dtype)
     behind = max(0, total - past.shape[2])
@@ -150,7 +150,7 @@ def _extended(past: Any, new: Any, before: Any, total: int) -> Any:
 
 
 def _seen(places: Any, total: int, window: int) -> Any:
-    """[batch, 1, queries, keys]: a key that is not behind its query, nor out of the window."""
+    """[batch, 1, queries, keys]: a key that is not after its query, nor out of the window."""
     key = np.arange(total, dtype=np.int32)
     seen: Any = key <= places[..., None]
     if window > 0:

@@ -231,7 +231,7 @@ def _first(h: Any, d: int, batch: int, hidden: int, dtype: Any, layout: int) -> 
 def _steps(
     step: Any, gates: Any, state: Any, reverse: bool, lengths: Any, steps: int
 ) -> tuple[Any, Any]:
-    """Steps behind a sample's length leave its state as it is and give zeros."""
+    """Steps after a sample's length leave its state as it is and give zeros."""
     time = jnp.arange(steps)
 
     def body(state: Any, item: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Windows over the axes behind batch and channels, and pooling."""
+"""Windows over the axes after batch and channels, and pooling."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def padding(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> Pairs:
-    """Elements in front and behind of each axis."""
+    """Elements before and after each axis."""
     rank = len(window)
     if auto_pad in ("NOTSET", ""):
         flat = list(pads or [0] * 2 * rank)
@@ -65,7 +65,7 @@ class Window:
             left = n + a + b - reach
             count = (-(-left // self.strides[i]) if ceil else left // self.strides[i]) + 1
             if ceil and (count - 1) * self.strides[i] >= n + a:
-                count -= 1  # a window that would begin in the padding behind
+                count -= 1  # a window that would begin in the padding after
             self.extra[i] = max(0, (count - 1) * self.strides[i] + reach - (n + a + b))
 
     def reduce(self, x: Any, first: Any, function: Any, counted: bool = False) -> Any:

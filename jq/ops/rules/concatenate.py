@@ -26,7 +26,7 @@ Join = Callable[[Sequence[Any], int], Any]
 def join_parts(
     encodings: Sequence[Encoding], parts: Sequence[Mapping[str, Any]], axis: int, join: Join
 ) -> tuple[Encoding, dict[str, Any]] | None:
-    """Encoding and parts of tensors one behind the other; None where that cannot be.
+    """Encoding and parts of tensors one after the other; None where that cannot be.
 
     `join` concatenates arrays along an axis. Sums of blocks are joined as scales are.
     """

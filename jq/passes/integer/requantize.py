@@ -114,7 +114,7 @@ def _sum(program: Program, value: ir.Value) -> list[tuple[Leaf, ir.Value]] | Non
 
 
 def _convolved(program: Program, value: ir.Value) -> Affine | None:
-    """The affine steps behind a convolution."""
+    """The affine steps after a convolution."""
     affine = backwards(program, value)
     steps = [affine.source, *(op.operation.results[0] for op in affine.ops)]
     source = maker(affine.source)

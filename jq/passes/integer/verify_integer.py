@@ -1,7 +1,7 @@
 """Proves that no float op lies between codes: nothing is rewritten.
 
 An op offends when it reads or makes floats that come from codes, and codes are computed from it.
-In front of the first quantize and behind the last dequantize floats are the user's own tensors;
+In front of the first quantize and after the last dequantize floats are the user's own tensors;
 but a float product of an input offends in any place.
 """
 

@@ -1,12 +1,12 @@
 """Which rows of a value a program reads, found from its results back.
 
-A value's elements are `batch * length` rows of equal size, one behind the other, whatever its
+A value's elements are `batch * length` rows of equal size, one after the other, whatever its
 shape: reshapes leave rows where they are. Rows stop being read where
 
     x * mask            the mask is 0: of a kernel's result, which is made 0 there, so that no NaN
                         comes back
     select(mask, x, y)  the other one is taken
-    x[:, :n]            they are behind the first n
+    x[:, :n]            they are after the first n
     attention           a mask hides them as keys and values (`IntegerAttention.spread`)
 
 and are read again where anything else reads the value.

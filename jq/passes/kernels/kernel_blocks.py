@@ -8,7 +8,7 @@
 Without the kernel every block is a product of its own, whose sums lie in memory, and codes of 4
 bits take a byte each. Fires on integer weights and on ggml's types, with activations of one scale
 a row or one a block; also on weights with one scale a column, where the activations have blocks.
-What zero points of rows add is taken off behind the product: `y - zero[row] * sum[column]`. With
+What zero points of rows add is taken off after the product: `y - zero[row] * sum[column]`. With
 one scale a column all of that is in whole numbers that float32 holds, scaled last: the bits of the
 `integer` level. With blocks the result differs from it by the order of a float32 sum of blocks, and
 by the rounding of that product.

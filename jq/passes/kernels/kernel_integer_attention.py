@@ -55,7 +55,7 @@ class Found:
     """An attention; `side` is the operand of the second product that the probabilities are.
 
     Attributes:
-        probabilities, result: the quantizations behind the softmax and behind all.
+        probabilities, result: the quantizations after the softmax and after all.
     """
 
     first: Contract

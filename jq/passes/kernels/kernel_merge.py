@@ -4,7 +4,7 @@
     %k = call @jq_gemm_128x384x384(%x, %wk, ...)   ->   %q = slice %y [0:128, 0:384]
     %v = call @jq_gemm_128x384x384(%x, %wv, ...)        ...
 
-Any number of products, of any widths, with the same steps behind them; what is one number for a
+Any number of products, of any widths, with the same steps after them; what is one number for a
 whole result (its scale, its zero point) becomes one a column. What is found at run time by column
 has to be there at the first of them. An attention reads its columns of the
 whole. Not where a part would have to be copied: for another kernel, or as a result of the program.
@@ -207,7 +207,7 @@ def _merged(program: Program, group: Sequence[_GemmCall]) -> tuple[Gemm, list[ir
 
 
 def _beside(kernel: Gemm, values: Sequence[ir.Value], sizes: Sequence[int]) -> ir.Value:
-    """Numbers by column that are found at run time, behind each other, padded."""
+    """Numbers by column that are found at run time, one after the other, padded."""
     parts = [OPS.slice(v, [0], [n]) for v, n in zip(values, sizes, strict=True)]
     width = len(kernel.pad_columns(np.zeros(kernel.n, np.float32)))
     zero = OPS.constant(np.zeros((), np.float32))

@@ -23,7 +23,7 @@ class Edges:
     names: set[str] = field(default_factory=set)
 
     def need(self, op: Op, index: int, *, wide: bool = False, carried: bool = False) -> None:
-        """The op reads an edge behind its operand, one for all that want the same."""
+        """The op reads an edge after its operand, one for all that want the same."""
         value = op.operation.operands[index]
         if (made := maker(value)) and edge_name(made):
             return

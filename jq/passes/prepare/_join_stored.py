@@ -1,8 +1,8 @@
-"""Stored weights that a model puts one behind the other become one stored weight.
+"""Stored weights that a model puts one after the other become one stored weight.
 
     concatenate (dequantize %a.blocks), (dequantize %b.blocks)  ->  dequantize %a+b.blocks
 
-Also behind transposes, conversions and new leading axes (a stack) that are the same for all.
+Also after transposes, conversions and new leading axes (a stack) that are the same for all.
 Where the encodings are alike and no block is cut (`jq.formats.cuts`). A weight that is read by
 itself, too, is stored for that besides.
 """
@@ -46,7 +46,7 @@ def join_stored(program: Program) -> bool:
 class _Source:
     """A stored weight, with leading axes of size 1 as a stack gives it.
 
-    `moves`: the transposes (an order of axes) and conversions behind it, the first of them first.
+    `moves`: the transposes (an order of axes) and conversions after it, the first of them first.
     """
 
     tensor: str

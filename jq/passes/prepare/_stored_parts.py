@@ -68,7 +68,7 @@ class Arriving:
 
 
 def arriving(program: Program, value: ir.Value) -> Arriving | None:
-    """The parts of a value that weights alone make, computed right behind it; None where it does
+    """The parts of a value that weights alone make, computed right after it; None where it does
     not come quantized."""
     kind = dtype_of(value)
     if kind.name not in FLOATS:

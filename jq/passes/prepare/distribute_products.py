@@ -5,7 +5,7 @@
 
 so that %w stays as it is stored: the sum would be a float weight, quantized anew. A factor of each
 index that is summed over goes to %x. A low-rank update (LoRA) costs two small products. What is
-transposed behind such a sum or product is transposed before it.
+transposed after such a sum or product is transposed before it.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class _Product:
         return {NAME: ir.StringAttr.get(own if self.count == 1 else f"{own}#update{self.count}")}
 
     def _scaled(self, value: ir.Value, factor: np.ndarray) -> ir.Value | None:
-        """The factor behind the product, where each element of the result has one of its own."""
+        """The factor after the product, where each element of the result has one of its own."""
         axes = [a for a, n in enumerate(factor.shape) if n > 1]
         target = self.rule.result_axes(self.op, self.index)
         if set(axes) <= set(target):

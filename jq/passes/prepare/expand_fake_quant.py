@@ -5,7 +5,7 @@
     dot_general (jq.dequantize (jq.quantize %x, %scale)), (jq.dequantize %codes, %scale)
 
 What is computed from weights alone is stored as its codes, in `scan`, where a layer's slice is
-quantized, too. Behind another quantization with the same parameters nothing is left to do.
+quantized, too. After another quantization with the same parameters nothing is left to do.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
                                      %z = tanh (composite "jq.edge" %r)
 
 A region is what becomes one chain of integer ops: a contraction with all that is added and
-multiplied by constants and the clamp behind it; a sum of two tensors; a function of one
+multiplied by constants and the clamp after it; a sum of two tensors; a function of one
 tensor (a table); softmax; a normalization. Ops that only move or choose elements have no edge
-of their own: `hoist-quantize` moves the one behind them up. Calibration observes every edge. What
+of their own: `hoist-quantize` moves the one after them up. Calibration observes every edge. What
 is computed from no float input of the program stays float: it lies in front of the first quantize.
 
 Only for `placement=early`. An edge is *wide* where what reads it is no contraction and no table:
@@ -192,7 +192,7 @@ class _Marking:
         return True
 
     def selection(self, op: Op) -> bool:
-        """An op that quantization goes through: the edge is put behind it."""
+        """An op that quantization goes through: the edge is put after it."""
         places = elements(self.program, op)
         if not any(op.operation.operands[i] in self.state for i in places):
             return False

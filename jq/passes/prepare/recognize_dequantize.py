@@ -151,7 +151,7 @@ def _marker(
 
 
 def _codes(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray] | None:
-    """Codes and their zero points, behind conversions and at most one subtraction."""
+    """Codes and their zero points, after conversions and at most one subtraction."""
     zero = np.zeros(shape_of(value), np.int64)
     subtracted = False
     while dtype_of(value).name not in CODES:

@@ -5,7 +5,7 @@
     %1 = tanh %x : bf16               ->     %1 = tanh %0 : f32
     return %1                                %2 = convert %1 : bf16;  return %2
 
-A model in bfloat16, float16 or float64 (or in several) is then what the passes behind know. Inputs
+A model in bfloat16, float16 or float64 (or in several) is then what the passes after know. Inputs
 and outputs keep their types. Only for `placement=early`: elsewhere floats stay between products,
 and their types are the model's choice. What reads bits (`bitcast_convert`, a custom call) gets
 the type that it had.
@@ -187,7 +187,7 @@ def _single(array: Any) -> Any:
 
 
 def _ends(program: Program, block: ir.Block, last: Op) -> None:
-    """Conversions of the inputs in front, of the outputs behind."""
+    """Conversions of the inputs in front, of the outputs after."""
     for value in list(block.arguments)[: len(program.inputs)]:
         if _other(value) and any(True for _ in value.uses):
             with at(block.operations[0]):

@@ -1,6 +1,6 @@
 """Operands that the model quantizes itself become dequantizes of the codes that are computed.
 
-    pool (dequantize %q)   ->   dequantize (pool %q)         right behind the pool
+    pool (dequantize %q)   ->   dequantize (pool %q)         right after the pool
 
 What the ops between make of codes is what their rules say (`OpRule.carry`); what a loop carries or
 a branch gives is quantized again with the same parameters, which gives the codes that it had.

@@ -99,7 +99,7 @@ class _Hoist:
         return _Key.of(self.program, marker) == key
 
     def _codes(self, x: ir.Value, key: _Key, name: str) -> ir.Value:
-        """The codes of a value, right behind it."""
+        """The codes of a value, right after it."""
         if (x, key) not in self.known:
             op = maker(x)
             place = at(x.owner.operations[0]) if op is None else at(op, after=True)

@@ -31,7 +31,7 @@ from jq.ops.lookup import rule_of
 from jq.passes.base import Pass, PassContext
 from jq.planning import QuantPlan, contractions, op_name
 
-FLOAT = ":float"  # behind the name of a weight that is stored as it is, besides its parts
+FLOAT = ":float"  # after the name of a weight that is stored as it is, besides its parts
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ class _Rewrite:
             yield like(op, [*sources, *rest], shape, dtype_of(sources[0]), **sizes)
 
     def _loop(self, op: Op, held: list[int]) -> None:
-        """The same loop that carries parts, behind its other carries, instead of the float."""
+        """The same loop that carries parts, after its other carries, instead of the float."""
         old = op.operation
         kept = [i for i in range(len(old.results)) if i not in held]
         with at(op):

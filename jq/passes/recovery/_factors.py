@@ -38,7 +38,7 @@ def factors(
     only holds the largest channels back; a and w are the extents of activations and weights.
 
     Args:
-        rounding: what is left of the weights' rounding error behind this pass (GPTQ takes the
+        rounding: what is left of the weights' rounding error after this pass (GPTQ takes the
             larger part of it away).
         count: of the rows that were seen.
         bits: of the codes of the activation. With 16, weights are the larger part of the error.

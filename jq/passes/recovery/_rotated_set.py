@@ -184,7 +184,7 @@ class Closure:
                 raise Blocked("squares that are not summed")
 
     def _norm(self, op: Op, number: int, rotation: Rotation) -> bool:
-        """A product with a vector of channels that weights behind it can take in."""
+        """A product with a vector of channels that weights after it can take in."""
         vector = constant_of(self.program, op.operation.operands[1 - number])
         if vector is None or vector.ndim == 0 or vector.shape[rotation.axis] == 1:
             return False

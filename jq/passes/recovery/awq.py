@@ -5,7 +5,7 @@
 s = a^t, a the root of the mean square of each channel of x, t from a grid: what leaves the least
 squared error in the products with the calibration data once diag(s) W is stored in its format (Lin
 et al., "AWQ: Activation-aware Weight Quantization for LLM Compression and Acceleration", 2023,
-equations 4 and 5, which has the mean of |x|). The weights behind x take the division where it is
+equations 4 and 5, which has the mean of |x|). The weights after x take the division where it is
 linear in them, else an op in front of the products does. The float program computes what it did but
 for float rounding: s are no powers of two, so fine a choice is the point.
 """

@@ -9,7 +9,7 @@ Of convolutions, and of pools (`reduce_window`):
 - A reversed window is ignored when each group has one input channel: the kernel is reversed.
 - Negative padding and a dilated input: the input is padded (or cut) and dilated beforehand.
 - A result of one row, whose window does not end on the last element, is that of another place, or
-  of memory behind the tensor; a grouped convolution is refused. What is never read is cut off.
+  of memory after the tensor; a grouped convolution is refused. What is never read is cut off.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _unread(
     *,
     everywhere: bool = False,
 ) -> list[int]:
-    """Elements behind the last window, by axis: of axes whose result has one row, or of all."""
+    """Elements after the last window, by axis: of axes whose result has one row, or of all."""
     unread = []
     for n, window, stride, edges, by, apart in zip(
         sizes, windows, strides, padding, dilation, window_dilation, strict=True

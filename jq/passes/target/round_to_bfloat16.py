@@ -6,7 +6,7 @@
     bitcast (convert ((%u + 0x7fff + (%u >> 16 & 1)) >> 16) : i16) : bf16
 
 Without AVX512-BF16 the code of IREE 3.13 calls a function of the system's library for it, which
-its modules have not, also where the two conversions are written one behind the other.
+its modules have not, also where the two conversions are written one after the other.
 """
 
 from __future__ import annotations

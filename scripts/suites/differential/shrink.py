@@ -118,7 +118,7 @@ def _operand(program: Program, i: int) -> object:
 
 
 def _input(program: Program, i: int) -> object:
-    """The op's place is taken by a new input, behind the others and in front of the weights."""
+    """The op's place is taken by a new input, after the others and in front of the weights."""
     op, block, n = _op(program, i), program.body, len(program.inputs)
     if len(op.results) != 1 or op.operation.name == "stablehlo.constant":
         return False

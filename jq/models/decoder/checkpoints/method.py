@@ -1,6 +1,6 @@
 """What a method of quantizing checkpoints is: which tensors a product has, and what they stand for.
 
-A module such as `model.layers.0.mlp.up_proj` has several tensors, named behind a dot
+A module such as `model.layers.0.mlp.up_proj` has several tensors, named after a dot
 (`qweight`, `scales`, ...). A method reads them as one stored weight [out, in].
 """
 

@@ -27,7 +27,7 @@ def bits(x: ir.Value, kind: np.dtype[Any]) -> ir.Value:
 
 
 def number(x: ir.Value, kind: np.dtype[Any]) -> tuple[ir.Value, ir.Value]:
-    """The number that the lowest bits of bytes are, behind the only op here that reads `x`."""
+    """The number that the lowest bits of bytes are, after the only op here that reads `x`."""
     if ml_dtypes.iinfo(kind).min == 0:
         return (masked := bits(x, kind)), masked
     rest = full(x, 8 - width_of(kind))

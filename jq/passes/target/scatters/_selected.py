@@ -59,7 +59,7 @@ def _mapped(op: Op, left: ir.Value, right: ir.Value) -> ir.Value:
 
 
 def _padding(op: Op, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """Padding in front and behind, by axis."""
+    """Padding before and after, by axis."""
     padding = attributes_of(op).get("padding")
     rank = len(shape)
     pairs = np.zeros((rank, 2), int) if padding is None else np.array(padding).reshape(rank, 2)

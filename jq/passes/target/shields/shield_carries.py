@@ -4,7 +4,7 @@
     ->
     while(%a = ..., %b = ...)  cond { return %a }  do { return select(%always, f(%b), %a), g(%b) }
 
-IREE 3.13 moves the condition behind the body, where it reads what the body has made. It then drops
+IREE 3.13 moves the condition after the body, where it reads what the body has made. It then drops
 the carries that no step needs, but not their last values, loses count, and crashes. `%always` is
 true, behind a barrier.
 """

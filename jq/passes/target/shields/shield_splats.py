@@ -7,7 +7,7 @@
     call @jq_quantize_rows(%x, %b)
 
 IREE 3.13 makes a constant of equal elements anew where it is used, and may put one that stands
-between and behind loops nowhere. Weights of equal elements become such constants.
+between and after loops nowhere. Weights of equal elements become such constants.
 """
 
 from __future__ import annotations
