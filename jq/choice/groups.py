@@ -71,7 +71,7 @@ class Group:
         return self.ops[0]
 
     def number(self, candidate: Candidate) -> int | None:
-        """Of the option that a candidate comes to, where there still is one."""
+        """The number of the option that a candidate comes to, where there still is one."""
         fits = (i for i, o in enumerate(self.options) if candidate in (o.candidate, *o.same))
         return next(fits, None)
 

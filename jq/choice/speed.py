@@ -79,7 +79,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class _Facts:
-    """Of one op: its activations' elements in a call, and whether it makes a feature map."""
+    """One op: its activations' elements in a call, and whether it makes a feature map."""
 
     elements: float
     map: bool

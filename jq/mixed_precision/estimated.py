@@ -43,12 +43,12 @@ def estimated_latency(problem: Problem) -> Resource:
 
 
 def estimated_ms(job: Job) -> float:
-    """Of the whole model as a job plans it."""
+    """The time of the whole model as a job plans it."""
     return _milliseconds(job)[0]
 
 
 def _milliseconds(job: Job) -> tuple[float, Counter[str]]:
-    """Of the model, and of its layers by the name of their op."""
+    """The time of the model, and those of its layers by the name of their op."""
     prepared = replace(job.prepared, recover=False)  # the same ops, with other codes
     document, layers = estimated(planned_job(replace(job, prepared=prepared))), Counter[str]()
     ms = document["total_ms"] / (document["total_cycles"] or 1)

@@ -21,9 +21,8 @@ from jq.formats.arrays import Array
 
 F64 = np.float64
 EXACT = 53  # bits of an integer that float64 holds
-LEAST = (
-    2.0**-200
-)  # takes the place of smaller largest values, of 0 too: no unit is 0, no step infinite
+# Takes the place of smaller largest values, of 0 too: no unit is 0, no step infinite.
+LEAST = 2.0**-200
 EXPONENT = np.array(0x7FF << 52, np.int64)  # of a float64
 
 
@@ -41,6 +40,8 @@ def gram(ops: StatOps, x: Array) -> Array:
 
 def gram_of_rows(x: np.ndarray) -> np.ndarray:
     """x^T x in f64[K, K] of [rows, K]; the bits of `gram` without its copies."""
+    if not len(x):  # a call may select no row
+        return np.zeros((x.shape[1], x.shape[1]), F64)
     q, unit = _integers(NUMPY_STATS, x, [0], 2, len(x))
     found = np.asarray(q.T @ q)
     found *= unit.T

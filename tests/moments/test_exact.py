@@ -168,3 +168,7 @@ def test_a_limit_of_another_thread_is_in_force_here() -> None:
     leave.set()
     other.join()
     assert inside == {1}
+
+
+def test_no_rows_are_no_moments() -> None:
+    assert exact.gram_of_rows(np.zeros((0, 3), np.float32)).tolist() == np.zeros((3, 3)).tolist()

@@ -14,7 +14,14 @@ from tests.support.texts import inputs_of, load
 # What the interpreter cannot run before and after: kernels, Fourier transforms, other types.
 ELSEWHERE = {
     *("kernel-frames", "kernel-gemm", "kernel-hidden-rows", "kernel-merge", "kernel-quantize"),
-    *("kernel-rows", "kernel-views", "place-float-types", "plain-transforms", "quantize-cache"),
+    *(
+        "kernel-ranges",
+        "kernel-rows",
+        "kernel-views",
+        "place-float-types",
+        "plain-transforms",
+        "quantize-cache",
+    ),
     *("shield-splats", "widen-floats"),
 }
 RUN = [path for path in FILES if not lines(path.read_text(), "ERROR")]

@@ -125,7 +125,7 @@ class _Panel:
         self._changes: np.ndarray | None = None
 
     def add(self, rows: slice, change: np.ndarray) -> None:
-        """Of rows of the panel."""
+        """Takes in changes of rows of the panel."""
         first = self.rows.start
         self.residual[self.rows] += self.h[self.rows, rows] @ change
         if self.rows.stop - first < len(self.h):
