@@ -23,7 +23,7 @@ from jq.ir.values import kind_of, maker
 from jq.ops.orders import RESULT, Order, inverse, is_moved, permuted
 from jq.ops.reordered import compute_in, orders_of
 from jq.passes.base import Pass, PassContext
-from jq.passes.prepare._layout_region import TRANSPOSE, Facts, Region, cost, is_turn
+from jq.passes.prepare.transposes._layout_region import TRANSPOSE, Facts, Region, cost, is_turn
 
 OPS = StableHloOps()
 

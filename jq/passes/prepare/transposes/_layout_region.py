@@ -19,7 +19,7 @@ from jq.ir.values import kind_of, maker
 from jq.ops.lookup import takes_any_order
 from jq.ops.orders import RESULT, Order, Orders, inverse, is_moved, significant
 from jq.ops.reordered import orders_of
-from jq.passes.prepare._cut import Cut
+from jq.passes.prepare.transposes._cut import Cut
 
 TRANSPOSE = "stablehlo.transpose"
 

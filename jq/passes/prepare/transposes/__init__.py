@@ -1,0 +1,1 @@
+"""Transposes that the model brings: moved until they cancel, or taken into products."""
