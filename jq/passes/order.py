@@ -129,6 +129,11 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "a batch normalization or a bias becomes one weight and one constant",
         ),
         Step(
+            "split-upsampling",
+            "scales of channels are in the weight; what follows sees the convolution that is"
+            " computed",
+        ),
+        Step(
             "absorb-transposes",
             "packed weights cannot be transposed; a product can read them as they are",
         ),

@@ -24,7 +24,7 @@ from jq.oracle.interpreter import interpret
 from jq.passes.base import Pass, PassContext, make_pass
 from suites.differential.evaluate import Arrays, same, told
 
-REORDERS = {"fold-scales", "lower-contractions"}
+REORDERS = {"fold-scales", "lower-contractions", "split-upsampling"}
 ROUNDED = 2.0**-19  # 32 roundings of float32, of the largest result
 STORES = {"place-activations", "place-edges", "place-weights"}
 OTHERS = {"place-float-types", "quantize-cache", "widen-floats"}
