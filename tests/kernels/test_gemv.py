@@ -184,6 +184,8 @@ ALIKE = [
 def test_weights_lie_alike_for_any_number_of_rows() -> None:
     """One array of weights, and equal bits of a row alone, among some, and among many."""
     cases = [(isa, format) for isa, format in ALIKE if isa in HERE]
+    if not cases:
+        pytest.skip("none of these instruction sets is here")
     counts = (1, 3, 17)
     runner = Runner(
         [Gemv(isa=isa, m=m, k=320, n=208, **format) for isa, format in cases for m in counts]

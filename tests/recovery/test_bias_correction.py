@@ -97,10 +97,14 @@ def test_no_add_is_made_for_a_shift_of_no_weight():
 
 def test_convolutions_groups_and_batches():
     """Strided, grouped, depthwise and transposed convolutions and a product a batch index: the
-    mean over rows becomes that of the float model, as zeros of the padding count."""
+    mean over rows becomes that of the float model, as zeros of the padding count.
 
-    def conv(x, w, groups=1, strides=(1, 1), **more):
-        numbers, padding = ("NHWC", "HWIO", "NHWC"), ((1, 1), (1, 1))
+    A transposed convolution is one with more channels and a pixel shuffle: it has this mean over
+    all that is shuffled. Here nothing is cut off.
+    """
+
+    def conv(x, w, groups=1, strides=(1, 1), padding=((1, 1), (1, 1)), **more):
+        numbers = ("NHWC", "HWIO", "NHWC")
         return jax.lax.conv_general_dilated(
             x, w, strides, padding, dimension_numbers=numbers, feature_group_count=groups, **more
         )
@@ -110,7 +114,7 @@ def test_convolutions_groups_and_batches():
             "plain": conv(x, p["plain"], 1, (2, 1)) + p["b"],
             "grouped": conv(x, p["grouped"], 2) + p["b"],
             "depthwise": jnp.maximum(conv(x, p["depthwise"], 8) + p["b"][:8], 0),
-            "dilated": conv(x, p["dilated"], lhs_dilation=(2, 2)),
+            "dilated": conv(x, p["dilated"], padding=((1, 2), (1, 2)), lhs_dilation=(2, 2)),
             "batched": jnp.einsum("bhwc,hco->bhwo", x, p["batched"]) + p["b"],
         }
 
