@@ -150,6 +150,20 @@ class Program:
         self.weights[unique] = array
         return value
 
+    def rename_weights(self, names: Mapping[str, str]) -> None:
+        """Gives weights the names that are wanted for them, in their order, where those are free.
+
+        Args:
+            names: the wanted name of a weight, by the name that it has.
+        """
+        renamed = dict[str, np.ndarray | Deferred]()
+        for name, array in self.weights.items():
+            wanted = names.get(name, name)
+            free = wanted not in self.weights and wanted not in renamed
+            renamed[wanted if free else name] = array
+        self.weights = renamed
+        self.refresh()
+
     def drop_unused_weights(self) -> bool:
         """Removes weights that no op reads; True when there were any."""
         names = list(self.weights)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from jq.formats import Encoding, get_format
 from jq.ir import Program, dtype_of, ir
@@ -103,17 +102,7 @@ class TypedParts:
             if kind_of(op) == STORED and not users(op.results[0]):
                 op.operation.erase()
         self.program.run_passes("symbol-dce")
-        self._rename()
-
-    def _rename(self) -> None:
-        old = {new: key[0] for key, new in self.names.items()}
-        weights = dict[str, Any]()
-        for name, array in self.program.weights.items():
-            wanted = old.get(name, name)
-            free = wanted not in self.program.weights and wanted not in weights
-            weights[wanted if free else name] = array
-        self.program.weights = weights
-        self.program.refresh()
+        self.program.rename_weights({new: key[0] for key, new in self.names.items()})
 
 
 def quantize_typed(program: Program, marker: Marker) -> list[ir.Value]:

@@ -34,10 +34,6 @@ from jq.passes.kernels._kernel import (
     rename_kernels,
 )
 
-# What scales are made by.
-_MOVABLE = {
-    f"stablehlo.{name}" for name in ("broadcast_in_dim", "constant", "multiply", "pad", "reshape")
-}
 _VIEWS = ("reshape", "broadcast_in_dim", "transpose", "xor", "constant")
 
 
@@ -216,26 +212,25 @@ def _beside(kernel: Gemm, values: Sequence[ir.Value], sizes: Sequence[int]) -> i
 
 def _bring(group: Sequence[_GemmCall]) -> bool:
     """Whether all that is found at run time by column can be there at the first product; what
-    makes it is moved in front of it."""
-    first = group[0].op.operation
-    behind, seen = set(), False
-    for op in first.block.operations:
-        seen = seen or op.operation == first
-        if seen:
-            behind.add(op.operation)
+    makes it is moved in front of it. Not what reads a product of the group, and no loop or branch,
+    whose insides may."""
     values = [o.value for p in group for o in p.operands if o.how == COLUMN and o.array is None]
-    wanted: set[Any] = set()
+    if not values:
+        return True
+    first, members = group[0].op.operation, {p.op.operation for p in group}
+    ops = [op.operation for op in first.block.operations]
+    late, wanted = set(ops[ops.index(first) :]), set[Any]()
     while values:
         op = maker(values.pop())
-        if op is None or op.operation not in behind or op.operation in wanted:
+        if op is None or op.operation not in late or op.operation in wanted:
             continue
-        if op.operation.name not in _MOVABLE:
+        if op.operation in members or len(op.operation.regions):
             return False
         wanted.add(op.operation)
         values += op.operation.operands
-    for op in list(first.block.operations) if wanted else ():
-        if op.operation in wanted:
-            op.operation.move_before(first)
+    for operation in ops:
+        if operation in wanted:
+            operation.move_before(first)
     return True
 
 

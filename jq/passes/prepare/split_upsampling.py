@@ -49,7 +49,7 @@ class SplitUpsampling(Pass):
             value.replace_all_uses_with(weight)
             given[program.weight_name(weight) or name] = name
         program.drop_dead()
-        _rename(program, given)
+        program.rename_weights(given)
         return True
 
 
@@ -66,18 +66,6 @@ def _fits(program: Program, op: Op) -> bool:
         and is_plain(op)
         and min((*shape_of(result), *sizes, *window)) > 0
     )
-
-
-def _rename(program: Program, given: dict[str, str]) -> None:
-    """Gives new weights the names of the old ones, where those are gone."""
-    taken, items = set(program.weights), list(program.weights.items())
-    program.weights.clear()
-    for key, array in items:
-        name = given.get(key, key)
-        name = key if name in taken else name
-        taken.add(name)
-        program.weights[name] = array
-    program.refresh()
 
 
 @dataclass(frozen=True)
