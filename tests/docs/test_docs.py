@@ -17,7 +17,9 @@ from typing import Any
 
 import gguf
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import jq.models
 from jq.language.build import write
@@ -75,7 +77,7 @@ def own_files(page: str) -> None:
     """What a reader of this page has besides."""
     if page.endswith("security.md"):
         np.savez("in.npz", arg0=np.zeros((32, 8, 8, 1), np.float32))
-    elif page.endswith(("language-models.md", "gguf.md")):
+    elif page.endswith(("language-models.md", "gguf.md", "README.md")):
         q8 = gguf.GGMLQuantizationType.Q8_0
         with pytest.MonkeyPatch.context() as patch:  # one layer, and a context of usual length
             config, shapes = CASES["llama"]["config"], CASES["llama"]["shapes"]
@@ -86,6 +88,20 @@ def own_files(page: str) -> None:
             write_gguf("llama", Path("model.gguf"), lambda _, a: q8 if a.ndim > 1 else None)
         shutil.copy("model.gguf", "in.gguf")
         Path("text.txt").write_text("a b c d e f " * 24)
+    if page == "README.md":
+        write_onnx(Path("model.onnx"))
+        np.savez("samples.npz", x=np.ones((4, 1, 64), np.float32))
+
+
+def write_onnx(path: Path) -> None:
+    """A product, whose rows are a symbolic dimension."""
+    weight = numpy_helper.from_array(np.ones((64, 32), np.float32), "w")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 64])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 32])
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weight]
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
 
 
 @pytest.mark.usefixtures("quick_xla")
