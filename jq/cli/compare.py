@@ -10,6 +10,12 @@ import typer
 
 from jq.cli import options
 from jq.cli.command import command
+from jq.cli.language import (
+    compare_language_models,
+    is_language_model,
+    refuse_language_options,
+    refuse_other_options,
+)
 from jq.cli.output import Output
 from jq.errors import UserError
 
@@ -40,7 +46,8 @@ def compare(
         typer.Argument(
             metavar="DIR",
             show_default=False,
-            help="Artifacts; several are ranked. Without any the model is compiled.",
+            help="Artifacts; several are ranked. Without any the model is compiled."
+            " Of a language model also other files.",
         ),
     ] = None,
     pipeline: options.Pipeline = options.DEFAULT_PIPELINE,
@@ -64,12 +71,46 @@ def compare(
     style: Annotated[
         Style, typer.Option("--format", help="How a ranking is printed.")
     ] = Style.TABLE,
+    text: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="TEXT", help="Of a language model: text files, UTF-8."),
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(metavar="N", help="Of a language model: tokens of a piece.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Of a language model: tokens in all.")
+    ] = None,
     jobs: options.Jobs = 1,
     dask: options.Dask = None,
     ray: options.Ray = None,
 ) -> dict[str, Any]:
     """Compares outputs (and layers) with the float model: SQNR, cosine, largest error, metrics.
-    Several artifacts become one table, the most exact first."""
+    Several artifacts become one table, the most exact first. A language model is compared on text:
+    perplexity, KL divergence, and how many of the likeliest tokens are the same."""
+    if is_language_model(model):
+        others = {
+            "inputs": inputs,
+            "metric": metric,
+            "labels": labels,
+            "iree-flag": iree_flags,
+            "layers": layers,
+            "calibration": calibration,
+            "set": settings,
+            "rule": rules,
+            "allow-dynamic": allow_dynamic,
+            "size": sizes,
+            "value": values,
+            "bench": bench,
+            "jobs": jobs != 1,
+            "dask": dask,
+            "ray": ray,
+        }
+        refuse_other_options(others, "--pipeline, --text, --window and --limit")
+        return compare_language_models(
+            out, Path(model), artifacts or [], pipeline, text or [], window, limit
+        )
+    refuse_language_options({"text": text, "window": window, "limit": limit})
     workers = options.workers(jobs, dask, ray)
     if len(artifacts or ()) > 1 or bench:
         if not workers.inside:

@@ -13,7 +13,7 @@ from rich.console import Group
 
 from jq.cli import completion, options
 from jq.cli.command import command
-from jq.cli.compile_language import (
+from jq.cli.language import (
     compile_language_model,
     is_language_model,
     refuse_language_options,

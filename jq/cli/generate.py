@@ -189,7 +189,14 @@ def perplexity(
     """How well a language model foresees a text."""
     from jq.language import LanguageModel
     from jq.language.perplexity import measure
+    from jq.language.saved import is_saved
 
+    if against and is_saved(model):
+        raise UserError(
+            "the float model is not in what was compiled",
+            location=str(model),
+            hint="jaxq compare MODEL DIR --text TEXT, with the file that it was compiled from",
+        )
     with out.progress() as progress:
 
         def load(name: str | None) -> LanguageModel:
@@ -197,14 +204,16 @@ def perplexity(
                 model,
                 pipeline=name,
                 cache=cache if name == pipeline else None,
-                context=window,
+                context=None if is_saved(model) else window,
                 threads=threads,
                 progress=lambda what: progress(what, None),
             )
 
         other = load(against) if against else None
         progress("text", None)
-        found = measure(load(pipeline), text, other, limit, lambda share: progress("text", share))
+        found = measure(
+            load(pipeline), text, other, limit, lambda share: progress("text", share), window
+        )
     document = found.to_dict()
     out.table("perplexity", list(document), [document])
     return document

@@ -17,7 +17,7 @@ import numpy as np
 from jq.errors import FormatError
 from jq.formats import checks
 from jq.formats.affine_math import scale_of_extent, to_codes, zero_point_of_range
-from jq.formats.affine_storage import FULL, NARROW, StoredIntegers
+from jq.formats.affine_storage import FULL, HALF, NARROW, StoredIntegers
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Integers, Parts, get_format, unpacked
 from jq.formats.blocks import expand, full, reduce_blocks
@@ -35,7 +35,9 @@ class Affine(StoredIntegers):
     byte, as values that a program computes are. Option `divisor` (symmetric scheme): the scale is
 
     * `absmax/127` (default; 127 stands for qmax): codes in [-qmax, qmax];
-    * `absmax/127.5` (for qmax + 0.5, as qwix): the full range [-qmax - 1, qmax].
+    * `absmax/127.5` (for qmax + 0.5, as qwix): the full range [-qmax - 1, qmax];
+    * `absmax/63` (for 2^(bits - 2) - 1; not with 2 bits): half of the codes, a bit to spare. Those
+      of int16 are two int8 digits, which kernels multiply one after the other.
 
     Asymmetric: scale = (hi - lo) / (2^bits - 1) and zero_point = round(saturate(qmin - lo /
     scale)), where [lo, hi] includes 0 (ONNX's DynamicQuantizeLinear). Rounding is half to even.
@@ -54,11 +56,14 @@ class Affine(StoredIntegers):
     def limits(self, enc: Encoding) -> tuple[int, int]:
         """Smallest and largest (signed) code."""
         half = 1 << (self.bits - 1)
+        if enc.scheme == "symmetric" and _divisor(enc) == HALF:
+            return 1 - half // 2, half // 2 - 1
         narrow = enc.scheme == "symmetric" and _divisor(enc) == NARROW
         return (1 - half if narrow else -half), half - 1
 
     def options(self, enc: Encoding) -> Mapping[str, Sequence[str]]:
-        return {"divisor": (NARROW, FULL), "packing": ("bits", "none")}
+        divisors = (NARROW, FULL, HALF) if self.bits > 2 else (NARROW, FULL)
+        return {"divisor": divisors, "packing": ("bits", "none")}
 
     def check(self, enc: Encoding) -> None:
         checks.check_not_empty(enc)
@@ -73,7 +78,8 @@ class Affine(StoredIntegers):
     def _scale(self, ops: ArrayOps, lo: Array, hi: Array, enc: Encoding) -> tuple[Array, Array]:
         """Float32 scale before rounding to `scale_type`, and its inverse, of `enc.grid`."""
         if enc.scheme == "symmetric":
-            steps = 2.0 ** (self.bits - 1) - (1 if _divisor(enc) == NARROW else 0.5)
+            whole = 2.0 ** (self.bits - 1)
+            steps = {NARROW: whole - 1, FULL: whole - 0.5, HALF: whole / 2 - 1}[_divisor(enc)]
             return scale_of_extent(ops, ops.maximum(ops.abs(lo), ops.abs(hi)), steps)
         zero = full(ops, 0, enc.grid, F32)
         extent = ops.sub(ops.maximum(hi, zero), ops.minimum(lo, zero))

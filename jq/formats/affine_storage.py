@@ -14,7 +14,7 @@ from jq.formats.blocks import full
 from jq.formats.packing import pack, packed_shape, unpack
 
 F32 = np.float32
-NARROW, FULL = "absmax/127", "absmax/127.5"  # values of the option `divisor`
+NARROW, FULL, HALF = "absmax/127", "absmax/127.5", "absmax/63"  # values of the option `divisor`
 _ELEMENTS = {2: ml_dtypes.int2, 4: ml_dtypes.int4}  # by their bits
 
 

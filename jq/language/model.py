@@ -12,6 +12,7 @@ import numpy as np
 
 from jq.errors import UserError
 from jq.language.chat import chat_prompt
+from jq.language.perplexity import Perplexity, measure
 from jq.language.sampling import Sampling
 from jq.language.saved import TOKENIZER, is_saved
 from jq.language.saved import load as load_saved
@@ -206,6 +207,26 @@ class LanguageModel:
     def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Tokens of a conversation for the model to answer, by its own template."""
         return self.tokenizer.encode(chat_prompt(self.tokenizer, messages), special=True)
+
+    def perplexity(self, *texts: str | Path, limit: int | None = None) -> Perplexity:
+        """How well the model foresees text files, of which it reads at most `limit` tokens."""
+        return measure(self, [Path(text) for text in texts], limit=limit)
+
+    def compare(
+        self, other: LanguageModel, *texts: str | Path, limit: int | None = None
+    ) -> Perplexity:
+        """How far another model of the same tokens is from this one on text files: `kl` from the
+        distributions of this model, `changed` and `agreement` of the most likely tokens,
+        `perplexity` of the other and `other_perplexity` of this one.
+
+        Example:
+            ```python
+            exact = jq.LanguageModel("model.gguf", pipeline="float", context=32)
+            found = exact.compare(jq.LanguageModel("model.gguf", context=32), "text.txt")
+            print(found.kl, found.agreement)
+            ```
+        """
+        return measure(other, [Path(text) for text in texts], self, limit)
 
     def session(self) -> Session:
         """An empty sequence."""

@@ -7,14 +7,30 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from jq.errors import UserError
-from jq.language.model import LanguageModel
+from jq.language.session import Session
+from jq.language.store import Options
+from jq.language.tokenizer import Tokenizer
+from jq.models.decoder import Config
 
 PIECE = 16  # tokens whose logits are held at once
+
+
+class Model(Protocol):
+    """What is asked of a `LanguageModel`."""
+
+    path: Path
+    config: Config
+    options: Options
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    def session(self) -> Session: ...
 
 
 @dataclass
@@ -25,36 +41,54 @@ class Perplexity:
     kl: mean over tokens of the Kullback-Leibler divergence from the other model's distribution
         to this one's, in nats; None without another.
     changed: tokens whose most likely one differs between the two.
+    kl_largest: of one token.
+    other_perplexity: of the other model.
     """
 
     tokens: int
     perplexity: float
     kl: float | None = None
     changed: int | None = None
+    kl_largest: float | None = None
+    other_perplexity: float | None = None
+
+    @property
+    def agreement(self) -> float | None:
+        """The share of tokens whose most likely one is the same in both."""
+        return None if self.changed is None else 1 - self.changed / self.tokens
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def measure(
-    model: LanguageModel,
+    model: Model,
     files: Sequence[Path],
-    other: LanguageModel | None = None,
+    other: Model | None = None,
     limit: int | None = None,
     progress: Callable[[float], None] = lambda share: None,
+    window: int | None = None,
 ) -> Perplexity:
     """Over text files, cut into pieces as long as the model's context; a piece begins anew.
 
     Args:
         other: a model with the same tokens, to compare with.
         limit: at most so many tokens of all files together.
+        window: pieces of at most so many tokens.
+
+    Raises:
+        UserError: there are not two tokens of text, or the two models have other tokens.
     """
-    tokens = [t for file in files for t in model.tokenizer.codec.encode(read_text(file))]
+    texts = [read_text(file) for file in files]
+    tokens = [t for text in texts for t in model.tokenizer.codec.encode(text)]
+    if other is not None:
+        _check_same_tokens(model, other, texts, tokens)
     tokens, first = tokens[:limit], list(model.tokenizer.first)
-    room = model.options.context - len(first)
+    contexts = [m.options.context for m in (model, other) if m is not None]
+    room = min(contexts if window is None else [window, *contexts]) - len(first)
     if len(tokens) < 2 or room < 2:
         raise UserError("two tokens of text are needed at least", location=str(files[0]))
-    surprise = divergence = 0.0
+    surprise = others = divergence = largest = 0.0
     count = changed = 0
     for start in range(0, len(tokens) - 1, room):
         piece = first + tokens[start : start + room]
@@ -68,13 +102,29 @@ def measure(
             count += len(right)
             if other is not None:
                 theirs = rows[1][skip:]
-                divergence += float((np.exp(theirs) * (theirs - own)).sum())
+                apart = (np.exp(theirs) * (theirs - own)).sum(axis=-1)
+                divergence += float(apart.sum())
+                largest = max(largest, float(apart.max(initial=0)))
+                others -= float(theirs[np.arange(len(right)), right].sum())
                 changed += int((theirs.argmax(-1) != own.argmax(-1)).sum())
         progress(min(1.0, (start + room) / len(tokens)))
     found = Perplexity(count, math.exp(surprise / count))
     if other is not None:
-        found.kl, found.changed = divergence / count, changed
+        found.kl, found.changed, found.kl_largest = divergence / count, changed, largest
+        found.other_perplexity = math.exp(others / count)
     return found
+
+
+def _check_same_tokens(
+    model: Model, other: Model, texts: Sequence[str], tokens: Sequence[int]
+) -> None:
+    theirs = [t for text in texts for t in other.tokenizer.codec.encode(text)]
+    sizes = [m.config.vocabulary for m in (model, other)]
+    if tokens != theirs or sizes[0] != sizes[1] or model.tokenizer.first != other.tokenizer.first:
+        raise UserError(
+            f"it has other tokens than {model.path}, which it cannot be compared with",
+            location=str(other.path),
+        )
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

@@ -49,6 +49,10 @@ class Programs:
     _files: ParameterFiles | None = None
     _known: list[Path] = field(default_factory=list)
 
+    def can(self, shape: Shape) -> bool:
+        """Whether there is a program, or one can be compiled."""
+        return not self.store.sealed or self.store.described(shape) is not None
+
     def get(self, shape: Shape) -> tuple[Executable, dict[str, Any]]:
         if shape not in self._loaded:
             described = self.store.described(shape)
@@ -125,9 +129,12 @@ class Session:
         """
         long = LONG_EVERY if every else LONG
         fits = self.position + long <= self.options.context
+        if every and not self.programs.can(Shape(long, self.capacity, every)):
+            return 1
         return long if fits and left > long // FEW else 1
 
     def _piece(self, tokens: np.ndarray, length: int, every: bool) -> np.ndarray:
+        every = every and length > 1  # of a single token they are the last one's
         self._reserve(self.position + length)
         run, described = self.programs.get(Shape(length, self.capacity, every))
         if self._caches is None:

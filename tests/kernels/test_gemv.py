@@ -178,6 +178,8 @@ ALIKE = [
     ("avx2", FIVE),
     ("avx2", TWO_LEVELS),
     ("sse2", FIVE),
+    ("avx512_vnni", FIVE | {"digits": 2}),
+    ("avx512_vnni", TWO_LEVELS | {"digits": 2}),
 ]
 
 
@@ -194,7 +196,8 @@ def test_weights_lie_alike_for_any_number_of_rows() -> None:
     for number, (isa, format) in enumerate(cases):
         one, _, many = kernels = [Gemv(isa=isa, m=m, k=320, n=208, **format) for m in counts]
         assert many.decoded == (isa != "sse2") and many.tiled == (isa == "amx_int8")
-        x, w = codes(rng, (17, 320)), weights(rng, one)
+        split = (one.digits,) if one.digits > 1 else ()
+        x, w = codes(rng, (17, *split, 320)), weights(rng, one)
         scale: Any = rng.uniform(0.01, 1, (one.blocks, one.n)).astype(np.float16)
         if one.outer:
             factors = rng.uniform(0.01, 1, (-(-one.blocks // 8), one.n)).astype(np.float16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import jq
@@ -47,6 +48,7 @@ def test_it_needs_nothing_but_its_folder(file, folder, tmp_path, monkeypatch):
     given = jq.LanguageModel(file, context=CONTEXT, cache_dir=tmp_path)
     want = given.generate(prompt, 6)
     assert list(want)
+    together = given.session().take(given.encode(prompt), every=True)
     monkeypatch.setattr("jq.language.session.build", None)
     monkeypatch.setattr("jq.language.model.load_decoder", None)
     moved = folder.rename(folder.parent / "moved")
@@ -57,8 +59,8 @@ def test_it_needs_nothing_but_its_folder(file, folder, tmp_path, monkeypatch):
         assert list(found) == want.tokens
         assert found.text == want.text
         assert model.chat([{"role": "user", "content": "abc"}]) == given.encode("abc")
-        with pytest.raises(UserError, match="without a program for 16x32-every"):
-            model.session().take(found.tokens, every=True)
+        one_by_one = model.session().take(given.encode(prompt), every=True)
+        assert np.array_equal(one_by_one, together)
     finally:
         moved.rename(folder)
 

@@ -49,6 +49,29 @@ def test_result_is_that_of_the_integer_level(name: str, rows: int) -> None:
     assert "gemv" in row.kernel
 
 
+TWO_DIGITS = {"activations.format": "int16", "activations.scheme": "symmetric"}
+HALF = {"activations.options.divisor": "absmax/63"}
+
+
+@pytest.mark.skipif(detect().name == "portable", reason="slow without vectors")
+@pytest.mark.parametrize("rows", [1, 5, 17])
+@pytest.mark.parametrize("name", ["int4", "q4_k", "q8_0"])
+def test_activations_of_two_digits(name: str, rows: int) -> None:
+    """As near to the integer level as products of one digit are."""
+    m = model(rows, 512, 72)
+    compiled = api.compile(m, "int4-dynamic", settings=CASES[name] | TWO_DIGITS | HALF)
+    (want,) = XlaExecutable(compiled.levels["integer"])(*m.example_inputs)
+    y = np.asarray(compiled(*m.example_inputs))
+    assert np.abs(y - want).max() <= 1e-5 * np.abs(want).max()
+    (row,) = compiled.audit().contractions
+    assert "gemv" in row.kernel and "split" in row.kernel
+
+
+def test_codes_that_are_more_than_two_digits_say_why_not() -> None:
+    plan = api.explain(model(1, 64, 32), pipeline="int4-dynamic", settings=TWO_DIGITS)
+    assert "divisor absmax/63" in str(plan["ops"])
+
+
 def test_zero_points_of_columns_beside_blocks_of_activations() -> None:
     settings = {"weights.format": "int8", "weights.granularity": "per-channel"}
     m = model(1, 512, 72)

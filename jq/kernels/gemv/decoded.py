@@ -28,7 +28,7 @@ from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Loaded, Part
-from jq.kernels.gemv.panels import Levels, RowPanels
+from jq.kernels.gemv.panels import Levels, RowPanels, joined_number
 from jq.kernels.machine import dot
 from jq.kernels.tensor import TensorType
 
@@ -36,12 +36,15 @@ SUMMED = 16  # rows of a workgroup whose codes are summed
 
 
 def sum_rows(gemv: Gemv, operands: Operands) -> list[Operand]:
-    """Sums [M, blocks] of the codes of rows: i32, times the offset and negative; or f32 where
-    minima or zero points are, times the rows' scales where minima are."""
+    """Sums of the codes of rows: i32 [M, digits, blocks], times the offset and negative; or, where
+    minima or zero points are, f32 [M, 1, blocks] of numbers, times the rows' scales where minima
+    are."""
     weight = 1 if gemv.corrected else gemv.offset if gemv.unit.dot.lhs_unsigned else 0
     if not weight:
         return []
-    kind = TensorType((gemv.m, gemv.blocks), "f32" if gemv.corrected else "i32")
+    digits = range(gemv.digits)
+    kept = 1 if gemv.corrected else gemv.digits
+    kind = TensorType((gemv.m, kept, gemv.blocks), "f32" if gemv.corrected else "i32")
     rows = min(SUMMED, gemv.m)
 
     def first(b: Builder, ids: Indices) -> Index:
@@ -54,18 +57,22 @@ def sum_rows(gemv: Gemv, operands: Operands) -> list[Operand]:
         loops = b.loop(0, rows, writes=[out]), b.loop(0, gemv.blocks, writes=[out])
         with loops[0] as row, loops[1] as block:
             here = b.offset(first(b, ids), row.index)
-            read = b.load(codes, [here, b.scaled(block.index, gemv.block)], size, gemv.block)
-            found = b.reduce(dot.dot(b, isa, b.i32(0, isa.lanes), weights, read), b.add)
-            one = b.shuffle(found, found, [0])
+            at, found = b.scaled(block.index, gemv.block), []
+            for digit in digits:
+                place = [here, at] if gemv.digits == 1 else [here, digit, at]
+                read = b.load(codes, place, size, gemv.block)
+                total = b.reduce(dot.dot(b, isa, b.i32(0, isa.lanes), weights, read), b.add)
+                found.append(b.shuffle(total, total, [0]))
             if not gemv.corrected:
-                one = b.sub(b.i32(0, 1), one)
-            else:
-                one = b.to_f32(one)
-                if gemv.minimum and gemv.per_block:
-                    one = b.mul(one, b.load(scale, [here, block.index], vec(1, "f32")))
-            b.store(one, out, [row.index, block.index])
+                for digit, one in enumerate(found):
+                    b.store(b.sub(b.i32(0, 1), one), out, [row.index, digit, block.index])
+                return
+            number = joined_number(b, found, 1)
+            if gemv.minimum and gemv.per_block:
+                number = b.mul(number, b.load(scale, [here, block.index], vec(1, "f32")))
+            b.store(number, out, [row.index, 0, block.index])
 
-    output = Output(kind, (rows, gemv.blocks), lambda b, ids: [first(b, ids), 0])
+    output = Output(kind, (rows, kept, gemv.blocks), lambda b, ids: [first(b, ids), 0, 0])
     results = dispatch(operands, [output], [math.ceil(gemv.m / rows)], body)
     return [(results[0], kind)]
 
@@ -178,17 +185,20 @@ class DecodedPanel(RowPanels):
     def _products(self, sums: Values, block: Index, number: Index) -> list[ir.Value]:
         """The sums after block `block` of the run, which is `number` along K."""
         b, gemv, isa, rows = self.b, self.gemv, self.isa, self._places()
-        extra = [] if self.sums is None else [self._of_block(row, number) for row in rows]
-        start: Values = []
-        if extra and not gemv.corrected:
-            start, extra = [of_row for of_row in extra for _ in range(self.wide)], []
-        acc = dot.Sums(b, isa, len(rows) * self.wide, start)
+        extra, start, digits = [], list[ir.Value](), range(gemv.digits)
+        if self.sums is not None and gemv.corrected:
+            extra = [sums for row in rows for sums in [self._of_block(row, number)] for _ in digits]
+        elif self.sums is not None:
+            each = [self._of_block(row, number, digit) for row in rows for digit in digits]
+            start = [of_digit for of_digit in each for _ in range(self.wide)]
+        acc = dot.Sums(b, isa, len(rows) * gemv.digits * self.wide, start)
         kind = vec(isa.lanes * isa.dot.group, "i8")
         for i in range(gemv.block // isa.dot.group):
             weights = [b.get(self.panel, self._place(block, i, j), kind) for j in range(self.wide)]
             at = b.offset(b.scaled(number, gemv.block), i * isa.dot.group)
-            for r, row in enumerate(rows):
-                x = dot.codes(b, isa, self.codes, [row, at], False)
+            for r, (row, digit) in enumerate((row, d) for row in rows for d in digits):
+                place = [row, at] if gemv.digits == 1 else [row, digit, at]
+                x = dot.codes(b, isa, self.codes, place, False)
                 for j, weight in enumerate(weights):
                     acc.add(r * self.wide + j, weight, x)
             acc.end_step()
@@ -200,10 +210,10 @@ class DecodedPanel(RowPanels):
         """The rows of the tile, among all."""
         return [self.b.offset(self.part.row, row) for row in self.local]
 
-    def _of_block(self, row: Index, number: Index) -> ir.Value:
+    def _of_block(self, row: Index, number: Index, digit: int = 0) -> ir.Value:
         assert self.sums is not None
         kind = "f32" if self.gemv.corrected else "i32"
-        return self.epilogue.scalar(self.sums, [row, number], kind)
+        return self.epilogue.scalar(self.sums, [row, digit, number], kind)
 
     def _of_row(self, digits: Values, scale: ir.Value | None) -> ir.Value:
         return digits[0]

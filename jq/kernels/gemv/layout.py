@@ -116,7 +116,8 @@ class Stored(MatrixProduct):
         if self.tiled:
             return 16
         if self.decoded:
-            return max(3, (self.target.registers - 4) // (2 * self.vectors) - 1)
+            rows = (self.target.registers - 4) // (2 * self.vectors) - 1
+            return max(3, rows // self.digits)
         if self.staged and self.m >= MANY_ROWS:
             return MANY_ROWS
         return min(self.m, max(1, MAX_ROWS // self.digits))
@@ -212,8 +213,7 @@ class Stored(MatrixProduct):
         """
         dot, lanes = self.unit.dot, self.target.lanes
         whole = self.k % self.block == 0 and self.block <= lanes * dot.group
-        plain = dot.element == "i8" and dot.group == 4 and self.digits == 1
-        return self.m >= DECODED_ROWS and whole and plain
+        return self.m >= DECODED_ROWS and whole and dot.element == "i8" and dot.group == 4
 
     @property
     def decoded_run(self) -> int:

@@ -194,17 +194,17 @@ class RowPanels(PanelWeights):
             x_scale = self._x_scale(row, number)
             of_codes = extra[i * digits : (i + 1) * digits]
             apart = minima or zeros  # the sum of the codes counts in another way
-            taken = self._joined(of_codes) if self.factor and not apart else None
+            taken = joined(b, of_codes) if self.factor and not apart else None
             codes_of_row = self._of_row(of_codes, None) if zeros else None
             for j, scale in enumerate(scales):
                 to = i * self.wide + j
-                value = self._joined([acc[(i * digits + d) * self.wide + j] for d in range(digits)])
+                value = joined(b, [acc[(i * digits + d) * self.wide + j] for d in range(digits)])
                 if taken:
                     value = [b.sub(v, t) for v, t in zip(value, taken, strict=True)]
                 factor = [
                     f for f in (scale if self.layout.scales else None, x_scale) if f is not None
                 ]
-                number_of = self._number(value)
+                number_of = _number(b, value, self.isa.lanes)
                 if codes_of_row is not None:
                     number_of = b.sub(number_of, b.rounded(b.mul(zeros[j], codes_of_row)))
                 if factor:
@@ -221,23 +221,29 @@ class RowPanels(PanelWeights):
 
     def _of_row(self, digits: Values, scale: ir.Value | None) -> ir.Value:
         """The sum of a row's codes in a block, times its scale."""
-        number = self._number(self._joined(digits))
+        number = joined_number(self.b, digits, self.isa.lanes)
         return number if scale is None else self.b.mul(number, scale)
-
-    def _joined(self, digits: Values) -> list[ir.Value]:
-        """The sums of one to three digits as one or two integers, the second 2^8 times smaller:
-        all but the last digit fit one.
-        """
-        b, (first, *rest) = self.b, digits
-        for digit in rest[:1] if len(rest) == 2 else []:
-            first = b.add(b.shift_left(first, 8), digit)
-        return [first, *rest[-1:]]
-
-    def _number(self, joined: Values) -> ir.Value:
-        b, (first, *rest) = self.b, [self.b.to_f32(v) for v in joined]
-        return b.fma(first, b.f32(256.0, self.isa.lanes), rest[0]) if rest else first
 
     def _x_scale(self, row: Index, number: Index) -> ir.Value | None:
         if not self.gemv.per_block:
             return None
         return self.epilogue.scalar(self.row_scale, [row, number], "f32")
+
+
+def joined(b: Builder, digits: Values) -> list[ir.Value]:
+    """The sums of one to three digits as one or two integers, the second 2^8 times smaller: all but
+    the last digit fit one."""
+    first, *rest = digits
+    for digit in rest[:1] if len(rest) == 2 else []:
+        first = b.add(b.shift_left(first, 8), digit)
+    return [first, *rest[-1:]]
+
+
+def joined_number(b: Builder, digits: Values, lanes: int) -> ir.Value:
+    """The sums of digits as one f32 number."""
+    return _number(b, joined(b, digits), lanes)
+
+
+def _number(b: Builder, joined: Values, lanes: int) -> ir.Value:
+    first, *rest = (b.to_f32(v) for v in joined)
+    return b.fma(first, b.f32(256.0, lanes), rest[0]) if rest else first

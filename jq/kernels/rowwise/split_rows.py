@@ -7,8 +7,9 @@
           q = round_half_even(x * inverse)                        # |q| <= steps
           digit[0], digit[1], ... with q = sum_d 256^(digits - 1 - d) digit[d]
 
-`steps` is 63 * 256^(digits - 1): with three digits a number is off by at most 2^-22.9 of the
-largest of its block, where float32 itself has 2^-24 of the number. A block that holds an infinity
+`steps` is 2^14 - 1 with two digits: the codes of int16 with the divisor `absmax/63`. With three it
+is 63 * 256^2, and a number is off by at most 2^-22.9 of the largest of its block, where float32
+itself has 2^-24 of the number. A block that holds an infinity
 or NaN has a scale that makes every product NaN; one whose scale would be below 2^-126 counts as
 zeros.
 About 4 operations an element for the range and 5 a digit; the rows of a few tokens.
@@ -26,7 +27,8 @@ from jq.errors import InternalError
 from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
 
-LEADING = 63  # of the first digit: 63 * 2^16 is below 2^22, to where floats round by adding
+# On either side of zero, by digits; 63 * 2^16 is below 2^22, to where floats round by adding.
+STEPS = {2: (1 << 14) - 1, 3: 63 << 16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +45,7 @@ class SplitRows(Kernel):
     def __post_init__(self) -> None:
         if min(self.m, self.k, self.block) < 1:
             raise InternalError(f"empty matrix {self.label}")
-        if self.digits not in (2, 3):
+        if self.digits not in STEPS:
             raise InternalError(f"numbers are split into 2 or 3 digits, not {self.digits}")
 
     @property
@@ -57,7 +59,7 @@ class SplitRows(Kernel):
     @property
     def steps(self) -> int:
         """The number of steps of a scale between 0 and the largest magnitude."""
-        return LEADING << (8 * (self.digits - 1))
+        return STEPS[self.digits]
 
     @property
     def operands(self) -> tuple[TensorType, ...]:

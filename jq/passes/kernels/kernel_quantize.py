@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.formats import Encoding
+from jq.formats.affine_storage import FULL, NARROW
 from jq.ir import Program, at, ir, shape_of
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
@@ -54,8 +55,8 @@ class KernelQuantize(Pass):
 def row_scheme(program: Program, marker: Marker) -> RowQuantization | None:
     """The kernel's name for an encoding of rows; None when it has none."""
     enc = marker.encoding
-    narrow = enc.option("divisor", "absmax/127") == "absmax/127"
-    if enc.format != "int8" or not enc.shape or 0 in enc.shape:
+    narrow = _narrow(enc)
+    if enc.format != "int8" or narrow is None or not enc.shape or 0 in enc.shape:
         return None
     if marker.kind == QUANTIZE:
         if any(enc.block) or static_parameters(program, marker) is None:
@@ -70,9 +71,9 @@ def measured_scheme(marker: Marker) -> RowQuantization | None:
     """The scheme of a tensor whose one scale is found at run time, and given; None elsewhere."""
     enc = marker.encoding
     whole = marker.kind == QUANTIZE and not any(enc.block)
-    if not whole or enc.format != "int8" or not enc.shape or 0 in enc.shape:
+    narrow = _narrow(enc)
+    if not whole or enc.format != "int8" or narrow is None or not enc.shape or 0 in enc.shape:
         return None
-    narrow = enc.option("divisor", "absmax/127") == "absmax/127"
     return RowQuantization(STATIC, narrow and "zero_point" not in marker.parts, measured=True)
 
 
@@ -81,10 +82,15 @@ def block_scheme(marker: Marker) -> RowQuantization | None:
     elsewhere."""
     enc = marker.encoding
     size = enc.block[-1] if marker.kind == QUANTIZE_DYNAMIC and _by_row(enc) else 0
-    if enc.format != "int8" or size < 2 or enc.shape[-1] % size or 0 in enc.shape:
+    narrow = _narrow(enc)
+    if enc.format != "int8" or narrow is None or size < 2 or enc.shape[-1] % size or 0 in enc.shape:
         return None
-    narrow = enc.option("divisor", "absmax/127") == "absmax/127"
     return RowQuantization(ASYMMETRIC if enc.scheme == "asymmetric" else SYMMETRIC, narrow=narrow)
+
+
+def _narrow(enc: Encoding) -> bool | None:
+    """Whether symmetric codes are as many on either side of zero; None where there are fewer."""
+    return {NARROW: True, FULL: False}.get(enc.option("divisor", NARROW))
 
 
 def _by_row(enc: Encoding) -> bool:

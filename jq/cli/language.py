@@ -1,0 +1,140 @@
+"""What `jaxq compile` and `jaxq compare` do with a language model: programs and packed weights for
+`jaxq generate`; perplexity, KL divergence and changed tokens on text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jq.cli.output import Output
+from jq.errors import UserError
+from jq.tables import size
+
+WINDOW = 512  # tokens of a piece of text
+COLUMNS = ("perplexity", "perplexity_float", "kl", "kl_largest", "top1_agreement", "changed")
+OPTIONS = "--pipeline, --context, --kv-cache, --text and --force"
+FITTED_PIPELINES = ("int4-weight-only", "int4-dynamic")  # whose weights are those of fit_folder
+
+
+def is_language_model(model: str) -> bool:
+    """Whether MODEL is a GGUF file, or a folder of Hugging Face."""
+    path = Path(model)
+    return path.suffix.lower() == ".gguf" or (path / "config.json").is_file()
+
+
+def refuse_other_options(given: Mapping[str, object], taken: str = OPTIONS) -> None:
+    """Raises `UserError` for the first option that a language model does not have."""
+    for name, value in given.items():
+        if value:
+            raise UserError(
+                f"--{name} is not for language models",
+                hint=f"they take {taken}",
+            )
+
+
+def refuse_language_options(given: Mapping[str, object]) -> None:
+    """Raises `UserError` for the first option that only a language model has."""
+    for name, value in given.items():
+        if value:
+            raise UserError(
+                f"--{name} is for language models", hint="they are .gguf files or folders"
+            )
+
+
+def compile_language_model(
+    out: Output,
+    model: Path,
+    output: Path,
+    pipeline: str,
+    context: int | None,
+    cache: str | None,
+    text: list[Path],
+    *,
+    force: bool,
+) -> dict[str, Any]:
+    from jq.language.fitted_folder import fit_folder
+    from jq.language.model import options_for
+    from jq.language.saved import save
+    from jq.models.decoder import load_decoder
+    from jq.system.files import temporary_folder
+
+    if text and pipeline not in FITTED_PIPELINES:
+        raise UserError(
+            f"--text has no use in the pipeline {pipeline}",
+            hint=f"pipelines that fit codes to a text: {', '.join(FITTED_PIPELINES)}",
+        )
+    with out.progress() as progress, temporary_folder() as work:
+        if text:
+            fit_folder(model, work / "fitted", text, progress=progress)
+            model = work / "fitted"
+        decoder = load_decoder(model)
+        options = options_for(decoder, pipeline, cache, context)
+        shapes = save(
+            decoder, options, output, force=force, progress=lambda what: progress(what, None)
+        )
+    files = [p for p in output.iterdir() if p.is_file()]
+    total = sum(p.stat().st_size for p in files)
+    rows = [{"tokens": s.count, "room for": s.capacity, "file": f"{s.name}.vmfb"} for s in shapes]
+    out.table("programs", ("tokens", "room for", "file"), rows)
+    out.line(f"wrote {output}: {size(total)}; run it with\n  jaxq generate {output} --prompt ...")
+    return {"path": str(output), "bytes": total, "programs": rows, "context": options.context}
+
+
+def compare_language_models(
+    out: Output,
+    model: Path,
+    others: Sequence[Path],
+    pipeline: str,
+    text: Sequence[Path],
+    window: int | None,
+    limit: int | None,
+) -> dict[str, Any]:
+    """Artifacts, or other files of the same model, against the model with float activations;
+    without any, the model in a pipeline."""
+    from jq.language import LanguageModel
+    from jq.language.perplexity import measure
+    from jq.language.saved import is_saved
+    from jq.models.decoder import load_decoder
+
+    if not text:
+        raise UserError("a language model is compared on text", hint="give files with --text")
+    found = []
+    with out.progress() as progress:
+
+        def load(path: Path, pipeline: str) -> LanguageModel:
+            saved = is_saved(path)
+            return LanguageModel(
+                path,
+                pipeline=None if saved else pipeline,
+                context=None if saved else exact_context,
+                progress=lambda what: progress(what, None),
+            )
+
+        exact_context = window or min(WINDOW, load_decoder(model).config.context)
+        exact = load(model, "float")
+        for path in others or [model]:
+            progress(str(path), None)
+            other = load(path, pipeline)
+            result = measure(
+                other, text, exact, limit, lambda share: progress("text", share), window
+            )
+            found.append((str(path), other.options.pipeline, result))
+    rows: list[dict[str, Any]] = []
+    for place, name, result in found:
+        figures = {
+            "perplexity": result.perplexity,
+            "perplexity_float": result.other_perplexity,
+            "kl": result.kl,
+            "kl_largest": result.kl_largest,
+            "top1_agreement": result.agreement,
+            "changed": result.changed,
+        }
+        rows.append({"artifact": place, "pipeline": name, "tokens": result.tokens, **figures})
+    rows.sort(key=lambda row: row["kl"])
+    out.table("against float activations", ("artifact", "pipeline", "tokens", *COLUMNS), rows)
+    if len(rows) > 1:
+        return {"artifacts": rows}
+    (row,) = rows
+    both = {"float": row.pop("perplexity_float"), "quantized": row.pop("perplexity")}
+    return {**row, "metrics": {"perplexity": both}}
