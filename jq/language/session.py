@@ -121,6 +121,13 @@ class Session:
             rows.append(self._piece(piece, size, every))
         return np.concatenate(rows, axis=1) if every else rows[-1][:, 0]
 
+    def caches(self) -> list[np.ndarray]:
+        """Keys and values [batch, capacity, kv_heads, head], layer by layer, filled in front of
+        `position`; none before the first token."""
+        if self._caches is None or self._run is None:
+            return []
+        return [self._run.fetch(view) for view in self._caches]
+
     def _length(self, left: int, every: bool) -> int:
         """How many tokens the next program takes: those of the long one, unless single tokens take
         less time.

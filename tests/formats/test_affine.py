@@ -12,6 +12,7 @@ from tests.formats.encodings import AFFINE, SHAPES, encodings, values
 from tests.support.programs import Case, check
 
 FULL = (("divisor", "absmax/127.5"),)
+HALF = (("divisor", "absmax/63"),)
 UNPACKED = (("packing", "none"),)
 
 
@@ -22,6 +23,22 @@ def test_two_symmetric_divisors() -> None:
         parts = fmt.encode(x, Encoding("int8", (3,), (0,), options=options))
         assert parts["scale"] == np.float32(127.5) / np.float32(divisor)
         np.testing.assert_array_equal(parts["codes"], codes)
+
+
+def test_half_of_the_codes_are_two_digits() -> None:
+    """`absmax/63`: of int16, |code| <= 2^14 - 1; 2 bits have no half."""
+    x = np.array([-16383, 8191.5, 1.0, 0.5], np.float32)
+    enc = Encoding("int16", (4,), (0,), options=HALF)
+    parts = get_format("int16").encode(x, enc)
+    assert parts["scale"] == 1
+    np.testing.assert_array_equal(parts["codes"], [-16383, 8192, 1, 0])
+    assert get_format("int16").limits(enc) == (-16383, 16383)
+    eight = Encoding("int8", (2,), (0,), options=HALF)
+    np.testing.assert_array_equal(
+        get_format("int8").encode(np.array([-63, 31], np.float32), eight)["codes"], [-63, 31]
+    )
+    with pytest.raises(FormatError, match="divisor"):
+        get_format("int2").check(Encoding("int2", (4,), (0,), options=HALF))
 
 
 def test_asymmetric_parameters() -> None:

@@ -95,6 +95,20 @@ def test_activations_in_int8_are_close(model, file):
     assert np.median(cosine) > least_cosine(file)
 
 
+def test_keys_and_values_can_be_read(model):
+    """Those of every layer, the same however the tokens came in."""
+    whole, pieces = model.session(), model.session()
+    assert whole.caches() == []
+    whole.take(TOKENS[:20])
+    pieces.take(TOKENS[:3])
+    pieces.take(TOKENS[3:20])
+    assert len(whole.caches()) == 2 * model.config.layers
+    for a, b in zip(whole.caches(), pieces.caches(), strict=True):
+        assert a.shape == model.config.cache_shape(1, CONTEXT)
+        assert a[:, :20].any()
+        np.testing.assert_array_equal(a[:, :20], b[:, :20])
+
+
 def test_pieces_do_not_matter(model):
     """A prompt in one go, in pieces, token by token: equal bits."""
     rows = model.session().take(TOKENS, every=True)[0]

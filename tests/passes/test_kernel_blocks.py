@@ -67,6 +67,16 @@ def test_activations_of_two_digits(name: str, rows: int) -> None:
     assert "gemv" in row.kernel and "split" in row.kernel
 
 
+def test_half_of_the_codes_of_int8_stay_with_the_compiler() -> None:
+    """The kernel that quantizes rows knows no such codes; the result is the integer level's."""
+    m = model(3, 512, 72)
+    settings = CASES["int4"] | {"activations.scheme": "symmetric"} | HALF
+    compiled = api.compile(m, "int4-dynamic", settings=settings)
+    (want,) = XlaExecutable(compiled.levels["integer"])(*m.example_inputs)
+    y = np.asarray(compiled(*m.example_inputs))
+    assert np.abs(y - want).max() <= 1e-5 * np.abs(want).max()
+
+
 def test_codes_that_are_more_than_two_digits_say_why_not() -> None:
     plan = api.explain(model(1, 64, 32), pipeline="int4-dynamic", settings=TWO_DIGITS)
     assert "divisor absmax/63" in str(plan["ops"])
