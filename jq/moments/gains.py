@@ -7,6 +7,7 @@ channel by channel.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -56,3 +57,31 @@ class Gains:
                 self.known[name, sample] = rows
                 self.size += rows.nbytes
         return {name: found[name] for name in names if name in found}
+
+    def forget_gradient(self) -> None:
+        """The next one is made for the program that asks: what is found does not depend on whether
+        a pass before it ran, or was taken from an earlier run."""
+        self.gradient, self.names = None, frozenset()
+
+    def digest(self) -> str:
+        """Of all that is known."""
+        found = hashlib.sha256()
+        for (name, sample), rows in sorted(self.known.items()):
+            found.update(f"{sample} {name} {rows.dtype} {rows.shape}\n".encode())
+            found.update(np.ascontiguousarray(rows).tobytes())
+        return found.hexdigest()
+
+    def packed(self, before: Collection[tuple[str, int]]) -> dict[str, np.ndarray]:
+        """What has become known since, by sample and name in one word."""
+        known = self.known.items()
+        return {
+            f"{sample} {name}": v for (name, sample), v in known if (name, sample) not in before
+        }
+
+    def unpack(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """What an earlier run found is known here, too."""
+        for key, rows in arrays.items():
+            sample, _, name = key.partition(" ")
+            if (name, int(sample)) not in self.known:
+                self.known[name, int(sample)] = rows
+                self.size += rows.nbytes

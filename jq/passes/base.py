@@ -59,8 +59,32 @@ class PassContext:
     def found(
         self, program: Program, what: str, make: Callable[[], Mapping[str, np.ndarray]]
     ) -> Mapping[str, np.ndarray]:
-        """What `make` returns, or an earlier run's (see `Results.of`)."""
-        return self.results.of(program, what, make) if self.results else make()
+        """What `make` returns, or an earlier run's (see `Results.of`); either way the same gains
+        are known afterwards, so that later passes give the same bits."""
+        gains, results = self.gains, self.results
+        gains.forget_gradient()
+        if results is None:
+            made = make()
+        else:
+            before = set(gains.known)
+            entry = results.of(
+                program,
+                f"{what} {gains.digest()}",
+                lambda: _joined({"made": make(), "gain": gains.packed(before)}),
+            )
+            made, new = (_part(entry, kind) for kind in ("made", "gain"))
+            gains.unpack(new)
+        gains.forget_gradient()
+        return made
+
+
+def _joined(parts: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """One mapping of several, of which each has its name in front of its keys."""
+    return {f"{kind} {key}": a for kind, arrays in parts.items() for key, a in arrays.items()}
+
+
+def _part(joined: Mapping[str, np.ndarray], kind: str) -> dict[str, np.ndarray]:
+    return {k.partition(" ")[2]: a for k, a in joined.items() if k.partition(" ")[0] == kind}
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """What long passes found is taken from an earlier run with the same input, and from no other."""
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -7,6 +9,8 @@ import pytest
 import jq
 from jq.cache.results import Results
 from jq.calibration import run
+from jq.job import prepare_job
+from jq.moments.gains import Gains
 from jq.passes.recovery import gptq, smooth
 from tests.support.texts import load
 
@@ -95,3 +99,36 @@ def test_second_compile_solves_nothing(monkeypatch, tmp_path):
     np.testing.assert_array_equal(second(*data[1]), first(*data[1]))
     with pytest.raises(jq.JqError, match="it was found before"):
         jq.compile(model, "int8-static", cache=False)
+
+
+def test_later_passes_know_the_same_gains(tmp_path):
+    """Of a pass that ran, and of one that was taken from an earlier run: they round by them."""
+    model = jq.Model(lambda p, x: x @ p, np.eye(3, dtype=np.float32), DATA[0])
+    job = prepare_job(model, "float", "llvm-cpu")
+    asked = []
+
+    class Rows:
+        axes = {"w": (1,)}
+
+        def __call__(self, inputs, sample, rounds):
+            asked.append(sample)
+            return {"w": np.full(4, sample, np.float32)}
+
+    def found(*samples, known=()):
+        cx = replace(job.prepared, gains=Gains(), results=Results(DATA, tmp_path))
+        for sample in known:
+            cx.gains.of(["w"], sample, DATA[0], Rows)
+
+        def make():
+            for sample in samples:
+                cx.gains.of(["w"], sample, DATA[0], Rows)
+            return FOUND
+
+        assert list(cx.found(program(), "a", make)) == list(FOUND)
+        assert cx.gains.gradient is None  # that of a pass that was not run would not be there
+        return {name: rows.tolist() for name, rows in cx.gains.known.items()}, cx.gains.size
+
+    first = found(0, 2)
+    assert first == ({("w", 0): [0.0] * 4, ("w", 2): [2.0] * 4}, 32) and asked == [0, 2]
+    assert found(1) == first and asked == [0, 2]  # an earlier run's
+    assert found(1, known=[5])[0].keys() == {("w", 5), ("w", 1)}  # what was known is in the key
