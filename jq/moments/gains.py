@@ -64,7 +64,7 @@ class Gains:
         self.gradient, self.names = None, frozenset()
 
     def digest(self) -> str:
-        """Of all that is known."""
+        """Everything that is known."""
         found = hashlib.sha256()
         for (name, sample), rows in sorted(self.known.items()):
             found.update(f"{sample} {name} {rows.dtype} {rows.shape}\n".encode())
