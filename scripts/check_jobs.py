@@ -74,25 +74,39 @@ def compared(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def killed(what: str, run: Callable[[str], Any], done: Callable[[], int], victim: int) -> Any:
-    """Runs with a process of the cluster (0: the scheduler) killed when something is done, and,
+    """Runs with a process of the cluster (0: the scheduler) killed when a first job is done, and,
     where that ended it, once more here."""
+    row: dict[str, Any] = {"what": what, "killed": "worker" if victim else "scheduler"}
+    print(f"{what}, {row['killed']} ...", file=sys.stderr)
     with tempfile.TemporaryDirectory() as name, cluster(Path(name)) as (address, running):
+        before, ended = done(), threading.Event()
 
         def kill() -> None:
-            before = done()
-            while done() < before + 3:
-                time.sleep(0.05)
+            while not (more := done() - before):
+                if ended.wait(0.02):
+                    return
+            row["jobs_done_then"] = more
             running[victim].kill()
 
-        threading.Thread(target=kill, daemon=True).start()
-        row: dict[str, Any] = {"what": what, "killed": "worker" if victim else "scheduler"}
+        killer = threading.Thread(target=kill, daemon=True)
+        killer.start()
+        start = time.perf_counter()
         try:
             run(address)
-            return row | {"ended": "went on with the other worker"}
+            row["ended"] = "as if nothing had happened"
         except JqError as error:
-            row |= {"ended": str(error), "kept": done()}
-        run(2)  # type: ignore[arg-type]
-        return row | {"then": "the same command with --jobs 2 went on"}
+            row |= {"ended": str(error), "jobs_kept": done() - before}
+        row["seconds"] = round(time.perf_counter() - start, 1)
+        ended.set()
+        killer.join()
+        if "jobs_done_then" not in row:
+            row["ended"] = "before a job was seen to be done: nothing was killed"
+        if "jobs_kept" in row:
+            start = time.perf_counter()
+            run(2)  # type: ignore[arg-type]
+            row["seconds_of_the_rest"] = round(time.perf_counter() - start, 1)
+    print(json.dumps(row), file=sys.stderr)
+    return row
 
 
 def kills(model: Any, samples: int, folder: Path) -> list[Any]:
