@@ -128,7 +128,7 @@ def _with_equal_weights(
 
 
 def _digest(work: Recoveries) -> str:
-    """Of all that a result depends on."""
+    """A digest of all that a result depends on."""
     return hashlib.sha256(pickle.dumps(work, protocol=5)).hexdigest()
 
 
