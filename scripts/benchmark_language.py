@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,9 @@ def serve(side: str, model: str, threads: int) -> None:
         print(json.dumps([seconds, own / threads, sum(map(len, parts))]), flush=True)
 
 
-def measure(model: str, peer: str | None, threads: int, rounds: int) -> dict[str, Any]:
+def measure(
+    model: str, peer: str | None, threads: int, rounds: int, lengths: Sequence[int] = LENGTHS
+) -> dict[str, Any]:
     """Tokens per second: side -> what -> (by the clock, by the processor's time)."""
     interpreters = {"jaxq": sys.executable, "memory": sys.executable}
     if peer:
@@ -104,7 +106,7 @@ def measure(model: str, peer: str | None, threads: int, rounds: int) -> dict[str
     }
     found: dict[str, Any] = {name: {} for name in sides}
     for turn in range(rounds + 1):
-        for count in (1, *LENGTHS):
+        for count in (1, *lengths):
             for name, side in sides.items():
                 assert side.stdin and side.stdout
                 print(count, file=side.stdin, flush=True)
@@ -190,6 +192,7 @@ def main() -> None:
     parser.add_argument("--peer", help="an interpreter that has llama-cpp-python")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="of prompts")
     parser.add_argument("--write", metavar="TYPE", choices=("q4_k", "q8_0"))
     parser.add_argument("--serve", choices=SIDES, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -200,11 +203,11 @@ def main() -> None:
     size = Path(given.model).stat().st_size
     print(f"{platform.processor() or platform.machine()}, {given.model}, {size / 1e6:.0f} MB")
     for threads in given.threads:
-        found = measure(given.model, given.peer, threads, given.rounds)
+        found = measure(given.model, given.peer, threads, given.rounds, given.lengths)
         rates = found.pop("memory")
         # A turn of it takes in tokens, too: one reading for each part.
         reading = max(rate[0] / count * (256 << 20) for count, rate in rates.items() if count > 1)
-        for count in (1, *LENGTHS):
+        for count in (1, *given.lengths):
             what = f"prefill of {count}" if count > 1 else "decode"
             line = f"{threads} threads, {what}:"
             for name, each in found.items():

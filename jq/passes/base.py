@@ -29,11 +29,6 @@ from jq.target import Target
 
 LOG = logging.getLogger("jq")
 NO_DATA = "it needs calibration data"
-Report = Callable[[float | None], None]  # told the share that is done; None: not known
-
-
-def unheard(share: float | None) -> None:
-    """A report that nobody listens to."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +54,7 @@ class PassContext:
     rules: tuple[Rule, ...] = ()
     explicit: frozenset[str] = frozenset()
     recover: bool = True
-    report: Report = unheard
+    report: Callable[[float | None], None] = lambda share: None
 
     def found(
         self, program: Program, what: str, make: Callable[[], Mapping[str, np.ndarray]]

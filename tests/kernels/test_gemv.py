@@ -213,6 +213,18 @@ def test_weights_lie_alike_for_any_number_of_rows() -> None:
                 assert np.array_equal(found, whole[part]), (isa, format, m)
 
 
+def test_rows_of_a_prompt_are_in_equal_shares() -> None:
+    """No row is computed twice, and codes are not taken out again for the sake of a second thread:
+    two threads of 44 workgroups are uneven by less than 4 shares of the rows cost."""
+    form = {"isa": "avx512_vnni", "k": 2048, **TWO_LEVELS}
+    for m, n in ((128, 5632), (100, 640), (513, 256), (17, 64), (2000, 2048)):
+        kernel = Gemv(m=m, n=n, **form)
+        blocks = -(-m // kernel.row_block)
+        assert blocks * kernel.row_block - m < blocks, (m, n)
+    assert Gemv(m=128, n=5632, **form).row_block == 128
+    assert Gemv(m=128, n=256, **form).row_block == 32  # two workgroups of columns are too few
+
+
 ON_TILES: list[dict[str, Any]] = [
     {"bits": 8, "scale": "f16"},
     {"bits": 6, "block": 16, "scale": "i8", "outer": 16},

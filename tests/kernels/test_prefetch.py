@@ -101,11 +101,16 @@ def test_the_tiles_of_a_panel_fetch_all_of_the_next(
 
 
 def test_a_token_fetches_a_record_of_every_panel() -> None:
-    """While it reads one; many rows wait for products."""
+    """While it reads one; a tile of many rows fetches its part of the next run."""
     one = Gemv(isa="avx512_vnni", m=1, k=256, n=256, scale="f16")
     lines = math.ceil(one.layout.record / LINE)
     assert linked([one]).count("llvm.intr.prefetch") == one.streams * lines > 4
-    assert "prefetch" not in linked([replace(one, m=40)])
+    many = replace(one, m=40)
+    tiles = math.ceil(many.row_block / many.rows)
+    share = math.ceil(many.decoded_run * many.layout.bytes / LINE / tiles)
+    calls = linked([many]).count("llvm.intr.prefetch")
+    assert calls == share * (1 + (many.row_block % many.rows > 0)) > 1  # in a loop, and after it
+    assert "prefetch" not in linked([replace(one, m=12)])
 
 
 def read_at_addresses() -> str:

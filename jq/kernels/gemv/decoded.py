@@ -9,14 +9,14 @@
           for tile of rows: as for few rows, from the row's totals to its totals
         epilogue, store
 
-A run fits the first cache beside the rows of a tile. Minima of blocks that share a factor are added
-in a loop of their own, so that the sums of a tile stay in registers; the order in which a number's
-parts are added is that of few rows.
+A run fits the first cache beside the rows of a tile. Integers that are scales are multiplied by
+their factor once for all rows. The order in which a number's parts are added is that of few rows.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Loaded, Part
 from jq.kernels.gemv.panels import Levels, RowPanels, joined_number
 from jq.kernels.machine import dot
+from jq.kernels.schedule import prefetch
 from jq.kernels.tensor import TensorType
 
 SUMMED = 16  # rows of a workgroup whose codes are summed
@@ -109,21 +110,26 @@ class DecodedPanel(RowPanels):
         """`count` blocks of run `at`, times all rows."""
         b, gemv = self.b, self.gemv
         begin = b.scaled(at, gemv.decoded_run)
-        with b.loop(0, count) as t:
-            self._decode(*((at, t.index) if gemv.outer else (b.offset(begin, t.index), 0)), t.index)
         factors = self._factors(at) if gemv.outer else []
+        with b.loop(0, count) as t:
+            where = (at, t.index) if gemv.outer else (b.offset(begin, t.index), 0)
+            self._decode(*where, t.index, factors)
 
-        def tile(first: Index, rows: int) -> None:
+        tiles = math.ceil(gemv.row_block / gemv.rows)
+
+        def tile(number: Index, rows: int) -> None:
+            if tiles > 1:
+                self._fetch_run(at, gemv.decoded_run, number, tiles)
+            first = b.scaled(number, gemv.rows)
             self.local = [b.offset(first, i) for i in range(rows)]
             total = [value for row in self.local for value in self._totals(row)]
-            add = self._with_outer if gemv.outer else self._blocks
-            total = add(total, begin, count, factors)
+            total = self._blocks(total, begin, count)
             for i, row in enumerate(self.local):
                 self._put_totals(row, total[i * self.wide : (i + 1) * self.wide])
 
-        b.sweep(gemv.row_block, gemv.rows, tile)
+        b.sweep(gemv.row_block, gemv.rows, tile, counted=True)
 
-    def _decode(self, chunk: Index, block: Index, to: Index) -> None:
+    def _decode(self, chunk: Index, block: Index, to: Index, factors: Sequence[Values]) -> None:
         """The codes and numbers of a block, onto the stack as block `to` of a run."""
         b, gemv, isa, loaded = self.b, self.gemv, self.isa, Loaded()
         for i in range(gemv.block // isa.dot.group):
@@ -132,7 +138,7 @@ class DecodedPanel(RowPanels):
                 b.put(codes, self.panel, self._place(to, i, j))
         if not gemv.levels:
             return
-        scales, minima, zeros = self._levels(chunk, block)
+        scales, minima, zeros = self._levels(chunk, block, factors)
         for i, value in enumerate([*scales, *(v for m in minima for v in m), *zeros]):
             b.put(value, self.numbers, [to, i * isa.lanes])
 
@@ -154,29 +160,8 @@ class DecodedPanel(RowPanels):
 
     # Its products
 
-    def _with_outer(
-        self, total: Values, begin: Index, count: int, factors: Values
-    ) -> list[ir.Value]:
-        """A chunk's sums of scales, then those of minima, each times their factor."""
-        b, zero = self.b, [self.b.f32(0.0, self.isa.lanes)] * len(total)
-        total = self._with_factors(total, self._blocks(zero, begin, count), factors[: self.wide])
-        if not self.gemv.minimum:
-            return total
-        with b.loop(0, count, carry=zero) as t:
-            number, (_, minima, _) = b.offset(begin, t.index), self._stored(t.index)
-            sums = [self._of_block(row, number) for row in self._places()]
-            loop = list(t.carried)
-            for i, of_row in enumerate(sums):
-                for j, least in enumerate(minima[0]):
-                    to = i * self.wide + j
-                    loop[to] = b.fma(of_row, least, loop[to])
-            t.carried = loop
-        return self._with_factors(total, t.carried, factors[self.wide :])
-
-    def _blocks(
-        self, sums: Values, begin: Index, count: int, factors: Values = ()
-    ) -> list[ir.Value]:
-        """The sums after the blocks of a run, without minima that have a factor."""
+    def _blocks(self, sums: Values, begin: Index, count: int) -> list[ir.Value]:
+        """The sums after the blocks of a run."""
         with self.b.loop(0, count, carry=sums) as t:
             number = self.b.offset(begin, t.index)
             t.carried = self._products(t.carried, t.index, number)
@@ -202,9 +187,7 @@ class DecodedPanel(RowPanels):
                 for j, weight in enumerate(weights):
                     acc.add(r * self.wide + j, weight, x)
             acc.end_step()
-        scales, minima, zeros = self._stored(block)
-        levels = (scales, [] if gemv.outer else minima, zeros)
-        return self._scaled(sums, acc.result(), extra, rows, levels, number)
+        return self._scaled(sums, acc.result(), extra, rows, self._stored(block), number)
 
     def _places(self) -> list[Index]:
         """The rows of the tile, among all."""
@@ -221,7 +204,8 @@ class DecodedPanel(RowPanels):
 
 def decoded(gemv: Gemv, b: Builder, tensors: Values, tile: Tile, whole: Part) -> None:
     """All panels of a workgroup, one after the other."""
-    *given, sums = tensors if gemv.summed else (*tensors, None)
+    *tensors, sums = tensors if gemv.summed else (*tensors, None)
+    address = prefetch.address(tensors[2])
     lanes, wide, run = gemv.target.lanes, gemv.vectors, gemv.decoded_run
     group = gemv.unit.dot.group
     scratch = [
@@ -231,4 +215,5 @@ def decoded(gemv: Gemv, b: Builder, tensors: Values, tile: Tile, whole: Part) ->
     ]
     with b.loop(0, whole.wide, wide, writes=[tile]) as loop:
         part = replace(whole, first=loop.index, wide=wide)
-        DecodedPanel(gemv, b, given, tile, part, sums=sums, scratch=scratch).emit()
+        given = (gemv, b, tensors, tile, part, None, address)
+        DecodedPanel(*given, sums=sums, scratch=scratch).emit()

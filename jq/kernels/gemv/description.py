@@ -12,8 +12,7 @@ operand so; what the offset adds is a product of the same codes with a constant.
           for block of chunk:
             acc[rows][digits][streams][vectors], extra[rows][digits] = 0
             for group of codes: codes out of their planes; rows * digits * streams * vectors dots
-            y = fma(f32(acc - extra), scale * x_scale, y)
-          (y times factor, added to what came before)
+            y = fma(f32(acc - extra), scale * x_scale, y)    # `scale` times its factor, exact
         epilogue, store
 
 How weights lie does not depend on M. Where registers do not hold all panels of a workgroup for a

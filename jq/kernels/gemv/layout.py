@@ -17,6 +17,7 @@ STAGE = 96 << 10  # bytes of a tile's codes, widened
 DECODED, DECODED_ROWS = 512, 16  # codes of a decoded column at most; rows that are worth it
 RUN, LONGEST_RUN = 8, 1024  # blocks whose integers are scaled together, and their codes at most
 BLOCK_ROWS = 32  # rows of a workgroup at least, where columns alone are too few workgroups
+DECODING = 4  # rows whose products take as long as their weights' way out of the planes
 MOST_ROWS = 512  # of a workgroup at most, where their sums lie on the stack
 PANEL, COLUMNS = 2, 8  # vectors of a panel, and of all panels of a workgroup
 # Widths of the planes that codes of so many bits are cut into, the lowest bits first.
@@ -235,12 +236,15 @@ class Stored(MatrixProduct):
 
     @property
     def row_block(self) -> int:
-        """Rows of a workgroup: whole register tiles."""
+        """Rows of a workgroup: whole matrix tiles, or equal shares."""
         if not self.decoded and not self.tiled:
             return self.m
-        blocks = parts(self.workgroups, math.ceil(self.m / BLOCK_ROWS))
-        blocks = max(blocks, math.ceil(self.m / MOST_ROWS))
-        return min(self.m, math.ceil(math.ceil(self.m / blocks) / self.rows) * self.rows)
+        most, least = math.ceil(self.m / BLOCK_ROWS), math.ceil(self.m / MOST_ROWS)
+        if self.tiled:
+            blocks = max(least, parts(self.workgroups, most))
+            return min(self.m, math.ceil(math.ceil(self.m / blocks) / self.rows) * self.rows)
+        blocks = max(least, parts(self.workgroups, most, DECODING / self.m))
+        return math.ceil(self.m / blocks)
 
     @property
     def offset(self) -> int:

@@ -103,6 +103,13 @@ class PanelWeights:
         found = [self._numbers(chunk, first, j, kind) for j in range(self.wide)]
         return [b.to_f32(b.extend(v, "i32")) if kind == "i8" else b.widen(v) for v in found]
 
+    def _factors(self, chunk: Index) -> list[list[ir.Value]]:
+        """What the integers of a chunk are multiplied by, f32: scales and minima, by vector."""
+        return [
+            [self.b.widen(self._numbers(chunk, at, j, "f16")) for j in range(self.wide)]
+            for at in self.layout.factors
+        ]
+
     def _zeros(self, chunk: Index, block: Index) -> list[ir.Value]:
         """The zero points of a block, by vector: f32."""
         b, lanes = self.b, self.isa.lanes

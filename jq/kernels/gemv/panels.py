@@ -97,35 +97,22 @@ class RowPanels(PanelWeights):
         b, gemv = self.b, self.gemv
         if not gemv.outer:
             return self._block(total, rows, chunk, 0, tail or gemv.block)
-        zero = b.f32(0.0, self.isa.lanes)
-        sums = [zero] * (len(total) * (2 if gemv.minimum else 1))
+        factors = self._factors(chunk)
         if blocks:
-            with b.loop(0, blocks, carry=sums) as loop:
-                loop.carried = self._block(loop.carried, rows, chunk, loop.index, gemv.block)
-            sums = loop.carried
-        if tail:
-            sums = self._block(sums, rows, chunk, blocks, tail)
-        return self._with_factors(total, sums, self._factors(chunk))
-
-    def _factors(self, chunk: Index) -> list[ir.Value]:
-        """What a chunk's sums are multiplied by: of scales, then of minima, by vector."""
-        found = self.layout.factors
-        return [
-            self.b.widen(self._numbers(chunk, at, j, "f16"))
-            for at in found
-            for j in range(self.wide)
-        ]
-
-    def _with_factors(self, total: Values, sums: Values, factors: Values) -> list[ir.Value]:
-        out = list(total)
-        for i, value in enumerate(sums):
-            level, to = divmod(i, len(total))
-            factor = factors[level * self.wide + to % self.wide]
-            out[to] = self.b.fma(value, factor, out[to])
-        return out
+            with b.loop(0, blocks, carry=total) as loop:
+                block, size = loop.index, gemv.block
+                loop.carried = self._block(loop.carried, rows, chunk, block, size, factors)
+            total = loop.carried
+        return self._block(total, rows, chunk, blocks, tail, factors) if tail else list(total)
 
     def _block(
-        self, sums: Values, rows: Indices, chunk: Index, block: Index, size: int
+        self,
+        sums: Values,
+        rows: Indices,
+        chunk: Index,
+        block: Index,
+        size: int,
+        factors: Sequence[Values] = (),
     ) -> list[ir.Value]:
         """The sums after one block of `size` codes along K."""
         b, gemv, isa = self.b, self.gemv, self.isa
@@ -153,7 +140,7 @@ class RowPanels(PanelWeights):
             acc.end_step()
             sums_of_codes.end_step()
         extra = sums_of_codes.result()
-        levels = self._levels(chunk, block)
+        levels = self._levels(chunk, block, factors)
         return self._scaled(sums, acc.result(), extra, rows, levels, number)
 
     def _fetch(self, chunk: Index, block: Index) -> None:
@@ -169,11 +156,28 @@ class RowPanels(PanelWeights):
             for line in range(0, layout.record, LINE):
                 prefetch.fetch(b, self.address, b.offset(at, line), prefetch.FIRST)
 
+    def _fetch_run(self, at: Index, run: int, tile: Index, tiles: int) -> None:
+        """A tile's share of the weights that lie after run `at` of `run` blocks: those of the
+        next."""
+        b, gemv, chunks = self.b, self.gemv, math.ceil(self.gemv.blocks / self.layout.blocks)
+        size = self.layout.bytes * (1 if gemv.outer else run)
+        panel = b.offset(b.scaled(self._vector(0)[0], gemv.workgroups), self.part.group)
+        begin = b.offset(b.scaled(panel, chunks * self.layout.bytes), b.scaled(at, size))
+        lines = math.ceil(size / LINE / tiles)
+        first = b.offset(b.offset(begin, size), b.scaled(tile, lines * LINE))
+        for line in range(lines):
+            prefetch.fetch(b, self.address, b.offset(first, line * LINE))
+
     # Scales
 
-    def _levels(self, chunk: Index, block: Index) -> Levels:
-        """The numbers of a block."""
+    def _levels(self, chunk: Index, block: Index, factors: Sequence[Values] = ()) -> Levels:
+        """The numbers of a block; integers times the factors of their chunk, which is exact."""
         found = [self._level(chunk, block, at) for at in self.layout.scales]
+        if factors:
+            found = [
+                [self.b.mul(number, factor) for number, factor in zip(level, by, strict=True)]
+                for level, by in zip(found, factors, strict=True)
+            ]
         scales, *minima = found or [[self.b.f32(1.0, self.isa.lanes)] * self.wide]
         return scales, minima, self._zeros(chunk, block) if self.gemv.zero else []
 
@@ -186,10 +190,8 @@ class RowPanels(PanelWeights):
         levels: Levels,
         number: Index,
     ) -> list[ir.Value]:
-        """A block's integers, scaled and added; sums of minima go after those of scales when a
-        chunk's factor is still to come, else to the same place."""
-        b, out, (scales, minima, zeros) = self.b, list(sums), levels
-        behind, digits = len(rows) * self.wide if self.gemv.outer else 0, self.gemv.digits
+        """A block's integers, scaled and added."""
+        b, out, digits, (scales, minima, zeros) = self.b, list(sums), self.gemv.digits, levels
         for i, row in enumerate(rows):
             x_scale = self._x_scale(row, number)
             of_codes = extra[i * digits : (i + 1) * digits]
@@ -215,7 +217,7 @@ class RowPanels(PanelWeights):
             if minima:
                 codes_sum = self._of_row(of_codes, x_scale)
                 for j, least in enumerate(minima[0]):
-                    to = behind + i * self.wide + j
+                    to = i * self.wide + j
                     out[to] = b.fma(codes_sum, least, out[to])
         return out
 

@@ -31,7 +31,6 @@ from jq.kernels.gemv.panel_weights import Loaded, Part
 from jq.kernels.gemv.panels import Levels, RowPanels
 from jq.kernels.machine import amx
 from jq.kernels.machine.tile_cut import ROWS, WORDS
-from jq.kernels.machine.tiling import LINE
 from jq.kernels.schedule import prefetch
 from jq.kernels.tensor import TensorType
 
@@ -138,28 +137,17 @@ class TiledPanel(RowPanels):
         b, gemv = self.b, self.gemv
         self._decode(at, count)
         number = b.scaled(at, gemv.run)
+        factors = self._factors(at) if gemv.outer else []
         levels = [
-            self._levels(*((at, t) if gemv.outer else (b.offset(number, t), 0)))
+            self._levels(*((at, t) if gemv.outer else (b.offset(number, t), 0)), factors)
             for t in range(count)
         ]
-        factors = self._factors(at) if gemv.outer else []
         with b.loop(0, gemv.row_tiles) as tile:
-            self._fetch_run(at, tile.index)
+            self._fetch_run(at, gemv.run, tile.index, gemv.row_tiles)
             with b.loop(0, count) as block:
                 self._product(tile.index, number, block.index)
             with b.loop(0, ROWS) as r:
-                self._add_row(tile.index, number, r.index, levels, factors)
-
-    def _fetch_run(self, at: Index, tile: Index) -> None:
-        """A tile's share of the weights that lie after a run: those of the next."""
-        b, gemv, chunks = self.b, self.gemv, math.ceil(self.gemv.blocks / self.layout.blocks)
-        size = self.layout.bytes * (1 if gemv.outer else gemv.run)
-        panel = b.offset(b.scaled(self._vector(0)[0], gemv.workgroups), self.part.group)
-        begin = b.offset(b.scaled(panel, chunks * self.layout.bytes), b.scaled(at, size))
-        lines = math.ceil(size / LINE / gemv.row_tiles)
-        first = b.offset(b.offset(begin, size), b.scaled(tile, lines * LINE))
-        for line in range(lines):
-            prefetch.fetch(b, self.address, b.offset(first, line * LINE))
+                self._add_row(tile.index, number, r.index, levels)
 
     def _decode(self, at: Index, count: int) -> None:
         """The codes of a run out of their planes."""
@@ -192,16 +180,12 @@ class TiledPanel(RowPanels):
         for j, done in enumerate(acc):
             amx.store(b, done, self.integers, b.offset(to, j * WORDS))
 
-    def _add_row(
-        self, tile: Index, number: Index, r: Index, levels: Sequence[Levels], factors: Values
-    ) -> None:
+    def _add_row(self, tile: Index, number: Index, r: Index, levels: Sequence[Levels]) -> None:
         """The integers of a row in a run, scaled and added to its totals."""
-        b, gemv, kind = self.b, self.gemv, vec(ROWS, "i32")
+        b, kind = self.b, vec(ROWS, "i32")
         place = b.offset(b.scaled(tile, ROWS), r)
-        row = b.offset(self.part.row, b.offset(tile_row(gemv, b, tile), r))
+        row = b.offset(self.part.row, b.offset(tile_row(self.gemv, b, tile), r))
         totals = self._totals(place)
-        zeros = [b.f32(0.0, ROWS)] * (self.wide * (2 if gemv.minimum else 1))
-        sums = zeros if gemv.outer else totals
         for t, level in enumerate(levels):
             begin = b.offset(b.scaled(r, ROWS), t * self.wide * WORDS)
             acc = [
@@ -211,8 +195,7 @@ class TiledPanel(RowPanels):
             extra = []
             if self.sums is not None:
                 extra = [self._of_block(b.offset(self.first_tile, tile), r, block)]
-            sums = self._scaled(sums, acc, extra, [row], level, block)
-        totals = self._with_factors(totals, sums, factors) if gemv.outer else sums
+            totals = self._scaled(totals, acc, extra, [row], level, block)
         for j, value in enumerate(totals):
             b.put(value, self.totals, [place, j * ROWS])
 

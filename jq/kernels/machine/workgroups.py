@@ -21,11 +21,18 @@ def unevenness(count: int, threads: int = 2) -> float:
     return (rounds * chunk + min(rest, chunk)) * threads / count - 1
 
 
-def parts(fixed: int, most: int) -> int:
-    """Into how many parts (1 to `most`) each of `fixed` workgroups is best cut further."""
+def parts(fixed: int, most: int, cost: float = 0.0) -> int:
+    """Into how many parts (1 to `most`) each of `fixed` workgroups is best cut further. Where each
+    of them costs this share of the whole work besides, as a mean of one and of two threads.
+    """
     wanted = max(CHUNK, 1 + math.ceil(2 * ENOUGH / fixed))
     options = range(1, max(1, min(most, wanted)) + 1)
-    return min(options, key=lambda n: (max(0, ENOUGH - fixed * n), unevenness(fixed * n), n))
+
+    def time(n: int) -> float:
+        uneven = unevenness(fixed * n)
+        return (1 + cost * n) * (1 + uneven / 2) if cost else uneven
+
+    return min(options, key=lambda n: (max(0, ENOUGH - fixed * n), time(n), n))
 
 
 def row_block(rows: int, columns: int) -> int:
