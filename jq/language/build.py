@@ -68,6 +68,7 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
         batch=options.batch,
         cache="float32" if options.cache == "int8" else options.cache,
         every=shape.every,
+        apart=shape.apart,
     )
     settings: dict[str, Any] = {"storage.inline_limit": 0}
     rules = []

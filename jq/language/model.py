@@ -265,29 +265,31 @@ class LanguageModel:
         top_p: float = 1.0,
         seed: int = 0,
     ) -> list[list[int]]:
-        """The tokens that follow each of `batch` prompts, which have the same number of tokens.
+        """The tokens that follow each of `batch` prompts, of any lengths: those that each gives
+        alone.
 
         Each sequence ends as one of `generate` does; the others go on.
         """
         rows = [self._checked(prompt, max_tokens) for prompt in prompts]
-        if len(rows) != self.options.batch or len({len(row) for row in rows}) != 1:
+        if len(rows) != self.options.batch:
             raise UserError(
-                f"{len(rows)} prompts of {sorted({len(row) for row in rows})} tokens,"
-                f" the model takes {self.options.batch} of the same length at once"
+                f"{len(rows)} prompts are given, the model takes {self.options.batch} at once"
             )
         sampling, rng = Sampling(temperature, top_k, top_p), np.random.default_rng(seed)
-        session, found, ended = self.session(), [list[int]() for _ in rows], [False] * len(rows)
-        logits = session.take(np.asarray(rows, np.int32))
+        session, found = self.session(), [list[int]() for _ in rows]
+        going, taken = set(range(len(rows))), rows
         while True:
-            chosen = [sampling.choose(row, rng) for row in logits]
-            for i, token in enumerate(chosen):
-                ended[i] = ended[i] or token in self.tokenizer.ends
-                if not ended[i]:
+            logits = session.take(taken)
+            for i in sorted(going):
+                token = sampling.choose(logits[i], rng)
+                if token not in self.tokenizer.ends:
                     found[i].append(token)
-                ended[i] = ended[i] or len(found[i]) >= max_tokens
-            if all(ended) or session.position >= self.options.context:
+                full = session.positions[i] >= self.options.context
+                if token in self.tokenizer.ends or len(found[i]) >= max_tokens or full:
+                    going.remove(i)
+            if not going:
                 return found
-            logits = session.take(np.asarray(chosen, np.int32)[:, None])
+            taken = [found[i][-1:] if i in going else [] for i in range(len(rows))]
 
     def _checked(self, prompt: str | Sequence[int], max_tokens: int) -> list[int]:
         """The tokens of a prompt; `UserError` where it is none, or does not fit."""

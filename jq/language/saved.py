@@ -20,7 +20,7 @@ from jq.gguf import open_gguf
 from jq.gguf.write import write_like
 from jq.iree import cpu
 from jq.language.build import build
-from jq.language.session import LONG, capacities
+from jq.language.session import COSTS, LONG, capacities
 from jq.language.store import Options, Shape, Store, as_json
 from jq.models.decoder import Config, Decoder
 from jq.models.decoder.rope import Rope
@@ -70,10 +70,12 @@ def save(
     folder.mkdir(parents=True, exist_ok=True)
     for old in _own_files(folder):
         old.unlink()
+    first, *larger = capacities(options)
+    sizes = {first: sorted({*COSTS, LONG})} | {key: [1, LONG] for key in larger}
     shapes = [
         Shape(count, capacity)
-        for capacity in capacities(options)
-        for count in (1, LONG)
+        for capacity, counts in sizes.items()
+        for count in counts
         if count <= min(options.context, capacity)
     ]
     store = Store(folder, sealed=True)

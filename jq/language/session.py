@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from jq.language.store import Options, Shape, Store
 
 LONG = 128  # tokens that a program takes in at once, beside the one for a single token
 LONG_EVERY = 16  # likewise, where the logits of every token are held
-FEW = 8  # this part of a long program costs what as many single tokens do
+# What programs take, in single tokens: a mean of models whose time is the head's and the layers'.
+COSTS, LONG_COST = {1: 1.0, 4: 1.7, 16: 4.0}, 24.0
 SMALLEST = 512  # tokens that a narrow cache holds at first; it doubles when it is full
 
 Progress = Callable[[str], None]
@@ -86,40 +88,57 @@ class Programs:
 class Session:
     """Sequences that are taken in from the left, `options.batch` of them side by side.
 
-    `position` counts the tokens so far, `seconds` how long they took to compute, without what
-    loading and compiling took. Not safe to share between threads.
+    `positions` i32[batch] counts the tokens so far of each, `seconds` how long they took to
+    compute, without what loading and compiling took. Not safe to share between threads.
     """
 
     def __init__(self, programs: Programs) -> None:
         self.programs, self.options = programs, programs.options
-        self.position, self.seconds = 0, 0.0
+        self.positions, self.seconds = np.zeros(self.options.batch, np.int32), 0.0
         self.capacity, *self._larger = capacities(self.options)
         self._caches: list[Any] | None = None
         self._run: Executable | None = None  # the last program, which can read the caches
 
-    def take(self, tokens: Sequence[int] | np.ndarray, every: bool = False) -> np.ndarray:
-        """Takes in tokens [n] or i32[batch, n]; the logits f32[batch, vocabulary] after the last,
-        or those after each f32[batch, n, vocabulary].
+    @property
+    def position(self) -> int:
+        """Tokens so far, of the longest sequence."""
+        return int(self.positions.max())
+
+    def take(
+        self, tokens: Sequence[int] | Sequence[Sequence[int]] | np.ndarray, every: bool = False
+    ) -> np.ndarray:
+        """Takes in tokens [n], i32[batch, n], or a list for each sequence, of any lengths; the
+        logits f32[batch, vocabulary] after the last of each, NaN where there is none, or those
+        after each f32[batch, n, vocabulary].
+
+        Each sequence gets the logits that it would have alone.
 
         Raises:
             UserError: they do not fit into the context; nothing has been taken in then.
         """
-        tokens = np.asarray(tokens, np.int32).reshape(self.options.batch, -1)
-        count = tokens.shape[1]
-        if not count:
+        rows = _rows(tokens, self.options.batch)
+        counts = np.array([len(row) for row in rows], np.int32)
+        if not counts.any():
             raise UserError("there is no token to take in")
-        if self.position + count > self.options.context:
+        if every and (counts != counts[0]).any():
+            raise UserError("the logits of every token are of sequences of the same length")
+        longest = int((self.positions + counts)[counts > 0].max())
+        if longest > self.options.context:
             raise UserError(
-                f"{self.position + count} tokens do not fit into a context of"
-                f" {self.options.context}",
+                f"{longest} tokens do not fit into a context of {self.options.context}",
                 hint="give a larger context, or a shorter prompt",
             )
-        rows = []
-        while tokens.shape[1]:
-            size = self._length(tokens.shape[1], every)
-            piece, tokens = tokens[:, :size], tokens[:, size:]
-            rows.append(self._piece(piece, size, every))
-        return np.concatenate(rows, axis=1) if every else rows[-1][:, 0]
+        found, last = [], np.full((len(rows), 1), np.nan, np.float32)
+        while counts.any():
+            size = self._length(int(counts.max()), every)
+            taken = np.minimum(counts, size)
+            logits = self._piece([row[:size] for row in rows], size, every)
+            rows, counts = [row[size:] for row in rows], counts - taken
+            if every:
+                found.append(logits)
+            else:
+                last = np.where((taken > 0)[:, None], logits[:, 0], last)
+        return np.concatenate(found, axis=1) if every else last
 
     def caches(self) -> list[np.ndarray]:
         """Keys and values [batch, capacity, kv_heads, head], layer by layer, filled in front of
@@ -129,37 +148,44 @@ class Session:
         return [self._run.fetch(view) for view in self._caches]
 
     def _length(self, left: int, every: bool) -> int:
-        """How many tokens the next program takes: those of the long one, unless single tokens take
-        less time.
+        """How many tokens the next program takes: those that take the least time together. What it
+        writes for sequences that have no more tokens must fit, too."""
+        here = self.positions[self.positions < self.options.context]
+        room = self.options.context - int(here.max())
+        if every:
+            can = self.programs.can(Shape(LONG_EVERY, self.capacity, every))
+            return LONG_EVERY if can and room >= LONG_EVERY and left > 1 else 1
+        costs = {
+            size: cost
+            for size, cost in (COSTS | {LONG: LONG_COST}).items()
+            if size == 1 or (size <= room and self.programs.can(Shape(size, self.capacity)))
+        }
+        return LONG if left >= LONG and LONG in costs else cheapest(left, tuple(costs.items()))
 
-        A short prompt hence needs no program but the one that generates.
-        """
-        long = LONG_EVERY if every else LONG
-        fits = self.position + long <= self.options.context
-        if every and not self.programs.can(Shape(long, self.capacity, every)):
-            return 1
-        return long if fits and left > long // FEW else 1
-
-    def _piece(self, tokens: np.ndarray, length: int, every: bool) -> np.ndarray:
+    def _piece(self, rows: list[np.ndarray], length: int, every: bool) -> np.ndarray:
+        """The logits of a program of `length`, which takes at most so many tokens of each row."""
+        counts = np.array([len(row) for row in rows], np.int32)
+        apart = any((x != x[0]).any() for x in (self.positions, counts))
         every = every and length > 1  # of a single token they are the last one's
-        self._reserve(self.position + length)
-        run, described = self.programs.get(Shape(length, self.capacity, every))
+        self._reserve(min(self.position + length, self.options.context))  # one may be full
+        run, described = self.programs.get(Shape(length, self.capacity, every, apart))
         if self._caches is None:
             shapes = described["inputs"][2 if every else 3 :]
             self._caches = [run.place(np.zeros(shape, np.dtype(dtype))) for shape, dtype in shapes]
         self._run = run
-        count = tokens.shape[1]
         # What is padded here lies after all that is read, and is written over later.
-        padded = np.zeros((len(tokens), length), np.int32)
-        padded[:, :count] = tokens
-        scalars = [np.int32(self.position)] + ([] if every else [np.int32(count - 1)])
+        padded = np.zeros((len(rows), length), np.int32)
+        for to, row in zip(padded, rows, strict=True):
+            to[: len(row)] = row
+        last = np.maximum(counts - 1, 0)
+        scalars = [x if apart else x[0] for x in (self.positions, *([] if every else [last]))]
         start = time.perf_counter()
         inputs = [run.place(padded), *(run.place(np.asarray(s)) for s in scalars)]
         logits, *self._caches = run.call_placed(*inputs, *self._caches)
-        self.position += count
+        self.positions = self.positions + counts
         found = run.fetch(logits)
         self.seconds += time.perf_counter() - start
-        return found[:, :count] if every else found
+        return found[:, : counts.max()] if every else found
 
     def _reserve(self, count: int) -> None:
         """Moves the caches into larger ones when they could not hold `count` tokens."""
@@ -176,3 +202,31 @@ class Session:
             larger[:, : old.shape[1]] = old
             grown.append(self._run.place(larger))
         self._caches = grown
+
+
+def _rows(tokens: Any, batch: int) -> list[np.ndarray]:
+    """The tokens of each sequence, i32."""
+    nested = isinstance(tokens, (list, tuple)) and any(np.ndim(row) for row in tokens)
+    given = tokens if nested else np.asarray(tokens, np.int32).reshape(batch, -1)
+    rows = [np.asarray(row, np.int32).reshape(-1) for row in given]
+    if len(rows) != batch:
+        raise UserError(f"{len(rows)} sequences are given, the model takes {batch} at once")
+    return rows
+
+
+@cache
+def cheapest(left: int, costs: tuple[tuple[int, float], ...]) -> int:
+    """The first of the sizes whose programs take in `left` tokens for the least cost together.
+
+    Examples:
+        >>> cheapest(5, ((1, 1.0), (4, 1.7), (16, 4.0)))
+        4
+    """
+
+    def cost(n: int) -> tuple[float, int]:
+        return min((own + least[max(0, n - size)], -size) for size, own in costs)
+
+    least = [0.0]
+    for n in range(1, left + 1):
+        least.append(cost(n)[0])
+    return -cost(left)[1]

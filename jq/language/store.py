@@ -49,16 +49,19 @@ class Options:
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a program: tokens that it takes in at once, the cache's capacity, and whether it
-    gives the logits of every token, not of one alone."""
+    """The sizes of a program: tokens that it takes in at once, the cache's capacity, whether it
+    gives the logits of every token, not of one alone, and whether sequences are `apart`, each at a
+    position of its own."""
 
     count: int
     capacity: int
     every: bool = False
+    apart: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.count}x{self.capacity}{'-every' if self.every else ''}"
+        more = "-every" * self.every + "-apart" * self.apart
+        return f"{self.count}x{self.capacity}{more}"
 
 
 @dataclass(frozen=True)

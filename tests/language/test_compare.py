@@ -27,6 +27,7 @@ def cheap_programs(tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         for module in ("session", "saved"):
             patch.setattr(f"jq.language.{module}.LONG", 16)
+            patch.setattr(f"jq.language.{module}.COSTS", {1: 1.0})
             patch.setattr(f"jq.language.{module}.build", write)
         yield
 

@@ -14,6 +14,7 @@ import tokenizers
 import jq
 from jq.errors import UserError
 from jq.language.build import build, write
+from jq.language.session import cheapest
 from jq.models.decoder import load_decoder
 from jq.models.decoder.network import step
 from tests.support.checkpoints import write_checkpoint
@@ -36,6 +37,8 @@ def cheap_programs():
     """Long programs that fit the context here, compiled in this process: another imports all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("jq.language.session.LONG", 16)
+        patch.setattr("jq.language.session.COSTS", {1: 1.0})
+        patch.setattr("jq.language.session.LONG_COST", 2.5)
         patch.setattr("jq.language.session.build", write)
         yield
 
@@ -123,12 +126,36 @@ def test_pieces_do_not_matter(model):
     assert np.array_equal(session.take(TOKENS[22:])[0], rows[-1])
 
 
-def test_few_tokens_need_no_program_of_their_own(file, tmp_path, monkeypatch):
-    """What generates takes them in; another process compiles it."""
+def test_a_token_needs_no_program_of_its_own(file, tmp_path, monkeypatch):
+    """What generates takes it in; another process compiles it."""
     monkeypatch.setattr("jq.language.session.build", build)
     model = jq.LanguageModel(file, context=CONTEXT, cache_dir=tmp_path)
-    assert len(list(model.generate(TOKENS[:2], 2))) == 2
+    assert len(list(model.generate(TOKENS[:1], 2))) == 2
     assert [path.stem for path in model.programs.store.folder.glob("*.vmfb")] == ["1x48"]
+
+
+@pytest.mark.parametrize(
+    ("left", "sizes"),
+    [
+        (1, [1]),
+        (2, [4]),
+        (5, [4, 1]),
+        (8, [4, 4]),
+        (9, [16]),
+        (16, [16]),
+        (17, [16, 1]),
+        (80, [16, 16, 16, 16, 16]),
+        (100, [128]),
+    ],
+)
+def test_a_prompt_is_cut_into_what_takes_least_time(left, sizes):
+    """Programs of 1, 4, 16 and 128 tokens take 1, 1.7, 4 and 24."""
+    costs = ((1, 1.0), (4, 1.7), (16, 4.0), (128, 24.0))
+    found = []
+    while left > 0:
+        found.append(cheapest(left, costs))
+        left -= found[-1]
+    assert found == sizes
 
 
 def test_a_context_that_is_full_ends_it(model):
@@ -239,16 +266,42 @@ def test_a_quantized_checkpoint_is_compiled_with_its_codes(tmp_path, cache_dir):
     assert stored < floats  # 4 bits, and tables of 8 bits beside them
 
 
-def test_sequences_go_side_by_side(file, model, cache_dir):
-    """Each gives what it gives alone; one that has ended does not hold up the other."""
-    both = jq.LanguageModel(file, context=CONTEXT, batch=2, cache_dir=cache_dir)
-    prompts = [TOKENS[:3], TOKENS[5:8]]
-    alone = [list(model.generate(prompt, 6)) for prompt in prompts]
-    assert both.generate_batch(prompts, 6) == alone
+@pytest.fixture(scope="module")
+def three(file, cache_dir):
+    return jq.LanguageModel(file, context=CONTEXT, batch=3, cache_dir=cache_dir)
+
+
+def test_sequences_go_side_by_side(model, three):
+    """Prompts of the same length and of different ones: each continues as it does alone; one that
+    has ended does not hold up the others."""
+    for ends in ((3, 8, 12), (3, 6, 40), (CONTEXT, 1, 20)):
+        prompts = [TOKENS[i : i + n] for i, n in zip((0, 5, 9), ends, strict=True)]
+        prompts = [p + TOKENS[: n - len(p)] for p, n in zip(prompts, ends, strict=True)]
+        alone = [list(model.generate(prompt, 6)) for prompt in prompts]
+        assert three.generate_batch(prompts, 6) == alone
     with pytest.raises(UserError, match="generate_batch"):
-        both.generate(TOKENS[:3])
-    for wrong in ([TOKENS[:3]], [TOKENS[:3], TOKENS[:4]]):
-        with pytest.raises(UserError, match="2 of the same length"):
-            both.generate_batch(wrong)
+        three.generate(TOKENS[:3])
+    with pytest.raises(UserError, match="3 at once"):
+        three.generate_batch([TOKENS[:3]])
     with pytest.raises(UserError, match="batch of 0"):
-        jq.LanguageModel(file, batch=0)
+        jq.LanguageModel(model.path, batch=0)
+
+
+def test_sequences_of_any_lengths_have_equal_bits(model, three):
+    """Also where some wait, and where what is padded would reach past the end of a cache."""
+    together, alone = three.session(), [model.session() for _ in range(3)]
+    for ends in ((2, 20, 5), (0, 1, 1), (18, 0, 9), (5, CONTEXT - 21, 0), (3, 0, 3)):
+        parts = [TOKENS[s.position : s.position + n] for s, n in zip(alone, ends, strict=True)]
+        got = together.take(parts)
+        for i, (own, part) in enumerate(zip(alone, parts, strict=True)):
+            if part:
+                assert np.array_equal(got[i], own.take(part)[0]), (ends, i)
+            else:
+                assert np.isnan(got[i]).all()
+    assert together.positions.tolist() == [s.position for s in alone]
+    with pytest.raises(UserError, match="do not fit"):
+        together.take([[1], [1], []])
+    with pytest.raises(UserError, match="same length"):
+        together.take([[1], [], [1, 2]], every=True)
+    with pytest.raises(UserError, match="2 sequences are given"):
+        together.take([[1], [2]])

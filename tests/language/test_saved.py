@@ -142,6 +142,6 @@ def test_other_models_have_no_context(tmp_path, capsys):
 def test_the_command_compiles_and_generates(file, tmp_path, capsys):
     out = str(tmp_path / "out")
     assert main(["compile", str(file), "-o", out, "--context", "12", "--json"]) == 0
-    assert [p["tokens"] for p in json.loads(capsys.readouterr().out)["programs"]] == [1]
+    assert [p["tokens"] for p in json.loads(capsys.readouterr().out)["programs"]] == [1, 4]
     assert main(["generate", out, "--prompt", "ab", "--max-tokens", "2", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["tokens"]) == 2

@@ -36,18 +36,19 @@ def step(
     caches: Sequence[Cache],
     last: jax.Array | None = None,
 ) -> tuple[jax.Array, list[Cache]]:
-    """Takes in `tokens` i32[batch, n], of which the first is at `position` i32[].
+    """Takes in `tokens` i32[batch, n], of which the first is at `position` i32[], or at one of its
+    own in each sequence: i32[batch].
 
     `caches` hold a pair for each layer, filled in front of `position`; what lies after is not
     read, and position + n must not exceed their capacity. Returns logits
-    f32[batch, n, vocabulary], or f32[batch, 1, vocabulary] of token `last` i32[] alone, and the
-    caches with the tokens' keys and values.
+    f32[batch, n, vocabulary], or f32[batch, 1, vocabulary] of token `last` alone, which is of the
+    shape of `position`, and the caches with the tokens' keys and values.
     """
     count = tokens.shape[1]
     with jax.named_scope("embed"):
         x = _f32(params["embed"]["weight"][tokens]) * config.embedding_scale
     turns = {
-        name: (cut(table["cos"], position, count), cut(table["sin"], position, count))
+        name: (_rows(table["cos"], position, count), _rows(table["sin"], position, count))
         for name, table in params["rope"].items()
     }
     found = []
@@ -58,7 +59,7 @@ def step(
             x, cache = layer(config, p, x, position, turn, cache, config.windows[i])
         found.append(cache)
     if last is not None:
-        x = cut(x, last, 1, axis=1)
+        x = cut(x, last, 1, axis=1) if last.ndim == 0 else _of_each(x, last)
     with jax.named_scope("head"):
         head = params.get("head", params["embed"])
         logits = dense(head, rms_norm(config, params["norm"], x))
@@ -97,13 +98,14 @@ def attention(
             q, k = rms_norm(config, p["query_norm"], q), rms_norm(config, p["key_norm"], k)
         q, k = rotate(config, q, turn), rotate(config, k, turn)
         keys, values = (
-            jax.lax.dynamic_update_slice(old, new.astype(old.dtype), (0, position, 0, 0))
+            _updated(old, new.astype(old.dtype), position)
             for old, new in zip(cache, (k, v), strict=True)
         )
         query = q.reshape(batch, count, config.kv_heads, -1, config.head)
         with jax.named_scope("scores"):
             scores = jnp.einsum("bskgd,btkd->bkgst", query, _f32(keys)) * config.attention_scale
-        here = position + jnp.arange(count)[:, None]
+        here = position.reshape(*position.shape, *(1,) * 4 * position.ndim)
+        here = here + jnp.arange(count)[:, None]
         there = jnp.arange(keys.shape[1])
         seen = there <= here
         if window:
@@ -127,12 +129,34 @@ def _projections(config: Config, p: Any, x: jax.Array) -> list[jax.Array]:
     return [y.reshape(*x.shape[:2], n, -1) for y, n in zip(parts, heads, strict=True)]
 
 
+def _rows(table: jax.Array, position: jax.Array, count: int) -> jax.Array:
+    """`count` rows of a table from a position on, or from the position of each sequence."""
+    if position.ndim == 0:
+        return cut(table, position, count)
+    return jnp.stack([cut(table, first, count) for first in position])
+
+
+def _of_each(x: jax.Array, last: jax.Array) -> jax.Array:
+    """Token `last` i32[batch] of each sequence of x [batch, n, hidden]: [batch, 1, hidden]."""
+    return jnp.concatenate([cut(x[i : i + 1], at, 1, axis=1) for i, at in enumerate(last)])
+
+
+def _updated(old: jax.Array, new: jax.Array, position: jax.Array) -> jax.Array:
+    """A cache [batch, capacity, ...] with what is new from a position on, or from each one's."""
+    if position.ndim == 0:
+        return jax.lax.dynamic_update_slice(old, new, (0, position, 0, 0))
+    for i, first in enumerate(position):
+        old = jax.lax.dynamic_update_slice(old, new[i : i + 1], (i, first, 0, 0))
+    return old
+
+
 def rotate(config: Config, x: jax.Array, turn: tuple[jax.Array, jax.Array]) -> jax.Array:
-    """Turns the pairs of every head of x [batch, n, heads, head]; cosines and sines [n, pairs].
+    """Turns the pairs of every head of x [batch, n, heads, head]; cosines and sines [n, pairs], or
+    of each sequence.
 
     Neighbours are brought apart and stay so: queries and keys alike, scores do not change.
     """
-    cos, sin = (t[:, None, :] for t in turn)
+    cos, sin = (t[..., None, :] for t in turn)
     pairs = cos.shape[-1]
     x, rest = x[..., : 2 * pairs], x[..., 2 * pairs :]
     if config.pairs == "neighbours":

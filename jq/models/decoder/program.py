@@ -23,12 +23,14 @@ def decoder_model(
     batch: int = 1,
     cache: str = "float32",
     every: bool = False,
+    apart: bool = False,
 ) -> Model:
-    """`count` tokens i32[batch, count] at a position i32[], and caches of `capacity` tokens.
+    """`count` tokens i32[batch, count] at a position i32[], and caches of `capacity` tokens;
+    `apart`: at positions i32[batch], one for each sequence.
 
     Gives the logits of every token; or, with one more input in front of the caches, those of token
-    `last` i32[] alone. `context` is the longest sequence that will be asked for (see `Rope`),
-    `cache` the type of keys and values.
+    `last` alone, of the position's shape. `context` is the longest sequence that will be asked for
+    (see `Rope`), `cache` the type of keys and values.
     """
     config = decoder.config
 
@@ -36,7 +38,7 @@ def decoder_model(
         return step(config, params, tokens, position, caches, last)
 
     entry = spec(config.cache_shape(batch, capacity), jnp.dtype(cache))
-    scalar = spec((), np.int32)
+    scalar = spec((batch,) if apart else (), np.int32)
     caches = [(entry, entry)] * config.layers
     return Model(
         partial(step, config) if every else one,
