@@ -14,6 +14,7 @@ import pytest
 from jq.errors import UserError
 from jq.models.decoder import load_decoder
 from jq.models.decoder.network import step
+from tests.support import decoders
 from tests.support.decoders import CASES, write_folder, write_gguf
 
 # Kept in files as float32 with 7 digits; both sides sum a few hundred float32 products a logit.
@@ -107,3 +108,50 @@ def test_an_unknown_architecture_is_named(tmp_path):
     (folder / "config.json").write_text(text.replace('"llama"', '"mamba"'))
     with pytest.raises(UserError, match="mamba"):
         load_decoder(folder)
+
+
+TURNS = 10000.0 ** -np.linspace(0, 1, 8, endpoint=False)  # of the cases' heads of 16
+FACTORS = np.array([1, 1, 1.5, 2, 2, 3, 4, 5], np.float32)
+YARN = {"scaling.type": "yarn", "scaling.factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("case", "keys", "factors", "name", "frequencies", "scale"),
+    [
+        ("llama", {"scale_linear": 4.0}, None, "all", TURNS / 4, 1),
+        ("llama", {"scaling.factor": 4.0}, FACTORS, "all", TURNS / 4 / FACTORS, 1),
+        ("llama", {"scaling.attn_factor": 1.5}, None, "all", TURNS, 1.5),
+        (
+            "llama",
+            YARN | {"scaling.attn_factor": 1.5},
+            None,
+            "all",
+            None,
+            1.5 * (1 + np.log(4) / 10),
+        ),
+        ("gemma2", {"freq_base_swa": 16.0}, None, "local", 16.0 ** -np.linspace(0, 1, 8, False), 1),
+        ("gemma2", {"freq_base_swa": 16.0}, None, "all", TURNS, 1),
+        ("gemma3", {"scaling.attn_factor": 1.5}, None, "local", TURNS, 1.5),
+    ],
+)
+def test_rotary_positions_of_a_gguf_file(
+    tmp_path, monkeypatch, case, keys, factors, name, frequencies, scale
+):
+    """What llama.cpp makes of keys that no case has: kinds of scaling go together."""
+
+    def metadata(writer, config, architecture, plain=decoders._metadata):
+        plain(writer, config, architecture)
+        writer.add_rope_freq_base(10000.0)
+        for key, value in keys.items():
+            add = writer.add_string if isinstance(value, str) else writer.add_float32
+            add(f"{architecture}.rope.{key}", value)
+        if factors is not None:
+            writer.add_tensor("rope_freqs.weight", factors)
+
+    monkeypatch.setattr(decoders, "_metadata", metadata)
+    config = load_decoder(decoders.write_gguf(case, tmp_path / "m.gguf")).config
+    found = dict(config.ropes)[name]
+    assert name in config.rope_of
+    if frequencies is not None:
+        np.testing.assert_allclose(found.frequencies, frequencies, rtol=1e-6)
+    assert found.scale == pytest.approx(scale)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -157,36 +157,42 @@ class _Reader:
         if not base > 1 or dims % 2:
             raise self.wrong(f"rotary positions of base {base} on {dims} elements")
         found = {"all": self._rope(base, dims)}
+        local = self.get("rope.freq_base_swa", float, known.local_base)
         if known.local_base:
-            local = self.get("rope.freq_base_swa", float, known.local_base)
-            found["local"] = rope.plain(local, dims)
+            plain = rope.plain(local, dims)
+            found["local"] = replace(plain, scale=self._turn_scale())
+        elif local:
+            found["local"] = self._rope(local, dims)
         return found
 
     def _rope(self, base: float, dims: int) -> rope.Rope:
-        factor = self.get("rope.scaling.factor", float, 1.0)
+        """Scaled by kind, each frequency divided by a factor of its own where a tensor says so, and
+        cosines and sines multiplied by `attn_factor`; files of 2023 call the factor otherwise."""
+        factor = self.get("rope.scaling.factor", float, self.get("rope.scale_linear", float, 1.0))
         kind = self.get("rope.scaling.type", str, "none" if factor == 1 else "linear")
-        tensors = self.file.tensors
-        if "rope_freqs.weight" in tensors:
-            return rope.divided(base, dims, self._factors("rope_freqs.weight", dims))
-        if "rope_factors_short.weight" in tensors or kind == "longrope":
+        context = self.size("context_length")
+        if "rope_factors_short.weight" in self.file.tensors or kind == "longrope":
             original = self.size("rope.scaling.original_context_length")
-            context = self.size("context_length")
-            scale = self.get(
-                "rope.scaling.attn_factor", float, rope.longrope_scale(context, original)
-            )
+            scale = self._turn_scale(rope.longrope_scale(context, original))
             short = rope.divided(
                 base, dims, self._factors("rope_factors_short.weight", dims), scale
             )
             long = rope.divided(base, dims, self._factors("rope_factors_long.weight", dims), scale)
             return rope.Rope(short.frequencies, scale, long.frequencies, original)
-        if kind == "none":
-            return rope.plain(base, dims)
-        if kind == "linear":
-            return rope.plain(base, dims, factor)
-        if kind == "yarn":
-            original = self.size("rope.scaling.original_context_length")
-            return rope.yarn(base, dims, factor, original)
-        raise self.wrong(f"rotary positions are scaled by {kind!r}, which is not known")
+        if kind in ("none", "linear"):
+            found = rope.plain(base, dims, factor if kind == "linear" else 1.0)
+        elif kind == "yarn":
+            original = self.size("rope.scaling.original_context_length", context)
+            found = rope.yarn(base, dims, factor, original)
+        else:
+            raise self.wrong(f"rotary positions are scaled by {kind!r}, which is not known")
+        if "rope_freqs.weight" in self.file.tensors:
+            found = found.divided(self._factors("rope_freqs.weight", dims))
+        return replace(found, scale=found.scale * self._turn_scale())
+
+    def _turn_scale(self, default: float = 1.0) -> float:
+        found: float = self.get("rope.scaling.attn_factor", float, default)
+        return found
 
     def _factors(self, name: str, dims: int) -> list[float]:
         factors = self.file.tensors.get(name)

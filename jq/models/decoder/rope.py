@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,11 @@ class Rope:
     long: tuple[float, ...] = ()
     original: int = 0
 
+    def divided(self, factors: Sequence[float]) -> Rope:
+        """The same, each frequency divided by a factor of its own."""
+        own = np.asarray(self.frequencies) / np.asarray(factors, np.float64)
+        return replace(self, frequencies=tuple(own))
+
     def table(self, count: int, context: int) -> tuple[np.ndarray, np.ndarray]:
         """Cosines and sines of the first `count` positions, f32[count, pairs], in a `context`.
 
@@ -50,7 +55,7 @@ def plain(base: float, dims: int, factor: float = 1.0) -> Rope:
 
 def divided(base: float, dims: int, factors: Sequence[float], scale: float = 1.0) -> Rope:
     """Each frequency divided by a factor of its own."""
-    return Rope(tuple(_frequencies(base, dims) / np.asarray(factors, np.float64)), scale)
+    return replace(plain(base, dims), scale=scale).divided(factors)
 
 
 def llama3(base: float, dims: int, factor: float, low: float, high: float, original: int) -> Rope:
