@@ -31,6 +31,10 @@ class SafeConsole(Console):
         # In a notebook, rich shows what is printed there, wherever it was to go.
         super().__init__(markup=False, emoji=False, force_jupyter=False, **options)
 
+    def on_broken_pipe(self) -> None:
+        """`jaxq ... | head` is an end like others, and not one of rich's choosing."""
+        raise  # rich calls this while it handles the error
+
     def render_str(self, text: str, **options: Any) -> Text:
         """Before it is measured, so that columns have the width of what is shown."""
         return super().render_str(printable(text), **options)

@@ -104,6 +104,15 @@ def _use(folder: Path) -> None:
     tempfile.tempdir = str(folder / "temporary")
 
 
+def progress(line: str) -> None:
+    """A terminal has one line that changes; a file a line for each point, so that one that hangs
+    is known."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{line}", end="\r", file=sys.stderr, flush=True)
+    else:
+        print(line, file=sys.stderr, flush=True)
+
+
 def main(
     work: Annotated[list[str] | None, typer.Option(help="compile, calibrate, search.")] = None,
     way: Annotated[list[str] | None, typer.Option(help="full, memory, killed.")] = None,
@@ -129,8 +138,7 @@ def main(
                     wrong += 1
                     print(f"{name}, {each} at {points[at]} ({at}): {reason}", flush=True)
                 tempfile.tempdir = None
-                if sys.stderr.isatty():
-                    print(f"\r{name}, {each}: point {at + 1}", end="\r", file=sys.stderr)
+                progress(f"{name}, {each}: point {at + 1} of {len(points)}, {points[at]}")
             print(f"{name}, {each}: {len(chosen)} of {len(points)} points", flush=True)
     print(f"{wrong} wrong")
     raise typer.Exit(1 if wrong else 0)

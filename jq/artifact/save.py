@@ -25,7 +25,7 @@ from jq.ir import Program
 from jq.ir.portable import portable
 from jq.iree import cpu
 from jq.quantized.markers import to_quant_types
-from jq.system.files import check_parent, exchange, settle, umask
+from jq.system.files import beside_prefix, check_parent, exchange, settle, umask
 
 
 class _ArtifactLike(Protocol):
@@ -187,7 +187,7 @@ def _put(path: Path, content: bytes | Path, known: StoredFile | None = None) -> 
 
 def _remove_abandoned(place: Path) -> None:
     """Removes what runs that were killed left beside an artifact; nothing but files of ours."""
-    for folder in place.parent.glob(f".{escape(place.name)}.*"):
+    for folder in place.parent.glob(f"{escape(beside_prefix(place))}*"):
         with suppress(OSError):
             old = time.time() - folder.stat().st_mtime > ABANDONED
             if old and not folder.is_symlink() and not _foreign(folder):
@@ -205,7 +205,7 @@ def _replacing(directory: Path) -> Iterator[Path]:
     """A new directory that takes the place of `directory` when the block succeeds."""
     place = directory.absolute()
     _remove_abandoned(place)
-    work = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
+    work = Path(tempfile.mkdtemp(dir=place.parent, prefix=beside_prefix(place)))
     old = work.with_name(f"{work.name}.old")
     try:
         yield work

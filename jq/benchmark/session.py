@@ -72,7 +72,7 @@ class Session:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            text=True,
+            encoding="utf-8",
         )
 
     def __enter__(self) -> Session:
@@ -200,5 +200,5 @@ def worker_command(folder: Path, job: Job, threads: int) -> list[str]:
         "inputs": write_arrays(folder, [np.asarray(x) for x in job.inputs]),
     }
     path = folder / "job.json"
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(document), encoding="utf-8")
     return python_command("jq.benchmark.worker", str(path))

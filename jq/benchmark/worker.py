@@ -20,7 +20,7 @@ from jq.system.memory import peak_rss_bytes
 
 
 def main(path: str) -> None:
-    job = json.loads(Path(path).read_text())
+    job = json.loads(Path(path).read_text(encoding="utf-8"))
     from jq.iree.runtime import Executable
 
     before = peak_rss_bytes()

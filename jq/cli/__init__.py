@@ -18,6 +18,7 @@ OBJECTS = 50_000
 def main() -> NoReturn:
     """Runs `jaxq` with the process's arguments and exits with its code."""
     gc.set_threshold(OBJECTS)
+    _open_streams()
     for ending in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(ending) is not signal.SIG_IGN:  # `nohup jaxq ...` goes on
             signal.signal(ending, _terminated)
@@ -34,6 +35,18 @@ def main() -> NoReturn:
     if sys.gettrace() or sys.getprofile():  # whoever watches wants to see the end
         raise SystemExit(code)
     _leave(code)
+
+
+def _open_streams() -> None:
+    """What the caller has closed (`>&-`) is as `/dev/null`: the next file would get its number, and
+    what libraries print to it."""
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(handle, True)
+    os.close(handle)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115 (for good)
+            setattr(sys, name, stream)
 
 
 def _terminated(number: int, _frame: object) -> NoReturn:

@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the process's exit code.
 
     The commands themselves report what goes wrong in them (`jq.cli.command`); what is left here
-    are mistakes in the arguments.
+    are mistakes in the arguments, and help that nobody can read.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # XLA's notes on devices, at its start
     try:
@@ -95,6 +95,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = commands()(
             given, prog_name="jaxq", standalone_mode=False, obj=shlex.join(["jaxq", *given])
         )
-    except (typer.TyperException, typer.Abort) as error:
+    except (typer.TyperException, typer.Abort, OSError) as error:
         return report(error)
     return code if isinstance(code, int) else 0

@@ -53,5 +53,5 @@ def estimate(
     )
     if picture is not None:
         with written_whole(picture) as path:
-            path.write_text(draw(found))
+            path.write_text(draw(found), encoding="utf-8")
     return found

@@ -17,13 +17,22 @@ USAGE, INTERRUPTED, INTERNAL = 2, 130, 1
 def report(error: BaseException, debug: bool = False) -> int:
     """Prints what went wrong and returns the exit code that says whose fault it was."""
     if isinstance(error, BrokenPipeError):  # `jaxq ... | head`: the reader has what it wanted
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (for Python's own flush at exit)
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (for Python's own flush at exit)
         return INTERNAL
     code, message = classify(error)
     if debug:
         print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     print(f"jaxq: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code
+
+
+def _nowhere() -> str:
+    """What an error that names no file may be about: a folder that was removed under us."""
+    try:
+        os.getcwd()
+    except OSError:
+        return ": the current directory"
+    return ""
 
 
 def classify(error: BaseException) -> tuple[int, str]:
@@ -40,7 +49,7 @@ def classify(error: BaseException) -> tuple[int, str]:
             where = context.command_path if context else "jaxq"
             return error.exit_code, f"error: {error.format_message()} (see `{where} --help`)"
         case OSError():
-            where = f": {error.filename}" if error.filename else ""
+            where = f": {error.filename}" if error.filename else _nowhere()
             return USAGE, f"error: {error.strerror or error}{where}"
         case MemoryError():
             return INTERNAL, "error: out of memory"

@@ -106,7 +106,7 @@ def toml_files(kind: str) -> list[dict[str, Any]]:
     return [
         {"name": name, "description": tomllib.loads(text).get("description", "")}
         for name in data_names(kind)
-        for text in [data_file(kind, name).read_text()]
+        for text in [data_file(kind, name).read_text(encoding="utf-8")]
     ]
 
 

@@ -66,7 +66,7 @@ def _write(artifact: str | Path, folder: Path, limit: float) -> dict[str, Any]:
             np.save(folder / file, array)
     index = {"artifact": str(artifact), "limit": limit, "rounding": ROUNDING}
     index |= {"ops": rows, "left_out": left_out}
-    (folder / INDEX).write_text(json.dumps(index, indent=1))
+    (folder / INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
     for file in RUNNER:
         shutil.copy(Path(__file__).parent / file, folder)
     return index

@@ -46,8 +46,8 @@ def dump_flags(directory: Path) -> list[str]:
 def read_phases(directory: Path) -> str:
     """The text of `DUMP_PHASE` among the files that `dump_flags` produced, and what a later phase
     shows of constants that are decoded to memory, as comments after it."""
-    program = next(directory.glob(f"*.{DUMP_PHASE}.mlir")).read_text()
-    later = next(directory.glob(f"*.{expanded.PHASE}.mlir")).read_text()
+    program = next(directory.glob(f"*.{DUMP_PHASE}.mlir")).read_text(encoding="utf-8")
+    later = next(directory.glob(f"*.{expanded.PHASE}.mlir")).read_text(encoding="utf-8")
     end = "" if program.endswith("\n") else "\n"
     return program + end + expanded.as_comments(expanded.find_expanded(later))
 
@@ -62,7 +62,7 @@ def all_valid(directory: Path) -> bool:
 
 
 def _is_valid(path: Path) -> bool:
-    with path.open() as lines:
+    with path.open(encoding="utf-8") as lines:
         heads = (line for line in lines if line.startswith(("module", '"builtin.module"')))
         return next(heads, "").startswith("module")
 

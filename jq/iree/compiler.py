@@ -218,8 +218,9 @@ def _keep(source: bytes, command: Sequence[str], log: str) -> Path | None:
     try:
         path = folder / "module.mlirbc"
         path.write_bytes(source)
-        (folder / "command.txt").write_text(shlex.join(command) + "\n")
-        (folder / "stderr.txt").write_text(log)
+        line = os.fsencode(shlex.join(command) + "\n")  # names of files are bytes
+        (folder / "command.txt").write_bytes(line)
+        (folder / "stderr.txt").write_text(log, encoding="utf-8")
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
         return None

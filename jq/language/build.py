@@ -1,4 +1,4 @@
-"""Compiles a program of a language model, in a process of its own (`python -m jq.language.build`).
+"""Compiles a program of a language model, in a process of its own.
 
 Compiling takes memory that generating has no need of: the process that generates only ever loads
 what this one wrote, and does not import JAX.
@@ -13,10 +13,11 @@ import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from jq.errors import JqError, UserError
 from jq.language.store import Options, Shape, Store, as_json, content_key
+from jq.system.child import python_command
 
 # Activations in blocks, as weights have them: large values spoil no others.
 _SETTINGS = {
@@ -44,8 +45,8 @@ def build(model: Path, options: Options, shape: Shape, store: Store) -> None:
         "folder": str(store.folder),
         "sealed": store.sealed,
     }
-    command = [sys.executable, "-m", "jq.language.build", json.dumps(given)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = python_command("jq.language.build", json.dumps(given))
+    done = subprocess.run(command, capture_output=True, encoding="utf-8")
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
         raise (UserError if done.returncode == _USER else JqError)(lines[-1])
@@ -103,7 +104,9 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
     vmfb = made.vmfb
     _replace(store.program(shape), lambda path: path.write_bytes(vmfb))
     text = as_json(described)
-    _replace(store.folder / f"{shape.name}.json", lambda path: path.write_text(text))
+    _replace(
+        store.folder / f"{shape.name}.json", lambda path: path.write_text(text, encoding="utf-8")
+    )
     store.shrink()
 
 
@@ -114,8 +117,9 @@ def _replace(path: Path, fill: Any) -> None:
         os.replace(Path(work) / path.name, path)
 
 
-def main() -> int:
-    given = json.loads(sys.argv[1])
+def main(text: str) -> NoReturn:
+    """What the other process does, with the JSON that `build` gave it."""
+    given = json.loads(text)
     try:
         write(
             Path(given["model"]),
@@ -125,9 +129,5 @@ def main() -> int:
         )
     except UserError as error:
         print(error, file=sys.stderr)
-        return _USER
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        sys.exit(_USER)
+    sys.exit(0)

@@ -156,7 +156,7 @@ def begin(out: Path, options: dict[str, Any]) -> None:
     """
     plan, marker = json.dumps(options), out / BEGUN
     if out.exists() and any(out.iterdir()):
-        if not marker.exists() or marker.read_text() != plan:
+        if not marker.exists() or marker.read_text(encoding="utf-8") != plan:
             raise UserError(
                 "the folder is not empty, and no run with these options has begun it",
                 location=str(out),
@@ -164,7 +164,7 @@ def begin(out: Path, options: dict[str, Any]) -> None:
             )
         return
     out.mkdir(parents=True, exist_ok=True)
-    marker.write_text(plan)
+    marker.write_text(plan, encoding="utf-8")
 
 
 def _finish(source: Path, out: Path, config: dict[str, Any], where: dict[str, str]) -> None:
@@ -172,11 +172,11 @@ def _finish(source: Path, out: Path, config: dict[str, Any], where: dict[str, st
     if (source / INDEX).exists():
         total = sum((out / f).stat().st_size for f in set(where.values()))
         index = {"metadata": {"total_size": total}, "weight_map": where}
-        (out / INDEX).write_text(json.dumps(index, indent=1))
+        (out / INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
     for path in source.iterdir():
         if path.suffix in (".json", ".txt", ".model", ".jinja") and not (out / path.name).exists():
             shutil.copyfile(path, out / path.name)
-    (out / "config.json").write_text(json.dumps(config, indent=1))
+    (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     (out / BEGUN).unlink()
 
 

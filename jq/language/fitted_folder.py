@@ -130,7 +130,7 @@ def fit_folder(
             _write(out, _file(i), {n: raw.pop(n) for n in own}, places)
     with clock.spent("write"):
         _write(out, "tables.safetensors", raw, places)
-    (out / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    (out / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}), encoding="utf-8")
     _copy(source, out, {**config, "quantization_config": chosen.config()})
     for kept in (*out.glob(_STATES.format("*")), out / BEGUN):
         kept.unlink()
@@ -196,4 +196,4 @@ def _copy(source: Path, out: Path, config: Mapping[str, Any]) -> None:
         for path in source.glob(pattern):
             if path.name not in (INDEX, "config.json") and path.is_file():
                 shutil.copyfile(path, out / path.name)
-    (out / "config.json").write_text(json.dumps(config, indent=1))
+    (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")

@@ -88,7 +88,9 @@ def save(
         "config": asdict(decoder.config),
         "options": asdict(options),
     }
-    (folder / MANIFEST).write_text(as_json(document))  # last: without it there is no model
+    (folder / MANIFEST).write_text(
+        as_json(document), encoding="utf-8"
+    )  # last: without it there is no model
     return shapes
 
 

@@ -90,7 +90,9 @@ class Store:
     def described(self, shape: Shape) -> dict[str, Any] | None:
         """What a program takes and gives; None where there is none."""
         try:
-            found: dict[str, Any] = json.loads((self.folder / f"{shape.name}.json").read_text())
+            found: dict[str, Any] = json.loads(
+                (self.folder / f"{shape.name}.json").read_text(encoding="utf-8")
+            )
         except (OSError, ValueError):
             return None
         return found if self.program(shape).is_file() else None
@@ -131,13 +133,13 @@ def _digest(model: Path, root: Path) -> str:
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
     memo = root / "digests" / name
     if memo.is_file():
-        return memo.read_text()
+        return memo.read_text(encoding="utf-8")
     whole = hashlib.sha256()
     for file in files:
         if file.suffix in (".gguf", ".safetensors", ".json"):
             whole.update(f"{file.name} {_sha256(file)}\n".encode())
     memo.parent.mkdir(parents=True, exist_ok=True)
-    memo.write_text(whole.hexdigest())
+    memo.write_text(whole.hexdigest(), encoding="utf-8")
     return whole.hexdigest()
 
 

@@ -48,7 +48,9 @@ class State:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with written_whole(self.path) as temporary:
-                temporary.write_text(json.dumps({"schema": SCHEMA, "values": self.values}))
+                temporary.write_text(
+                    json.dumps({"schema": SCHEMA, "values": self.values}), encoding="utf-8"
+                )
         except (OSError, UserError) as error:
             if self._kept:
                 LOG.warning("measurements are not kept for a later search: %s", error)

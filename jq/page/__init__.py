@@ -60,7 +60,8 @@ def report(
         progress or silent,
     )
     with written_whole(Path(path)) as temporary:
-        temporary.write_text(render(facts), encoding="utf-8")
+        # A name of a file that is no UTF-8 is shown by its bytes.
+        temporary.write_text(render(facts), encoding="utf-8", errors="backslashreplace")
     if model_explorer is not None:
         rows = {op["name"]: op for op in facts.manifest.ops}
         errors = {layer.name: layer for layer in facts.comparison.layers}

@@ -53,7 +53,9 @@ def render(facts: Facts) -> str:
         for key, text in parts.items()
     )
     title = escape(f"{facts.name}: {manifest.pipeline} on {manifest.target}")
-    style, script = ((_FOLDER / name).read_text() for name in ("style.css", "script.js"))
+    style, script = (
+        (_FOLDER / name).read_text(encoding="utf-8") for name in ("style.css", "script.js")
+    )
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

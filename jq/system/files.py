@@ -72,7 +72,7 @@ def settle(path: Path) -> None:
 def written_whole(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block succeeds."""
     check_file(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=beside_prefix(path))
     os.close(handle)
     temporary = Path(name)
     try:
@@ -81,6 +81,9 @@ def written_whole(path: Path) -> Iterator[Path]:
         settle(temporary)
         temporary.replace(path)
         settle(path.absolute().parent)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # what fails in a write names no file
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -92,7 +95,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     check_parent(path)
     if path.exists():
         raise UserError(f"{path} exists already", hint="choose another directory")
-    work = Path(tempfile.mkdtemp(dir=path.absolute().parent, prefix=f".{path.name}."))
+    work = Path(tempfile.mkdtemp(dir=path.absolute().parent, prefix=beside_prefix(path)))
     try:
         yield work
         work.chmod(0o777 & ~umask())
@@ -102,6 +105,12 @@ def new_folder(path: Path) -> Iterator[Path]:
         settle(path.absolute().parent)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def beside_prefix(path: Path) -> str:
+    """How a temporary name beside `path` begins: a name may be as long as any can be, and a longer
+    one is refused by the system."""
+    return f".{path.name[:_SHORT]}."
 
 
 @contextmanager
@@ -134,6 +143,7 @@ def check_room(folder: Path) -> None:
         raise _no_room(str(folder.parent), error) from error
 
 
+_SHORT = 40  # characters, of at most 4 bytes each, of the 255 that a name may have
 _ROOM = 1 << 20  # bytes; a disk with less is as good as full
 _EXCHANGE = 2  # of renameat2: two names change places, and neither is ever missing
 

@@ -61,7 +61,7 @@ def this_processor(cpuinfo: Path = CPUINFO, machine: str | None = None) -> Proce
     Flags beyond the instruction set that `JAXQ_MAX_ISA` names are left out.
     """
     fields: dict[str, str] = {}
-    for line in cpuinfo.read_text().splitlines() if cpuinfo.is_file() else ():
+    for line in cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else ():
         key, _, value = line.partition(":")
         fields.setdefault(key.strip(), value.strip())
     return Processor(

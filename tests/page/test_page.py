@@ -6,6 +6,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import os
 import re
 import shlex
 import shutil
@@ -24,6 +25,7 @@ from jq.page.document import SECTIONS
 from jq.page.parts import histogram, number, rebinned
 from jq.page.suggest import without_own_noise
 
+PAGE = os.fsdecode(b"page \xff.html")  # a name is bytes, and not always text
 EVIL = "<img src=x onerror=alert(1)>"
 SOURCE = f"""
 import numpy as np
@@ -89,7 +91,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rules = [argument for rule in RULES for argument in ("--rule", rule)]
     compiled = ["compile", model, "--pipeline", "int8-static", "-o", str(out), "-q", *rules]
     assert main([*compiled, "--set", "recovery=false"]) == 0
-    arguments = ["report", model, str(out), "-o", str(folder / "report.html"), "-q"]
+    arguments = ["report", model, str(out), "-o", str(folder / PAGE), "-q"]
     arguments += ["--seconds", "0.05", "--model-explorer", str(folder / "explorer")]
     assert main([*arguments, "--samples", "2"]) == 0
     assert main(arguments) == 2  # it exists
@@ -98,7 +100,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(folder: Path) -> str:
-    return (folder / "report.html").read_text()
+    return (folder / PAGE).read_text()
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +196,7 @@ def test_it_renders(folder: Path) -> None:
     flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run"
     flags += " --disable-background-networking --disable-component-update --disable-sync"
     command = [chromium, *flags.split(), f"--user-data-dir={folder / 'profile'}"]
-    uri = (folder / "report.html").as_uri()
+    uri = (folder / PAGE).as_uri()
     made = subprocess.run(
         [*command, "--virtual-time-budget=2000", "--dump-dom", uri],
         capture_output=True,

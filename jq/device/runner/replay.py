@@ -20,7 +20,7 @@ def replay(op, inputs, parameters):
 
 
 folder, wrong = Path(sys.argv[1]), 0
-for op in json.loads((folder / "index.json").read_text())["ops"]:
+for op in json.loads((folder / "index.json").read_text(encoding="utf-8"))["ops"]:
     parameters = [np.load(folder / p["file"]) for p in op["parameters"]]
     for case in op["cases"]:
         got = replay(op, [np.load(folder / f) for f in case["inputs"]], parameters)
