@@ -40,7 +40,11 @@ def capacities(options: Options) -> list[int]:
 
 @dataclass
 class Programs:
-    """The compiled programs of a model; one that is missing is compiled when it is asked for."""
+    """The compiled programs of a model; one that is missing is compiled when it is asked for.
+
+    `spare` holds caches that no session has any more, by capacity: new ones take as long as a few
+    tokens, for all their memory is written.
+    """
 
     model: Path
     options: Options
@@ -50,6 +54,7 @@ class Programs:
     _loaded: dict[Shape, tuple[Executable, dict[str, Any]]] = field(default_factory=dict)
     _files: ParameterFiles | None = None
     _known: list[Path] = field(default_factory=list)
+    spare: dict[int, list[Any]] = field(default_factory=dict)
 
     def can(self, shape: Shape) -> bool:
         """Whether there is a program, or one can be compiled."""
@@ -98,6 +103,13 @@ class Session:
         self.capacity, *self._larger = capacities(self.options)
         self._caches: list[Any] | None = None
         self._run: Executable | None = None  # the last program, which can read the caches
+        self._logits = np.zeros(0, np.float32)
+
+    def __del__(self) -> None:
+        # What a mask hides is multiplied by 0, which NaN and infinity do not forgive.
+        caches: list[Any] | None = getattr(self, "_caches", None)  # none where it was refused
+        if caches and np.isfinite(self._logits).all():
+            self.programs.spare[self.capacity] = caches
 
     @property
     def position(self) -> int:
@@ -170,6 +182,8 @@ class Session:
         self._reserve(min(self.position + length, self.options.context))  # one may be full
         run, described = self.programs.get(Shape(length, self.capacity, every, apart))
         if self._caches is None:
+            self._caches = self.programs.spare.pop(self.capacity, None)
+        if self._caches is None:
             shapes = described["inputs"][2 if every else 3 :]
             self._caches = [run.place(np.zeros(shape, np.dtype(dtype))) for shape, dtype in shapes]
         self._run = run
@@ -183,7 +197,7 @@ class Session:
         inputs = [run.place(padded), *(run.place(np.asarray(s)) for s in scalars)]
         logits, *self._caches = run.call_placed(*inputs, *self._caches)
         self.positions = self.positions + counts
-        found = run.fetch(logits)
+        found = self._logits = run.fetch(logits)
         self.seconds += time.perf_counter() - start
         return found[:, : counts.max()] if every else found
 

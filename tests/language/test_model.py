@@ -158,6 +158,21 @@ def test_a_prompt_is_cut_into_what_takes_least_time(left, sizes):
     assert found == sizes
 
 
+def test_caches_are_used_again(model):
+    """What a session before left in them is not seen, and what is not finite is not kept."""
+    want = model.session().take(TOKENS[:3])
+    used = model.session()
+    used.take(TOKENS[:40])
+    kept = used._caches
+    del used
+    again = model.session()
+    assert np.array_equal(again.take(TOKENS[:3]), want)
+    assert not model.programs.spare and kept
+    again._logits = np.array([np.nan])
+    del again
+    assert not model.programs.spare
+
+
 def test_a_context_that_is_full_ends_it(model):
     found = model.generate(TOKENS[:30], 1000)
     tokens = list(found)

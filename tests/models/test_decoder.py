@@ -6,14 +6,17 @@ from __future__ import annotations
 import json
 from functools import partial
 
+import gguf
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jq.errors import UserError
+from jq.formats.tensor import QuantizedTensor
 from jq.models.decoder import load_decoder
 from jq.models.decoder.network import step
+from jq.models.decoder.program import decoder_model
 from tests.support import decoders
 from tests.support.decoders import CASES, write_folder, write_gguf
 
@@ -108,6 +111,39 @@ def test_an_unknown_architecture_is_named(tmp_path):
     (folder / "config.json").write_text(text.replace('"llama"', '"mamba"'))
     with pytest.raises(UserError, match="mamba"):
         load_decoder(folder)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "BF16", "F32"])
+def test_a_fused_matrix_is_cut_without_a_copy(tmp_path, kind):
+    """Into queries, keys and values in the file's own format, for what reads only some in finer
+    codes."""
+    which = gguf.GGMLQuantizationType[kind]
+    file = write_gguf("phi3", tmp_path / "m.gguf", lambda n, a: which if a.ndim > 1 else None)
+    decoder = load_decoder(file)
+    model = decoder_model(decoder, 3, 16)
+    fused = decoder.params["layers"]["0"]["attention"]["qkv"]["weight"]
+    found = model.params["layers"]["0"]["attention"]
+    assert "qkv" not in found
+    parts = [found[name]["weight"] for name in ("query", "key", "value")]
+    np.testing.assert_array_equal(np.concatenate([np.asarray(p) for p in parts]), fused)
+    if isinstance(fused, QuantizedTensor):
+        for part in parts:
+            assert part.encoding.format == fused.encoding.format
+            assert np.shares_memory(part.parts["blocks"], fused.parts["blocks"])
+    tokens = np.array([[3, 4, 5]], np.int32)
+    caches = [(np.zeros(decoder.config.cache_shape(1, 16), np.float32),) * 2] * 2
+    with jax.default_matmul_precision("highest"):
+        whole = step(
+            decoder.config,
+            jax.tree.map(np.asarray, decoder.parameters(16)),
+            tokens,
+            jnp.int32(0),
+            caches,
+        )[0]
+        cut = step(
+            decoder.config, jax.tree.map(np.asarray, model.params), tokens, jnp.int32(0), caches
+        )[0]
+    np.testing.assert_allclose(cut, whole, rtol=1e-5, atol=1e-6)
 
 
 TURNS = 10000.0 ** -np.linspace(0, 1, 8, endpoint=False)  # of the cases' heads of 16

@@ -13,7 +13,6 @@ from jq.models._tree import nest
 from jq.models.decoder.config import Config
 
 Leaf = np.ndarray | QuantizedTensor
-FUSED = {"qkv": ("query", "key", "value"), "gate_up": ("gate", "up")}
 
 
 def tensor_tree(

@@ -12,6 +12,7 @@ from jq.model import Model
 from jq.models._tree import spec
 from jq.models.decoder.load import Decoder
 from jq.models.decoder.network import step
+from jq.models.decoder.separate import separate
 
 
 def decoder_model(
@@ -42,7 +43,7 @@ def decoder_model(
     caches = [(entry, entry)] * config.layers
     return Model(
         partial(step, config) if every else one,
-        decoder.parameters(capacity, context),
+        separate(decoder.parameters(capacity, context), config),
         (spec((batch, count), np.int32), *([scalar] if every else [scalar, scalar]), caches),
         name=config.architecture,
     )
