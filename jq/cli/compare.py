@@ -18,6 +18,7 @@ from jq.cli.language import (
 )
 from jq.cli.output import Output
 from jq.errors import UserError
+from jq.system.processor import MOST_THREADS
 
 LAYERS = (
     *("name", "op", "sqnr_db", "cosine", "max_abs_error"),
@@ -81,6 +82,15 @@ def compare(
     limit: Annotated[
         int | None, typer.Option(metavar="N", help="Of a language model: tokens in all.")
     ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_THREADS,
+            metavar="N",
+            help="Of a language model: worker threads.",
+        ),
+    ] = None,
     jobs: options.Jobs = 1,
     dask: options.Dask = None,
     ray: options.Ray = None,
@@ -106,11 +116,11 @@ def compare(
             "dask": dask,
             "ray": ray,
         }
-        refuse_other_options(others, "--pipeline, --text, --window and --limit")
+        refuse_other_options(others, "--pipeline, --text, --window, --limit and --threads")
         return compare_language_models(
-            out, Path(model), artifacts or [], pipeline, text or [], window, limit
+            out, Path(model), artifacts or [], pipeline, text or [], window, limit, threads or 1
         )
-    refuse_language_options({"text": text, "window": window, "limit": limit})
+    refuse_language_options({"text": text, "window": window, "limit": limit, "threads": threads})
     workers = options.workers(jobs, dask, ray)
     if len(artifacts or ()) > 1 or bench:
         if not workers.inside:

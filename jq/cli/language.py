@@ -89,6 +89,7 @@ def compare_language_models(
     text: Sequence[Path],
     window: int | None,
     limit: int | None,
+    threads: int = 1,
 ) -> dict[str, Any]:
     """Artifacts, or other files of the same model, against the model with float activations;
     without any, the model in a pipeline."""
@@ -108,6 +109,7 @@ def compare_language_models(
                 path,
                 pipeline=None if saved else pipeline,
                 context=None if saved else exact_context,
+                threads=threads,
                 progress=lambda what: progress(what, None),
             )
 

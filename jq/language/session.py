@@ -22,7 +22,7 @@ from jq.language.store import Options, Shape, Store
 LONG = 128  # tokens that a program takes in at once, beside the one for a single token
 LONG_EVERY = 16  # likewise, where the logits of every token are held
 # What programs take, in single tokens: a mean of models whose time is the head's and the layers'.
-COSTS, LONG_COST = {1: 1.0, 4: 1.7, 16: 4.0}, 24.0
+COSTS, LONG_COST = {1: 1.0, 4: 1.7, 16: 3.35}, 22.0
 SMALLEST = 512  # tokens that a narrow cache holds at first; it doubles when it is full
 
 Progress = Callable[[str], None]
@@ -233,7 +233,7 @@ def cheapest(left: int, costs: tuple[tuple[int, float], ...]) -> int:
     """The first of the sizes whose programs take in `left` tokens for the least cost together.
 
     Examples:
-        >>> cheapest(5, ((1, 1.0), (4, 1.7), (16, 4.0)))
+        >>> cheapest(5, ((1, 1.0), (4, 1.7), (16, 3.35)))
         4
     """
 

@@ -93,7 +93,7 @@ def test_figures_are_those_of_the_definition(file, text, capsys, tmp_path):
     save(decoder, options_for(decoder, None, None, CONTEXT), made)
     assert main([*command[:2], str(made), *command[2:]]) == 0
     assert json.loads(capsys.readouterr().out)["kl"] == found["kl"]
-    assert main([*command[:2], str(made), str(file), *command[2:]]) == 0
+    assert main([*command[:2], str(made), str(file), *command[2:], "--threads", "2"]) == 0
     assert [r["kl"] for r in json.loads(capsys.readouterr().out)["artifacts"]] == [found["kl"]] * 2
     assert main(["perplexity", str(made), str(text), "--json"]) == 0
     quantized = found["metrics"]["perplexity"]["quantized"]
@@ -113,5 +113,6 @@ def test_what_cannot_be_compared_says_why(file, text, capsys, tmp_path):
     ):
         assert main(["compare", str(file), *more]) == 2
         assert reason in capsys.readouterr().err
-    assert main(["compare", "jq.models:minilm", "--text", str(text)]) == 2
-    assert "language models" in capsys.readouterr().err
+    for given in (["--text", str(text)], ["--threads", "2"]):
+        assert main(["compare", "jq.models:minilm", *given]) == 2
+        assert "language models" in capsys.readouterr().err
