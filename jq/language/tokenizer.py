@@ -134,7 +134,13 @@ class _Library:
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         chosen = self.special if special else self.plain
-        found: list[int] = chosen.encode(text, add_special_tokens=False).ids
+        try:
+            found: list[int] = chosen.encode(text, add_special_tokens=False).ids
+        except BaseException as error:
+            # A pattern that takes too long ends as a panic of Rust, which is no `Exception`.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise UserError(f"the tokenizer cannot read this text: {error}") from error
         return found
 
     def decode(self, tokens: Sequence[int]) -> str:

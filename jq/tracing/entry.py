@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,17 @@ def flatten(
     return constants, notes
 
 
+# IREE's compiler calls files after the module: `../x` would be written where somebody else wants.
+_NAME = re.compile(r"[A-Za-z_]\w{0,99}", re.ASCII)
+
+
+def _kept(module: ir.Module, attribute: str) -> bool:
+    """Whether an attribute of the module stays: its name, if that is an ordinary one."""
+    if attribute != "sym_name":
+        return False
+    return bool(_NAME.fullmatch(ir.StringAttr(module.operation.attributes[attribute]).value))
+
+
 def make_program(
     module: ir.Module,
     weights: Mapping[str, Leaf],
@@ -167,7 +179,7 @@ def make_program(
         if key in main.attributes:
             del main.attributes[key]
     listed = read_encodings(module)
-    for key in [k for k in module.operation.attributes if k != "sym_name"]:
+    for key in [k for k in module.operation.attributes if not _kept(module, k)]:
         del module.operation.attributes[key]
     program = Program(
         module,

@@ -92,6 +92,19 @@ def test_a_tokenizer(tmp_path: Path) -> None:
             tokenizer_of_folder(tmp_path)
 
 
+def test_a_pattern_of_a_tokenizer_that_takes_too_long(tmp_path: Path) -> None:
+    cut = {"type": "Split", "pattern": {"Regex": "(a+)+$|((a*)*)*c"}, "behavior": "Isolated"}
+    content = {
+        "version": "1.0",
+        "pre_tokenizer": {**cut, "invert": False},
+        "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    read = tokenizer_of_folder(tmp_path)
+    with pytest.raises(UserError, match="cannot read this text: .*retry-limit"):
+        read.encode("a" * 30 + "X")
+
+
 class _Nothing:
     def encode(self, text: str, special: bool = False) -> list[int]:
         return []

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jq.api import rewrite
+from jq.api import compile, rewrite
 from jq.compiled import load
 from jq.errors import UserError
 from jq.guard.limits import Limits, Reading, limited, parse_size
@@ -227,3 +227,24 @@ def test_sizes(text: str) -> None:
     for wrong in ("", "M", "-1G", "nan", "1e400", "12x", "1"):
         with pytest.raises(UserError, match="is no size"):
             parse_size(wrong)
+
+
+@pytest.mark.parametrize("name", ["../stray", "a/b", "<i>", "é", "", "x" * 300])
+def test_no_file_is_called_after_a_module(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """IREE's compiler does that, in a folder of its own; `..` would lead out of it."""
+    for folder in ("model", "temporary"):
+        (tmp_path / folder).mkdir()
+    path = tmp_path / "model/model.mlir"
+    path.write_text(f'module @"{name}" {{ {GOOD} }}')
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    compile(path, "float", cache=False)
+    files = [p.name for p in tmp_path.rglob("*") if p.is_file() and "crash" not in str(p)]
+    assert files == ["model.mlir"]
+
+
+def test_an_ordinary_name_of_a_module_stays(tmp_path: Path) -> None:
+    path = tmp_path / "model.mlir"
+    path.write_text(f"module @jit_model {{ {GOOD} }}")
+    assert "module @jit_model" in trace(path).text()
