@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 
 FONTS = ("DejaVuSans.ttf", "DejaVuSerif.ttf", "DejaVuSansMono.ttf", "DejaVuSans-Bold.ttf")
-README = Path(__file__).resolve().parents[2] / "README.md"
+# Written here and not read from a document: another text would be other images, and other errors.
+TEXT = (
+    "the of and to in is it for on as with that be this by from are or an at not each one "
+    "which when model weights values integer float program kernel memory processor "
+    "calibration sample range scale error output input layer product convolution attention "
+    "channel tensor matrix file folder command Python NumPy compiler runtime target pipeline "
+    "(int8) (int4), float32; accuracy: latency, result. measured quantized compiled stored "
+    "written read 12 345 6.78 90% 2,048 x=1 a[0] --help -o FILE.npz before after between "
+    "without under several every other small large fast slow exact equal first"
+)
+WORDS = TEXT.split()
 
 
 @cache
@@ -21,11 +31,6 @@ def _font(name: str, size: int) -> Any:
     from PIL import ImageFont
 
     return ImageFont.truetype(str(Path(matplotlib.get_data_path(), "fonts/ttf", name)), size)
-
-
-@cache
-def _words() -> list[str]:
-    return [w for w in README.read_text().split() if w.isascii() and len(w) < 16]
 
 
 def line(rng: np.random.Generator, size: tuple[int, int]) -> tuple[np.ndarray, int]:
@@ -60,7 +65,7 @@ def _line(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
     paper, ink = rng.uniform(190, 255), rng.uniform(0, 90)
     font = _font(FONTS[rng.integers(len(FONTS))], int(height * rng.uniform(0.55, 0.75)))
     image = Image.new("L", (width, height), int(paper))
-    text = " ".join(_words()[i] for i in rng.integers(len(_words()), size=6))
+    text = " ".join(WORDS[i] for i in rng.integers(len(WORDS), size=6))
     ImageDraw.Draw(image).text((rng.integers(2, 8), height // 10), text, int(ink), font=font)
     return np.asarray(image, np.float32)
 
