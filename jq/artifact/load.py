@@ -16,6 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
@@ -109,10 +110,22 @@ def _manifest_bytes(directory: Path) -> bytes:
         raise UserError(f"{directory} is not an artifact: {reason}") from error
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON whose keys occur once: of two, readers take different ones, and a signature
+    would hold for both."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise UserError(f"the key {twice!r:.60} occurs twice")
+    return found
+
+
 def _parsed(directory: Path, data: bytes) -> Manifest:
     path = directory / MANIFEST
     try:
-        content = json.loads(data)
+        content = json.loads(data, object_pairs_hook=_object)
+    except UserError as error:
+        raise _damaged(path, error.message) from error
     except (ValueError, RecursionError) as error:
         raise _damaged(path, "not JSON") from error
     if not isinstance(content, dict) or content.get("tool") != TOOL:

@@ -264,6 +264,7 @@ def test_damaged_files(saved: Path, name: str) -> None:
     [
         ("", "damaged: not JSON"),
         ("{", "damaged: not JSON"),
+        ('{"tool": "jaxq", "a": {"b": 1, "b": 2}}', "damaged: the key 'b' occurs twice"),
         ("[" * 100000, "damaged: not JSON"),
         ("[]", "not an artifact of jaxq"),
         ('{"tool": "other"}', "not an artifact of jaxq"),
