@@ -22,7 +22,7 @@ from jq.data import data_names
 from jq.errors import OF_USERS, JqError, UserError
 from jq.ir import Program
 from jq.model import Batch, Model, batches
-from jq.passes.base import PassContext
+from jq.passes.base import PassContext, Report, unheard
 from jq.pipeline import (
     Pipeline,
     PipelineFile,
@@ -225,9 +225,7 @@ class Job:
         """Whether calibration is needed; a model may bring all its ranges itself."""
         return bool(make_plan(self.program, self.pipeline, self.target).unranged)
 
-    def context(
-        self, plan: QuantPlan, report: Callable[[float | None], None] = lambda share: None
-    ) -> PassContext:
+    def context(self, plan: QuantPlan, report: Report = unheard) -> PassContext:
         """What the passes after planning may read."""
         before = self.prepared
         return PassContext(
@@ -338,7 +336,7 @@ def prepare_job(
 def at_size(job: Job, other: Source, ranges: Ranges | None) -> Job:
     """The job at another size, with the ranges of the first: ops have the same names."""
     known = ranges.smoothing if ranges else None
-    cx = _context(job.pipeline, job.target, (), known, False, lambda share: None, None)
+    cx = _context(job.pipeline, job.target, (), known, False, unheard, None)
     program = prepare(other.program, job.pipeline, job.target, cx=cx)
     return replace(job, source=other, program=program, data=(), prepared=cx, ranges=ranges)
 
@@ -366,7 +364,7 @@ def _context(
     data: Calls | None,
     smoothing: Mapping[str, np.ndarray] | None,
     recover: bool,
-    report: Callable[[float | None], None],
+    report: Report,
     results: Results | None,
 ) -> PassContext:
     """What the float passes may read."""

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from jq.choice.candidates import Candidate
+from jq.choice.encodings import stored_weights
 from jq.choice.groups import Group, Stored, make_groups
 from jq.choice.rules import with_rules
 from jq.choice.switch import SwitchProgram
 from jq.errors import UserError
-from jq.formats import Encoding
 from jq.job import Job, Stages
-from jq.moments.known import KnownMoments
-from jq.passes.base import run_all
-from jq.passes.isolated import parts_of
+from jq.jobs import HERE, Workers
 from jq.pipeline import make_plan
 from jq.planning import QuantPlan
 from jq.settings import Rule, apply_overrides
@@ -44,13 +40,15 @@ class Problem:
         return SwitchProgram(job.program, job.pipeline, job.context(self.base), self.groups)
 
 
-def make_problem(job: Job, candidates: Sequence[Candidate], stages: Stages) -> Problem:
+def make_problem(
+    job: Job, candidates: Sequence[Candidate], stages: Stages, workers: Workers = HERE
+) -> Problem:
     """Plans and quantizes the whole model with each candidate.
 
     Raises:
         UserError: a candidate does not suit the pipeline, or there is nothing to choose.
     """
-    found = find_problem(job, candidates, stages)
+    found = find_problem(job, candidates, stages, workers)
     if not found.groups:
         names = ", ".join(c.name for c in candidates)
         raise UserError(
@@ -61,7 +59,12 @@ def make_problem(job: Job, candidates: Sequence[Candidate], stages: Stages) -> P
 
 
 def find_problem(
-    job: Job, candidates: Sequence[Candidate], stages: Stages, *, once: bool = False
+    job: Job,
+    candidates: Sequence[Candidate],
+    stages: Stages,
+    workers: Workers = HERE,
+    *,
+    once: bool = False,
 ) -> Problem:
     """`make_problem`, of which there may be nothing to choose; `once`: recovery of weights runs for
     the pipeline as it is alone, which takes less time."""
@@ -72,10 +75,11 @@ def find_problem(
         job = replace(job, ranges=calibrate_job(job, stages), observed=True)
     plans = {c: make_plan(j.program, j.pipeline, j.target, job.ranges) for c, j in jobs.items()}
     base = make_plan(job.program, job.pipeline, job.target, job.ranges)
-    encoder = _Encoder(job, stages, once)
-    base_stored = encoder(base)
-    stored = {c: encoder(plan) for c, plan in plans.items()}
-    groups = make_groups(job.program, plans, stored)
+    with stages("quantize weights") as report:
+        base_stored, *others = stored_weights(
+            job, [base, *plans.values()], workers, report, once=once
+        )
+    groups = make_groups(job.program, plans, dict(zip(plans, others, strict=True)))
     if _integer_only(job) or not job.target.device.float_products:
         groups = [g for g in map(_integer_options, groups) if len(g.options) > 1]
     return Problem(job, base, base_stored, groups, plans)
@@ -84,50 +88,6 @@ def find_problem(
 def _check(job: Job, candidate: Candidate) -> None:
     """Refuses a candidate whose settings do not go together with those of the pipeline."""
     apply_overrides(job.pipeline.settings, candidate.rule, where=f"candidate {candidate.name!r}")
-
-
-class _Encoder:
-    """What the pipeline stores of every weight; plans that store the same are run once.
-
-    `once`: recovery runs for the first plan alone; weights that others encode otherwise are rounded
-    plainly.
-    """
-
-    def __init__(self, job: Job, stages: Stages, once: bool = False) -> None:
-        self.job, self.stages, self.once, self._moments = job, stages, once, KnownMoments()
-        self._known: list[tuple[QuantPlan, dict[str, Stored]]] = []
-
-    def __call__(self, plan: QuantPlan) -> dict[str, Stored]:
-        for known, stored in self._known:
-            if known.weights == plan.weights and _integer_ops(known) == _integer_ops(plan):
-                return stored
-        if self.once and self._known:
-            first, wanted = self._known[0][1], plan.weights
-            same = {n: first[n] for n in wanted if n in first and first[n].encoding == wanted[n]}
-            return same | self._stored({n: e for n, e in wanted.items() if n not in same}, {})
-        with self.stages("quantize weights") as report:
-            job, program = self.job, self.job.program.clone()
-            cx = replace(job.context(plan, report), moments=self._moments)
-            run_all(job.pipeline.passes["qdq"], program, cx)
-        stored = self._stored(plan.weights, program.weights)
-        self._known.append((plan, stored))
-        return stored
-
-    def _stored(
-        self, weights: Mapping[str, Encoding], chosen: Mapping[str, np.ndarray]
-    ) -> dict[str, Stored]:
-        stored = {}
-        for name, enc in weights.items():
-            parts = parts_of(self.job.program.weights[name], name, enc, chosen)
-            for extra in chosen.keys() & {f"{name}:sum"}:
-                parts["sum"] = chosen[extra]
-            stored[name] = Stored(enc, parts)
-        return stored
-
-
-def _integer_ops(plan: QuantPlan) -> list[bool]:
-    """Which ops are integer: a recovery step may look at it."""
-    return [op.decision == "integer" for op in plan.ops]
 
 
 def _integer_only(job: Job) -> bool:

@@ -81,10 +81,10 @@ def search(
         samples: calls that the sensitivity of each layer is measured on.
         state: a file to keep measurements in, by default in the user's cache directory.
         iree_flags: see `jq.compile`.
-        workers: who measures errors: this process, more of them, or a cluster (see
-            `jq.jobs.as_workers`). The result is the same. Latency is measured here, one at a time;
-            that of a target with a table `[hardware]` is estimated (`jq.estimate`), as a share of
-            what the base pipeline takes.
+        workers: who quantizes weights for each candidate and measures errors: this process, more
+            of them, or a cluster (see `jq.jobs.as_workers`). The result is the same. Latency is
+            measured here, one at a time; that of a target with a table `[hardware]` is estimated
+            (`jq.estimate`), as a share of what the base pipeline takes.
 
     Raises:
         UserError: among others when a budget cannot be met; it says what can be reached.
@@ -129,7 +129,7 @@ def search(
     )
     chosen = make_candidates(candidates, job.pipeline.settings, job.pipeline.name)
     evaluation = _evaluation(evaluation_of(job.source, data, labels, metric), budgets)
-    problem = make_problem(job, chosen, stages)
+    problem = make_problem(job, chosen, stages, where)
     calls = _spread(evaluation.calls, samples)  # not what recovery steps were fitted to
     known = State(Path(state) if state else state_dir() / f"{digest_of(job, calls)}.json")
     with stages("sensitivity"):

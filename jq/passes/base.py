@@ -29,6 +29,11 @@ from jq.target import Target
 
 LOG = logging.getLogger("jq")
 NO_DATA = "it needs calibration data"
+Report = Callable[[float | None], None]  # told the share that is done; None: not known
+
+
+def unheard(share: float | None) -> None:
+    """A report that nobody listens to."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class PassContext:
     rules: tuple[Rule, ...] = ()
     explicit: frozenset[str] = frozenset()
     recover: bool = True
-    report: Callable[[float | None], None] = lambda share: None
+    report: Report = unheard
 
     def found(
         self, program: Program, what: str, make: Callable[[], Mapping[str, np.ndarray]]

@@ -1,0 +1,156 @@
+"""What the pipeline stores of every weight, under several plans of one program.
+
+Recovery of weights runs for each plan, which takes most of the time in front of the first
+measurement. Plans that store the same are run once, and those whose weights have equal encodings
+make one job: they ask for the same moments of the calibration data. What a job gives depends on no
+other, so that the result is the same wherever each was done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jq.choice.groups import Stored
+from jq.formats import Encoding
+from jq.ir import Program
+from jq.job import Job
+from jq.jobs import HERE, Kept, Result, Work, Workers, run_jobs
+from jq.moments.known import KnownMoments
+from jq.passes.base import Pass, PassContext, Report, run_all, unheard
+from jq.passes.isolated import parts_of
+from jq.planning import QuantPlan
+from jq.progress import Progress, silent
+
+
+@dataclass(frozen=True)
+class Recoveries(Work):
+    """A job is the numbers of some plans; its result, the weights that passes add, under
+    `NUMBER NAME:PART`.
+
+    Attributes:
+        program: prepared, float.
+        context: what passes may read besides the plan; every job begins with its gains.
+    """
+
+    program: Program
+    passes: Sequence[Pass]
+    plans: Sequence[QuantPlan]
+    context: PassContext
+
+    @staticmethod
+    def of(job: Job, plans: Sequence[QuantPlan], report: Report, *, inside: bool) -> Recoveries:
+        """
+        Args:
+            inside: jobs run in this process: they can report, and use what earlier runs found.
+        """
+        cx = job.context(plans[0])
+        cx.gains.forget_gradient()
+        if inside:
+            cx = replace(cx, report=report)
+        else:
+            cx = replace(cx, results=None, data=None if job.data is None else list(job.data))
+        return Recoveries(job.program, job.pipeline.passes["qdq"], plans, cx)
+
+    def open(self) -> Callable[[tuple[int, ...]], Result]:
+        return self._recovered
+
+    def _recovered(self, numbers: tuple[int, ...]) -> Result:
+        found = {}
+        # Of one plan alone what is found stays known, for the compilation that follows.
+        gains = self.context.gains if len(self.plans) == 1 else deepcopy(self.context.gains)
+        cx = replace(self.context, gains=gains, moments=KnownMoments())
+        for number in numbers:
+            program = self.program.clone()
+            run_all(self.passes, program, replace(cx, plan=self.plans[number]))
+            for name, array in program.weights.items():
+                if name not in self.program.weights:
+                    found[f"{number} {name}"] = np.asarray(array)
+        return found
+
+
+def stored_weights(
+    job: Job,
+    plans: Sequence[QuantPlan],
+    workers: Workers = HERE,
+    report: Report = unheard,
+    *,
+    once: bool = False,
+) -> list[Mapping[str, Stored]]:
+    """What each plan stores of every weight, in the order of the plans.
+
+    Args:
+        once: recovery runs for the first plan alone, which takes less time; weights that others
+            encode otherwise are rounded plainly.
+        workers: who does it; what another process did is kept for a later run.
+        report: told the share that is done, of a job where this process does them.
+    """
+    if once:
+        first, *others = plans
+        known = stored_weights(job, [first], workers, report)[0]
+        return [known, *(_with_known(job, plan, known) for plan in others)]
+    numbers: dict[int, list[int]] = {}  # of plans that store the same, by the first
+    for i, plan in enumerate(plans):
+        same = (k for k in numbers if _stores_alike(plans[k], plan))
+        numbers.setdefault(next(same, i), []).append(i)
+    inside = workers.inside
+    work = Recoveries.of(job, plans, report, inside=inside)
+    items = _with_equal_weights(numbers, plans)
+    kept = None if inside else Kept(_digest(work))
+    told: Progress = silent if inside else lambda stage, share: report(share)
+    out: dict[int, Mapping[str, Stored]] = {}
+    for i, found in run_jobs(work, items, workers, progress=told, kept=kept):
+        for number in items[i]:
+            start = f"{number} "
+            chosen = {k.removeprefix(start): v for k, v in found.items() if k.startswith(start)}
+            stored = _stored(job, plans[number].weights, chosen)
+            out |= dict.fromkeys(numbers[number], stored)
+    return [out[i] for i in range(len(plans))]
+
+
+def _with_equal_weights(
+    numbers: Iterable[int], plans: Sequence[QuantPlan]
+) -> list[tuple[int, ...]]:
+    """The jobs; those with the most plans come first, so that none is waited for at the end."""
+    jobs: list[list[int]] = []
+    for number in numbers:
+        alike = (j for j in jobs if plans[j[0]].weights == plans[number].weights)
+        if job := next(alike, None):
+            job.append(number)
+        else:
+            jobs.append([number])
+    return [tuple(job) for job in sorted(jobs, key=len, reverse=True)]
+
+
+def _digest(work: Recoveries) -> str:
+    """A digest of all that a result depends on."""
+    return hashlib.sha256(pickle.dumps(work, protocol=5)).hexdigest()
+
+
+def _stores_alike(a: QuantPlan, b: QuantPlan) -> bool:
+    """Whether recovery finds the same: it may look at which ops are integer."""
+    integer = [[op.decision == "integer" for op in plan.ops] for plan in (a, b)]
+    return a.weights == b.weights and integer[0] == integer[1]
+
+
+def _with_known(job: Job, plan: QuantPlan, known: Mapping[str, Stored]) -> Mapping[str, Stored]:
+    wanted = plan.weights
+    same = {n: known[n] for n in wanted if n in known and known[n].encoding == wanted[n]}
+    return same | _stored(job, {n: e for n, e in wanted.items() if n not in same}, {})
+
+
+def _stored(
+    job: Job, weights: Mapping[str, Encoding], chosen: Mapping[str, np.ndarray]
+) -> dict[str, Stored]:
+    stored = {}
+    for name, enc in weights.items():
+        parts = parts_of(job.program.weights[name], name, enc, chosen)
+        if (total := chosen.get(f"{name}:sum")) is not None:
+            parts["sum"] = total
+        stored[name] = Stored(enc, parts)
+    return stored

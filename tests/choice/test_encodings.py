@@ -1,0 +1,80 @@
+"""What is stored under several plans: a job depends on no other, wherever it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jq
+from jq.choice.candidates import make_candidates
+from jq.choice.encodings import stored_weights
+from jq.choice.rules import with_rules
+from jq.job import Job, prepare_job
+from jq.jobs import Workers
+from jq.pipeline import make_plan
+from jq.planning import QuantPlan
+from jq.settings import Rule
+
+RNG = np.random.default_rng(3)
+PARAMS = {
+    "a": RNG.standard_normal((64, 32)).astype(np.float32) / 8,
+    "b": RNG.standard_normal((32, 64)).astype(np.float32) / 4,
+}
+CANDIDATES = ("int8-dynamic", "int4", "int8-weight-only", "int4-weight-only", "float")
+
+
+def attend(params: Any, x: Any) -> Any:
+    y = jnp.tanh(x @ params["a"]) @ params["b"]
+    return y * (1 + jnp.mean(x, axis=0))
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    scale = np.geomspace(0.1, 4, 64)
+    samples = [((RNG.standard_normal((24, 64)) * scale).astype(np.float32),) for _ in range(20)]
+    model = jq.Model(attend, PARAMS, samples[0], calibration=samples)
+    return prepare_job(model, "int8-dynamic", "llvm-cpu")
+
+
+def plans_of(job: Job, names: Sequence[str]) -> list[QuantPlan]:
+    found = make_candidates(names, job.pipeline.settings, job.pipeline.name)
+    jobs = [with_rules(job, [Rule(pattern="*", override=c.rule)]) for c in found]
+    return [make_plan(j.program, j.pipeline, j.target, j.ranges) for j in jobs]
+
+
+def content(stored: Any) -> dict[str, bytes]:
+    return {f"{n}:{k}": v.tobytes() for n, s in stored.items() for k, v in s.parts.items()}
+
+
+def test_the_order_of_plans_changes_nothing(job: Job) -> None:
+    plans = plans_of(job, CANDIDATES)
+    found = [content(s) for s in stored_weights(job, plans)]
+    back = [content(s) for s in stored_weights(job, plans[::-1])][::-1]
+    alone = [content(stored_weights(job, [plan])[0]) for plan in plans[::-1]][::-1]
+    assert found == back == alone
+    assert found[0] != found[1] and not found[-1]
+
+
+def test_other_processes_find_the_same(job: Job, tmp_path: Path) -> None:
+    plans = plans_of(job, CANDIDATES)
+    here = [content(s) for s in stored_weights(job, plans)]
+    assert [content(s) for s in stored_weights(job, plans, Workers(2))] == here
+    kept = list((tmp_path / "jaxq" / "jobs").iterdir())
+    assert len(kept) >= 3  # of int8, of int4, and of none
+    for path in kept:
+        path.chmod(0o400)
+    assert [content(s) for s in stored_weights(job, plans, Workers(2))] == here
+
+
+def test_recovery_for_the_first_plan_alone(job: Job) -> None:
+    plans = plans_of(job, CANDIDATES)
+    whole = [content(s) for s in stored_weights(job, plans)]
+    once = [content(s) for s in stored_weights(job, plans, once=True)]
+    assert once[0] == whole[0] == once[2]  # of int8
+    assert once[1] != whole[1]  # int4 is rounded plainly
