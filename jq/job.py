@@ -234,6 +234,7 @@ class Job:
             self.target,
             self.data,
             gains=before.gains,
+            moments=before.moments,
             results=before.results,
             recover=before.recover,
             report=report,

@@ -1,16 +1,17 @@
 """What the pipeline stores of every weight, under several plans of one program.
 
 Recovery of weights runs for each plan, which takes most of the time in front of the first
-measurement. Plans that store the same are run once, and those whose weights have equal encodings
-make one job: they ask for the same moments of the calibration data. What a job gives depends on no
-other, so that the result is the same wherever each was done.
+measurement. Plans that store the same are run once. The first runs here, with all cores, and those
+whose weights have the same encodings: what it asked of the calibration data, the others ask, too,
+so the answers go along to whoever does them. Of these, each set of encodings is a job. What a job
+gives depends on no other, so that the result is the same wherever each was done.
 """
 
 from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -25,7 +26,7 @@ from jq.moments.known import KnownMoments
 from jq.passes.base import Pass, PassContext, Report, run_all, unheard
 from jq.passes.isolated import parts_of
 from jq.planning import QuantPlan
-from jq.progress import Progress, silent
+from jq.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -44,30 +45,32 @@ class Recoveries(Work):
     context: PassContext
 
     @staticmethod
-    def of(job: Job, plans: Sequence[QuantPlan], report: Report, *, inside: bool) -> Recoveries:
-        """
-        Args:
-            inside: jobs run in this process: they can report, and use what earlier runs found.
-        """
-        cx = job.context(plans[0])
+    def of(job: Job, plans: Sequence[QuantPlan], report: Report) -> Recoveries:
+        cx = job.context(plans[0], report)
         cx.gains.forget_gradient()
-        if inside:
-            cx = replace(cx, report=report)
-        else:
-            cx = replace(cx, results=None, data=None if job.data is None else list(job.data))
         return Recoveries(job.program, job.pipeline.passes["qdq"], plans, cx)
 
-    def open(self) -> Callable[[tuple[int, ...]], Result]:
-        return self._recovered
+    def elsewhere(self) -> Recoveries:
+        """For other processes: they cannot report, nor see what earlier runs found."""
+        cx = self.context
+        known = cx.moments if cx.moments and cx.moments.is_of(self.program) else KnownMoments()
+        data = None if cx.data is None else list(cx.data)
+        cx = replace(cx, results=None, data=data, report=unheard, moments=known)
+        return replace(self, context=cx)
 
-    def _recovered(self, numbers: tuple[int, ...]) -> Result:
+    def open(self) -> Callable[[tuple[int, ...]], Result]:
+        if self.context.moments is not None:
+            self.context.moments.attach(self.program)
+        return self.recovered
+
+    def recovered(self, numbers: tuple[int, ...]) -> Result:
         found = {}
-        # Of one plan alone what is found stays known, for the compilation that follows.
-        gains = self.context.gains if len(self.plans) == 1 else deepcopy(self.context.gains)
-        cx = replace(self.context, gains=gains, moments=KnownMoments())
         for number in numbers:
             program = self.program.clone()
-            run_all(self.passes, program, replace(cx, plan=self.plans[number]))
+            # Of one plan alone what is found stays known, for the compilation that follows.
+            gains = self.context.gains if len(self.plans) == 1 else deepcopy(self.context.gains)
+            cx = replace(self.context, gains=gains, plan=self.plans[number])
+            run_all(self.passes, program, cx)
             for name, array in program.weights.items():
                 if name not in self.program.weights:
                     found[f"{number} {name}"] = np.asarray(array)
@@ -88,7 +91,7 @@ def stored_weights(
         once: recovery runs for the first plan alone, which takes less time; weights that others
             encode otherwise are rounded plainly.
         workers: who does it; what another process did is kept for a later run.
-        report: told the share that is done, of a job where this process does them.
+        report: told the share that is done, of a plan, or of the jobs.
     """
     if once:
         first, *others = plans
@@ -98,14 +101,9 @@ def stored_weights(
     for i, plan in enumerate(plans):
         same = (k for k in numbers if _stores_alike(plans[k], plan))
         numbers.setdefault(next(same, i), []).append(i)
-    inside = workers.inside
-    work = Recoveries.of(job, plans, report, inside=inside)
-    items = _with_equal_weights(numbers, plans)
-    kept = None if inside else Kept(_digest(work))
-    told: Progress = silent if inside else lambda stage, share: report(share)
     out: dict[int, Mapping[str, Stored]] = {}
-    for i, found in run_jobs(work, items, workers, progress=told, kept=kept):
-        for number in items[i]:
+    for item, found in _recovered(Recoveries.of(job, plans, report), numbers, workers, report):
+        for number in item:
             start = f"{number} "
             chosen = {k.removeprefix(start): v for k, v in found.items() if k.startswith(start)}
             stored = _stored(job, plans[number].weights, chosen)
@@ -113,18 +111,34 @@ def stored_weights(
     return [out[i] for i in range(len(plans))]
 
 
+def _recovered(
+    work: Recoveries, numbers: Iterable[int], workers: Workers, report: Report
+) -> Iterator[tuple[tuple[int, ...], Result]]:
+    """Numbers of plans, and what there is of them: here, or from jobs."""
+    first, *others = _with_equal_weights(numbers, work.plans)
+    yield first, work.recovered(first)
+    if workers.inside:
+        yield from ((item, work.recovered(item)) for item in others)
+    elif others:
+        work = work.elsewhere()
+        told: Progress = lambda stage, share: report(share)  # noqa: E731
+        kept = Kept(_digest(work))
+        for i, found in run_jobs(work, others, workers, progress=told, kept=kept):
+            yield others[i], found
+
+
 def _with_equal_weights(
     numbers: Iterable[int], plans: Sequence[QuantPlan]
 ) -> list[tuple[int, ...]]:
-    """The jobs; those with the most plans come first, so that none is waited for at the end."""
-    jobs: list[list[int]] = []
+    """The numbers of plans whose weights have equal encodings, together."""
+    alike: list[list[int]] = []
     for number in numbers:
-        alike = (j for j in jobs if plans[j[0]].weights == plans[number].weights)
-        if job := next(alike, None):
-            job.append(number)
+        same = (j for j in alike if plans[j[0]].weights == plans[number].weights)
+        if found := next(same, None):
+            found.append(number)
         else:
-            jobs.append([number])
-    return [tuple(job) for job in sorted(jobs, key=len, reverse=True)]
+            alike.append([number])
+    return [tuple(found) for found in alike]
 
 
 def _digest(work: Recoveries) -> str:

@@ -13,6 +13,7 @@ from jq.choice.switch import SwitchProgram
 from jq.errors import UserError
 from jq.job import Job, Stages
 from jq.jobs import HERE, Workers
+from jq.moments.known import KnownMoments
 from jq.pipeline import make_plan
 from jq.planning import QuantPlan
 from jq.settings import Rule, apply_overrides
@@ -75,6 +76,7 @@ def find_problem(
         job = replace(job, ranges=calibrate_job(job, stages), observed=True)
     plans = {c: make_plan(j.program, j.pipeline, j.target, job.ranges) for c, j in jobs.items()}
     base = make_plan(job.program, job.pipeline, job.target, job.ranges)
+    job = replace(job, prepared=replace(job.prepared, moments=KnownMoments()))
     with stages("quantize weights") as report:
         base_stored, *others = stored_weights(
             job, [base, *plans.values()], workers, report, once=once

@@ -1,4 +1,4 @@
-"""The error at a model's outputs that one choice for one group makes alone, measured."""
+"""What choices do to a model: the error of one group alone, or the outputs of all together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.choice.switch import SwitchProgram
+from jq.choice.switch import Choice, SwitchProgram
 from jq.comparison.error_sum import ErrorSum, is_integer
 from jq.jobs import Result, Work
 
@@ -15,25 +15,59 @@ Outputs = Sequence[np.ndarray]  # of one call
 
 
 @dataclass(frozen=True)
-class Sensitivity(Work):
-    """A job is the numbers of a group and of one of its options; its result, the error that they
-    make alone."""
+class Alone:
+    """One group takes an option, all others stay float. The result: `noise`."""
+
+    group: int
+    option: int
+
+
+@dataclass(frozen=True)
+class Together:
+    """All groups take an option (None: stay float). The result: `CALL:OUTPUT` of these calls."""
+
+    choice: Choice | None
+    calls: Sequence[Outputs]
+
+
+@dataclass(frozen=True)
+class Choices(Work):
+    """One work for both kinds of jobs: a worker compiles the program of all choices once.
+
+    Attributes:
+        calls: that errors of one group alone are measured on.
+    """
 
     switch: SwitchProgram
     calls: Sequence[Outputs]
 
-    def open(self) -> Callable[[tuple[int, int]], Result]:
-        switch, groups = self.switch, self.switch.groups
-        switch.choose([None] * len(groups))
-        references = [switch(call) for call in self.calls]
+    def open(self) -> Callable[[Alone | Together], Result]:
+        references: list[Outputs] = []
 
-        def error(item: tuple[int, int]) -> Result:
-            g, o = item
-            switch.choose([group.options[o] if i == g else None for i, group in enumerate(groups)])
-            found = noise(references, [switch(call) for call in self.calls])
+        def done(item: Alone | Together) -> Result:
+            if isinstance(item, Together):
+                return self._outputs(item)
+            if not references:
+                references.extend(self._run(None, self.calls))
+            options = [None if g != item.group else item.option for g in range(self._count)]
+            found = noise(references, self._run(options, self.calls))
             return {"noise": np.array(found, np.float64)}
 
-        return error
+        return done
+
+    def _outputs(self, item: Together) -> Result:
+        results = self._run(item.choice, item.calls)
+        return {f"{c}:{i}": a for c, arrays in enumerate(results) for i, a in enumerate(arrays)}
+
+    def _run(self, choice: Sequence[int | None] | None, calls: Sequence[Outputs]) -> list[Outputs]:
+        numbers = [None] * self._count if choice is None else choice
+        pairs = zip(self.switch.groups, numbers, strict=True)
+        self.switch.choose([None if n is None else g.options[n] for g, n in pairs])
+        return [self.switch(call) for call in calls]
+
+    @property
+    def _count(self) -> int:
+        return len(self.switch.groups)
 
 
 def noise(reference: Sequence[Outputs], quantized: Sequence[Outputs]) -> float:

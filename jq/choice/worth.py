@@ -22,7 +22,7 @@ from jq.choice.candidates import Candidate
 from jq.choice.frontier import Choice, frontier, total
 from jq.choice.groups import Option
 from jq.choice.problem import Problem
-from jq.choice.sensitivity import Outputs, Sensitivity, noise
+from jq.choice.sensitivity import Alone, Choices, Outputs, noise
 from jq.choice.speed import Speed
 from jq.job import Calls
 from jq.oracle.xla import XlaExecutable
@@ -49,7 +49,7 @@ class Chooser:
         count = max(1, min(SAMPLES, RUNS // len(self.groups)))
         self._calls = _spread(data, max(count, JUDGED))
         self._switch = problem.switch()
-        self._measure = Sensitivity(self._switch, _spread(data, count)).open()
+        self._measure = Choices(self._switch, _spread(data, count)).open()
         self._known: dict[Choice, float] = {}
         self._references, self._between = self._float()
 
@@ -107,7 +107,7 @@ class Chooser:
         """What a group alone adds to the noise over signal at the outputs, measured once."""
         known = self._errors[group][option]
         if known is None:
-            known = float(self._measure((group, option))["noise"])
+            known = float(self._measure(Alone(group, option))["noise"])
             self._errors[group][option] = known
         return known
 

@@ -8,17 +8,20 @@ for the next jobs, until it had none for a while.
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 import queue
 import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from joblib.externals.loky import process_executor
 from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
+from jq.cache.results import versions
 from jq.errors import JqError
 from jq.jobs.work import Payload, Result, run_job
 
@@ -66,11 +69,11 @@ class Processes:
             slot.end()
 
 
-def warm(count: int) -> None:
+def warm(count: int, modules: Sequence[str] = ()) -> None:
     """Starts so many processes, which import what computes while the caller does other things."""
     slots = _taken(count)
     for slot in slots:
-        slot.begin()
+        slot.begin(modules)
     with _lock:
         _idle.extend(slots)
 
@@ -88,9 +91,9 @@ class _Slot:
         done: tuple[int, Result] = self._started().submit(run_job, payload, number, item).result()
         return done
 
-    def begin(self) -> None:
+    def begin(self, modules: Sequence[str]) -> None:
         if self._pool is None:
-            self._started().submit(_import)
+            self._started().submit(_import, modules)
 
     def _started(self) -> Any:
         if self._pool is None:
@@ -125,8 +128,10 @@ def _end_idle() -> None:
         slot.end()
 
 
-def _import() -> None:
-    import jq.oracle.xla  # noqa: F401
+def _import(modules: Sequence[str]) -> None:
+    for name in ("jq.oracle.xla", *modules):
+        importlib.import_module(name)
+    versions()
 
 
 def _begin(parent: int) -> None:

@@ -61,10 +61,11 @@ def run_jobs(
         yield number, result
 
 
-def prepare(workers: Workers) -> None:
-    """Jobs will come later: processes of this machine start now."""
+def prepare(workers: Workers, *modules: str) -> None:
+    """Jobs will come later, whose works are of these modules: processes of this machine start now,
+    and import them."""
     if not (workers.inside or workers.dask or workers.ray):
-        warm(workers.processes)
+        warm(workers.processes, modules)
 
 
 def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:

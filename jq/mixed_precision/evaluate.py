@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 from jq.choice.frontier import Choice
 from jq.choice.groups import Group, Option
-from jq.choice.sensitivity import Sensitivity
-from jq.choice.switch import SwitchProgram
+from jq.choice.sensitivity import Alone, Choices, Together
 from jq.comparison.metrics import NAMES, Figures
 from jq.comparison.outputs import Comparison
 from jq.errors import UserError, known
-from jq.jobs import HERE, Result, Work, Workers, run_jobs
+from jq.jobs import HERE, Workers, run_jobs
 from jq.measuring.evaluation import Evaluation, Outputs
 from jq.mixed_precision.budget import RESOURCES, figures
 from jq.mixed_precision.state import State
@@ -22,44 +21,22 @@ from jq.progress import Progress
 CALLS = 8  # of a job
 
 
-@dataclass(frozen=True)
-class Choices(Work):
-    """A job is a choice and some calls; its result, the outputs of each call."""
-
-    switch: SwitchProgram
-
-    def open(self) -> Callable[[tuple[Choice | None, Sequence[Outputs]]], Result]:
-        switch, groups = self.switch, self.switch.groups
-
-        def outputs(item: tuple[Choice | None, Sequence[Outputs]]) -> Result:
-            choice, calls = item
-            numbers = choice or [None] * len(groups)
-            switch.choose(
-                [None if n is None else g.options[n] for g, n in zip(groups, numbers, strict=True)]
-            )
-            results = ((c, enumerate(switch(call))) for c, call in enumerate(calls))
-            return {f"{c}:{i}": array for c, arrays in results for i, array in arrays}
-
-        return outputs
-
-
 def sensitivities(
-    switch: SwitchProgram,
-    calls: Sequence[Outputs],
+    work: Choices,
     state: State,
     progress: Progress,
     workers: Workers = HERE,
 ) -> list[list[float]]:
     """The error at the model's outputs when one group alone takes an option, for all of them."""
-    groups = switch.groups
+    groups = work.switch.groups
     keys = {
         (g, o): state_key(group, option)
         for g, group in enumerate(groups)
         for o, option in enumerate(group.options)
     }
     missing = [pair for pair, key in keys.items() if state.get(key) is None]
-    work, stage = Sensitivity(switch, calls), "sensitivity of layers"
-    for i, found in run_jobs(work, missing, workers, stage=stage, progress=progress):
+    items, stage = [Alone(*pair) for pair in missing], "sensitivity of layers"
+    for i, found in run_jobs(work, items, workers, stage=stage, progress=progress):
         state.put(keys[missing[i]], float(found["noise"]))
     return [
         [state.values[keys[g, o]] for o in range(len(group.options))]
@@ -77,12 +54,12 @@ class Judge:
     def __init__(
         self,
         evaluation: Evaluation,
-        switch: SwitchProgram,
+        work: Choices,
         progress: Progress,
         workers: Workers = HERE,
     ) -> None:
         self.evaluation, self.progress, self.workers = evaluation, progress, workers
-        self.work = Choices(switch)
+        self.work = work
         self.known: dict[Choice, Comparison] = {}
         self._references = list(self._run(None))
 
@@ -114,7 +91,7 @@ class Judge:
     def _run(self, choice: Choice | None) -> list[Outputs]:
         calls = self.evaluation.calls
         parts = [calls[i : i + CALLS] for i in range(0, len(calls), CALLS)]
-        items = [(choice, part) for part in parts]
+        items = [Together(choice, part) for part in parts]
         found = dict(
             run_jobs(self.work, items, self.workers, stage="evaluate", progress=self.progress)
         )

@@ -12,6 +12,7 @@ from jq.choice.candidates import make_candidates
 from jq.choice.frontier import Choice, total
 from jq.choice.problem import Problem, make_problem
 from jq.choice.rules import MixedPipeline, check_rules, rules_of
+from jq.choice.sensitivity import Choices
 from jq.comparison.metrics import Metric
 from jq.errors import UserError
 from jq.job import (
@@ -115,7 +116,7 @@ def search(
     check_metrics(model, metric, labels)
     if not (isinstance(model, Model) and model.metric):
         check_figures(budgets, metric)
-    prepare(where)
+    prepare(where, "jq.choice.encodings", "jq.passes.order")
     stages, told = Stages(progress or default_progress()), progress or silent
     job = prepare_job(
         model,
@@ -133,9 +134,9 @@ def search(
     calls = _spread(evaluation.calls, samples)  # not what recovery steps were fitted to
     known = State(Path(state) if state else state_dir() / f"{digest_of(job, calls)}.json")
     with stages("sensitivity"):
-        switch = problem.switch()
-        errors = sensitivities(switch, calls, known, told, where)
-    judge = Judge(evaluation, switch, told, where)
+        work = Choices(problem.switch(), calls)
+        errors = sensitivities(work, known, told, where)
+    judge = Judge(evaluation, work, told, where)
     judge.require(b.figure for b in budgets if not b.is_resource)
     resources = {
         "size": size_of(job, problem.groups, problem.base_stored),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,13 @@ import pytest
 
 import jq
 from jq.choice.candidates import make_candidates
-from jq.choice.encodings import stored_weights
+from jq.choice.encodings import Recoveries, stored_weights
 from jq.choice.rules import with_rules
 from jq.job import Job, prepare_job
 from jq.jobs import Workers
+from jq.moments.known import KnownMoments
+from jq.passes.base import unheard
+from jq.passes.recovery import _inputs
 from jq.pipeline import make_plan
 from jq.planning import QuantPlan
 from jq.settings import Rule
@@ -66,10 +71,23 @@ def test_other_processes_find_the_same(job: Job, tmp_path: Path) -> None:
     here = [content(s) for s in stored_weights(job, plans)]
     assert [content(s) for s in stored_weights(job, plans, Workers(2))] == here
     kept = list((tmp_path / "jaxq" / "jobs").iterdir())
-    assert len(kept) >= 3  # of int8, of int4, and of none
+    assert len(kept) >= 2  # of int4, and of none
     for path in kept:
         path.chmod(0o400)
     assert [content(s) for s in stored_weights(job, plans, Workers(2))] == here
+
+
+def test_what_the_first_plan_asked_goes_along(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = plans_of(job, CANDIDATES)
+    alone = [content(s) for s in stored_weights(job, plans)]
+    knowing = replace(job, prepared=replace(job.prepared, moments=KnownMoments()))
+    assert [content(s) for s in stored_weights(knowing, plans)] == alone
+    work = Recoveries.of(knowing, plans, unheard).elsewhere()
+    other = pickle.loads(pickle.dumps(work)).open()
+    monkeypatch.setattr(_inputs, "collect", lambda *a, **k: pytest.fail("it is known"))
+    here = Recoveries.of(knowing, plans, unheard).recovered((1,))
+    there = other((1,))
+    assert {k: v.tobytes() for k, v in here.items()} == {k: v.tobytes() for k, v in there.items()}
 
 
 def test_recovery_for_the_first_plan_alone(job: Job) -> None:

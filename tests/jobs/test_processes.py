@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
 
 from jq.jobs import Workers, prepare, run_jobs
 from jq.jobs.processes import _idle
+from jq.moments.gains import Gains
 from jq.moments.known import KnownMoments
 from tests.support.jobs import Squares
 from tests.support.texts import load
@@ -33,13 +39,49 @@ def test_moments_are_kept_for_the_same_question_alone() -> None:
     known, made = KnownMoments(), []
     program = load(TEXT)
 
-    def ask(question: str) -> None:
-        known.of(program, question, lambda: made.append(question) or {})
+    def ask(question: str, gains: Gains | None = None) -> None:
+        known.of(program, question, gains or Gains(), lambda: made.append(question) or {})
 
     for question in ("a", "a", "b", "a"):
         ask(question)
+    assert made == ["a", "b"]
+    ask("a", Gains({("w", 0): np.ones(1)}))  # rows that count otherwise
     assert made == ["a", "b", "a"]
     name = next(iter(program.weights))
     program.weights[name] = program.weights[name].copy()  # a pass made another
     ask("a")
     assert made == ["a", "b", "a", "a"]
+
+
+def test_gains_that_an_answer_brought_are_known_again() -> None:
+    known, program = KnownMoments(), load(TEXT)
+    first, second = Gains(), Gains()
+
+    def found_with(gains: Gains) -> dict[str, Any]:
+        gains.known["w", 0] = np.ones(2)
+        return {}
+
+    known.of(program, "a", first, lambda: found_with(first))
+    known.of(program, "a", second, lambda: pytest.fail("it is known"))
+    assert second.digest() == first.digest() != Gains().digest()
+
+
+def test_what_is_known_of_a_program_is_known_of_its_copy_elsewhere() -> None:
+    known, program = KnownMoments(), load(TEXT)
+    known.of(program, "a", Gains(), dict)
+    copy, known = pickle.loads(pickle.dumps((program, known)))
+    assert not known.is_of(copy)
+    known.attach(copy)
+    known.of(copy, "a", Gains(), lambda: pytest.fail("it is known"))
+
+
+def test_a_weight_is_solved_once() -> None:
+    known, one, other = KnownMoments(), np.ones((2, 2)), np.zeros((2, 2))
+    made: list[str] = []
+
+    def solve(how: str, array: np.ndarray) -> None:
+        known.solved(how, {"weight": array}, lambda: made.append(how) or {"codes": array})
+
+    for how, array in (("int8", one), ("int8", one.copy()), ("int4", one), ("int8", other)):
+        solve(how, array)
+    assert made == ["int8", "int4", "int8"]

@@ -193,8 +193,8 @@ def moments_of_weights(
     def collected() -> Mapping[str, Moments]:
         return collect(program, cx.data or (), wanted, gains=cx.gains, **options)
 
-    known = cx.moments
-    seen = known.of(program, f"{wanted} {options}", collected) if known else collected()
+    known, asked = cx.moments, f"{wanted} {options}"
+    seen = known.of(program, asked, cx.gains, collected) if known is not None else collected()
     out: dict[str, Moments] = {}
     for name, found in uses.items():
         for use in found if not isinstance(found, str) else ():

@@ -96,15 +96,32 @@ class Rounding(Recovery):
                 program, cx, wanted, self.power, shared=self.shared, samples=chosen
             )
             for j, name in enumerate(names):
-                matrix, enc = solvable[name]
-                weight = matrix.of(np.asarray(program.weights[name]).astype(np.float32))
-                gram = moments.pop(name).gram
-                with one_thread():
-                    solution = self._by_groups(name, weight, matrix.groups, gram, enc)
-                stored = parts_of(solution, matrix, cx.plan.weights[name])
+                stored = self._stored(program, cx, name, solvable[name], moments.pop(name).gram)
                 done |= {f"{name}:{part}": array for part, array in stored.items()}
                 cx.report((i + (j + 1) / len(names)) / len(parts))
         return done
+
+    def _stored(
+        self,
+        program: Program,
+        cx: PassContext,
+        name: str,
+        solvable: tuple[Matrix, Encoding],
+        gram: np.ndarray,
+    ) -> Mapping[str, np.ndarray]:
+        """The parts of one weight; several plans may ask for the same."""
+        (matrix, inner), enc = solvable, cx.plan.weights[name]
+        weight = matrix.of(np.asarray(program.weights[name]).astype(np.float32))
+
+        def solved() -> dict[str, np.ndarray]:
+            with one_thread():
+                solution = self._by_groups(name, weight, matrix.groups, gram, inner)
+            return parts_of(solution, matrix, enc)
+
+        if cx.moments is None:
+            return solved()
+        how = f"{self!r} {name} {matrix} {enc}"
+        return cx.moments.solved(how, {"weight": weight, "gram": gram}, solved)
 
     def _by_groups(
         self, name: str, weight: np.ndarray, groups: int, gram: np.ndarray, enc: Encoding
