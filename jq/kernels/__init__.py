@@ -22,6 +22,7 @@ from jq.kernels.gemm.description import Gemm as Gemm
 from jq.kernels.gemm.description import RegisterTile as RegisterTile
 from jq.kernels.gemm.description import Streams as Streams
 from jq.kernels.gemm.gemm_rows import GemmRows as GemmRows
+from jq.kernels.gemm.pair_gemm import PairGemm as PairGemm
 from jq.kernels.gemv.decode_dot import DecodeDot as DecodeDot
 from jq.kernels.gemv.description import Gemv as Gemv
 from jq.kernels.integer_attention.description import IntegerAttention as IntegerAttention

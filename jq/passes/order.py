@@ -287,6 +287,11 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             WITH_FLOATS,
         ),
         Step(
+            "kernel-pairs",
+            "what products are and where their results go is settled; theirs are the same bits",
+            WITH_FLOATS,
+        ),
+        Step(
             "kernel-decode",
             "stored weights that meet float activations are decoded in registers",
             WITH_FLOATS,

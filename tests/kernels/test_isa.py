@@ -18,6 +18,7 @@ from jq.kernels import (
     IntegerAttention,
     Kernel,
     Normalize,
+    PairGemm,
     Quantize,
     QuantizedResidual,
     QuantizeRows,
@@ -44,7 +45,9 @@ def every_family(isa: str) -> list[Kernel]:
     heads |= {"widths": (16, 16, 16), "starts": (0, 0, 0)}
     attention = {"isa": isa, "queries": 9, "scale": 0.3, **heads}
     precisions = ["f32", "bf16"] if get_isa(isa).multiplies_bf16 else ["f32"]
+    pairs = [PairGemm(isa=isa, m=17, k=70, n=49, chains=12, epilogue=steps)]
     return [
+        *(pairs if get_isa(isa).pairs else []),
         GemmRows(
             isa=isa,
             gemm=Gemm(isa=isa, m=65, k=20, n=37, epilogue=sums),
@@ -70,7 +73,7 @@ def every_family(isa: str) -> list[Kernel]:
 
 def test_every_family_is_compiled() -> None:
     ours = {name for name, cls in Kernel.registry.items() if cls.__module__.startswith("jq.")}
-    assert {kernel.family for kernel in every_family("portable")} == ours
+    assert {kernel.family for kernel in every_family("avx2")} == ours
 
 
 # What this machine has is compiled and run by the other tests.
@@ -122,7 +125,7 @@ def test_unknown_names_are_errors_that_help() -> None:
         Kernel.from_json("[]")
 
 
-@pytest.mark.parametrize("isa", ["avx512_vnni", "portable"])
+@pytest.mark.parametrize("isa", ["avx512_vnni", "avx2", "portable"])
 def test_descriptions_round_trip(isa: str) -> None:
     for kernel in every_family(isa):
         assert Kernel.from_json(kernel.to_json()) == kernel

@@ -15,6 +15,7 @@ from tests.support.texts import inputs_of, load
 ELSEWHERE = {
     *("kernel-frames", "kernel-gemm", "kernel-hidden-rows", "kernel-merge", "kernel-quantize"),
     *(
+        "kernel-pairs",
         "kernel-ranges",
         "kernel-rows",
         "kernel-views",

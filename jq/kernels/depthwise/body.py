@@ -81,7 +81,8 @@ class ChannelRows:
         channel = b.at_most(b.scaled(vector, lanes), max(0, kernel.channels - lanes))
         columns = Columns(lanes, 1, channel, kernel.channels)
         epilogue = Epilogue(b, kernel.epilogue, self.steps, columns)
-        (init,) = Start(kernel, epilogue, self.init, self.corrections).of(self.sample, None)
+        sums = epilogue.by_column(self.init, "i32")
+        (init,) = Start(kernel, epilogue, sums, self.corrections).of(self.sample, None)
         every = range(kernel.parts * kernel.taps)
         taps = [dot.weights(b, self.isa, self.weights, [vector, i, 0]) for i in every]
 

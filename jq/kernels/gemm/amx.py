@@ -136,7 +136,7 @@ class _Workgroup:
         local = b.at_most(b.scaled(panel, cut.width), max(0, cut.range - cut.width))
         to = Columns(ROWS, cut.vectors, b.offset(column, local), gemm.span)
         epilogue = Epilogue(b, gemm.epilogue, self.steps, to, self.prefix)
-        start = Start(gemm, epilogue, self.init, self.corrections)
+        start = Start(gemm, epilogue, epilogue.by_column(self.init, "i32"), self.corrections)
         first = b.offset(b.scaled(self.range_id, cut.panels), panel)
         columns = [b.offset(b.scaled(first, cut.vectors), j) for j in range(cut.vectors)]
         tall = min(2, cut.row_tiles)

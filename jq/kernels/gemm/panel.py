@@ -55,7 +55,7 @@ class Panel:
         self.vectors = range(product.tiling.vectors)
         columns = Columns(self.isa.lanes, len(self.vectors), place.column, product.span)
         self.epilogue = Epilogue(b, product.epilogue, steps, columns, place.prefix)
-        self.start = Start(product, self.epilogue, init, corrections)
+        self.start = Start(product, self.epilogue, self._first_sums(init), corrections)
         self.prefetch: Prefetch | None = None
         self.staged = self.isa.dot.element == "i16"  # codes are widened in memory first
         self.among: list[Tile] = []  # tiles that are written among products
@@ -217,6 +217,10 @@ class Panel:
         return found
 
     # What is before and after
+
+    def _first_sums(self, init: ir.Value) -> list[ir.Value]:
+        """What the sums of the panel's vectors start from, whatever the row."""
+        return self.epilogue.by_column(init, "i32")
 
     def _starts(self, rows: Indices) -> list[ir.Value]:
         """Where the accumulators of a register tile start from."""

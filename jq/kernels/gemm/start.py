@@ -24,10 +24,10 @@ class Start:
     """
 
     def __init__(
-        self, gemm: IntegerProduct, epilogue: Epilogue, init: ir.Value, corrections: Values
+        self, gemm: IntegerProduct, epilogue: Epilogue, init: Values, corrections: Values
     ) -> None:
         self.gemm, self.epilogue, self.b = gemm, epilogue, epilogue.b
-        self.init = epilogue.by_column(init, "i32")
+        self.init = list(init)
         rest = list(corrections)
         if gemm.row_zero:
             self.row_zero = rest.pop(0)

@@ -73,6 +73,7 @@ class Isa:
     registers: vector registers.
     dot: the int8 product.
     pairs: intrinsic `i16[lane] = sum of two products u8 x i8`, which saturates, or empty.
+    shuffles: intrinsic that puts bytes in the order of others, in parts of 16, or empty.
     bf16_dot: intrinsic `f32[lane] += sum of two bf16 products`, or empty.
     bf16_convert: intrinsic (high f32 lanes, low f32 lanes) -> bf16 lanes.
     permute: intrinsic (f32 lanes, i32 lanes) -> the first by the low bits of the second, or empty.
@@ -94,6 +95,7 @@ class Isa:
     registers: int
     dot: Dot
     pairs: str = ""
+    shuffles: str = ""
     bf16_dot: str = ""
     bf16_convert: str = ""
     permute: str = ""
@@ -167,8 +169,11 @@ _CONVERT = {"bf16_convert": "llvm.x86.avx512bf16.cvtne2ps2bf16.512"}
 # On Intel's, bf16 products have half the speed of f32.
 _BF16 = {"bf16_dot": "llvm.x86.avx512bf16.dpbf16ps.512", "vendor": "AuthenticAMD", **_CONVERT}
 _AMD: dict[str, Any] = {**_BF16, "memory": Memory(asks=False)}
-_PAIRS_512 = {"pairs": "llvm.x86.avx512.pmaddubs.w.512"}
-_PAIRS_256 = {"pairs": "llvm.x86.avx2.pmadd.ub.sw"}
+_PAIRS_512 = {
+    "pairs": "llvm.x86.avx512.pmaddubs.w.512",
+    "shuffles": "llvm.x86.avx512.pshuf.b.512",
+}
+_PAIRS_256 = {"pairs": "llvm.x86.avx2.pmadd.ub.sw", "shuffles": "llvm.x86.avx2.pshuf.b"}
 _TILES = f"{_VNNI} avx512_bf16 amx_tile amx_int8 amx_bf16"
 
 # Best first: `detect` takes the first that the machine has.

@@ -1,0 +1,133 @@
+"""The body of `PairGemm`: a workgroup is a block of rows by a range of panels of columns."""
+
+from __future__ import annotations
+
+from iree.compiler import ir
+
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tile, Tiles
+from jq.kernels.build.dispatch import Output, dispatch
+from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.gemm.body import MatrixRows
+from jq.kernels.gemm.pair_gemm import COUNTS, PairGemm
+from jq.kernels.gemm.pair_order import CHAIN
+from jq.kernels.gemm.pair_weights import STAGE
+from jq.kernels.gemm.panel import Panel
+from jq.kernels.gemm.source import Place
+from jq.kernels.schedule.padded_output import Part, framed
+from jq.kernels.schedule.ragged_rows import Blocks, wanted_rows
+from jq.kernels.schedule.rows import fill
+
+WORD = 4  # codes that a lane multiplies at a time
+
+
+class PairPanel(Panel):
+    """A panel whose codes are put in the order of its weights."""
+
+    def __init__(
+        self, kernel: PairGemm, b: Builder, tensors: Values, tile: Tile, place: Place
+    ) -> None:
+        codes, weights, self.order, self.plan, *rest = tensors
+        rows = MatrixRows(product=kernel, prefix=(), whole=0, tail=0, flip=False, fetches=False)
+        super().__init__(rows, b, [codes, weights, *rest], tile, place)
+        self.kernel = kernel
+
+    def _first_sums(self, init: ir.Value) -> list[ir.Value]:
+        """By panel: columns that two panels have are taken differently in each."""
+        lanes = self.isa.lanes
+        return [self.b.load(init, [self.b.scaled(self.place.panel, lanes)], vec(lanes, "i32"))]
+
+    def _products(self, first: Index, count: int) -> list[ir.Value]:
+        b, kernel, row = self.b, self.kernel, self.place.row
+        rows = [b.offset(row, b.offset(first, i)) for i in range(count)]
+        stage = b.scratch([count, kernel.depth], "i8")
+
+        def segment(acc: Values, number: Index, length: int) -> list[ir.Value]:
+            self._put_in_order(rows, number, length, stage)
+            at = [self.place.panel, number]
+            proven, by_pairs = (b.read_index(self.plan, [*at, i], kernel.chains) for i in (0, 1))
+            with b.loop(0, proven, carry=acc) as loop:
+                loop.carried = self._chain(loop.carried, at, loop.index, stage, True)
+            with b.loop(0, by_pairs, carry=loop.carried) as loop:
+                chain = b.at_most(b.offset(proven, loop.index), kernel.chains - 1)
+                loop.carried = self._chain(loop.carried, at, chain, stage, False)
+            return loop.carried
+
+        return b.fold(kernel.k, STAGE, segment, self._starts(rows), counted=True)
+
+    def _put_in_order(self, rows: Indices, segment: Index, length: int, stage: ir.Value) -> None:
+        """The codes of a segment of each row, as the panel's weights take them."""
+        b, isa = self.b, self.isa
+        size = 4 * isa.lanes
+        kind = vec(size, "i8")
+
+        def some(at: Index, valid: int) -> None:
+            where, mask = (
+                b.load(self.order, [self.place.panel, segment, i, at], kind) for i in (0, 1)
+            )
+            begin = b.offset(b.scaled(segment, STAGE), at)
+            for i, row in enumerate(rows):
+                codes = b.load(self.codes, [row, begin], kind, valid)
+                moved = b.intrinsic(isa.shuffles, kind, [codes, where])
+                b.put(b.xor(moved, mask), stage, [i, at])
+
+        b.sweep(length, size, some)
+
+    def _chain(
+        self, acc: Values, segment: Indices, chain: Index, stage: ir.Value, proven: bool
+    ) -> list[ir.Value]:
+        """The accumulators after eight codes of each row."""
+        b, isa, kernel = self.b, self.isa, self.kernel
+        at = b.read_index(self.plan, [*segment, b.offset(chain, COUNTS)], kernel.depth - CHAIN)
+        size = WORD * isa.lanes
+        weights = [
+            b.load(self.weights, [*segment, chain, i * size], vec(size, "i8")) for i in (0, 1)
+        ]
+        out = []
+        for i, value in enumerate(acc):
+            pairs = []
+            for word, weight in enumerate(weights):
+                codes = b.get(stage, [i, b.offset(at, word * WORD)], vec(WORD, "i8"))
+                spread = b.broadcast(b.bitcast(codes, vec(1, "i32")), isa.lanes)
+                operands = [b.bitcast(spread, vec(size, "i8")), weight]
+                pairs.append(b.intrinsic(isa.pairs, vec(size // 2, "i16"), operands))
+            for pair in [b.add(*pairs)] if proven else pairs:
+                ones = b.constant(pair.type, 1)
+                wide = b.intrinsic(isa.dot.intrinsic, vec(isa.lanes, "i32"), [pair, ones])
+                value = b.add(value, wide)
+            out.append(value)
+        return out
+
+
+@emit.register
+def _(kernel: PairGemm, operands: Operands) -> list[ir.Value]:
+    cut, lanes = kernel.tiling, kernel.target.lanes
+    width = min(kernel.n, kernel.range * lanes)
+    blocks = Blocks.of(kernel.m, cut.block, kernel.sequences)
+
+    def first_panel(b: Builder, ids: Indices) -> Index:
+        return b.at_most(b.scaled(ids[1], kernel.range), kernel.panels - kernel.range)
+
+    def offsets(b: Builder, ids: Indices) -> list[Index]:
+        return [blocks.first(b, ids[0]), b.scaled(first_panel(b, ids), lanes)]
+
+    def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
+        row, start = offsets(b, ids)
+        wanted: Index = cut.block
+        if kernel.sequences:
+            *tensors, counts = tensors
+            wanted = wanted_rows(b, kernel.sequences, counts, row, cut.block)
+        part = Part.of(b, kernel.frame, row, cut.block, kernel.m) if kernel.frame else None
+        if part:
+            part.fill(b, tiles[0], kernel.results[0])
+        with b.loop(0, kernel.range, writes=tiles) as loop:
+            panel = b.at_most(b.offset(first_panel(b, ids), loop.index), kernel.panels - 1)
+            to = b.at_most(b.scaled(loop.index, lanes), width - lanes)
+            place = Place(kernel.m, row, b.offset(start, to), panel, to=to, part=part)
+            PairPanel(kernel, b, tensors, tiles[0], place).emit(cut.block, wanted)
+        if kernel.sequences and kernel.sequences.fill:
+            fill(b, tiles[0], kernel.results[0], wanted, cut.block)
+
+    output = Output(kernel.results[0], (cut.block, width), offsets)
+    output = framed(kernel.frame, output, kernel.m)
+    return dispatch(operands, [output], [blocks.count, kernel.ranges], body)

@@ -1,0 +1,108 @@
+"""The weights of a `PairGemm`: panels of columns, in the order that lets most sums be proven."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from jq.kernels.gemm.pair_order import CHAIN, HALVED, PROVEN, WINDOW, PairOrder
+from jq.kernels.tensor import Array, cut_last
+
+SHARES = 8  # of a segment's chains: their number is a multiple of one
+STAGE = 1024  # codes of a row that are put in order at a time
+# Multiplications of a chain by its kind, and with 16-bit operands.
+COSTS, COST = np.array([3, 4, 8, 0]), 4
+# What is added to a signed code q in two's complement by the mask that its bits meet: x = q + 128,
+# and 255 - x = 127 - q.
+AS_UNSIGNED, NEGATED = -128, 127
+
+
+def segment_depth(k: int, lanes: int) -> int:
+    """Codes of a segment, with those that fill its last vector."""
+    size = 4 * lanes
+    return math.ceil(min(k, STAGE) / size) * size
+
+
+@dataclass(frozen=True)
+class PairWeights:
+    """A weight i8 [K, N] by panels [P] of so many lanes and segments [S] of K."""
+
+    weight: Array
+    lanes: int
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Panels, segments, windows of a segment."""
+        k, n = self.weight.shape
+        windows = segment_depth(k, self.lanes) // WINDOW
+        return math.ceil(n / self.lanes), math.ceil(k / STAGE), windows
+
+    @cached_property
+    def order(self) -> PairOrder:
+        panels, segments, windows = self.shape
+        missing = segments * windows * WINDOW - len(self.weight)
+        padded = np.pad(self.weight, ((0, missing), (0, 0)))
+        cut = cut_last(padded, panels, self.lanes)
+        return PairOrder.of(cut.reshape(-1, WINDOW, self.lanes))
+
+    @cached_property
+    def kinds(self) -> Array:
+        """What each chain is, [P, S, windows * 2]; those without weights are left out (-1)."""
+        kinds = self.order.kinds.copy()
+        kinds[~self.order.weights.reshape(-1, 2, CHAIN * self.lanes).any(2)] = -1
+        return kinds.reshape(*self.shape[:2], -1)
+
+    @cached_property
+    def chains(self) -> int:
+        """Chains of a segment, at most; those that are halved count twice. Rounded up, so that layers of
+        one shape are few kernels.
+        """
+        count = (self.kinds >= 0).sum(2) + (self.kinds == HALVED).sum(2)
+        part = max(1, math.ceil(min(len(self.weight), STAGE) / CHAIN / SHARES))
+        return math.ceil(max(1, count.max()) / part) * part
+
+    @property
+    def multiplications(self) -> float:
+        """Multiplications of codes by weights, as a share of what 16-bit operands take."""
+        total = COSTS[self.kinds].sum()  # the last one of those without weights
+        return float(total) / (COST * self.shape[0] * math.ceil(len(self.weight) / CHAIN))
+
+    @property
+    def source(self) -> Array:
+        """i8 [P, S, 2, codes]: which code of its window is in each place, and what its bits are
+        changed by.
+        """
+        masks = np.where(self.order.negated, NEGATED, AS_UNSIGNED).astype(np.int8)
+        both = np.stack([self.order.source, masks])
+        return np.ascontiguousarray(both.reshape(2, *self.shape[:2], -1).transpose(1, 2, 0, 3))
+
+    @property
+    def correction(self) -> Array:
+        """i64 [P, lanes]: what brings sums of changed codes back to those of signed ones."""
+        weights = self.order.weights.astype(np.int64)
+        # w (q + 128) is too much by 128 w; -w (127 - q), by -127 w.
+        by = np.where(self.order.negated, NEGATED, -AS_UNSIGNED)[..., None]
+        total = (weights * by).sum(1)
+        return -total.reshape(self.shape[0], -1, self.lanes).sum(1)
+
+    def chains_of(self, panel: int, segment: int) -> tuple[int, int, Array, Array]:
+        """How many chains are proven, how many by pairs; where each begins among the segment's
+        codes, and its weights [chains, 8, lanes].
+        """
+        kinds = self.kinds[panel, segment]
+        weights = self.order.weights.reshape(*self.shape[:2], -1, CHAIN, self.lanes)
+        proven, others = np.nonzero(kinds == PROVEN)[0], np.nonzero(kinds > PROVEN)[0]
+        halved = kinds == HALVED
+        places, values = [proven], [weights[panel, segment, proven]]
+        for part in (0, 1):
+            some = others if part == 0 else np.nonzero(halved)[0]
+            whole = weights[panel, segment, some]
+            half = (whole >> 1) + (whole & 1) * part
+            first = np.where(halved[some, None, None], half, whole)
+            places.append(some)
+            values.append(first)
+        at = np.concatenate(places)
+        return len(proven), len(at) - len(proven), at * CHAIN, np.concatenate(values)
