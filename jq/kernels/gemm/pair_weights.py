@@ -57,8 +57,8 @@ class PairWeights:
 
     @cached_property
     def chains(self) -> int:
-        """Chains of a segment, at most; those that are halved count twice. Rounded up, so that layers of
-        one shape are few kernels.
+        """Chains of a segment, at most; those that are halved count twice. Rounded up, so that
+        layers of one shape are few kernels.
         """
         count = (self.kinds >= 0).sum(2) + (self.kinds == HALVED).sum(2)
         part = max(1, math.ceil(min(len(self.weight), STAGE) / CHAIN / SHARES))
