@@ -82,7 +82,7 @@ class Worker:
         process = self._process
         assert process is not None
         try:
-            line = _exchange(process, request, most.waiting)
+            line = exchange(process, request, most.waiting)
         except BaseException:  # interrupted: its answer would be taken for that of the next
             self.stop()
             raise
@@ -142,8 +142,11 @@ def taken(answer: dict[str, Any], what: str) -> Any:
     return answer["value"]
 
 
-def _exchange(process: subprocess.Popen[bytes], data: bytes, seconds: float) -> bytes | None:
-    """The line that answers `data`; empty when the process ended, None when it took too long."""
+def exchange(
+    process: subprocess.Popen[bytes], data: bytes, seconds: float, most: int | None = None
+) -> bytes | None:
+    """The line that answers `data`; empty when the process ended, None when it took too long, or
+    more than `most` bytes. The pipe stays open."""
     assert process.stdin is not None and process.stdout is not None
     to, back = process.stdin.fileno(), process.stdout.fileno()
     os.set_blocking(to, False)
@@ -163,6 +166,8 @@ def _exchange(process: subprocess.Popen[bytes], data: bytes, seconds: float) -> 
             if not piece:
                 return b""
             answer += piece
+            if most is not None and len(answer) > most:
+                return None
     return answer
 
 
@@ -237,4 +242,4 @@ def _address_space() -> int:
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
-__all__ = ["WORKER", "Worker", "answered", "main", "taken"]
+__all__ = ["WORKER", "Worker", "answered", "exchange", "main", "taken"]

@@ -21,18 +21,27 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from jq.artifact.load import MANIFEST, load_artifact
 from jq.errors import JqError, UserError
+from jq.guard.limits import limits
+from jq.guard.worker import exchange
 from jq.measuring.measure import bench
 from jq.progress import Progress, silent
+from jq.system.files import check_input
 from jq.system.processor import this_processor
 from jq.system.signals import held_back
 
 UNREACHABLE = 255  # ssh's own exit code
 LARGEST = 1 << 40  # bytes
+_ANSWER = 1 << 20  # bytes
+ENDING = 5.0  # seconds in which a process ends that says nothing more
+STARTING, TIMES = 300.0, 10.0  # what a host has: seconds, and so many times those of measuring
+_SILENT = "a shell that starts there must print nothing"
 
 
 def bench_on(
@@ -55,30 +64,54 @@ def bench_on(
         python: the interpreter there that jaxq is installed for.
 
     Raises:
-        UserError: a host cannot be reached, or has no jaxq of this version.
+        UserError: a host cannot be reached, has no jaxq of this version, or does not answer in time
+            (`--timeout`, or five minutes and ten times `seconds`).
     """
     options = {"threads": threads, "seconds": seconds, "version": version("jaxq")}
-    content = _packed({"artifact": artifact, "against": against, "inputs.npz": inputs})
+    command = _command(ssh)
+    most = limits().seconds or STARTING + TIMES * seconds
+    content = _packed(artifact, against, inputs)
     found = {}
     for i, host in enumerate(hosts):
         progress(f"measure on {host}", i / len(hosts))
-        found[host] = _asked(host, content, options, shlex.split(ssh), python)
+        found[host] = _asked(host, content, options, command, python, most)
     return {"hosts": found}
 
 
-def _packed(parts: dict[str, Path | None]) -> bytes:
+def _command(text: str) -> list[str]:
+    try:
+        found = shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"no command is {text!r}: {error}") from error
+    if not found or "\0" in text:
+        raise UserError(f"no command is {text!r}", hint="leave out --ssh")
+    return found
+
+
+def _packed(artifact: Path, against: Path | None, inputs: Path | None) -> bytes:
+    """What is measured, and nothing else that lies beside it."""
+    parts: dict[str, Path] = {} if inputs is None else {"inputs.npz": inputs}
+    for name, folder in (("artifact", artifact), ("against", against)):
+        if folder is not None:
+            files = (MANIFEST, *load_artifact(folder).manifest.files)
+            parts |= {f"{name}/{file}": folder / file for file in files}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name, path in parts.items():
-            if path is not None:
-                tar.add(path, name)
+            check_input(path)
+            tar.add(path.resolve(), name)
     return buffer.getvalue()
 
 
 def _asked(
-    host: str, content: bytes, options: dict[str, Any], ssh: Sequence[str], python: str
+    host: str,
+    content: bytes,
+    options: dict[str, Any],
+    ssh: Sequence[str],
+    python: str,
+    seconds: float,
 ) -> dict[str, Any]:
-    if not host or host.startswith("-"):
+    if not host or host.startswith("-") or not host.isprintable():
         raise UserError(f"no host is called {host!r}")
     command = [*ssh, "-o", "BatchMode=yes", host, f"{shlex.quote(python)} -P -m {__name__}"]
     head = json.dumps({**options, "bytes": len(content)}).encode() + b"\n"
@@ -92,11 +125,20 @@ def _asked(
             raise UserError(f"cannot start {ssh[0]}: {error.strerror}") from error
         with child:
             try:
-                answer = _exchange(child, head + content)
+                answer = exchange(child, head + content, seconds, _ANSWER)
+                if answer == b"":  # it has ended, or will not answer
+                    with suppress(subprocess.TimeoutExpired):
+                        child.wait(ENDING)
             finally:
                 child.kill()
         errors.seek(0)
         told = errors.read().decode(errors="replace").strip().splitlines()
+    if answer is None:
+        raise UserError(
+            f"no answer of one line in {seconds:g} s",
+            location=host,
+            hint="--timeout allows more",
+        )
     if child.returncode == UNREACHABLE or not answer:
         reason = told[-1] if told else "it gave no answer"
         raise UserError(
@@ -104,25 +146,16 @@ def _asked(
             location=host,
             hint="does `ssh HOST` work without a password, and is jaxq installed for --python?",
         )
-    document: dict[str, Any] = json.loads(answer)
+    try:
+        document = json.loads(answer)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise UserError(f"this is no answer: {answer[:80]!r}", location=host, hint=_SILENT)
     if "error" in document:
         kind = UserError if document.pop("user", False) else JqError
-        raise kind(document["error"], location=host)
+        raise kind(str(document["error"]), location=host)
     return document
-
-
-def _exchange(child: subprocess.Popen[bytes], content: bytes) -> bytes:
-    """Writes everything and reads the answer; the pipe stays open, its end would be the end."""
-    assert child.stdin is not None and child.stdout is not None
-    try:
-        child.stdin.write(content)
-        child.stdin.flush()
-    except BrokenPipeError:
-        return b""
-    answer = child.stdout.readline()
-    if not answer:
-        child.wait()
-    return answer
 
 
 def main() -> None:

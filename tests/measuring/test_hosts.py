@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ import pytest
 import jq
 from jq.cli.app import main
 from jq.errors import UserError
+from jq.guard.limits import Limits, limited
 from jq.measuring import hosts
 
 Captured = pytest.CaptureFixture[str]
@@ -103,7 +106,7 @@ def test_what_goes_wrong_there(artifact: Path, ssh: str, tmp_path: Path) -> None
 
 
 def test_hosts_that_are_none(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("", "-oProxyCommand=touch x"):
+    for name in ("", "-oProxyCommand=touch x", "a\nb", "\x1b[31m"):
         with pytest.raises(UserError, match="no host"):
             hosts.bench_on([name], artifact)
     with pytest.raises(UserError, match="cannot start"):
@@ -111,3 +114,55 @@ def test_hosts_that_are_none(artifact: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(UserError, match="cannot measure there: .* does `ssh HOST`"):
         hosts.bench_on(["board"], artifact, ssh="false")
     assert " is there, x here" in hosts._measured(b"", {"version": "x"})["error"]
+
+
+def _answers(folder: Path, script: str) -> str:
+    """A command in the place of ssh, which takes in what is sent and says what a script says."""
+    path = folder / "ssh"
+    path.write_text(f"#!{sys.executable}\nimport sys\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "print('welcome')",
+        "print('welcome'); print('{}')",
+        "print('[]')",
+        "print('[' * 100_000)",
+        "print('1' * 10_000)",
+        "sys.stdout.buffer.write(bytes(range(128, 256)) + b'\\n')",
+    ],
+)
+def test_answers_that_are_none(artifact: Path, tmp_path: Path, script: str) -> None:
+    with pytest.raises(UserError, match="this is no answer") as failure:
+        hosts.bench_on(["board"], artifact, ssh=_answers(tmp_path, script))
+    assert failure.value.location == "board" and len(str(failure.value)) < 500
+
+
+def test_an_answer_that_never_ends(artifact: Path, tmp_path: Path) -> None:
+    endless = "while True: sys.stdout.write('x' * 10_000)"
+    for script, seconds in ((endless, 60.0), ("sys.stdin.read()", 0.5)):
+        with limited(Limits(seconds)), pytest.raises(UserError, match="no answer of one line"):
+            hosts.bench_on(["board"], artifact, ssh=_answers(tmp_path, script))
+
+
+def test_nothing_but_an_artifact_is_sent(artifact: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    keep = f"open({str(kept)!r}, 'wb').write(sys.stdin.buffer.read(2_000_000)); sys.exit(255)"
+    with pytest.raises(UserError, match="not an artifact"):
+        hosts.bench_on(["board"], tmp_path, ssh=_answers(tmp_path, keep))
+    assert not kept.exists()
+    beside = Path(shutil.copytree(artifact, tmp_path / "out")) / "notes"
+    beside.write_text("mine")
+    packed = hosts._packed(beside.parent, None, None)
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        names = {Path(name).name for name in tar.getnames()}
+    assert names == {p.name for p in artifact.iterdir()}
+
+
+@pytest.mark.parametrize("command", ["", "'", "a\0b"])
+def test_commands_that_are_none(artifact: Path, command: str) -> None:
+    with pytest.raises(UserError, match="no command is"):
+        hosts.bench_on(["board"], artifact, ssh=command)
