@@ -11,6 +11,7 @@ import typer
 from jq.errors import JqError, Terminated
 from jq.tables import printable
 
+_LONGEST = 2000  # characters of an error
 USAGE, INTERRUPTED, INTERNAL = 2, 130, 1
 
 
@@ -22,8 +23,16 @@ def report(error: BaseException, debug: bool = False) -> int:
     code, message = classify(error)
     if debug:
         print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
-    print(f"jaxq: {printable(' '.join(message.split()))}", file=sys.stderr)
+    print(f"jaxq: {printable(_line(message))}", file=sys.stderr)
     return code
+
+
+def _line(message: str) -> str:
+    """One line, of which a name from a file fills no screen."""
+    line = " ".join(message.split())
+    return (
+        line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
+    )
 
 
 def _nowhere() -> str:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from jq.errors import UserError
-from jq.guard.worker import WORKER
+from jq.language.library import Library, guarded_library
 from jq.language.sentencepiece import CONTROL, UNKNOWN, USER_DEFINED, SentencePiece
 from jq.models._extras import need
 from jq.system.files import read_input, read_text
@@ -125,32 +125,9 @@ def _token(metadata: Mapping[str, Any], key: str, count: int, where: str) -> Any
     return value
 
 
-@dataclass(frozen=True)
-class _Library:
-    """A tokenizer of the `tokenizers` library. `plain` does not look for control tokens."""
-
-    special: Any
-    plain: Any
-
-    def encode(self, text: str, special: bool = False) -> list[int]:
-        chosen = self.special if special else self.plain
-        try:
-            found: list[int] = chosen.encode(text, add_special_tokens=False).ids
-        except BaseException as error:
-            # A pattern that takes too long ends as a panic of Rust, which is no `Exception`.
-            if type(error).__name__ != "PanicException":
-                raise
-            raise UserError(f"the tokenizer cannot read this text: {error}") from error
-        return found
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        found: str = self.special.decode(list(tokens), skip_special_tokens=True)
-        return found
-
-
 def _byte_pairs(
     metadata: Mapping[str, Any], tokens: Sequence[str], types: Sequence[int], where: str
-) -> _Library:
+) -> Library:
     pre, merges = metadata.get(f"{_KEY}pre", "default"), metadata.get(f"{_KEY}merges")
     if pre not in _WORD_PATTERNS:
         known = ", ".join(_WORD_PATTERNS)
@@ -183,19 +160,7 @@ def _byte_pairs(
 
     plain = made()
     plain.encode_special_tokens = True
-    return _Library(made(), plain)
-
-
-def from_json(content: bytes) -> None:
-    """Makes a tokenizer from a `tokenizer.json`, for what may go wrong on that (`jq.guard`)."""
-    _from_json(content).encode("a b", add_special_tokens=True)
-
-
-def _from_json(content: bytes) -> Any:
-    try:
-        return need("tokenizers").Tokenizer.from_buffer(content)
-    except Exception as error:  # the library knows one class of exceptions
-        raise UserError(f"cannot read: {error}") from error
+    return Library(made(), plain)
 
 
 def tokenizer_of_folder(folder: Path) -> Tokenizer:
@@ -206,24 +171,22 @@ def tokenizer_of_folder(folder: Path) -> Tokenizer:
     if not path.is_file():
         raise UserError("this folder has no tokenizer.json", location=str(folder))
 
-    content = read_input(path)  # twice: the library reads it only where that does no harm
-    WORKER.ask(f"{__name__}:from_json", content, str(path))
-    special, plain = _from_json(content), _from_json(content)
-    plain.encode_special_tokens = True
+    content = read_input(path)
+    codec, first = guarded_library(content, str(path))
     settings: dict[str, Any] = {}
     for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
         if (folder / name).exists():
             settings |= json_object(folder / name)
     ends = settings.get("eos_token_id")
     given = ends if isinstance(ends, list) else [ends]
-    named = [special.token_to_id(name) for name in _ENDS]
+    named = [codec.decoding.token_to_id(name) for name in _ENDS]
     template = settings.get("chat_template")
     if (folder / "chat_template.jinja").exists():
         template = read_text(folder / "chat_template.jinja")
     names = {key: _name(settings.get(key)) for key in ("bos_token", "eos_token")}
     return Tokenizer(
-        _Library(special, plain),
-        tuple(special.encode("", add_special_tokens=True).ids),
+        codec,
+        tuple(first),
         frozenset(i for i in (*given, *named) if type(i) is int),
         template if isinstance(template, str) else None,
         {key: name for key, name in names.items() if name},

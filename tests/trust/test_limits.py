@@ -126,3 +126,26 @@ def test_a_chat_template_that_never_ends(template: str, message: str, seconds: f
     tokenizer = Tokenizer(_Nothing(), (), frozenset(), template, {})
     with limited(Limits(seconds=seconds)), pytest.raises(UserError, match=message):
         chat_prompt(tokenizer, [{"role": "user", "content": "x"}])
+
+
+def _growing(part: str) -> dict[str, object]:
+    """A tokenizer that makes 2^60 letters of one, on the way `part`."""
+    step = {"type": "Replace", "pattern": {"String": "e"}, "content": "ee"}
+    steps = "normalizers" if part == "normalizer" else "decoders"
+    return {
+        "version": "1.0",
+        part: {"type": "Sequence", steps: [step] * 60},
+        "model": {"type": "WordLevel", "vocab": {"e": 0}, "unk_token": "e"},
+    }
+
+
+def test_a_tokenizer_that_makes_much_of_little(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(_growing("normalizer")))
+    read = tokenizer_of_folder(tmp_path)  # until it gets that letter
+    with limited(Limits(memory=512 << 20)), pytest.raises(UserError, match=r"tokenizer\.json"):
+        read.encode("e")
+    assert read.encode("") == []
+    path.write_text(json.dumps(_growing("decoder")))
+    with pytest.raises(UserError, match=r"its decoder makes a text 1\.15e\+18 times as long"):
+        tokenizer_of_folder(tmp_path)
