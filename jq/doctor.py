@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import platformdirs
 
 from jq.data import data_names
 from jq.errors import JqError
@@ -22,6 +21,7 @@ from jq.iree.compiler import compile_module
 from jq.iree.runtime import Executable, drivers
 from jq.kernels import available, get_isa
 from jq.progress import Progress, silent
+from jq.system.cache_folder import cache_root
 from jq.system.processor import Processor, this_processor
 from jq.target import Target, load_target
 
@@ -95,7 +95,7 @@ def system() -> dict[str, Any]:
     """Operating system, C library, memory, and the folders that are written to: how much is free
     there, None where they cannot be written."""
     pages, unit = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    cache = Path(platformdirs.user_cache_dir("jaxq"))
+    cache = cache_root()
     return {
         "system": platform.platform(),
         "c_library": " ".join(platform.libc_ver()).strip(),

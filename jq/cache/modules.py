@@ -17,11 +17,10 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
-import platformdirs
-
 from jq.errors import UserError
 from jq.iree import cpu
 from jq.iree.compiler import BASE_FLAGS, HOST_FLAGS, Compilation, compile_module
+from jq.system.cache_folder import cache_folder, make_private
 from jq.system.files import read_input
 
 LIMIT = 2 << 30  # bytes
@@ -30,7 +29,7 @@ ABANDONED = 3600.0  # seconds after which nobody writes an entry any more
 
 
 def cache_dir() -> Path:
-    return Path(platformdirs.user_cache_dir("jaxq")) / "compiled"
+    return cache_folder("compiled")
 
 
 def compile_cached(
@@ -102,7 +101,7 @@ def _write(path: Path, made: Compilation) -> None:
 
 def replaced(path: Path, content: bytes) -> None:
     """Writes an entry wholly or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     handle, name = tempfile.mkstemp(dir=path.parent, suffix=_UNFINISHED)
     temporary = Path(name)
     try:

@@ -20,11 +20,11 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import platformdirs
 
 from jq.cache.modules import replaced, shrink
 from jq.errors import UserError
 from jq.ir import Program
+from jq.system.cache_folder import cache_folder
 from jq.system.files import read_input
 
 LOG = logging.getLogger("jq")
@@ -44,7 +44,7 @@ class Results:
         limit: int = LIMIT,
     ) -> None:
         self.data, self.limit = data, limit
-        self.directory = directory or Path(platformdirs.user_cache_dir("jaxq")) / "results"
+        self.directory = directory or cache_folder("results")
 
     def of(self, program: Program, what: str, make: Callable[[], Arrays]) -> Arrays:
         """What `make` returns, or returned in an earlier run.

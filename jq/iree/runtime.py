@@ -16,6 +16,7 @@ from iree import runtime as rt
 from iree.runtime import HalElementType
 
 from jq.errors import JqError, UserError
+from jq.system.files import check_input
 from jq.system.processor import MOST_THREADS, permit_tiles
 
 SCOPE = "model"  # of the parameters
@@ -76,6 +77,7 @@ class ParameterFiles:
     def __init__(self, paths: Sequence[Path]) -> None:
         self.index = rt.ParameterIndex()
         for path in paths:
+            check_input(path)  # a pipe would be waited for
             try:
                 self.index.load(str(path))
             except _RUNTIME_ERRORS as error:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import platformdirs
 
 from jq.cache.modules import replaced, shrink
 from jq.cache.results import bytes_of, read, versions
 from jq.errors import UserError
+from jq.system.cache_folder import cache_folder
 
 LOG = logging.getLogger("jq")
 LIMIT = 1 << 30  # bytes
@@ -31,7 +31,7 @@ class Kept:
 
     def __init__(self, work: str, directory: Path | None = None) -> None:
         self.work = work
-        self.directory = directory or Path(platformdirs.user_cache_dir("jaxq")) / "jobs"
+        self.directory = directory or cache_folder("jobs")
 
     def get(self, item: Any) -> Mapping[str, np.ndarray] | None:
         return read(self._path(item))

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from jq.errors import JqError, UserError
 from jq.language.store import Options, Shape, Store, as_json, content_key
+from jq.system.cache_folder import make_private
 from jq.system.child import python_command
 
 # Activations in blocks, as weights have them: large values spoil no others.
@@ -97,7 +98,7 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
         "seconds": dict(stages.seconds),
         "cpu": [needs.architecture, sorted(needs.features)],
     }
-    store.folder.mkdir(parents=True, exist_ok=True)
+    make_private(store.folder)
     if fresh:
         archive = store.folder / f"{shape.name}.irpa"
         _replace(archive, lambda path: write_parameters(path, fresh))

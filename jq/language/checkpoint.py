@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import json
 import mmap
-import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,11 +28,12 @@ from jq.errors import UserError
 from jq.formats.affine import affine_format
 from jq.formats.affine_storage import FULL
 from jq.formats.base import Encoding
+from jq.language.beside import copy_files, files_beside
 from jq.language.shard import Entry, write_shard
 from jq.models.decoder.huggingface import read_config
-from jq.models.decoder.safetensors import INDEX, SINGLE, json_object, read_file
+from jq.models.decoder.safetensors import INDEX, json_object, read_shards
 from jq.progress import Progress, silent
-from jq.system.files import written_whole
+from jq.system.files import check_folder, read_text, write_text, written_whole
 
 BITS = {"int4": 4, "int8": 8}
 PIECE = 1 << 24  # elements that are rounded at a time
@@ -106,17 +106,17 @@ def quantize_folder(
     if "quantization_config" in config:
         raise UserError("the model is quantized already", location=str(source))
     read_config(source)  # one that we know
-    chosen, files = Kind(BITS[kind], group), _shards(source)
-    matrices = [n for f in files for n, a in read_file(source / f).items() if _chosen(n, a, chosen)]
-    if not matrices:
+    chosen, shards, beside = Kind(BITS[kind], group), read_shards(source), files_beside(source)
+    if not any(_chosen(n, a, chosen) for held in shards.values() for n, a in held.items()):
         raise UserError("no matrix in it can be rounded", location=str(source))
+    files = list(shards)
     sizes = [(source / f).stat().st_size for f in files]
     begin(out, {"bits": chosen.bits, "group": group, "files": files, "sizes": sizes})
     where: dict[str, str] = {}
     count = {"quantized": 0, "kept": 0, "bytes": 0, "source_bytes": 0, "resumed": 0}
-    for i, file in enumerate(files):
+    for i, (file, tensors) in enumerate(shards.items()):
         progress("quantize", i / len(files))
-        done, tensors = out / file, read_file(source / file)
+        done = out / file
         entries = list(_entries(tensors, chosen))
         if done.exists():
             count["resumed"] += 1
@@ -130,22 +130,16 @@ def quantize_folder(
         count["kept"] += len(tensors) - packed
         count["bytes"] += done.stat().st_size
         count["source_bytes"] += (source / file).stat().st_size
-    _finish(source, out, config | {"quantization_config": chosen.config()}, where)
+    if (source / INDEX).exists():
+        total = sum((out / f).stat().st_size for f in files)
+        index = {"metadata": {"total_size": total}, "weight_map": where}
+        write_text(out / INDEX, json.dumps(index, indent=1))
+    finish(out, config | {"quantization_config": chosen.config()}, beside)
     return Written(**count)
 
 
 def _told(progress: Progress, done: int, of: int, share: float) -> None:
     progress("quantize", (done + share) / of)
-
-
-def _shards(source: Path) -> list[str]:
-    if not (source / INDEX).exists():
-        return [SINGLE]
-    found = json_object(source / INDEX).get("weight_map")
-    files = sorted(set(found.values())) if isinstance(found, dict) else []
-    if not files or any(Path(f).name != f for f in files):
-        raise UserError("the index has no weight_map of files beside it", location=str(source))
-    return files
 
 
 def begin(out: Path, options: dict[str, Any]) -> None:
@@ -155,28 +149,23 @@ def begin(out: Path, options: dict[str, Any]) -> None:
         UserError: it holds anything else.
     """
     plan, marker = json.dumps(options), out / BEGUN
+    check_folder(out, force=True)
     if out.exists() and any(out.iterdir()):
-        if not marker.exists() or marker.read_text(encoding="utf-8") != plan:
+        if not marker.exists() or read_text(marker) != plan:
             raise UserError(
                 "the folder is not empty, and no run with these options has begun it",
                 location=str(out),
                 hint="name another folder",
             )
         return
-    out.mkdir(parents=True, exist_ok=True)
-    marker.write_text(plan, encoding="utf-8")
+    out.mkdir(exist_ok=True)
+    write_text(marker, plan)
 
 
-def _finish(source: Path, out: Path, config: dict[str, Any], where: dict[str, str]) -> None:
-    """Config, index and what lies beside the weights, as tokenizers; then the folder is whole."""
-    if (source / INDEX).exists():
-        total = sum((out / f).stat().st_size for f in set(where.values()))
-        index = {"metadata": {"total_size": total}, "weight_map": where}
-        (out / INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
-    for path in source.iterdir():
-        if path.suffix in (".json", ".txt", ".model", ".jinja") and not (out / path.name).exists():
-            shutil.copyfile(path, out / path.name)
-    (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+def finish(out: Path, config: dict[str, Any], beside: Iterable[Path]) -> None:
+    """What lies beside the weights, and the config last: then the folder is whole."""
+    copy_files(beside, out)
+    write_text(out / "config.json", json.dumps(config, indent=1))
     (out / BEGUN).unlink()
 
 
@@ -244,4 +233,4 @@ def forget(array: np.ndarray) -> None:
         base.madvise(mmap.MADV_DONTNEED)
 
 
-__all__ = ["BEGUN", "BITS", "Written", "begin", "quantize_folder"]
+__all__ = ["BEGUN", "BITS", "Written", "begin", "finish", "quantize_folder"]

@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from jq.errors import UserError
 from jq.formats.affine import affine_format
 from jq.formats.tensor import QuantizedTensor
-from jq.language.checkpoint import BEGUN, BITS, Kind, begin
+from jq.language.beside import files_beside
+from jq.language.checkpoint import BITS, Kind, begin, finish
 from jq.language.fitting import pieces_of
 from jq.language.tokenizer import tokenizer_of_folder
 from jq.models.decoder import load_decoder
@@ -34,12 +33,12 @@ from jq.models.decoder.architectures import ARCHITECTURES
 from jq.models.decoder.layerwise import quantized_layers
 from jq.models.decoder.names import expanded
 from jq.models.decoder.safetensors import INDEX, json_object, read_file, read_folder
+from jq.npz import read_array
 from jq.passes.recovery._solve import solve
 from jq.system.blas import one_thread
-from jq.system.files import written_whole
+from jq.system.files import write_text, written_whole
 
 _STATES = ".jaxq-states-{}.npy"
-_KEPT = ("*.json", "*.jinja", "*.model", "*.txt")
 Tell = Callable[[str, float | None], None]
 
 
@@ -96,6 +95,7 @@ def fit_folder(
             hint=f"{', '.join(BITS)}, in groups that 8 divides",
         )
     clock, chosen, decoder = _Clock(), Kind(BITS[kind], group), load_decoder(source)
+    beside = files_beside(source)
     config = json_object(source / "config.json")
     if config.get("quantization_config") is not None:
         raise UserError("the checkpoint is quantized already", location=str(source))
@@ -130,10 +130,10 @@ def fit_folder(
             _write(out, _file(i), {n: raw.pop(n) for n in own}, places)
     with clock.spent("write"):
         _write(out, "tables.safetensors", raw, places)
-    (out / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}), encoding="utf-8")
-    _copy(source, out, {**config, "quantization_config": chosen.config()})
-    for kept in (*out.glob(_STATES.format("*")), out / BEGUN):
+    write_text(out / INDEX, json.dumps({"metadata": {}, "weight_map": places}))
+    for kept in out.glob(_STATES.format("*")):
         kept.unlink()
+    finish(out, {**config, "quantization_config": chosen.config()}, beside)
     return Fitted(count, clock.all())
 
 
@@ -150,8 +150,9 @@ def _keep(out: Path, layer: int, x: np.ndarray) -> None:
 
 def _states(out: Path) -> tuple[int, np.ndarray] | None:
     """The layer that an earlier run came to, and what comes into it."""
-    found = {int(p.stem.rpartition("-")[2]): p for p in out.glob(_STATES.format("*"))}
-    return (last := max(found), np.load(found[last])) if found else None
+    numbered = ((p.stem.rpartition("-")[2], p) for p in out.glob(_STATES.format("*")))
+    found = {int(number): p for number, p in numbered if number.isdecimal()}
+    return (last := max(found), read_array(found[last])) if found else None
 
 
 def _encode(
@@ -188,12 +189,3 @@ def _write(
     with written_whole(folder / file) as path:
         save_file({n: np.ascontiguousarray(t) for n, t in tensors.items()}, path)
     places |= dict.fromkeys(tensors, file)
-
-
-def _copy(source: Path, out: Path, config: Mapping[str, Any]) -> None:
-    """What lies beside the weights; the config last, without which there is no model."""
-    for pattern in _KEPT:
-        for path in source.glob(pattern):
-            if path.name not in (INDEX, "config.json") and path.is_file():
-                shutil.copyfile(path, out / path.name)
-    (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")

@@ -14,11 +14,11 @@ from jq.formats.base import Encoding, get_format
 from jq.formats.ggml import GgmlFormat
 from jq.formats.numpy_ops import NUMPY
 from jq.formats.tensor import QuantizedTensor
-from jq.language.perplexity import read_text
 from jq.language.tokenizer import Tokenizer, tokenizer_of_gguf
 from jq.models.decoder import load_decoder
 from jq.models.decoder.gguf import file_names
 from jq.passes.recovery._fixed_scales import best_codes
+from jq.system.files import read_text
 
 PIECE = 256  # tokens of a piece of text
 

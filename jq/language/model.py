@@ -13,7 +13,7 @@ import numpy as np
 from jq.errors import UserError
 from jq.language.chat import chat_prompt
 from jq.language.perplexity import Perplexity, measure
-from jq.language.sampling import Sampling
+from jq.language.sampling import Sampling, checked_seed
 from jq.language.saved import TOKENIZER, is_saved
 from jq.language.saved import load as load_saved
 from jq.language.session import Programs, Progress, Session
@@ -121,7 +121,7 @@ def options_for(
             location=str(decoder.path),
             hint=f"the model takes 1 to {most}",
         )
-    return Options(pipeline or PIPELINE, cache or CACHES[0], chosen)
+    return Options(PIPELINE if pipeline is None else pipeline, cache or CACHES[0], chosen)
 
 
 class LanguageModel:
@@ -253,7 +253,7 @@ class LanguageModel:
             )
         tokens = self._checked(prompt, max_tokens)
         sampling = Sampling(temperature, top_k, top_p)
-        return Generation(self, tokens, max_tokens, sampling, seed)
+        return Generation(self, tokens, max_tokens, sampling, checked_seed(seed))
 
     def generate_batch(
         self,
@@ -275,7 +275,8 @@ class LanguageModel:
             raise UserError(
                 f"{len(rows)} prompts are given, the model takes {self.options.batch} at once"
             )
-        sampling, rng = Sampling(temperature, top_k, top_p), np.random.default_rng(seed)
+        sampling = Sampling(temperature, top_k, top_p)
+        rng = np.random.default_rng(checked_seed(seed))
         session, found = self.session(), [list[int]() for _ in rows]
         going, taken = set(range(len(rows))), rows
         while True:

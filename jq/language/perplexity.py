@@ -16,6 +16,7 @@ from jq.language.session import Session
 from jq.language.store import Options
 from jq.language.tokenizer import Tokenizer
 from jq.models.decoder import Config
+from jq.system.files import read_text
 
 PIECE = 16  # tokens whose logits are held at once
 
@@ -133,12 +134,3 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     wide -= wide.max(axis=-1, keepdims=True)
     found: np.ndarray = wide - np.log(np.exp(wide).sum(axis=-1, keepdims=True))
     return found
-
-
-def read_text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot read: {error.strerror}", location=str(file)) from error
-    except UnicodeDecodeError as error:
-        raise UserError("this text is not UTF-8", location=f"{file}, byte {error.start}") from error

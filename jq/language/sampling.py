@@ -36,3 +36,10 @@ class Sampling:
         kept = int(np.searchsorted(np.cumsum(chance), self.top_p)) + 1
         chance = chance[:kept] / chance[:kept].sum()
         return int(order[rng.choice(len(chance), p=chance)])
+
+
+def checked_seed(seed: int) -> int:
+    """A seed; `UserError` where it is none."""
+    if seed < 0:
+        raise UserError(f"the seed must be 0 or more, got {seed}")
+    return seed

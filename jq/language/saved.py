@@ -9,19 +9,20 @@ Nothing of it refers to the file that it was made of, and nothing is compiled wh
 
 from __future__ import annotations
 
-import shutil
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from jq.errors import UserError
 from jq.gguf import open_gguf
 from jq.gguf.write import write_like
 from jq.iree import cpu
+from jq.language.beside import check_inside, copy_files
 from jq.language.build import build
 from jq.language.session import COSTS, LONG, capacities
-from jq.language.store import Options, Shape, Store, as_json
+from jq.language.store import Options, Shape, Store, as_json, described
 from jq.models.decoder import Config, Decoder
 from jq.models.decoder.rope import Rope
 from jq.models.decoder.safetensors import json_object
@@ -114,25 +115,18 @@ def load(folder: Path) -> Saved:
     try:
         config = _config(document["config"])
         options = Options(**document["options"])
+        for given in (config, *(rope for _, rope in config.ropes), options):
+            check_types(given)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"not the description of a language model: {error}", location=str(folder / MANIFEST)
         ) from error
     store = Store(folder, sealed=True)
     for file in sorted(folder.glob("*.vmfb")):
-        described = _described(store, file)
-        needs = cpu.Cpu(described["cpu"][0], frozenset(described["cpu"][1]))
+        architecture, features = described(store.folder / f"{file.stem}.json")["cpu"]
+        needs = cpu.Cpu(architecture, frozenset(features))
         cpu.check_host(needs, hint="compile the model on this machine")
     return Saved(folder, config, options)
-
-
-def _described(store: Store, file: Path) -> dict[str, Any]:
-    path = store.folder / f"{file.stem}.json"
-    found = json_object(path)
-    needs = found.get("cpu")
-    if not isinstance(needs, list) or len(needs) != 2 or not isinstance(needs[1], list):
-        raise UserError("not the description of a language model's program", location=str(path))
-    return found
 
 
 def _config(values: Mapping[str, Any]) -> Config:
@@ -144,15 +138,37 @@ def _config(values: Mapping[str, Any]) -> Config:
     return Config(**{**values, **lists, "ropes": ropes})
 
 
+def check_types(given: Any) -> None:
+    """Raises `TypeError` where a field of a dataclass holds something else than its class says."""
+    for name, kind in get_type_hints(type(given)).items():
+        if not _is(value := getattr(given, name), kind):
+            raise TypeError(f"{name} is {value!r:.40}")
+
+
+def _is(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is tuple:
+        parts = get_args(kind)
+        if not isinstance(value, tuple):
+            return False
+        each = parts[:1] * len(value) if parts[-1] is ... else parts
+        return len(each) == len(value) and all(map(_is, value, each))
+    if kind is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    if kind is int:
+        return type(value) is int and 0 <= value < 1 << 31
+    return isinstance(value, kind)
+
+
 def _copy_tokenizer(decoder: Decoder, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     if decoder.file is not None:
         data, header = open_gguf(decoder.path)
         write_like(folder / HEADER, data, header, [], {})
         return
-    for name in _OF_TOKENIZERS:
-        if (decoder.path / name).is_file():
-            shutil.copyfile(decoder.path / name, folder / name)
+    found = [decoder.path / name for name in _OF_TOKENIZERS if (decoder.path / name).exists()]
+    for path in found:
+        check_inside(path)
+    copy_files(found, folder)
 
 
 def _own_files(folder: Path) -> list[Path]:

@@ -13,17 +13,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 import jq.data
 from jq.errors import UserError
+from jq.models.decoder.safetensors import json_object
+from jq.system.cache_folder import cache_folder, make_private
+from jq.system.files import read_text, written_whole
 from jq.system.processor import this_processor
 
 LIMIT = 24 << 30  # bytes of all folders
@@ -74,7 +77,7 @@ class Store:
     @classmethod
     def of(cls, model: Path, options: Options, root: Path | None = None) -> Store:
         """The folder for a model with options; `root` instead of the user's cache directory."""
-        root = root or Path(platformdirs.user_cache_dir("jaxq")) / "language"
+        root = root or cache_folder("language")
         context = {
             "options": asdict(options),
             "model": _digest(model, root),
@@ -88,12 +91,11 @@ class Store:
         return self.folder / f"{shape.name}.vmfb"
 
     def described(self, shape: Shape) -> dict[str, Any] | None:
-        """What a program takes and gives; None where there is none."""
+        """What a program takes and gives; None where there is none, or its description is
+        damaged."""
         try:
-            found: dict[str, Any] = json.loads(
-                (self.folder / f"{shape.name}.json").read_text(encoding="utf-8")
-            )
-        except (OSError, ValueError):
+            found = described(self.folder / f"{shape.name}.json")
+        except UserError:
             return None
         return found if self.program(shape).is_file() else None
 
@@ -122,6 +124,31 @@ class Store:
             os.utime(self.folder)
 
 
+def described(path: Path) -> dict[str, Any]:
+    """The description of a program: `inputs` and `outputs` as shape and type, and the `cpu` that it
+    needs, as architecture and features.
+
+    Raises:
+        UserError: it cannot be read, or is none.
+    """
+    found = json_object(path)
+    try:
+        architecture, features = found["cpu"]
+        sound = all(isinstance(text, str) for text in (architecture, *features))
+        sound &= all(map(_is_tensor, (*found["inputs"], *found["outputs"])))
+    except (KeyError, TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise UserError("not the description of a language model's program", location=str(path))
+    return found
+
+
+def _is_tensor(given: Any) -> bool:
+    shape, dtype = given
+    sizes = all(type(n) is int and 0 <= n < 1 << 31 for n in shape)
+    return sizes and dtype in ("float32", "bfloat16", "float16", "int8", "int32")
+
+
 def _digest(model: Path, root: Path) -> str:
     """The digest of the bytes of the model's files; kept with their sizes and times, for they are
     large."""
@@ -132,14 +159,17 @@ def _digest(model: Path, root: Path) -> str:
         raise UserError(f"cannot read: {error.strerror}", location=str(model)) from error
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
     memo = root / "digests" / name
-    if memo.is_file():
-        return memo.read_text(encoding="utf-8")
+    with suppress(UserError):
+        if re.fullmatch("[0-9a-f]{64}", known := read_text(memo, 64)):
+            return known
     whole = hashlib.sha256()
     for file in files:
         if file.suffix in (".gguf", ".safetensors", ".json"):
             whole.update(f"{file.name} {_sha256(file)}\n".encode())
-    memo.parent.mkdir(parents=True, exist_ok=True)
-    memo.write_text(whole.hexdigest(), encoding="utf-8")
+    with suppress(OSError, UserError):  # it is found anew each time then
+        make_private(memo.parent)
+        with written_whole(memo) as temporary:
+            temporary.write_text(whole.hexdigest(), encoding="utf-8")
     return whole.hexdigest()
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import platformdirs
 
 from jq.errors import UserError
 from jq.job import Job
+from jq.system.cache_folder import cache_folder
 from jq.system.files import read_text, written_whole
 
 LOG = logging.getLogger("jq")
@@ -27,7 +27,7 @@ _PACKAGES = ("jaxq", "jax", "jaxlib", "numpy", "ml-dtypes", "iree-base-compiler"
 
 
 def state_dir() -> Path:
-    return Path(platformdirs.user_cache_dir("jaxq")) / "search"
+    return cache_folder("search")
 
 
 class State:

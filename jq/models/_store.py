@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jq.models._extras import need
+from jq.system.cache_folder import cache_folder, make_private
 
 Arrays = dict[str, np.ndarray]
 
@@ -31,7 +31,7 @@ def cached(key: str, make: Callable[[], Arrays], shapes: Mapping[str, tuple[int,
 
 
 def folder() -> Path:
-    return Path(need("platformdirs").user_cache_dir("jaxq")) / "models"
+    return cache_folder("models")
 
 
 def _fits(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> bool:
@@ -52,7 +52,7 @@ def _read(path: Path) -> Arrays | None:
 def _write(path: Path, arrays: Arrays) -> None:
     """Writes to a temporary name and renames: readers see all of the file or none."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
     except OSError:
         return

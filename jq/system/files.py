@@ -88,6 +88,12 @@ def written_whole(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a file whole or not at all; a link there is replaced, not followed."""
+    with written_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A temporary folder beside `path` that takes its name when the block succeeds; `path` must not

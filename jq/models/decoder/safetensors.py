@@ -31,9 +31,15 @@ _TYPES |= {f"{kind}{n}": f"<{kind.lower()}{n // 8}" for kind in "IU" for n in (8
 
 def read_folder(folder: Path) -> dict[str, np.ndarray]:
     """The tensors of a model: of one file, or of those that an index names."""
+    shards = read_shards(folder).values()
+    return {name: array for tensors in shards for name, array in tensors.items()}
+
+
+def read_shards(folder: Path) -> dict[str, dict[str, np.ndarray]]:
+    """The same by file, in the order of their names: what the index says is in each."""
     index = folder / INDEX
     if not index.exists():
-        return read_file(folder / SINGLE)
+        return {SINGLE: read_file(folder / SINGLE)}
     found = json_object(index).get("weight_map")
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
         raise UserError("the index has no weight_map", location=str(index))
@@ -43,11 +49,11 @@ def read_folder(folder: Path) -> dict[str, np.ndarray]:
             raise UserError(
                 f"the index names a file outside of its folder: {file}", location=str(index)
             )
-        files[file] = read_file(folder / file)
-    missing = [name for name, file in found.items() if name not in files[file]]
-    if missing:
-        raise UserError(f"{found[missing[0]]} lacks the tensor {missing[0]!r}", location=str(index))
-    return {name: files[file][name] for name, file in found.items()}
+        held, own = read_file(folder / file), [n for n, where in found.items() if where == file]
+        if missing := [name for name in own if name not in held]:
+            raise UserError(f"{file} lacks the tensor {missing[0]!r}", location=str(index))
+        files[file] = {name: held[name] for name in own}
+    return files
 
 
 def read_file(path: Path) -> dict[str, np.ndarray]:
