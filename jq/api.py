@@ -74,7 +74,7 @@ def calibrate(
         compiled = jq.compile(model, "int8-static", ranges=ranges)
         ```
     """
-    part, where = Shards.parse(shard) if shard else NO_SHARDS, as_workers(workers)
+    part, where = NO_SHARDS if shard is None else Shards.parse(shard), as_workers(workers)
     stages = Stages(progress or default_progress())
     job = prepare_job(model, pipeline, target, settings, None, data, stages=stages)
     return calibrate_job(job, stages, part, where)

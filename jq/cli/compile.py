@@ -108,8 +108,11 @@ def compile_model(
     from jq.choice.rules import pipeline_of
     from jq.measuring.glance import at_a_glance, verdict
     from jq.measuring.glance import document as measured
+    from jq.system.files import check_new
 
     check_output(output, force=force)
+    if save_pipeline is not None:
+        check_new(save_pipeline, force=force)
     if sign is not None:
         check_key(sign)
     with out.progress() as progress:

@@ -81,8 +81,9 @@ def _slice(arrays: list[Array], op: Any) -> Array:
 
 
 def _pad(arrays: list[Array], op: Any) -> Array:
-    pairs = zip(integers(op, "edge_padding_low"), integers(op, "edge_padding_high"), strict=True)
-    return np.pad(arrays[0], list(pairs), constant_values=arrays[1].item())
+    ends = integers(op, "edge_padding_low"), integers(op, "edge_padding_high")
+    pairs = list(zip(*ends, strict=True))  # of a scalar there are none, which NumPy refuses
+    return np.pad(arrays[0], pairs, constant_values=arrays[1].item()) if pairs else arrays[0]
 
 
 def _concatenate(arrays: list[Array], op: Any) -> Array:
