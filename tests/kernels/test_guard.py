@@ -19,6 +19,7 @@ from tests.kernels.test_convolution import convolutions, depthwises, long_convol
 from tests.kernels.test_frame import framed_convolutions, framed_gemms
 from tests.kernels.test_gemv import kernels as gemvs
 from tests.kernels.test_integer_attention import kernels as integer_attentions
+from tests.kernels.test_pair_gemm import pair_gemms
 from tests.kernels.test_sequences import kernels as of_sequences
 from tests.kernels.test_sequences import ragged
 from tests.support.drawn import random_example
@@ -67,6 +68,7 @@ def drawn() -> st.SearchStrategy[Kernel]:
     """Any kernel of an odd shape."""
     return st.one_of(
         gemms(),
+        *pair_gemms(),
         gemvs,
         convolutions(),
         depthwises(),

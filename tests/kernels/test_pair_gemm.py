@@ -65,6 +65,13 @@ def operands_of(
     return [o.reshape(t.shape) for o, t in zip(operands, types, strict=True)], expected
 
 
+def pair_gemms() -> list[st.SearchStrategy[PairGemm]]:
+    """Of any shape, or none: where chains begin is for a guard to find out."""
+    wide, chains = st.integers(16, 60), st.integers(1, 20)
+    isas = st.sampled_from(ISAS)
+    return [st.builds(PairGemm, isa=isas, m=sizes, k=sizes, n=wide, chains=chains)] * bool(ISAS)
+
+
 def cases() -> st.SearchStrategy[tuple[object, ...]]:
     depths = st.one_of(sizes, st.sampled_from([STAGE, STAGE + 1, STAGE + 40, 2 * STAGE + 35]))
     return st.tuples(st.sampled_from(ISAS), sizes, depths, sizes, st.booleans(), epilogues())
