@@ -112,6 +112,50 @@ def nearest() -> Made:
     return model([resize], x, "y", {"s": np.float32([1, 1, 1.2, 1.7])}, 13), x
 
 
+def smaller() -> Made:
+    """Version 10 of the operator takes the next element where an image becomes smaller."""
+    x = {"x": real(1, 1, 8, 10)}
+    resize = node("Resize", "x s", "y", mode="nearest")
+    return model([resize], x, "y", {"s": np.float32([1, 1, 0.6, 1.6])}, 10), x
+
+
+def cut() -> Made:
+    """An image of integers between whose elements there are others; they are cut, not rounded."""
+    x = {"x": RNG.integers(0, 256, (1, 1, 6, 7)).astype(np.uint8)}
+    resize = node("Resize", "x - s", "y", mode="linear")
+    return model([resize], x, "y", {"s": np.float32([1, 1, 2, 4])}, 13), x
+
+
+def _sampled(padding: str) -> Made:
+    x = {"x": real(1, 2, 4, 5), "g": real(1, 6, 7, 2)}
+    return model(
+        [node("GridSample", "x g", "y", mode="bicubic", padding_mode=padding)], x, "y", {}, 16
+    ), x
+
+
+def at_the_border() -> Made:
+    """Places between the last centre and the border, and beyond it."""
+    return _sampled("border")
+
+
+def reflected() -> Made:
+    return _sampled("reflection")
+
+
+def packed_table() -> Made:
+    """Numbers of 4 bits without zero points begin at 0; bytes of two have 0 in the middle."""
+    data = RNG.integers(0, 16, (10, 64))
+    take = {"domain": "com.microsoft", "block_size": 32, "gather_axis": 0, "quantize_axis": 1}
+    nodes = [node("GatherBlockQuantized", "d i s", "y", **take)]
+    x = {"i": np.array([[0, 9, 3], [1, 1, 2]])}
+    found = model(nodes, x, "y", {"s": real(10, 2)}, 21, 10)
+    found.graph.initializer.append(
+        helper.make_tensor("d", TensorProto.UINT4, [10, 64], data.ravel())
+    )
+    found.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return found, x
+
+
 def zero_points() -> Made:
     """Weights with zero points of their own, by channel, as TFLite's converters write them."""
     codes, scale = RNG.integers(0, 256, (6, 5)).astype(np.uint8), np.abs(real(5)) + np.float32(0.1)
@@ -145,7 +189,8 @@ def names() -> Made:
 
 
 FILES: list[Callable[[], Made]] = [
-    caffe, sparse, loop, nearest, zero_points, lengths, names,
+    caffe, sparse, loop, nearest, smaller, cut, at_the_border, reflected, packed_table, zero_points,
+    lengths, names,
 ]  # fmt: skip
 
 

@@ -311,15 +311,15 @@ def gather_block_quantized(
     bits: int = 4,
     node: Call,
 ) -> Array:
+    """Without zero points, bytes are in the middle of their numbers, and numbers of 4 bits at 0."""
     value, zero = traced(data), zero_points
-    if np.dtype(data.dtype) == np.uint8 and bits < 8:
+    in_bytes = np.dtype(data.dtype) == np.uint8
+    if in_bytes and bits < 8:
         value = Codes(_fields(data, bits), small_type(bits))
         if zero is not None:
             zero = unpacked_fields(_data(zero), bits).astype(small_type(bits))
-    elif zero is None and np.dtype(data.dtype).name == "uint8":
-        zero = np.full(scales.shape, 128, np.uint8)
     axis = quantize_axis % len(value.shape)
-    if zero is None and np.dtype(value.dtype).name.startswith("uint"):
+    if zero is None and in_bytes:
         zero = np.full(scales.shape, 1 << (bits - 1), np.int32).astype(value.dtype)
     table = dequantize(value, scales, zero, axis=axis, block=block_size, name=node.node.where)
     index = from_front(as_jax(indices), table.shape[gather_axis])

@@ -31,7 +31,7 @@ def resize(
 ) -> Array:
     if node.version == 10:  # its second input is the scales
         roi, scales = None, roi
-        coordinate_transformation_mode, nearest_mode = "asymmetric", "floor"
+        coordinate_transformation_mode, nearest_mode = "asymmetric", ""
     rank = x.ndim
     chosen = list(range(rank)) if axes is None else [a % rank for a in axes]
     new, factor = _targets(x.shape, chosen, scales, sizes, keep_aspect_ratio_policy)
@@ -50,7 +50,8 @@ def resize(
         )
         at = coordinates(n, m, s, coordinate_transformation_mode, ends, _precision(mode))
         if mode == "nearest":
-            x = jnp.take(x, _nearest(at, nearest_mode, n), axis=axis)
+            rounding = nearest_mode or ("ceil" if s < 1 else "floor")
+            x = jnp.take(x, _nearest(at, rounding, n), axis=axis)
         else:
             matrix = _weights(at, n, s, mode, bool(antialias), cubic_coeff_a, bool(exclude_outside))
             x = _along(x, matrix, axis)
@@ -61,15 +62,16 @@ def resize(
             outside = beyond if outside is None else outside | beyond
     if outside is not None:
         x = jnp.where(outside, np.asarray(extrapolation_value, x.dtype), x)
-    return _rounded(x, kind)
+    return _of_type(x, kind, bool(antialias))
 
 
-def _rounded(x: Any, kind: Any) -> Any:
+def _of_type(x: Any, kind: Any, rounds: bool) -> Any:
+    """Integers as ONNX Runtime has them: rounded after antialiasing, else cut."""
     if x.dtype == kind:
         return x
     if kind.kind in "iu":
         limits = jnp.iinfo(kind)
-        x = jnp.clip(jnp.round(x), limits.min, limits.max)
+        x = jnp.clip(jnp.round(x) if rounds else jnp.trunc(x), limits.min, limits.max)
     return x.astype(kind)
 
 

@@ -27,8 +27,7 @@ def grid_sample(
     at = []
     for axis in range(rank):
         place, n = grid[..., rank - 1 - axis], sizes[axis]
-        real = (place + 1) / 2 * (n - 1) if align_corners else ((place + 1) * n - 1) / 2
-        at.append(_inside(real, n, padding_mode, bool(align_corners), bool(mode == "nearest")))
+        at.append((place + 1) / 2 * (n - 1) if align_corners else ((place + 1) * n - 1) / 2)
     kind = mode.removeprefix("bi")
     if kind == "nearest":
         return pick(x, [jnp.round(v) for v in at], padding_mode, bool(align_corners))
@@ -46,26 +45,18 @@ def grid_sample(
     return total
 
 
-def _inside(at: Any, n: int, padding: str, corners: bool, nearest: bool) -> Any:
-    """`border` and `reflection` move the place before it is read."""
-    if padding == "border":
-        return jnp.clip(at, 0, n - 1)
-    if padding == "reflection":
-        return _reflected(at, n, corners)
-    return at
-
-
 def _reflected(at: Any, n: int, corners: bool) -> Any:
     low, span = (0.0, n - 1.0) if corners else (-0.5, float(n))
     if not span:
         return jnp.zeros_like(at)
     period = jnp.mod(at - low, 2 * span)
-    back = jnp.where(period > span, 2 * span - period, period) + low
-    return jnp.clip(back, 0, n - 1)
+    return jnp.where(period > span, 2 * span - period, period) + low
 
 
 def pick(x: Any, places: list[Any], padding: str, corners: bool) -> Any:
-    """Elements [n, channels, ...] at whole places [n, ...]; zero outside, if padded with zeros."""
+    """Elements [n, channels, ...] at whole places [n, ...]. Outside of the image they are zeros,
+    those of the border, or reflected.
+    """
     sizes = x.shape[2:]
     if padding == "reflection":
         places = [_reflected(p, n, corners) for p, n in zip(places, sizes, strict=True)]
