@@ -3,28 +3,35 @@
     steps = f32(sum) * multiplier
     code  = saturate(round_half_even(steps) + zero_point)
 
-and with the codes r of a residual, both terms in units of 2^-fraction steps:
+and with the codes r of a residual:
 
-    steps = (round_half_even(f32(sum) * multiplier) + f32(r - residual_zero) * factor) * 2^-fraction
+    first = round_half_even(f32(sum) * multiplier)                         [clamped]
+    steps = (first * gain + f32(r - residual_zero) * factor) * unit
 
-Here `factor` is a whole number below 2^16, so that the product is exact, and the sum of both is
-exact wherever its code does not saturate: no rounding depends on whether a compiler fuses the
-operations. Steps stay below 2^30.
+Here `factor` and `gain` are whole numbers below 2^16, so that the products are exact, and the sum
+of both is exact wherever its code does not saturate: no rounding depends on whether a compiler
+fuses the operations. Steps stay below 2^30. The first term is in fine units of the result
+(`ResidualScale.of`), or in codes of its own, which a model rounds it to (`ResidualScale.between`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.blocks import full
+from jq.formats.integer_functions import Output
 
 F32 = np.float32
 MAX_FACTOR = 65535
 MAX_FRACTION = 15
+EXACT = 2**24 // 255  # of gain and factor together: sums of products with codes are exact
+TRIES, SPACING = 24, 0.8  # of gains that are tried, each that much below the one before
 
 
 @dataclass(frozen=True)
@@ -33,13 +40,16 @@ class ResidualScale:
 
     Attributes:
         zero_point: of the residual.
-        factor, fraction: one of its steps is `factor * 2^-fraction` steps of the result.
-        low, high: bounds of the first term, in units of 2^-fraction (a clamp in front of the sum).
+        factor: one of its steps is `factor * unit` steps of the result.
+        unit: f32, steps of the result.
+        gain: one step of the first term is `gain * unit` steps of the result.
+        low, high: bounds of the first term, in its steps (a clamp in front of the sum).
     """
 
     zero_point: int
     factor: int
-    fraction: int
+    unit: float
+    gain: int = 1
     low: float = -math.inf
     high: float = math.inf
 
@@ -51,7 +61,47 @@ class ResidualScale:
         factor = round(ratio * 2.0**fraction)
         if factor > MAX_FACTOR:
             fraction, factor = fraction - 1, round(ratio * 2.0 ** (fraction - 1))
-        return ResidualScale(zero_point, factor, fraction)
+        return ResidualScale(zero_point, factor, 2.0**-fraction)
+
+    @staticmethod
+    def between(first: Output, residual: Output, out: Output) -> ResidualScale | None:
+        """That of codes which a model adds as floats and quantizes:
+
+            code = saturate(round_half_even((real first + real residual) / scale) + zero_point)
+
+        Proven on every pair of codes; None where no scale gives these codes for all of them.
+        """
+        a, b = (
+            np.arange(o.low - o.zero_point, o.high - o.zero_point + 1, dtype=F32)
+            for o in (first, residual)
+        )
+        a = a[:, None]
+        real = a * F32(first.scale) + b * F32(residual.scale)
+        bounds = out.low - out.zero_point, out.high - out.zero_point
+        wanted = np.clip(np.rint(real / F32(out.scale)), *bounds)
+        ends = (float(v - first.zero_point) for v in (first.low, first.high))
+        for gain, factor, unit in _candidates(first.scale, residual.scale, out.scale):
+            found = np.rint((a * F32(gain) + b * F32(factor)) * unit)
+            if np.array_equal(np.clip(found, *bounds), wanted):
+                return ResidualScale(residual.zero_point, factor, float(unit), gain, *ends)
+        return None
+
+
+def _candidates(first: float, residual: float, out: float) -> Iterator[tuple[int, int, np.float32]]:
+    """Gains, factors and units. All come next to the scales; which one rounds as the floats do,
+    where a sum is next to the middle of two codes, is up to chance."""
+    ratio = Fraction(residual) / Fraction(first)
+    largest = min(MAX_FACTOR, int(EXACT / (1 + ratio)))
+    seen = set()
+    for limit in (int(largest * SPACING**i) for i in range(TRIES)):
+        best = ratio.limit_denominator(max(limit, 1))
+        gain, factor = best.denominator, best.numerator
+        if not 0 < factor <= MAX_FACTOR or (gain, factor) in seen:
+            continue
+        seen.add((gain, factor))
+        unit = F32(first / (gain * out))
+        below, above = (np.nextafter(unit, F32(end)) for end in (0, np.inf))
+        yield from ((gain, factor, u) for u in (unit, below, above))
 
 
 @dataclass(frozen=True)
@@ -70,7 +120,7 @@ class Rescale:
 
         Args:
             total: i32.
-            multiplier: finite f32 of `total`'s shape, in units of 2^-fraction with a residual.
+            multiplier: finite f32 of `total`'s shape, to steps of the first term with a residual.
             residual: i8 of `total`'s shape.
         """
         shape = ops.shape(total)
@@ -91,5 +141,6 @@ class Rescale:
             first = ops.minimum(first, full(ops, r.high, shape, F32))
         zero = full(ops, r.zero_point, shape, np.int32)
         centered = ops.convert(ops.sub(ops.convert(codes, np.int32), zero), F32)
+        first = ops.mul(first, full(ops, r.gain, shape, F32)) if r.gain != 1 else first
         second = ops.mul(centered, full(ops, r.factor, shape, F32))
-        return ops.mul(ops.add(first, second), full(ops, 2.0**-r.fraction, shape, F32))
+        return ops.mul(ops.add(first, second), full(ops, r.unit, shape, F32))

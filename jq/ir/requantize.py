@@ -24,6 +24,7 @@ from jq.ir.values import Op
 
 REQUANTIZE = "jq.requantize"
 OPS = StableHloOps()
+_WHOLE, _REALS = ("zero_point", "factor", "gain"), ("unit", "low", "high")  # of `ResidualScale`
 Accumulate = Callable[[Any, list[Marker | None]], ir.Value]
 
 
@@ -110,9 +111,9 @@ def _value(attr: ir.Attribute) -> int:
 def _described(r: Rescale) -> dict[str, ir.Attribute]:
     found = {name: _integer(getattr(r, name)) for name in ("zero_point", "low", "high")}
     if (s := r.residual) is not None:
-        whole = {name: _integer(getattr(s, name)) for name in ("zero_point", "factor", "fraction")}
-        bounds = {name: _float(getattr(s, name)) for name in ("low", "high")}
-        found["residual"] = ir.DictAttr.get(whole | bounds)
+        whole = {name: _integer(getattr(s, name)) for name in _WHOLE}
+        reals = {name: _float(getattr(s, name)) for name in _REALS}
+        found["residual"] = ir.DictAttr.get(whole | reals)
     return found
 
 
@@ -120,8 +121,8 @@ def _rescale(attrs: ir.DictAttr) -> Rescale:
     residual = None
     if "residual" in attrs:
         given = ir.DictAttr(attrs["residual"])
-        whole = {name: _value(given[name]) for name in ("zero_point", "factor", "fraction")}
-        bounds = {name: ir.FloatAttr(given[name]).value for name in ("low", "high")}
-        residual = ResidualScale(**whole, **bounds)
+        whole = {name: _value(given[name]) for name in _WHOLE}
+        reals = {name: ir.FloatAttr(given[name]).value for name in _REALS}
+        residual = ResidualScale(**whole, **reals)
     zero_point, low, high = (_value(attrs[name]) for name in ("zero_point", "low", "high"))
     return Rescale(zero_point, low, high, residual)

@@ -8,6 +8,7 @@ from jq.kernels.epilogue.steps import Bias as Bias
 from jq.kernels.epilogue.steps import Clamp as Clamp
 from jq.kernels.epilogue.steps import ColumnScale as ColumnScale
 from jq.kernels.epilogue.steps import Dequantize as Dequantize
+from jq.kernels.epilogue.steps import FakeQuantize as FakeQuantize
 from jq.kernels.epilogue.steps import Gelu as Gelu
 from jq.kernels.epilogue.steps import Quantize as Quantize
 from jq.kernels.epilogue.steps import QuantizedResidual as QuantizedResidual

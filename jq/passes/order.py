@@ -225,7 +225,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step(
             "requantize",
             "a convolution between quantized tensors is one step; lower-contractions would take it",
-            STATIC & WITH_FLOATS,
+            WITH_FLOATS,
         ),
         Step(
             "lower-contractions",

@@ -14,6 +14,7 @@ from jq.kernels import (
     Clamp,
     ColumnScale,
     Dequantize,
+    FakeQuantize,
     Gemm,
     Quantize,
     QuantizedResidual,
@@ -40,8 +41,10 @@ def epilogues() -> st.SearchStrategy[tuple[Any, ...]]:
                 ColumnScale(),
                 Residual(),
                 ZeroPoint(),
-                QuantizedResidual(3),
-                QuantizedResidual(-7, True),
+                QuantizedResidual(),
+                QuantizedResidual(True),
+                FakeQuantize(),
+                FakeQuantize(-100, 90),
                 Clamp(0.0, 6.0),
             ]
         ),
@@ -72,7 +75,7 @@ def rescales() -> st.SearchStrategy[tuple[Any, ...]]:
     flags = st.booleans()
     return st.builds(
         lambda residual, last: (Dequantize(), *residual, last),
-        st.one_of(st.just(()), st.tuples(st.builds(AddCodes, flags, flags))),
+        st.one_of(st.just(()), st.tuples(st.builds(AddCodes, flags, flags, flags))),
         st.one_of(st.builds(RoundToCodes, unsigned=flags), st.just(RoundToCodes(-100, 90, True))),
     )
 

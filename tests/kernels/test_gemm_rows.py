@@ -30,7 +30,7 @@ from tests.support.drawn import random_example
 EPILOGUES = (
     (Dequantize(),),
     (Dequantize(per_row=True), Bias(), Residual()),
-    (Dequantize(), Bias(), QuantizedResidual(3)),
+    (Dequantize(), Bias(), QuantizedResidual()),
     (Dequantize(), Gelu()),
 )
 

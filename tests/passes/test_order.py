@@ -39,7 +39,7 @@ def test_a_pass_stands_once_in_a_level() -> None:
         ("int8-static", {"placement": "early"}, "float", {"mark-edges"}, {"mark-residuals"}),
         ("int8-static", {"convolution_sums": "float"}, "float", {"smooth"}, {"mark-residuals"}),
         ("int8-static", {}, "integer", {"requantize"}, {"lower-regions", "verify-integer"}),
-        ("int8-static", {"activations.mode": "dynamic"}, "integer", set(), {"requantize"}),
+        ("int8-static", {"integer_only": True}, "integer", {"verify-integer"}, {"requantize"}),
         ("int8-static-integer-only", {}, "integer", {"verify-integer"}, {"lower-contractions"}),
         ("int8-static-integer-only", {}, "target", {"lower-markers"}, {"kernel-gemm"}),
         ("float", {}, "target", {"kernel-gemm", "kernel-attention"}, {"unroll-loops"}),

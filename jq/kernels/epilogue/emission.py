@@ -138,27 +138,45 @@ class Epilogue:
         """
         b, last, ending = self.b, len(self.steps) - 1, self.steps[-1].emitter
 
-        def found(near: bool) -> list[ir.Value]:
+        def found(near: list[ir.Value] | None) -> list[ir.Value]:
             steps = []
             for some in batches(places, chain):
-                value, operands = self._applied(isa, some, last), self._operands(last, some)
-                result = (ending.near if near else ending.whole)(b, value, operands)
-                steps += b.split(result, self.lanes)
+                value, operands = self._applied(isa, some, last, near), self._operands(last, some)
+                short = near is not None and ending.has_near
+                result = (ending.near if short else ending.whole)(b, value, operands)
+                parts = b.split(result, self.lanes)
+                steps += parts
+                if near is not None and short:
+                    near += parts
             return steps
 
-        if not (isa.rounds and chain < TOGETHER and ending.has_near):
-            return found(False)
-        steps = found(True)
-        worst = doubt(b, steps[0])
-        for step in steps[1:]:
-            worst = b.max_int(worst, doubt(b, step))
-        return b.rarely(b.any_above(worst, DOUBT), lambda: found(False), steps)
+        if not (isa.rounds and chain < TOGETHER and any(s.emitter.has_near for s in self.steps)):
+            return found(None)
+        near: list[ir.Value] = []
+        steps = found(near)
+        worst = doubt(b, near[0])
+        for quotient in near[1:]:
+            worst = b.max_int(worst, doubt(b, quotient))
+        return b.rarely(b.any_above(worst, DOUBT), lambda: found(None), steps)
 
-    def _applied(self, isa: Isa, places: Sequence[_Place], count: int) -> ir.Value:
-        """Places as one vector after the first `count` steps."""
+    def _applied(
+        self,
+        isa: Isa,
+        places: Sequence[_Place],
+        count: int,
+        near: list[ir.Value] | None = None,
+    ) -> ir.Value:
+        """Places as one vector after the first `count` steps; with `near` in their shorter form,
+        and what is to be looked at for doubt goes there."""
         value = join(self.b, [place.row.accumulators[place.j] for place in places])
         for i, step in enumerate(self.steps[:count]):
-            value = step.emitter.emit(self.b, isa, value, self._operands(i, places))
+            emitter, operands = step.emitter, self._operands(i, places)
+            if near is None or not emitter.has_near:
+                value = emitter.emit(self.b, isa, value, operands)
+                continue
+            quotient = emitter.near(self.b, value, operands)
+            near += self.b.split(quotient, self.lanes)
+            value = emitter.after(self.b, isa, quotient, operands)
         return value
 
     def _operands(self, i: int, places: Sequence[_Place]) -> list[Any]:

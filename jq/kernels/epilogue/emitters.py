@@ -19,6 +19,8 @@ from jq.kernels.epilogue.functions import (
     divisor,
     gelu,
     gelu_for_codes,
+    round_small,
+    round_to_whole,
     silu,
     to_i8,
 )
@@ -28,6 +30,7 @@ from jq.kernels.epilogue.steps import (
     Clamp,
     ColumnScale,
     Dequantize,
+    FakeQuantize,
     Gelu,
     Quantize,
     QuantizedResidual,
@@ -72,6 +75,10 @@ class Emitter(Generic[S]):
 
     def near(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
         """`whole` in fewer operations, for whoever checks `functions.doubt`, if it `has_near`."""
+        raise InternalError(f"epilogue step {self.step.kind!r} has no shorter form")
+
+    def after(self, b: Builder, isa: Isa, near: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        """The step's result from what `near` gave, where other steps follow."""
         raise InternalError(f"epilogue step {self.step.kind!r} has no shorter form")
 
     def pack(self, b: Builder, isa: Isa, ys: Values, operands: Sequence[Sequence[Any]]) -> ir.Value:
@@ -132,10 +139,15 @@ class ZeroPointEmitter(Emitter[ZeroPoint]):
 @emits(QuantizedResidual)
 class QuantizedResidualEmitter(Emitter[QuantizedResidual]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
-        widen = b.extend_unsigned if self.step.unsigned else b.extend
-        shift = self.step.zero_point + (128 if self.step.unsigned else 0)
-        codes = b.sub(widen(operands[0], "i32"), b.i32(shift, lanes_of(y)))
-        return b.add(b.rounded(y), b.rounded(b.mul(b.to_f32(codes), operands[1])))
+        codes, scale, zero = operands
+        wide = centered(b, codes, zero, self.step.unsigned)
+        return b.add(b.rounded(y), b.rounded(b.mul(b.to_f32(wide), scale)))
+
+
+def centered(b: Builder, codes: ir.Value, zero: ir.Value, unsigned: bool) -> ir.Value:
+    """Codes minus their zero point as i32, from either view."""
+    wide = (b.extend_unsigned if unsigned else b.extend)(codes, "i32")
+    return b.sub(wide, b.add(zero, b.i32(128, lanes_of(wide))) if unsigned else zero)
 
 
 @emits(Clamp)
@@ -192,6 +204,32 @@ class QuantizeEmitter(Emitter[Quantize]):
         return pack_bytes(b, isa, ys, [prepared[-1] for prepared in operands], self.step.unsigned)
 
 
+@emits(FakeQuantize)
+class FakeQuantizeEmitter(Emitter[FakeQuantize]):
+    def prepare(self, b: Builder, operands: Values) -> Sequence[Any]:
+        scale, zero, decoded = operands
+        ends = (b.f32(bound, lanes_of(zero)) for bound in (self.step.low, self.step.high))
+        low, high = (b.sub(end, b.to_f32(zero)) for end in ends)
+        return divisor(b, scale, low, high), decoded
+
+    def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        divided: Divisor = operands[0]
+        quotient = divided.steps(b, y) if self.step.exact else divided.near(b, y)
+        return self.after(b, isa, quotient, operands)
+
+    @property
+    def has_near(self) -> bool:
+        return self.step.exact
+
+    def near(self, b: Builder, y: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        divided: Divisor = operands[0]
+        return divided.near(b, y)
+
+    def after(self, b: Builder, isa: Isa, near: ir.Value, operands: Sequence[Any]) -> ir.Value:
+        whole = round_to_whole(b, near) if isa.rounds else round_small(b, b.rounded(near))
+        return b.mul(whole, operands[1])
+
+
 @emits(AddCodes)
 class AddCodesEmitter(Emitter[AddCodes]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
@@ -200,16 +238,15 @@ class AddCodesEmitter(Emitter[AddCodes]):
     def emit(self, b: Builder, isa: Isa, y: ir.Value, operands: Values) -> ir.Value:
         if not isa.rounds:
             return self.apply(b, y, operands)
-        whole = b.intrinsic(f"llvm.roundeven.v{lanes_of(y)}f32", y.type, [y])
-        return self._add(b, whole, operands)
+        return self._add(b, round_to_whole(b, y), operands)
 
     def _add(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
-        codes, factor, unit, zero, *bounds = operands
+        codes, factor, unit, zero, *more = operands
         if self.step.bounded:
-            y = b.min(b.max(y, bounds[0]), bounds[1])
-        wide = (b.extend_unsigned if self.step.unsigned else b.extend)(codes, "i32")
-        shift = b.add(zero, b.i32(128, lanes_of(y))) if self.step.unsigned else zero
-        wide = b.sub(wide, shift)
+            y = b.min(b.max(y, more[0]), more[1])
+        if self.step.gained:
+            y = b.mul(y, more[-1])
+        wide = centered(b, codes, zero, self.step.unsigned)
         return b.mul(b.add(b.mul(b.to_f32(wide), factor), y), unit)  # exact, fused or not
 
 

@@ -33,6 +33,17 @@ def rounded_bits(b: Builder, y: ir.Value, low: ir.Value, high: ir.Value) -> ir.V
     return b.reinterpret(b.add(bounded, b.f32(MAGIC, lanes_of(y))), "i32")
 
 
+def round_to_whole(b: Builder, y: ir.Value) -> ir.Value:
+    """`round_half_even(y)` in f32, where the instruction set `rounds`."""
+    return b.intrinsic(f"llvm.roundeven.v{lanes_of(y)}f32", y.type, [y])
+
+
+def round_small(b: Builder, y: ir.Value) -> ir.Value:
+    """`round_half_even(y)` in f32 of |y| < 2^22, everywhere."""
+    magic = b.f32(MAGIC, lanes_of(y))
+    return b.sub(b.add(y, magic), magic)
+
+
 def to_i8(b: Builder, steps: ir.Value, zero_point: ir.Value, shift: int = 0) -> ir.Value:
     """`round_half_even(steps) + zero_point + shift` as i8 bits, for steps that are bounded already.
 
@@ -76,8 +87,7 @@ def doubt(b: Builder, near: ir.Value) -> ir.Value:
     """By lane, bits that are above `DOUBT` where `Divisor.near` may round to another integer than
     `Divisor.steps`: within 2^-14 of a half, as one lane in 2^13 is, and for NaN.
     """
-    whole = b.intrinsic(f"llvm.roundeven.v{lanes_of(near)}f32", near.type, [near])
-    return b.reinterpret(b.abs(b.sub(near, whole)), "i32")
+    return b.reinterpret(b.abs(b.sub(near, round_to_whole(b, near))), "i32")
 
 
 def divisor(b: Builder, scale: ir.Value, low: ir.Value, high: ir.Value) -> Divisor:

@@ -134,13 +134,34 @@ class QuantizedResidual(Step):
     """`y + f32(codes[row, column] - zero_point) * scale`, for a residual that is stored in int8."""
 
     kind: ClassVar[str] = "quantized_residual"
-    takes: ClassVar[Accesses] = ((ELEMENT, "i8"), (SCALAR, "f32"))
-    zero_point: int = 0
+    takes: ClassVar[Accesses] = ((ELEMENT, "i8"), (SCALAR, "f32"), (SCALAR, "i32"))
     unsigned: bool = False
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        codes = _signed(operands[0], self.unsigned) - self.zero_point
+        codes = _signed(operands[0], self.unsigned) - operands[2]
         return y + codes.astype(np.float32) * operands[1]
+
+
+@dataclass(frozen=True)
+class FakeQuantize(Step):
+    """`(saturate(round_half_even(y / scale) + zero_point) - zero_point) * decoded`; NaN is 0.
+
+    Codes that a model has between two of its ops, which no memory sees. Operands: the scale that
+    divides (as of `Quantize`), the zero point, and the scale of what the codes stand for.
+    """
+
+    kind: ClassVar[str] = "fake_quantize"
+    takes: ClassVar[Accesses] = ((SCALAR, "f32"), (SCALAR, "i32"), (SCALAR, "f32"))
+    low: int = -128
+    high: int = 127
+    exact: bool = True  # as of `Quantize`
+
+    def reference(self, y: Array, operands: Sequence[Array]) -> Array:
+        scale, zero, decoded = operands
+        value = y / scale
+        rounded = np.rint(np.where(np.isnan(value), np.float32(0), value))
+        codes = np.clip(rounded, (self.low - zero), (self.high - zero))
+        return codes.astype(np.float32) * decoded
 
 
 @dataclass(frozen=True)
@@ -246,27 +267,30 @@ class Quantize(ToCodes):
 
 @dataclass(frozen=True)
 class AddCodes(Step):
-    """`(round_half_even(y) [clamped] + f32(codes - zero_point) * factor) * unit`.
+    """`(round_half_even(y) [clamped] [* gain] + f32(codes - zero_point) * factor) * unit`.
 
-    Operands: codes by element, factor (a whole number), unit (a power of two), the zero point, and
-    two bounds if `bounded`.
+    Operands: codes by element, factor (a whole number), unit, the zero point, two bounds if
+    `bounded`, and the gain (a whole number) if `gained`.
     """
 
     kind: ClassVar[str] = "add_codes"
     unsigned: bool = False
     bounded: bool = False
+    gained: bool = False
 
     @property
     def operands(self) -> Accesses:
-        bounds = ((SCALAR, "f32"), (SCALAR, "f32")) if self.bounded else ()
-        return ((ELEMENT, "i8"), (SCALAR, "f32"), (SCALAR, "f32"), (SCALAR, "i32"), *bounds)
+        more = ((SCALAR, "f32"),) * (2 * self.bounded + self.gained)
+        return ((ELEMENT, "i8"), (SCALAR, "f32"), (SCALAR, "f32"), (SCALAR, "i32"), *more)
 
     def reference(self, y: Array, operands: Sequence[Array]) -> Array:
-        stored, factor, unit, zero, *bounds = operands
+        stored, factor, unit, zero, *more = operands
         codes = _signed(stored, self.unsigned) - zero
         y = np.rint(y)
         if self.bounded:
-            y = np.clip(y, *bounds)
+            y = np.clip(y, *more[:2])
+        if self.gained:
+            y = y * more[-1]
         result: Array = (y + codes.astype(np.float32) * factor) * unit
         return result
 

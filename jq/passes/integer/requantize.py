@@ -6,10 +6,15 @@
     ->
     %q = composite "jq.requantize" %x, %w, ..., %bias.i32, %multiplier, %r
 
+A model may round what it adds to codes of its own first, `add (dequantize (quantize %b)), ...`; so
+does the step.
+
 The bias joins the int32 sum, and one float multiplication takes it to steps of the result (see
 `jq.formats.rescale`): its bits do not depend on how a compiler fuses float operations, and a kernel
 needs three operations in the place of twenty. Fires where scales are known now, one an
-activation; on what nobody else reads; where no sum can leave int32.
+activation; on what nobody else reads; where no sum can leave int32. Where the model alone says how
+its tensors are quantized, only if codes stay those that it says, but for sums next to the middle of
+two: with a bias that is whole in steps of the sum, and no residual but one that is added to codes.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ from jq.ir.build import NAME, string_attr
 from jq.ir.build import replace as replace_op
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, match
 from jq.ir.requantize import requantize
-from jq.ir.values import maker, only_user
+from jq.ir.values import maker, only_user, users
 from jq.ops.base import Contraction, codes_of
 from jq.ops.lookup import makes_feature_map, rule_of
 from jq.passes.base import Pass, PassContext
@@ -39,8 +44,11 @@ from jq.passes.integer._sums import IntegerProduct
 from jq.passes.integer._values import Leaf, leaf_of, output_of
 from jq.passes.qdq.sink_dequantize import erase_dead
 from jq.planning import OpPlan
+from jq.settings import FLOAT
 
 LARGEST = 2.0**30  # steps; a conversion to int32 does not overflow
+NEARLY = 2.0**-14  # steps of the result that a bias may be off by rounding, to be a whole number
+INT8 = np.iinfo(np.int8)
 Bounds = tuple[float, float]
 
 
@@ -49,14 +57,19 @@ class Requantize(Pass):
     name = "requantize"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        plans, changed = {op.name: op for op in cx.plan.ops}, False
-        for op in list(program.walk()):
-            marker = match(op, QUANTIZE)
+        activations, changed = cx.settings.activations, False
+        own = activations.mode == "static" and activations.format != FLOAT
+        plans = {op.name: op for op in cx.plan.ops}
+        for op in reversed(list(program.walk())):  # a sum before what it adds
+            read = any(users(result) for result in op.operation.results)
+            marker = match(op, QUANTIZE) if read else None
             out = output_of(program, marker) if marker else None
             if marker is None or out is None or out.dtype != np.int8:
                 continue
             chain = _Chain.of(program, op.operands[0])
-            codes = None if chain is None else _lower(program, chain, out, op, plans)
+            if chain is None or (chain.approximate and not own):
+                continue
+            codes = _lower(program, chain, out, op, plans, whole=not own)
             if codes is not None:
                 replace_op(op, [codes])
                 changed = True
@@ -67,12 +80,23 @@ class Requantize(Pass):
 
 @dataclass(frozen=True)
 class _Chain:
-    """`clamp(inner clamp(c * convolution + b) + residual)`, read by nobody else on the way."""
+    """`clamp(inner clamp(c * convolution + b) + residual)`, read by nobody else on the way.
+
+    Attributes:
+        rounded: codes that the first term of the sum is rounded to, and `first` what they are then.
+    """
 
     affine: Affine
     outer: Bounds
     inner: Bounds = (-math.inf, math.inf)
     residual: Leaf | None = None
+    rounded: Output | None = None
+    first: Leaf | None = None
+
+    @property
+    def approximate(self) -> bool:
+        """Whether the residual's scale is taken to 16 bits."""
+        return self.residual is not None and self.rounded is None
 
     @staticmethod
     def of(program: Program, value: ir.Value) -> _Chain | None:
@@ -82,11 +106,27 @@ class _Chain:
             affine = _convolved(program, value)
             return None if affine is None else _Chain(affine, outer)
         for leaf, other in found:
+            rounded, first, other = _codes(program, other)
             inner, source = _clamps(program, other)
             affine = _convolved(program, source)
             if affine is not None:
-                return _Chain(affine, outer, inner, leaf)
+                return _Chain(affine, outer, inner, leaf, rounded, first)
         return None
+
+
+def _codes(program: Program, value: ir.Value) -> tuple[Output | None, Leaf | None, ir.Value]:
+    """The codes that a value is rounded to and what they stand for, and what is rounded; the value
+    itself where it is none of codes that nobody else reads."""
+    leaf = leaf_of(program, value)
+    marker = match(leaf.codes, QUANTIZE) if leaf else None
+    out = output_of(program, marker) if marker else None
+    if leaf is None or marker is None or out is None or out.dtype != np.int8:
+        return None, None, value
+    if out.zero_point != leaf.zero_point:
+        return None, None, value
+    if only_user(value) is None or only_user(leaf.codes) is None:
+        return None, None, value
+    return out, leaf, marker.op.operands[0]
 
 
 def _clamps(program: Program, value: ir.Value) -> tuple[Bounds, ir.Value]:
@@ -109,7 +149,7 @@ def _sum(program: Program, value: ir.Value) -> list[tuple[Leaf, ir.Value]] | Non
         return None
     a, b = value.owner.operation.operands
     pairs = [(leaf_of(program, x), y) for x, y in ((a, b), (b, a))]
-    known = [(leaf, y) for leaf, y in pairs if leaf is not None]
+    known = [(leaf, y) for leaf, y in pairs if leaf is not None and leaf.high <= INT8.max]
     return known if known and only_user(value) is not None else None
 
 
@@ -124,8 +164,14 @@ def _convolved(program: Program, value: ir.Value) -> Affine | None:
 
 
 def _lower(
-    program: Program, chain: _Chain, out: Output, at_op: Any, plans: dict[str, OpPlan]
+    program: Program,
+    chain: _Chain,
+    out: Output,
+    at_op: Any,
+    plans: dict[str, OpPlan],
+    whole: bool,
 ) -> ir.Value | None:
+    """The codes; `whole`: the bias has to be a whole number of steps of the sum."""
     op = chain.affine.source.owner
     rule, name = rule_of(op), string_attr(op, NAME) or ""
     assert isinstance(rule, Contraction)
@@ -137,9 +183,14 @@ def _lower(
     if product is None or dtype_of(chain.affine.result) != np.float32:
         return None
     rescale = _rescale(chain, out)
-    unit = out.scale / 2.0 ** (rescale.residual.fraction if rescale.residual else 0)
+    if rescale is None:
+        return None
+    step = chain.rounded.scale if chain.rounded else out.scale
+    unit = step
+    if rescale.residual and not chain.rounded:
+        unit = step * rescale.residual.unit
     axis = rule.result_axes(op, 1).popitem()[1]
-    vectors = _vectors(chain.affine, product, unit, out.scale, axis)
+    vectors = _vectors(chain.affine, product, unit, step, axis, whole)
     if vectors is None:
         return None
 
@@ -160,16 +211,27 @@ def _lower(
         return requantize(program, op, markers, accumulate, rescale, axis, given, residual)
 
 
-def _rescale(chain: _Chain, out: Output) -> Rescale:
-    low, high = (_code(bound, out) for bound in chain.outer)
-    found = Rescale(out.zero_point, max(low, out.low), max(min(high, out.high), out.low))
+def _rescale(chain: _Chain, out: Output) -> Rescale | None:
+    out = _bounded(out, chain.outer)
+    found = Rescale(out.zero_point, out.low, out.high)
     if chain.residual is None:
         return found
     leaf = chain.residual
+    if chain.rounded and chain.first:
+        first = replace(_bounded(chain.rounded, chain.inner), scale=chain.first.scale)
+        added = Output(leaf.scale, leaf.zero_point, leaf.low, leaf.high)
+        between = ResidualScale.between(first, added, out)
+        return replace(found, residual=between) if between else None
     scale = ResidualScale.of(leaf.scale / out.scale, leaf.zero_point)
-    unit = out.scale / 2.0**scale.fraction
+    unit = out.scale * scale.unit
     bounds = [bound if math.isinf(bound) else float(round(bound / unit)) for bound in chain.inner]
     return replace(found, residual=replace(scale, low=bounds[0], high=bounds[1]))
+
+
+def _bounded(out: Output, bounds: Bounds) -> Output:
+    """With what a clamp in front leaves of the codes."""
+    low, high = (_code(bound, out) for bound in bounds)
+    return replace(out, low=max(low, out.low), high=max(min(high, out.high), out.low))
 
 
 def _code(bound: float, out: Output) -> int:
@@ -180,16 +242,18 @@ def _code(bound: float, out: Output) -> int:
 
 
 def _vectors(
-    affine: Affine, product: IntegerProduct, unit: float, step: float, axis: int
+    affine: Affine, product: IntegerProduct, unit: float, step: float, axis: int, whole: bool
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """i32 bias and f32 multiplier along `axis`; None where they vary along others, or are too
-    large.
+    """i32 bias and f32 multiplier along `axis`; None where they vary along others, are too large,
+    or the bias is to be `whole` and is not.
     """
     shape = shape_of(affine.result)
     real = np.asarray(affine.c * product.factor)
     if not np.isfinite(real).all() or (real == 0).any():
         return None
     bias = np.rint(affine.b / real)
+    if whole and np.abs(bias * real - affine.b).max() > NEARLY * step:
+        return None
     total = np.max(product.bound + np.abs(bias))
     multiplier = (real / unit).astype(np.float32)
     normal = np.abs(multiplier) >= np.finfo(np.float32).tiny

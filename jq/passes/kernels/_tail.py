@@ -12,11 +12,21 @@ import numpy as np
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
-from jq.ir.markers import QUANTIZE, match
+from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.values import maker, only_user
-from jq.kernels import Bias, ColumnScale, Gelu, Quantize, Residual, Step
+from jq.kernels import (
+    Bias,
+    ColumnScale,
+    FakeQuantize,
+    Gelu,
+    Quantize,
+    QuantizedResidual,
+    Residual,
+    Step,
+)
+from jq.ops.movement import plain
 from jq.passes.functions import find_activation
-from jq.passes.kernels._kernel import OPS, column_factors
+from jq.passes.kernels._kernel import OPS, column_factors, unsigned_view
 from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters
 
 
@@ -36,15 +46,24 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Unsigned:
+    """Codes that are read in the unsigned view."""
+
+    codes: ir.Value
+
+
+@dataclass(frozen=True)
 class Tail:
     """What follows a product and has no other reader: steps of an epilogue with their operands.
 
-    `ops` are all ops that go, the contraction first; `last` gives the result.
+    `ops` are all ops that go, the contraction first; `last` gives the result. Where the kernel
+    reads codes as `unsigned`, it reads those that it adds so, too.
     """
 
     steps: tuple[Step, ...]
-    operands: tuple[Any, ...]  # values, constants, `Columns` or `Measured`
+    operands: tuple[Any, ...]  # values, constants, `Columns`, `Measured` or `Unsigned`
     ops: tuple[Any, ...]
+    unsigned: bool = False
 
     @property
     def last(self) -> Any:
@@ -55,15 +74,22 @@ class Tail:
         return shape_of(self.last.operation.results[0])
 
     @staticmethod
-    def behind(program: Program, op: Op, n: int) -> Tail:
-        tail = Tail((), (), (op,))
-        steps = _scales, _bias, _activation, _factors, _residual, _activation, _quantize
-        for step in steps:
-            tail = step(program, tail, n)
+    def behind(program: Program, op: Op, n: int, unsigned: bool = False) -> Tail:
+        tail = _followed(program, Tail((), (), (op,), unsigned), n)
+        while (decoded := _decoded(program, tail)) is not None:
+            longer = _followed(program, decoded, n)
+            if not isinstance(longer.steps[-1], Quantize):
+                break  # codes are less to store than what they stand for
+            tail = longer
         return tail
 
     def then(self, step: Step, operands: Sequence[Any], ops: Sequence[Any]) -> Tail:
-        return Tail((*self.steps, step), (*self.operands, *operands), (*self.ops, *ops))
+        return replace(
+            self,
+            steps=(*self.steps, step),
+            operands=(*self.operands, *operands),
+            ops=(*self.ops, *ops),
+        )
 
     def values(
         self, program: Program, name: str, pad: Callable[[np.ndarray], np.ndarray]
@@ -81,6 +107,8 @@ class Tail:
                 found.append(
                     OPS.pad(vector, OPS.constant(np.zeros((), np.float32)), [0], [width - x.n])
                 )
+            elif isinstance(x, Unsigned):
+                found.append(unsigned_view(x.codes))
             else:
                 found.append(OPS.constant(x) if isinstance(x, np.ndarray) else x)
         return found
@@ -90,6 +118,14 @@ class Tail:
         self.last.operation.results[0].replace_all_uses_with(value)
         for op in reversed(self.ops):
             op.operation.erase()
+
+
+def _followed(program: Program, tail: Tail, n: int) -> Tail:
+    """With what follows it up to a quantization."""
+    steps = _scales, _bias, _activation, _factors, _residual, _activation, _quantize
+    for step in steps:
+        tail = step(program, tail, n)
+    return tail
 
 
 def _addition(tail: Tail) -> tuple[Any, ir.Value] | None:
@@ -161,7 +197,40 @@ def _residual(program: Program, tail: Tail, n: int) -> Tail:
     found = _addition(tail)
     if found is None or evaluate(program, found[1]) is not None:
         return tail
-    return tail.then(Residual(), [found[1]], [found[0]])
+    stored = _stored(program, found[1])
+    if stored is None:
+        return tail.then(Residual(), [found[1]], [found[0]])
+    codes = Unsigned(stored[0]) if tail.unsigned else stored[0]
+    return tail.then(QuantizedResidual(tail.unsigned), [codes, *stored[1:]], [found[0]])
+
+
+def _stored(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray, np.ndarray] | None:
+    """Codes, scale f32 [1] and zero point i32 [1] of what is dequantized from int8."""
+    marker = match(value, DEQUANTIZE)
+    if marker is None or not plain(marker) or dtype_of(value) != np.float32:
+        return None
+    if marker.encoding.format != "int8":
+        return None
+    found = static_parameters(program, marker)
+    return None if found is None else (marker.parts["codes"], *found)
+
+
+def _decoded(program: Program, tail: Tail) -> Tail | None:
+    """A tail that ends in codes with what they stand for in their place, if that alone is read."""
+    last = tail.steps[-1] if tail.steps else None
+    reader = only_user(tail.last.operation.results[0])
+    if not isinstance(last, Quantize) or reader is None:
+        return None
+    stored = _stored(program, reader.operation.results[0])
+    if stored is None or not np.array_equal(stored[2], tail.operands[-1]):
+        return None
+    step = FakeQuantize(last.low, last.high, last.exact)
+    return replace(
+        tail,
+        steps=(*tail.steps[:-1], step),
+        operands=(*tail.operands, stored[1]),
+        ops=(*tail.ops, reader),
+    )
 
 
 def _activation(program: Program, tail: Tail, n: int) -> Tail:

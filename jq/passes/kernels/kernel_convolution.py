@@ -42,6 +42,7 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved
 from jq.passes.kernels._kernel import OPS, Decided, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes.kernels._tail import Tail
+from jq.passes.qdq.sink_dequantize import erase_dead
 
 _Kernel = Convolution | Depthwise | Gemm
 MAX_EDGES = 4  # tiles of a row that have code of their own
@@ -65,6 +66,7 @@ class KernelConvolution(Pass):
                 decided.kernel(lower.codes(codes) if codes else lower.floats(), c.name)
             except NoKernel as reason:
                 decided.none(str(reason), c.name)
+        erase_dead(program)
         return decided.write(program)
 
 
@@ -85,7 +87,9 @@ class _Lower:
         conv, c = self.conv, self.conv.contract
         dtype = dtype_of(c.op.results[0])
         plain = dtype == np.float32 and conv.channels_last
-        tail = Tail.behind(self.program, c.op, conv.filters) if plain else Tail((), (), (c.op,))
+        tail = Tail((), (), (c.op,))
+        if plain:
+            tail = Tail.behind(self.program, c.op, conv.filters, self.unsigned)
         _, parts = c.sides[0]
         row_scale = evaluate(self.program, parts["scale"])
         static = row_scale is not None and row_scale.size == 1
@@ -125,11 +129,13 @@ class _Lower:
     def _residual(self, r: ResidualScale, codes: ir.Value) -> tuple[AddCodes, list[ir.Value]]:
         bounded = math.isfinite(r.low) or math.isfinite(r.high)
         rows = self.conv.rows(unsigned_view(codes) if self.unsigned else codes)
-        values = [rows, _scalar(r.factor, np.float32), _scalar(2.0**-r.fraction, np.float32)]
+        values = [rows, _scalar(r.factor, np.float32), _scalar(r.unit, np.float32)]
         values.append(_scalar(r.zero_point, np.int32))
         if bounded:
             values += [_scalar(bound, np.float32) for bound in (r.low, r.high)]
-        return AddCodes(self.unsigned, bounded), values
+        if r.gain != 1:
+            values.append(_scalar(r.gain, np.float32))
+        return AddCodes(self.unsigned, bounded, r.gain != 1), values
 
     def _kernel(
         self, steps: Sequence[Step], scale: np.ndarray, bias: np.ndarray | None = None

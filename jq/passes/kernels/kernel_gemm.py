@@ -30,6 +30,7 @@ from jq.ops.dims import Dims
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import OPS, Decided, NoKernel, call_kernel, isa_of, unsigned_view
 from jq.passes.kernels._tail import Tail
+from jq.passes.qdq.sink_dequantize import erase_dead
 
 # Weights of a row or two that are read from memory: bytes from which on, and columns at least.
 LARGE, STREAMED, STREAMS = 1 << 20, 256, 4
@@ -52,6 +53,7 @@ class KernelGemm(Pass):
             except NoKernel as reason:
                 if c.name not in known:  # why it has none of its own says more
                     decided.none(str(reason), c.name)
+        erase_dead(program)
         return decided.write(program)
 
 
@@ -166,7 +168,8 @@ def _lower(program: Program, p: MatrixProduct, isa: str) -> str:
     dtype = dtype_of(c.op.results[0])
     # A narrower result is the float32 one, converted.
     whole = dtype == np.float32 and p.batch == 1 and p.side == 1
-    tail = Tail.behind(program, c.op, n) if whole else Tail((), (), (c.op,))
+    unsigned = get_isa(isa).dot.lhs_unsigned and p.zero is None
+    tail = Tail.behind(program, c.op, n, unsigned) if whole else Tail((), (), (c.op,))
     steps = (Dequantize(per_row=dynamic), *tail.steps)
     kernel = Gemm(
         isa=isa,
