@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import module_from_spec, spec_from_file_location, spec_from_loader
+from importlib.util import find_spec, module_from_spec, spec_from_file_location, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,6 +40,12 @@ class _Alias(MetaPathFinder, Loader):
         module = import_module("jq" + spec.name.removeprefix("jaxq"))
         spec.loader_state = module.__spec__
         return module
+
+    def get_code(self, fullname: str) -> Any:
+        """For `python -m jaxq`, which runs `jq.__main__`."""
+        found = find_spec("jq" + fullname.removeprefix("jaxq"))
+        assert found is not None and isinstance(found.loader, InspectLoader)
+        return found.loader.get_code(found.name)
 
     def exec_module(self, module: ModuleType) -> None:
         """Gives back what the import system has just overwritten."""

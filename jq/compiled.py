@@ -28,7 +28,7 @@ from jq.tracing.inputs import flat_inputs
 from jq.tree import Structure, flatten, unflatten
 
 
-@dataclass
+@dataclass(eq=False)  # one by itself, as a function is
 class CompiledModel:
     """An artifact in memory (or on disk, when loaded) and the program to run.
 
@@ -226,6 +226,19 @@ def _shapes(structure: Structure, inputs: Sequence[Any]) -> list[tuple[int, ...]
         return [np.shape(x) for x in flatten(structure, tuple(inputs))]
     except ValueError as error:
         raise UserError(f"inputs do not fit the model: {error}") from error
+
+
+def folder_of(artifact: str | Path | CompiledModel) -> Path:
+    """The folder of an artifact: its path, or that of what `load` gave.
+
+    Raises:
+        UserError: it was compiled and is in no folder yet.
+    """
+    if not isinstance(artifact, CompiledModel):
+        return Path(artifact)
+    if isinstance(artifact.vmfb, Path):
+        return artifact.vmfb.parent
+    raise UserError("this needs an artifact in a folder", hint="save it first: compiled.save(DIR)")
 
 
 def load(

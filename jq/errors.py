@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -98,7 +98,7 @@ class InternalError(JqError):
     """A broken invariant of ours: a bug, to be reported with the IR at hand."""
 
 
-MANY = 16  # names that a line can hold
+MANY, SHOWN = 16, 6  # names that a line can hold; that may have been meant
 
 
 def known(name: str, names: Iterable[str]) -> str:
@@ -107,11 +107,23 @@ def known(name: str, names: Iterable[str]) -> str:
     Many names hide the one that was meant, and are left out when there is one.
     """
     names = list(dict.fromkeys(names))
-    lower = {other.lower(): other for other in reversed(names)}
-    close = get_close_matches(name.lower(), lower, n=1, cutoff=0.65)
-    if not close and len(name) > 1:
-        close = [other for other in lower if other.startswith(name.lower())]
-    meant = f"did you mean {lower[close[0]]!r}?" if close else ""
+    meant = _asked(_meant(name.lower(), {other.lower(): other for other in reversed(names)}))
     if meant and len(names) > MANY:
         return f"{meant} ({len(names)} names are known)"
     return f"known: {', '.join(names) or 'none'}" + (f" ({meant})" if meant else "")
+
+
+def _meant(name: str, others: Mapping[str, str]) -> list[str]:
+    """The names that were likely meant: a part of one was given (`int8` of `int8-dynamic`, `cpu` of
+    `llvm-cpu`), else one was misspelt."""
+    if len(name) > 2:
+        for part_of in (str.startswith, str.__contains__):
+            if whole := [other for low, other in others.items() if part_of(low, name)]:
+                return whole[::-1] if name not in others else [others[name]]
+    return [others[low] for low in get_close_matches(name, others, n=1, cutoff=0.65)]
+
+
+def _asked(names: list[str]) -> str:
+    """`did you mean 'a', 'b' or 'c'?`"""
+    *first, last = [repr(name) for name in names[:SHOWN]] or [""]
+    return f"did you mean {' or '.join(filter(None, [', '.join(first), last]))}?" if names else ""

@@ -21,7 +21,7 @@ from jq.calibration.ranges import Ranges
 from jq.data import data_names
 from jq.errors import OF_USERS, JqError, UserError
 from jq.ir import Program
-from jq.model import Batch, Model, batches
+from jq.model import Batch, Model
 from jq.passes.base import PassContext, Report, unheard
 from jq.pipeline import (
     Pipeline,
@@ -39,13 +39,13 @@ from jq.settings import Rule, parse_assignments, parse_rule
 from jq.target import Target, is_ours, load_target
 from jq.tracing.dynamic import each_size
 from jq.tracing.entry import trace as trace_model
-from jq.tracing.inputs import flat_inputs
+from jq.tracing.inputs import flat_batches
 from jq.tracing.source import load_model
 from jq.tree import structure_of
 
 LOG = logging.getLogger("jq")
 Settings = Mapping[str, Any] | Sequence[str] | str | None
-Rules = Sequence[str | Rule] | str | None
+Rules = Mapping[str, str] | Sequence[str | Rule] | str | None
 # Batches (tuples of inputs), a function that returns them, or an `.npz` file of samples.
 Data = Iterable[Batch] | Callable[[], Iterable[Batch]] | str | Path | None
 Calls = Sequence[Sequence[np.ndarray]]  # flat inputs, call by call
@@ -105,10 +105,7 @@ class Source:
         if isinstance(data, str | Path):
             return npz.read_samples(Path(data), self.program.inputs)
         try:
-            given, structure = batches(data), self.in_structure
-            if given is None:
-                return None
-            return [flat_inputs(self.program.inputs, structure, batch) for batch in given]
+            return flat_batches(self.program.inputs, self.in_structure, data)
         except JqError:
             raise
         except OF_USERS as error:
@@ -242,6 +239,9 @@ class Job:
 
 
 def as_rules(rules: Rules) -> list[Rule]:
+    """Rules in their order: of texts `"head/*: float"`, or of `{"head/*": "float"}`."""
+    if isinstance(rules, Mapping):
+        rules = [f"{pattern}: {settings}" for pattern, settings in rules.items()]
     given = [rules] if isinstance(rules, str) else rules or ()
     return [rule if isinstance(rule, Rule) else parse_rule(rule) for rule in given]
 

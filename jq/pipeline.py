@@ -5,6 +5,7 @@ Which passes run follows from the settings: `jq.passes.order` has all of them in
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -125,7 +126,21 @@ def load_pipeline(
     loaded = Pipeline(file.name, file.description, settings, (*rules, *file.rules), explicit, file)
     _check_recovery(loaded)
     _check_placement(loaded)
+    _warn_of_block_size(loaded)
     return loaded
+
+
+def _warn_of_block_size(pipeline: Pipeline) -> None:
+    """Tells the user of a block size where nothing is stored or computed in blocks."""
+    for side in ("weights", "activations"):
+        key, granularity = f"{side}.block_size", getattr(pipeline.settings, side).granularity
+        ruled = any(k.startswith(side) for rule in pipeline.rules for k in rule.override)
+        if key in pipeline.explicit and granularity != "per-block" and not ruled:
+            warnings.warn(
+                f"{key} has no effect with {side}.granularity={granularity};"
+                f" give {side}.granularity=per-block, too",
+                stacklevel=2,
+            )
 
 
 def _check_op(op: str, where: str) -> None:

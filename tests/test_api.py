@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ import pytest
 import jq
 from jq.errors import UserError
 from jq.job import as_overrides, as_rules
+from jq.pipeline import load_pipeline
 from jq.tree import describe, flatten, unflatten
 
 X = np.ones((2, 8), np.float32)
@@ -123,6 +125,44 @@ def test_what_stands_in_a_prompt_is_short() -> None:
     decided = jq.plan(model(), pipeline="int8-dynamic")
     assert str(decided).startswith("name") and decided.ops[0].name in decided._repr_html_()
     assert "[1., " not in repr(jq.trace(model()))
+    seen = jq.calibrate(model(), [(X,)])
+    assert repr(seen) == "<Ranges of 1 tensors, 1 samples, percentile>"
+
+
+def test_rules_may_be_a_dict() -> None:
+    assert as_rules({"a/*": "float", "b": "weights.format=int4"}) == as_rules(
+        ["a/*: float", "b: weights.format=int4"]
+    )
+
+
+def test_a_setting_without_effect_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"no effect .*per-channel; give weights.granularity"):
+        load_pipeline("int8-dynamic", {"weights.block_size": 16})
+    load_pipeline("int4-weight-only", {"weights.block_size": 16})
+    blocks = {"weights.block_size": 16, "weights.granularity": "per-block"}
+    load_pipeline("int8-weight-only", blocks)
+    rule = as_rules("head: weights.granularity=per-block")
+    load_pipeline("int8-weight-only", {"weights.block_size": 16}, tuple(rule))
+
+
+def test_an_artifact_is_a_folder_or_what_was_loaded(tmp_path: Path) -> None:
+    given = model()
+    compiled = jq.compile(given, "float")
+    folder = compiled.save(tmp_path / "out")
+    assert jq.compare(given, str(folder)).outputs[0].max_abs_error == 0
+    assert jq.bench(jq.load(folder), seconds=0.1)["runs"] > 0
+    page = jq.report(given, jq.load(folder), tmp_path / "page.html", samples=1, seconds=0.01)
+    assert page.stat().st_size
+    for call in (jq.bench, lambda c: jq.report(given, c, "p"), lambda c: jq.vectors(c, "v")):
+        with pytest.raises(UserError, match=r"needs an artifact in a folder; save it first"):
+            call(compiled)  # type: ignore[operator]
+
+
+def test_a_compiled_model_is_called_outside_of_jax() -> None:
+    compiled = jq.compile(model(), "float")
+    for transform in (jax.jit, jax.vmap):
+        with pytest.raises(UserError, match=r"cannot be called inside of jax.jit, jax.vmap"):
+            transform(compiled)(X)
 
 
 def test_sums_of_nothing_are_zero() -> None:

@@ -47,3 +47,10 @@ def test_public_names_survive_the_import_of_every_module() -> None:
 )
 def test_in_a_fresh_interpreter(statement: str) -> None:
     subprocess.run([sys.executable, "-c", statement], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("package", ["jq", "jaxq"])
+def test_the_command_is_a_module_too(package: str) -> None:
+    command = [sys.executable, "-m", package, "--version"]
+    run = subprocess.run(command, check=True, timeout=120, capture_output=True, text=True)
+    assert run.stdout.startswith("jaxq ") and not run.stderr

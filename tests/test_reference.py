@@ -68,6 +68,10 @@ def test_what_was_meant() -> None:
     many = [f"weight{i}" for i in range(40)]
     assert known("wieght7", many) == "did you mean 'weight7'? (40 names are known)"
     assert known("INT8", ["int4", "int8"]).endswith("(did you mean 'int8'?)")
+    assert known("int8", ["int8-static", "mxint8", "int8-dynamic"]).endswith(
+        "(did you mean 'int8-static' or 'int8-dynamic'?)"
+    )
+    assert known("cpu", ["llvm-cpu", "npu"]).endswith("(did you mean 'llvm-cpu'?)")
 
 
 @pytest.mark.parametrize(

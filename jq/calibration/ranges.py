@@ -52,6 +52,10 @@ class Ranges:
     model: str = ""
     shards: Shards = NO_SHARDS
 
+    def __repr__(self) -> str:
+        of = f"{len(self.sites)} tensors, {self.samples} samples, {self.method}"
+        return f"<Ranges of {of}{f', shard {self.shards}' if self.shards.count else ''}>"
+
     def get(self, name: str, bits: int = 8, scheme: str = "asymmetric") -> Range | None:
         """The range that the method chooses for a site; None when no sample reached it."""
         if name not in self.statistics:

@@ -39,11 +39,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-COMMANDS = (compile, run, compare, search, page, inspect, explain, calibrate, bench)
-DEVICE = (check, estimate, vectors, embed)
-for module in (*COMMANDS, *DEVICE, generate, doctor, quickstart):
-    module.register(app)
-app.add_typer(listing.app)
+PANELS: dict[str, tuple[Any, ...]] = {
+    "Compile and run": (compile, run, explain, inspect, calibrate),
+    "Accuracy and speed": (compare, search, page, bench),
+    "Devices": (check, estimate, vectors, embed),
+    "Language models": (generate,),
+    "This installation": (quickstart, doctor),
+}
+for panel, modules in PANELS.items():
+    before = len(app.registered_commands)
+    for module in modules:
+        module.register(app)
+    for registered in app.registered_commands[before:]:
+        registered.rich_help_panel = panel
+app.add_typer(listing.app, rich_help_panel="This installation")
 
 
 def version(wanted: bool) -> None:

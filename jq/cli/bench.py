@@ -22,7 +22,7 @@ def bench_artifact(
     artifact: options.Artifact,
     against: Annotated[
         Path | None,
-        typer.Option(metavar="DIR2", help="Another artifact, measured in alternation."),
+        typer.Option(metavar="DIR2", help="Another artifact, in turns with the first."),
     ] = None,
     inputs: Annotated[
         Path | None,
@@ -43,8 +43,10 @@ def bench_artifact(
         str, typer.Option(metavar="PATH", help="The interpreter there that has jaxq.")
     ] = "python3",
 ) -> dict[str, Any]:
-    """Measures latency (median, p90), throughput and peak memory in processes of their own, here or
-    on other machines."""
+    """Measures latency (median, 90th percentile), throughput and peak memory of an artifact.
+
+    It is run in a process of its own, here or by `--on` on other machines.
+    """
     from jq.measuring.hosts import bench_on
     from jq.measuring.measure import bench
 
@@ -64,7 +66,7 @@ def bench_artifact(
             )
         columns = ("host", "processor", "median_ms", "p90_ms", "min_ms", "runs")
         out.table(
-            f"latency, {threads} threads",
+            f"latency, {threads} thread{'s' * (threads > 1)}",
             columns if against is None else (*columns, "ratio"),
             [{"host": host, **figures} for host, figures in far["hosts"].items()],
         )
@@ -84,5 +86,5 @@ def bench_artifact(
         if figures is not None
     ]
     columns = ("median_ms", "p90_ms", "min_ms", "calls_per_second", "runs", "peak memory")
-    out.table(f"latency, {threads} threads", ("artifact", *columns), rows)
+    out.table(f"latency, {threads} thread{'s' * (threads > 1)}", ("artifact", *columns), rows)
     return document

@@ -35,8 +35,10 @@ def check(
     sizes: options.Sizes = None,
     values: options.Values = None,
 ) -> dict[str, Any]:
-    """Shows every op that the target's device cannot run as the pipeline asks, why, and what would
-    help. No data is needed. Exit code 1: there are such ops."""
+    """Shows every op that the target's device cannot run, why, and what would help.
+
+    No data is needed. Exit code 1: there are such ops.
+    """
     from jq.device.checking import check as find
 
     source = options.sized(model, sizes, values)

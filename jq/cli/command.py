@@ -68,7 +68,9 @@ def command(
         signature = signature_of(function)
         run.__signature__ = signature  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
-        run.__doc__ = " ".join((function.__doc__ or "").split())
+        run.__doc__ = "\n\n".join(
+            " ".join(paragraph.split()) for paragraph in (function.__doc__ or "").split("\n\n")
+        )  # the first one is what `jaxq --help` shows
         app.command(name, epilog=f"Example: [bold]{example}[/bold]")(run)
         return run
 

@@ -95,9 +95,12 @@ def compare(
     dask: options.Dask = None,
     ray: options.Ray = None,
 ) -> dict[str, Any]:
-    """Compares outputs (and layers) with the float model: SQNR, cosine, largest error, metrics.
-    Several artifacts become one table, the most exact first. A language model is compared on text:
-    perplexity, KL divergence, and how many of the likeliest tokens are the same."""
+    """Compares an artifact with the float model: SQNR, cosine, largest error, metrics.
+
+    Several artifacts become one table, the most exact first; without any the model is compiled.
+    `--layers` also measures every layer. A language model is compared on text (`--text`):
+    perplexity, KL divergence, and how often both find the same token most likely.
+    """
     if is_language_model(model):
         others = {
             "inputs": inputs,

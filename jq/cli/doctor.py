@@ -16,8 +16,11 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(out: Output) -> dict[str, Any]:
-    """Shows what a report of a bug needs: versions, CPU features, drivers, memory, folders and
-    variables. Tests integer results here."""
+    """Tests integer results on this machine, and shows versions and processor features.
+
+    With memory, folders and variables this is what the report of a bug needs. Exit code 1: a result
+    is wrong.
+    """
     from jq.doctor import examine
 
     with out.progress() as progress:

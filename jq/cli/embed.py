@@ -26,8 +26,11 @@ def embed(
     ] = "x86_64-unknown-linux-gnu",
     iree_flags: options.IreeFlags = None,
 ) -> dict[str, Any]:
-    """Writes the integer program as C and an object, with a main and a CMake file, to be linked
-    with IREE's runtime sources. The artifact must have been compiled with --emit integer."""
+    """Writes the integer program as C and an object file, for firmware.
+
+    A main and a CMake file are beside them, to be linked with IREE's runtime sources. The artifact
+    must have been compiled with --emit integer.
+    """
     from jq.device.embedding import embed as write
 
     found = write(artifact, output, triple=triple, iree_flags=iree_flags or ())

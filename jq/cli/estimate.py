@@ -32,9 +32,11 @@ def estimate(
     ] = None,
     force: options.Force = False,
 ) -> dict[str, Any]:
-    """Shows operations, bytes and cycles of every layer and what bounds it, the peak of on-chip
-    memory, total latency and utilization, by the figures of the target's file. No data is
-    needed."""
+    """Estimates cycles, bytes and memory of every layer on the target's device.
+
+    It shows what bounds each layer, the peak of on-chip memory, the latency of all and the
+    utilization, by the table [hardware] of the target's file. No data is needed.
+    """
     from jq.device.estimating import estimate as find
     from jq.device.picture import picture as draw
     from jq.system.files import check_new, written_whole

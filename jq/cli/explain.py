@@ -30,8 +30,11 @@ def explain(
     sizes: options.Sizes = None,
     values: options.Values = None,
 ) -> dict[str, Any]:
-    """Shows one row an op: what is quantized and how, or the reason why it is not; the kernel that
-    computes it, or why there is none. Then where integers become floats again, and why."""
+    """Shows what would be quantized and how, or why not, without compiling.
+
+    One row for each op: formats, the kernel that computes it or why there is none, and the reason
+    where it stays float. Then the places where integers become floats again, and why.
+    """
     from jq import api
     from jq.audit.op_table import COLUMNS
 

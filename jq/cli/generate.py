@@ -127,8 +127,11 @@ def quantize(
     ] = 32,
     force: options.Force = False,
 ) -> dict[str, Any]:
-    """Writes a GGUF file with the matrices of another in a format of ggml, or a folder of Hugging
-    Face with those of another as integers; a run that was ended goes on where it was."""
+    """Quantizes a language model: a GGUF file to another, or a folder of Hugging Face.
+
+    Matrices of a GGUF file become those of a format of ggml, matrices of a folder become integers.
+    A run that was ended goes on where it was.
+    """
     from jq.language.quantize import quantize as write
     from jq.system.files import check_new
 
@@ -186,7 +189,7 @@ def perplexity(
     pipeline: Pipeline = None,
     threads: options.Threads = 1,
 ) -> dict[str, Any]:
-    """How well a language model foresees a text."""
+    """Measures the perplexity of a language model on a text."""
     from jq.language import LanguageModel
     from jq.language.perplexity import measure
     from jq.language.saved import is_saved

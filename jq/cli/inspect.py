@@ -29,8 +29,11 @@ def inspect(
     verify: options.Verify = None,
     trust: options.Trust = "any",
 ) -> dict[str, Any]:
-    """Shows the stored bytes and format of every weight, the type of every contraction, and what
-    stayed float. Exit code 1: the program does not show what the manifest claims."""
+    """Shows what an artifact holds: bytes and format of every weight, types of every product.
+
+    What stayed float is listed with the reason. All is read from the compiler's own program in the
+    artifact. Exit code 1: it does not show what the manifest claims.
+    """
     if artifact.suffix == ".gguf":
         return inspect_gguf(out, artifact)
     if artifact.suffix == ".onnx":

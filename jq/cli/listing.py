@@ -11,7 +11,7 @@ from jq.cli.output import Output
 
 app = typer.Typer(
     name="list",
-    help="Lists everything that there is to choose from, by name.",
+    help="Lists pipelines, targets, formats, settings and whatever else has a name.",
     invoke_without_command=True,
 )
 

@@ -18,8 +18,8 @@ Model = Annotated[
         metavar="MODEL",
         show_default=False,
         autocompletion=completion.models,
-        help="`package.module:name` or `file.py:name` (a jq.Model, or a function that returns "
-        "one), a .mlir, .mlirbc, .jaxexport or .onnx file.",
+        help="`package.module:name` or `file.py:name` (a jq.Model, or a function of no arguments "
+        "that returns one), or a .mlir, .mlirbc, .jaxexport or .onnx file.",
     ),
 ]
 Artifact = Annotated[

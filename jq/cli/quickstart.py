@@ -27,8 +27,11 @@ def quickstart(
     ] = None,
     force: options.Force = False,
 ) -> dict[str, Any]:
-    """Compiles a small built-in model in float and in int8, runs the results, and ranks them by how
-    close they stay to the float model. Needs no data, and takes seconds."""
+    """Compiles and runs a small built-in model, to see that everything works here.
+
+    The float program and an int8 one are ranked by how close they stay to the float model. It needs
+    no data and takes seconds.
+    """
     from jq import api
     from jq.artifact.save import check_output
     from jq.job import trace

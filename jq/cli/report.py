@@ -38,9 +38,12 @@ def report(
     ] = None,
     force: options.Force = False,
 ) -> dict[str, Any]:
-    """Writes one HTML page that needs no network: a verdict, rules to try, the model's graph
-    coloured by error, layers, histograms with their clipping, sizes, latency beside the float
-    model's, the plan with its reasons, and how the page was made."""
+    """Writes one HTML page on the error of an artifact.
+
+    It needs no network, and shows a verdict, rules to try, the model's graph coloured by error, the
+    error of every layer, histograms, sizes, the latency beside the float model's, and the plan with
+    its reasons.
+    """
     from jq.page import report as write_page
     from jq.system.files import check_folder, check_new
 

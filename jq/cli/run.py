@@ -10,6 +10,7 @@ import typer
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
+from jq.errors import UserError
 
 
 def register(app: typer.Typer) -> None:
@@ -30,6 +31,8 @@ def run(
     from jq.system.files import check_file
 
     check_file(outputs)
+    if outputs.exists() and inputs.exists() and outputs.samefile(inputs):
+        raise UserError("the outputs would take the place of the inputs", location=str(outputs))
     with out.progress() as progress:
         progress("load", None)
         compiled = api.load(artifact, threads=threads, verify=verify, trust=trust)

@@ -65,8 +65,12 @@ def search(
     ray: options.Ray = None,
     force: options.Force = False,
 ) -> dict[str, Any]:
-    """Chooses a format for every layer: the cheapest that holds the budgets, or the most exact
-    within them. Compiles it and proves that it does. An interrupted search goes on where it was."""
+    """Chooses a format for every layer, within a budget of accuracy, size or latency.
+
+    Of a budget for accuracy it finds the cheapest formats, of one for cost the most exact. The
+    result is compiled and measured, so that it is known to hold the budget. The same command goes
+    on where an interrupted search was.
+    """
     from jq.mixed_precision import search as search_formats
     from jq.system.files import check_new
 

@@ -31,9 +31,11 @@ def vectors(
         float, typer.Option(min=0, metavar="MIB", help="Leave out ops with larger cases.")
     ] = 16,
 ) -> dict[str, Any]:
-    """Writes inputs, parameters and outputs of every op of the integer program as .npy with one
-    JSON index, or compares a folder of outputs with them. The artifact must have been compiled with
-    --emit integer. Exit code 1: an output differs."""
+    """Writes golden vectors: inputs, parameters and outputs of every op of the integer program.
+
+    They are .npy files with one JSON index. `--check` compares a folder of a device's outputs with
+    them. The artifact must have been compiled with --emit integer. Exit code 1: an output differs.
+    """
     from jq.device import golden
 
     if (output is None) == (check is None):

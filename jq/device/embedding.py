@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jq.compiled import CompiledModel, folder_of
 from jq.device.golden import integer_level
 from jq.errors import UserError
 from jq.ir import TensorSpec
@@ -50,7 +51,11 @@ static const tensor_t OUTPUTS[] = {{
 
 
 def embed(
-    artifact: str | Path, output: str | Path, *, triple: str = HOST, iree_flags: Sequence[str] = ()
+    artifact: CompiledModel | str | Path,
+    output: str | Path,
+    *,
+    triple: str = HOST,
+    iree_flags: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Writes a C program of an artifact's integer level, to be linked with IREE's runtime sources.
 
@@ -72,7 +77,7 @@ def embed(
         jq.embed("with-integer/", "program/")  # main.c, CMakeLists.txt and what they need
         ```
     """
-    source = Path(artifact)
+    source = folder_of(artifact)
     with new_folder(Path(output)) as folder:
         files = _write(source, folder, triple, iree_flags)
     return {"path": str(output), "triple": triple, "files": files}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jq.benchmark import random_inputs
+from jq.compiled import CompiledModel, folder_of
 from jq.device.steps import steps_of
 from jq.device.units import Unit, as_program, units
 from jq.errors import UserError
@@ -28,7 +29,9 @@ ROUNDING = (
 Vectors = tuple[dict[str, Any], dict[str, np.ndarray]]  # a row of the index, arrays by file
 
 
-def vectors(artifact: str | Path, output: str | Path, *, limit: float = LIMIT) -> dict[str, Any]:
+def vectors(
+    artifact: CompiledModel | str | Path, output: str | Path, *, limit: float = LIMIT
+) -> dict[str, Any]:
     """Writes golden vectors of every unit of an artifact's integer program (`jq.device.units`).
 
     Cases of a unit: what it reads in a run of the program on random inputs, its smallest and its
@@ -54,8 +57,8 @@ def vectors(artifact: str | Path, output: str | Path, *, limit: float = LIMIT) -
         return _write(artifact, folder, limit)
 
 
-def _write(artifact: str | Path, folder: Path, limit: float) -> dict[str, Any]:
-    rows, left_out, program = [], [], integer_level(Path(artifact))
+def _write(artifact: CompiledModel | str | Path, folder: Path, limit: float) -> dict[str, Any]:
+    rows, left_out, program = [], [], integer_level(folder_of(artifact))
     for row, arrays in _made(program, limit):
         if "reason" in row:
             left_out.append(row)

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from jq.errors import UserError
+from jq.errors import UserError, known
 from jq.model import Batches, Model
 
 # Arguments that say whether a module is being trained, and what they are when it is not.
@@ -41,10 +41,13 @@ def as_inputs(example: Any) -> tuple[Any, ...]:
 
 
 def in_evaluation(
-    function: Callable[..., Any], count: int, given: Mapping[str, Any]
+    function: Callable[..., Any], count: int, given: Mapping[str, Any], keys: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The keyword arguments of a call with `count` inputs: the given ones, and evaluation mode
-    where `function` has an argument for it that nothing fills.
+    where `function` has an argument for it that nothing fills; `keys` are passed besides.
+
+    Raises:
+        UserError: that is no call of `function`.
     """
     try:
         parameters = inspect.signature(function).parameters
@@ -55,7 +58,15 @@ def in_evaluation(
     ]
     filled = {p.name for p in positional[:count]}
     modes = {k: v for k, v in EVALUATION.items() if k in parameters and k not in filled}
-    return modes | dict(given)
+    keywords = modes | dict(given)
+    try:
+        inspect.signature(function).bind(*[None] * count, **keywords, **dict.fromkeys(keys))
+    except TypeError as error:
+        raise UserError(
+            f"the module cannot be called with {count} input{'s' * (count != 1)}: {error}",
+            hint="other arguments of its call are given as call={NAME: VALUE}",
+        ) from None
+    return keywords
 
 
 def model_of(
@@ -87,7 +98,10 @@ def model_of(
         names = [*(f"arg{i}" for i in range(count)), *keys]
     options = {**options, "input_names": names}
     options.setdefault("name", type(module).__name__)
-    try:
-        return Model(call, params, (*inputs, *(KEY for _ in keys)), **options)
-    except TypeError as error:
-        raise UserError(str(error).partition(" ")[2], hint="jq.Model lists what there is") from None
+    if unknown := sorted(set(options) - set(Options.__annotations__)):
+        raise UserError(
+            f"unknown argument {unknown[0]!r}",
+            hint="arguments of the module's own call are given as call={NAME: VALUE} (evaluation "
+            f"mode is set without them); {known(unknown[0], Options.__annotations__)}",
+        )
+    return Model(call, params, (*inputs, *(KEY for _ in keys)), **options)

@@ -60,7 +60,8 @@ def from_equinox(
     names = [kind + name for kind, name in zip(kinds, own, strict=True)]
     params = dict(zip(names, (leaf for _, leaf in paths), strict=True))
     inputs = as_inputs(example_inputs)
-    keywords = in_evaluation(getattr(module, method), len(inputs), call or {})
+    count = len(inputs) + (state is not None)
+    keywords = in_evaluation(getattr(module, method), count, call or {}, keys)
 
     def fn(params: Any, drawn: Mapping[str, Any], *args: Any) -> Any:
         leaves = jax.tree_util.tree_unflatten(tree, [params[name] for name in names])

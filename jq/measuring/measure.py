@@ -15,7 +15,7 @@ from jq.benchmark import random_inputs
 from jq.comparison.layers import compare_layers
 from jq.comparison.metrics import Metric
 from jq.comparison.outputs import NOTHING_INSIDE, Comparison, Inside
-from jq.compiled import CompiledModel, load
+from jq.compiled import CompiledModel, folder_of, load
 from jq.errors import UserError
 from jq.ir.program import signature
 from jq.job import (
@@ -43,7 +43,7 @@ from jq.target import Target
 
 def compare(
     model: AnyModel,
-    compiled: CompiledModel | None = None,
+    compiled: CompiledModel | str | Path | None = None,
     data: Data = None,
     *,
     pipeline: str = "int8-dynamic",
@@ -62,6 +62,8 @@ def compare(
     """Error of a compiled model (or of one compiled now) against the float model.
 
     Args:
+        compiled: what `jq.compile` or `jq.load` gave, or the folder of an artifact; by default the
+            model is compiled.
         data: batches to compare on; by default the model's evaluation set, else its example.
         metric: a name in `jaxq list metrics`, a function `f(outputs, labels)` (see
             `jq.comparison.metrics`), `"file.py:name"` of one, or several of these. By default the
@@ -90,6 +92,8 @@ def compare(
     where = as_workers(workers)
     check_metrics(model, metric, labels)
     source = trace(model)
+    if isinstance(compiled, str | Path):
+        compiled = load(compiled)
     if compiled is None:
         compiled = compile(
             source,
@@ -176,9 +180,9 @@ def plan_again(
 
 
 def bench(
-    artifact: str | Path,
+    artifact: CompiledModel | str | Path,
     *,
-    against: str | Path | None = None,
+    against: CompiledModel | str | Path | None = None,
     inputs: Path | None = None,
     threads: int | None = None,
     seconds: float = 5.0,
@@ -187,7 +191,8 @@ def bench(
     """Measures the latency of an artifact in a process of its own, as `jaxq bench` does.
 
     Args:
-        artifact: the folder that `CompiledModel.save` or `jaxq compile` wrote.
+        artifact: the folder that `CompiledModel.save` or `jaxq compile` wrote, or what `jq.load`
+            made of it.
         against: a second artifact, run in turns with the first; `ratio` is its median over ours.
         inputs: a `.npz` file; by default random values of the right types.
         threads: how many threads compute, 1 by default.
@@ -207,7 +212,7 @@ def bench(
         ```
     """
     paths = [artifact] if against is None else [artifact, against]
-    jobs = [_bench_job(path, inputs) for path in paths]
+    jobs = [_bench_job(folder_of(path), inputs) for path in paths]
     figures = measure_jobs(
         jobs,
         threads=threads or 1,
@@ -221,7 +226,7 @@ def bench(
     return document
 
 
-def _bench_job(path: str | Path, inputs: Path | None) -> BenchJob:
+def _bench_job(path: Path, inputs: Path | None) -> BenchJob:
     compiled = load(path)
     compiled.check_processor()
     given = random_inputs(compiled.inputs)

@@ -77,7 +77,7 @@ def figures(comparison: Comparison) -> dict[str, dict[str, float]]:
 
 def parse_budget(text: str) -> Budget:
     """`"sqnr_db>=35"`, `"accuracy_drop<=0.5"`, `"size<=0.3"`, `"my.py:metric>=0.9"`."""
-    found = _PATTERN.fullmatch(text)
+    found = _PATTERN.fullmatch(text) if isinstance(text, str) else None
     try:
         limit = float(found[3]) if found else math.nan
     except ValueError:

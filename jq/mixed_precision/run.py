@@ -96,7 +96,8 @@ def search(
         print(found)
         ```
     """
-    budgets = tuple(map(parse_budget, [budget] if isinstance(budget, str) else budget))
+    texts = budget if isinstance(budget, Sequence) and not isinstance(budget, str) else [budget]
+    budgets = tuple(map(parse_budget, texts))
     if not budgets:
         raise UserError("no budget", hint='give one, such as --budget "cosine>=0.995"')
     limited = [b.name for b in budgets if b.is_resource]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jq.comparison.metrics import Metric
+from jq.compiled import CompiledModel, folder_of
 from jq.job import AnyModel, Data
 from jq.page import explorer
 from jq.page.document import render
@@ -17,7 +18,7 @@ from jq.system.files import written_whole
 
 def report(
     model: AnyModel,
-    directory: str | Path,
+    directory: CompiledModel | str | Path,
     path: str | Path,
     *,
     data: Data = None,
@@ -33,6 +34,8 @@ def report(
     """Writes the page of an artifact: where its error is, what it takes, how it was decided.
 
     Args:
+        directory: the artifact: its folder, or what `jq.load` made of it.
+        path: the file to write; one that exists is replaced.
         data, metric, labels: as in `jq.compare`.
         samples: calls that layers and histograms are measured on.
         seconds: measuring time of the latency, of the artifact and of the float model each.
@@ -40,7 +43,7 @@ def report(
         command: what the page says that it was made by.
 
     Raises:
-        UserError: the artifact is of another model, or the page exists already.
+        UserError: the artifact is of another model, or the page cannot be written.
 
     Example:
         ```python
@@ -49,7 +52,7 @@ def report(
     """
     facts = gather(
         model,
-        Path(directory),
+        folder_of(directory),
         data,
         metric,
         labels,

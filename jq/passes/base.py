@@ -152,7 +152,8 @@ class Recovery(Pass):
         if reason != NO_DATA:
             LOG.warning("%s", text)
         elif not any(other.endswith(NO_DATA) for other in known):  # once for all passes
-            LOG.warning("recovery of accuracy was skipped (%s, ...): %s", self.name, reason)
+            steps = f"the steps that recover accuracy ({self.name}, ...)"
+            LOG.warning("without calibration data %s are skipped", steps)
         program.tell(text)
 
     def wanted(self, program: Program, cx: PassContext) -> bool:

@@ -1,13 +1,16 @@
-"""Names of the leaves of a pytree."""
+"""Names of the leaves of a pytree, and parameters with some leaves exchanged."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, count
 from typing import Any
 
 import jax
+
+from jq.model import Model
 
 _VALUE = jax.tree_util.GetAttrKey("value")
 
@@ -42,3 +45,11 @@ def unique(names: Sequence[str]) -> list[str]:
         numbered = (n for i in count(2) if (n := f"{name}#{i}") not in natural)
         taken[next(n for n in chain(own, numbered) if n not in taken)] = None
     return list(taken)
+
+
+def with_params(model: Model, leaves: Mapping[str, Any]) -> Model:
+    """A model like `model` whose parameters of these names are other leaves."""
+    found, tree = jax.tree_util.tree_flatten_with_path(model.params)
+    names = leaf_names([path for path, _ in found], "params")
+    new = [leaves.get(name, leaf) for name, (_, leaf) in zip(names, found, strict=True)]
+    return dataclasses.replace(model, params=jax.tree_util.tree_unflatten(tree, new))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,6 +16,7 @@ from jq.ir import ir, parse_module
 from jq.model import Model
 from jq.tracing.dynamic import concrete_shape
 from jq.tracing.leaves import leaf_name, leaf_names, unique
+from jq.tracing.mistakes import cannot_trace
 from jq.tracing.outside import without_checks
 
 
@@ -71,7 +70,7 @@ def _lower(model: Model, sizes: Mapping[str, int] | None) -> Lowered:
     try:
         lowered, notes = without_checks(_lowered, program, specs)
     except OF_USERS as error:
-        raise _cannot_trace(error) from error
+        raise cannot_trace(error, model) from error
     buffer = io.BytesIO()
     lowered.compiler_ir("stablehlo").operation.write_bytecode(buffer)
     results, out_tree = jax.tree_util.tree_flatten_with_path(lowered.out_info)
@@ -126,34 +125,7 @@ def _spec(leaf: Any, name: str, sizes: Mapping[str, int] | None) -> jax.ShapeDty
         raise UserError(
             f"{type(leaf).__name__} is not an array",
             op=name,
-            hint="keep settings out of the parameters and inputs, in the function itself",
+            hint="parameters and inputs are arrays; a setting is fixed in the function: "
+            "functools.partial(fn, mode=...)",
         ) from None
     return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=kind.weak_type)
-
-
-# What to write where a model needs the value of what is known only when the program runs.
-INSTEAD: dict[type[Exception], str] = {
-    jax.errors.TracerArrayConversionError: "compute with jax.numpy, not with NumPy",
-    jax.errors.TracerBoolConversionError: "choose with jnp.where or jax.lax.cond, not with if",
-    jax.errors.TracerIntegerConversionError: "index with arrays of jax.numpy",
-    jax.errors.ConcretizationTypeError: "sizes and loops must not depend on values of the inputs",
-}
-
-
-def _cannot_trace(error: BaseException) -> UserError:
-    """JAX's own first line, with the place in the user's code that it came from."""
-    if isinstance(error, UserError):
-        return error
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    first = lines[0] if lines else "no message"
-    library = str(Path(jax.__file__).parent)
-    ours = str(Path(__file__))
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(library) and frame.filename != ours
-    ]
-    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
-    message = f"the model cannot be traced: {type(error).__name__}: {first}"
-    hint = next((text for kind, text in INSTEAD.items() if isinstance(error, kind)), None)
-    return UserError(message, location=where, hint=hint)

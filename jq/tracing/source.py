@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ FILES = (".mlir", ".mlirbc", ".jaxexport", ".onnx")
 _USAGE = f"give package.module:name, path/to/file.py:name, or a file ({', '.join(FILES)})"
 
 _MISSING = object()
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 READERS: dict[str, Callable[[Path], Model]] = {}
@@ -175,8 +177,23 @@ def _candidates(module: ModuleType) -> list[str]:
     ]
 
 
+def _refuse_arguments(function: Callable[..., Any], spec: str) -> None:
+    """Refuses a function that has to be given something: the model's own, most likely."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in _VARIADIC]
+    if needed:
+        raise UserError(
+            f"{spec} is a function of {', '.join(needed)}",
+            hint="name a jq.Model, or a function of no arguments that returns one",
+        )
+
+
 def _model(value: Any, spec: str) -> Model:
-    if callable(value) and not isinstance(value, Model):
+    if callable(value) and not isinstance(value, Model) and not how_to_take(value):
+        _refuse_arguments(value, spec)
         value = _guard(value, spec, f"{spec} failed")
     if not isinstance(value, Model):
         raise UserError(

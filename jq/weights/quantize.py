@@ -17,8 +17,8 @@ from jq.model import Model
 from jq.planning import WeightUse, contractions, find_weight, op_name
 from jq.system.files import read_input
 from jq.tracing.entry import trace
+from jq.tracing.leaves import with_params
 from jq.tracing.modules import parse_stablehlo
-from jq.tracing.params import with_params
 from jq.weights.module import quantize_module
 from jq.weights.options import SkippedWeight, WeightOptions, skipped
 

@@ -34,6 +34,7 @@ def test_no_command_shows_the_help(capsys: Captured) -> None:
     assert main([]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in COMMANDS)
+    assert "Exit code" not in shown and "Example" not in shown  # one sentence for each command
     assert "<bool>" not in shown
     assert main(["list"]) == 0
     assert "pipelines" in capsys.readouterr().out

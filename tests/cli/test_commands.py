@@ -190,6 +190,8 @@ def test_run_refuses_wrong_inputs(artifact: Path, tmp_path: Path, capsys: Captur
     line = refused(capsys, "run", str(artifact), "--inputs", str(given), "--outputs", str(result))
     assert "(4, 33)" in line
     assert not result.exists()
+    same = refused(capsys, "run", str(artifact), "--inputs", str(given), "--outputs", str(given))
+    assert "would take the place of the inputs" in same and "arg0" in np.load(given)
 
 
 def test_compare_an_artifact(artifact: Path, source: Path, capsys: Captured) -> None:

@@ -106,5 +106,11 @@ def test_refusals() -> None:
         jq.from_linen(nn.Dense(2), (X,))
     with pytest.raises(UserError, match="needs it"):
         jq.from_haiku(hk.transform_with_state(haiku_noise), {}, X)
-    with pytest.raises(UserError, match="unexpected keyword argument 'colour'"):
-        jq.from_equinox(eqx.nn.Identity(), X, colour=1)  # type: ignore[call-arg]
+    with pytest.raises(UserError, match=r"unknown argument 'train'; .*call=\{NAME: VALUE\}"):
+        jq.from_equinox(eqx.nn.Identity(), X, train=False)  # type: ignore[call-arg]
+    with pytest.raises(UserError, match=r"with 1 input: missing .*'key'; .*call=\{NAME: VALUE\}"):
+        jq.from_equinox(EquinoxNoise(), X)
+    with pytest.raises(UserError, match="with 2 inputs: too many positional arguments"):
+        jq.from_nnx(NnxNoise(nnx.Rngs(noise=1)), (X, X))
+    with pytest.raises(UserError, match="unexpected keyword argument 'training'"):
+        jq.from_nnx(NnxNoise(nnx.Rngs(noise=1)), X, call={"training": False})

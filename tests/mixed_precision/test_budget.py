@@ -36,6 +36,7 @@ def test_what_is_read(text, name, at_least, limit):
     ("text", "message"),
     [
         ("cosine", "cannot read budget"),
+        (0.99, "cannot read budget 0.99; write NAME>=VALUE"),
         ("cosine>0.9", "cannot read budget"),
         ("cosine>=much", "cannot read budget"),
         ("cosine>=nan", "cannot read budget"),

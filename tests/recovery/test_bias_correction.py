@@ -177,7 +177,7 @@ def test_without_data_it_is_skipped_with_one_warning(caplog):
     with caplog.at_level(logging.WARNING, "jq"):
         assert not BiasCorrection().run(program, cx)
         assert not BiasCorrection().run(program, cx)
-    assert caplog.text.count("was skipped (bias-correction, ...)") == 1
+    assert caplog.text.count("(bias-correction, ...) are skipped") == 1
 
 
 def test_it_is_in_the_pipelines_by_name():

@@ -77,6 +77,9 @@ def test_missing_file_and_missing_name(file):
 def test_not_a_model(file):
     assert "my_model.py:text is a str, not a jq.Model" in message(f"{file}:text")
     assert "my_model.py:wrong is a int, not a jq.Model" in message(f"{file}:wrong")
+    file.write_text("def of_two(params, x, *rest, train=False): ...\n")
+    text = message(f"{file}:of_two")
+    assert "of_two is a function of params, x; name a jq.Model, or a function of no argu" in text
     file.write_text("class Linear: ...\n\nLinear.__module__ = 'flax.nnx.nn'\nmodule = Linear()\n")
     assert "taken by jq.from_nnx(module, example_inputs)" in message(f"{file}:module")
 
