@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """A search by 1 process, by 2, and by 2 workers of Dask: the same result, and how long each takes.
 
-    scripts/check_jobs.py [MODEL] [--samples 4] [--who core 1 2 dask] [--kill] [-o FILE]
+    scripts/check_jobs.py [MODEL] [--samples 4] [--who core 1 2 dask] [--kill [worker|scheduler]]
 
 Each search is a process of its own that starts with no measurements and an empty cache; the seconds
 are those of its stage `sensitivity`, which the workers share, with XLA's compilation in them, and
 of the whole. `core` is one process on one core, which each of two has on a machine of two; `1` has
 all of them. With --kill, 2 workers of Dask search, calibrate and compare, and each time one of
-them is killed on the way, then, in another run, the scheduler: what was lost, how it went on.
+them is killed on the way, then, in another run, the scheduler: what was lost, how it went on. The
+code must stay as it is meanwhile: workers check that it is the caller's.
 """
 
 from __future__ import annotations
@@ -109,10 +110,10 @@ def killed(what: str, run: Callable[[str], Any], done: Callable[[], int], victim
     return row
 
 
-def kills(model: Any, samples: int, folder: Path) -> list[Any]:
+def kills(model: Any, samples: int, folder: Path, victims: list[str]) -> list[Any]:
     jobs, rows = folder / "jaxq" / "jobs", []
     compiled = jq.compile(model)
-    for victim in (1, 0):
+    for victim in (("scheduler", "worker").index(name) for name in victims):
         state = folder / f"killed{victim}.json"
 
         def measured(state: Path = state) -> int:
@@ -143,16 +144,18 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=4, help="calls for a sensitivity")
     parser.add_argument("--who", nargs="+", default=list(WHO), choices=WHO)
     parser.add_argument("--alone", choices=WHO, help="one search, in this process")
-    parser.add_argument("--kill", action="store_true")
+    parser.add_argument("--kill", nargs="*", choices=["worker", "scheduler"])
     parser.add_argument("-o", "--output", type=Path, help="write the figures there as JSON")
     args = parser.parse_args()
     if args.alone:
         print(json.dumps(searched(args.model, args.samples, args.alone)))
         return
-    if args.kill:
+    if args.kill is not None:
+        victims = args.kill or ["worker", "scheduler"]
         with tempfile.TemporaryDirectory() as name:
             os.environ["XDG_CACHE_HOME"] = name  # nothing of an earlier run
-            figures: Any = {"killed": kills(jq.trace(args.model), args.samples, Path(name))}
+            found = kills(jq.trace(args.model), args.samples, Path(name), victims)
+            figures: Any = {"killed": found}
     else:
         rows = {who: in_a_process(args.model, args.samples, who) for who in args.who}
         figures = compared(rows)

@@ -20,6 +20,7 @@ from jq.device.buffers import Buffer, lower_bound, placed
 from jq.device.units import Unit, units
 from jq.errors import UserError
 from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.values import kind_of
 from jq.job import AnyModel, Rules, Settings
 from jq.limits import Hardware
 from jq.ops.lookup import is_product
@@ -28,6 +29,8 @@ from jq.passes.base import run_all
 from jq.passes.integer.verify_integer import name_of
 from jq.passes.target.lower_markers import LowerMarkers
 from jq.target import Target
+
+ROWS = ("stablehlo.gather", "stablehlo.dynamic_slice")  # read a part of what they are given
 
 
 def estimate(
@@ -105,7 +108,7 @@ def _cost(
     products = {op: operations(op) for op in unit.ops if is_product(op)}
     multiplying = sum(n / 2 / _rate(op, hardware) for op, n in products.items())
     activations = (*unit.inputs, unit.result)
-    weights = sum(_bytes(v) for v in _weights(program, unit))
+    weights = _weight_bytes(program, unit)
     spilled = sum(_bytes(v) for v in activations if v in outside)
     moved = sum(_bytes(v) for v in activations)
     elements = sum(math.prod(shape_of(v)) for v in activations)
@@ -140,9 +143,16 @@ def _rate(op: Op, hardware: Hardware) -> float:
     return hardware.macs_per_cycle[pair]
 
 
-def _weights(program: Program, unit: Unit) -> list[ir.Value]:
-    read = dict.fromkeys(v for op in unit.ops for v in op.operation.operands)
-    return [v for v in read if program.weight_name(v) is not None]
+def _weight_bytes(program: Program, unit: Unit) -> int:
+    """Bytes that are read of weights: of one that rows are taken from, these rows."""
+    found: dict[ir.Value, int] = {}
+    for op in unit.ops:
+        for v in op.operation.operands:
+            if program.weight_name(v) is not None:
+                rows = kind_of(op) in ROWS
+                taken = math.prod(shape_of(op.results[0])) * dtype_of(v).itemsize
+                found[v] = max(found.get(v, 0), min(taken, _bytes(v)) if rows else _bytes(v))
+    return sum(found.values())
 
 
 def _bytes(value: ir.Value) -> int:

@@ -44,18 +44,22 @@ def units(program: Program, floats: bool = False) -> list[Unit]:
     """The units of a plain integer program, in its order.
 
     Args:
-        floats: a unit ends as well where a product of floats reads what was computed.
+        floats: as a device with floats would run it, each value computed once: sums of a product
+            that become float stay in the unit, which also ends where a product reads what was
+            computed, and at what several units read.
     """
     inputs = set(list(program.body.arguments)[: len(program.inputs)])
     computed, ends = set(inputs), list[ir.Value]()
     for op in program.body.operations:
         if op.operation.name == "func.return" or any(v in computed for v in op.operation.operands):
-            ends += [v for v in _leaving(op) if v in computed and v not in inputs]
+            read = _returned(op) if floats else _leaving(op)
             if floats and is_product(op):
                 read = [_unmoved(v) for v in op.operation.operands]
-                ends += [v for v in read if v in computed and v not in inputs]
+            ends += [v for v in read if v in computed and v not in inputs]
             computed.update(op.operation.results)
             ends += [v for v in op.operation.results if _codes(v)]
+    if floats:
+        ends = _with_shared(program, ends, computed - inputs)
     stops = inputs | set(ends)
     found, names = [], dict[str, int]()
     for end in dict.fromkeys(ends):
@@ -69,13 +73,33 @@ def units(program: Program, floats: bool = False) -> list[Unit]:
     return found
 
 
+def _with_shared(program: Program, ends: list[ir.Value], computed: set[ir.Value]) -> list[ir.Value]:
+    """The ends, and floats and sums of products that lead to several of them, in program order.
+    What is computed of codes element by element is computed where it is read."""
+    found, leads = set(ends), dict[ir.Value, set[ir.Value]]()
+    for op in reversed(list(program.body.operations)):
+        reached = set[ir.Value]()
+        for v in op.operation.results:
+            kept = is_product(op) or (dtype_of(v).kind in "fV" and kind_of(op) not in MOVES)
+            if kept and len(leads.get(v, ())) > 1:
+                found.add(v)
+            reached |= {v} if v in found else leads.get(v, set())
+        for v in op.operation.operands:
+            if v in computed:
+                leads.setdefault(v, set()).update(reached)
+    ordered = (v for op in program.body.operations for v in op.operation.results)
+    return [v for v in ordered if v in found]
+
+
+def _returned(op: Op) -> list[ir.Value]:
+    return list(op.operation.operands) if op.operation.name == "func.return" else []
+
+
 def _leaving(op: Op) -> list[ir.Value]:
     """Operands at which the integers end: what is returned, and what becomes float."""
-    operands, results = list(op.operation.operands), list(op.operation.results)
-    if op.operation.name == "func.return":
-        return operands
+    results = list(op.operation.results)
     floats = kind_of(op) == "stablehlo.convert" and dtype_of(results[0]).kind in "fV"
-    return [v for v in operands if floats and dtype_of(v).kind == "i"]
+    return _returned(op) + [v for v in op.operation.operands if floats and dtype_of(v).kind == "i"]
 
 
 def _unmoved(value: ir.Value) -> ir.Value:

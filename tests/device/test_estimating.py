@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -30,7 +31,7 @@ X = np.ones((4, 64), np.float32)
 MODEL = jq.Model(lambda p, x: x @ p, np.ones((64, 32), np.float32), (X,))
 
 
-def found(tmp_path: Path, **figures: float) -> dict:
+def found(tmp_path: Path, device: str = "npu-int8", model=MODEL, **figures: float) -> dict:
     figures = {
         "macs": 1e6,
         "elements": 1e6,
@@ -39,8 +40,8 @@ def found(tmp_path: Path, **figures: float) -> dict:
         "dram": 1e6,
     } | figures
     path = tmp_path / "own.toml"
-    path.write_text(Path("targets/npu-int8.toml").read_text() + HARDWARE.format(**figures))
-    return jq.estimate(MODEL, str(path))
+    path.write_text(Path(f"targets/{device}.toml").read_text() + HARDWARE.format(**figures))
+    return jq.estimate(model, str(path), pipeline="int8-static")
 
 
 # One product of 4x64 and 64x32 codes: 8192 multiply-adds, 256 and 2048 bytes read.
@@ -70,6 +71,35 @@ def test_what_does_not_fit_is_read_from_dram(tmp_path) -> None:
     fits, spilled = (found(tmp_path, dram=0.1, sram=size) for size in (1 << 20, 64))
     assert spilled["total_cycles"] > fits["total_cycles"]
     assert fits["peak_sram_bytes"] == spilled["peak_sram_bytes"] >= fits["lower_bound_bytes"]
+
+
+def residual(p, x):
+    """Layers between which floats are carried on, each read by the next layer and by a sum."""
+    for i in range(6):
+        x = x + jnp.tanh(x @ p[f"w{i}"] + p["b"])
+    return x
+
+
+def test_a_float_that_several_layers_read_is_computed_once(tmp_path) -> None:
+    weights = {f"w{i}": np.ones((64, 64), np.float32) for i in range(6)}
+    model = jq.Model(residual, weights | {"b": np.ones(64, np.float32)}, (X,))
+    layers = found(tmp_path, device="llvm-cpu", model=model)["layers"]
+    products = [row for row in layers if row["op"] == "dot_general"]
+    assert len(products) == 6 and len(layers) <= 13  # six that quantize, and six sums at most
+    # What a layer reads and writes does not grow with the layers in front of it, ...
+    assert len({row["bytes"] for row in products[1:-1]}) == 1
+    # ... and 32-bit sums of products never leave it: a float row in, codes in, a float row out.
+    assert products[1]["bytes"] <= 64 * 64 + 4 * 64 * (4 + 1 + 4) + 64 * 16
+
+
+def test_rows_are_taken_from_a_weight(tmp_path) -> None:
+    model = jq.Model(
+        lambda p, i: p["rows"][i] @ p["w"],
+        {"rows": np.ones((5000, 64), np.float32), "w": np.ones((64, 8), np.float32)},
+        (np.zeros(4, np.int32),),
+    )
+    layers = found(tmp_path, device="llvm-cpu", model=model)["layers"]
+    assert sum(row["bytes"] for row in layers) < 5000 * 64 / 8
 
 
 buffers = st.lists(
