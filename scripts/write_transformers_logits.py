@@ -37,6 +37,7 @@ YARN |= {"original_max_position_embeddings": 16}
 LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}
 LONG |= {"short_factor": [1.0, 1.1, 1.3, 1.5], "long_factor": [1.0, 2.0, 3.0, 4.0]}
 LONG |= {"original_max_position_embeddings": 64}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
 CASES = {
     "llama": ("llama", {}),
     "llama-one-head-of-keys": ("llama", {"num_key_value_heads": 1, "tie_word_embeddings": True}),
@@ -65,6 +66,10 @@ CASES = {
         "phi3",
         {"rope_parameters": LONG, "original_max_position_embeddings": 64, "head_dim": 8},
     ),
+    "llama-biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
+    "gemma": ("gemma", {}),
+    "qwen3-experts": ("qwen3_moe", EXPERTS | {"norm_topk_prob": True}),
+    "qwen3-shares": ("qwen3_moe", EXPERTS | {"norm_topk_prob": False}),
 }
 TOKENS = 13
 

@@ -8,6 +8,7 @@ import typer
 
 from jq.cli import options
 from jq.cli.command import command
+from jq.cli.language import is_language_model, own
 from jq.cli.output import Output
 from jq.tables import groups
 
@@ -38,6 +39,12 @@ def explain(
     from jq import api
     from jq.audit.op_table import COLUMNS
 
+    chosen: tuple[Any, Any] = settings, rules
+    if is_language_model(model):
+        from jq.job import as_overrides
+
+        base, first = own(pipeline)
+        chosen = base | as_overrides(settings), [*(rules or ()), *first]
     with out.progress() as progress:
         document = api.explain(
             options.sized(model, sizes, values),
@@ -45,8 +52,8 @@ def explain(
             target=target,
             calibration=calibration,
             ranges=ranges,
-            settings=settings,
-            rules=rules,
+            settings=chosen[0],
+            rules=chosen[1],
             allow_dynamic=allow_dynamic,
             strict_encodings=strict_encodings,
             progress=progress,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections import deque
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,9 +13,10 @@ import typer
 
 from jq.cli import options
 from jq.cli.command import command
+from jq.cli.language import converse, stream, text_of
 from jq.cli.output import Output
 from jq.errors import UserError
-from jq.tables import printable
+from jq.system.files import read_text
 
 Model = Annotated[
     Path,
@@ -48,25 +51,48 @@ def register(app: typer.Typer) -> None:
 def generate(
     out: Output,
     model: Model,
-    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What to continue, or answer.")],
+    prompt: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="What to continue, or answer; - is standard input."),
+    ] = None,
+    prompt_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What to continue, from a file of UTF-8.")
+    ] = None,
     max_tokens: Annotated[int, typer.Option(metavar="N", help="At most so many tokens.")] = 128,
     temperature: Annotated[float, typer.Option(metavar="T", help="0: the most likely.")] = 0.0,
     top_k: Annotated[int, typer.Option(metavar="K", help="Draw from the K likeliest.")] = 0,
     top_p: Annotated[float, typer.Option(metavar="P", help="Draw from the fewest with P.")] = 1.0,
+    min_p: Annotated[
+        float, typer.Option(metavar="P", help="Not what is less likely than P of the likeliest.")
+    ] = 0.0,
+    repeat_penalty: Annotated[
+        float, typer.Option(metavar="X", help="Above 1: less of what was said a moment ago.")
+    ] = 1.0,
     seed: Annotated[int, typer.Option(metavar="N", help="Of what is drawn.")] = 0,
-    chat: Annotated[bool, typer.Option("--chat", help="As a turn in the model's chat.")] = False,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="End before this text; repeatable.")
+    ] = None,
+    chat: Annotated[
+        bool,
+        typer.Option("--chat", help="As a turn in the model's chat; of several without a prompt."),
+    ] = False,
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What the chat begins with, as its system.")
+    ] = None,
     context: Context = None,
     cache: Cache = None,
     pipeline: Pipeline = None,
     threads: options.Threads = 1,
 ) -> dict[str, Any]:
-    """Continues a text with a language model, token by token."""
+    """Continues a text with a language model, token by token; with --chat, answers in its chat."""
     from jq.language import LanguageModel
     from jq.language.sampling import Sampling
     from jq.system.memory import peak_rss_bytes
 
     start = time.perf_counter()
-    Sampling(temperature, top_k, top_p)
+    drawn = Sampling(temperature, top_k, top_p, min_p, repeat_penalty)
+    given: Any = _prompt(out, prompt, prompt_file, chat=chat, system=system)
+    choices = {**vars(drawn), "seed": seed, "stop": stop or (), "max_tokens": max_tokens}
     with out.progress() as progress:
         loaded = LanguageModel(
             model,
@@ -76,20 +102,20 @@ def generate(
             threads=threads,
             progress=lambda what: progress(what, None),
         )
-        given: Any = prompt
-        if chat:
-            given = loaded.chat([{"role": "user", "content": prompt}])
-        found = loaded.generate(
-            given, max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
-        )
-        pieces = found.pieces()
-        first, first_token = next(pieces, ""), time.perf_counter() - start
-    shown = printable if out.stdout.isatty() else str
-    for piece in chain([first], pieces):
-        if not out.json:
-            print(shown(piece), end="", flush=True, file=out.stdout)
-    if not out.json:
-        print(file=out.stdout)
+        if given is not None:
+            found = (
+                loaded.conversation(system).ask(given, **choices)
+                if chat
+                else loaded.generate(given, **choices)
+            )
+            pieces = found.pieces()
+            first, first_token = next(pieces, ""), time.perf_counter() - start
+    if given is None:
+        return {"answers": converse(out, loaded, system, choices)}
+    if out.json:
+        deque(pieces, maxlen=0)
+    else:
+        stream(out, chain([first], pieces))
     times, peak = found.times, peak_rss_bytes()
     out.note(
         f"first token after {first_token:.2f} s; prefill {times.prefill_rate:.1f} tokens/s,"
@@ -107,6 +133,25 @@ def generate(
         "peak_rss_bytes": peak,
         "ended": found.ended,
     }
+
+
+def _prompt(
+    out: Output, text: str | None, file: Path | None, *, chat: bool, system: str | None
+) -> str | None:
+    """What to continue; None for a conversation, whose turns are read one after the other."""
+    if system is not None and not chat:
+        raise UserError("--system is for --chat")
+    if text is not None and file is not None:
+        raise UserError("--prompt and --prompt-file are both given", hint="give one of them")
+    if file is not None or text == "-":
+        # What an editor or `echo` ends a line with is not part of a prompt.
+        whole = read_text(file) if file else text_of(sys.stdin.buffer.read())
+        return whole.removesuffix("\n")
+    if text is None and (out.json or not chat):
+        raise UserError(
+            "there is no prompt", hint="give --prompt TEXT, or --chat alone for a conversation"
+        )
+    return text
 
 
 def quantize(

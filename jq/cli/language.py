@@ -1,19 +1,22 @@
-"""What `jaxq compile` and `jaxq compare` do with a language model: programs and packed weights for
-`jaxq generate`; perplexity, KL divergence and changed tokens on text."""
+"""What commands do with a language model: `jaxq compile` writes programs and packed weights for
+`jaxq generate`; `jaxq compare` shows perplexity, KL divergence and changed tokens on text;
+`jaxq generate --chat` converses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jq.cli.output import Output
 from jq.errors import UserError
-from jq.tables import size
+from jq.tables import printable, size
 
 WINDOW = 512  # tokens of a piece of text
 COLUMNS = ("perplexity", "perplexity_float", "kl", "kl_largest", "top1_agreement", "changed")
 OPTIONS = "--pipeline, --context, --kv-cache, --text and --force"
+PROMPT = "> "  # of a conversation
 FITTED_PIPELINES = ("int4-weight-only", "int4-dynamic")  # whose weights are those of fit_folder
 
 
@@ -21,6 +24,23 @@ def is_language_model(model: str) -> bool:
     """Whether MODEL is a GGUF file, or a folder of Hugging Face."""
     path = Path(model)
     return path.suffix.lower() == ".gguf" or (path / "config.json").is_file()
+
+
+def one_token(model: Path) -> Any:
+    """The step that generates, as a model like any other: one token, and room for those before."""
+    from jq.models.decoder import load_decoder
+    from jq.models.decoder.program import decoder_model
+
+    decoder = load_decoder(model)
+    return decoder_model(decoder, 1, min(WINDOW, decoder.config.context))
+
+
+def own(pipeline: str) -> tuple[dict[str, Any], list[Any]]:
+    """The settings and rules that `jaxq generate` compiles with."""
+    from jq.language.build import own_settings
+    from jq.language.store import Options
+
+    return own_settings(Options(pipeline))
 
 
 def refuse_other_options(given: Mapping[str, object], taken: str = OPTIONS) -> None:
@@ -140,3 +160,50 @@ def compare_language_models(
     (row,) = rows
     both = {"float": row.pop("perplexity_float"), "quantized": row.pop("perplexity")}
     return {**row, "metrics": {"perplexity": both}}
+
+
+def stream(out: Output, pieces: Iterable[str]) -> None:
+    """Prints a text as it comes; a terminal gets nothing that it would obey."""
+    shown = printable if out.stdout.isatty() else str
+    for piece in pieces:
+        print(shown(piece), end="", flush=True, file=out.stdout)
+    print(file=out.stdout)
+
+
+def converse(out: Output, model: Any, system: str | None, options: dict[str, Any]) -> int:
+    """Asks and answers until there is no more input; the number of answers. Ctrl-C ends an
+    answer, and where there is none, everything.
+
+    Args:
+        model: a `LanguageModel`.
+        options: those of its `generate`.
+    """
+    talk, turns = model.conversation(system), 0
+    while (question := _question(out)) is not None:
+        if not question:
+            continue
+        try:
+            answer = talk.ask(question, **options)
+            stream(out, answer.pieces())
+        except KeyboardInterrupt:
+            print(file=out.stdout)
+        except UserError as error:  # such as a context that is full
+            if not turns:
+                raise
+            out.note(f"the conversation ends here: {error}")
+            return turns
+        turns += 1
+    return turns
+
+
+def _question(out: Output) -> str | None:
+    """The next line of standard input; None after the last."""
+    if sys.stdin.isatty() and not out.quiet:
+        print(PROMPT, end="", flush=True, file=sys.stderr)
+    line = text_of(sys.stdin.buffer.readline())
+    return line.strip() if line else None
+
+
+def text_of(content: bytes) -> str:
+    """Bytes that are no UTF-8 as Python has them in arguments, for one message about both."""
+    return content.decode("utf-8", "surrogateescape")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from jq.cli import completion
+from jq.cli.language import is_language_model, one_token, refuse_other_options
 from jq.errors import UserError
 from jq.system.processor import MOST_THREADS
 
@@ -19,7 +20,8 @@ Model = Annotated[
         show_default=False,
         autocompletion=completion.models,
         help="`package.module:name` or `file.py:name` (a jq.Model, or a function of no arguments "
-        "that returns one), or a .mlir, .mlirbc, .jaxexport or .onnx file.",
+        "that returns one), a .mlir, .mlirbc, .jaxexport or .onnx file, or a language model: a .gguf "
+        "file or a folder of Hugging Face.",
     ),
 ]
 Artifact = Annotated[
@@ -163,7 +165,11 @@ DEFAULT_TARGET = "llvm-cpu"
 
 
 def sized(model: str, sizes: list[str] | None, values: list[str] | None = None) -> Any:
-    """The model, traced at these sizes when there are any; `values` fix inputs of an ONNX file."""
+    """The model, traced at these sizes when there are any; `values` fix inputs of an ONNX file.
+    Of a language model the step that generates a token."""
+    if is_language_model(model):
+        refuse_other_options({"size": sizes, "value": values}, "none of these two")
+        return one_token(Path(model))
     if not sizes and not values:
         return model
     from jq.job import trace

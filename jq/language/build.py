@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from jq.errors import JqError, UserError
 from jq.language.store import Options, Shape, Store, as_json, content_key
+from jq.settings import Rule
 from jq.system.cache_folder import make_private
 from jq.system.child import python_command
 
@@ -53,13 +54,26 @@ def build(model: Path, options: Options, shape: Shape, store: Store) -> None:
         raise (UserError if done.returncode == _USER else JqError)(lines[-1])
 
 
+def own_settings(options: Options) -> tuple[dict[str, Any], list[Rule]]:
+    """The settings and rules that programs of a language model are compiled with."""
+    settings: dict[str, Any] = {"storage.inline_limit": 0}
+    rules = []
+    if options.pipeline != "float":
+        settings |= {"attention_precision": "float32"}
+    if options.pipeline == "int8-dynamic":
+        settings |= _SETTINGS
+        rules = [Rule(pattern=pattern, override=_TWO_DIGITS) for pattern in _FINE]
+    if options.cache == "int8":
+        settings |= {"kv_cache.format": "int8"}
+    return settings, rules
+
+
 def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
     """Compiles a program and writes it, and what weights the store does not have yet."""
     from jq.artifact.parameters import read_index, write_parameters
     from jq.job import Stages, prepare_job
     from jq.models.decoder import load_decoder
     from jq.models.decoder.program import decoder_model
-    from jq.settings import Rule
     from jq.stages import build, plan_job
 
     float_model = decoder_model(
@@ -72,15 +86,7 @@ def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
         every=shape.every,
         apart=shape.apart,
     )
-    settings: dict[str, Any] = {"storage.inline_limit": 0}
-    rules = []
-    if options.pipeline != "float":
-        settings |= {"attention_precision": "float32"}
-    if options.pipeline == "int8-dynamic":
-        settings |= _SETTINGS
-        rules = [Rule(pattern=pattern, override=_TWO_DIGITS) for pattern in _FINE]
-    if options.cache == "int8":
-        settings |= {"kv_cache.format": "int8"}
+    settings, rules = own_settings(options)
     stages = Stages()
     job = prepare_job(float_model, options.pipeline, "llvm-cpu", settings, rules, stages=stages)
     made = build(job, plan_job(job, stages), stages, key_of=content_key)

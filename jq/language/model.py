@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -12,6 +11,8 @@ import numpy as np
 
 from jq.errors import UserError
 from jq.language.chat import chat_prompt
+from jq.language.conversation import Conversation
+from jq.language.generation import Generation, Times
 from jq.language.perplexity import Perplexity, measure
 from jq.language.sampling import Sampling, checked_seed
 from jq.language.saved import TOKENIZER, is_saved
@@ -23,88 +24,6 @@ from jq.models.decoder import Decoder, load_decoder
 
 CONTEXT, PIPELINE = 4096, "int8-dynamic"
 CACHES = ("float32", "bfloat16", "int8")
-
-
-@dataclass
-class Times:
-    """Seconds: until the first token, and of computing the prompt and the tokens after the first;
-    loading and compiling count for the first token alone."""
-
-    prompt_tokens: int = 0
-    first_token: float = 0.0
-    prefill: float = 0.0
-    decode: float = 0.0
-    decoded: int = 0
-
-    @property
-    def prefill_rate(self) -> float:
-        """Tokens of the prompt per second."""
-        return self.prompt_tokens / self.prefill if self.prefill else 0.0
-
-    @property
-    def decode_rate(self) -> float:
-        """Tokens per second after the first."""
-        return self.decoded / self.decode if self.decode else 0.0
-
-
-@dataclass
-class Generation(Iterator[int]):
-    """Tokens as they are generated. `tokens` are those so far, `ended` says why there are no more:
-    "end" (the model's own token for it, which is not among them), "length" or "context"."""
-
-    model: LanguageModel
-    prompt: Sequence[int]
-    max_tokens: int
-    sampling: Sampling
-    seed: int
-    tokens: list[int] = field(default_factory=list)
-    times: Times = field(default_factory=Times)
-    ended: str | None = None
-
-    def __post_init__(self) -> None:
-        self._steps = self._run()
-
-    def __next__(self) -> int:
-        return next(self._steps)
-
-    @property
-    def text(self) -> str:
-        """What has been generated so far, without the prompt."""
-        return self.model.decode(self.tokens)
-
-    def pieces(self) -> Iterator[str]:
-        """The text as it comes, in whole characters."""
-        done = ""
-        for _ in self:
-            text = self.text
-            if not text.endswith("\ufffd"):  # part of a character
-                yield text[len(done) :]
-                done = text
-        yield self.text[len(done) :]
-
-    def _run(self) -> Iterator[int]:
-        session, rng = self.model.session(), np.random.default_rng(self.seed)
-        start = time.perf_counter()
-        self.times.prompt_tokens = len(self.prompt)
-        logits = session.take(self.prompt)
-        self.times.first_token = time.perf_counter() - start
-        self.times.prefill = session.seconds
-        while True:
-            token = self.sampling.choose(logits[0], rng)
-            if token in self.model.tokenizer.ends:
-                self.ended = "end"
-                return
-            self.tokens.append(token)
-            yield token
-            if len(self.tokens) >= self.max_tokens:
-                self.ended = "length"
-                return
-            if session.position >= self.model.options.context:
-                self.ended = "context"
-                return
-            logits = session.take([token])
-            self.times.decode = session.seconds - self.times.prefill
-            self.times.decoded += 1
 
 
 def options_for(
@@ -208,6 +127,10 @@ class LanguageModel:
         """Tokens of a conversation for the model to answer, by its own template."""
         return self.tokenizer.encode(chat_prompt(self.tokenizer, messages), special=True)
 
+    def conversation(self, system: str | None = None) -> Conversation:
+        """Several turns of a chat, after an instruction where `system` is given."""
+        return Conversation(self, system)
+
     def perplexity(self, *texts: str | Path, limit: int | None = None) -> Perplexity:
         """How well the model foresees text files, of which it reads at most `limit` tokens."""
         return measure(self, [Path(text) for text in texts], limit=limit)
@@ -240,20 +163,29 @@ class LanguageModel:
         temperature: float = 0.0,
         top_k: int = 0,
         top_p: float = 1.0,
+        min_p: float = 0.0,
+        repeat_penalty: float = 1.0,
         seed: int = 0,
+        stop: Sequence[str] = (),
+        session: Session | None = None,
     ) -> Generation:
         """The tokens that follow a prompt (text, or tokens), as an iterator.
 
-        It ends after `max_tokens`, at the model's own token for an end, or when the context is
-        full. Without a `temperature` each token is the most likely one.
+        It ends after `max_tokens`, at the model's own token for an end, at a text in `stop`, or
+        when the context is full. Without a `temperature` each token is the most likely one;
+        `Sampling` says how others are drawn. A `session` that is given goes on from where its
+        tokens and the prompt part.
         """
         if self.options.batch != 1:
             raise UserError(
                 f"the model takes {self.options.batch} sequences at once", hint="use generate_batch"
             )
         tokens = self._checked(prompt, max_tokens)
-        sampling = Sampling(temperature, top_k, top_p)
-        return Generation(self, tokens, max_tokens, sampling, checked_seed(seed))
+        stop = [stop] if isinstance(stop, str) else list(stop)
+        if not all(stop):
+            raise UserError("an empty text stops at once", hint="leave it out")
+        sampling = Sampling(temperature, top_k, top_p, min_p, repeat_penalty)
+        return Generation(self, tokens, max_tokens, sampling, checked_seed(seed), stop, session)
 
     def generate_batch(
         self,
@@ -263,6 +195,8 @@ class LanguageModel:
         temperature: float = 0.0,
         top_k: int = 0,
         top_p: float = 1.0,
+        min_p: float = 0.0,
+        repeat_penalty: float = 1.0,
         seed: int = 0,
     ) -> list[list[int]]:
         """The tokens that follow each of `batch` prompts, of any lengths: those that each gives
@@ -275,14 +209,14 @@ class LanguageModel:
             raise UserError(
                 f"{len(rows)} prompts are given, the model takes {self.options.batch} at once"
             )
-        sampling = Sampling(temperature, top_k, top_p)
+        sampling = Sampling(temperature, top_k, top_p, min_p, repeat_penalty)
         rng = np.random.default_rng(checked_seed(seed))
         session, found = self.session(), [list[int]() for _ in rows]
         going, taken = set(range(len(rows))), rows
         while True:
             logits = session.take(taken)
             for i in sorted(going):
-                token = sampling.choose(logits[i], rng)
+                token = sampling.choose(logits[i], rng, [*rows[i], *found[i]])
                 if token not in self.tokenizer.ends:
                     found[i].append(token)
                 full = session.positions[i] >= self.options.context
@@ -309,4 +243,4 @@ class LanguageModel:
         return tokens
 
 
-__all__ = ["Generation", "LanguageModel", "Times"]
+__all__ = ["Conversation", "Generation", "LanguageModel", "Times"]

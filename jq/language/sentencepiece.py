@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 SPACE = "\u2581"
+_WHITE = " \t\n\v\f\r"
 _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
 # Types of tokens in GGUF files.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -26,6 +27,7 @@ class SentencePiece:
     tokens, scores, types: of each token, by its number.
     unknown: the token for bytes that have none.
     prefix: whether text begins with a space that is not written.
+    swallow: tokens after which white space is left out.
     """
 
     tokens: Sequence[str]
@@ -33,6 +35,7 @@ class SentencePiece:
     types: Sequence[int]
     unknown: int
     prefix: bool
+    swallow: frozenset[int] = frozenset()
 
     @cached_property
     def _pieces(self) -> dict[str, int]:
@@ -78,7 +81,8 @@ class SentencePiece:
         parts: list[str | int] = [text] if text else []
         for token, i in self._whole[special]:
             if token in text:
-                parts = [p for part in parts for p in _cut(part, token, i)]
+                swallows = i in self.swallow
+                parts = [p for part in parts for p in _cut(part, token, i, swallows=swallows)]
         return parts
 
     def _merged(self, text: str) -> Iterator[int]:
@@ -127,7 +131,7 @@ class SentencePiece:
         return name.replace(SPACE, " ").encode()
 
 
-def _cut(part: str | int, token: str, number: int) -> Iterator[str | int]:
+def _cut(part: str | int, token: str, number: int, *, swallows: bool) -> Iterator[str | int]:
     if isinstance(part, int):
         yield part
         return
@@ -136,5 +140,5 @@ def _cut(part: str | int, token: str, number: int) -> Iterator[str | int]:
         yield first
     for text in rest:
         yield number
-        if text:
-            yield text
+        if kept := text.lstrip(_WHITE) if swallows else text:
+            yield kept

@@ -100,6 +100,7 @@ class Session:
     def __init__(self, programs: Programs) -> None:
         self.programs, self.options = programs, programs.options
         self.positions, self.seconds = np.zeros(self.options.batch, np.int32), 0.0
+        self._taken: list[list[int]] = [[] for _ in range(self.options.batch)]
         self.capacity, *self._larger = capacities(self.options)
         self._caches: list[Any] | None = None
         self._run: Executable | None = None  # the last program, which can read the caches
@@ -152,6 +153,16 @@ class Session:
                 last = np.where((taken > 0)[:, None], logits[:, 0], last)
         return np.concatenate(found, axis=1) if every else last
 
+    def resume(self, tokens: Sequence[int]) -> list[int]:
+        """Goes back to where the only sequence and `tokens` part, and returns those of them that
+        are left to take in: the last one at least, for its logits."""
+        (taken,) = self._taken
+        pairs = zip(taken, tokens[:-1], strict=False)
+        same = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+        same = min(len(taken), len(tokens) - 1) if same is None else same
+        self.positions[:], self._taken = same, [taken[:same]]
+        return list(tokens[same:])
+
     def caches(self) -> list[np.ndarray]:
         """Keys and values [batch, capacity, kv_heads, head], layer by layer, filled in front of
         `position`; none before the first token."""
@@ -197,6 +208,8 @@ class Session:
         inputs = [run.place(padded), *(run.place(np.asarray(s)) for s in scalars)]
         logits, *self._caches = run.call_placed(*inputs, *self._caches)
         self.positions = self.positions + counts
+        for taken, row in zip(self._taken, rows, strict=True):
+            taken += row.tolist()
         found = self._logits = run.fetch(logits)
         self.seconds += time.perf_counter() - start
         return found[:, : counts.max()] if every else found

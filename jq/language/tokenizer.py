@@ -11,26 +11,32 @@ import numpy as np
 
 from jq.errors import UserError
 from jq.language.library import Library, guarded_library
-from jq.language.sentencepiece import CONTROL, UNKNOWN, USER_DEFINED, SentencePiece
+from jq.language.sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, SentencePiece
+from jq.language.words import WORDS, Words
 from jq.models._extras import need
 from jq.system.files import read_input, read_text
 
 _KEY = "tokenizer.ggml."
-_WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
-_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-# `tokenizer.ggml.pre` -> the regular expressions that cut text into words, one after the other.
-_WORD_PATTERNS = {
-    "gpt-2": (_GPT2,),
-    "default": (_GPT2,),
-    "smollm": (r"\p{N}", _GPT2),
-    "llama-bpe": (rf"{_ENDINGS}|{_WORDS}|\p{{N}}{{1,3}}|{_REST}",),
-    "qwen2": (rf"{_ENDINGS}|{_WORDS}|\p{{N}}|{_REST}",),
-}
-_WORD_PATTERNS["llama3"] = _WORD_PATTERNS["llama-v3"] = _WORD_PATTERNS["llama-bpe"]
-# Names of tokens that end a turn, where the file does not say so.
-_ENDS = ("<end_of_turn>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "</s>", "<eos>")
+# Names of tokens that end a turn, where the file does not say so; llama.cpp has the same list.
+_ENDS = [
+    "<end_of_turn>",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|endoftext|>",
+    "</s>",
+    "<eos>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<｜end▁of▁sentence｜>",
+]
+# Tokens of SentencePiece vocabularies whose file does not say which they are.
+_USUAL = {"unknown": 0, "bos": 1, "eos": 2}
 
 
 class Codec(Protocol):
@@ -80,33 +86,55 @@ def tokenizer_of_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
     tokens = metadata.get(f"{_KEY}tokens")
     if not isinstance(tokens, list) or not tokens or not all(isinstance(t, str) for t in tokens):
         raise UserError(f"the file holds no {_KEY}tokens", location=where)
-    types = _numbers(metadata, "token_type", len(tokens), 1, where)
+    types = _numbers(metadata, "token_type", len(tokens), NORMAL, where)
+    # Files mark some of these as tokens that a user's text may spell.
+    for i, token in enumerate(tokens):
+        if types[i] == USER_DEFINED and token in _ENDS:
+            types[i] = CONTROL
     ids = {
         name: _token(metadata, f"{name}_token_id", len(tokens), where)
-        for name in ("bos", "eos", "eot", "unknown")
+        for name in ("bos", "eos", "eot", "eom", "unknown")
     }
+    words = None
     if kind == "llama":
+        for name, i in _USUAL.items():
+            if ids[name] is None and i < len(tokens) and types[i] in (CONTROL, UNKNOWN):
+                ids[name] = i
         codec: Codec = SentencePiece(
             tokens,
             _numbers(metadata, "scores", len(tokens), 0.0, where),
             types,
             ids["unknown"] or 0,
             bool(metadata.get(f"{_KEY}add_space_prefix", True)),
+            _swallow(metadata, tokens, types),
         )
     elif kind == "gpt2":
-        codec = _byte_pairs(metadata, tokens, types, where)
+        words = _words(metadata.get(f"{_KEY}pre", "default"), where)
+        codec = _byte_pairs(metadata, tokens, types, words, where)
     else:
         raise UserError(f"the tokenizer {kind!r} is not known", location=where, hint="llama, gpt2")
     template = metadata.get("tokenizer.chat_template")
-    with_bos = metadata.get(f"{_KEY}add_bos_token", kind == "llama")
-    named = {i for i, t in enumerate(tokens) if t in _ENDS and types[i] in (CONTROL, USER_DEFINED)}
+    with_bos = metadata.get(f"{_KEY}add_bos_token", words is None or words.first)
+    named = {i for i, t in enumerate(tokens) if t in _ENDS and types[i] == CONTROL}
     return Tokenizer(
         codec,
         (ids["bos"],) if with_bos and ids["bos"] is not None else (),
-        frozenset(named | {ids[n] for n in ("eos", "eot") if ids[n] is not None}),
+        frozenset(named | {ids[n] for n in ("eos", "eot", "eom") if ids[n] is not None}),
         template if isinstance(template, str) else None,
         {f"{n}_token": tokens[ids[n]] for n in ("bos", "eos") if ids[n] is not None},
     )
+
+
+def _swallow(
+    metadata: Mapping[str, Any], tokens: Sequence[str], types: Sequence[int]
+) -> frozenset[int]:
+    """Tokens that white space after them belongs to: those of Phi-3's chats, whose file says so by
+    its name alone. llama.cpp does the same."""
+    if not any(name in str(metadata.get("general.name")).lower() for name in ("phi-3", "phi3")):
+        return frozenset()
+    others = ("<unk>", "<s>", "<|endoftext|>")
+    whole = {i for i, kind in enumerate(types) if kind in (CONTROL, USER_DEFINED, UNKNOWN)}
+    return frozenset(i for i in whole if tokens[i] not in others)
 
 
 def _numbers(metadata: Mapping[str, Any], key: str, count: int, fill: Any, where: str) -> Any:
@@ -125,13 +153,24 @@ def _token(metadata: Mapping[str, Any], key: str, count: int, where: str) -> Any
     return value
 
 
+def _words(name: Any, where: str) -> Words:
+    if not isinstance(name, str) or name not in WORDS:
+        raise UserError(
+            f"the pre-tokenizer {name!r:.40} is not known",
+            location=where,
+            hint="known: " + ", ".join(WORDS),
+        )
+    return WORDS[name]
+
+
 def _byte_pairs(
-    metadata: Mapping[str, Any], tokens: Sequence[str], types: Sequence[int], where: str
+    metadata: Mapping[str, Any],
+    tokens: Sequence[str],
+    types: Sequence[int],
+    words: Words,
+    where: str,
 ) -> Library:
-    pre, merges = metadata.get(f"{_KEY}pre", "default"), metadata.get(f"{_KEY}merges")
-    if pre not in _WORD_PATTERNS:
-        known = ", ".join(_WORD_PATTERNS)
-        raise UserError(f"the pre-tokenizer {pre!r} is not known", location=where, hint=known)
+    merges = metadata.get(f"{_KEY}merges")
     if not isinstance(merges, list) or not all(m.count(" ") == 1 for m in map(str, merges)):
         raise UserError(f"{_KEY}merges are no pairs", location=where)
     library = need("tokenizers")
@@ -140,13 +179,13 @@ def _byte_pairs(
 
     def made() -> Any:
         try:
-            model = library.models.BPE(vocabulary, pairs, ignore_merges=pre.startswith("llama"))
+            model = library.models.BPE(vocabulary, pairs, ignore_merges=words.whole)
         except Exception as error:  # the library knows one class of exceptions
             raise UserError(f"{_KEY}merges: {error}", location=where) from error
         tokenizer = library.Tokenizer(model)
-        words = [cuts.Split(library.Regex(pattern), "isolated") for pattern in _WORD_PATTERNS[pre]]
+        splits = [cuts.Split(library.Regex(pattern), "isolated") for pattern in words.patterns]
         bytes_of = cuts.ByteLevel(add_prefix_space=False, use_regex=False)
-        tokenizer.pre_tokenizer = cuts.Sequence([*words, bytes_of])
+        tokenizer.pre_tokenizer = cuts.Sequence([*splits, bytes_of])
         tokenizer.decoder = library.decoders.ByteLevel()
         for kind, is_special in ((CONTROL, True), (UNKNOWN, True), (USER_DEFINED, False)):
             tokenizer.add_tokens(

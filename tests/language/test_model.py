@@ -204,6 +204,32 @@ def test_text_goes_in_and_comes_out(model):
     assert model.chat([{"role": "user", "content": "abc"}]) == model.encode("abc")
 
 
+def test_text_to_stop_at_is_held_back(model):
+    """What may begin it comes with what shows that it does not, or never."""
+    draws = [partial(model.generate, "abc", 8, temperature=3.0, seed=seed) for seed in range(9)]
+    texts = ["".join(draw().pieces()) for draw in draws]
+    draw, whole = next(pair for pair in zip(draws, texts, strict=True) if len(set(pair[1])) > 6)
+    stop = whole[3:6]
+    found = draw(stop=["#", stop])
+    pieces = list(found.pieces())
+    assert found.ended == "stop" and "".join(pieces) == found.text == whole[: whole.index(stop)]
+    almost = draw(stop=stop[:-1] + "#")
+    pieces = list(almost.pieces())
+    assert "".join(pieces) == whole and almost.ended == "length"
+    assert pieces[3:6] == ["", "", stop]  # a letter is a token here
+    assert list(draw(stop="#")) == almost.tokens
+
+
+def test_a_sequence_goes_on_where_two_prompts_part(model):
+    """Only what is new is taken in, and nothing that was there is seen."""
+    session = model.session()
+    for prompt in (TOKENS[:9], TOKENS[:12], [*TOKENS[:7], *TOKENS[20:24]], TOKENS[:4]):
+        alone = model.generate(prompt, 5)
+        again = model.generate(prompt, 5, session=session)
+        assert list(again) == list(alone)
+        assert again.times.prompt_tokens < len(prompt) or prompt == TOKENS[:9]
+
+
 def test_a_second_model_compiles_nothing(file, cache_dir, monkeypatch):
     monkeypatch.setattr("jq.language.session.build", None)
     again = jq.LanguageModel(file, context=CONTEXT, cache_dir=cache_dir)

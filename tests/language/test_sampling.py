@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jq.errors import UserError
-from jq.language.sampling import Sampling
+from jq.language.sampling import RECENT, Sampling
 
 LOGITS = np.log(np.array([0.1, 0.4, 0.2, 0.3], np.float32))
 
@@ -31,13 +31,39 @@ def test_greedy_takes_the_first_of_the_most_likely():
         (Sampling(1.0, top_k=2), [0, 4 / 7, 0, 3 / 7]),
         (Sampling(1.0, top_p=0.75), [0, 4 / 9, 2 / 9, 3 / 9]),
         (Sampling(1.0, top_p=0.3), [0, 1, 0, 0]),
+        (Sampling(1.0, top_p=0), [0, 1, 0, 0]),
+        (Sampling(1.0, top_k=1), [0, 1, 0, 0]),
+        (Sampling(1.0, min_p=0.6), [0, 4 / 7, 0, 3 / 7]),
+        (Sampling(1.0, min_p=1), [0, 1, 0, 0]),
     ],
 )
 def test_shares(sampling, want):
     assert np.abs(drawn(sampling) - want).max() < 0.032
 
 
-@pytest.mark.parametrize("wrong", [{"temperature": -1}, {"top_p": 0}, {"top_k": -1}])
+def test_what_was_said_becomes_less_likely():
+    """Positive logits are divided, negative ones multiplied; once, however often it was said."""
+    rng, logits = np.random.default_rng(0), np.array([2.0, 3.0, -1.0, -1.5], np.float32)
+    penalized = Sampling(repeat_penalty=2.0)
+    assert penalized.choose(logits, rng) == 1
+    assert penalized.choose(logits, rng, [1, 1]) == 0
+    assert penalized.choose(logits[2:], rng, [0]) == 1
+    assert penalized.choose(logits, rng, [1] + [2] * RECENT) == 1  # too long ago
+    assert logits[1] == 3
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -1},
+        {"temperature": float("nan")},
+        {"top_p": -0.1},
+        {"top_p": float("nan")},
+        {"top_k": -1},
+        {"min_p": 1.1},
+        {"repeat_penalty": 0},
+    ],
+)
 def test_impossible_ones_are_refused(wrong):
     with pytest.raises(UserError):
         Sampling(**wrong)

@@ -15,6 +15,7 @@ from jq.errors import UserError
 from jq.language.chat import chat_prompt
 from jq.language.sentencepiece import BYTE, CONTROL, NORMAL, SPACE, USER_DEFINED, SentencePiece
 from jq.language.tokenizer import Tokenizer, tokenizer_of_gguf
+from jq.language.words import WORDS
 
 TEXTS = [
     "The three states of matter are solids, liquids and gases.",
@@ -76,6 +77,20 @@ def test_whole_tokens_are_found_first_and_control_tokens_only_on_demand():
     assert codec.decode([0, 1, 4, 3]) == "aa b"
 
 
+def test_white_space_after_the_tokens_of_a_chat_of_phi3():
+    metadata = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": ["<unk>", "<s>", "<|end|>", "a", SPACE, "\n"],
+        "tokenizer.ggml.token_type": np.array([2, CONTROL, CONTROL] + [NORMAL] * 3, np.int32),
+        "tokenizer.ggml.add_space_prefix": False,
+    }
+    text = "<s> a<|end|> \na\n<|end|>"
+    plain = tokenizer_of_gguf(metadata, "file").encode(text, special=True)
+    assert plain == [1, 4, 3, 2, 4, 5, 3, 5, 2]
+    named = tokenizer_of_gguf(metadata | {"general.name": "Phi-3 mini"}, "file")
+    assert named.encode(text, special=True) == [1, 4, 3, 2, 3, 5, 2]
+
+
 def trained(texts):
     """A byte-level BPE of the library, and the same as metadata of a GGUF file."""
     pattern = tokenizers.Regex(
@@ -125,6 +140,60 @@ def test_byte_pairs_are_those_of_the_library():
     assert ours.ends == {end}
     assert ours.encode("a<|end|>", special=True)[-1] == end
     assert end not in ours.encode("a<|end|>")
+
+
+# Words by the definition of each way to cut: what comes out of this text, spaces as underscores.
+TEXT = "  It's 12345 aB’s\t\tGrößeX\n\nx=-1,é e\u0301"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gpt-2", "_|_It|'s|_12345|_aB|’|s|\t|\t|GrößeX|\n|\n|x|=-|1|,|é|_e|\u0301"),
+        ("smollm", "_|_It|'s|_|1|2|3|4|5|_aB|’|s|\t|\t|GrößeX|\n|\n|x|=-|1|,|é|_e|\u0301"),
+        ("llama-bpe", "_|_It|'s|_|123|45|_aB|’s|\t|\tGrößeX|\n\n|x|=-|1|,é|_e|\u0301"),
+        ("qwen2", "_|_It|'s|_|1|2|3|4|5|_aB|’s|\t|\tGrößeX|\n\n|x|=-|1|,é|_e|\u0301"),
+        ("qwen35", "_|_It|'s|_|1|2|3|4|5|_aB|’s|\t|\tGrößeX|\n\n|x|=-|1|,é|_e\u0301"),
+        ("tekken", "_|_It|'s|_|1|2|3|4|5|_a|B|’s|\t|\tGröße|X|\n\n|x|=-|1|,é|_e\u0301"),
+        ("gpt-4o", "_|_It's|_|123|45|_a|B|’s|\t|\tGröße|X|\n\n|x|=-|1|,é|_e\u0301"),
+        ("default", "_|_It|'|s|_|123|45|_aB|’|s|\t|\t|GrößeX|\n|\n|x|=-|1|,|é|_e|\u0301"),
+        ("deepseek-coder", "_|_It|'|s|_|1|2|3|4|5|_aB|’|s|\t|\tGrößeX|\n|\n|x|=|-|1|,|é|_e|\u0301"),
+    ],
+)
+def test_words_are_cut_as_the_file_says(name, words):
+    """By the library, without the merges: words are what the cuts leave."""
+    cuts = tokenizers.pre_tokenizers
+    splits = [cuts.Split(tokenizers.Regex(p), "isolated") for p in WORDS[name].patterns]
+    found = [word for word, _ in cuts.Sequence(splits).pre_tokenize_str(TEXT)]
+    assert "".join(found) == TEXT
+    assert "|".join(found).replace(" ", "_") == words
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_every_way_to_cut_is_one_of_the_library(name):
+    _, metadata = trained(TEXTS)
+    ours = tokenizer_of_gguf(metadata | {"tokenizer.ggml.pre": name}, "file")
+    for text in TEXTS:
+        assert ours.decode(ours.encode(text)) == text
+
+
+def test_the_first_token_where_the_file_does_not_say():
+    """As llama.cpp has it: in front of prompts of Llama 3, and of SentencePiece vocabularies,
+    whose usual numbers hold."""
+    _, metadata = trained(TEXTS)
+    metadata |= {"tokenizer.ggml.bos_token_id": 0}
+    for name, first in (("qwen2", ()), ("llama-bpe", (0,)), ("tekken", (0,))):
+        assert tokenizer_of_gguf(metadata | {"tokenizer.ggml.pre": name}, "file").first == first
+    pieces = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>", "a"],
+        "tokenizer.ggml.token_type": np.array([2, CONTROL, CONTROL, NORMAL], np.int32),
+    }
+    found = tokenizer_of_gguf(pieces, "file")
+    assert found.first == (1,) and found.ends == {2} and found.encode("b")[-1] == 0
+    assert tokenizer_of_gguf(pieces | {"tokenizer.ggml.add_bos_token": False}, "file").first == ()
+    pieces["tokenizer.ggml.token_type"] = np.ones(4, np.int32)
+    assert tokenizer_of_gguf(pieces, "file").first == ()
 
 
 def test_what_is_not_known_is_refused_by_name():

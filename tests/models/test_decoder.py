@@ -23,8 +23,9 @@ from tests.support.decoders import CASES, write_folder, write_gguf
 # Kept in files as float32 with 7 digits; both sides sum a few hundred float32 products a logit.
 TOLERANCE = 5e-5
 # llama.cpp's llama has no windows; its file cannot say which layers of qwen2 have one, nor how
-# gemma2 scales scores; llama3's factors are a tensor that its converter computes.
-NO_GGUF = {"mistral", "qwen2-window", "gemma2-scale", "llama3-positions"}
+# gemma2 scales scores, nor that shares are not to add up to 1; llama3's factors are a tensor that
+# its converter computes.
+NO_GGUF = {"mistral", "qwen2-window", "gemma2-scale", "llama3-positions", "qwen3-shares"}
 PIECES = {"gemma3": (0, 1, 6, 10), "llama": (0, 3, 11)}
 
 
@@ -74,6 +75,7 @@ def test_gguf(case, tmp_path):
         {"rope_parameters": {"rope_type": "default", "rope_theta": 0}},
         {"rope_parameters": {"rope_type": "linear", "rope_theta": 10.0, "factor": 0}},
         {"rope_parameters": {"rope_type": "spiral", "rope_theta": 10.0}},
+        {"num_local_experts": 2, "num_experts_per_tok": 3},
         {"hidden_act": "mystery"},
         {"num_hidden_layers": 10**9},
         {"vocab_size": 49},

@@ -28,21 +28,21 @@ def weights(case: str) -> dict[str, np.ndarray]:
         name: draw(name, tuple(shape), seed) + np.float32(neutral(name, kind))
         for name, shape in found["shapes"].items()
     }
-    return dict(_experts(state))
+    return dict(_experts(state, kind))
 
 
-def _experts(state):
+def _experts(state, kind):
     """`transformers` holds a layer's experts as two stacks, and writes them one by one."""
+    names = ("w1", "w3", "w2") if kind == "mixtral" else ("gate_proj", "up_proj", "down_proj")
     for name, array in state.items():
-        stem = name.replace(".mlp.", ".block_sparse_moe.")
+        stem = name.replace(".mlp.", ".block_sparse_moe.") if kind == "mixtral" else name
         if name.endswith("experts.gate_up_proj"):
             for e, both in enumerate(array):
-                gate, up = np.split(both, 2)
-                yield f"{stem.removesuffix('gate_up_proj')}{e}.w1.weight", gate.copy()
-                yield f"{stem.removesuffix('gate_up_proj')}{e}.w3.weight", up.copy()
+                for which, part in zip(names, np.split(both, 2), strict=False):
+                    yield f"{stem.removesuffix('gate_up_proj')}{e}.{which}.weight", part.copy()
         elif name.endswith("experts.down_proj"):
             for e, down in enumerate(array):
-                yield f"{stem.removesuffix('down_proj')}{e}.w2.weight", down.copy()
+                yield f"{stem.removesuffix('down_proj')}{e}.{names[2]}.weight", down.copy()
         elif name.endswith("mlp.gate.weight"):
             yield stem, array
         else:
@@ -67,6 +67,7 @@ def write_folder(case: str, folder: Path, shards: int = 1) -> Path:
 
 # What the metadata of a GGUF file say of a config, by the writer's own methods.
 _ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3"}
+_ARCHITECTURES |= {"qwen3_moe": "qwen3moe"}
 
 
 def write_gguf(case: str, path: Path, quantize=lambda name, array: None, layers=()) -> Path:
@@ -151,6 +152,8 @@ def _metadata(writer, config, architecture):
     if "num_local_experts" in config:
         writer.add_expert_count(config["num_local_experts"])
         writer.add_expert_used_count(config["num_experts_per_tok"])
+    if "moe_intermediate_size" in config:
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     if architecture == "gemma2":
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         writer.add_final_logit_softcapping(config["final_logit_softcapping"])
@@ -162,7 +165,8 @@ def _converted(state, config):
     found: dict[str, np.ndarray] = {}
     kind = config["model_type"]
     for name, array in state.items():
-        if kind in ("llama", "mistral", "mixtral") and ("q_proj" in name or "k_proj" in name):
+        paired = "q_proj" in name or "k_proj" in name
+        if kind in ("llama", "mistral", "mixtral") and paired:
             heads = len(array) // config["head_dim"]
             array = array.reshape(heads, 2, -1, *array.shape[1:]).swapaxes(1, 2)
             array = array.reshape(state[name].shape)

@@ -31,6 +31,9 @@ _GGUF = {
     "layers/{i}/mlp/gate/weight": "blk.{i}.ffn_gate.weight",
     "layers/{i}/mlp/up/weight": "blk.{i}.ffn_up.weight",
     "layers/{i}/mlp/down/weight": "blk.{i}.ffn_down.weight",
+    "layers/{i}/mlp/gate/bias": "blk.{i}.ffn_gate.bias",
+    "layers/{i}/mlp/up/bias": "blk.{i}.ffn_up.bias",
+    "layers/{i}/mlp/down/bias": "blk.{i}.ffn_down.bias",
     "layers/{i}/mlp/norm_after/weight": "blk.{i}.post_ffw_norm.weight",
     "layers/{i}/mlp/router/weight": "blk.{i}.ffn_gate_inp.weight",
     "layers/{i}/mlp/experts/*/gate/weight": "blk.{i}.ffn_gate_exps.weight",
@@ -63,6 +66,16 @@ for _ours, _theirs in (
 ):
     for _part in ("weight", "bias", "order"):
         _HUGGING_FACE[f"layers/{{i}}/{_ours}/{_part}"] = f"model.layers.{{i}}.{_theirs}.{_part}"
+_EXPERTS = {
+    f"layers/{{i}}/mlp/{ours}/{part}": f"model.layers.{{i}}.mlp.{theirs}.{part}"
+    for ours, theirs in (
+        ("router", "gate"),
+        ("experts/{e}/gate", "experts.{e}.gate_proj"),
+        ("experts/{e}/up", "experts.{e}.up_proj"),
+        ("experts/{e}/down", "experts.{e}.down_proj"),
+    )
+    for part in ("weight", "bias", "order")
+}
 _NORMS_AROUND = {
     "layers/{i}/attention/norm_after/weight": "model.layers.{i}.post_attention_layernorm.weight",
     "layers/{i}/mlp/norm/weight": "model.layers.{i}.pre_feedforward_layernorm.weight",
@@ -85,12 +98,13 @@ class Architecture:
     gguf, hugging_face: our name of a tensor -> the file's.
     activation: of the gate.
     gguf_pairs: see `Config.pairs`; safetensors hold halves.
+    normal_shares: see `Config.normal_shares`; of a `config.json` that does not say.
     scaled_embedding: rows of the table are multiplied by sqrt(hidden).
     one_plus: safetensors hold norms as what is added to 1 (GGUF files hold the sum).
     global_every: where windows alternate, each such layer has none; 0 where all layers are alike.
     window: of a file that names none.
     local_base: base of the rotary positions of layers with a window; 0 for that of the others.
-    caps: of scores and logits where the file has none.
+    caps: of scores and logits where the file has none; scores have none where it is 0 here.
     wide_scale_layers: a model of so many layers scales scores by hidden / heads instead of head.
     """
 
@@ -100,6 +114,7 @@ class Architecture:
     gguf: dict[str, str] = field(default_factory=lambda: _GGUF)
     hugging_face: dict[str, str] = field(default_factory=lambda: _HUGGING_FACE)
     gguf_pairs: str = "halves"
+    normal_shares: bool = True
     scaled_embedding: bool = False
     one_plus: bool = False
     global_every: int = 0
@@ -111,17 +126,13 @@ class Architecture:
 
 _LLAMA = Architecture("llama", ("llama", "mistral", "mixtral"), gguf_pairs="neighbours")
 _GEMMA = Architecture(
-    "gemma",
-    (),
-    activation="gelu_tanh",
-    scaled_embedding=True,
-    one_plus=True,
-    hugging_face=_HUGGING_FACE | _NORMS_AROUND,
+    "gemma", ("gemma",), activation="gelu_tanh", scaled_embedding=True, one_plus=True
 )
 _GEMMA2 = replace(
     _GEMMA,
     name="gemma2",
     model_types=("gemma2",),
+    hugging_face=_HUGGING_FACE | _NORMS_AROUND,
     global_every=2,
     window=4096,
     caps=(50.0, 30.0),
@@ -131,6 +142,7 @@ _GEMMA3 = replace(
     _GEMMA,
     name="gemma3",
     model_types=("gemma3_text",),
+    hugging_face=_GEMMA2.hugging_face,
     global_every=6,
     local_base=10000.0,
     wide_scale_layers=62,
@@ -140,6 +152,10 @@ ARCHITECTURES = (
     _LLAMA,
     Architecture("qwen2", ("qwen2",)),
     Architecture("qwen3", ("qwen3",)),
+    Architecture(
+        "qwen3moe", ("qwen3_moe",), hugging_face=_HUGGING_FACE | _EXPERTS, normal_shares=False
+    ),
+    _GEMMA,
     _GEMMA2,
     _GEMMA3,
     _PHI3,

@@ -28,7 +28,8 @@ class Config:
         attention_scale: what scores are multiplied by.
         attention_cap, logit_cap: c of c tanh(x / c), applied to scores and logits; 0 for none.
         experts, experts_used: feed-forward layers to route to, and how many each token takes;
-            0 and 0 for one that all tokens take.
+            0 and 0 for one that all tokens take. `inner` is the width of each.
+        normal_shares: what a token's experts give is multiplied by shares that add up to 1.
     """
 
     architecture: str
@@ -51,6 +52,7 @@ class Config:
     logit_cap: float = 0.0
     experts: int = 0
     experts_used: int = 0
+    normal_shares: bool = True
 
     def __post_init__(self) -> None:
         turned = max(2 * len(rope.frequencies) for _, rope in self.ropes)

@@ -84,10 +84,14 @@ class _Reader:
     def config(self) -> Config:
         known = _architecture(self.file)
         layers, hidden = self.size("block_count"), self.size("embedding_length")
+        experts = self.size("expert_count", 0)
+        inner = self._of_all_layers("feed_forward_length")
+        if experts:
+            inner = self.size("expert_feed_forward_length", inner)
         if layers > 4096:
             raise self.wrong(f"block_count is {layers}")
-        heads = self._heads("attention.head_count")
-        kv_heads = self._heads("attention.head_count_kv", heads)
+        heads = self._of_all_layers("attention.head_count")
+        kv_heads = self._of_all_layers("attention.head_count_kv", heads)
         head = self.size("attention.key_length", max(hidden // heads, 1))
         if heads % kv_heads or self.size("attention.value_length", head) != head:
             raise self.wrong(f"{heads} heads of {head} do not share {kv_heads} of values")
@@ -96,12 +100,11 @@ class _Reader:
         windows = self._windows(known, layers)
         ropes = self._ropes(known, self.size("rope.dimension_count", head))
         local = "local" if len(ropes) > 1 else "all"
-        experts = self.size("expert_count", 0)
         return Config(
             architecture=known.name,
             vocabulary=self._vocabulary(),
             hidden=hidden,
-            inner=self.size("feed_forward_length"),
+            inner=inner,
             heads=heads,
             kv_heads=kv_heads,
             head=head,
@@ -114,13 +117,14 @@ class _Reader:
             pairs=known.gguf_pairs,
             embedding_scale=math.sqrt(hidden) if known.scaled_embedding else 1.0,
             attention_scale=scale,
-            attention_cap=self.get("attn_logit_softcapping", float, known.caps[0]),
+            attention_cap=known.caps[0]
+            and self.get("attn_logit_softcapping", float, known.caps[0]),
             logit_cap=self.get("final_logit_softcapping", float, known.caps[1]),
             experts=experts,
             experts_used=self.size("expert_used_count") if experts else 0,
         )
 
-    def _heads(self, key: str, default: int | None = None) -> int:
+    def _of_all_layers(self, key: str, default: int | None = None) -> int:
         """One number; files may give one for each layer when all are equal."""
         name = f"{_architecture(self.file).name}.{key}"
         value = self.file.metadata.get(name)

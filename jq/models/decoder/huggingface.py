@@ -136,12 +136,12 @@ class _Reader:
         ropes = self._ropes(known, head)
         local = "local" if len(ropes) > 1 else "all"
         scalar = self.number("query_pre_attn_scalar", head) if known.one_plus else head
-        experts = self.size("num_local_experts") if "num_local_experts" in self.values else 0
+        experts, inner = self._experts()
         return Config(
             architecture=known.name,
             vocabulary=self.size("vocab_size"),
             hidden=hidden,
-            inner=self.size("intermediate_size"),
+            inner=inner,
             heads=heads,
             kv_heads=kv_heads,
             head=head,
@@ -153,11 +153,20 @@ class _Reader:
             activation=self._activation(known),
             embedding_scale=math.sqrt(hidden) if known.scaled_embedding else 1.0,
             attention_scale=scalar**-0.5,
-            attention_cap=self._cap("attn_logit_softcapping", known.caps[0]),
+            attention_cap=known.caps[0] and self._cap("attn_logit_softcapping", known.caps[0]),
             logit_cap=self._cap("final_logit_softcapping", known.caps[1]),
             experts=experts,
             experts_used=self.size("num_experts_per_tok") if experts else 0,
+            normal_shares=bool(self.values.get("norm_topk_prob", known.normal_shares)),
         )
+
+    def _experts(self) -> tuple[int, int]:
+        """How many there are, and the width of each feed-forward layer."""
+        width = self.size("intermediate_size")
+        for key in ("num_experts", "num_local_experts"):
+            if self.values.get(key) is not None:
+                return self.size(key), self.size("moe_intermediate_size", width)
+        return 0, width
 
     def _cap(self, key: str, default: float) -> float:
         """An explicit null turns it off."""
@@ -218,7 +227,7 @@ class _Reader:
         base = inner.number("rope_theta", base)
         dims = int(head * inner.number("partial_rotary_factor", 1.0))
         kind = given.get("rope_type") or given.get("type") or "default"
-        if kind == "default":
+        if kind in ("default", "dynamic"):  # which changes what is longer than the model's context
             return rope.plain(base, dims)
         if kind in ("longrope", "su"):
             return inner.longrope(base, dims)

@@ -175,7 +175,7 @@ def feed_forward(config: Config, p: Any, x: jax.Array) -> jax.Array:
         with jax.named_scope("router"):
             chance = jax.nn.softmax(dense(p["router"], x), axis=-1)
         best, chosen = jax.lax.top_k(chance, config.experts_used)
-        share = best / best.sum(axis=-1, keepdims=True)
+        share = best / best.sum(axis=-1, keepdims=True) if config.normal_shares else best
         total = jnp.zeros_like(x)
         for i in range(config.experts):
             weight = jnp.where(chosen == i, share, 0.0).sum(axis=-1, keepdims=True)

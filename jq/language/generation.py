@@ -1,0 +1,138 @@
+"""Tokens as they are generated, and their text as it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from jq.language.sampling import RECENT, Sampling
+from jq.language.session import Session
+from jq.language.store import Options
+from jq.language.tokenizer import Tokenizer
+
+
+@dataclass
+class Times:
+    """Seconds: until the first token, and of computing the prompt and the tokens after the first;
+    loading and compiling count for the first token alone."""
+
+    prompt_tokens: int = 0
+    first_token: float = 0.0
+    prefill: float = 0.0
+    decode: float = 0.0
+    decoded: int = 0
+
+    @property
+    def prefill_rate(self) -> float:
+        """Tokens of the prompt per second."""
+        return self.prompt_tokens / self.prefill if self.prefill else 0.0
+
+    @property
+    def decode_rate(self) -> float:
+        """Tokens per second after the first."""
+        return self.decoded / self.decode if self.decode else 0.0
+
+
+class Model(Protocol):
+    """What is asked of a `LanguageModel`."""
+
+    options: Options
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    def session(self) -> Session: ...
+
+
+@dataclass
+class Generation(Iterator[int]):
+    """Tokens as they are generated. `tokens` are those so far, `ended` says why there are no more:
+    "end" (the model's own token for it, which is not among them), "stop" (one of the texts in
+    `stop`, which the text ends before), "length" or "context".
+
+    `session`: a sequence to go on with, of which the tokens that the prompt begins with, too, need
+    not be computed again."""
+
+    model: Model
+    prompt: Sequence[int]
+    max_tokens: int
+    sampling: Sampling
+    seed: int
+    stop: Sequence[str] = ()
+    session: Session | None = None
+    tokens: list[int] = field(default_factory=list)
+    times: Times = field(default_factory=Times)
+    ended: str | None = None
+
+    def __post_init__(self) -> None:
+        self._steps = self._run()
+
+    def __next__(self) -> int:
+        return next(self._steps)
+
+    @property
+    def text(self) -> str:
+        """What has been generated so far, without the prompt."""
+        whole = self.model.tokenizer.decode(self.tokens)
+        found = [at for at in map(whole.find, self.stop) if at >= 0]
+        return whole[: min(found)] if found else whole
+
+    def pieces(self) -> Iterator[str]:
+        """The text as it comes, a piece for each token: whole characters, and nothing that may turn
+        out to be the beginning of a text to stop at."""
+        done = 0
+        for _ in self:
+            text = self.text
+            sure = len(text) - _begun(text, self.stop)
+            if text.endswith("\ufffd"):  # part of a character
+                sure = done
+            yield text[done:sure]
+            done = max(done, sure)
+        yield self.text[done:]
+
+    def _run(self) -> Iterator[int]:
+        session, rng = self.session or self.model.session(), np.random.default_rng(self.seed)
+        start, before = time.perf_counter(), session.seconds
+        left = session.resume(self.prompt)
+        self.times.prompt_tokens = len(left)
+        logits = session.take(left)
+        self.times.first_token = time.perf_counter() - start
+        self.times.prefill = session.seconds - before
+        while True:
+            said = [*self.prompt[-RECENT:], *self.tokens[-RECENT:]]
+            token = self.sampling.choose(logits[0], rng, said)
+            if token in self.model.tokenizer.ends:
+                self.ended = "end"
+                return
+            self.tokens.append(token)
+            yield token
+            if self.stop and any(
+                stop in self.model.tokenizer.decode(self.tokens) for stop in self.stop
+            ):
+                self.ended = "stop"
+                return
+            if len(self.tokens) >= self.max_tokens:
+                self.ended = "length"
+                return
+            if session.position >= self.model.options.context:
+                self.ended = "context"
+                return
+            logits = session.take([token])
+            self.times.decode = session.seconds - before - self.times.prefill
+            self.times.decoded += 1
+
+
+def _begun(text: str, stops: Sequence[str]) -> int:
+    """How many characters at the end of `text` begin one of `stops`."""
+    longest = max(map(len, stops), default=1) - 1
+    for size in range(min(longest, len(text)), 0, -1):
+        if any(stop.startswith(text[-size:]) for stop in stops):
+            return size
+    return 0
+
+
+__all__ = ["Generation", "Times"]
