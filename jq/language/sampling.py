@@ -64,6 +64,7 @@ class Sampling:
         found[seen] = np.where(old > 0, old / self.repeat_penalty, old * self.repeat_penalty)
         return found
 
+
 def checked_seed(seed: int) -> int:
     """A seed; `UserError` where it is none."""
     if seed < 0:
