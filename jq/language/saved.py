@@ -117,7 +117,7 @@ def load(folder: Path) -> Saved:
         options = Options(**document["options"])
         for given in (config, *(rope for _, rope in config.ropes), options):
             check_types(given)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise UserError(
             f"not the description of a language model: {error}", location=str(folder / MANIFEST)
         ) from error

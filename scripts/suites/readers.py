@@ -10,7 +10,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import gguf
@@ -26,9 +26,12 @@ from jq.calibration.range import Range
 from jq.calibration.ranges import Ranges
 from jq.data import data_file, data_names
 from jq.gguf import describe_gguf, load_gguf
+from jq.language.saved import MANIFEST
+from jq.language.saved import load as load_saved
+from jq.language.store import Options, as_json, described
 from jq.language.tokenizer import tokenizer_of_folder, tokenizer_of_gguf
 from jq.models.decoder.gguf import read_gguf
-from jq.models.decoder.huggingface import read_huggingface
+from jq.models.decoder.huggingface import read_config, read_huggingface
 from jq.models.decoder.safetensors import read_file
 from jq.npz import read, read_array
 from jq.onnx import load_checked
@@ -150,6 +153,19 @@ def _config(path: Path) -> None:
     read_huggingface(path.parent)
 
 
+def _saved(folder: Path) -> list[bytes]:
+    """The description of a language model that was compiled ahead."""
+    config = read_config(write_folder(next(iter(CASES)), folder))
+    options = asdict(Options())
+    return [as_json({"version": 1, "config": asdict(config), "options": options}).encode()]
+
+
+def _program(_: Path) -> list[bytes]:
+    tensors = [[[1, 4], "int32"], [[], "float32"]]
+    found = {"inputs": tensors, "outputs": tensors, "cpu": ["x86_64", ["avx2", "fma"]]}
+    return [json.dumps(found).encode()]
+
+
 def _onnx(folder: Path) -> list[bytes]:
     from onnx import TensorProto, helper, numpy_helper
 
@@ -230,6 +246,8 @@ READERS: dict[str, Reader] = {
     "safetensors": Reader("w.safetensors", read_file, _parameters("safetensors")),
     "parameters": Reader("w.safetensors", read_index, _parameters("safetensors")),
     "config": Reader("config.json", _config, _beside("config.json"), json=True),
+    "language": Reader(MANIFEST, lambda path: load_saved(path.parent), _saved, json=True),
+    "program": Reader("1x4.json", described, _program, json=True),
     "signature": Reader(SIGNATURE, _signature, _signed, json=True),
     "onnx": Reader("m.onnx", describe_onnx, _onnx),
     "mlir": Reader("m.mlir", trace, lambda _: [MODULE.encode()], guarded=True),
