@@ -115,6 +115,16 @@ def test_an_unknown_architecture_is_named(tmp_path):
         load_decoder(folder)
 
 
+def test_a_part_of_a_model_is_refused(tmp_path, monkeypatch):
+    def metadata(writer, *given, plain=decoders._metadata):
+        plain(writer, *given)
+        writer.add_uint16("split.count", 3)
+
+    monkeypatch.setattr(decoders, "_metadata", metadata)
+    with pytest.raises(UserError, match="one of 3 parts"):
+        load_decoder(write_gguf("llama", tmp_path / "model.gguf"))
+
+
 @pytest.mark.parametrize("kind", ["Q8_0", "BF16", "F32"])
 def test_a_fused_matrix_is_cut_without_a_copy(tmp_path, kind):
     """Into queries, keys and values in the file's own format, for what reads only some in finer

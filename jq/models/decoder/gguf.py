@@ -30,6 +30,13 @@ def read_gguf(path: str | Path) -> tuple[Config, dict[str, Any], GgufFile]:
             that is not known; named.
     """
     file = load_gguf(path)
+    parts = file.metadata.get("split.count", 1)
+    if parts != 1:
+        raise UserError(
+            f"this is one of {parts!r:.20} parts of a model",
+            location=str(path),
+            hint="join them: llama-gguf-split --merge FIRST_PART JOINED.gguf",
+        )
     config = _Reader(file).config()
     architecture = _architecture(file)
     tensors = {name: t for name, t in file.tensors.items() if name not in _FACTORS}
