@@ -36,6 +36,7 @@ Product = Annotated[str, AfterValidator(_product)]
 WEIGHTS: tuple[WeightGranularity, ...] = ("per-block", "per-channel", "per-tensor")
 ACTIVATIONS: tuple[ActivationGranularity, ...] = ("per-block", "per-token", "per-tensor")
 Positive = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class OpLimits(Strict):
@@ -134,17 +135,17 @@ class Device(Strict):
 class Hardware(Strict):
     """How fast the device is: what `jaxq estimate` computes with. Cycles are those of its clock."""
 
-    macs_per_cycle: dict[str, Annotated[float, Field(gt=0)]]
+    macs_per_cycle: dict[str, Rate]
     """Multiply-adds by the types of their operands, activations first (`int8 x int8`)."""
-    clock_mhz: float = Field(gt=0)
+    clock_mhz: Rate
     """Cycles per microsecond."""
-    elements_per_cycle: float = Field(gt=0)
+    elements_per_cycle: Rate
     """Elements that are read or written by what is not a product: sums, tables, rescales."""
     sram_bytes: int = Field(gt=0)
     """On-chip memory for activations."""
-    sram_bytes_per_cycle: float = Field(gt=0)
+    sram_bytes_per_cycle: Rate
     """Bytes to and from it."""
-    dram_bytes_per_cycle: float = Field(gt=0)
+    dram_bytes_per_cycle: Rate
     """Bytes to and from memory off the chip, where weights lie."""
-    op_cycles: float = Field(0, ge=0)
+    op_cycles: float = Field(0, ge=0, allow_inf_nan=False)
     """What starting a layer takes, whatever it does."""

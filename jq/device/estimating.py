@@ -138,7 +138,7 @@ def _rate(op: Op, hardware: Hardware) -> float:
         raise UserError(
             f"the target states no rate of {pair}",
             op=name_of(op),
-            hint=f"it has: {there}; `jaxq check` says what stays float and why",
+            hint=f"it has: {there or 'none'}; `jaxq check` says what stays float and why",
         )
     return hardware.macs_per_cycle[pair]
 

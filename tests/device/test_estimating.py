@@ -73,6 +73,13 @@ def test_what_does_not_fit_is_read_from_dram(tmp_path) -> None:
     assert fits["peak_sram_bytes"] == spilled["peak_sram_bytes"] >= fits["lower_bound_bytes"]
 
 
+@pytest.mark.parametrize("figure", ["macs", "elements", "sram_rate", "dram"])
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 0, -1])
+def test_rates_that_are_none_are_refused(tmp_path, figure, value) -> None:
+    with pytest.raises(UserError, match="hardware"):
+        found(tmp_path, **{figure: value})
+
+
 def residual(p, x):
     """Layers between which floats are carried on, each read by the next layer and by a sum."""
     for i in range(6):
