@@ -58,8 +58,10 @@ def calibrate(
         model: see `jq.trace`.
         data: batches (tuples of inputs), or a `.npz` file of samples; by default those of the
             model.
-        pipeline, target, settings: as in `jq.compile`; `calibration.method` says how a range
-            follows from the values that were seen.
+        pipeline: as in `jq.compile`.
+        target: as in `jq.compile`.
+        settings: as in `jq.compile`; `calibration.method` says how a range follows from the values
+            that were seen.
         shard: `"2/4"` observes the second of four parts of the data alone; `Ranges.merge` puts the
             parts together.
         workers: who observes, see `jq.jobs.as_workers`; the ranges are the same.
@@ -248,7 +250,8 @@ def compile(
         model: see `trace`. Traced at several sizes (`jq.trace(model, sizes={"batch": [1, 8]})`) it
             becomes one artifact, which has a program for each and chooses by the shapes of its
             inputs; data and ranges are those of the first.
-        pipeline, target: a name, or a path to a TOML file.
+        pipeline: a name, or a path to a TOML file.
+        target: a name, or a path to a TOML file.
         calibration: iterable of tuples of inputs, or an `.npz` file of samples, for static
             ranges and the recovery of accuracy; default the model's own.
         ranges: ranges observed earlier, instead of calibration.

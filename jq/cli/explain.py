@@ -65,7 +65,9 @@ def explain(
         for (op, reason), those in groups(document["dequantized"], "op", "reason").items()
     ]
     if floats:
-        out.table("dequantized", ("read by", "count", "first", "reason"), floats)
+        out.table(
+            "becomes float again, by what reads it", ("read by", "count", "first", "reason"), floats
+        )
     for note in document.notes():
         out.note(note)
     return document

@@ -72,7 +72,8 @@ def compare(
         layers: also the error of every contraction's result (`jq.comparison.layers`). For an
             artifact that was loaded its plan is made again, with its settings, on the model's
             calibration data.
-        iree_flags, allow_dynamic: see `jq.compile`.
+        iree_flags: see `jq.compile`.
+        allow_dynamic: see `jq.compile`.
         workers: who runs both models, see `jq.jobs.as_workers`; the figures are the same.
 
     Returns:

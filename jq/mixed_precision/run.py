@@ -76,7 +76,9 @@ def search(
             choice within them.
         pipeline: the base: its passes run, its own formats are a candidate.
         candidates: see `jq.choice.candidates`.
-        data, metric, labels: as in `jq.compare`; what the budgets are held on.
+        data: as in `jq.compare`; the budgets are held on it.
+        metric: as in `jq.compare`.
+        labels: as in `jq.compare`.
         cost: what to save: `size`, `work`, `latency` or a sum of these shares; `size+work` by
             default, or the resource that there is a budget for.
         samples: calls that the sensitivity of each layer is measured on.

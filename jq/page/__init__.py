@@ -36,7 +36,9 @@ def report(
     Args:
         directory: the artifact: its folder, or what `jq.load` made of it.
         path: the file to write; one that exists is replaced.
-        data, metric, labels: as in `jq.compare`.
+        data: as in `jq.compare`.
+        metric: as in `jq.compare`.
+        labels: as in `jq.compare`.
         samples: calls that layers and histograms are measured on.
         seconds: measuring time of the latency, of the artifact and of the float model each.
         model_explorer: a folder for the graph and its errors, as files of Model Explorer.

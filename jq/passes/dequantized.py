@@ -57,4 +57,5 @@ def _reason(program: Program, cx: PassContext, reader: Op) -> str:
         return f"{short} has no integer form"
     if cx.settings.placement == "early":
         return f"{short} has no integer form here"
-    return f"placement={cx.settings.placement} computes it in float; placement=early on codes"
+    placement = cx.settings.placement
+    return f"placement={placement} computes it in float; placement=early computes it in integers"
