@@ -117,4 +117,4 @@ def test_no_data_and_widths_without_a_transform(caplog):
     data = [[RNG.standard_normal((8, 63)).astype(np.float32)]]
     program = trace(Model(lambda p, x: x @ p["w"], {"w": normal(63, 4)}, tuple(data[0])))
     assert not rotated(program, data, pipeline)[1]
-    assert not rotated(program, None, pipeline)[1] and "needs calibration data" in caplog.text
+    assert not rotated(program, None, pipeline)[1] and "without calibration data" in caplog.text
