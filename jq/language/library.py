@@ -68,18 +68,18 @@ def guarded_library(content: bytes, path: str) -> tuple[Guarded, list[int]]:
 def _encoded_there(content: bytes, path: str, text: str | None, special: bool = False) -> list[int]:
     size = len(content) + 4 * len(text or "")
     asked = f"{__name__}:encoded"
-    found: list[int] = WORKER.ask(asked, content, path, size=size, text=text, special=special)
+    found: list[int] = WORKER.ask(asked, content, path, size=size, prompt=text, special=special)
     return found
 
 
-def encoded(content: bytes, text: str | None, special: bool) -> list[int]:
+def encoded(content: bytes, prompt: str | None, special: bool) -> list[int]:
     """The tokens of a text by a `tokenizer.json`, or those in front of every text. Runs in a
     process that has limits."""
     library = _library_of(content)
-    if text is None:
+    if prompt is None:
         front: list[int] = library.special.encode("", add_special_tokens=True).ids
         return front
-    return library.encode(text, special)
+    return library.encode(prompt, special)
 
 
 @lru_cache(maxsize=1)

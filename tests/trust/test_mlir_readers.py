@@ -209,10 +209,10 @@ def test_an_interrupted_question_leaves_no_answer_behind(
         exchange(process, data, seconds)
         raise KeyboardInterrupt
 
-    exchange = module._exchange
+    exchange = module.exchange
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(module, "_exchange", interrupted)
+            patch.setattr(module, "exchange", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 worker.ask(f"{HERE}:chatter", bytes(7), "x")
         assert worker._process is None
