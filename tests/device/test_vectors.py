@@ -71,6 +71,11 @@ def test_what_a_device_wrote(artifact: Path, written: Path, capsys) -> None:
         path.unlink()
         assert main(["vectors", str(artifact), "--check", str(written), "-q"]) == 1
         assert "no such file" in capsys.readouterr().out
+        np.save(path, whole)
+        for damaged in (b"", path.read_bytes()[:-7], b"\x93NUMPY\x01"):
+            path.write_bytes(damaged)
+            assert main(["vectors", str(artifact), "--check", str(written), "-q"]) == 1
+            assert "no array of numbers" in capsys.readouterr().out
     finally:
         np.save(path, whole)
 
