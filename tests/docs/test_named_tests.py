@@ -11,7 +11,7 @@ from tests.docs.blocks import ROOT
 NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
-@pytest.mark.parametrize("page", ["how-to/security", "internals/iree"])
+@pytest.mark.parametrize("page", ["reference/attacks", "internals/iree"])
 def test_every_named_test_is_there(page: str) -> None:
     found = NAMED.findall((ROOT / f"docs/{page}.md").read_text())
     assert len(found) > 30
