@@ -89,7 +89,7 @@ class BlockWeight:
         if any(np.shape(first)[a] not in (1, enc.shape[a]) for a in free):
             raise NoKernel("columns of the weight share scales")
         blocks = counts[-1]
-        size = enc.block[axis] if enc.block[axis] > 1 else length
+        size = enc.block[axis] or length
         if isinstance(get_format(enc.format), GgmlFormat):
             size = length // blocks
         if rows > 1 and blocks > 1 and length % size:

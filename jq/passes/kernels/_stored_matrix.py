@@ -82,7 +82,9 @@ class Matrices:
         arrays = {k: self.program.weights[c.name] for k, c in cuts.items()}
         first, enc = next(iter(stored.parts)), stored.encoding
         lead = arrays[first].ndim - len(shape_of(stored.parts[first]))
-        whole = enc.with_shape(arrays[first].shape[:lead] + enc.shape, (1,) * lead + enc.block)
+        layers = arrays[first].shape[:lead]
+        own = arrays.get("scale", arrays[first]).shape[:lead] == layers
+        whole = enc.with_shape(layers + enc.shape, (int(own),) * lead + enc.block)
         form = _form(whole, lead, *([a + lead for a in axes] for axes in (free, contracted)))
         values = self._store(stored.tensor, {k: c.name for k, c in cuts.items()}, arrays, form)
         new = form.encoding

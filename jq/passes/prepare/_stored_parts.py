@@ -40,6 +40,7 @@ class Arriving:
     """`scale * (codes - zero)`, all in the shape of the value; None: 1, and 0.
 
     `difference`: `codes - zero`, where the model subtracts them as integers.
+    `added`: `zero` is what the model adds to scaled codes, divided by the scale.
     `table`: the format whose elements the codes are indices of.
     """
 
@@ -47,6 +48,7 @@ class Arriving:
     scale: ir.Value | None = None
     zero: ir.Value | None = None
     difference: ir.Value | None = None
+    added: bool = False
     table: str = ""
 
     @property
@@ -64,7 +66,7 @@ class Arriving:
         codes = move(self.codes)
         assert codes is not None
         scale, zero, difference = map(move, (self.scale, self.zero, self.difference))
-        return Arriving(codes, scale, zero, difference, self.table)
+        return replace(self, codes=codes, scale=scale, zero=zero, difference=difference)
 
 
 def arriving(program: Program, value: ir.Value) -> Arriving | None:
@@ -122,9 +124,11 @@ def _computed(program: Program, name: str, operands: list[ir.Value]) -> Arriving
         if name == "stablehlo.divide":
             one = OPS.broadcast(OPS.constant(np.ones((), np.float32)), shape_of(by), [])
             return replace(found, scale=OPS.div(one if found.scale is None else found.scale, by))
-        if found.scale is None and found.zero is None:
+        if found.zero is None:
             zero = by if name == "stablehlo.subtract" else OPS.mul(by, _minus_one(by))
-            return replace(found, zero=zero)
+            if found.scale is None:
+                return replace(found, zero=zero)
+            return replace(found, zero=OPS.div(zero, found.scale), added=True)
     return None
 
 
@@ -133,7 +137,7 @@ def _minus_one(x: ir.Value) -> ir.Value:
 
 
 def _looked_up(program: Program, op: Op) -> Arriving | None:
-    """One number of the table for each index."""
+    """Numbers of a format's table, one for each index."""
     table, indices = op.operation.operands
     numbers, shape = compute(program, table), shape_of(op.operation.results[0])
     if numbers is None or math.prod(shape) != math.prod(shape_of(indices)):

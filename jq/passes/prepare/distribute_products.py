@@ -31,8 +31,9 @@ from jq.planning import contractions, op_name
 from jq.planning.operands import is_stored
 
 OPS = StableHloOps()
-ADD, MULTIPLY, DIVIDE = "stablehlo.add", "stablehlo.multiply", "stablehlo.divide"
-TERMS = (ADD, MULTIPLY, DIVIDE)
+ADD, SUBTRACT = "stablehlo.add", "stablehlo.subtract"
+MULTIPLY, DIVIDE = "stablehlo.multiply", "stablehlo.divide"
+TERMS = (ADD, SUBTRACT, MULTIPLY, DIVIDE)
 TRANSPOSE = "stablehlo.transpose"
 
 
@@ -106,9 +107,9 @@ class _Product:
         if _kind(value) == TRANSPOSE and _kind(_untransposed(value)) in TERMS:
             value = _transposed_before(value)
         operands = [] if not _kind(value) else list(value.owner.operation.operands)
-        if _kind(value) == ADD:
+        if _kind(value) in (ADD, SUBTRACT):
             terms = [self.of(v) for v in operands]
-            return OPS.add(*terms)
+            return OPS.add(*terms) if _kind(value) == ADD else OPS.sub(*terms)
         if _kind(value) == MULTIPLY:
             for inner, other in (operands, operands[::-1]):
                 factor = constant_of(self.program, other)

@@ -4,7 +4,8 @@
 
 Fires when what stands behind an operand, beyond ops that only move elements, is computed
 from weights and constants; a weight is then found there and can be quantized. So is a product of
-weights and constants (of a state that starts as zeros, say). It does not
+weights and constants (of a state that starts as zeros, say), and a sum of integers (the columns of
+codes, that zero points are corrected with). It does not
 fire on anything that grows: a broadcast of a vector stays what it is. Weights that came quantized
 are not computed with, but joined (`_join_stored`).
 """
@@ -17,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from jq.ir import Program, at, func, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, func, ir, shape_of
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.values import maker
-from jq.ops.base import Movement
+from jq.ops.base import Contraction, Movement
 from jq.ops.lookup import rule_of
 from jq.oracle.xla import XlaExecutable
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare._join_stored import join_stored
-from jq.planning import contractions
 
 TAG = "jq.fold"
+REDUCE = "stablehlo.reduce"
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,8 @@ class FoldWeights(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         joined, constant = join_stored(program), Constant(program)
         found: dict[Any, str] = {}
-        for op, rule in contractions(program):
-            roles = rule.roles(op)
-            read = [_source(op.operands[role.index]) for role in roles]
-            for value in [*read, *(op.operation.results if len(roles) > 1 else ())]:
+        for op in program.walk():
+            for value in _results(op):
                 names = constant.weights(value)
                 if names and program.weight_name(value) is None and _pays(program, value, names):
                     # Named after the largest, the first of several.
@@ -55,6 +54,19 @@ class FoldWeights(Pass):
             value.replace_all_uses_with(program.add_weight(name, array))
         program.drop_dead()
         return True
+
+
+def _results(op: Op) -> list[ir.Value]:
+    """What is evaluated if weights alone make it."""
+    rule, results = rule_of(op), list(op.operation.results)
+    if isinstance(rule, Contraction):
+        roles = rule.roles(op)
+        read = [_source(op.operation.operands[role.index]) for role in roles]
+        return [*read, *(results if len(roles) > 1 else ())]
+    integers = (
+        op.operation.name == REDUCE and len(results) == 1 and dtype_of(results[0]).kind == "i"
+    )
+    return results if integers else []
 
 
 def _source(value: ir.Value) -> ir.Value:
@@ -90,7 +102,7 @@ class Constant:
             return None
         if match(owner, DEQUANTIZE):
             return None  # stored already: it stays as it is
-        if len(owner.operation.regions) and owner.operation.name != "stablehlo.reduce":
+        if len(owner.operation.regions) and owner.operation.name != REDUCE:
             return None
         found: set[str] = set()
         for operand in owner.operation.operands:

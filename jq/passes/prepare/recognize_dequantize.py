@@ -28,7 +28,7 @@ from jq.ir.markers import DEQUANTIZE, dequantize, match
 from jq.ir.stored import store
 from jq.ir.values import maker
 from jq.passes.base import LOG, Pass, PassContext
-from jq.passes.prepare._arriving import store_arriving
+from jq.passes.prepare._arriving import source_of, store_arriving
 
 CODES = {"int8": "int8", "int16": "int16"}  # NumPy type -> format
 
@@ -52,7 +52,7 @@ class RecognizeDequantize(Pass):
         for op in list(program.walk()):
             if op.operation.name != "stablehlo.multiply" or dtype_of(op.results[0]) != np.float32:
                 continue
-            value = _recognized(program, op)
+            value = _recognized(program, op, lost)
             if value is not None:
                 replace(op, [value])
                 changed = True
@@ -83,7 +83,7 @@ def _store_marked(program: Program) -> bool:
         parts = {"codes": fmt.pack(data["codes"], enc), "scale": data["scale"]}
         if "zero_point" in data:
             parts["zero_point"] = fmt.pack(data["zero_point"], enc)
-        source = _source(program, marker.parts["codes"])
+        source = source_of(program, marker.parts["codes"])
         name = source or marker.tensor or "constant"
         dtype = dtype_of(op.operation.results[0])
         replace(op, [store(program, name, enc, parts, dtype)])
@@ -97,23 +97,12 @@ def _packed(enc: Encoding) -> Encoding:
     return dataclasses.replace(enc, options=options)
 
 
-def _source(program: Program, value: ir.Value) -> str | None:
-    """The name of the weight that a value is computed from, the first where there are several."""
-    while True:
-        name = program.weight_name(value)
-        if name is not None:
-            return name
-        owner = maker(value)
-        if owner is None or not list(owner.operation.operands):
-            return None
-        value = owner.operation.operands[0]
-
-
-def _recognized(program: Program, op: Op) -> ir.Value | None:
+def _recognized(program: Program, op: Op, lost: list[str]) -> ir.Value | None:
+    """The marker of a product, unless it is only part of what makes a weight that is lost."""
     for steps, factor in (list(op.operands), list(op.operands)[::-1]):
         found = _codes(program, steps)
         scale = None if found is None else evaluate(program, factor)
-        if found is None or scale is None:
+        if found is None or scale is None or source_of(program, found[0]) in lost:
             continue
         codes, zero = found
         axes = [a for a in range(scale.ndim) if _varies(scale, a) or _varies(zero, a)]

@@ -1,0 +1,197 @@
+"""Codes are kept to the bit, whatever a model computes its numbers with."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jq
+from jq.formats import NUMPY, get_format
+from jq.ir.encodings import encoding_in
+from jq.oracle.xla import XlaExecutable
+
+RNG = np.random.default_rng(0)
+F32 = jnp.float32
+X = RNG.standard_normal((8, 64)).astype(np.float32)
+IDS = RNG.integers(0, 64, (2, 5)).astype(np.int32)
+SCALE = RNG.uniform(0.1, 1, (1, 48)).astype(np.float32)
+ROWS = RNG.uniform(0.1, 1, (64, 1)).astype(np.float32)
+LAYERS = RNG.uniform(0.1, 1, (3, 1, 64)).astype(np.float32) / 1024
+LOW = {
+    "a": RNG.standard_normal((64, 4)).astype(np.float32),
+    "b": RNG.standard_normal((4, 48)).astype(np.float32),
+}
+PAIRS = np.stack([np.arange(256) % 16, np.arange(256) // 16], 1).astype(np.float32) - 8
+
+
+def codes(shape, low=-8, high=8):
+    return RNG.integers(low, high, shape)
+
+
+def packed(c):
+    """Two codes a byte along the first axis, the even ones low."""
+    return ((c[::2] & 15) | ((c[1::2] & 15) << 4)).astype(np.uint8)
+
+
+def unpacked(p):
+    both = jnp.stack([p & 15, p >> 4], 1).reshape(-1, p.shape[1]).astype(jnp.int8)
+    return jnp.where(both > 7, both - 16, both)
+
+
+def bits(p, x):
+    both = lax.bitcast_convert_type(p["w"], jnp.int4)
+    return x @ (jnp.moveaxis(both, -1, 1).reshape(64, 48).astype(F32) * p["s"])
+
+
+def pairs(p, x):
+    both = jnp.asarray(PAIRS)[p["w"].astype(jnp.int32)]
+    return x @ (jnp.moveaxis(both, -1, 1).reshape(64, 48) * p["s"])
+
+
+def added(p, x):
+    return x @ (p["w"].astype(F32) * p["s"] - 5 * p["s"])
+
+
+def signs(p, x):
+    return x @ (jnp.where(p["w"], 1.0, -1.0) * p["s"])
+
+
+def halves(p, x):
+    low, high = ((n.astype(F32) - 8) for n in (p["w"] & 15, p["w"] >> 4))
+    return (x[:, ::2] @ low + x[:, 1::2] @ high) * p["s"]
+
+
+def update(p, x):
+    return x @ (p["w"].astype(F32) * p["s"] + p["a"] @ p["b"])
+
+
+def both_ways(p, x):
+    hidden = jax.nn.relu(x @ (p["w"].astype(F32) * p["s"]))
+    return hidden @ (p["w"].astype(F32) * p["s"]).T
+
+
+def scan(p, x):
+    def body(h, layer):
+        return jnp.tanh(h @ (layer["w"].astype(F32) * layer["s"])), None
+
+    return lax.scan(body, x, p)[0]
+
+
+def scan_of_nibbles(p, x):
+    def body(h, layer):
+        return jnp.tanh((h @ unpacked(layer["w"]).astype(F32)) * layer["s"]), None
+
+    return lax.scan(body, x, p)[0]
+
+
+def rows(p, x):
+    return p["w"][IDS].astype(F32) * p["s"][IDS] + x[0]
+
+
+def rows_of_nibbles(p, x):
+    both = p["w"][IDS]
+    both = jnp.stack([both & 15, both >> 4], -1).reshape(2, 5, 64).astype(F32) - 8
+    return both * p["s"][IDS] + x[0]
+
+
+def tied(p, x):
+    hidden = p["w"][IDS].astype(F32) * p["s"][IDS]
+    return (hidden + x[0]) @ (p["w"].astype(F32) * p["s"]).T
+
+
+STACK, TABLE = codes((3, 64, 64)), codes((64, 64), -128)
+CASES = {  # how the model computes, its weight, others, the format that is stored, its codes
+    "bits": (bits, packed(c := codes((64, 48))), {"s": SCALE}, "int4", c),
+    "pairs": (pairs, packed((c := codes((64, 48))) + 8), {"s": SCALE}, "int4", c),
+    "added": (added, c := codes((64, 48), 0, 256).astype(np.uint8), {"s": SCALE}, "uint8", c),
+    "signs": (signs, c := codes((64, 48)) > 0, {"s": SCALE}, "int4", np.where(c, 1, -1)),
+    "halves": (halves, packed((c := codes((64, 48))) + 8), {"s": SCALE}, "uint4", c + 8),
+    "update": (update, c := codes((64, 48), -128, 128).astype(np.int8), LOW, "int8", c),
+    "both ways": (both_ways, c := codes((64, 48), -128, 128).astype(np.int8), {}, "int8", c),
+    "scan": (scan, c := codes((3, 64, 64), -128, 128).astype(np.int8), {"s": LAYERS}, "int8", c),
+    "scan of nibbles": (
+        scan_of_nibbles, np.stack([packed(layer) for layer in STACK]), {"s": LAYERS}, "int4", STACK,
+    ),
+    "rows": (rows, c := codes((64, 64), -128, 128).astype(np.int8), {"s": ROWS}, "int8", c),
+    "rows of nibbles": (
+        rows_of_nibbles, packed((c := codes((64, 64))).T + 8).T, {"s": ROWS}, "uint4", c + 8,
+    ),
+    "tied": (tied, c := codes((64, 64), -128, 128).astype(np.int8), {"s": ROWS}, "int8", c),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["float", "int8-dynamic"])
+def levels(request):
+    """All cases in one program: nothing is encoded anew."""
+
+    def forward(p, x):
+        return {name: case[0](p[name], x) for name, case in CASES.items()}
+
+    params = {n: {"s": SCALE} | case[2] | {"w": case[1]} for n, case in CASES.items()}
+    model = jq.Model(forward, params, (X,))
+    strict = {"strict_encodings": True, "recovery": False}
+    found = jq.rewrite(model, pipeline=request.param, settings=strict)
+    return request.param, found, jax.jit(forward)(params, X)
+
+
+def test_codes_are_kept(levels):
+    _, found, _ = levels
+    program = found["qdq"]
+    for name, (*_, fmt, want) in CASES.items():
+        own = [n for n in program.encodings if n.split("#")[0] == f"{name}/w"]
+        assert [program.encodings[n]["format"] for n in own] == [fmt] * len(own), name
+        assert len(own) == (2 if name == "halves" else 1), name
+        got = np.concatenate([stored(program, n).reshape(-1) for n in own])
+        unsigned = fmt.startswith("u")
+        shift = (1 << (get_format(fmt).integer_bits - 1)) if unsigned else 0
+        assert np.array_equal(np.sort(got + shift), np.sort(want.reshape(-1))), name
+
+
+def stored(program, name):
+    entry = program.encodings[name]
+    parts = {k: program.weights[f"{name}:{k}"] for k in entry["parts"]}
+    codes = get_format(entry["format"]).codes(NUMPY, parts, encoding_in(entry))
+    return np.asarray(codes).astype(np.int64)
+
+
+def test_the_program_computes_with_them(levels):
+    pipeline, found, want = levels
+    results = XlaExecutable(found["integer"])(X)
+    bound = 1e-5 if pipeline == "float" else 0.05
+    for (name, ref), got in zip(sorted(want.items()), results, strict=True):
+        assert np.abs(got - ref).max() <= bound * np.abs(ref).max(), name
+
+
+def test_a_scale_for_the_whole_stack(caplog):
+    """Kernels cut a stack by layer: each has the scale again."""
+
+    def forward(p, x):
+        return lax.scan(lambda h, w: (jnp.tanh(h @ w.astype(F32) / 500), None), x, p["w"])[0]
+
+    w = codes((3, 64, 64), -128, 128).astype(np.int8)
+    found = jq.rewrite(jq.Model(forward, {"w": w}, (X,)), pipeline="float")
+    (got,) = XlaExecutable(found["integer"])(X)
+    np.testing.assert_allclose(got, jax.jit(forward)({"w": w}, X), rtol=1e-4, atol=1e-5)
+    assert tuple(found["qdq"].encodings["w"]["block"]) == (1, 0, 0)
+    assert "decode_dot" in str(found["target"].module)
+
+
+def test_codebooks_are_said(caplog):
+    """One-hot rows times a table, a table for each channel, vectors of a book."""
+    table = RNG.standard_normal((16, 48)).astype(np.float32)
+
+    def forward(p, x):
+        hot = jax.nn.one_hot(p["hot"], 16) @ p["t"][:, 0]
+        channel = jnp.take_along_axis(p["t"], p["channel"].astype(jnp.int32), 0)
+        vectors = jnp.moveaxis(p["book"][p["vectors"]], -1, 1).reshape(64, 48)
+        return x @ hot, x @ channel, x @ vectors
+
+    index = {k: codes((64, 48), 0, 16).astype(np.uint8) for k in ("hot", "channel")}
+    index |= {"vectors": codes((8, 48), 0, 32).astype(np.uint8)}
+    params = index | {"t": table, "book": RNG.standard_normal((32, 8)).astype(np.float32)}
+    jq.plan(jq.Model(forward, params, (X,)), pipeline="int8-dynamic")
+    for name in index:
+        assert f"{name} comes quantized in a way that no format has" in caplog.text
