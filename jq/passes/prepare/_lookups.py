@@ -68,7 +68,7 @@ class _Whole:
 
 
 def whole_lookups(program: Program) -> list[Lookup]:
-    """The lookups of codes; new ops compute the wholes, and look up in them right after each value."""
+    """The lookups of codes; new ops compute the wholes, and look up in them after each value."""
     found: list[Lookup] = []
     done, first = dict[_Key, _Decoder](), program.body.operations[0]
     for op in list(program.walk()):
