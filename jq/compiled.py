@@ -14,7 +14,7 @@ from jq.artifact.load import Manifest, load_artifact
 from jq.artifact.parameters import read_checked
 from jq.artifact.programs import DUMP, TargetProgram, check_runs, choose
 from jq.artifact.save import save_artifact
-from jq.artifact.signature import trusted_keys
+from jq.artifact.signature import asked_keys
 from jq.audit import Audit, audit_program
 from jq.dump.reader import read_dump
 from jq.errors import UserError
@@ -267,13 +267,7 @@ def load(
         outputs = compiled(*model.example_inputs)
         ```
     """
-    if trust not in ("any", "verify"):
-        raise UserError(f"unknown trust {trust!r}", hint="any, or verify")
-    given = [verify] if isinstance(verify, str | Path) else verify or ()
-    keys = [Path(key) for key in given]
-    if trust == "verify" and not keys:
-        keys = trusted_keys()
-    found = load_artifact(Path(directory), keys)
+    found = load_artifact(Path(directory), asked_keys(verify, trust))
     return CompiledModel(found.manifest, found.programs, found.parameters, threads=threads)
 
 

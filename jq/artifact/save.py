@@ -5,10 +5,9 @@ whole or not at all.
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from glob import escape
 from pathlib import Path
 from typing import Protocol
@@ -25,7 +24,8 @@ from jq.ir import Program
 from jq.ir.portable import portable
 from jq.iree import cpu
 from jq.quantized.markers import to_quant_types
-from jq.system.files import beside_prefix, check_parent, exchange, settle, umask
+from jq.system.files import beside_prefix, check_parent
+from jq.system.folders import replacing
 
 
 class _ArtifactLike(Protocol):
@@ -93,7 +93,8 @@ def save_artifact(
     """
     check_output(directory, force=force, how=how)
     try:
-        with _replacing(directory) as work:
+        _remove_abandoned(directory.absolute())
+        with replacing(directory) as work:
             _write(work, artifact)
             if key is not None:
                 signed = sign((work / MANIFEST).read_bytes(), key)
@@ -198,29 +199,3 @@ def _foreign(folder: Path) -> list[str]:
     """Names of files there that no artifact has."""
     names = {path.name for path in folder.iterdir() if not is_program_file(path.name)}
     return sorted(names - _OURS)
-
-
-@contextmanager
-def _replacing(directory: Path) -> Iterator[Path]:
-    """A new directory that takes the place of `directory` when the block succeeds."""
-    place = directory.absolute()
-    _remove_abandoned(place)
-    work = Path(tempfile.mkdtemp(dir=place.parent, prefix=beside_prefix(place)))
-    old = work.with_name(f"{work.name}.old")
-    try:
-        yield work
-        work.chmod(0o777 & ~umask())
-        for path in work.iterdir():
-            settle(path)
-        settle(work)
-        if not place.exists():
-            work.rename(place)
-        elif not exchange(work, place):
-            place.rename(old)
-            work.rename(place)
-        settle(place.parent)
-    finally:
-        if old.exists() and not place.exists():  # interrupted between the two
-            old.rename(place)
-        shutil.rmtree(work, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)

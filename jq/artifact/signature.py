@@ -79,6 +79,22 @@ def trusted_keys() -> list[Path]:
     return found
 
 
+def asked_keys(
+    verify: str | Path | Sequence[str | Path] | None = None, trust: str = "any"
+) -> list[Path]:
+    """Files of the keys one of which must have signed an artifact; none: it need not be signed.
+
+    Args:
+        verify: such files.
+        trust: `any`, or `verify`: without any files given, those in the user's folder of keys.
+    """
+    if trust not in ("any", "verify"):
+        raise UserError(f"unknown trust {trust!r}", hint="any, or verify")
+    given = [verify] if isinstance(verify, str | Path) else verify or ()
+    keys = [Path(key) for key in given]
+    return trusted_keys() if trust == "verify" and not keys else keys
+
+
 def check_key(path: Path) -> None:
     """Refuses, before any work, a private key that nothing can be signed with."""
     _private(path)

@@ -97,13 +97,12 @@ def compile_model(
             "value": values,
             "iree-flag": iree_flags,
             "emit": emit,
-            "sign": sign,
             "save-pipeline": save_pipeline,
             "target": target != options.DEFAULT_TARGET,
         }
         refuse_other_options(others)
         return compile_language_model(
-            out, Path(model), output, pipeline, context, kv_cache, text or [], force=force
+            out, Path(model), output, pipeline, context, kv_cache, text or [], sign, force=force
         )
     refuse_language_options({"context": context, "kv-cache": kv_cache, "text": text})
     from jq import api

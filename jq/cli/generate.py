@@ -83,6 +83,8 @@ def generate(
     cache: Cache = None,
     pipeline: Pipeline = None,
     threads: options.Threads = 1,
+    verify: options.Verify = None,
+    trust: options.Trust = "any",
 ) -> dict[str, Any]:
     """Continues a text with a language model, token by token; with --chat, answers in its chat."""
     from jq.language import LanguageModel
@@ -101,6 +103,8 @@ def generate(
             context=context,
             threads=threads,
             progress=lambda what: progress(what, None),
+            verify=verify,
+            trust=trust,
         )
         if given is not None:
             found = (

@@ -15,7 +15,7 @@ from jq.tables import printable, size
 
 WINDOW = 512  # tokens of a piece of text
 COLUMNS = ("perplexity", "perplexity_float", "kl", "kl_largest", "top1_agreement", "changed")
-OPTIONS = "--pipeline, --context, --kv-cache, --text and --force"
+OPTIONS = "--pipeline, --context, --kv-cache, --text, --sign and --force"
 PROMPT = "> "  # of a conversation
 FITTED_PIPELINES = ("int4-weight-only", "int4-dynamic")  # whose weights are those of fit_folder
 
@@ -70,9 +70,11 @@ def compile_language_model(
     context: int | None,
     cache: str | None,
     text: list[Path],
+    sign: Path | None,
     *,
     force: bool,
 ) -> dict[str, Any]:
+    from jq.artifact.signature import check_key
     from jq.language.fitted_folder import fit_folder
     from jq.language.model import options_for
     from jq.language.saved import save
@@ -84,6 +86,8 @@ def compile_language_model(
             f"--text has no use in the pipeline {pipeline}",
             hint=f"pipelines that fit codes to a text: {', '.join(FITTED_PIPELINES)}",
         )
+    if sign is not None:
+        check_key(sign)
     with out.progress() as progress, temporary_folder() as work:
         if text:
             fit_folder(model, work / "fitted", text, progress=progress)
@@ -91,7 +95,12 @@ def compile_language_model(
         decoder = load_decoder(model)
         options = options_for(decoder, pipeline, cache, context)
         shapes = save(
-            decoder, options, output, force=force, progress=lambda what: progress(what, None)
+            decoder,
+            options,
+            output,
+            force=force,
+            key=sign,
+            progress=lambda what: progress(what, None),
         )
     files = [p for p in output.iterdir() if p.is_file()]
     total = sum(p.stat().st_size for p in files)

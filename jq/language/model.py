@@ -9,14 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
+from jq.artifact.signature import asked_keys
 from jq.errors import UserError
 from jq.language.chat import chat_prompt
 from jq.language.conversation import Conversation
 from jq.language.generation import Generation, Times
 from jq.language.perplexity import Perplexity, measure
 from jq.language.sampling import Sampling, checked_seed
-from jq.language.saved import TOKENIZER, is_saved
+from jq.language.saved import is_saved
 from jq.language.saved import load as load_saved
+from jq.language.saved_files import TOKENIZER
 from jq.language.session import Programs, Progress, Session
 from jq.language.store import Options, Store
 from jq.language.tokenizer import Tokenizer, tokenizer_of_folder, tokenizer_of_gguf
@@ -57,6 +59,7 @@ class LanguageModel:
         batch: sequences that go side by side, for `generate_batch` and `session`.
         threads: that compute.
         progress: called with what takes long.
+        verify, trust: as in `jq.load`: a model that was compiled ahead must be signed so.
 
     Programs are compiled when they are first needed, and kept in the user's cache directory.
 
@@ -79,15 +82,22 @@ class LanguageModel:
         threads: int = 1,
         progress: Progress | None = None,
         cache_dir: Path | None = None,
+        verify: str | Path | Sequence[str | Path] | None = None,
+        trust: str = "any",
     ) -> None:
         self.path = Path(path)
+        keys = asked_keys(verify, trust)
         if is_saved(self.path):
-            saved = load_saved(self.path)
+            saved = load_saved(self.path, keys)
             self._check_given(saved.options, pipeline, cache, context, batch)
             self.config, self.options, self._metadata = saved.config, saved.options, saved.metadata
             self._tokenizer_folder = self.path / TOKENIZER
             store = Store(self.path, sealed=True)
         else:
+            if keys:
+                raise UserError(
+                    "only what was compiled ahead is signed", location=str(path), hint="compile it"
+                )
             decoder = load_decoder(path)
             self.config, self._tokenizer_folder = decoder.config, self.path
             if batch < 1:

@@ -3,6 +3,7 @@
     language.json         what the model is, and its options
     1x4096.vmfb, ...      programs and packed weights, as `store` keeps them
     tokenizer/            the header of a GGUF file, or the files of a folder of Hugging Face
+    manifest.sig          a signature of language.json, which has the checksums of all other files
 
 Nothing of it refers to the file that it was made of, and nothing is compiled when it is loaded.
 """
@@ -10,33 +11,36 @@ Nothing of it refers to the file that it was made of, and nothing is compiled wh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+from jq.artifact.signature import SIGNATURE, sign, verify
 from jq.errors import UserError
 from jq.gguf import open_gguf
 from jq.gguf.write import write_like
 from jq.iree import cpu
 from jq.language.beside import check_inside, copy_files
 from jq.language.build import build
+from jq.language.saved_files import (
+    HEADER,
+    MANIFEST,
+    OF_TOKENIZERS,
+    TOKENIZER,
+    check_files,
+    check_replaceable,
+    checksums,
+)
 from jq.language.session import COSTS, LONG, capacities
 from jq.language.store import Options, Shape, Store, as_json, described
 from jq.models.decoder import Config, Decoder
 from jq.models.decoder.rope import Rope
-from jq.models.decoder.safetensors import json_object
-from jq.system.files import check_folder
+from jq.models.decoder.safetensors import as_object
+from jq.system.files import TEXT_LIMIT, check_folder, read_input
+from jq.system.folders import replacing
 
-MANIFEST, TOKENIZER, HEADER = "language.json", "tokenizer", "header.gguf"
-_VERSION = 1
-_OF_TOKENIZERS = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "config.json",
-    "generation_config.json",
-    "chat_template.jinja",
-)
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -60,17 +64,21 @@ def save(
     folder: Path,
     *,
     force: bool = False,
+    key: Path | None = None,
     progress: Callable[[str], None] = lambda what: None,
 ) -> list[Shape]:
-    """Compiles all programs that generating needs into a folder; their shapes.
+    """Compiles all programs that generating needs into a folder, wholly or not at all; their
+    shapes.
+
+    Args:
+        force: replace a model that is there.
+        key: file of the private key to sign it with.
 
     Raises:
         UserError: the folder is not empty, or the model cannot be compiled so.
     """
     check_folder(folder, force=force)
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in _own_files(folder):
-        old.unlink()
+    check_replaceable(folder)
     first, *larger = capacities(options)
     sizes = {first: sorted({*COSTS, LONG})} | {key: [1, LONG] for key in larger}
     shapes = [
@@ -79,19 +87,22 @@ def save(
         for count in counts
         if count <= min(options.context, capacity)
     ]
-    store = Store(folder, sealed=True)
-    for shape in shapes:
-        progress(f"compile for {shape.name}")
-        build(decoder.path, options, shape, store)
-    _copy_tokenizer(decoder, folder / TOKENIZER)
-    document = {
-        "version": _VERSION,
-        "config": asdict(decoder.config),
-        "options": asdict(options),
-    }
-    (folder / MANIFEST).write_text(
-        as_json(document), encoding="utf-8"
-    )  # last: without it there is no model
+    with replacing(folder) as work:
+        store = Store(work, sealed=True)
+        for shape in shapes:
+            progress(f"compile for {shape.name}")
+            build(decoder.path, options, shape, store)
+        _copy_tokenizer(decoder, work / TOKENIZER)
+        document = {
+            "version": _VERSION,
+            "config": asdict(decoder.config),
+            "options": asdict(options),
+            "files": checksums(work),
+        }
+        content = as_json(document).encode()
+        (work / MANIFEST).write_bytes(content)
+        if key is not None:
+            (work / SIGNATURE).write_bytes(sign(content, key))
     return shapes
 
 
@@ -99,13 +110,19 @@ def is_saved(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
-def load(folder: Path) -> Saved:
-    """What a folder holds.
+def load(folder: Path, keys: Sequence[Path] = ()) -> Saved:
+    """What a folder holds, its signature and its checksums verified.
+
+    Args:
+        keys: files of public keys; one of them must have signed it. None are asked for nothing.
 
     Raises:
         UserError: it is damaged, of another version, or this processor lacks what it needs.
     """
-    document = json_object(folder / MANIFEST)
+    content = read_input(folder / MANIFEST, TEXT_LIMIT)
+    if keys:
+        verify(folder, content, keys)
+    document = as_object(content, folder / MANIFEST)
     if document.get("version") != _VERSION:
         raise UserError(
             f"version {document.get('version')!r} of a saved language model is not known",
@@ -115,12 +132,16 @@ def load(folder: Path) -> Saved:
     try:
         config = _config(document["config"])
         options = Options(**document["options"])
+        files = {
+            name: (known["bytes"], known["sha256"]) for name, known in document["files"].items()
+        }
         for given in (config, *(rope for _, rope in config.ropes), options):
             check_types(given)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise UserError(
             f"not the description of a language model: {error}", location=str(folder / MANIFEST)
         ) from error
+    check_files(folder, files)
     store = Store(folder, sealed=True)
     for file in sorted(folder.glob("*.vmfb")):
         architecture, features = described(store.folder / f"{file.stem}.json")["cpu"]
@@ -165,15 +186,7 @@ def _copy_tokenizer(decoder: Decoder, folder: Path) -> None:
         data, header = open_gguf(decoder.path)
         write_like(folder / HEADER, data, header, [], {})
         return
-    found = [decoder.path / name for name in _OF_TOKENIZERS if (decoder.path / name).exists()]
+    found = [decoder.path / name for name in OF_TOKENIZERS if (decoder.path / name).exists()]
     for path in found:
         check_inside(path)
     copy_files(found, folder)
-
-
-def _own_files(folder: Path) -> list[Path]:
-    """What an earlier model left there; nothing else is removed."""
-    if not is_saved(folder):
-        return []
-    own = [p for kind in ("vmfb", "json", "irpa") for p in folder.glob(f"*.{kind}")]
-    return own + [p for p in (folder / TOKENIZER).glob("*") if p.is_file()]

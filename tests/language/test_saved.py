@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ from jq.cli.app import main
 from jq.errors import UserError
 from jq.language.build import write
 from jq.language.model import options_for
-from jq.language.saved import is_saved, save
+from jq.language.saved import is_saved, load, save
+from jq.language.saved_files import MANIFEST, checksums
 from jq.language.session import capacities
 from jq.language.store import Options
 from jq.models.decoder import load_decoder
 from tests.support.decoders import write_gguf
+from tests.support.keys import keys
 
 CONTEXT = 24
 
@@ -78,7 +81,7 @@ def test_damage_is_refused(folder, monkeypatch):
     document = json.loads(text)
     try:
         for change in (
-            {"version": 2},
+            {"version": 1},
             {"config": {}},
             {"options": {"pipelines": 1}},
             {"config": {**document["config"], "ropes": [1]}},
@@ -90,15 +93,87 @@ def test_damage_is_refused(folder, monkeypatch):
         described = folder / "1x32.json"
         whole = described.read_text()
         needs = json.loads(whole)
-        described.write_text(json.dumps(needs | {"cpu": [needs["cpu"][0], ["tbm"]]}))
-        with pytest.raises(UserError, match="another processor"):
-            jq.LanguageModel(folder)
-        described.write_text("{")
-        with pytest.raises(UserError, match=r"1x32\.json"):
-            jq.LanguageModel(folder)
+        for content, reason in (
+            (json.dumps(needs | {"cpu": [needs["cpu"][0], ["tbm"]]}), "another processor"),
+            ("{", r"1x32\.json"),
+        ):
+            described.write_text(content)
+            with pytest.raises(UserError, match="damaged"):
+                jq.LanguageModel(folder)
+            manifest.write_text(json.dumps(document | {"files": checksums(folder)}))
+            with pytest.raises(UserError, match=reason):
+                jq.LanguageModel(folder)
+            manifest.write_text(text)
         described.write_text(whole)
     finally:
         manifest.write_text(text)
+
+
+def test_every_file_is_as_it_was_written(folder, tmp_path):
+    own = shutil.copytree(folder, tmp_path / "out")
+    load(own)
+    names = [p.relative_to(own) for p in own.rglob("*") if p.is_file() and p.name != MANIFEST]
+    assert {p.suffix for p in names} == {".vmfb", ".json", ".irpa", ".gguf"}
+    for name in names:
+        path = own / name
+        whole = path.read_bytes()
+        for content in (whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1])):
+            path.write_bytes(content)
+            with pytest.raises(UserError, match=f"{name.name} is damaged"):
+                load(own)
+        path.unlink()
+        with pytest.raises(UserError, match="is missing"):
+            load(own)
+        path.symlink_to(folder / name)
+        with pytest.raises(UserError, match="it is a link"):
+            load(own)
+        path.unlink()
+        path.write_bytes(whole)
+    (own / "2x32.irpa").write_bytes(b"weights of others")
+    with pytest.raises(UserError, match="'2x32.irpa' is not in the manifest"):
+        load(own)
+
+
+def test_a_model_is_replaced_whole_or_not_at_all(file, folder, tmp_path, monkeypatch):
+    own = shutil.copytree(folder, tmp_path / "out")
+    before = checksums(own)
+    decoder = load_decoder(file)
+    options = options_for(decoder, None, None, 1)
+
+    def fails(*given):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("jq.language.saved._copy_tokenizer", fails)
+        with pytest.raises(OSError, match="No space"):
+            save(decoder, options, own, force=True)
+    assert checksums(own) == before and load(own)
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    (own / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"notes\.txt"):
+        save(decoder, options, own, force=True)
+    (own / "notes.txt").unlink()
+    save(decoder, options, own, force=True)
+    assert load(own).options.context == 1
+    assert not any(name.startswith(("1x32", "4x32")) for name in checksums(own))
+
+
+def test_a_signature_is_of_all_files(file, tmp_path, capsys):
+    pairs = [keys(tmp_path, name) for name in ("mine", "other")]
+    decoder, out = load_decoder(file), tmp_path / "out"
+    save(decoder, options_for(decoder, None, None, 8), out, key=pairs[0][0])
+    assert jq.LanguageModel(out, verify=pairs[0][1]).options.context == 8
+    with pytest.raises(UserError, match="none of the 1 keys"):
+        jq.LanguageModel(out, verify=pairs[1][1])
+    with pytest.raises(UserError, match="only what was compiled ahead is signed"):
+        jq.LanguageModel(file, verify=pairs[0][1])
+    command = ["generate", str(out), "--prompt", "a", "--max-tokens", "1", "-q", "--verify"]
+    assert main([*command, str(pairs[0][1])]) == 0
+    assert main([*command, str(pairs[1][1])]) == 2
+    manifest = out / MANIFEST
+    manifest.write_text(manifest.read_text() + " ")
+    with pytest.raises(UserError, match="or it changed"):
+        jq.LanguageModel(out, verify=pairs[0][1])
 
 
 def test_a_folder_that_has_files_stays(file, folder, tmp_path):

@@ -13,8 +13,8 @@ import pytest
 
 from jq.cli.app import main
 from jq.errors import UserError
-from jq.language.saved import MANIFEST
 from jq.language.saved import load as load_saved
+from jq.language.saved_files import MANIFEST
 from jq.language.store import Options, as_json, described
 from jq.models.decoder import load_decoder
 from jq.models.decoder.safetensors import INDEX
@@ -144,7 +144,8 @@ def test_seeds(model: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) 
 def saved(tmp_path: Path) -> Path:
     """The description of a model that was compiled ahead, without its programs."""
     decoder = load_decoder(write_gguf(CASE, tmp_path / "m.gguf"))
-    document = {"version": 1, "config": asdict(decoder.config), "options": asdict(Options())}
+    parts = {"config": asdict(decoder.config), "options": asdict(Options()), "files": {}}
+    document = {"version": 2, **parts}
     (tmp_path / MANIFEST).write_text(as_json(document))
     load_saved(tmp_path)
     return tmp_path / MANIFEST

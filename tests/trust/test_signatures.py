@@ -8,24 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives import serialization as s
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from jq.cli.app import main
 from jq.compiled import load
 from jq.errors import UserError
+from tests.support.keys import keys
 from tests.trust.artifacts import copy_of, rehashed
-
-
-def keys(folder: Path, name: str, *, ssh: bool = False) -> tuple[Path, Path]:
-    """A private and a public key in files."""
-    key, plain = ed25519.Ed25519PrivateKey.generate(), s.NoEncryption()
-    kind = s.PrivateFormat.OpenSSH if ssh else s.PrivateFormat.PKCS8
-    form = s.PublicFormat.OpenSSH if ssh else s.PublicFormat.SubjectPublicKeyInfo
-    encoding = s.Encoding.OpenSSH if ssh else s.Encoding.PEM
-    private, public = folder / f"{name}.key", folder / f"{name}.{'pub' if ssh else 'pem'}"
-    private.write_bytes(key.private_bytes(s.Encoding.PEM, kind, plain))
-    public.write_bytes(key.public_key().public_bytes(encoding, form))
-    return private, public
 
 
 @pytest.fixture

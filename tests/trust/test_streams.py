@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jq.artifact.save import _replacing
 from jq.system.files import new_folder, written_whole
+from jq.system.folders import replacing
 from tests.trust.artifacts import copy_of
 
 LISTS = ("list", "formats")
@@ -71,7 +71,7 @@ def test_names_as_long_as_can_be(name: str, tmp_path: Path) -> None:
     with written_whole(tmp_path / name) as file:
         file.write_text("a", encoding="utf-8")
     assert (tmp_path / name).read_text(encoding="utf-8") == "a"
-    for number, make in enumerate((new_folder, _replacing)):
+    for number, make in enumerate((new_folder, replacing)):
         place = tmp_path / str(number) / name
         place.parent.mkdir()
         with make(place) as folder:

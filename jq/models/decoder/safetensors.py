@@ -109,10 +109,13 @@ def _tensor(data: Any, name: str, entry: Any, start: int, path: Path) -> np.ndar
 
 def json_object(path: Path) -> dict[str, Any]:
     """What a JSON file holds; `UserError` where it is no object."""
+    return as_object(read_text(path), path)
+
+
+def as_object(text: str | bytes, path: Path) -> dict[str, Any]:
+    """What the text of a JSON file holds; `UserError` where it is no object."""
     try:
-        found = json.loads(read_text(path))
-    except UserError:
-        raise
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"not valid JSON: {error}", location=str(path)) from error
     if not isinstance(found, dict):
