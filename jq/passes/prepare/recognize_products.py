@@ -147,7 +147,8 @@ def _values(program: Program, codes: ir.Value, data: np.ndarray | None, name: st
     """The numbers that codes are, as a dequantize."""
     if data is not None:
         source = source_of(program, codes)
-        made = as_stored(data, packed=source is None or data.size > program.weights[source].nbytes)
+        packed = source is not None and data.size > program.weights[source].nbytes
+        made = as_stored(data, packed=packed)
         assert made is not None
         return store(program, source or name, *made, F32)
     if is_looked_up(program, codes):
