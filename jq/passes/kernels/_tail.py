@@ -219,8 +219,8 @@ def _decoded(program: Program, tail: Tail) -> Tail | None:
     """A tail that ends in codes with what they stand for in their place, if that alone is read."""
     last = tail.steps[-1] if tail.steps else None
     reader = only_user(tail.last.operation.results[0])
-    if not isinstance(last, Quantize) or reader is None:
-        return None
+    if not isinstance(last, Quantize) or reader is None or match(reader, DEQUANTIZE) is None:
+        return None  # codes may be a result, too
     stored = _stored(program, reader.operation.results[0])
     if stored is None or not np.array_equal(stored[2], tail.operands[-1]):
         return None
