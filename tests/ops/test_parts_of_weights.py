@@ -57,11 +57,9 @@ def test_integers_of_a_part(part, scheme, granularity):
           return %y : tensor<3x4xf32> }}""",
         {"w": W},
     )
-    settings = {
-        "weights.scheme": scheme,
-        "weights.granularity": granularity,
-        "weights.block_size": 4,
-    }
+    settings = {"weights.scheme": scheme, "weights.granularity": granularity}
+    if granularity == "per-block":
+        settings["weights.block_size"] = 4
     pipeline = load_pipeline("int8-dynamic", settings)
     program = prepare(program, pipeline, TARGET)
     plan = make_plan(program, pipeline, TARGET)
