@@ -25,6 +25,7 @@ from jq.iree import cpu
 from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.iree.handover import handover
 from jq.iree.runtime import Executable
+from jq.system import folders
 from jq.target import Target
 from tests.iree.helpers import make_program
 
@@ -177,7 +178,7 @@ def test_failed_rename_leaves_what_was_there(
 ) -> None:
     """Where the system cannot exchange two folders."""
     calls, real = [], Path.rename
-    monkeypatch.setattr(save, "exchange", lambda one, other: False)
+    monkeypatch.setattr(folders, "exchange", lambda one, other: False)
 
     def rename(self: Path, target: Path) -> Path:
         calls.append(target)

@@ -271,7 +271,8 @@ def test_a_window_of_one_pixel_is_a_product(family, pipeline, options):
 
     x = array(2, 5, 7, 68)
     both = Both(fn, params, (x if last else x.transpose(0, 3, 1, 2),), pipeline)
-    assert both.families == {family}
+    names = {"pair": "gemm"}  # products of bytes, on AVX2
+    assert {names.get(name, name) for name in both.families} == {family}
     np.testing.assert_array_equal(both.found[0], both.expected[0])
 
 
