@@ -8,7 +8,8 @@ with scales of 1, so that it is planned, explained and computed by kernels as an
 integers, whatever the pipeline, since both operands are given. The float of an int32 sum is what
 the program then has as well, where the sum cannot overflow. What reads it as integers (a bias that
 is added, a correction for zero points) gets the float converted back: where float32 holds all sums.
-Operands that are 8-bit floats become those of the result's type, which holds them all.
+A product with one number everywhere is a sum, and left alone. Operands that are 8-bit floats become
+those of the result's type, which holds them all.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class RecognizeProducts(Pass):
                 changed |= _widen(op)
         data = _constants(program, [v for *_, known in found for v in known])
         for op, rule, known in found:
-            if _fits(op, rule.terms(op), known, data):
+            sums = any(v in data and (data[v] == data[v].flat[:1]).all() for v in known)
+            if not sums and _fits(op, rule.terms(op), known, data):
                 _replace(program, op, known, data)
                 changed = True
         if changed:
