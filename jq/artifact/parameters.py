@@ -201,11 +201,6 @@ def read_checked(path: Path, size: int, digest: str) -> mmap.mmap:
     )
 
 
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _describe(array: np.ndarray) -> str:
     content = {"type": "Tensor", "dtype": array.dtype.name, "shape": list(array.shape)}
     return _METADATA + json.dumps(content)

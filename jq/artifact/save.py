@@ -16,7 +16,7 @@ import numpy as np
 
 from jq.artifact.load import ARCHIVES, MANIFEST, read_manifest
 from jq.artifact.manifest import Manifest, Processor, StoredFile, StoredProgram, StoredTensor
-from jq.artifact.parameters import sha256, write_parameters
+from jq.artifact.parameters import write_parameters
 from jq.artifact.programs import TargetProgram, file_names, is_program_file
 from jq.artifact.signature import SIGNATURE, sign
 from jq.errors import UserError
@@ -24,7 +24,7 @@ from jq.ir import Program
 from jq.ir.portable import portable
 from jq.iree import cpu
 from jq.quantized.markers import to_quant_types
-from jq.system.files import beside_prefix, check_parent
+from jq.system.files import beside_prefix, check_parent, sha256
 from jq.system.folders import replacing
 
 

@@ -40,7 +40,7 @@ from jq.models.decoder.safetensors import as_object
 from jq.system.files import TEXT_LIMIT, check_folder, read_input
 from jq.system.folders import replacing
 
-_VERSION = 2
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def save(
             build(decoder.path, options, shape, store)
         _copy_tokenizer(decoder, work / TOKENIZER)
         document = {
-            "version": _VERSION,
+            "version": VERSION,
             "config": asdict(decoder.config),
             "options": asdict(options),
             "files": checksums(work),
@@ -123,7 +123,7 @@ def load(folder: Path, keys: Sequence[Path] = ()) -> Saved:
     if keys:
         verify(folder, content, keys)
     document = as_object(content, folder / MANIFEST)
-    if document.get("version") != _VERSION:
+    if document.get("version") != VERSION:
         raise UserError(
             f"version {document.get('version')!r} of a saved language model is not known",
             location=str(folder / MANIFEST),

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jq.artifact.parameters import sha256
 from jq.artifact.signature import SIGNATURE
 from jq.errors import UserError
-from jq.system.files import check_input
+from jq.system.files import check_input, sha256
 
 MANIFEST, TOKENIZER, HEADER = "language.json", "tokenizer", "header.gguf"
 OF_TOKENIZERS = (

@@ -26,7 +26,7 @@ import jq.data
 from jq.errors import UserError
 from jq.models.decoder.safetensors import json_object
 from jq.system.cache_folder import cache_folder, make_private
-from jq.system.files import read_text, written_whole
+from jq.system.files import read_text, sha256, written_whole
 from jq.system.processor import this_processor
 
 LIMIT = 24 << 30  # bytes of all folders
@@ -165,17 +165,12 @@ def _digest(model: Path, root: Path) -> str:
     whole = hashlib.sha256()
     for file in files:
         if file.suffix in (".gguf", ".safetensors", ".json"):
-            whole.update(f"{file.name} {_sha256(file)}\n".encode())
+            whole.update(f"{file.name} {sha256(file)}\n".encode())
     with suppress(OSError, UserError):  # it is found anew each time then
         make_private(memo.parent)
         with written_whole(memo) as temporary:
             temporary.write_text(whole.hexdigest(), encoding="utf-8")
     return whole.hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _own_code() -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import shutil
 import stat
@@ -48,6 +49,12 @@ def read_input(path: Path, limit: int | None = None) -> bytes:
             return file.read(size)
     except OSError as error:
         raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
