@@ -26,7 +26,7 @@ from jq.calibration.range import Range
 from jq.calibration.ranges import Ranges
 from jq.data import data_file, data_names
 from jq.gguf import describe_gguf, load_gguf
-from jq.language.saved import MANIFEST
+from jq.language.saved import MANIFEST, VERSION
 from jq.language.saved import load as load_saved
 from jq.language.store import Options, as_json, described
 from jq.language.tokenizer import tokenizer_of_folder, tokenizer_of_gguf
@@ -156,8 +156,9 @@ def _config(path: Path) -> None:
 def _saved(folder: Path) -> list[bytes]:
     """The description of a language model that was compiled ahead."""
     config = read_config(write_folder(next(iter(CASES)), folder))
-    options = asdict(Options())
-    return [as_json({"version": 1, "config": asdict(config), "options": options}).encode()]
+    known = {"version": VERSION, "config": asdict(config), "options": asdict(Options())}
+    listed = {"tokenizer/tokenizer.json": {"bytes": 2, "sha256": "0" * 64}}
+    return [as_json(known | {"files": files}).encode() for files in ({}, listed)]
 
 
 def _program(_: Path) -> list[bytes]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import jq.artifact.save as save
+import jq.system.folders as folders
 from jq.artifact.save import ABANDONED
 from jq.compiled import load
 from jq.iree.compiler import compile_module
@@ -109,7 +109,7 @@ def test_between_two_renames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             raise KeyboardInterrupt
         return rename(path, target)
 
-    monkeypatch.setattr(save, "exchange", lambda one, other: False)
+    monkeypatch.setattr(folders, "exchange", lambda one, other: False)
     monkeypatch.setattr(Path, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load(SAVED).save(folder, force=True)
