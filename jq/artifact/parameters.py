@@ -143,9 +143,11 @@ def read_index(path: Path) -> dict[str, tuple[Parameter | None, int]]:
 
 
 def load_index(path: Path) -> Any:
-    """IREE's index over a mapped file; a damaged file is a `UserError`."""
+    """IREE's index over a mapped file; a damaged file is a `UserError`, and one that is none: IREE
+    waits for whoever writes into a pipe."""
+    size = check_input(path)
     if path.suffix == ".irpa":
-        _check_archive(path)
+        _check_archive(path, size)
     index = rt.ParameterIndex()
     try:
         index.load(str(path))
@@ -155,10 +157,9 @@ def load_index(path: Path) -> Any:
     return index
 
 
-def _check_archive(path: Path) -> None:
-    """Refuses what lies outside of the file: IREE adds begins and lengths in 64 bits, which wraps,
-    and then reads wherever that is (SIGSEGV)."""
-    size = check_input(path)
+def _check_archive(path: Path, size: int) -> None:
+    """Refuses what lies outside of the file, of `size` bytes: IREE adds begins and lengths in 64
+    bits, which wraps, and then reads wherever that is (SIGSEGV)."""
     with path.open("rb") as file:
         header = file.read(_HEADER.size)
         if len(header) < _HEADER.size or not header.startswith(_MAGIC):

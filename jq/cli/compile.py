@@ -20,6 +20,7 @@ from jq.cli.language import (
     refuse_other_options,
 )
 from jq.cli.output import Output
+from jq.errors import UserError
 from jq.tables import groups, size
 
 
@@ -116,6 +117,7 @@ def compile_model(
     check_output(output, force=force)
     if save_pipeline is not None:
         check_new(save_pipeline, force=force)
+        _check_beside(save_pipeline, output)
     if sign is not None:
         check_key(sign)
     with out.progress() as progress:
@@ -164,6 +166,12 @@ def compile_model(
         "audit": document,
         "measured": measured(found),
     }
+
+
+def _check_beside(file: Path, artifact: Path) -> None:
+    """Refuses a file where the artifact will be, or in it: the next one could not replace it."""
+    if file.resolve().is_relative_to(artifact.resolve()):
+        raise UserError(f"{file} is in the artifact", hint="write the pipeline file beside it")
 
 
 def summarize(out: Output, audit: Mapping[str, Any]) -> None:

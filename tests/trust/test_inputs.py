@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from jq import npz
+from jq.artifact.parameters import read_index
 from jq.calibration.ranges import Ranges
 from jq.errors import UserError
 from jq.gguf import load_gguf
@@ -32,6 +33,9 @@ READERS: dict[str, Callable[[Path], object]] = {
     "model.gguf": load_gguf,
     "model.mlir": lambda path: load_model(str(path)),
     "model.jaxexport": lambda path: load_model(str(path)),
+    "weights.irpa": read_index,
+    "weights.safetensors": read_index,
+    "weights.gguf": read_index,
 }
 
 
