@@ -105,6 +105,26 @@ def test_when_the_first_process_ends_so_do_all(tmp_path: Path, number: int) -> N
     assert not left
 
 
+SAMPLED = """
+import numpy as np
+import jq
+
+x = np.ones((4, 4), np.float32)
+model = jq.Model(lambda p, x: x @ p, x, (x,), calibration=[(x,)] * 2)
+"""
+
+
+def calibrated(folder: Path, address: str) -> str:
+    """The line with which a calibration on a cluster is refused."""
+    command = ["calibrate", f"{folder}/m.py:model", "-o", f"{folder}/r.json", "--dask", address]
+    done = subprocess.run(
+        [sys.executable, "-m", "jq", *command, "-q"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    return line
+
+
 class TestDask:
     @pytest.fixture(autouse=True)
     def _installed(self) -> None:
@@ -143,6 +163,13 @@ class TestDask:
     def test_nobody_there(self) -> None:
         with pytest.raises(UserError, match="no Dask scheduler answers"):
             squares(Squares(Path()), Workers(dask="tcp://127.0.0.1:9"))
+
+    def test_an_address_that_needs_certificates(self, tmp_path: Path) -> None:
+        """In a process of its own: Dask's client complains where it is thrown away."""
+        (tmp_path / "m.py").write_text(SAMPLED)
+        for address in ("tls://127.0.0.1:9", "tcp://[", "tcp://"):
+            told = calibrated(tmp_path, address)
+            assert "no Dask scheduler answers" in told and address in told
 
 
 def test_a_ray_cluster_of_one_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
