@@ -39,6 +39,28 @@ Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+# The element types of operands that are multiplied, as `[hardware]` names them.
+MULTIPLIED = (
+    *("int2", "int4", "int8", "int16", "int32", "uint2", "uint4", "uint8"),
+    *("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32", "float64"),
+)
+
+
+def _pair(text: str) -> str:
+    """`int8 x int8`: the element types of both operands."""
+    sides = text.split(" x ")
+    if len(sides) != 2 or not set(sides) <= {*MULTIPLIED}:
+        wrong = [side for side in sides if side not in MULTIPLIED]
+        what = f"unknown type {wrong[0]!r}" if len(sides) == 2 else "no pair of types"
+        raise ValueError(
+            f"{what}; known: 'TYPE x TYPE', activations first, of {', '.join(MULTIPLIED)}"
+        )
+    return text
+
+
+TypePair = Annotated[str, AfterValidator(_pair)]
+
+
 class OpLimits(Strict):
     """What a device asks of one kind of op. What is not said is not limited.
 
@@ -135,7 +157,7 @@ class Device(Strict):
 class Hardware(Strict):
     """How fast the device is: what `jaxq estimate` computes with. Cycles are those of its clock."""
 
-    macs_per_cycle: dict[str, Rate]
+    macs_per_cycle: dict[TypePair, Rate]
     """Multiply-adds by the types of their operands, activations first (`int8 x int8`)."""
     clock_mhz: Rate
     """Cycles per microsecond."""

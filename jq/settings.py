@@ -278,7 +278,8 @@ def validate(kind: type[Model], data: dict[str, Any], *, where: str) -> Model:
         return kind.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
+        # "[key]" is how pydantic says that the key itself is wrong.
+        key = ".".join(str(part) for part in first["loc"] if part != "[key]")
         if first["type"] == "extra_forbidden":
             hint = known(key, sorted(kind.model_fields))
             raise UserError(f"unknown key {key!r} in {where}", hint=hint) from error

@@ -43,10 +43,8 @@ def check(
 
     source = options.sized(model, sizes, values)
     document = find(source, target, pipeline=pipeline, settings=settings, rules=rules)
-    refused = document["refused"]
-    if refused:
-        out.table("refused", ("name", "op", "shape", "reason", "help"), refused)
+    if refused := document["refused"]:
+        out.table(document.rows, document.columns, refused)
         out.code = 1
-    what = f"{document['target']} with {document['pipeline']}"
-    out.line(f"{what}: {len(refused) or 'none'} of {document['ops']} ops refused")
+    out.line(document.summary())
     return document

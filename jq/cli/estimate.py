@@ -11,7 +11,6 @@ from jq.cli import options
 from jq.cli.check import FirstPipeline
 from jq.cli.command import command
 from jq.cli.output import Output
-from jq.tables import size
 
 
 def register(app: typer.Typer) -> None:
@@ -45,14 +44,8 @@ def estimate(
         check_new(picture, force=force)
     source = options.sized(model, sizes, values)
     found = find(source, target, pipeline=pipeline, settings=settings, rules=rules)
-    columns = ("name", "op", "operations", "bytes", "cycles", "bound_by")
-    out.table("layers", columns, found["layers"])
-    peak, least = size(found["peak_sram_bytes"]), size(found["lower_bound_bytes"])
-    out.line(
-        f"{found['target']} with {found['pipeline']}: {found['total_cycles']} cycles,"
-        f" {found['total_ms']:.4g} ms, {100 * found['utilization']:.3g} % of the products' peak;"
-        f" {peak} on the chip, at least {least}"
-    )
+    out.table(found.rows, found.columns, found[found.rows])
+    out.line(found.summary())
     if picture is not None:
         with written_whole(picture) as path:
             path.write_text(draw(found), encoding="utf-8")

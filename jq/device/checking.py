@@ -6,9 +6,9 @@ Nothing is decided here: the reasons are those with which planning and the passe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from jq.device.assumed import Planned, planned
+from jq.device.results import Check
 from jq.ir import Op, ir, shape_of
 from jq.ir.build import SCOPE, string_attr
 from jq.ir.decisions import declined
@@ -30,7 +30,7 @@ def check(
     pipeline: str | None = None,
     settings: Settings = None,
     rules: Rules = None,
-) -> dict[str, Any]:
+) -> Check:
     """The ops of a model that a device cannot run as the pipeline asks.
 
     Args:
@@ -38,10 +38,9 @@ def check(
         pipeline: default is the first that the device accepts.
 
     Returns:
-        `{"target", "pipeline", "ops": N, "refused": [{"name", "op", "shape", "reason", "help"}]}`;
-        nothing is refused where everything that the pipeline quantizes runs quantized and, on a
-        device without floats, no float op lies between. `ops` counts what computes in the
-        prepared program.
+        `{"target", "pipeline", "ops": N, "refused": [{"name", "op", "shape", "reason", "help"}]}`,
+        which prints as a table; nothing is refused where everything that the pipeline quantizes
+        runs quantized and, on a device without floats, no float op lies between. `ops` counts what computes in the prepared program.
 
     Example:
         ```python
@@ -53,7 +52,7 @@ def check(
     refused = [_with_help(row, found) for row in _refused(found)]
     ops = sum(_computes(op) for op in found.job.program.walk())
     names = {"target": found.job.target.name, "pipeline": found.job.pipeline.name}
-    return {**names, "ops": ops, "refused": refused}
+    return Check({**names, "ops": ops, "refused": refused})
 
 
 def _refused(found: Planned) -> Iterator[dict[str, str]]:

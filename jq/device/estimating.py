@@ -17,6 +17,7 @@ from typing import Any
 
 from jq.device.assumed import Planned, planned
 from jq.device.buffers import Buffer, lower_bound, placed
+from jq.device.results import Estimate
 from jq.device.units import Unit, units
 from jq.errors import UserError
 from jq.ir import Op, Program, dtype_of, ir, shape_of
@@ -40,7 +41,7 @@ def estimate(
     pipeline: str | None = None,
     settings: Settings = None,
     rules: Rules = None,
-) -> dict[str, Any]:
+) -> Estimate:
     """Cycles, bytes and memory of a model on a device; see the module for the formula.
 
     Args:
@@ -52,7 +53,7 @@ def estimate(
         `layers` with `operations` (two for a multiply-add), `bytes` (read and written anywhere),
         `cycles` and `bound_by`; `total_cycles`, `total_ms`; `peak_sram_bytes` with its
         `lower_bound_bytes` and the `buffers`; `utilization`, the share of the cycles that the
-        products would take alone.
+        products would take alone. It prints as a table.
 
     Raises:
         UserError: the target states no figures, or not the rate of a product that is needed.
@@ -65,7 +66,7 @@ def estimate(
     return estimated(planned(model, target, pipeline, settings, rules))
 
 
-def estimated(found: Planned) -> dict[str, Any]:
+def estimated(found: Planned) -> Estimate:
     """`estimate` of what is planned already."""
     where = found.job.target
     if found.refused:
@@ -88,17 +89,19 @@ def estimated(found: Planned) -> dict[str, Any]:
         rows.append(row)
         busy += products
     cycles = sum(row["cycles"] for row in rows)
-    return {
-        "target": where.name,
-        "pipeline": found.job.pipeline.name,
-        "layers": rows,
-        "total_cycles": cycles,
-        "total_ms": cycles / hardware.clock_mhz / 1e3,
-        "peak_sram_bytes": max((b.end for b in buffers), default=0),
-        "lower_bound_bytes": lower_bound(buffers),
-        "buffers": [vars(b) for b in buffers],
-        "utilization": busy / cycles if cycles else 0.0,
-    }
+    return Estimate(
+        {
+            "target": where.name,
+            "pipeline": found.job.pipeline.name,
+            "layers": rows,
+            "total_cycles": cycles,
+            "total_ms": cycles / hardware.clock_mhz / 1e3,
+            "peak_sram_bytes": max((b.end for b in buffers), default=0),
+            "lower_bound_bytes": lower_bound(buffers),
+            "buffers": [vars(b) for b in buffers],
+            "utilization": busy / cycles if cycles else 0.0,
+        }
+    )
 
 
 def _cost(

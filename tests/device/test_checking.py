@@ -75,6 +75,17 @@ def test_each_limit(tmp_path: Path, name: str, kind: str, limit: str, reason: st
     assert jq.check(model, str(path))["refused"] == []
 
 
+def test_what_it_returns_prints_as_a_table() -> None:
+    found = jq.check(models()["sorted"], "npu-int8")
+    shown = str(found)
+    assert repr(found) == shown and "sort/sort" in shown and "{" not in shown
+    assert shown.endswith("npu-int8 with int8-static-integer-only: 1 of 15 ops refused")
+    assert "sort/sort" in found._repr_html_() and json.dumps(found) == json.dumps(dict(found))
+    assert " with int8-static-integer-only: none of " in str(
+        jq.check(models()["dense"], "npu-int8")
+    )
+
+
 def test_groups_of_one_channel_may_be_all_there_are(tmp_path: Path) -> None:
     path = tmp_path / "made-up.toml"
     path.write_text(CPU.format(kind="convolution", limit="groups = 'depthwise'"))

@@ -16,6 +16,7 @@ import jq
 from jq.cli.app import main
 from jq.device.buffers import Buffer, lower_bound, placed
 from jq.errors import UserError
+from jq.target import load_target
 
 HARDWARE = """
 [hardware]
@@ -42,6 +43,34 @@ def found(tmp_path: Path, device: str = "npu-int8", model=MODEL, **figures: floa
     path = tmp_path / "own.toml"
     path.write_text(Path(f"targets/{device}.toml").read_text() + HARDWARE.format(**figures))
     return jq.estimate(model, str(path), pipeline="int8-static")
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        ("int9 x int8", "unknown type 'int9'"),
+        ("int8", "no pair of types"),
+        ("int8xint8", "no pair of types"),
+        ("Int8 x int8", "unknown type 'Int8'"),
+    ],
+)
+def test_a_rate_of_no_types_is_refused(tmp_path, pair: str, said: str) -> None:
+    path = tmp_path / "own.toml"
+    figures = dict.fromkeys(("macs", "elements", "sram", "sram_rate", "dram"), 1)
+    table = HARDWARE.format(**figures).replace("int8 x int8", pair)
+    path.write_text(Path("targets/npu-int8.toml").read_text() + table)
+    with pytest.raises(UserError, match=said) as refused:
+        load_target(str(path))
+    assert f"hardware.macs_per_cycle.{pair}: " in str(refused.value)
+    assert "int2, int4, int8, int16" in str(refused.value)
+
+
+def test_it_prints_as_a_table(tmp_path) -> None:
+    result = found(tmp_path)
+    shown = str(result)
+    assert repr(result) == shown and "{" not in shown and "dot_general" in shown
+    assert "own with int8-static: " in shown.splitlines()[-1]
+    assert "dot_general" in result._repr_html_()
 
 
 # One product of 4x64 and 64x32 codes: 8192 multiply-adds, 256 and 2048 bytes read.

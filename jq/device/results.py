@@ -1,0 +1,66 @@
+"""What `check` and `estimate` return: documents that show themselves as a table and a line."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+from rich.table import Table
+
+from jq.tables import plain_table, size, to_html, to_text
+
+
+class _Document(dict[str, Any]):
+    """A dictionary with the keys of the command's JSON; `rows` names the list that is its table."""
+
+    rows: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def summary(self) -> str:
+        """The whole in one line."""
+
+    def table(self) -> Table:
+        """One row an op or a layer."""
+        table = plain_table(title=self.rows)
+        for name in self.columns:
+            numbers = any(isinstance(row[name], int | float) for row in self[self.rows])
+            table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+        for row in self[self.rows]:
+            table.add_row(*(f"{row[name]}" for name in self.columns))
+        return table
+
+    def _parts(self) -> list[Table | str]:
+        return [*([self.table()] if self[self.rows] else []), self.summary()]
+
+    def __str__(self) -> str:
+        return to_text(*self._parts())
+
+    __repr__ = __str__  # at a prompt, too
+
+    def _repr_html_(self) -> str:
+        return to_html(*self._parts())
+
+
+class Check(_Document):
+    """The document of `jaxq check`."""
+
+    rows, columns = "refused", ("name", "op", "shape", "reason", "help")
+
+    def summary(self) -> str:
+        what = f"{self['target']} with {self['pipeline']}"
+        return f"{what}: {len(self['refused']) or 'none'} of {self['ops']} ops refused"
+
+
+class Estimate(_Document):
+    """The document of `jaxq estimate`."""
+
+    rows, columns = "layers", ("name", "op", "operations", "bytes", "cycles", "bound_by")
+
+    def summary(self) -> str:
+        peak, least = size(self["peak_sram_bytes"]), size(self["lower_bound_bytes"])
+        return (
+            f"{self['target']} with {self['pipeline']}: {self['total_cycles']} cycles,"
+            f" {self['total_ms']:.4g} ms, {100 * self['utilization']:.3g} % of the products' peak;"
+            f" {peak} on the chip, at least {least}"
+        )
