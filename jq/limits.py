@@ -62,7 +62,10 @@ TypePair = Annotated[str, AfterValidator(_pair)]
 
 
 class OpLimits(Strict):
-    """What a device asks of one kind of op. What is not said is not limited.
+    """What a device asks of one kind of op on quantized values. What is not said is not limited.
+
+    Shapes are those of the op, whatever computes it: a function by table has none that its ops may
+    not have. Where the device has floats, what exceeds a limit is computed in float.
 
     Axes of windows are those of the op itself. A limit that an op has no axis for means nothing to
     it: a sum of two tensors has no stride.

@@ -40,7 +40,8 @@ def check(
     Returns:
         `{"target", "pipeline", "ops": N, "refused": [{"name", "op", "shape", "reason", "help"}]}`,
         which prints as a table; nothing is refused where everything that the pipeline quantizes
-        runs quantized and, on a device without floats, no float op lies between. `ops` counts what computes in the prepared program.
+        runs quantized and, on a device without floats, no float op lies between, nor one that it
+        lacks at an end. `ops` counts what computes in the prepared program.
 
     Example:
         ```python
@@ -61,10 +62,22 @@ def _refused(found: Planned) -> Iterator[dict[str, str]]:
     if error := found.refused:
         op = ops.get(error.op or "")
         yield {**_facts(op, error.op or ""), "reason": error.message, "help": error.hint or ""}
-    elif not found.job.target.device.integer_only:
-        yield from (_of_plan(ops[p.name], p) for p in declines.values() if not p.wanted)
-    else:
+    elif _integer_only(found):
         yield from _floats(found, ops, declines)
+    else:
+        yield from (_of_plan(ops[p.name], p) for p in declines.values() if not p.wanted)
+        yield from _declined(found)
+
+
+def _integer_only(found: Planned) -> bool:
+    return found.job.target.device.integer_only or found.job.pipeline.settings.integer_only
+
+
+def _declined(found: Planned) -> Iterator[dict[str, str]]:
+    """What the device would compute on codes, had it such an op, and computes in float."""
+    for op in found.integer.walk():
+        if (said := declined(op)) is not None:
+            yield {**_facts(op, name_of(op)), "reason": said[0], "help": said[1]}
 
 
 def _floats(
@@ -104,7 +117,7 @@ def _shape(value: ir.Value) -> str:
 
 
 def _with_help(row: dict[str, str], found: Planned) -> dict[str, str]:
-    general = INTEGER_HELP if found.job.target.device.integer_only else FLOAT_HELP
+    general = INTEGER_HELP if _integer_only(found) else FLOAT_HELP
     return {**row, "help": row["help"] or general.format(name=row["name"])}
 
 

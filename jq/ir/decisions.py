@@ -10,6 +10,9 @@ What the device of a target cannot compute on codes is said on the op, and whate
 on codes leaves it in float:
 
     %r = stablehlo.reverse %x, dims = [1] {jq.declined = {reason = "...", help = "..."}}
+
+A function that the device has may still compute such an op, with others; not so where `by_shape`
+is there as well: no op of that shape is computed on codes, in whatever form.
 """
 
 from __future__ import annotations
@@ -76,20 +79,29 @@ def _read(attribute: ir.Attribute) -> Any:
     return ir.StringAttr(attribute).value
 
 
-def decline(op: Op, reason: str, help: str = "") -> None:
+def decline(op: Op, reason: str, help: str = "", *, by_shape: bool = False) -> None:
     """Says why an op stays float, unless that is said already."""
     if declined(op):
         return
     with editing():
-        texts = {"reason": ir.StringAttr.get(reason), "help": ir.StringAttr.get(help)}
-        op.operation.attributes[DECLINED] = ir.DictAttr.get(texts)
+        said: dict[str, ir.Attribute] = {
+            "reason": ir.StringAttr.get(reason),
+            "help": ir.StringAttr.get(help),
+        }
+        if by_shape:
+            said["by_shape"] = ir.UnitAttr.get()
+        op.operation.attributes[DECLINED] = ir.DictAttr.get(said)
 
 
 def declined(op: Op) -> tuple[str, str] | None:
     """The reason and what would help, or None."""
     if DECLINED not in op.operation.attributes:
         return None
-    texts = {
-        fact.name: ir.StringAttr(fact.attr).value for fact in op.operation.attributes[DECLINED]
-    }
-    return texts["reason"], texts["help"]
+    said = op.operation.attributes[DECLINED]
+    return ir.StringAttr(said["reason"]).value, ir.StringAttr(said["help"]).value
+
+
+def declined_by_shape(op: Op) -> bool:
+    """Whether the device computes nothing of this op's shape on codes, in whatever form."""
+    attributes = op.operation.attributes
+    return DECLINED in attributes and "by_shape" in attributes[DECLINED]

@@ -30,10 +30,14 @@ def limited_kinds() -> list[str]:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a device cannot compute an op, and what would help."""
+    """Why a device cannot compute an op, and what would help.
+
+    `by_shape`: it exceeds a limit, so that no function computes it either.
+    """
 
     reason: str
     help: str = ""
+    by_shape: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,10 +80,12 @@ def refusal(op: Op, target: Target) -> Refusal | None:
     """Why the device has no such op on codes, whatever the formats; None where it has."""
     shape, device = OpShape(op), target.device
     name = _name(op)
+    exceeded = [*_exceeded(shape, device.of(shape.kind))]
     if device.ops is not None and not {name, shape.kind} & set(device.ops):
-        return Refusal(f"target {target.name} has no quantized {name}")
-    for reason, help in _exceeded(shape, device.of(shape.kind)):
-        return Refusal(f"target {target.name}: {reason}", help)
+        reason = f"target {target.name} has no quantized {name}"
+        return Refusal(reason, by_shape=bool(exceeded))
+    for reason, help in exceeded:
+        return Refusal(f"target {target.name}: {reason}", help, by_shape=True)
     return None
 
 

@@ -13,17 +13,25 @@ from jq.cli.app import main
 from jq.errors import UserError
 from jq.oracle.xla import XlaExecutable
 from jq.target import load_target
-from tests.device.against_planning import compared, models
+from tests.device.against_planning import TARGETS, compared, models
 from tests.passes.test_integer_only import PARAMS
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
 
+# What stands on five axes there: a table, a sum, softmax and a factor.
+ON_AXES = [
+    *("tanh", "add", "reduce_max", "max", "broadcast_in_dim", "sub#2", "sub", "exp", "reduce_sum"),
+    *("broadcast_in_dim#2", "div#2", "div", "mul"),
+]
 # Of `scripts/check_refusals.py`, which has every model and target.
 SAMPLE = {
     "conv_groups": ("ethos-u-like", ["kernel"]),
     "sorted": ("npu-int8", ["sort/sort"]),
     "divide": ("tflite-int8-like", ["div"]),
     "attention": ("npu-per-tensor", []),
+    "conv": (TARGETS[-1], ["kernel", "add", "relu/max", "reduce_sum"]),
+    "axes_end": (TARGETS[-1], ["reshape", *ON_AXES]),
+    "axes_alone": (TARGETS[-1], ON_AXES),
 }
 CPU = """
 [device]
@@ -73,6 +81,18 @@ def test_each_limit(tmp_path: Path, name: str, kind: str, limit: str, reason: st
     # One less is no limit.
     path.write_text(CPU.format(kind="reduce", limit=limit))
     assert jq.check(model, str(path))["refused"] == []
+
+
+def test_a_device_with_floats_that_is_given_an_integer_only_pipeline(tmp_path: Path) -> None:
+    """What `compile` refuses there, and what it computes in float where floats are allowed."""
+    path = tmp_path / "made-up.toml"
+    path.write_text(CPU.format(kind="default", limit="max_rank = 3"))
+    model = models()["axes_between"]
+    found, then = compared(model, str(path), pipeline="int8-static-integer-only")
+    assert found == then and ["reshape", *ON_AXES, "reshape#2"] == [op for op, _, _ in found]
+    early = compared(model, str(path), pipeline="int8-static", settings=["placement=early"])
+    assert early[0] == early[1] and {op for op, _, _ in found} <= {op for op, _, _ in early[0]}
+    assert jq.check(model, str(path), pipeline="int8-static")["refused"] == []
 
 
 def test_what_it_returns_prints_as_a_table() -> None:

@@ -24,12 +24,12 @@ import numpy as np
 
 from jq.formats.integer_functions import FRACTION, Output, tabulated
 from jq.formats.requantize import INT32, rounding_right_shift, splat
-from jq.ir import Program, at, dtype_of, ir, shape_of
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import backwards
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
-from jq.ir.decisions import decline, declined
+from jq.ir.decisions import decline, declined, declined_by_shape
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.ir.slicing import between
 from jq.ir.values import kind_of, maker
@@ -108,6 +108,9 @@ def _lower(
     """The codes of `value`, or None when it has no integer form, or the device has none, which the
     op then says."""
     device = target.device
+    between = _region(value)
+    if any(map(declined_by_shape, between)):
+        return None
     forms: dict[Function, Callable[[], ir.Value | None]] = {
         "table": lambda: _table(program, value, out, device.table_entries),
         "softmax": lambda: softmax(program, value, out),
@@ -120,7 +123,7 @@ def _lower(
             return codes
         if codes is not None:  # it stays unread, and is erased
             lacking.append(name)
-    if _all_on_codes(value):
+    if not any(map(declined, between)):
         codes = _truth(value, out) or _chain(program, value, out, marker.tensor, device.bias_bits)
         if codes is None and lacking:
             decline(value.owner, f"target {target.name} has no {lacking[0]} on codes", HELP)
@@ -128,18 +131,16 @@ def _lower(
     return None
 
 
-def _all_on_codes(value: ir.Value) -> bool:
-    """Whether no op between dequantizes and `value` is one that the device has in float alone."""
-    seen, todo = set[Any](), [value]
+def _region(value: ir.Value) -> list[Op]:
+    """The ops between dequantizes and `value`."""
+    seen, todo = dict[Any, Op](), [value]
     while todo:
         op = maker(todo.pop())
         if op is None or match(op) or op in seen:
             continue
-        if declined(op):
-            return False
-        seen.add(op)
+        seen[op] = op
         todo.extend(op.operands)
-    return True
+    return list(seen.values())
 
 
 def _table(program: Program, value: ir.Value, out: Output, entries: int) -> ir.Value | None:

@@ -2,7 +2,8 @@
 
 An op offends when it reads or makes floats that come from codes, and codes are computed from it.
 In front of the first quantize and after the last dequantize floats are the user's own tensors;
-but a float product of an input offends in any place.
+but a float product of an input offends in any place, and so does what the device has declined and
+would compute from codes or from a float input.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from jq.ops.base import Contraction
 from jq.ops.lookup import rule_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.qdq.carry_codes import BRANCHES, LOOP
+
+CONVERT = "stablehlo.convert"  # between float types: of what the user hands over, or is handed
 
 
 @dataclass(frozen=True)
@@ -53,22 +56,31 @@ def offenders(program: Program) -> list[Any]:
     flow = _Flow(program)
     from_codes = flow.forwards(_codes(program))
     from_inputs = flow.forwards(list(program.body.arguments)[: len(program.inputs)])
+    floats = [v for v in list(program.body.arguments)[: len(program.inputs)] if _float(v)]
+    on_device = from_codes | flow.forwards(floats)
     to_codes = flow.backwards(v for op in _markers(program) for v in op.operands)
 
     def offends(op: Op) -> bool:
         rule = rule_of(op)
         product = isinstance(rule, Contraction) and len(rule.roles(op)) > 1
+        refused = declined(op) is not None and kind_of(op) != CONVERT
+        if refused and any(v in on_device for v in _read(op)):
+            return True
         if any(v in to_codes for v in op.operation.results) and any(
-            dtype_of(v).kind in "fV" and v in from_codes for v in _read(op)
+            _float(v) and v in from_codes for v in _read(op)
         ):
             return True
         return any(
-            dtype_of(v).kind in "fV"
+            _float(v)
             and ((v in from_codes and v in to_codes) or (product and v in from_codes | from_inputs))
             for v in op.operation.results
         )
 
     return [op for op in flow.ops if match(op) is None and offends(op)]
+
+
+def _float(value: ir.Value) -> bool:
+    return dtype_of(value).kind in "fV"
 
 
 def _read(op: Op) -> list[ir.Value]:

@@ -2,6 +2,7 @@
 
     %r = reverse %x        ->        %r = reverse %x {jq.declined = {reason = ..., help = ...}}
 
+With `by_shape` where it exceeds a limit: then no function of several ops computes it, either.
 By the limits of the target file alone (`jq.planning.limits`). Ops on weights and constants are left
 out: they are computed before the program reaches the device. Contractions are left to the plan,
 which asks the same limits.
@@ -39,7 +40,7 @@ class DeclineOps(Pass):
             if isinstance(rule_of(op), Contraction) or not _one_float(results):
                 continue
             if (found := refusal(op, cx.target)) is not None:
-                decline(op, found.reason, found.help)
+                decline(op, found.reason, found.help, by_shape=found.by_shape)
                 changed = True
         return changed
 

@@ -18,13 +18,13 @@ sums, normalizations and softmax may take more bits (`activations.residual`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of, walk
 from jq.ir.affine import is_constant, step
-from jq.ir.decisions import declined
+from jq.ir.decisions import declined, declined_by_shape
 from jq.ir.slicing import Cut, functions
 from jq.ir.values import kind_of, only_user
 from jq.ops.base import Contraction
@@ -94,6 +94,7 @@ class _Marking:
         known = known or (
             len(op.operation.results) == 1
             and is_float(op.operation.results[0])
+            and not declined_by_shape(op)
             and (
                 self.function(op)
                 or self.contraction(op)
@@ -147,7 +148,7 @@ class _Marking:
         for x in op.operation.operands:
             if self.state.get(x) in (None, "float") or not _summed(op, x):
                 continue
-            for cut in functions(self.program, x, op):
+            for cut in _on_codes(functions(self.program, x, op)):
                 softmax = as_softmax(cut)
                 if softmax is None and not _is_normalization(cut):
                     continue
@@ -218,7 +219,7 @@ class _Marking:
         if len(set(sources)) != 1:
             return False
         x = sources[0]
-        found = [c for c in functions(self.program, x, op) if is_table(c)]
+        found = [c for c in _on_codes(functions(self.program, x, op)) if is_table(c)]
         if not found:
             return False
         self.need_source(found[-1])
@@ -272,6 +273,11 @@ def _summed(op: Op, x: ir.Value) -> bool:
     return kind == "stablehlo.reduce" or (kind == "stablehlo.multiply" and operands == [x, x])
 
 
+def _on_codes(found: Iterable[Cut]) -> Iterator[Cut]:
+    """Those of which no op has a shape that the device lacks."""
+    return (cut for cut in found if not any(map(declined_by_shape, cut.ops)))
+
+
 def _is_normalization(cut: Cut) -> bool:
     shape = shape_of(cut.source)
     if shape_of(cut.result) != shape or len(shape) < 1 or shape[-1] < 2:
@@ -281,7 +287,8 @@ def _is_normalization(cut: Cut) -> bool:
 
 def _largest(program: Program, cut: Cut, first: Op) -> Cut:
     """With the factor and the offset of the columns, when they follow."""
-    larger = [c for c in functions(program, cut.source, first) if len(c.ops) > len(cut.ops)]
+    every = _on_codes(functions(program, cut.source, first))
+    larger = [c for c in every if len(c.ops) > len(cut.ops)]
     return next((c for c in reversed(larger) if _is_normalization(c)), cut)
 
 
