@@ -16,7 +16,7 @@ import pytest
 from jq.artifact import save
 from jq.artifact.load import Artifact, load_artifact, read_manifest
 from jq.artifact.manifest import SCHEMA_VERSION, describe_build
-from jq.artifact.parameters import sha256, write_parameters
+from jq.artifact.parameters import write_parameters
 from jq.artifact.programs import TargetProgram
 from jq.artifact.save import check_output, save_artifact
 from jq.compiled import load
@@ -26,6 +26,7 @@ from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.iree.handover import handover
 from jq.iree.runtime import Executable
 from jq.system import folders
+from jq.system.files import sha256
 from jq.target import Target
 from tests.iree.helpers import make_program
 

@@ -15,11 +15,11 @@ from jq.artifact.parameters import (
     Parameter,
     check_parameters,
     read_index,
-    sha256,
     write_parameters,
 )
 from jq.errors import UserError
 from jq.ir.deferred import Deferred
+from jq.system.files import sha256
 
 RNG = np.random.default_rng(4)
 ARRAYS = {

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import jq
-from jq.artifact.parameters import sha256, write_parameters
+from jq.artifact.parameters import write_parameters
 from jq.ir.deferred import Deferred
+from jq.system.files import sha256
 
 RNG = np.random.default_rng(0)
 PARAMS = {f"w{i}": RNG.standard_normal((64, 64)).astype(np.float32) for i in range(2)}
