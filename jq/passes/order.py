@@ -239,7 +239,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "unroll-loops",
             "runs first: kernels take weights that are constants, and each layer of a scan then"
             " has its own",
-            KERNELS,
+            WITH_FLOATS,
             {"stacks": True},
         ),
         Step(

@@ -9,6 +9,7 @@ import pytest
 
 import jq
 from jq.oracle.xla import XlaExecutable
+from tests.support.programs import assert_same_bits, run_iree
 
 RNG = np.random.default_rng(0)
 F32, I32 = jnp.float32, jnp.int32
@@ -93,3 +94,34 @@ def test_integers_that_float32_does_not_hold_stay():
     assert (op.decision, op.reason) == ("float", "already integer")
     (got,) = XlaExecutable(jq.rewrite(model, pipeline="float")["integer"])(x)
     assert (got == 2048 * 127 * 127 + 1).all()
+
+
+def test_each_layer_of_a_scan_has_a_kernel():
+    """Rows of what the loop carries are quantized, and multiplied by one layer of a stack."""
+
+    def forward(p, x):
+        def body(h, layer):
+            scale = jnp.abs(h).max(-1, keepdims=True) / 64  # exact, whoever divides
+            q = jnp.round(h / scale).astype(jnp.int8)
+            return jax.nn.relu(dot(q, layer["w"]).astype(F32) * scale * layer["s"]), None
+
+        return jax.lax.scan(body, x, p)[0]
+
+    stack = RNG.integers(-127, 128, (3, 64, 64)).astype(np.int8)
+    params = {"w": stack, "s": np.full((3, 1, 64), 1 / 1024, np.float32)}
+    model = jq.Model(forward, params, (X,))
+    (row,) = jq.explain(model, pipeline="float", target="x86-64-v3")["ops"]
+    assert row["decision"] == "integer" and row["kernel"], row
+    levels = jq.rewrite(model, pipeline="float", target="x86-64-v3")
+    calls = [op for op in levels["target"].walk() if op.operation.name == "func.call"]
+    assert len([op for op in calls if row["kernel"] in str(op)]) == 3
+    (got,), (want,) = (XlaExecutable(levels["integer"])(X), run_iree(levels["target"], [X]))
+    assert_same_bits(got, want, "integer level and kernels")
+    np.testing.assert_allclose(got, jax.jit(forward)(params, X), rtol=1e-5, atol=1e-6)
+    # Where nothing is of codes, a loop stays one.
+    floats = {"w": stack.astype(np.float32), "s": params["s"]}
+    plain = jq.Model(
+        lambda p, x: jax.lax.scan(lambda h, w: (h @ w, None), x, p["w"])[0], floats, (X,)
+    )
+    target = jq.rewrite(plain, pipeline="float", target="x86-64-v3")["target"]
+    assert any(op.operation.name == "stablehlo.while" for op in target.walk())

@@ -41,7 +41,8 @@ class UnrollLoops(Pass):
     """Options:
 
     limit: a loop that runs more often stays a loop.
-    stacks: loops whose products read slices of weights, and no others.
+    stacks: loops whose products read slices of weights, and no others; where nothing is quantized
+        by the settings, those whose products are of codes that the model brings.
     """
 
     name = "unroll-loops"
@@ -57,7 +58,7 @@ class UnrollLoops(Pass):
             trips = trip_count(program, loop)
             if trips is None or trips > self.limit:
                 continue
-            if not self.stacks or _reads_stack(program, loop):
+            if not self.stacks or _reads_stack(program, loop, codes=not cx.settings.op_types):
                 _unroll(loop, trips, numbered=not self.stacks)
                 changed = True
         if changed:
@@ -70,9 +71,11 @@ class UnrollLoops(Pass):
         return changed
 
 
-def _reads_stack(program: Program, loop: Op) -> bool:
-    """Whether a product in the body reads a part of a weight that the iteration chooses."""
-    products = (op for op in walk(loop.operation.regions[1].blocks[0]) if _is_product(op))
+def _reads_stack(program: Program, loop: Op, *, codes: bool) -> bool:
+    """Whether a product in the body (with `codes`: one of codes on both sides) reads a part of a
+    weight that the iteration chooses."""
+    ops = walk(loop.operation.regions[1].blocks[0])
+    products = (op for op in ops if (match_contract(op) if codes else _is_product(op)))
     return any(_is_slice(program, v) for op in products for v in op.operation.operands)
 
 
