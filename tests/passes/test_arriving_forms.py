@@ -12,6 +12,7 @@ import jq
 from jq.formats import NUMPY, get_format
 from jq.ir.encodings import encoding_in
 from jq.oracle.xla import XlaExecutable
+from tests.support.programs import run_iree
 
 RNG = np.random.default_rng(0)
 F32 = jnp.float32
@@ -163,6 +164,16 @@ def test_the_program_computes_with_them(levels):
     bound = 1e-5 if pipeline == "float" else 0.05
     for (name, ref), got in zip(sorted(want.items()), results, strict=True):
         assert np.abs(got - ref).max() <= bound * np.abs(ref).max(), name
+
+
+def test_iree_computes_the_same(levels):
+    """With kernels. What is quantized while it runs may be a code off: where functions of floats
+    differ in the last place."""
+    pipeline, found, _ = levels
+    bound = 1e-5 if pipeline == "float" else 2 / 127
+    results = XlaExecutable(found["integer"])(X), run_iree(found["target"], [X])
+    for name, want, got in zip(sorted(CASES), *results, strict=True):
+        assert np.abs(got - want).max() <= bound * np.abs(want).max(), name
 
 
 def test_a_scale_for_the_whole_stack(caplog):
