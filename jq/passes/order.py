@@ -48,8 +48,6 @@ FEATURE_MAPS = When(
 )
 INTEGER_ONLY = When("integer_only=true", lambda s: s.integer_only)
 WITH_FLOATS = When("integer_only=false", lambda s: not s.integer_only)
-QUANTIZES = When("op_types is not empty", lambda s: bool(s.op_types))
-KERNELS = QUANTIZES & WITH_FLOATS
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def test_a_pass_stands_once_in_a_level() -> None:
         ("int8-static", {"integer_only": True}, "integer", {"verify-integer"}, {"requantize"}),
         ("int8-static-integer-only", {}, "integer", {"verify-integer"}, {"lower-contractions"}),
         ("int8-static-integer-only", {}, "target", {"lower-markers"}, {"kernel-gemm"}),
-        ("float", {}, "target", {"kernel-gemm", "kernel-attention"}, {"unroll-loops"}),
+        ("float", {}, "target", {"kernel-gemm", "unroll-loops"}, {"mark-edges"}),
     ],
 )
 def test_the_settings_say_what_runs(pipeline, overrides, level, there, missing) -> None:

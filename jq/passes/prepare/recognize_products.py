@@ -32,7 +32,7 @@ from jq.ops.base import Contraction
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare._arriving import pays, source_of
 from jq.passes.prepare._kept_codes import as_stored
-from jq.passes.prepare._lookups import is_looked_up
+from jq.passes.prepare._lookup_keys import is_looked_up
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.planning import contractions, op_name
 

@@ -1,0 +1,134 @@
+"""An op on one layer, or on some rows, of a weight, done to all of them at once.
+
+    reshape %row : [2, 5, 32] -> [2, 5, 4, 8]        (2, 5: from the indices)
+    ->
+    reshape %all : [count, 32] -> [count, 4, 8]
+
+The axes that come from the indices become one, the first. Each function gives None where an op does
+something else to different layers or rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.ir import Op, Program, dtype_of, ir, shape_of, stablehlo
+from jq.ir.build import constant, i64_array, integer, integers, like
+from jq.ir.constants import evaluate
+
+BITS = {"and", "not", "or", "shift_left", "shift_right_arithmetic", "shift_right_logical", "xor"}
+NUMBERS = {"add", "convert", "divide", "multiply", "negate", "power", "remainder", "subtract"}
+CHOICES = {"abs", "compare", "exponential", "floor", "maximum", "minimum", "select", "sign"}
+EACH = BITS | NUMBERS | CHOICES
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All layers or rows: [count, *rest] for a value whose first `lead` axes come from indices."""
+
+    value: ir.Value
+    lead: int
+
+    @property
+    def rest(self) -> list[int]:
+        return list(shape_of(self.value)[1:])
+
+
+def of_each(op: Op, parts: Sequence[ir.Value], first: Whole) -> Whole | None:
+    shape = shape_of(first.value)
+    if any(shape_of(p) != shape for p in parts):
+        return None
+    return Whole(like(op, parts, shape, dtype_of(op.operation.results[0])), first.lead)
+
+
+def concatenated(op: Op, parts: Sequence[ir.Value], lead: int) -> Whole | None:
+    axis = integer(op, "dimension")
+    if axis < lead:
+        return None
+    shape = list(shape_of(parts[0]))
+    shape[axis - lead + 1] = sum(shape_of(p)[axis - lead + 1] for p in parts)
+    dimension = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), axis - lead + 1)
+    return Whole(like(op, parts, shape, dtype_of(parts[0]), dimension=dimension), lead)
+
+
+def _reshaped(op: Op, w: Whole) -> Whole | None:
+    before, after = shape_of(op.operation.operands[0]), shape_of(op.operation.results[0])
+    outer = math.prod(before[: w.lead])
+    lead = next((n for n in range(len(after) + 1) if math.prod(after[:n]) == outer), None)
+    if lead is None or not math.prod(after):
+        return None
+    shape = [shape_of(w.value)[0], *after[lead:]]
+    return Whole(like(op, [w.value], shape, dtype_of(w.value)), lead)
+
+
+def _transposed(op: Op, w: Whole) -> Whole | None:
+    order = list(integers(op, "permutation"))
+    if order[: w.lead] != list(range(w.lead)):
+        return None
+    own, before = [0, *(a - w.lead + 1 for a in order[w.lead :])], shape_of(w.value)
+    shape = [before[a] for a in own]
+    moved = like(op, [w.value], shape, dtype_of(w.value), permutation=i64_array(own))
+    return Whole(moved, w.lead)
+
+
+def _broadcast(op: Op, w: Whole) -> Whole | None:
+    dims, before = list(integers(op, "broadcast_dimensions")), shape_of(op.operation.operands[0])
+    after = shape_of(op.operation.results[0])
+    if dims[: w.lead] != list(range(w.lead)) or before[: w.lead] != after[: w.lead]:
+        return None
+    shape = [shape_of(w.value)[0], *after[w.lead :]]
+    own = i64_array([0, *(d - w.lead + 1 for d in dims[w.lead :])])
+    spread = like(op, [w.value], shape, dtype_of(w.value), broadcast_dimensions=own)
+    return Whole(spread, w.lead)
+
+
+def _cut(op: Op, w: Whole) -> Whole | None:
+    before, after = shape_of(op.operation.operands[0]), shape_of(op.operation.results[0])
+    if before[: w.lead] != after[: w.lead]:
+        return None
+    count = shape_of(w.value)[0]
+    names = {"start_indices": 0, "limit_indices": count, "strides": 1}
+    attrs = {k: i64_array([v, *integers(op, k)[w.lead :]]) for k, v in names.items()}
+    shape = [count, *after[w.lead :]]
+    return Whole(like(op, [w.value], shape, dtype_of(w.value), **attrs), w.lead)
+
+
+def _bits(op: Op, w: Whole) -> Whole | None:
+    result = op.operation.results[0]
+    if len(shape_of(op.operation.operands[0])) == w.lead or len(shape_of(result)) < w.lead:
+        return None
+    shape = [shape_of(w.value)[0], *shape_of(result)[w.lead :]]
+    return Whole(like(op, [w.value], shape, dtype_of(result)), w.lead)
+
+
+def from_table(program: Program, op: Op, w: Whole) -> Whole | None:
+    """Numbers of a table that is the same for all; the indices are what was looked up."""
+    table = evaluate(program, op.operation.operands[0])
+    d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
+    result, shift = op.operation.results[0], 1 - w.lead
+    if table is None or any(a < w.lead for a in d.offset_dims) or list(d.operand_batching_dims):
+        return None
+    numbers = stablehlo.GatherDimensionNumbers.get(
+        offset_dims=[a + shift for a in d.offset_dims],
+        collapsed_slice_dims=list(d.collapsed_slice_dims),
+        operand_batching_dims=[],
+        start_indices_batching_dims=[],
+        start_index_map=list(d.start_index_map),
+        index_vector_dim=d.index_vector_dim + shift,
+    )
+    shape = [shape_of(w.value)[0], *shape_of(result)[w.lead :]]
+    operands = [constant(np.asarray(table)), w.value]
+    return Whole(like(op, operands, shape, dtype_of(result), dimension_numbers=numbers), w.lead)
+
+
+MOVED = {
+    "reshape": _reshaped,
+    "transpose": _transposed,
+    "broadcast_in_dim": _broadcast,
+    "slice": _cut,
+    "bitcast_convert": _bits,
+}
