@@ -14,7 +14,7 @@ from jq.errors import FormatError
 from jq.formats import Encoding, Format, get_format
 from jq.formats.affine import affine_format
 from jq.ir.types import number_kind
-from jq.passes.prepare._stored_parts import FLOATS, Arriving
+from jq.passes.prepare.arriving._stored_parts import FLOATS, Arriving
 
 F32 = np.dtype(np.float32)
 Parts = tuple[Encoding, dict[str, np.ndarray]]

@@ -28,7 +28,7 @@ from jq.ir.markers import DEQUANTIZE, dequantize, match
 from jq.ir.stored import store
 from jq.ir.values import maker
 from jq.passes.base import LOG, Pass, PassContext
-from jq.passes.prepare._arriving import source_of, store_arriving
+from jq.passes.prepare.arriving._arriving import source_of, store_arriving
 
 CODES = {"int8": "int8", "int16": "int16"}  # NumPy type -> format
 

@@ -22,10 +22,10 @@ from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.stored import store
 from jq.ir.values import maker
 from jq.ops.lookup import rule_of
-from jq.passes.prepare._kept_codes import Arrays, Parts, by_layer, held, integral
-from jq.passes.prepare._lookups import whole_lookups
-from jq.passes.prepare._lost_codes import lost_codes, unmoved
-from jq.passes.prepare._stored_parts import FLOATS, Arriving, arriving
+from jq.passes.prepare.arriving._kept_codes import Arrays, Parts, by_layer, held, integral
+from jq.passes.prepare.arriving._lookups import whole_lookups
+from jq.passes.prepare.arriving._lost_codes import lost_codes, unmoved
+from jq.passes.prepare.arriving._stored_parts import FLOATS, Arriving, arriving
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.planning import contractions
 

@@ -30,9 +30,9 @@ from jq.ir.stored import store
 from jq.ir.values import maker
 from jq.ops.base import Contraction
 from jq.passes.base import Pass, PassContext
-from jq.passes.prepare._arriving import pays, source_of
-from jq.passes.prepare._kept_codes import as_stored
-from jq.passes.prepare._lookup_keys import is_looked_up
+from jq.passes.prepare.arriving._arriving import pays, source_of
+from jq.passes.prepare.arriving._kept_codes import as_stored
+from jq.passes.prepare.arriving._lookup_keys import is_looked_up
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.planning import contractions, op_name
 

@@ -1,0 +1,1 @@
+"""Weights and products that arrive quantized: recognised, and kept as they came."""
