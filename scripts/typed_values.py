@@ -4,8 +4,9 @@
     scripts/typed_values.py                                   # minilm, resnet, digits_cnn
     scripts/typed_values.py digits_cnn --pipeline int8-static-integer-only
 
-For each: how many values between ops carry a quantized type, and whether the module, written as
-bytecode and read again, is compiled to the same integers. The exit code is 1 where it is not.
+For each: how many values between ops carry a quantized type, why the others do not, and whether the
+module, written as bytecode and read again, is compiled to the same integers. The exit code is 1
+where it is not.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def _report(name: str, pipeline: str) -> bool:
     inputs = [_example(i.shape, np.dtype(i.dtype)) for i in written.inputs]
     pairs = zip(*(XlaExecutable(p)(*inputs) for p in (rewritten, levels["integer"])), strict=True)
     equal = all(np.array_equal(a, b) for a, b in pairs)
-    print(f"{name} ({pipeline}): {share(written)}; read again: {'equal' if equal else 'DIFFERS'}")
+    said = "equal" if equal else "DIFFERS"
+    print(f"{name} ({pipeline}), read again: {said}; with a quantized type {share(written)}")
     return equal
 
 

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from jq.errors import InternalError
 from jq.formats import get_format
 from jq.ir import Op, Program, ir, shape_of
@@ -108,6 +110,11 @@ class OpRule(ABC):  # noqa: B024 - what is abstract differs between the two kind
     def orders(self, op: Op, index: int, order: Order) -> Orders | None:
         """The orders of axes that it can compute in where operand `index` has one, or its results
         (`jq.ops.orders.RESULT`); None where its values are read and made as they are."""
+        return None
+
+    def factor(self, program: Program, op: Op) -> tuple[int, np.ndarray] | None:
+        """Number of the operand that a constant multiplies, and by what: size 1 along every axis on
+        which it does not depend."""
         return None
 
     def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from jq.ir import Op, Program, ir
@@ -13,15 +11,13 @@ from jq.ops.base import Contraction
 from jq.ops.lookup import contraction
 from jq.quantized.kinds import (
     UNIFORM_DEQUANTIZE,
-    UNIFORM_QUANTIZE,
     axes_of,
     bits_of,
     element_of,
     parameters,
     storage_of,
-    with_element,
 )
-from jq.quantized.write import SIDES, TYPED, WIDE, checked, floats, text
+from jq.quantized.write import SIDES, TYPED, checked, floats, text, widened
 
 
 def on_products(program: Program, op: Op) -> ir.Value | None:
@@ -53,25 +49,9 @@ def _of_one_width(operands: list[ir.Value], said: list[ir.DictAttr]) -> list[ir.
     shifted = bool(_parameters(said[1])[1].any())
     bits = max(*widths, 16 if shifted else 0)
     return [
-        v if width == bits else _widened(v, bits, how, centred=shifted and i == 1)
+        v if width == bits else widened(v, bits, how, centred=shifted and i == 1)
         for i, (v, width, how) in enumerate(zip(operands, widths, said, strict=True))
     ]
-
-
-def _widened(value: ir.Value, bits: int, said: ir.DictAttr, *, centred: bool) -> ir.Value:
-    """The same numbers in codes of more bits; `centred`: around a zero point of 0, which the right
-    side of StableHLO's products must have. The difference of two codes of 8 bits has 9."""
-    element = str(element_of(value))
-    if centred:
-        element = re.sub(r":-?\d+>$", ">", element)
-    wide = ir.Type.parse(re.sub(r"^(!quant\.uniform<)i\d+(<[^>]*>)?:", rf"\1i{bits}:", element))
-    made = ir.Operation.create(
-        UNIFORM_QUANTIZE,
-        results=[with_element(value.type, wide)],
-        operands=[value],
-        attributes={WIDE: ir.UnitAttr.get(), DEQUANTIZE: said},
-    )
-    return made.result
 
 
 def _kind(rule: Contraction, op: Op, said: list[ir.DictAttr]) -> ir.Type | None:

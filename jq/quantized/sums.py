@@ -20,14 +20,14 @@ def on_sums(program: Program, op: Op) -> ir.Value | None:
     if kind is None:
         return None
     pairs = zip(op.operation.operands, found, strict=True)
-    operands = [v for pair in pairs if (v := _in_steps(program, *pair, kind))]
+    operands = [v for pair in pairs if (v := in_steps(program, *pair, kind))]
     if len(operands) < len(found):
         return None
     made = checked(op, kind, operands, **{TYPED: text("sum")})
     return None if made is None else floats(made)
 
 
-def _in_steps(
+def in_steps(
     program: Program, value: ir.Value, sums: ir.Value | None, kind: ir.Type
 ) -> ir.Value | None:
     """A float value in the type of sums; None for one that is computed."""
@@ -88,9 +88,7 @@ def _bounded(program: Program, op: Op) -> int | None:
 def _bound(program: Program, op: Op, index: int, codes: ir.Value) -> ir.Value | None:
     """A bound on codes in the place of one operand, with the codes of the others."""
     values = [
-        codes
-        if i == index
-        else _in_steps(program, v, None, with_element(v.type, element_of(codes)))
+        codes if i == index else in_steps(program, v, None, with_element(v.type, element_of(codes)))
         for i, v in enumerate(op.operation.operands)
     ]
     known = [v for v in values if v is not None]

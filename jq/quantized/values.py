@@ -10,9 +10,10 @@
     %r = maximum %z, (uniform_quantize 0)
 
 A product has the type of its exact sums: 32 bits, with the product of both scales. What is added
-to it is a number of that type, off by half such a step. Bounds follow the quantize, which keeps the
-order of numbers. Movements and pools of codes carry the type of the codes. What an op does to the
-types of its operands its rule says (`jq/ops`): `sums_products`, `sums`, `limits`, `of_one_type`.
+to it is a number of that type, off by half such a step; a number that multiplies it goes into the
+scale. Bounds follow the quantize, which keeps the order of numbers. Movements and pools of codes
+carry the type of the codes. What an op does to the types of its operands its rule says (`jq/ops`):
+`sums_products`, `sums`, `factor`, `limits`, `of_one_type`.
 
 Every op that is written so says what it was, and `open_values` finds it again: a program that is
 read back is the one that was written, with the numbers that were added as they were.
@@ -25,12 +26,18 @@ from collections.abc import Callable
 from jq.ir import Op, Program, ir
 from jq.ir.mlir_context import at
 from jq.quantized.codes import on_codes
+from jq.quantized.factors import on_factors
 from jq.quantized.kinds import UNIFORM_QUANTIZE
 from jq.quantized.products import on_products
 from jq.quantized.sums import bounded, on_sums
 from jq.quantized.write import WIDE, outside
 
-WAYS: tuple[Callable[[Program, Op], ir.Value | None], ...] = (on_products, on_sums, on_codes)
+WAYS: tuple[Callable[[Program, Op], ir.Value | None], ...] = (
+    on_products,
+    on_sums,
+    on_factors,
+    on_codes,
+)
 
 
 def carry_types(program: Program) -> None:

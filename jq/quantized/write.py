@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 
 from jq.ir import Op, Program, ir, tensor_type
 from jq.ir.build import attributes_of
+from jq.ir.markers import DEQUANTIZE
 from jq.ir.values import maker
 from jq.ops.lookup import of_one_type, rule_named
-from jq.quantized.kinds import UNIFORM_DEQUANTIZE
+from jq.quantized.kinds import UNIFORM_DEQUANTIZE, UNIFORM_QUANTIZE, element_of, with_element
 
 # What an op was; how its operands are encoded; an edge of sums of 32 bits.
 TYPED, SIDES, WIDE = "jq.typed", "jq.sides", "jq.wide"
@@ -76,6 +78,22 @@ def floats(sums: ir.Value) -> ir.Value:
     kind = tensor_type(ir.RankedTensorType(sums.type).shape, np.float32)
     made = ir.Operation.create(
         UNIFORM_DEQUANTIZE, results=[kind], operands=[sums], attributes={WIDE: ir.UnitAttr.get()}
+    )
+    return made.result
+
+
+def widened(value: ir.Value, bits: int, said: ir.DictAttr, *, centred: bool) -> ir.Value:
+    """The same numbers in codes of more bits; `centred`: around a zero point of 0, which the right
+    side of StableHLO's products must have. The difference of two codes of 8 bits has 9."""
+    element = str(element_of(value))
+    if centred:
+        element = re.sub(r":-?\d+>$", ">", element)
+    wide = ir.Type.parse(re.sub(r"^(!quant\.uniform<)i\d+(<[^>]*>)?:", rf"\1i{bits}:", element))
+    made = ir.Operation.create(
+        UNIFORM_QUANTIZE,
+        results=[with_element(value.type, wide)],
+        operands=[value],
+        attributes={WIDE: ir.UnitAttr.get(), DEQUANTIZE: said},
     )
     return made.result
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from jq.ir import Program, ir
 from jq.quantized.markers import to_quant_types
+from suites.untyped import reasons
 
 # Conversions between a type and another are no ops of the model.
 EDGES = {
@@ -21,16 +22,27 @@ EDGES = {
 class Share:
     """Attributes:
     typed, all: values that one op of the model makes from its inputs and another one reads.
-    others: those without a quantized type, by the op that makes them.
+    others: those without a quantized type, by the reason and the op that makes them.
     """
 
     typed: int = 0
     all: int = 0
-    others: Counter[str] = field(default_factory=Counter)
+    others: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @property
+    def why(self) -> Counter[str]:
+        """Those without a type, by the reason alone."""
+        found = Counter[str]()
+        for (reason, _), count in self.others.items():
+            found[reason] += count
+        return found
 
     def __str__(self) -> str:
-        rest = ", ".join(f"{count} {name}" for name, count in self.others.most_common())
-        return f"{self.typed} of {self.all}" + (f"; not: {rest}" if rest else "")
+        lines = [f"{self.typed} of {self.all} values"]
+        for reason, count in self.why.most_common():
+            ops = [(n, op) for (why, op), n in self.others.most_common() if why == reason]
+            lines.append(f"  {count} {reason}: " + ", ".join(f"{n} {op}" for n, op in ops))
+        return "\n".join(lines)
 
 
 def emitted(program: Program) -> Program:
@@ -43,7 +55,8 @@ def emitted(program: Program) -> Program:
 
 def share(program: Program) -> Share:
     """Of an emitted program."""
-    found, computed = Share(), set[ir.Value](program.body.arguments[i] for i in _inputs(program))
+    found, untyped = Share(), list[ir.Value]()
+    computed = set[ir.Value](program.body.arguments[i] for i in _inputs(program))
     for op in program.walk():
         if not any(v in computed for v in op.operation.operands):
             continue
@@ -56,7 +69,9 @@ def share(program: Program) -> Share:
             if "!quant." in str(result.type):
                 found.typed += 1
             else:
-                found.others[op.operation.name.removeprefix("stablehlo.")] += 1
+                untyped.append(result)
+    for reason, value in zip(reasons(program, untyped), untyped, strict=True):
+        found.others[reason, value.owner.operation.name.removeprefix("stablehlo.")] += 1
     return found
 
 

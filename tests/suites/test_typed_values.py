@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
 import jq
 from jq.ir import parse_module, run_passes
+from jq.ir.build import string_attr
 from jq.model import Model
 from jq.models.zoo.digits_cnn import build
 from jq.oracle.xla import XlaExecutable
+
+PASSES = "stablehlo-legalize-quant-to-math,chlo-legalize-to-stablehlo"
+SUM = "a sum with a float tensor"
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +31,36 @@ def test_every_value_between_ops_has_a_type(digits):
 
     found = share(emitted(digits[1]["qdq"]))
     assert (found.typed, found.all) == (13, 13), found
+
+
+def test_what_has_none_says_why():
+    """Scores of attention are divided by a number, which their scale takes; softmax is float."""
+    from suites.typed_values import emitted, share
+
+    def fn(p, x):
+        q, k, v = (x @ p[n] for n in "qkv")
+        y = jax.nn.softmax(q @ k.T / np.float32(np.sqrt(16))) @ v
+        y = jax.nn.gelu(y @ p["q"]) @ p["k"] + x
+        return y @ p["v"]
+
+    rng = np.random.default_rng(0)
+    params = {n: rng.standard_normal((16, 16)).astype(np.float32) / 4 for n in "qkv"}
+    x = rng.standard_normal((8, 16)).astype(np.float32)
+    levels = jq.rewrite(jq.Model(fn, params, (x,), calibration=[(x,)]), pipeline="int8-static")
+    written = emitted(levels["qdq"])
+    found = share(written)
+    assert found.all - found.typed == sum(found.why.values())
+    assert set(found.why) == {"inside softmax", "inside a function of single elements", SUM}
+    assert found.why[SUM] == 1 and f"  1 {SUM}: 1 add" in str(found)
+    (factor,) = (op for op in written.walk() if string_attr(op, "jq.typed") == "factor")
+    assert "!quant.uniform<i32" in str(factor.operation.results[0].type)
+    again = jq.rewrite(jq.trace(written.materialize()), pipeline="int8-static")["integer"]
+    (got,), (want,) = (XlaExecutable(p)(x) for p in (again, levels["integer"]))
+    np.testing.assert_array_equal(got, want)
+    written.module = parse_module(written.text())
+    run_passes(written.module, f"func.func({PASSES})")
+    (got,), (want,) = (XlaExecutable(p)(x) for p in (written, levels["qdq"]))
+    assert np.abs(got - want).max() <= 4 * np.abs(want).max() / 127
 
 
 def test_their_encodings_can_be_asked_for(digits):
@@ -65,8 +100,7 @@ def test_stablehlo_computes_the_same(digits):
     x, levels = digits
     program = emitted(levels["qdq"])
     program.module = parse_module(program.text())
-    passes = "stablehlo-legalize-quant-to-math,chlo-legalize-to-stablehlo"
-    run_passes(program.module, f"func.func({passes})")
+    run_passes(program.module, f"func.func({PASSES})")
     (got,), (want,) = (XlaExecutable(p)(x) for p in (program, levels["qdq"]))
     steps = np.abs(want).max() / 127
     assert np.abs(got - want).max() <= 2 * steps
