@@ -79,17 +79,22 @@ class Scaled(Format):
         """Scales, f32 of `enc.grid`."""
         return self.kind(enc).decode(ops, parts, enc)
 
+    def element_of(self, enc: Encoding) -> Element:
+        """The elements of one tensor, where they are its own."""
+        return self.element
+
     def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
         self.check(enc)
         checks.check_shape(x, enc)
-        parts = self.kind(enc).choose(block_absmax(x, enc), self.element, enc)
+        element = self.element_of(enc)
+        parts = self.kind(enc).choose(block_absmax(x, enc), element, enc)
         scale = self.scale(NUMPY, parts, enc)
         packed = np.empty(packed_shape(enc.shape, self.stored_bits(enc)), np.int8)
         for rows, grid, piece in chunks(enc):
             steps = np.atleast_1d(
                 per_block(np.divide, checks.as_float32(x[rows]), scale[grid], piece)
             )
-            codes = self.element.encode(steps, enc.option("rounding", "even"))
+            codes = element.encode(steps, enc.option("rounding", "even"))
             packed[rows] = pack(codes, self.stored_bits(enc)).reshape(packed[rows].shape)
         return {"codes": packed, **parts}
 
@@ -97,7 +102,7 @@ class Scaled(Format):
         return decode_pieces(lambda p, e: np.asarray(self.decode(NUMPY, p, e)), parts, enc)
 
     def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
-        values = self.element.decode(ops, self.codes(ops, parts, enc))
+        values = self.element_of(enc).decode(ops, self.codes(ops, parts, enc))
         return self.kind(enc).applied(ops, values, parts, enc)
 
     @property

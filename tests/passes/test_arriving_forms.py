@@ -10,6 +10,7 @@ from jax import lax
 
 import jq
 from jq.formats import NUMPY, get_format
+from jq.formats.affine import is_affine
 from jq.ir.encodings import encoding_in
 from jq.oracle.xla import XlaExecutable
 from tests.support.programs import run_iree
@@ -103,6 +104,45 @@ def tied(p, x):
     return (hidden + x[0]) @ (p["w"].astype(F32) * p["s"]).T
 
 
+def grouped(p):
+    return p["w"].astype(F32).reshape(2, 32, 48)
+
+
+def hqq(p, x):
+    return x @ ((grouped(p) - p["z"]) * p["g"]).reshape(64, 48)
+
+
+def mlx(p, x):
+    """Two codes a byte, a scale and the smallest number of each block."""
+    both = jnp.stack([p["w"] & 15, p["w"] >> 4], 1).reshape(2, 32, 48).astype(F32)
+    return x @ (both * p["g"] + p["m"]).reshape(64, 48)
+
+
+def tinygemm(p, x):
+    """The number in the middle of the codes."""
+    return x @ ((grouped(p) - 8) * p["g"] + p["m"]).reshape(64, 48)
+
+
+def signed_bytes(p, x):
+    return x @ (grouped(p) * p["g"] + p["m"]).reshape(64, 48)
+
+
+def k_means(p, x):
+    return x @ p["t"][p["w"].astype(jnp.int32)]
+
+
+def k_means_in_blocks(p, x):
+    numbers = p["t"][p["w"].astype(jnp.int32)].reshape(2, 32, 48)
+    return x @ (numbers * p["g"]).reshape(64, 48)
+
+
+GROUPS = {
+    "g": RNG.uniform(0.1, 1, (2, 1, 48)).astype(np.float32),
+    "m": RNG.uniform(-5, 5, (2, 1, 48)).astype(np.float32),
+    "z": RNG.uniform(3, 12, (2, 1, 48)).astype(np.float32),
+}
+BOOK = {"t": RNG.standard_normal(16).astype(np.float32)}
+FOUR = RNG.standard_normal(4).astype(np.float32)
 STACK, TABLE = codes((3, 64, 64)), codes((64, 64), -128)
 CASES = {  # how the model computes, its weight, others, the format that is stored, its codes
     "bits": (bits, packed(c := codes((64, 48))), {"s": SCALE}, "int4", c),
@@ -119,6 +159,22 @@ CASES = {  # how the model computes, its weight, others, the format that is stor
     "rows": (rows, c := codes((64, 64), -128, 128).astype(np.int8), {"s": ROWS}, "int8", c),
     "rows of nibbles": (
         rows_of_nibbles, packed((c := codes((64, 64))).T + 8).T, {"s": ROWS}, "uint4", c + 8,
+    ),
+    "hqq": (hqq, c := codes((64, 48), 0, 16).astype(np.uint8), GROUPS, "uint4_min", c),
+    "mlx": (mlx, packed(c := codes((64, 48), 0, 16)), GROUPS, "uint4_min", c),
+    "tinygemm": (
+        tinygemm, c := codes((64, 48), 0, 16).astype(np.uint8), GROUPS, "uint4_min", c,
+    ),
+    "signed bytes": (
+        signed_bytes, c := codes((64, 48), -128, 128).astype(np.int8), GROUPS, "uint8_min", c,
+    ),
+    "k-means": (k_means, c := codes((64, 48), 0, 16).astype(np.uint8), BOOK, "codebook4", c),
+    "k-means of 4": (
+        k_means, c := codes((64, 48), 0, 4).astype(np.uint8), {"t": FOUR}, "codebook2", c,
+    ),
+    "k-means in blocks": (
+        k_means_in_blocks, c := codes((64, 48), 0, 16).astype(np.uint8), GROUPS | BOOK,
+        "codebook4", c,
     ),
     "tied": (tied, c := codes((64, 64), -128, 128).astype(np.int8), {"s": ROWS}, "int8", c),
 }  # fmt: skip
@@ -146,7 +202,7 @@ def test_codes_are_kept(levels):
         assert [program.encodings[n]["format"] for n in own] == [fmt] * len(own), name
         assert len(own) == (2 if name == "halves" else 1), name
         got = np.concatenate([stored(program, n).reshape(-1) for n in own])
-        unsigned = fmt.startswith("u")
+        unsigned = is_affine(fmt) and fmt.startswith("u")
         shift = (1 << (get_format(fmt).integer_bits - 1)) if unsigned else 0
         assert np.array_equal(np.sort(got + shift), np.sort(want.reshape(-1))), name
 

@@ -209,7 +209,7 @@ def test_element_types_hold_what_is_stored(name: str) -> None:
 
 
 def test_which_formats_have_element_types() -> None:
-    """All of less than a byte and all floats, but for 6 bits and ggml's blocks."""
+    """All of less than a byte and all floats, but for 6 bits, ggml blocks, and places of 2 bits."""
     typed = {
         name
         for name, fmt in Format.registry.items()
@@ -217,6 +217,7 @@ def test_which_formats_have_element_types() -> None:
     }
     with_scale_alone = {"mxint8", "mxfp6_e2m3", "mxfp6_e3m2"}
     assert typed - with_scale_alone == {
+        *("uint4_min", "codebook4"),
         *("int2", "int4", "uint2", "uint4", "nf4", "fp4_e2m1", "nvfp4", "mxfp4", "float4_e2m1fn"),
         *("float8_e4m3fn", "float8_e5m2", "mxfp8_e4m3", "mxfp8_e5m2"),
     }

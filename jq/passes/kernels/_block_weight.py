@@ -11,6 +11,7 @@ import numpy as np
 
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
+from jq.formats.brought.minimum import WithMinimum
 from jq.formats.ggml import GgmlFormat
 from jq.formats.ggml.k import KQuant
 from jq.formats.scaled import Scaled
@@ -218,6 +219,11 @@ def _parts(enc: Encoding, parts: dict[str, np.ndarray]) -> Parts:
         return *fmt.integer_levels(parts, enc), None
     if isinstance(fmt, GgmlFormat):
         return *fmt.integer_parts(NUMPY, parts, enc), None
+    if isinstance(fmt, WithMinimum):
+        if fmt.first:
+            raise NoKernel("no kernel for minima of codes of 8 bits")
+        found = fmt.integers(NUMPY, parts, enc)
+        return np.asarray(found.codes), np.asarray(found.scale), np.asarray(found.offset), None
     if isinstance(fmt, Scaled):
         multiples = fmt.integers(NUMPY, parts, enc)
         if multiples is None:

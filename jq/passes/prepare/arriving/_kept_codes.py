@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +11,10 @@ import numpy as np
 from jq.errors import FormatError
 from jq.formats import Encoding, Format, get_format
 from jq.formats.affine import affine_format
+from jq.formats.brought.codebook import TABLE, Codebook
 from jq.ir.types import number_kind
+from jq.passes.prepare.arriving._blocks import in_blocks, scale_type
+from jq.passes.prepare.arriving._minima import rounded_sizes, with_minimum
 from jq.passes.prepare.arriving._stored_parts import FLOATS, Arriving
 
 F32 = np.dtype(np.float32)
@@ -26,30 +27,54 @@ def by_layer(made: Parts) -> Parts:
     enc, parts = made
     if enc.block[0] or "zero_point" in parts:
         return made
-    scale = np.repeat(parts["scale"], enc.shape[0], 0)
-    return enc.with_shape(enc.shape, (1, *enc.block[1:])), {**parts, "scale": scale}
+    own = {k: np.repeat(a, enc.shape[0], 0) for k, a in parts.items() if k != "codes"}
+    return enc.with_shape(enc.shape, (1, *enc.block[1:])), parts | own
 
 
 def held(
     parts: Arriving, arrays: Iterator[np.ndarray], whole: np.ndarray, given: Arrays, *, own: bool
 ) -> Parts | None:
-    """In a format that has the codes, scales and zero points, and gives the numbers of `whole`.
+    """In a format that has the codes, scales and zero points or minima, and gives the numbers of
+    `whole`.
 
     `own`: the codes are in the type that they came in.
     """
-    codes = next(arrays)
-    scale = next(arrays) if parts.scale is not None else np.ones((), F32)
-    zero = next(arrays) if parts.zero is not None else np.zeros((), F32)
+    values = tuple(None if v is None else next(arrays) for v in parts.values)
+    codes, minimum = values[0], values[-1]
+    assert codes is not None
     packed = not own or codes.size > max(w.nbytes for w in given.values())
+    scale = np.ones((), F32) if values[1] is None else values[1]
+    kinds = {w.dtype.name for w in given.values()}
+    ways = [(_with_zero_point(parts, codes, scale, values[2:4], kinds, packed=packed), whole)]
+    if minimum is not None and not parts.table:
+        made = with_minimum(codes, scale, minimum, kinds)
+        ways.append((made, whole if made is None else rounded_sizes(made)))
+    if parts.added and values[2] is not None:
+        ways[0] = ways[0][0], np.abs(scale) * (np.abs(codes) + np.abs(np.rint(values[2])))
+    sound = (m for m, size in ways if m and _gives(m, whole, np.abs(size)) and _small(m, given))
+    return next(sound, None)
+
+
+def _with_zero_point(
+    parts: Arriving,
+    codes: np.ndarray,
+    scale: np.ndarray,
+    values: tuple[np.ndarray | None, ...],
+    kinds: set[str],
+    *,
+    packed: bool,
+) -> Parts | None:
+    """`values`: zero points, and codes less zero points."""
+    zero, difference = values
+    if zero is None and parts.minimum is not None:
+        return None
+    zero = np.zeros((), F32) if zero is None else zero
     fmt = _format(codes, packed=packed, table=parts.table)
-    if parts.difference is not None:
-        codes, zero, fmt = _simpler(codes, zero, fmt, next(arrays), packed=packed)
+    if difference is not None:
+        codes, zero, fmt = _simpler(codes, zero, fmt, difference, packed=packed)
     if parts.added:  # divided by the scale, and so a little off
         zero = np.rint(zero)
-    kinds = {w.dtype.name for w in given.values()}
-    made = None if fmt is None else _parts(fmt, codes, scale, zero, kinds)
-    size = np.abs(scale) * (np.abs(codes) + np.abs(zero)) if parts.added else np.abs(whole)
-    return made if made and _gives(made, whole, size) and _small(made, given) else None
+    return None if fmt is None else _parts(fmt, codes, scale, zero, kinds, parts.numbers)
 
 
 def integral(whole: np.ndarray, given: Arrays) -> Parts | None:
@@ -88,13 +113,19 @@ def as_stored(codes: np.ndarray, *, packed: bool) -> Parts | None:
 
 
 def _parts(
-    fmt: Format, codes: np.ndarray, scale: np.ndarray, zero: np.ndarray, kinds: set[str]
+    fmt: Format,
+    codes: np.ndarray,
+    scale: np.ndarray,
+    zero: np.ndarray,
+    kinds: set[str],
+    numbers: Sequence[float] = (),
 ) -> Parts | None:
-    """The codes as they are in a format; None where it does not hold them."""
-    block = tuple(_run(codes.shape, a, (scale, zero)) for a in range(codes.ndim))
-    scale, zero = (_sampled(np.broadcast_to(x, codes.shape), block) for x in (scale, zero))
-    kept = (k for k in sorted(kinds & {"bfloat16", "float16"}) if _same(scale, np.dtype(k)))
-    enc = Encoding(fmt.name, codes.shape, block, scale_type=next(kept, "float32"))
+    """The codes as they are in a format, with the numbers of its table; None where it does not
+    hold them."""
+    block, (scale, zero) = in_blocks(codes.shape, (scale, zero))
+    enc = Encoding(fmt.name, codes.shape, block, scale_type=scale_type((scale,), kinds))
+    if isinstance(fmt, Codebook):
+        enc = replace(enc, options=((TABLE, fmt.written(np.asarray(numbers))),))
     parts = {"scale": scale.astype(enc.scale_type)}
     narrow = "float8_e8m0fnu" in kinds or (fmt.name == "fp4_e2m1" and "uint8" in kinds)
     if narrow and (exponents := _exponents(scale)) is not None:
@@ -144,33 +175,6 @@ def _with_exponents(fmt: Format, block: tuple[int, ...]) -> Format:
     mx = {"float8_e4m3fn": "mxfp8_e4m3", "float8_e5m2": "mxfp8_e5m2", "fp4_e2m1": "mxfp4"}
     one = sorted(block) == [1] * (len(block) - 1) + [32]
     return get_format(mx[fmt.name]) if one and fmt.name in mx else fmt
-
-
-def _run(shape: tuple[int, ...], axis: int, arrays: Sequence[np.ndarray]) -> int:
-    """How many indices of an axis share their parameters; 0 for all."""
-    starts = {0}
-    for x in (np.broadcast_to(a, shape) for a in arrays):
-        differ = np.moveaxis(x[_from(axis, 1)] != x[_to(axis, -1)], axis, 0)
-        starts |= set((np.flatnonzero(differ.any(tuple(range(1, differ.ndim)))) + 1).tolist())
-    return 0 if starts == {0} else math.gcd(*starts, shape[axis])
-
-
-def _from(axis: int, start: int) -> tuple[slice, ...]:
-    return (slice(None),) * axis + (slice(start, None),)
-
-
-def _to(axis: int, end: int) -> tuple[slice, ...]:
-    return (slice(None),) * axis + (slice(None, end),)
-
-
-def _sampled(x: np.ndarray, block: tuple[int, ...]) -> np.ndarray:
-    """One number for each block."""
-    steps = tuple(slice(None, None, b) if b else slice(0, 1) for b in block)
-    return np.ascontiguousarray(x[steps])
-
-
-def _same(x: np.ndarray, dtype: np.dtype[Any]) -> bool:
-    return np.array_equal(x.astype(dtype).astype(x.dtype), x)
 
 
 def _gives(made: Parts, whole: np.ndarray, size: np.ndarray) -> bool:

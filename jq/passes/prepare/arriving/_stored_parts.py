@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jq.formats import NUMPY
+from jq.formats.brought.codebook import Codebook, Codebook2, Codebook4
 from jq.formats.fp4 import Fp4E2M1, Nf4
 from jq.formats.scaled import Scaled
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
@@ -32,6 +33,7 @@ FLOATS = ("float32", "bfloat16", "float16")
 ELEMENTS = np.arange(16, dtype=np.int8)
 LOOKED_UP: tuple[type[Scaled], ...] = (Nf4, Fp4E2M1)
 TABLES = {f.name: np.asarray(f.element.decode(NUMPY, ELEMENTS)) for f in LOOKED_UP}
+BOOKS: tuple[type[Codebook], ...] = (Codebook2, Codebook4)
 WORK = ("stablehlo.multiply", "stablehlo.divide", "stablehlo.subtract", "stablehlo.add")
 
 
@@ -41,19 +43,22 @@ class Arriving:
 
     `difference`: `codes - zero`, where the model subtracts them as integers.
     `added`: `zero` is what the model adds to scaled codes, divided by the scale.
-    `table`: the format whose elements the codes are indices of.
+    `minimum`: the number of code 0, where it is not 0; `zero` is None where two steps add it.
+    `table`: the format whose elements the codes are indices of; `numbers`: those of its own table.
     """
 
     codes: ir.Value
     scale: ir.Value | None = None
     zero: ir.Value | None = None
     difference: ir.Value | None = None
+    minimum: ir.Value | None = None
     added: bool = False
     table: str = ""
+    numbers: tuple[float, ...] = ()
 
     @property
     def values(self) -> tuple[ir.Value | None, ...]:
-        return self.codes, self.scale, self.zero, self.difference
+        return self.codes, self.scale, self.zero, self.difference, self.minimum
 
     def moved(self, op: Op) -> Arriving:
         """Every part as a movement moves the value."""
@@ -65,8 +70,10 @@ class Arriving:
 
         codes = move(self.codes)
         assert codes is not None
-        scale, zero, difference = map(move, (self.scale, self.zero, self.difference))
-        return replace(self, codes=codes, scale=scale, zero=zero, difference=difference)
+        names = "scale", "zero", "difference", "minimum"
+        scale, zero, difference, minimum = (move(getattr(self, name)) for name in names)
+        moved = replace(self, codes=codes, scale=scale, zero=zero)
+        return replace(moved, difference=difference, minimum=minimum)
 
 
 def arriving(program: Program, value: ir.Value) -> Arriving | None:
@@ -93,7 +100,8 @@ def _integers(value: ir.Value) -> Arriving:
             break
         codes = wide.operation.operands[0]
     with at(op, after=True):
-        return Arriving(codes, zero=OPS.convert(zero, np.float32), difference=value)
+        point = OPS.convert(zero, np.float32)
+        return Arriving(codes, zero=point, difference=value, minimum=_negative(point))
 
 
 def _through(program: Program, op: Op) -> Arriving | None:
@@ -118,22 +126,32 @@ def _computed(program: Program, name: str, operands: list[ir.Value]) -> Arriving
     for found, other in zip(sides if commutes else sides[:1], operands[::-1], strict=False):
         if found is None:
             continue
-        by = OPS.convert(other, np.float32)
+        by, scale, low = OPS.convert(other, np.float32), found.scale, found.minimum
         if name == "stablehlo.multiply":
-            return replace(found, scale=by if found.scale is None else OPS.mul(found.scale, by))
+            low = None if low is None else OPS.mul(low, by)
+            return replace(found, scale=by if scale is None else OPS.mul(scale, by), minimum=low)
         if name == "stablehlo.divide":
+            low = None if low is None else OPS.div(low, by)
             one = OPS.broadcast(OPS.constant(np.ones((), np.float32)), shape_of(by), [])
-            return replace(found, scale=OPS.div(one if found.scale is None else found.scale, by))
-        if found.zero is None:
-            zero = by if name == "stablehlo.subtract" else OPS.mul(by, _minus_one(by))
-            if found.scale is None:
-                return replace(found, zero=zero)
-            return replace(found, zero=OPS.div(zero, found.scale), added=True)
+            scale = OPS.div(one if scale is None else scale, by)
+            return replace(found, scale=scale, minimum=low)
+        return _shifted(found, _negative(by) if name == "stablehlo.subtract" else by)
     return None
 
 
-def _minus_one(x: ir.Value) -> ir.Value:
-    return OPS.broadcast(OPS.constant(np.array(-1, np.float32)), shape_of(x), [])
+def _shifted(found: Arriving, by: ir.Value) -> Arriving:
+    """With a number added to each."""
+    scale = found.scale
+    if found.minimum is not None:
+        return replace(found, zero=None, difference=None, minimum=OPS.add(found.minimum, by))
+    if scale is None:
+        return replace(found, zero=_negative(by), minimum=by)
+    return replace(found, zero=OPS.div(_negative(by), scale), minimum=by, added=True)
+
+
+def _negative(x: ir.Value) -> ir.Value:
+    minus = OPS.broadcast(OPS.constant(np.array(-1, np.float32)), shape_of(x), [])
+    return OPS.mul(x, minus)
 
 
 def _looked_up(program: Program, op: Op) -> Arriving | None:
@@ -145,4 +163,9 @@ def _looked_up(program: Program, op: Op) -> Arriving | None:
     for name, elements in TABLES.items():
         if np.array_equal(numbers.astype(np.float32).reshape(-1), elements):
             return Arriving(OPS.reshape(indices, shape), table=name)
+    numbers = numbers.astype(np.float32).reshape(-1)
+    for fmt in BOOKS:
+        if numbers.size <= 1 << fmt.bits and np.isfinite(numbers).all():
+            codes = OPS.reshape(indices, shape)
+            return Arriving(codes, table=fmt.name, numbers=tuple(numbers.tolist()))
     return None

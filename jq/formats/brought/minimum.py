@@ -1,0 +1,129 @@
+"""Unsigned integers with a scale and a minimum for each block: `real = scale * code + minimum`.
+
+As HQQ, MLX and tinygemm quantize: the number of code 0 is any float, where the zero point of an
+affine integer is a code (`affine`). ggml's types of this kind (q4_1) have blocks of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+
+from jq.formats import checks
+from jq.formats.arrays import Array, ArrayOps
+from jq.formats.base import Encoding, Format, Integers, Parts, unpacked
+from jq.formats.blocks import expand, full
+from jq.formats.chunks import block_range, chunks, decode_pieces, per_block
+from jq.formats.numpy_ops import NUMPY
+from jq.formats.packing import pack, packed_shape, unpack
+
+F32, I8 = np.float32, np.dtype(np.int8)
+
+
+class WithMinimum(Format):
+    """Codes of `bits` bits from 0 on. Parts: `codes` (packed along the last axis; those of 8 bits
+    less 128), `scale` and `minimum`, both in the scale type.
+
+    The range of a block includes 0. A block of zeros has scale 1.
+    """
+
+    bits: ClassVar[int]
+
+    @property
+    def first(self) -> int:
+        """What code 0 is stored as."""
+        return -128 if self.bits == 8 else 0
+
+    @property
+    def integer_bits(self) -> int:
+        return 8
+
+    def options(self, enc: Encoding) -> Mapping[str, Sequence[str]]:
+        return {"packing": ("bits", "none")} if self.bits < 8 else {}
+
+    def stored_bits(self, enc: Encoding) -> int:
+        return 8 if enc.option("packing", "bits") == "none" else self.bits
+
+    def check(self, enc: Encoding) -> None:
+        checks.check_not_empty(enc)
+        checks.check_choice(enc, "scheme", enc.scheme, self.schemes)
+        checks.check_choice(enc, "scale type", enc.scale_type, checks.SCALE_TYPES)
+        checks.check_options(enc, self.options(enc))
+
+    def storage(self, enc: Encoding) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+        grid = enc.grid, np.dtype(enc.scale_type)
+        codes = packed_shape(enc.shape, self.stored_bits(enc)), I8
+        return {"codes": codes, "scale": grid, "minimum": grid}
+
+    def element_types(self, enc: Encoding) -> dict[str, np.dtype[Any]]:
+        return {"codes": np.dtype(ml_dtypes.uint4)} if self.bits == 4 else {}
+
+    def decode_elements(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        if not self.element_types(enc):
+            return self.decode(ops, parts, enc)
+        plain = {**parts, "codes": ops.convert(parts["codes"], np.int8)}
+        return self.decode(ops, plain, unpacked(enc))
+
+    def codes(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        """The codes as they are stored, i8 of `enc.shape`."""
+        return unpack(ops, parts["codes"], enc.shape, self.stored_bits(enc))
+
+    def integers(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Integers:
+        zero = full(ops, self.first, enc.grid, np.int32) if self.first else None
+        scale, minimum = (ops.convert(parts[k], F32) for k in ("scale", "minimum"))
+        return Integers(self.codes(ops, parts, enc), scale, zero, minimum, enc.block)
+
+    def with_minimum(
+        self, codes: np.ndarray, scale: np.ndarray, minimum: np.ndarray, enc: Encoding
+    ) -> dict[str, np.ndarray]:
+        """The parts of codes from 0 on, with scales and minima of `enc.grid`."""
+        stored = pack((codes + self.first).astype(np.int8), self.stored_bits(enc))
+        dtype = np.dtype(enc.scale_type)
+        return {"codes": stored, "scale": scale.astype(dtype), "minimum": minimum.astype(dtype)}
+
+    def encode(self, x: np.ndarray, enc: Encoding) -> dict[str, np.ndarray]:
+        self.check(enc)
+        checks.check_shape(x, enc)
+        low, high = block_range(x, enc)
+        steps = (1 << self.bits) - 1
+        minimum = -checks.as_scale(-low, enc)  # at most -2^-24 in float16, where 0 would do
+        least = minimum.astype(F32)
+        step = (high - least) / F32(steps)
+        scale = checks.as_scale(np.where(step < checks.SMALLEST_SCALE, F32(1), step), enc)
+        codes = np.empty(enc.shape, np.int16)
+        for rows, grid, piece in chunks(enc):
+            values = per_block(np.subtract, checks.as_float32(x[rows]), least[grid], piece)
+            values = values.reshape(piece.shape)
+            values = np.rint(per_block(np.divide, values, scale[grid].astype(F32), piece))
+            codes[rows] = np.clip(values, 0, steps).reshape(piece.shape)
+        return self.with_minimum(codes, scale, minimum, enc)
+
+    def to_numpy(self, parts: Mapping[str, np.ndarray], enc: Encoding) -> np.ndarray:
+        return decode_pieces(lambda p, e: np.asarray(self.decode(NUMPY, p, e)), parts, enc)
+
+    def decode(self, ops: ArrayOps, parts: Parts, enc: Encoding) -> Array:
+        codes = ops.convert(self.codes(ops, parts, enc), F32)
+        if self.first:
+            codes = ops.sub(codes, full(ops, self.first, enc.shape, F32))
+        scale, minimum = (
+            expand(ops, ops.convert(parts[k], F32), enc) for k in ("scale", "minimum")
+        )
+        return ops.add(ops.mul(codes, scale), minimum)
+
+
+class UInt2Min(WithMinimum):
+    name, bits = "uint2_min", 2
+    description = "unsigned 2-bit integers with a scale and a minimum per block, four per byte"
+
+
+class UInt4Min(WithMinimum):
+    name, bits = "uint4_min", 4
+    description = "unsigned 4-bit integers with a scale and a minimum per block, two per byte"
+
+
+class UInt8Min(WithMinimum):
+    name, bits = "uint8_min", 8
+    description = "unsigned 8-bit integers with a scale and a minimum per block"

@@ -1,0 +1,75 @@
+"""Scale and minimum, and tables of a tensor's own: NumPy's formula, on every runner."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from jq.errors import FormatError
+from jq.formats import NUMPY, Encoding, get_format
+from jq.formats.brought.codebook import TABLE
+from tests.formats.encodings import values
+from tests.formats.test_decode import decode_case
+from tests.support.programs import check
+
+SHAPES = (((64, 33), (32, 1)), ((7, 257), (1, 32)), ((3, 70, 9), (1, 0, 1)))
+MINIMA = ("uint2_min", "uint4_min", "uint8_min")
+
+
+def encodings(name: str, scale_type: str = "float16") -> list[Encoding]:
+    return [Encoding(name, shape, block, scale_type=scale_type) for shape, block in SHAPES]
+
+
+@pytest.mark.parametrize(("name", "runner"), [*product(MINIMA, ("iree", "interpreter", "xla"))])
+def test_every_runner_has_the_bits_of_numpy(name: str, runner: str) -> None:
+    check([decode_case(e, constant=i == 0) for i, e in enumerate(encodings(name))], runner)
+
+
+@pytest.mark.parametrize("name", MINIMA)
+def test_decoding_is_the_formula(name: str) -> None:
+    """With codes that are unpacked by hand; all numbers lie within half a step of what they were,
+    but for what the scale has lost in float16, which the largest code multiplies."""
+    fmt = get_format(name)
+    enc, x = encodings(name)[0], np.random.default_rng(0).normal(1, 1, (64, 33)).astype(np.float32)
+    parts = fmt.encode(x, enc)
+    per = 8 // fmt.bits
+    fields = [
+        (parts["codes"].view(np.uint8) >> (fmt.bits * i)) & (2**fmt.bits - 1) for i in range(per)
+    ]
+    codes = np.stack(fields, -1).reshape(64, -1)[:, :33].astype(np.float32)
+    codes = codes if per > 1 else codes.astype(np.uint8).view(np.int8).astype(np.float32) + 128
+    scale, minimum = (parts[k].astype(np.float32).repeat(32, 0) for k in ("scale", "minimum"))
+    decoded = fmt.to_numpy(parts, enc)
+    np.testing.assert_array_equal(decoded, codes * scale + minimum)
+    lost = 2.0**-11 * (2**fmt.bits * scale + np.abs(minimum))
+    assert (np.abs(decoded - x) <= scale / 2 + lost).all()
+    found = fmt.integers(NUMPY, parts, enc)
+    zero = 0 if found.zero_point is None else found.zero_point.repeat(32, 0)
+    np.testing.assert_array_equal(found.codes - zero, codes)
+
+
+def test_large_tensors_are_encoded_in_pieces() -> None:
+    x = values((3000, 1200))
+    fmt, enc = get_format("uint4_min"), Encoding("uint4_min", x.shape, (0, 1))
+    whole, some = (
+        fmt.encode(x, enc),
+        fmt.encode(x[:, :40], Encoding("uint4_min", (3000, 40), (0, 1))),
+    )
+    np.testing.assert_array_equal(whole["codes"][:, :20], some["codes"])
+    np.testing.assert_array_equal(whole["minimum"][:, :40], some["minimum"])
+
+
+def test_a_table_in_any_order() -> None:
+    numbers = np.array([3, -1, 0.1, -7, 2, 5], np.float32)
+    fmt = get_format("codebook4")
+    enc = Encoding("codebook4", (4, 6), (1, 0), options=((TABLE, fmt.written(numbers)),))
+    x = numbers * np.array([[1], [0.5], [-1e3], [2]], np.float32)[:, :, None].reshape(4, 1)
+    parts = fmt.encode(x, enc)
+    decoded = fmt.to_numpy(parts, enc)
+    np.testing.assert_allclose(decoded[[0, 1, 3]], x[[0, 1, 3]], rtol=2.0**-22)
+    check([decode_case(enc, constant=False)], "interpreter")
+    for text in ("1,2", "a", ",".join(["nan"] * 16)):
+        with pytest.raises(FormatError, match="the option `table` is no 16 numbers"):
+            fmt.check(Encoding("codebook4", (4, 6), (1, 0), options=((TABLE, text),)))
