@@ -136,6 +136,23 @@ def k_means_in_blocks(p, x):
     return x @ (numbers * p["g"]).reshape(64, 48)
 
 
+def ldexp(p, x):
+    return x @ jnp.ldexp(grouped(p), p["e"]).reshape(64, 48)
+
+
+def desc_act(p, x):
+    """GPTQ: the group of each row, in the order in which rows were quantized."""
+    return x @ ((p["w"].astype(F32) - p["z"][p["i"], 0]) * p["g"][p["i"], 0])
+
+
+def dora(p, x):
+    """LoRA, and each column of a length of its own."""
+    w = p["w"].astype(F32) * p["s"] + p["a"] @ p["b"]
+    return x @ (w / jnp.linalg.norm(w, axis=0, keepdims=True) * p["l"])
+
+
+ORDER = {"i": RNG.permutation(np.repeat(np.arange(2), 32)).astype(np.int32)}
+EXPONENTS = {"e": RNG.integers(-6, 0, (2, 1, 48)).astype(np.int32)}
 GROUPS = {
     "g": RNG.uniform(0.1, 1, (2, 1, 48)).astype(np.float32),
     "m": RNG.uniform(-5, 5, (2, 1, 48)).astype(np.float32),
@@ -175,6 +192,13 @@ CASES = {  # how the model computes, its weight, others, the format that is stor
     "k-means in blocks": (
         k_means_in_blocks, c := codes((64, 48), 0, 16).astype(np.uint8), GROUPS | BOOK,
         "codebook4", c,
+    ),
+    "ldexp": (ldexp, c := codes((64, 48)).astype(np.int8), EXPONENTS, "int8", c),
+    "desc_act": (
+        desc_act, c := codes((64, 48), 0, 16).astype(np.uint8), GROUPS | ORDER, "uint4_min", c,
+    ),
+    "dora": (
+        dora, c := codes((64, 48), -128, 128).astype(np.int8), LOW | {"l": SCALE}, "int8", c,
     ),
     "tied": (tied, c := codes((64, 64), -128, 128).astype(np.int8), {"s": ROWS}, "int8", c),
 }  # fmt: skip
@@ -244,6 +268,28 @@ def test_a_scale_for_the_whole_stack(caplog):
     np.testing.assert_allclose(got, jax.jit(forward)({"w": w}, X), rtol=1e-4, atol=1e-5)
     assert tuple(found["qdq"].encodings["w"]["block"]) == (1, 0, 0)
     assert "decode_dot" in str(found["target"].module)
+
+
+def test_rows_in_any_order_are_stored_for_products_alone(caplog):
+    """Who adds up a weight itself reads its rows where they were; groups of several sizes stay."""
+    w = codes((64, 48), 0, 16).astype(np.uint8)
+    found = jq.rewrite(jq.Model(desc_act, GROUPS | ORDER | {"w": w}, (X,)), pipeline="float")
+    rows = np.argsort(ORDER["i"], kind="stable")
+    rows = rows if ORDER["i"][0] == 0 else np.roll(rows, 32)  # the first row's group is first
+    assert np.array_equal(stored(found["qdq"], "w"), w[rows])
+    assert tuple(found["qdq"].encodings["w"]["block"]) == (32, 1)
+
+    def also_added(p, x):
+        decoded = (p["w"].astype(F32) - p["z"][p["i"], 0]) * p["g"][p["i"], 0]
+        return x @ decoded + decoded[:8]
+
+    uneven = ORDER["i"].copy()
+    uneven[np.flatnonzero(uneven == 0)[:5]] = 1
+    for fn, order in ((also_added, ORDER["i"]), (desc_act, uneven)):
+        caplog.clear()
+        model = jq.Model(fn, GROUPS | {"i": order, "w": w}, (X,))
+        assert not jq.rewrite(model, pipeline="float")["qdq"].encodings
+        assert "w comes quantized in a way that no format has" in caplog.text
 
 
 def test_codebooks_are_said(caplog):

@@ -22,10 +22,13 @@ from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.stored import store
 from jq.ir.values import maker
 from jq.ops.lookup import rule_of
+from jq.passes.prepare.arriving import FLOATS
+from jq.passes.prepare.arriving._column_factors import fold_factors
 from jq.passes.prepare.arriving._kept_codes import Arrays, Parts, by_layer, held, integral
 from jq.passes.prepare.arriving._lookups import whole_lookups
 from jq.passes.prepare.arriving._lost_codes import lost_codes, unmoved
-from jq.passes.prepare.arriving._stored_parts import FLOATS, Arriving, arriving
+from jq.passes.prepare.arriving._row_order import RowOrder, products, reorder, row_order
+from jq.passes.prepare.arriving._stored_parts import Arriving, arriving
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.planning import contractions
 
@@ -42,6 +45,7 @@ class _Found:
         parts: how, where that is known.
         lost: the weight with its codes, if nothing holds them; "": they are no codes.
         layers: each index of the first axis has scales of its own, as kernels cut a stack.
+    order: that in which its rows are stored, where it is another.
     """
 
     value: ir.Value
@@ -49,11 +53,13 @@ class _Found:
     parts: Arriving | None
     lost: str
     layers: bool = False
+    order: RowOrder | None = None
 
 
 def store_arriving(program: Program) -> tuple[bool, list[str]]:
     """Whether there were any, and the names of those that no format holds, or that come in a form
     that is not known."""
+    fold_factors(program)
     once, lost, seen = _Stored(), list[str](), set[ir.Value]()
     lookups = whole_lookups(program)
     layers = {x.whole for x in lookups if x.layer}
@@ -68,6 +74,8 @@ def store_arriving(program: Program) -> tuple[bool, list[str]]:
         for f, made in zip(found, _made(program, found), strict=True):
             if made is not None:
                 name, dtype = _largest(program, f.names), dtype_of(f.value)
+                if f.order is not None:
+                    reorder(products(f.value, f.order.axis) or (), f.order)
                 f.value.replace_all_uses_with(once.get(program, name, *made, dtype))
             elif terms := _terms(program, f.value):
                 waiting += [v for v in terms if v not in seen]
@@ -156,9 +164,33 @@ def _made(program: Program, found: Sequence[_Found]) -> Iterator[Parts | None]:
     for f in found:
         whole, given = next(arrays), {n: program.weights[n] for n in f.names}
         own = f.parts is not None and program.weight_name(unmoved(f.parts.codes)) is not None
-        made = None if f.parts is None else held(f.parts, arrays, whole, given, own=own)
+        made = None if f.parts is None else _held(f, f.parts, arrays, whole, given, own)
         made = made or integral(whole, given)
         yield by_layer(made) if made and f.layers else made
+
+
+def _held(
+    f: _Found,
+    parts: Arriving,
+    arrays: Iterator[np.ndarray],
+    whole: np.ndarray,
+    given: Arrays,
+    own: bool,
+) -> Parts | None:
+    """What is stored of a value, in another order of its rows where only products read them."""
+    values = [None if v is None else next(arrays) for v in parts.values]
+    made = held(parts, values, whole, given, own)
+    if made is not None or f.layers:
+        return made
+    _, scale, zero, _, minimum = values
+    parameters = [a for a in (scale, zero if minimum is None else minimum) if a is not None]
+    order = row_order(whole.shape, parameters) if parameters else None
+    if order is None or products(f.value, order.axis) is None:
+        return None
+    ordered = [order.applied(a, whole.shape) for a in values]
+    made = held(parts, ordered, np.take(whole, order.rows, order.axis), given, own)
+    f.order = None if made is None else order
+    return made
 
 
 def _candidates(program: Program) -> Iterator[ir.Value]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import ml_dtypes
@@ -13,9 +13,10 @@ from jq.formats import Encoding, Format, get_format
 from jq.formats.affine import affine_format
 from jq.formats.brought.codebook import TABLE, Codebook
 from jq.ir.types import number_kind
+from jq.passes.prepare.arriving import FLOATS
 from jq.passes.prepare.arriving._blocks import in_blocks, scale_type
 from jq.passes.prepare.arriving._minima import rounded_sizes, with_minimum
-from jq.passes.prepare.arriving._stored_parts import FLOATS, Arriving
+from jq.passes.prepare.arriving._stored_parts import Arriving
 
 F32 = np.dtype(np.float32)
 Parts = tuple[Encoding, dict[str, np.ndarray]]
@@ -32,25 +33,33 @@ def by_layer(made: Parts) -> Parts:
 
 
 def held(
-    parts: Arriving, arrays: Iterator[np.ndarray], whole: np.ndarray, given: Arrays, *, own: bool
+    parts: Arriving,
+    values: Sequence[np.ndarray | None],
+    whole: np.ndarray,
+    given: Arrays,
+    own: bool,
 ) -> Parts | None:
     """In a format that has the codes, scales and zero points or minima, and gives the numbers of
     `whole`.
 
-    `own`: the codes are in the type that they came in.
+    Args:
+        values: those of `parts.values`.
+        own: the codes are in the type that they came in.
     """
-    values = tuple(None if v is None else next(arrays) for v in parts.values)
-    codes, minimum = values[0], values[-1]
+    codes, scale, zero, difference, minimum = values
     assert codes is not None
+    scale = np.ones((), F32) if scale is None else scale
+    if zero is None and (minimum is None or not minimum.any()):
+        zero, minimum = np.zeros((), F32), None
     packed = not own or codes.size > max(w.nbytes for w in given.values())
-    scale = np.ones((), F32) if values[1] is None else values[1]
-    kinds = {w.dtype.name for w in given.values()}
-    ways = [(_with_zero_point(parts, codes, scale, values[2:4], kinds, packed=packed), whole)]
+    kinds, ways = {w.dtype.name for w in given.values()}, list[tuple[Parts | None, np.ndarray]]()
+    if zero is not None:
+        size = np.abs(scale) * (np.abs(codes) + np.abs(np.rint(zero))) if parts.added else whole
+        made = _with_zero_point(parts, codes, scale, zero, difference, kinds, packed=packed)
+        ways.append((made, size))
     if minimum is not None and not parts.table:
         made = with_minimum(codes, scale, minimum, kinds)
         ways.append((made, whole if made is None else rounded_sizes(made)))
-    if parts.added and values[2] is not None:
-        ways[0] = ways[0][0], np.abs(scale) * (np.abs(codes) + np.abs(np.rint(values[2])))
     sound = (m for m, size in ways if m and _gives(m, whole, np.abs(size)) and _small(m, given))
     return next(sound, None)
 
@@ -59,16 +68,12 @@ def _with_zero_point(
     parts: Arriving,
     codes: np.ndarray,
     scale: np.ndarray,
-    values: tuple[np.ndarray | None, ...],
+    zero: np.ndarray,
+    difference: np.ndarray | None,
     kinds: set[str],
     *,
     packed: bool,
 ) -> Parts | None:
-    """`values`: zero points, and codes less zero points."""
-    zero, difference = values
-    if zero is None and parts.minimum is not None:
-        return None
-    zero = np.zeros((), F32) if zero is None else zero
     fmt = _format(codes, packed=packed, table=parts.table)
     if difference is not None:
         codes, zero, fmt = _simpler(codes, zero, fmt, difference, packed=packed)

@@ -22,8 +22,8 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, constant, i64_array, like, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.values import maker
+from jq.passes.prepare.arriving import FLOATS
 from jq.passes.prepare.arriving._lookup_keys import GATHER, SLICE, Key, key_of
-from jq.passes.prepare.arriving._stored_parts import FLOATS
 from jq.passes.prepare.arriving._whole_ops import (
     EACH,
     MOVED,

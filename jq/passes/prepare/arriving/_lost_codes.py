@@ -14,7 +14,7 @@ from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.values import maker
 from jq.ops.base import Movement
 from jq.ops.lookup import rule_of
-from jq.passes.prepare.arriving._stored_parts import FLOATS
+from jq.passes.prepare.arriving import FLOATS
 from jq.passes.prepare.fold_weights import Constant
 
 GATHER, COMPARE = "stablehlo.gather", "stablehlo.compare"

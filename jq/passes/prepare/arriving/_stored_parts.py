@@ -27,9 +27,10 @@ from jq.ir.slicing import compute
 from jq.ir.values import maker
 from jq.ops.base import Movement
 from jq.ops.lookup import rule_of
+from jq.passes.prepare.arriving import FLOATS
+from jq.passes.prepare.arriving._probed import probed
 
 OPS = StableHloOps()
-FLOATS = ("float32", "bfloat16", "float16")
 ELEMENTS = np.arange(16, dtype=np.int8)
 LOOKED_UP: tuple[type[Scaled], ...] = (Nf4, Fp4E2M1)
 TABLES = {f.name: np.asarray(f.element.decode(NUMPY, ELEMENTS)) for f in LOOKED_UP}
@@ -117,7 +118,19 @@ def _through(program: Program, op: Op) -> Arriving | None:
         if found is not None:
             with at(op, after=True):
                 return found.moved(op)
+        return None
+    with at(op, after=True):
+        if (parts := probed(op, lambda value: _plain(program, value))) is not None:
+            codes, scale, minimum = parts
+            return Arriving(codes, scale, minimum=minimum)
     return None
+
+
+def _plain(program: Program, value: ir.Value) -> ir.Value | None:
+    """The codes of a value that is nothing but codes."""
+    found = arriving(program, value)
+    alone = found is not None and (found.scale, found.minimum, found.table) == (None, None, "")
+    return found.codes if found is not None and alone else None
 
 
 def _computed(program: Program, name: str, operands: list[ir.Value]) -> Arriving | None:
