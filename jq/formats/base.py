@@ -174,6 +174,11 @@ class Format(ABC):
         """The integers themselves; None where there are none."""
         return None
 
+    @property
+    def has_minimum(self) -> bool:
+        """Whether its integers have an offset (`Integers.offset`) whatever the blocks."""
+        return False
+
     def of_codes(
         self, codes: np.ndarray, zero: np.ndarray, enc: Encoding
     ) -> tuple[Encoding, dict[str, np.ndarray]] | None:

@@ -32,6 +32,8 @@ def summed_terms(rule: Contraction, use: WeightUse, enc: Encoding, terms: int) -
     blocked = [a for a in use.contracted if enc.grid[a] > 1]
     if shared:
         raise Declined(f"blocks {enc.block} of the weight do not lie along a contracted axis")
+    if get_format(enc.format).has_minimum and not rule.splits_blocks:
+        raise Declined(f"{rule.op} has no integer form with minima of the weight")
     if blocked and not rule.splits_blocks:
         raise Declined(f"{rule.op} has no integer form with blocks along a contracted axis")
     for axis in blocked:

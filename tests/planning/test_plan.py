@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
+import jq
 from jq.calibration.range import Range
 from jq.calibration.ranges import Ranges
 from jq.errors import UserError
@@ -425,3 +427,20 @@ def test_batch_groups_have_no_integer_form():
         : (tensor<2x5x3xf32>, tensor<3x3x4xf32>) -> tensor<1x3x4xf32>
       return %0 : tensor<1x3x4xf32> }"""
     assert "batch groups" in only(planned(text)).reason
+
+
+def test_minima_have_integer_products_but_no_convolutions():
+    def fn(p, x):
+        y = jax.lax.conv_general_dilated(
+            x, p["k"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        return y.reshape(2, -1) @ p["w"]
+
+    rng = np.random.default_rng(0)
+    params = {name: rng.standard_normal(s) for name, s in (("k", (3, 3, 4, 8)), ("w", (128, 8)))}
+    params = {name: a.astype(np.float32) for name, a in params.items()}
+    model = jq.Model(fn, params, (np.ones((2, 4, 4, 4), np.float32),))
+    settings = ["weights.format=uint4_min", "weights.granularity=per-channel"]
+    convolution, product = jq.plan(model, pipeline="int8-dynamic", settings=settings).ops
+    assert (convolution.decision, product.decision) == ("float", "integer")
+    assert convolution.reason == "convolution has no integer form with minima of the weight"

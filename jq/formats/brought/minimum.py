@@ -41,6 +41,10 @@ class WithMinimum(Format):
     def integer_bits(self) -> int:
         return 8
 
+    @property
+    def has_minimum(self) -> bool:
+        return True
+
     def options(self, enc: Encoding) -> Mapping[str, Sequence[str]]:
         return {"packing": ("bits", "none")} if self.bits < 8 else {}
 
