@@ -18,8 +18,10 @@ SHAPES = (((64, 33), (32, 1)), ((7, 257), (1, 32)), ((3, 70, 9), (1, 0, 1)))
 MINIMA = ("uint2_min", "uint4_min", "uint8_min")
 
 
-def encodings(name: str, scale_type: str = "float16") -> list[Encoding]:
-    return [Encoding(name, shape, block, scale_type=scale_type) for shape, block in SHAPES]
+def encodings(name: str) -> list[Encoding]:
+    types = ("float16", "bfloat16", "float32")
+    cases = zip(SHAPES, types, strict=True)
+    return [Encoding(name, *case, scale_type=kind) for case, kind in cases]
 
 
 @pytest.mark.parametrize(("name", "runner"), [*product(MINIMA, ("iree", "interpreter", "xla"))])

@@ -41,7 +41,7 @@ def rewritten() -> tuple[QuantPlan, dict[str, Program]]:
             override={
                 "weights.format": name,
                 "weights.granularity": "per-block" if "4" in name else "per-channel",
-                "weights.scheme": "asymmetric" if name.startswith(("int", "uint")) else "symmetric",
+                "weights.scheme": get_format(name).schemes[-1],
             },
         )
         for name in NAMES

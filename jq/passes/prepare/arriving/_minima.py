@@ -39,7 +39,11 @@ def with_minimum(
 
 
 def rounded_sizes(made: tuple[Encoding, dict[str, np.ndarray]]) -> np.ndarray:
-    """The magnitudes that are rounded for each element: its product and its minimum together."""
+    """The magnitudes that are rounded for each element: its product and its minimum together.
+
+    Twice them, for the model and the format round a sum each: in float32 the latter rounds the
+    minimum in steps, a sum and a product.
+    """
     enc, parts = made
     fmt = get_format(enc.format)
     assert isinstance(fmt, WithMinimum)
@@ -47,4 +51,4 @@ def rounded_sizes(made: tuple[Encoding, dict[str, np.ndarray]]) -> np.ndarray:
     scale, low = (
         np.abs(expand(NUMPY, parts[k].astype(np.float64), enc)) for k in ("scale", "minimum")
     )
-    return np.asarray(codes * scale + low)
+    return np.asarray(2 * (codes * scale + low))
