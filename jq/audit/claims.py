@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from jq.dump.stored import StoredConstant, bit_width
 
 FOLDED = "folded"  # a weight that went into another constant, or has an equal one
 UNSEEN = "?"  # the type of a contraction that the dump does not show
+_KEPT = re.compile(r"^gemv_.*_int(\d)_block")  # `jq.kernels.Gemv.label`
 
 
 @dataclass
@@ -35,15 +37,23 @@ class Claims:
         ops = self.manifest.get("ops", ())
         read_by = {op["name"]: op["weight"] for op in ops if op.get("weight") in encodings}
         stored = Owners.of(self.dump.constants, names, read_by)
+        splats = Owners.of(self.dump.splats, names, read_by)
         derived = Owners.of(self.dump.derived, names).named
+        kept = self._kept_bits()
         for group in self._merged():
-            stored.share({n: math.prod(encodings[n]["shape"]) for n in group if n in encodings})
+            sizes = {n: math.prod(encodings[n]["shape"]) for n in group if n in encodings}
+            stored.share(sizes)
+            splats.share(sizes)
         rows = []
         for name in names:
             if name in encodings:
                 claim = encodings[name]
-                found = stored.encoded(name, claim["parts"], math.prod(claim["shape"]))
-                row = self._encoded(name, claim, found, derived[name], stored.rest)
+                size = math.prod(claim["shape"])
+                bits = min(_code_bits(claim, size), kept.get(name, math.inf))
+                found = stored.encoded(name, claim["parts"], size)
+                if _too_little(found, bits, size):  # equal codes are a number in the program
+                    found += splats.encoded(name, claim["parts"], size)
+                row = self._encoded(name, claim, bits, found, derived[name], stored.rest)
             else:
                 row = _plain(name, plain[name], stored.plain(name, plain[name]))
             rows.append(row)
@@ -77,6 +87,12 @@ class Claims:
                 f"program.mlir is of another artifact: its @main takes {takes} and gives {gives}"
             )
 
+    def _kept_bits(self) -> dict[str, int]:
+        """Of weights whose kernels keep a code in as few bits as the largest needs: how many."""
+        kernels = {op.get("weight"): op.get("kernel") for op in self.manifest.get("ops", ())}
+        found = {name: _KEPT.search(kernel or "") for name, kernel in kernels.items()}
+        return {name: int(m[1]) for name, m in found.items() if name and m}
+
     def _merged(self) -> list[list[str]]:
         """The weights of products that are one, each group once."""
         ops = {op["name"]: op for op in self.manifest.get("ops", ())}
@@ -88,6 +104,7 @@ class Claims:
         self,
         name: str,
         claim: Mapping[str, Any],
+        bits: float,
         found: Sequence[StoredConstant],
         derived: Sequence[StoredConstant],
         nameless: Sequence[StoredConstant],
@@ -95,9 +112,8 @@ class Claims:
         shape = tuple(claim["shape"])
         kind, granularity = claim["format"], claim["granularity"]
         size = math.prod(shape)
-        bits = _code_bits(claim, size)
         large = [c for c in found if _holds(c, size)]
-        wide = [c for c in large if bit_width(c.dtype) > bits]
+        wide = [c for c in large if bit_width(c.dtype) > _code_bits(claim, size)]
         if len(wide) < len(large):  # its codes are there
             wide = [c for c in wide if not _by_column(c, claim["parts"])]
         if wide and claim.get("float_copy"):
@@ -110,7 +126,7 @@ class Claims:
         elif not found and not any(_holds(c, size) for c in nameless):
             self.folded.add(name)
             kind, granularity = FOLDED, "none"
-        elif 8 * sum(c.bytes for c in found) < bits * size:
+        elif _too_little(found, bits, size):
             self.false.append(f"{name} is claimed {kind} but the program stores no such constant")
         for e in self.dump.expanded:
             mine = any(weight_of(n, {name}) for n in e.names)
@@ -206,6 +222,11 @@ def _code_bits(claim: Mapping[str, Any], size: int) -> float:
     parts = claim["parts"].values()
     bits = max(math.prod(p["shape"]) * bit_width(mlir_name(p["dtype"])) for p in parts)
     return bits / size if size else 0.0
+
+
+def _too_little(found: Sequence[StoredConstant], bits: float, size: int) -> bool:
+    """True when there are not so many bits for each of `size` elements."""
+    return 8 * sum(c.extent for c in found) < bits * size
 
 
 def _holds(constant: StoredConstant, size: int) -> bool:

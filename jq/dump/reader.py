@@ -109,6 +109,7 @@ class Dump:
     """All that an audit needs from the compiler's IR.
 
     `derived` are tensors computed when the module is loaded: they cost memory, not file size.
+    `splats` are constants that are one number everywhere: they cost neither.
     `expanded` are floats computed from constants alone at every call. `signature` are the shapes
     that `@main` takes and gives; None where there is no such function.
     """
@@ -120,6 +121,7 @@ class Dump:
     derived: tuple[StoredConstant, ...]
     expanded: tuple[Expanded, ...] = ()
     signature: Signature | None = None
+    splats: tuple[StoredConstant, ...] = ()
 
 
 def read_dump(text: str) -> Dump:
@@ -140,7 +142,7 @@ def try_dump(data: bytes) -> None:
 
 def _read(module: Any) -> Dump:
     stored: dict[str, StoredConstant] = {}
-    contractions, kernels, floats, derived = [], [], [], []
+    contractions, kernels, floats, derived, splats = [], [], [], [], []
     bodies = _executables(module)
     for op in walk(module.operation):
         kind, names = op.name, location_names(op.location)
@@ -149,6 +151,8 @@ def _read(module: Any) -> Dump:
             constant = constant_of(op, names)
             if constant and constant.kind == "derived":
                 derived.append(constant)
+            elif constant and constant.kind == "splat":
+                splats.append(constant)
             elif constant:  # one resource may be mentioned by several functions
                 stored.setdefault(resource_key(op) or f"#{len(stored)}", constant)
         elif kind == "flow.dispatch.workgroups":
@@ -177,6 +181,7 @@ def _read(module: Any) -> Dump:
         tuple(floats),
         tuple(derived),
         signature=_signature(module),
+        splats=tuple(splats),
     )
 
 

@@ -14,13 +14,14 @@ from jq.ir import Op
 
 @dataclass(frozen=True)
 class StoredConstant:
-    """A tensor that the artifact stores.
+    """A tensor that the artifact stores, or one that is the same number everywhere.
 
     Attributes:
         name: the first of `names`, else its resource key or symbol.
         shape, dtype: as stored, which may be a packed or a folded form of the weight.
-        bytes: what it takes in the file (splat constants are not stored and not listed).
-        kind: `inline`, `global`, or `parameter` (in the parameter file).
+        bytes: what it takes in the file.
+        kind: `inline`, `global`, `parameter` (in the parameter file), or `splat`: one number in the
+            program, which takes no room.
         names: every name in its location, innermost first.
     """
 
@@ -30,6 +31,11 @@ class StoredConstant:
     bytes: int
     kind: str = "inline"
     names: tuple[str, ...] = ()
+
+    @property
+    def extent(self) -> int:
+        """The bytes that its elements are: of a splat, too, which stands for as many."""
+        return stored_bytes(self.shape, self.dtype)
 
 
 # Names
@@ -85,17 +91,19 @@ def _tensor(op: Op) -> tuple[tuple[int, ...], str] | None:
 def constant_of(op: Op, names: tuple[str, ...]) -> StoredConstant | None:
     tensor = _tensor(op)
     value = _value(op)
-    if tensor is None or (isinstance(value, ir.DenseElementsAttr) and value.is_splat):
+    if tensor is None:
         return None
     shape, dtype = tensor
-    kind = "global" if op.name == "util.global" else "inline"
+    splat = isinstance(value, ir.DenseElementsAttr) and value.is_splat
+    kind = "splat" if splat else "global" if op.name == "util.global" else "inline"
     if value is None:
         kind = "derived"
     elif m := _PARAMETER.match(str(value)):
         kind, names = "parameter", (_unescape(m[1]), *names)
     symbol = op.attributes["sym_name"].value if op.name == "util.global" else ""
     name = next(iter(names), None) or resource_key(op) or symbol
-    return StoredConstant(name, shape, dtype, stored_bytes(shape, dtype), kind, names)
+    size = 0 if kind == "splat" else stored_bytes(shape, dtype)
+    return StoredConstant(name, shape, dtype, size, kind, names)
 
 
 def stored_bytes(shape: tuple[int, ...], dtype: str) -> int:

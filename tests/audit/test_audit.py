@@ -48,9 +48,10 @@ def run(
     derived: tuple[StoredConstant, ...] = (),
     ops: tuple[dict[str, Any], ...] = (OP,),
     encodings: dict[str, Any] | None = None,
+    splats: tuple[StoredConstant, ...] = (),
     **manifest: Any,
 ) -> Audit:
-    dump = Dump(tuple(constants), contractions, kernels, (), derived)
+    dump = Dump(tuple(constants), contractions, kernels, (), derived, splats=splats)
     claims = {"ops": list(ops), "encodings": encodings or {"l1/w": ENCODING}, **manifest}
     return audit_program(claims, dump, 3000, 500)
 
@@ -140,6 +141,42 @@ def test_what_is_added_to_the_columns_of_a_small_weight_is_no_copy_of_it() -> No
 def test_a_weight_of_one_element_may_be_a_number_in_the_program() -> None:
     one = {**ENCODING, "shape": [1, 1], "parts": {"codes": {"dtype": "int8", "shape": [1, 1]}}}
     assert run([], encodings={"l1/w": one}).verified
+
+
+def splat(name: str, shape: tuple[int, ...], dtype: str) -> StoredConstant:
+    return StoredConstant(name, shape, dtype, 0, "splat", (name,))
+
+
+def test_codes_that_are_all_equal_are_a_number_in_the_program() -> None:
+    for name, shape in (("l1/w:codes", (64, 32)), ("l1/w:packed", (2, 16, 128))):
+        audit = run(STORED[1:], splats=(splat(name, shape, "i8"),))
+        assert audit.verified
+        assert (audit.weights[0].format, audit.weights[0].stored_bytes) == ("int8", 128)
+    scale = splat("l1/w:scale", (1, 32), "f32")
+    assert run([], splats=(splat("l1/w:codes", (64, 32), "i8"), scale)).verified
+    zeros = splat("l1/w:zeros", (64, 32), "f32")  # of no weight whose codes are stored
+    assert run(splats=(zeros,)).verified
+
+
+def test_a_float_that_is_one_number_is_no_weight_of_few_bits() -> None:
+    for kind in ("f32", "i16"):
+        audit = run(STORED[1:], splats=(splat("l1/w", (64, 32), kind),))
+        assert not audit.verified and f"stored as {kind}" in audit.warnings[0]
+    both = (splat("l1/w:codes", (64, 32), "i8"), splat("l1/w", (64, 32), "f32"))
+    assert not run([], splats=both).verified
+    assert not run([const("l1/w", (64, 32), "f32")], splats=both[:1]).verified
+    assert not run(STORED[1:], splats=(splat("l1/w:codes", (64, 24), "i8"),)).verified
+    assert not run(STORED[1:], splats=(splat("other:codes", (64, 32), "i8"),)).verified
+
+
+def test_kernels_keep_small_codes_in_fewer_bits() -> None:
+    """Which, their name says."""
+    ops = ({**OP, "weight": "l1/w", "kernel": "gemv_8x64x32_int2_block32_split_f5f8"},)
+    kernels = (Kernel(("l1/w",), (MultiplyAdd(*I8),)),)
+    for count, verified in ((512, True), (511, False)):
+        packed = [const("l1/w:packed", (count,), "i8")]
+        assert run(packed, (), kernels, ops=ops).verified == verified
+    assert not run([const("l1/w:packed", (512,), "i8")]).verified
 
 
 def test_four_bit_codes_stored_as_bytes_are_noticed() -> None:

@@ -119,3 +119,18 @@ def test_weights_that_a_loop_joins_are_one_integer_weight() -> None:
     (product,) = audit.contractions
     assert (product.lhs, product.rhs, product.acc) == ("i8", "i8", "i32")
     assert sum(w.stored_bytes for w in audit.weights) < 2 * 32 * 32 * 1.5
+
+
+@pytest.mark.parametrize("pipeline", ["int4-weight-only", "int8-weight-only"])
+def test_weights_of_equal_numbers(pipeline: str) -> None:
+    """All codes are one number, which the program has in place of them where it fills its packing;
+    kernels keep such codes in two bits."""
+    x = np.ones((8, 32), np.float32)
+    for columns, number in ((48, 1.0), (64, 0.0), (48, -0.5)):
+        params = {"w": np.full((32, columns), number, np.float32)}
+        model = Model(lambda p, x: x @ p["w"], params, (x,))
+        compiled = api.compile(model, pipeline)
+        audit = compiled.audit()
+        assert audit.verified, audit.warnings
+        lie = replace(compiled, programs=api.compile(model, "float").programs)
+        assert not lie.audit().verified  # where it is one number as well

@@ -132,6 +132,9 @@ def test_constants_have_names_types_and_kinds(mixed: Dump) -> None:
 
 def test_splat_constants_take_no_room(mixed: Dump) -> None:
     assert not [c for c in mixed.constants if c.name.startswith(("splat/", "folded/w:scale"))]
+    (codes,) = (c for c in mixed.splats if c.name == "splat/w:codes")
+    assert (codes.shape, codes.dtype, codes.kind) == ((64, 32), "i8", "splat")
+    assert (codes.bytes, codes.extent) == (0, 64 * 32)
 
 
 def test_contraction_types(mixed: Dump) -> None:
