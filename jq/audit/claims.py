@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jq.audit.evidence import by_column, code_bits, holds, kept_bits, too_little
 from jq.audit.owners import Owners, mlir_name, weight_of
 from jq.audit.report import AuditedContraction, FloatUse, StoredWeight
 from jq.dump.reader import Contraction, Dump
@@ -15,7 +15,6 @@ from jq.dump.stored import StoredConstant, bit_width
 
 FOLDED = "folded"  # a weight that went into another constant, or has an equal one
 UNSEEN = "?"  # the type of a contraction that the dump does not show
-_KEPT = re.compile(r"^gemv_.*_int(\d)_block")  # `jq.kernels.Gemv.label`
 
 
 @dataclass
@@ -39,7 +38,7 @@ class Claims:
         stored = Owners.of(self.dump.constants, names, read_by)
         splats = Owners.of(self.dump.splats, names, read_by)
         derived = Owners.of(self.dump.derived, names).named
-        kept = self._kept_bits()
+        kept = kept_bits(self.manifest.get("ops", ()))
         for group in self._merged():
             sizes = {n: math.prod(encodings[n]["shape"]) for n in group if n in encodings}
             stored.share(sizes)
@@ -49,9 +48,9 @@ class Claims:
             if name in encodings:
                 claim = encodings[name]
                 size = math.prod(claim["shape"])
-                bits = min(_code_bits(claim, size), kept.get(name, math.inf))
+                bits = min(code_bits(claim, size), kept.get(name, math.inf))
                 found = stored.encoded(name, claim["parts"], size)
-                if _too_little(found, bits, size):  # equal codes are a number in the program
+                if too_little(found, bits, size):  # equal codes are a number in the program
                     found += splats.encoded(name, claim["parts"], size)
                 row = self._encoded(name, claim, bits, found, derived[name], stored.rest)
             else:
@@ -87,12 +86,6 @@ class Claims:
                 f"program.mlir is of another artifact: its @main takes {takes} and gives {gives}"
             )
 
-    def _kept_bits(self) -> dict[str, int]:
-        """Of weights whose kernels keep a code in as few bits as the largest needs: how many."""
-        kernels = {op.get("weight"): op.get("kernel") for op in self.manifest.get("ops", ())}
-        found = {name: _KEPT.search(kernel or "") for name, kernel in kernels.items()}
-        return {name: int(m[1]) for name, m in found.items() if name and m}
-
     def _merged(self) -> list[list[str]]:
         """The weights of products that are one, each group once."""
         ops = {op["name"]: op for op in self.manifest.get("ops", ())}
@@ -112,10 +105,10 @@ class Claims:
         shape = tuple(claim["shape"])
         kind, granularity = claim["format"], claim["granularity"]
         size = math.prod(shape)
-        large = [c for c in found if _holds(c, size)]
-        wide = [c for c in large if bit_width(c.dtype) > _code_bits(claim, size)]
+        large = [c for c in found if holds(c, size)]
+        wide = [c for c in large if bit_width(c.dtype) > code_bits(claim, size)]
         if len(wide) < len(large):  # its codes are there
-            wide = [c for c in wide if not _by_column(c, claim["parts"])]
+            wide = [c for c in wide if not by_column(c, claim["parts"])]
         if wide and claim.get("float_copy"):
             self.notes.append(
                 f"{name} is stored in {wide.pop().dtype} besides: a rule keeps it float"
@@ -123,17 +116,17 @@ class Claims:
         if wide:
             self.false.append(f"{name} is claimed {kind} but stored as {wide[0].dtype}")
             kind, granularity = wide[0].dtype, "none"
-        elif not found and not any(_holds(c, size) for c in nameless):
+        elif not found and not any(holds(c, size) for c in nameless):
             self.folded.add(name)
             kind, granularity = FOLDED, "none"
-        elif _too_little(found, bits, size):
+        elif too_little(found, bits, size):
             self.false.append(f"{name} is claimed {kind} but the program stores no such constant")
         for e in self.dump.expanded:
             mine = any(weight_of(n, {name}) for n in e.names)
             if mine and math.prod(e.shape) >= size > 1:
                 self.notes.append(f"{name} is decoded to {e.dtype} in memory at every call")
         for c in derived:
-            if _holds(c, size) and bit_width(c.dtype) > bits:
+            if holds(c, size) and bit_width(c.dtype) > bits:
                 self.notes.append(f"{name} is expanded to {c.dtype} in memory when loaded")
         floats = size * bit_width(mlir_name(claim.get("float_dtype", "float32"))) // 8
         total = sum(c.bytes for c in found)
@@ -215,33 +208,6 @@ def _kind(claim: Mapping[str, Any]) -> tuple[Any, ...]:
     """What equal weights have in common."""
     parts = {part: (p["dtype"], tuple(p["shape"])) for part, p in claim["parts"].items()}
     return claim["format"], tuple(claim["shape"]), tuple(sorted(parts.items()))
-
-
-def _code_bits(claim: Mapping[str, Any], size: int) -> float:
-    """Bits an element takes in the largest part of an encoding."""
-    parts = claim["parts"].values()
-    bits = max(math.prod(p["shape"]) * bit_width(mlir_name(p["dtype"])) for p in parts)
-    return bits / size if size else 0.0
-
-
-def _too_little(found: Sequence[StoredConstant], bits: float, size: int) -> bool:
-    """True when there are not so many bits for each of `size` elements."""
-    return 8 * sum(c.extent for c in found) < bits * size
-
-
-def _holds(constant: StoredConstant, size: int) -> bool:
-    """True when a constant has room for a value per element of the weight."""
-    return math.prod(constant.shape) >= size > 1
-
-
-def _by_column(constant: StoredConstant, parts: Collection[str]) -> bool:
-    """True for what a kernel adds to every column of a product (scales, sums of codes, a bias) or
-    multiplies it with. It is padded to whole registers: of a weight of a few elements, or of one
-    row, it has as many elements as the weight.
-    """
-    ends = {(n.rpartition("#")[0] or n).rpartition(":")[2] for n in constant.names if ":" in n}
-    vector = sum(n > 1 for n in constant.shape) == 1
-    return vector and bool(ends) and not ends & {*parts, "packed"}
 
 
 def _integer(types: tuple[str, str, str]) -> bool:
