@@ -215,11 +215,12 @@ def levels(request):
     model = jq.Model(forward, params, (X,))
     strict = {"strict_encodings": True, "recovery": False}
     found = jq.rewrite(model, pipeline=request.param, settings=strict)
-    return request.param, found, jax.jit(forward)(params, X)
+    planned = jq.plan(model, pipeline=request.param, settings=strict)
+    return request.param, found, jax.jit(forward)(params, X), planned
 
 
 def test_codes_are_kept(levels):
-    _, found, _ = levels
+    _, found, *_ = levels
     program = found["qdq"]
     for name, (*_, fmt, want) in CASES.items():
         own = [n for n in program.encodings if n.split("#")[0] == f"{name}/w"]
@@ -231,6 +232,16 @@ def test_codes_are_kept(levels):
         assert np.array_equal(np.sort(got + shift), np.sort(want.reshape(-1))), name
 
 
+def test_the_plan_names_the_format(levels):
+    rows = [(op, p) for op in levels[-1].ops for p in op.operands.values() if p.weight]
+    for name, (*_, fmt, _) in CASES.items():
+        own = [op.to_dict() for op, p in rows if p.weight.split("#")[0] == f"{name}/w"]
+        assert own, name
+        for row in own:
+            assert row["weights"].startswith(f"{fmt} ") and "(stored)" in row["weights"], row
+            assert row["decision"] in ("integer", "weight-only")
+
+
 def stored(program, name):
     entry = program.encodings[name]
     parts = {k: program.weights[f"{name}:{k}"] for k in entry["parts"]}
@@ -239,7 +250,7 @@ def stored(program, name):
 
 
 def test_the_program_computes_with_them(levels):
-    pipeline, found, want = levels
+    pipeline, found, want, _ = levels
     results = XlaExecutable(found["integer"])(X)
     bound = 1e-5 if pipeline == "float" else 0.05
     for (name, ref), got in zip(sorted(want.items()), results, strict=True):
@@ -249,7 +260,7 @@ def test_the_program_computes_with_them(levels):
 def test_iree_computes_the_same(levels):
     """With kernels. What is quantized while it runs may be a code off: where functions of floats
     differ in the last place."""
-    pipeline, found, _ = levels
+    pipeline, found, *_ = levels
     bound = 1e-5 if pipeline == "float" else 2 / 127
     results = XlaExecutable(found["integer"])(X), run_iree(found["target"], [X])
     for name, want, got in zip(sorted(CASES), *results, strict=True):
