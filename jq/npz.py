@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import tokenize
 import zipfile
@@ -38,6 +39,7 @@ _UNREADABLE = (
 _KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # What the arrays of a file may take in memory: so many times its size, and so much besides.
 _TIMES, _BESIDES = 4, 256 << 20
+_LONGEST = 1 << 16  # bytes of a header; NumPy refuses more than 10,000
 Header = tuple[tuple[int, ...], bool, "np.dtype[Any]"]  # shape, whether axes are reversed, type
 
 
@@ -105,7 +107,11 @@ def _header(stream: IO[bytes]) -> Header:
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"arrays of version {version}")
     reads = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
-    shape, reversed_axes, dtype = reads[version[0] - 1](stream)
+    length = stream.read(2 * version[0])  # of 16 bits, or of 32
+    if (size := int.from_bytes(length, "little")) > _LONGEST:  # NumPy would read it whole
+        raise ValueError(f"the header of an array has {size} bytes, at most {_LONGEST} are read")
+    header = io.BytesIO(length + stream.read(size))
+    shape, reversed_axes, dtype = reads[version[0] - 1](header)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
     if not all(isinstance(n, int) and n >= 0 for n in shape) or len(shape) > 32:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import suppress
 
 import typer
 
@@ -23,7 +24,8 @@ def report(error: BaseException, debug: bool = False) -> int:
     code, message = classify(error)
     if debug:
         print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
-    print(f"jaxq: {printable(_line(message))}", file=sys.stderr)
+    with suppress(OSError):  # a full disk, where the code alone says it
+        print(f"jaxq: {printable(_line(message))}", file=sys.stderr)
     return code
 
 
@@ -61,6 +63,8 @@ def classify(error: BaseException) -> tuple[int, str]:
             where = f": {error.filename}" if error.filename else _nowhere()
             return USAGE, f"error: {error.strerror or error}{where}"
         case MemoryError():
+            return INTERNAL, "error: out of memory"
+        case ImportError() if "failed to map segment" in str(error):  # as `ulimit -v` does
             return INTERNAL, "error: out of memory"
     kind = type(error).__name__
     return INTERNAL, f"internal error: {kind}: {error}; --debug shows the traceback"

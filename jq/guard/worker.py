@@ -32,6 +32,8 @@ MORE_MEMORY = "--max-memory allows more (jq.guard.limits.limited)"
 # To start the process and import a reader, on the slowest machine.
 STARTING = Reading(busy=600.0, waiting=600.0, memory=0)
 STACK = 4 << 20  # bytes; half of what this process has, so that it crashes there and not here
+ANSWER = 8  # an answer may take this part of the memory that its maker may
+_MESSAGE = 10_000  # characters of an error
 _MODULE = "jq.guard.worker"
 
 
@@ -150,7 +152,7 @@ def exchange(
     assert process.stdin is not None and process.stdout is not None
     to, back = process.stdin.fileno(), process.stdout.fileno()
     os.set_blocking(to, False)
-    rest, answer, end = memoryview(data), b"", time.monotonic() + seconds
+    rest, answer, end = memoryview(data), bytearray(), time.monotonic() + seconds
     while not answer.endswith(b"\n"):
         left = end - time.monotonic()
         if left <= 0:
@@ -168,7 +170,7 @@ def exchange(
             answer += piece
             if most is not None and len(answer) > most:
                 return None
-    return answer
+    return bytes(answer)
 
 
 def _late(seconds: float, what: str) -> UserError:
@@ -223,10 +225,15 @@ def answered(request: dict[str, Any], data: bytes) -> dict[str, Any]:
     busy = math.ceil(time.process_time() + request["busy"])
     resource.setrlimit(resource.RLIMIT_CPU, (busy, resource.RLIM_INFINITY))
     try:
-        return {"value": getattr(found, name)(data, **request["arguments"])}
+        value = getattr(found, name)(data, **request["arguments"])
+        if (size := len(json.dumps(value))) > (limit := request["memory"] // ANSWER):
+            reason = f"it makes {size} bytes, at most {limit} are taken"
+            raise UserError(reason, hint=MORE_MEMORY)
+        return {"value": value}
     except JqError as error:
         parts = {"op": error.op, "location": error.location, "hint": error.hint}
-        return {"error": {"message": error.message, **{k: v for k, v in parts.items() if v}}}
+        message = error.message[:_MESSAGE]
+        return {"error": {"message": message, **{k: v for k, v in parts.items() if v}}}
     except MemoryError:
         return {"fault": {"message": "it takes too much memory", "hint": MORE_MEMORY}}
     except BaseException as error:  # a panic of code in Rust is no Exception

@@ -18,13 +18,18 @@ def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> 
     Python's objects, and in a process of its own, with limits of time and memory.
 
     Raises:
-        UserError: the model has no template, or the template fails or refuses the messages.
+        UserError: the model has no template, or the template fails, is no text or refuses the
+            messages.
     """
     if tokenizer.template is None:
         raise UserError("this model has no chat template", hint="leave out --chat")
+    try:
+        template = tokenizer.template.encode()
+    except UnicodeEncodeError as error:  # JSON has a way to write half of a character
+        raise UserError(f"the chat template is no Unicode text: {error.reason}") from error
     found: str = WORKER.ask(
         f"{__name__}:rendered",
-        tokenizer.template.encode(),
+        template,
         "the chat template",
         messages=list(messages),
         names=dict(tokenizer.names),

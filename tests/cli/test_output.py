@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from jq.cli.command import command
+from jq.cli.failure import classify
 from jq.cli.output import Output, cell, plain
 from jq.errors import UserError
 
@@ -97,6 +98,12 @@ def test_a_name_from_a_file_fills_no_screen(capsys: Captured) -> None:
     line = capsys.readouterr().err.splitlines()[-1]
     assert len(line) < 2100 and line.startswith("jaxq: error: axxx")
     assert "x ... x" in line and line.endswith("xb; say less")
+
+
+def test_libraries_that_find_no_memory() -> None:
+    """As with `ulimit -v`."""
+    lost = ImportError("libX.so: failed to map segment from shared object")
+    assert classify(lost) == (1, "error: out of memory") != classify(ImportError("no X"))
 
 
 def test_verbose_shows_the_log(capsys: Captured) -> None:

@@ -98,6 +98,20 @@ def test_a_bomb_of_the_right_shape(tmp_path: Path) -> None:
     assert memory < 1 << 20
 
 
+def test_a_header_that_is_a_bomb(tmp_path: Path) -> None:
+    """NumPy reads a header before it finds that it is too long."""
+    size = 128 << 20
+    with (
+        zipfile.ZipFile(tmp_path / "in.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("arg0.npy", "w") as member,
+    ):
+        member.write(b"\x93NUMPY\x02\x00" + struct.pack("<I", size))
+        for _ in range(size >> 20):
+            member.write(b" " * (1 << 20))
+    _, memory = spent(lambda: npz.read(tmp_path / "in.npz"), f"header of an array has {size}")
+    assert memory < 4 << 20
+
+
 ODD = {
     "negative": header("(-1,)"),
     "huge": header(f"({10**30},)"),

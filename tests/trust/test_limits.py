@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -120,12 +121,24 @@ class _Nothing:
         ("{{ 'a' * 10 ** 11 }}", "memory", 60),
         ("{{ ''.__class__.__mro__ }}", "the chat template fails", 60),
         ("{{ raise_exception('no') }}", "refuses these messages: no", 60),
+        ("{{ raise_exception('x' * 10 ** 8) }}", "refuses these messages: x", 60),
+        ("{{ 'x' * (3 * 10 ** 8) }}", "it makes 300000002 bytes, at most 268", 60),
+        ("{{ '\ud800' }}", "the chat template is no Unicode text", 60),
     ],
 )
 def test_a_chat_template_that_never_ends(template: str, message: str, seconds: float) -> None:
     tokenizer = Tokenizer(_Nothing(), (), frozenset(), template, {})
-    with limited(Limits(seconds=seconds)), pytest.raises(UserError, match=message):
+    with limited(Limits(seconds=seconds)), pytest.raises(UserError, match=message) as info:
         chat_prompt(tokenizer, [{"role": "user", "content": "x"}])
+    assert len(str(info.value)) < 20_000
+
+
+def test_a_long_answer_is_read_in_a_time_that_grows_with_it() -> None:
+    """It was copied whole for every piece that came: half a minute for this one."""
+    tokenizer = Tokenizer(_Nothing(), (), frozenset(), "{{ 'x' * 10 ** 8 }}", {})
+    start = time.process_time()
+    chat_prompt(tokenizer, [{"role": "user", "content": "x"}])
+    assert time.process_time() - start < 5
 
 
 def _growing(part: str) -> dict[str, object]:

@@ -58,6 +58,11 @@ def test_a_full_device(arguments: tuple[str, ...]) -> None:
     assert (done.returncode, done.stderr) == (2, "jaxq: error: No space left on device\n")
 
 
+def test_errors_that_cannot_be_written() -> None:
+    """Their code says it all the same."""
+    assert shell('"$@" 2> /dev/full', "inspect", "no-such").returncode == 2
+
+
 def test_a_folder_that_was_removed(tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     line = f'cd gone; rmdir ../gone; PYTHONPATH={Path.cwd()} "$@"'
