@@ -18,11 +18,11 @@ from jq.kernels.epilogue.steps import Scale as Scale
 from jq.kernels.epilogue.steps import Silu as Silu
 from jq.kernels.epilogue.steps import Step as Step
 from jq.kernels.epilogue.steps import ZeroPoint as ZeroPoint
-from jq.kernels.gemm.description import Batch as Batch
 from jq.kernels.gemm.description import Gemm as Gemm
 from jq.kernels.gemm.description import RegisterTile as RegisterTile
 from jq.kernels.gemm.description import Streams as Streams
 from jq.kernels.gemm.gemm_rows import GemmRows as GemmRows
+from jq.kernels.gemm.matrix_panels import Batch as Batch
 from jq.kernels.gemm.pair_gemm import PairGemm as PairGemm
 from jq.kernels.gemv.decode_dot import DecodeDot as DecodeDot
 from jq.kernels.gemv.description import Gemv as Gemv

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from iree.compiler import ir
 
 from jq.kernels.build.bodies import Operands, emit
-from jq.kernels.build.builder import Builder, Tiles
+from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, Indices, Values
 from jq.kernels.gemm import amx
 from jq.kernels.gemm.description import Gemm
+from jq.kernels.gemm.matrix_panels import MatrixPanels
 from jq.kernels.gemm.pipelined import PipelinedPanel
 from jq.kernels.gemm.source import Place, Source
 from jq.kernels.schedule.padded_output import Part, framed
@@ -47,6 +49,28 @@ class MatrixRows(Source):
         return [*self.prefix, row, 0]
 
 
+Panels = Callable[[Values, Index, Part | None], None]
+
+
+def emit_block(
+    gemm: MatrixPanels, b: Builder, tensors: Values, tile: Tile, row: Index, panels: Panels
+) -> None:
+    """A workgroup's block of rows from `row`: `panels(tensors, wanted, part)` computes as many as
+    are wanted, inside what stands around images; zeros follow them where sequences are filled.
+    """
+    block, sequences = gemm.tiling.block, gemm.sequences
+    wanted: Index = block
+    if sequences:
+        *tensors, counts = tensors
+        wanted = wanted_rows(b, sequences, counts, row, block)
+    part = Part.of(b, gemm.frame, row, block, gemm.m) if gemm.frame else None
+    if part:
+        part.fill(b, tile, gemm.results[0])
+    panels(tensors, wanted, part)
+    if sequences and sequences.fill:
+        fill(b, tile, gemm.results[0], wanted, block)
+
+
 @emit.register
 def _(gemm: Gemm, operands: Operands) -> list[ir.Value]:
     if gemm.on_tiles:
@@ -62,19 +86,13 @@ def _(gemm: Gemm, operands: Operands) -> list[ir.Value]:
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         *prefix, row, column = offsets(b, ids)
-        wanted: Index = cut.block
-        if gemm.sequences:
-            *tensors, counts = tensors
-            wanted = wanted_rows(b, gemm.sequences, counts, row, cut.block)
-        part = Part.of(b, gemm.frame, row, cut.block, gemm.m) if gemm.frame else None
-        if part:
-            part.fill(b, tiles[0], gemm.results[0])
-        place = Place(gemm.m, row, column, ids[1], prefix, part=part)
-        PipelinedPanel(MatrixRows.of(gemm, prefix), b, tensors, tiles[0], place).emit(
-            cut.block, wanted
-        )
-        if gemm.sequences and gemm.sequences.fill:
-            fill(b, tiles[0], gemm.results[0], wanted, cut.block)
+
+        def panel(tensors: Values, wanted: Index, part: Part | None) -> None:
+            place = Place(gemm.m, row, column, ids[1], prefix, part=part)
+            source = MatrixRows.of(gemm, prefix)
+            PipelinedPanel(source, b, tensors, tiles[0], place).emit(cut.block, wanted)
+
+        emit_block(gemm, b, tensors, tiles[0], row, panel)
 
     output = Output(gemm.results[0], (*((1,) * depth), cut.block, width), offsets)
     output = framed(gemm.frame, output, gemm.m)

@@ -7,7 +7,6 @@ stream. `init` holds the int32 bias and every constant correction. 2 * M * N * K
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -16,8 +15,7 @@ import numpy as np
 
 from jq.errors import InternalError
 from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, check, operand_types
-from jq.kernels.gemm.product import PanelProduct
-from jq.kernels.kernel import MatrixProduct
+from jq.kernels.gemm.matrix_panels import Batch, MatrixPanels
 from jq.kernels.machine import tiling
 from jq.kernels.machine.tile_cut import TiledCut, pack_weight
 from jq.kernels.machine.tiling import Tiling
@@ -27,18 +25,6 @@ from jq.kernels.tensor import Array, TensorType, cut_last
 
 TILED_ROWS, TILED_DEPTH = 5, 48
 STREAM_ROWS, STREAM_VECTORS = 2, 2  # rows that may have streams; vectors of each
-
-
-@dataclass(frozen=True)
-class Batch:
-    """So many products: every operand and result has a leading axis, scalars and vectors too."""
-
-    kind: ClassVar[str] = "batch"
-    count: int
-
-    def __post_init__(self) -> None:
-        if self.count < 1:
-            raise InternalError("a batch of no products")
 
 
 @dataclass(frozen=True)
@@ -61,8 +47,8 @@ class Streams:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gemm(MatrixProduct, PanelProduct):
-    """An `IntegerProduct` of a matrix.
+class Gemm(MatrixPanels):
+    """A product on vectors or on matrix tiles.
 
     Operands, in order:
         codes: i8 [M, K]; with `unsigned` their unsigned view (`q + 128`).
@@ -74,31 +60,22 @@ class Gemm(MatrixProduct, PanelProduct):
     N' is N, or the lanes of a vector when N is smaller (`pad_columns` fills up).
 
     Attributes:
-        m, k, n: the shape.
         column_zero: weights have zero points.
-        rows: what the rows are, where they are not those of one matrix: of a `Batch` of products,
-            of `Sequences` some of which are left out, or the pixels of images in a `Frame`
-            ([M'] rows of the result).
         cut: a `RegisterTile`, or the `Streams` of weights; None: the cheapest one.
     """
 
     family: ClassVar[str] = "gemm"
 
     column_zero: bool = False
-    rows: Batch | Sequences | Frame | None = None
     cut: RegisterTile | Streams | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_views()
-        check(self.epilogue)
         width = STREAM_VECTORS * self.streams * self.target.lanes
         if self.streams > 1 and (self.m > STREAM_ROWS or self.n < width or self.sequences):
             raise InternalError(f"no {self.streams} streams of {self.label}")
         if self.on_tiles and (self.sequences or self.frame):
             raise InternalError(f"all rows of {self.label} are computed, side by side")
-        if self.frame:
-            self.frame.rows(self.m)
 
     @property
     def label(self) -> str:
@@ -108,22 +85,6 @@ class Gemm(MatrixProduct, PanelProduct):
     @property
     def batch(self) -> int:
         return self.rows.count if isinstance(self.rows, Batch) else 1
-
-    @property
-    def sequences(self) -> Sequences | None:
-        return self.rows if isinstance(self.rows, Sequences) else None
-
-    @property
-    def frame(self) -> Frame | None:
-        return self.rows if isinstance(self.rows, Frame) else None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.m, self.n
-
-    @property
-    def span(self) -> int:
-        return self.n
 
     @property
     def streams(self) -> int:
@@ -153,7 +114,7 @@ class Gemm(MatrixProduct, PanelProduct):
 
     @cached_property
     def tiling(self) -> Tiling:
-        m = self.sequences.length if self.sequences else self.m
+        m = self.length
         if isinstance(self.cut, RegisterTile):
             return tiling.cut(self.target, self.cut.rows, self.cut.vectors, m, self.k, self.n)
         if self.streams > 1:
@@ -176,8 +137,7 @@ class Gemm(MatrixProduct, PanelProduct):
             *self.start_types(self.m),
             *operand_types(self.epilogue, (self.m, self.n), self.columns),
         ]
-        counts = [self.sequences.operand(self.m)] if self.sequences else []
-        return (*(TensorType((*self.lead, *t.shape), t.element) for t in kinds), *counts)
+        return (*(TensorType((*self.lead, *t.shape), t.element) for t in kinds), *self.counts)
 
     @property
     def accesses(self) -> tuple[str, ...]:
@@ -271,22 +231,3 @@ class Gemm(MatrixProduct, PanelProduct):
             columns[:, start : start + width] = values.reshape(rows, width)
         flip = np.int8(-128 if self.swapped else 0)
         return np.ascontiguousarray(columns[: self.k, : self.n] ^ flip)
-
-    # Reference
-
-    def reference(
-        self,
-        codes: Array,
-        weight: Array,
-        bias: Array | None = None,
-        zero: Array | int = 0,
-        operands: Sequence[Sequence[Array]] = (),
-        column_zero: Array | int = 0,
-    ) -> Array:
-        """The same in NumPy: signed codes [M, K], weight [K, N], zero points per row or one.
-
-        `operands` holds each step's arrays in broadcastable form.
-        """
-        q = codes.astype(np.int64) - np.asarray(zero, np.int64).reshape(-1, 1)
-        acc = q @ (weight.astype(np.int64) - column_zero)
-        return self.finished(acc, bias, operands)

@@ -8,15 +8,14 @@ from jq.kernels.build.bodies import Operands, emit
 from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, Indices, Values, vec
-from jq.kernels.gemm.body import MatrixRows
+from jq.kernels.gemm.body import MatrixRows, emit_block
 from jq.kernels.gemm.pair_gemm import COUNTS, PairGemm
 from jq.kernels.gemm.pair_order import CHAIN
 from jq.kernels.gemm.pair_weights import STAGE
 from jq.kernels.gemm.panel import Panel
 from jq.kernels.gemm.source import Place
 from jq.kernels.schedule.padded_output import Part, framed
-from jq.kernels.schedule.ragged_rows import Blocks, wanted_rows
-from jq.kernels.schedule.rows import fill
+from jq.kernels.schedule.ragged_rows import Blocks
 
 WORD = 4  # codes that a lane multiplies at a time
 
@@ -113,20 +112,15 @@ def _(kernel: PairGemm, operands: Operands) -> list[ir.Value]:
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         row, start = offsets(b, ids)
-        wanted: Index = cut.block
-        if kernel.sequences:
-            *tensors, counts = tensors
-            wanted = wanted_rows(b, kernel.sequences, counts, row, cut.block)
-        part = Part.of(b, kernel.frame, row, cut.block, kernel.m) if kernel.frame else None
-        if part:
-            part.fill(b, tiles[0], kernel.results[0])
-        with b.loop(0, kernel.range, writes=tiles) as loop:
-            panel = b.at_most(b.offset(first_panel(b, ids), loop.index), kernel.panels - 1)
-            to = b.at_most(b.scaled(loop.index, lanes), width - lanes)
-            place = Place(kernel.m, row, b.offset(start, to), panel, to=to, part=part)
-            PairPanel(kernel, b, tensors, tiles[0], place).emit(cut.block, wanted)
-        if kernel.sequences and kernel.sequences.fill:
-            fill(b, tiles[0], kernel.results[0], wanted, cut.block)
+
+        def panels(tensors: Values, wanted: Index, part: Part | None) -> None:
+            with b.loop(0, kernel.range, writes=tiles) as loop:
+                panel = b.at_most(b.offset(first_panel(b, ids), loop.index), kernel.panels - 1)
+                to = b.at_most(b.scaled(loop.index, lanes), width - lanes)
+                place = Place(kernel.m, row, b.offset(start, to), panel, to=to, part=part)
+                PairPanel(kernel, b, tensors, tiles[0], place).emit(cut.block, wanted)
+
+        emit_block(kernel, b, tensors, tiles[0], row, panels)
 
     output = Output(kernel.results[0], (cut.block, width), offsets)
     output = framed(kernel.frame, output, kernel.m)

@@ -16,7 +16,6 @@ says why nothing saturates. For 32 columns of a chain, a proven one takes 3 mult
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -24,11 +23,10 @@ from typing import ClassVar
 import numpy as np
 
 from jq.errors import InternalError
-from jq.kernels.epilogue.steps import check, operand_types
+from jq.kernels.epilogue.steps import operand_types
+from jq.kernels.gemm.matrix_panels import MatrixPanels
 from jq.kernels.gemm.pair_order import CHAIN
 from jq.kernels.gemm.pair_weights import STAGE, PairWeights, segment_depth
-from jq.kernels.gemm.product import PanelProduct
-from jq.kernels.kernel import MatrixProduct
 from jq.kernels.machine import workgroups
 from jq.kernels.machine.tile_cut import TiledCut
 from jq.kernels.machine.tiling import Tiling
@@ -42,8 +40,8 @@ COUNTS = 2  # of a plan: chains that are proven, chains by pairs; then where eac
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairGemm(MatrixProduct, PanelProduct):
-    """An `IntegerProduct` of a matrix; signed codes.
+class PairGemm(MatrixPanels):
+    """A product on vectors of pairs; signed codes.
 
     Operands: codes i8 [M, K]; what `pack` made: weights, source, plan, init, and (`row_zero`) zero
     points i32 [M] and colsum; what the epilogue's steps name; counts, if the rows are of sequences.
@@ -60,25 +58,8 @@ class PairGemm(MatrixProduct, PanelProduct):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.epilogue)
         if not self.target.pairs or self.unsigned or self.n < self.target.lanes:
             raise InternalError(f"no pairs of bytes in {self.label}")
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.m, self.n
-
-    @property
-    def span(self) -> int:
-        return self.n
-
-    @property
-    def sequences(self) -> Sequences | None:
-        return self.rows if isinstance(self.rows, Sequences) else None
-
-    @property
-    def frame(self) -> Frame | None:
-        return self.rows if isinstance(self.rows, Frame) else None
 
     @property
     def panels(self) -> int:
@@ -96,7 +77,7 @@ class PairGemm(MatrixProduct, PanelProduct):
     @cached_property
     def tiling(self) -> Tiling:
         """Tiles of one vector: fewer columns are easier to prove."""
-        m = self.sequences.length if self.sequences else self.m
+        m = self.length
         most = self.target.registers // 2
         rows = min(range(1, min(most, m) + 1), key=lambda n: (math.ceil(m / n) * (n + 1), -n))
         block = min(m, max(1, NEAR // (rows * self.depth)) * rows)
@@ -127,7 +108,6 @@ class PairGemm(MatrixProduct, PanelProduct):
     def operands(self) -> tuple[TensorType, ...]:
         lanes, packed = self.target.lanes, (self.panels, self.segments)
         _, *corrections = self.start_types(self.m)
-        counts = [self.sequences.operand(self.m)] if self.sequences else []
         return (
             TensorType((self.m, self.k), "i8"),
             TensorType((*packed, self.chains, CHAIN * lanes), "i8"),
@@ -136,7 +116,7 @@ class PairGemm(MatrixProduct, PanelProduct):
             TensorType((self.panels * lanes,), "i32"),
             *corrections,
             *operand_types(self.epilogue, (self.m, self.n), self.columns),
-            *counts,
+            *self.counts,
         )
 
     def pack(self, weight: PairWeights, init: Array) -> dict[str, Array]:
@@ -159,15 +139,3 @@ class PairGemm(MatrixProduct, PanelProduct):
             "plan": plan,
             "init": starts.reshape(-1).astype(np.int32),
         }
-
-    def reference(
-        self,
-        codes: Array,
-        weight: Array,
-        bias: Array | None = None,
-        zero: Array | int = 0,
-        operands: Sequence[Sequence[Array]] = (),
-    ) -> Array:
-        """As that of `Gemm`."""
-        q = codes.astype(np.int64) - np.asarray(zero, np.int64).reshape(-1, 1)
-        return self.finished(q @ weight.astype(np.int64), bias, operands)
