@@ -10,23 +10,25 @@ import sys
 from typing import NoReturn
 
 from jq.errors import Terminated
+from jq.system.signals import ended_by
 
 # New objects between two searches for garbage: importing and rewriting make many, and no cycles.
 OBJECTS = 50_000
+_arrived: list[int] = []  # signals that end the process
 
 
 def main() -> NoReturn:
     """Runs `jaxq` with the process's arguments and exits with its code."""
     gc.set_threshold(OBJECTS)
     _open_streams()
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(ending) is not signal.SIG_IGN:  # `nohup jaxq ...` goes on
-            signal.signal(ending, _terminated)
+    ended_by(_ending)
     os.environ["PYTHONSAFEPATH"] = "1"  # no Python that anyone starts runs files of this folder
     try:
         from jq.cli.app import main as run
 
         code = run()
+        if code == 130 and _arrived:  # the library that reads arguments takes all for interrupts
+            code = 128 + _arrived[-1]
     except Terminated as ending:
         code = 128 + ending.number
     except KeyboardInterrupt:  # before or after the command, which reports its own
@@ -49,9 +51,11 @@ def _open_streams() -> None:
             setattr(sys, name, stream)
 
 
-def _terminated(number: int, _frame: object) -> NoReturn:
-    """Ends as an interrupt does: processes that we started end too, and nothing is left behind."""
-    raise Terminated(number)
+def _ending(number: int) -> BaseException:
+    """All signals end as an interrupt does: processes that we started end too, and nothing is left
+    behind."""
+    _arrived.append(number)
+    return KeyboardInterrupt() if number == signal.SIGINT else Terminated(number)
 
 
 def _leave(code: int) -> NoReturn:

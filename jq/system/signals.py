@@ -1,12 +1,17 @@
-"""Signals that wait a moment: what was started is known before anything interrupts us."""
+"""Signals that wait a moment: what was started is known before anything interrupts us, and nothing
+interrupts what cannot bear it."""
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.machinery import ExtensionFileLoader
 from types import FrameType
+from typing import Any
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -35,3 +40,59 @@ def held_back() -> Iterator[None]:
             signal.signal(one, handler)
         for what, frame in arrived:
             handlers[what](what, frame)
+
+
+PATIENCE = 5.0  # seconds until a signal interrupts whatever runs
+_WAIT = 0.02  # seconds until it is tried again
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def ended_by(error: Callable[[int], BaseException]) -> None:
+    """From now on a signal that ends the process raises `error(number)`, once, in the main thread.
+
+    Not while a library is imported: what C++ calls there must not raise, or the process crashes.
+    And again where Python drops exceptions (finalizers, callbacks of the garbage collector), after
+    which a run would go on as if nobody had asked. Both are a few milliseconds.
+    """
+    waiting: list[tuple[int, float]] = []  # the number, and when it arrived
+
+    def arrived(number: int, frame: FrameType | None) -> None:
+        since = waiting[0][1] if waiting else time.monotonic()
+        waiting.clear()
+        if _fragile(frame) and time.monotonic() < since + PATIENCE:
+            later(number, since)
+        else:
+            raise error(number)
+
+    def later(number: int, since: float) -> None:
+        waiting[:] = [(number, since)]
+        signal.setitimer(signal.ITIMER_REAL, _WAIT)
+
+    def again(_number: int, _frame: FrameType | None) -> None:
+        if waiting:
+            signal.raise_signal(waiting[0][0])
+
+    def dropped(what: Any) -> None:
+        if isinstance(what.exc_value, KeyboardInterrupt):
+            later(getattr(what.exc_value, "number", signal.SIGINT), time.monotonic())
+        else:
+            sys.__unraisablehook__(what)
+
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # `nohup jaxq ...` goes on
+            signal.signal(number, arrived)
+    signal.signal(signal.SIGALRM, again)
+    sys.unraisablehook = dropped
+
+
+def _fragile(frame: FrameType | None) -> bool:
+    """Whether a library is being imported: an extension, or a module of an installed package."""
+    while frame is not None:
+        code, loader = frame.f_code, frame.f_locals.get("self")
+        if code.co_filename.startswith("<frozen") and isinstance(loader, ExtensionFileLoader):
+            return True
+        imported = code.co_name == "<module>" and frame.f_globals.get("__name__") != "__main__"
+        if imported and any(part in code.co_filename for part in _INSTALLED):
+            return True
+        frame = frame.f_back
+    return False
