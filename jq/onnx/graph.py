@@ -137,6 +137,7 @@ def from_proto(model: onnx.ModelProto, path: Path) -> File:
     functions = {
         (_domain(f.domain), f.name, f.overload): function_of(f, files) for f in model.functions
     }
+    _refuse_twice([f"function {f.domain}.{f.name} {f.overload}" for f in model.functions], path)
     _refuse_recursion(functions, path)
     graph = _graph(model.graph, files)
     _require_names(graph, path)
@@ -182,6 +183,8 @@ def _domain(name: str) -> str:
 def _graph(proto: onnx.GraphProto, files: Files) -> Graph:
     initializers = {t.name: files.array(t) for t in proto.initializer}
     initializers |= {t.values.name: files.dense(t) for t in proto.sparse_initializer}
+    names = [*proto.initializer, *(t.values for t in proto.sparse_initializer)]
+    _refuse_twice([f"initializer {t.name}" for t in names], files.path)
     nodes = _sorted([_node(n, files) for n in proto.node], files.path)
     constants = {n.outputs[0]: value for n in nodes if (value := _constant(n)) is not None}
     initializers |= constants
@@ -272,6 +275,13 @@ def _require_names(graph: Graph, path: Path) -> None:
     for name in graph.outputs:
         if name not in known:
             raise UserError(f"nothing makes the output {name!r}", location=str(path))
+
+
+def _refuse_twice(names: list[str], path: Path) -> None:
+    """Names are given once: this reader would take one of two, and another the other."""
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UserError(f"the model has the {twice!r} twice", location=str(path))
 
 
 def _refuse_recursion(functions: Mapping[Any, Function], path: Path) -> None:

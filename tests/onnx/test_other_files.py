@@ -233,3 +233,21 @@ def test_lying_sparse_tensors_are_refused(
     onnx.save(made, tmp_path / "m.onnx")
     with pytest.raises(UserError, match=reason):
         jq.load_onnx(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("what", ["initializer w", "function d.F "])
+def test_two_of_one_name_are_refused(what: str, tmp_path: Path) -> None:
+    """One of them would be taken, without a word about which."""
+    x = {"x": real(2, 4)}
+    made = model([node("MatMul", "x w", "y")], x, "y", {"w": real(4, 4)}, 17)
+    if what.startswith("function"):
+        opset = [helper.make_opsetid("", 17)]
+        for op in ("Relu", "Neg"):
+            body = [helper.make_node(op, ["a"], ["b"])]
+            made.functions.append(helper.make_function("d", "F", ["a"], ["b"], body, opset))
+    else:
+        made.graph.initializer.append(numpy_helper.from_array(real(4, 4), "w"))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(made.SerializeToString())
+    with pytest.raises(UserError, match=f"the model has the '{what}' twice"):
+        jq.trace(path)

@@ -74,26 +74,17 @@ def test_an_exception_that_python_drops_comes_again(name: str) -> None:
     assert ended(DROPPED[name]) == f"ended by {signal.SIGTERM.value}\n"
 
 
-def test_a_library_is_imported_whole(tmp_path: Path) -> None:
-    """What C++ calls there must not raise: MLIR's bindings crashed the process."""
+@pytest.mark.parametrize(("text", "patience"), [(LIBRARY, 60), (ENDLESS, 0.1)])
+def test_a_library_is_imported_whole(text: str, patience: float, tmp_path: Path) -> None:
+    """What C++ calls there must not raise: MLIR's bindings crashed the process. But what never ends
+    is interrupted."""
     place = tmp_path / "site-packages"
     place.mkdir()
-    (place / "a_library.py").write_text(LIBRARY)
-    body = """
+    (place / "a_library.py").write_text(text)
+    body = f"""
     sys.path.insert(0, sys.argv[1])
+    signals.PATIENCE = {patience}
     import a_library
     assert a_library.whole
-"""
-    assert ended(body, place) == f"ended by {signal.SIGTERM.value}\n"
-
-
-def test_an_import_without_end_is_interrupted(tmp_path: Path) -> None:
-    place = tmp_path / "site-packages"
-    place.mkdir()
-    (place / "endless.py").write_text(ENDLESS)
-    body = """
-    sys.path.insert(0, sys.argv[1])
-    signals.PATIENCE = 0.1
-    import endless
 """
     assert ended(body, place) == f"ended by {signal.SIGTERM.value}\n"
