@@ -72,7 +72,7 @@ def _client(distributed: Any, address: str) -> Any:
     try:
         client = distributed.Client(address, timeout=ANSWER, set_as_default=False)
         client.wait_for_workers(1, timeout=ANSWER)
-    except (OSError, ValueError, TypeError) as error:  # of which a TimeoutError is one
+    except (OSError, ValueError, TypeError, MemoryError) as error:  # a TimeoutError is an OSError
         if client is None:
             raise UserError(
                 f"no Dask scheduler answers: {error}".partition("\n")[0],

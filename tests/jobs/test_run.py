@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socketserver
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import ModuleType
@@ -163,6 +165,20 @@ class TestDask:
     def test_nobody_there(self) -> None:
         with pytest.raises(UserError, match="no Dask scheduler answers"):
             squares(Squares(Path()), Workers(dask="tcp://127.0.0.1:9"))
+
+    def test_a_server_of_something_else(self, tmp_path: Path) -> None:
+        """What it says is taken for the sizes of messages, for which there is no memory."""
+        (tmp_path / "m.py").write_text(SAMPLED)
+
+        class Answers(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                self.request.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+        with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answers) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            told = calibrated(tmp_path, f"tcp://127.0.0.1:{server.server_address[1]}")
+            server.shutdown()
+        assert "no Dask scheduler answers" in told
 
     def test_an_address_that_needs_certificates(self, tmp_path: Path) -> None:
         """In a process of its own: Dask's client complains where it is thrown away."""
