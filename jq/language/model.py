@@ -59,7 +59,8 @@ class LanguageModel:
         batch: sequences that go side by side, for `generate_batch` and `session`.
         threads: that compute.
         progress: called with what takes long.
-        verify, trust: as in `jq.load`: a model that was compiled ahead must be signed so.
+        verify: as in `jq.load`: files of keys, one of which must have signed a compiled model.
+        trust: as in `jq.load`: `any`, or `verify`: without files, the keys of the user's folder.
 
     Programs are compiled when they are first needed, and kept in the user's cache directory.
 
