@@ -22,7 +22,7 @@ from jq.formats import Encoding
 from jq.formats.affine import Affine, affine_format
 from jq.formats.affine_storage import FULL
 from jq.formats.base import unpacked
-from jq.onnx.operators.types import convert, to_float8
+from jq.onnx.conversion import convert, to_float8
 from jq.onnx.values import Codes, Value, Weight, known, offset_of, plain, to_signed, traced
 from jq.tracing.arrays import JaxOps
 
