@@ -12,7 +12,10 @@ operators, dynamic); the float file is compared too. Of each it prints
     float       the largest error over the largest output, of the float file's own artifact
     integer     contractions of the artifact on i8 x i8, and how many the file has
     codes       share of quantized numbers of all tensors in the graph that are equal, and the
-                largest distance: to ONNX Runtime without graph optimization, on one input
+                largest distance, on one input: to ONNX Runtime without graph optimization, to it
+                with all of it that is of no machine ("optimized": Q/DQ pairs become operators on
+                integers there), of both to each other ("its own two"), and of the first to itself
+                with one number of the input moved
 
 and with --times instead of them the median times of the artifact and of ONNX Runtime with all
 optimizations, which run in turns; artifacts are kept in OUTPUT, so that a second run only measures.
@@ -143,7 +146,11 @@ def _compared(path: Path, x: Arrays, kind: str) -> tuple[str, int, int]:
     line = f"float error {error:.1e}, integer {found} of {wanted}"
     if codes:
         nudged = dict(zip(names, by_onnxruntime(shown, [_nudged(x)])[0], strict=True))
-        line += f", codes {_alike(ours, theirs, codes)}; itself {_alike(nudged, theirs, codes)}"
+        fused = dict(zip(names, by_onnxruntime(shown, [x], optimized=True)[0], strict=True))
+        line += f", codes {_alike(ours, theirs, codes)}; optimized {_alike(ours, fused, codes)}; "
+        line += (
+            f"its own two {_alike(fused, theirs, codes)}; itself {_alike(nudged, theirs, codes)}"
+        )
     return line, found, wanted
 
 

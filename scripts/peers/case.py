@@ -129,12 +129,16 @@ class Source:
         return [as_inputs(arrays, self.images) for arrays in calls]
 
 
-def by_onnxruntime(path: Path, calls: Sequence[Arrays]) -> list[Arrays]:
-    """Results of a file as it is written: no graph optimization."""
+def by_onnxruntime(path: Path, calls: Sequence[Arrays], optimized: bool = False) -> list[Arrays]:
+    """Results of a file as it is written; `optimized` with ONNX Runtime's graph optimization,
+    which makes operators on integers of Q/DQ pairs."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    levels = ort.GraphOptimizationLevel
+    options.graph_optimization_level = (
+        levels.ORT_ENABLE_EXTENDED if optimized else levels.ORT_DISABLE_ALL
+    )
     options.log_severity_level = 3
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [i.name for i in session.get_inputs()]
