@@ -9,10 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jq.onnx import pairs
 from jq.onnx.operators.indexing import from_front
 from jq.onnx.operators.products import matmul
 from jq.onnx.operators.quantize import dynamic, product_ratio, qlinear_conv, requantized
 from jq.onnx.operators.windows import average_pool
+from jq.onnx.pairs import Scaled
 from jq.onnx.quantized import dequantize, quantize, small_type, unit, unpacked_fields
 from jq.onnx.registry import MICROSOFT, Array, Call, operator
 from jq.onnx.values import Codes, Weight, as_jax, bits_of, known, plain, to_signed, traced
@@ -36,7 +38,9 @@ def _kind(zero: Any, x: Any) -> np.dtype[Any]:
     return np.dtype(x.dtype if zero is None else zero.dtype)
 
 
-def _binary(name: str, function: Callable[[Any, Any], Any]) -> None:
+def _binary(name: str, function: Callable[[Any, Any], Any], of_codes: Callable[..., Codes]) -> None:
+    """Defines one; `of_codes` is that of bytes whose scales are constants."""
+
     @operator(name, domain=MICROSOFT, codes=True)
     def apply(
         a: Array,
@@ -50,14 +54,28 @@ def _binary(name: str, function: Callable[[Any, Any], Any]) -> None:
         *,
         node: Call,
     ) -> Any:
-        where = node.node.where
-        left = dequantize(a, a_scale, a_zero, name=where)
-        right = dequantize(b, b_scale, b_zero, name=where)
-        return quantize(function(left, right), y_scale, y_zero, _kind(y_zero, a), name=where)
+        where, kind = node.node.where, _kind(y_zero, a)
+        sides = (a, a_scale, a_zero), (b, b_scale, b_zero)
+        numbers = [_scaled(_kind(zero, x), scale, zero) for x, scale, zero in sides]
+        numbers.append(_scaled(kind, y_scale, y_zero))
+        if all(n is not None for n in numbers):
+            return of_codes(a, b, tuple(numbers), where)
+        left, right = (dequantize(*side, name=where) for side in sides)
+        return quantize(function(left, right), y_scale, y_zero, kind, name=where)
 
 
-_binary("QLinearAdd", jnp.add)
-_binary("QLinearMul", jnp.multiply)
+def _scaled(dtype: np.dtype[Any], scale: Any, zero: Any) -> Scaled | None:
+    """None where a scale or zero point is computed, or the type has other than 8 bits."""
+    factor, point = known(scale), np.zeros((), np.int32) if zero is None else known(zero)
+    if factor is None or point is None or factor.size != 1 or bits_of(dtype) != 8:
+        return None
+    one = np.float32(factor.reshape(-1)[0])
+    usable = np.isfinite(one) and one > 0 and point.size == 1
+    return Scaled(dtype, one, int(point.reshape(()))) if usable else None
+
+
+_binary("QLinearAdd", jnp.add, pairs.add)
+_binary("QLinearMul", jnp.multiply, pairs.multiply)
 
 
 def _unary(name: str, function: Callable[..., Any], *attributes: str, whole: bool = False) -> None:
