@@ -158,8 +158,35 @@ def as_program(program: Program, unit: Unit) -> Program:
             copy.operands[i] = known[v]
         known |= dict(zip(op.operation.results, copy.results, strict=True))
     made.return_values([known[unit.result]])
+    _add_decompositions(made, program)
     made.verify()
     return made
+
+
+def _add_decompositions(made: Program, program: Program) -> None:
+    """The functions that composites of a unit name (an error function is one), and those that
+    these name in turn."""
+    functions = {fn.name.value: fn for fn in program.module.body.operations}
+    missing = _named_in(made.module.operation)
+    with editing(), ir.InsertionPoint(made.module.body):
+        while missing:
+            fn = functions.pop(missing.pop())
+            fn.operation.clone()
+            missing |= _named_in(fn.operation) & functions.keys()
+
+
+def _named_in(root: ir.Operation) -> set[str]:
+    """Names of the functions that composites and calls in an op refer to."""
+    found = set[str]()
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        for name in ("decomposition", "callee"):
+            if name in op.attributes:
+                found.add(ir.FlatSymbolRefAttr(op.attributes[name]).value)
+        return ir.WalkResult.ADVANCE
+
+    root.walk(visit)
+    return found
 
 
 def _spec(name: str, value: ir.Value) -> TensorSpec:

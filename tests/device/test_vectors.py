@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -121,3 +122,19 @@ def test_the_page_of_ops_has_them_all() -> None:
     page = (ROOT / "docs" / "reference" / "integer-ops.md").read_text()
     first = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     assert set(re.findall(r"`(\w+)`", " ".join(first))) == set(OPS)
+
+
+def test_functions_that_composites_name_go_along(tmp_path: Path) -> None:
+    """An error function between two products is a composite: it is left out with its reason."""
+    params = dict(zip("ab", np.random.default_rng(0).normal(size=(2, 16, 16)), strict=True))
+
+    def forward(p: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        return jax.nn.gelu(x @ p["a"], approximate=False) @ p["b"]
+
+    params = {name: array.astype(np.float32) for name, array in params.items()}
+    model = jq.Model(forward, params, (np.ones((4, 16), np.float32),))
+    jq.compile(model, "int8-dynamic", emit="integer").save(tmp_path / "out")
+    assert main(["vectors", str(tmp_path / "out"), "-o", str(tmp_path / "v"), "-q"]) == 0
+    index = json.loads((tmp_path / "v" / "index.json").read_text())
+    assert any("erf" in row["reason"] for row in index["left_out"])
+    assert "dot_general" in [row["op"] for row in index["ops"]]
