@@ -43,14 +43,20 @@ class Depthwise(Windowed):
 
     Attributes:
         padding: codes read as if they were around the image, low and high, of H and W.
-        parts: a tap is the sum of so many int8 numbers, 1 or 2: codes minus a zero point have nine
-            bits.
+        parts: a tap is the sum of so many int8 numbers (`parts_of`): codes minus a zero point have
+            nine bits.
     """
 
     family: ClassVar[str] = "depthwise"
 
     padding: tuple[tuple[int, ...], ...] = ((0, 0), (0, 0))
     parts: int = 1
+
+    @staticmethod
+    def parts_of(weight: Array) -> int:
+        """How many int8 numbers must be added for any of the taps: 3 for 255, a code of 127 with a
+        zero point of -128, since 127 + 127 falls short of it."""
+        return max(1, math.ceil(int(weight.max()) / 127), math.ceil(int(weight.min()) / -128))
 
     def __post_init__(self) -> None:
         check(self.epilogue)
@@ -144,10 +150,15 @@ class Depthwise(Windowed):
         )
 
     def _packed(self, weight: Array) -> Array:
-        """int8 (of two parts int16) [KH, KW, C] -> [vectors, parts * taps, lanes * group]."""
-        first = np.clip(weight, -128, 127)
-        both = [first, weight - first] if self.parts == 2 else [weight]
-        return np.concatenate([self._part(w.astype(np.int8)) for w in both], 1)
+        """int8 (of several parts int16) [KH, KW, C] -> [vectors, parts * taps, lanes * group]."""
+        packed = []
+        for _ in range(self.parts):
+            part = np.clip(weight, -128, 127)
+            packed.append(self._part(part.astype(np.int8)))
+            weight = weight - part
+        if weight.any():
+            raise InternalError(f"{self.label}: a tap is no sum of {self.parts} int8 numbers")
+        return np.concatenate(packed, 1)
 
     def _part(self, weight: Array) -> Array:
         """Row r of `together` has its taps r places later."""

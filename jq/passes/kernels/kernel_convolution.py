@@ -193,7 +193,7 @@ class _Lower:
 
     def _depthwise(self, steps: Sequence[Step]) -> Depthwise:
         """Padding is read as if it were there, unless windows leave the image almost everywhere."""
-        window, parts = self.conv.window, self.conv.weight.dtype.itemsize
+        window, parts = self.conv.window, Depthwise.parts_of(self.conv.weight)
         if self.conv.plain_padding:
             described = self._described(steps, padded=False)
             kernel = Depthwise(**described, padding=window.padding, parts=parts)
