@@ -24,7 +24,7 @@ from jq.choice.groups import Group, Option, op_facts, trips
 from jq.errors import JqError
 from jq.ir import Op, Program, shape_of
 from jq.job import Job
-from jq.kernels import get_isa
+from jq.kernels import PairGemm, get_isa
 from jq.ops.base import Contraction, Movement
 from jq.ops.lookup import rule_of
 from jq.pipeline import rewrite
@@ -45,12 +45,14 @@ class Rates:
 
     Attributes:
         kernel: of 8-bit codes in a kernel of ours; without any, and of floats: what IREE emits.
+        pairs: of codes in a `PairGemm`.
         known: by the operands' formats, where the target states them (`int8 x int8`).
     """
 
     kernel: float
     plain: float
     floats: float
+    pairs: float = 0.0
     memory: float = MEMORY
     known: Mapping[str, float] | None = None
 
@@ -58,23 +60,25 @@ class Rates:
     def of(target: Target) -> Rates:
         if (hardware := target.hardware) is not None:
             known, memory = hardware.macs_per_cycle, hardware.dram_bytes_per_cycle
-            return Rates(0.0, 0.0, 0.0, memory, known)
+            return Rates(0.0, 0.0, 0.0, memory=memory, known=known)
         name = kernels_of(target)
         if name == "none":  # nothing is known but that codes of 8 bits take a quarter of the room
             return Rates(2.0, 2.0, 1.0)
         isa = get_isa(name)
         vector = isa.lanes * isa.dot_rate
-        kernel = vector * isa.dot.group * (TILES if isa.tiles else 1.0)
-        return Rates(0.9 * kernel, vector / 8, 0.65 * vector)
+        kernel = isa.macs * (TILES if isa.tiles else 1.0)
+        return Rates(0.9 * kernel, vector / 8, 0.65 * vector, 0.9 * isa.pair_macs)
 
-    def rate(self, plan: OpPlan, kernel: bool) -> float:
-        """0 where the target cannot multiply these."""
+    def rate(self, plan: OpPlan, kernel: str | None) -> float:
+        """That of an op in a kernel, if in any; 0 where the target has no such product."""
         pair = _pair(plan)
         if self.known is not None:
             return self.known.get(pair, 0.0)
         if plan.decision != "integer":
             return self.floats
-        return self.kernel if kernel else self.plain
+        if kernel is None:
+            return self.plain
+        return self.pairs if kernel.startswith(f"{PairGemm.family}_") else self.kernel
 
 
 @dataclass(frozen=True)
@@ -93,18 +97,18 @@ class Speed:
         self._products = {f.name: f.products for f in op_facts(program)}
         self._facts = {op_name(op): _facts(program, op, rule) for op, rule in contractions(program)}
         none = self.rates.known is not None
-        self._kernels = {c: set() if none else kernels(job, plan) for c, plan in plans.items()}
+        self._kernels = {c: {} if none else kernels(job, plan) for c, plan in plans.items()}
         self._weights = program.weights
 
     def of(self, group: Group, option: Option) -> float:
         """Cycles of a group in a call; infinite where the target has no such product."""
         there = self._kernels[option.candidate]
-        work = sum(self._op(plan, plan.name in there) for plan in option.plans)
+        work = sum(self._op(plan, there.get(plan.name)) for plan in option.plans)
         floats = sum(self._weights[w].nbytes for w in group.weights if w not in option.stored)
         stored = sum(s.nbytes for s in option.stored.values())
         return max(work, (floats + stored) / self.rates.memory) + self._moved(option)
 
-    def _op(self, plan: OpPlan, kernel: bool) -> float:
+    def _op(self, plan: OpPlan, kernel: str | None) -> float:
         products, rate = self._products.get(plan.name, 0.0), self.rates.rate(plan, kernel)
         return products / rate if rate else math.inf if products else 0.0
 
@@ -124,15 +128,15 @@ class Speed:
         return found
 
 
-def kernels(job: Job, plan: QuantPlan) -> set[str]:
-    """The ops that a kernel computes under a plan; none where the passes refuse it."""
+def kernels(job: Job, plan: QuantPlan) -> dict[str, str]:
+    """The kernels that compute ops under a plan; none where the passes refuse it."""
     if not any(op.decision == "integer" for op in plan.ops):
-        return set()
+        return {}
     try:
         levels = rewrite(job.program, job.pipeline, replace(job.context(plan), recover=False))
     except JqError:
-        return set()
-    return {row["name"] for row in op_table(plan, levels) if row["kernel"]}
+        return {}
+    return {row["name"]: row["kernel"] for row in op_table(plan, levels) if row["kernel"]}
 
 
 def _facts(program: Program, op: Op, rule: Contraction) -> _Facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,8 +12,10 @@ import pytest
 import jq
 from jq.choice.auto import settle
 from jq.choice.rules import pipeline_of
+from jq.choice.speed import Rates
 from jq.errors import UserError
 from jq.job import Job, Stages, prepare_job
+from jq.kernels import ISAS, get_isa
 from jq.target import load_target
 
 ROWS, WIDTH, LAYERS = 64, 48, 4
@@ -155,3 +158,33 @@ def test_a_search_has_budgets_and_candidates_of_its_own() -> None:
 def test_a_device_is_checked_with_one_format() -> None:
     with pytest.raises(UserError, match=r"auto chooses formats within `compile`.*int8-static"):
         jq.check(drawn(0, None), "npu-int8", pipeline="auto")
+
+
+AVX2 = "x86-64-v3"
+
+
+def test_explain_names_the_kernel_of_pairs_where_it_runs() -> None:
+    """Its weights are proven on AVX2; processors that sum bytes in 32 bits have no need of it."""
+    text = str(jq.explain(drawn(0, None), pipeline="int8-static", target=AVX2))
+    assert "pair_gemm_64x48x48_" in text
+    text = str(jq.explain(drawn(0, None), pipeline="int8-static", target="avx512_vnni"))
+    assert "pair_gemm" not in text and "gemm_64x48x48_" in text
+
+
+def test_the_rate_of_pairs_decides(monkeypatch) -> None:
+    """It is read from the table of instruction sets: codes lose where it is below that of floats,
+    and only where the kernel is."""
+    model = drawn(0, None)
+    rows = jq.explain(model, pipeline="int8-static", target=AVX2)["ops"]
+    paired = {row["name"] for row in rows if row["kernel"].startswith("pair_gemm")}
+    assert paired and len(paired) < len(rows)
+    assert set(formats(model, target=AVX2).values()) == {STATIC}
+    monkeypatch.setitem(ISAS, "avx2", replace(get_isa("avx2"), pair_gain=0.05))
+    found = formats(model, target=AVX2)
+    assert {name for name, how in found.items() if how == "float"} == paired
+
+
+def test_pairs_have_a_rate_of_their_own() -> None:
+    rates, isa = Rates.of(load_target(AVX2)), get_isa("avx2")
+    assert rates.pairs == pytest.approx(isa.pair_gain * rates.kernel)
+    assert isa.macs == 32 and get_isa("avx512_vnni").pair_macs == 0

@@ -53,6 +53,15 @@ def test_inner_loops_cost_their_products(cpu: str) -> None:
 
 
 @needs_mca
+@pytest.mark.parametrize("cpu", ["haswell", "znver2"])
+def test_pairs_do_more_than_products_of_16_bits(cpu: str) -> None:
+    """At least what the choice of formats believes; on processors with one multiplier."""
+    assert MCA is not None
+    (row,) = [row for row in model.rows(MCA, cpu) if row.kernel == model.PAIRS]
+    assert row.share >= get_isa("avx2").pair_gain
+
+
+@needs_mca
 def test_a_broadcast_has_products_enough() -> None:
     """The model of Zen 4 gives it a slot of those that multiply: three vectors share one."""
     assert MCA is not None

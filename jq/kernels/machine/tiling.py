@@ -158,8 +158,7 @@ def _rows_fit(isa: Isa, rows: int, k: int) -> bool:
 
 def _row_blocks(isa: Isa, m: int, rows: int, panels: int, products_per_row: int) -> tuple[int, int]:
     """Rows of a workgroup (whole register tiles), and how many workgroups cover m rows."""
-    rate = isa.lanes * isa.dot.group * isa.dot_rate  # products a cycle
-    affordable = max(1, int(m * products_per_row / (rate * MIN_CYCLES)))
+    affordable = max(1, int(m * products_per_row / (isa.macs * MIN_CYCLES)))
     tiles = math.ceil(m / rows)
     blocks = workgroups.parts(panels, min(affordable, tiles))
     block = min(m, math.ceil(tiles / blocks) * rows)
