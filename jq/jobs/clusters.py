@@ -6,6 +6,8 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
 from joblib import delayed
@@ -17,6 +19,7 @@ from jq.jobs.work import Payload, run_job
 LOGS = "distributed"
 TOGETHER = 32  # of Ray's jobs
 ANSWER = 10  # seconds until a scheduler has to answer, or have a worker
+GRACE = 5  # more seconds, in which Dask itself may say what is wrong
 
 
 @contextmanager
@@ -70,7 +73,7 @@ def _threads(dask_worker: Any) -> None:
 def _client(distributed: Any, address: str) -> Any:
     client: Any = None
     try:
-        client = distributed.Client(address, timeout=ANSWER, set_as_default=False)
+        client = _connected(distributed, address)
         client.wait_for_workers(1, timeout=ANSWER)
     except (OSError, ValueError, TypeError, MemoryError) as error:  # a TimeoutError is an OSError
         if client is None:
@@ -86,6 +89,31 @@ def _client(distributed: Any, address: str) -> Any:
             hint=f"start some: `dask worker {address} --nthreads 1`",
         ) from None
     return client
+
+
+def _connected(distributed: Any, address: str) -> Any:
+    """A client. It is made in a thread, since Dask itself waits without an end for a server that
+    takes the connection and says nothing.
+
+    Raises:
+        TimeoutError: no answer in time. What Dask raises is raised here as well.
+    """
+    answers = SimpleQueue[Any]()
+
+    def connect() -> None:
+        try:
+            answers.put(distributed.Client(address, timeout=ANSWER, set_as_default=False))
+        except Exception as error:
+            answers.put(error)
+
+    Thread(target=connect, daemon=True).start()
+    try:
+        found = answers.get(timeout=ANSWER + GRACE)
+    except Empty:
+        raise TimeoutError("it takes the connection, and then says nothing") from None
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import socketserver
 import subprocess
 import sys
@@ -179,6 +180,12 @@ class TestDask:
             told = calibrated(tmp_path, f"tcp://127.0.0.1:{server.server_address[1]}")
             server.shutdown()
         assert "no Dask scheduler answers" in told
+
+    def test_a_server_that_says_nothing(self, tmp_path: Path) -> None:
+        (tmp_path / "m.py").write_text(SAMPLED)
+        with socket.create_server(("127.0.0.1", 0)) as server:  # the kernel takes connections
+            told = calibrated(tmp_path, f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        assert "no Dask scheduler answers: it takes the connection" in told
 
     def test_an_address_that_needs_certificates(self, tmp_path: Path) -> None:
         """In a process of its own: Dask's client complains where it is thrown away."""
