@@ -24,7 +24,7 @@ from jq.choice.groups import Group, Option, op_facts, trips
 from jq.errors import JqError
 from jq.ir import Op, Program, shape_of
 from jq.job import Job
-from jq.kernels import PairGemm, get_isa
+from jq.kernels import PairConvolution, PairGemm, get_isa
 from jq.ops.base import Contraction, Movement
 from jq.ops.lookup import rule_of
 from jq.pipeline import rewrite
@@ -36,6 +36,7 @@ MEMORY = 16.0  # bytes of weights a cycle
 TILES = 4.0  # times the products of vectors that matrix tiles reach
 # Cycles for an element of an activation: in a product of matrices, in a convolution.
 STATIC, DYNAMIC, FLOATS = (0.1, 0.2), (0.4, 3.0), (0.3, 2.0)
+BY_PAIRS = tuple(f"{kind.family}_" for kind in (PairGemm, PairConvolution))
 REST = 0.1  # cycles for an element of a result of anything else
 
 
@@ -45,7 +46,7 @@ class Rates:
 
     Attributes:
         kernel: of 8-bit codes in a kernel of ours; without any, and of floats: what IREE emits.
-        pairs: of codes in a `PairGemm`.
+        pairs: of codes in a kernel of pairs.
         known: by the operands' formats, where the target states them (`int8 x int8`).
     """
 
@@ -78,7 +79,7 @@ class Rates:
             return self.floats
         if kernel is None:
             return self.plain
-        return self.pairs if kernel.startswith(f"{PairGemm.family}_") else self.kernel
+        return self.pairs if kernel.startswith(BY_PAIRS) else self.kernel
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from jq.kernels.attention.description import Attention as Attention
 from jq.kernels.convolution.description import Convolution as Convolution
+from jq.kernels.convolution.pair_convolution import PairConvolution as PairConvolution
 from jq.kernels.depthwise.description import Depthwise as Depthwise
 from jq.kernels.epilogue.steps import AddCodes as AddCodes
 from jq.kernels.epilogue.steps import Bias as Bias

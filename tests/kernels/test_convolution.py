@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import jq
 from jq.errors import InternalError
-from jq.kernels import Convolution, Depthwise, Dequantize, Quantize
+from jq.kernels import Convolution, Depthwise, Dequantize, PairConvolution, Quantize
 from jq.kernels.epilogue.steps import QuantizedResidual
+from jq.kernels.gemm.pair_weights import PairWeights
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE, codes, epilogues, reads_unsigned
 from tests.support.drawn import random_example
@@ -71,12 +72,24 @@ def depthwises(draw: st.DrawFn) -> Depthwise:
     )
 
 
-def run_and_compare(runner: Runner, index: int, kernel: Convolution | Depthwise, seed: int) -> None:
+def run_and_compare(
+    runner: Runner,
+    index: int,
+    kernel: Convolution | Depthwise | PairConvolution,
+    seed: int,
+    pairs: PairWeights | None = None,
+    x: np.ndarray | None = None,
+    zero: np.ndarray | None = None,
+) -> None:
+    """On drawn operands where none are given; `pairs` are the weights of a `PairConvolution`."""
     rng = np.random.default_rng(seed)
     shape = (kernel.batch, kernel.height, kernel.width, kernel.channels)
-    x = codes(rng, shape)
+    x = codes(rng, shape) if x is None else x
     columns: dict[str, np.ndarray] = {}
-    if isinstance(kernel, Convolution):
+    if isinstance(kernel, PairConvolution):
+        n = kernel.filters
+        weight = pairs.weight.reshape(kernel.weight_shape)
+    elif isinstance(kernel, Convolution):
         n = kernel.filters
         weight = codes(rng, (*kernel.window, kernel.channels // kernel.groups, n))
         if kernel.column_zero:
@@ -90,8 +103,15 @@ def run_and_compare(runner: Runner, index: int, kernel: Convolution | Depthwise,
             weight = np.minimum(weight, most)
             weight[..., ::3] = most
     bias = rng.integers(-(2**20), 2**20, n, dtype=np.int32)
-    zero = rng.integers(-128, 128, kernel.batch if kernel.row_zero else 1, dtype=np.int32)
-    parts = kernel.pack(weight, bias, 0 if kernel.row_zero else int(zero[0]), **columns)
+    if zero is None:
+        zero = rng.integers(-128, 128, kernel.batch if kernel.row_zero else 1, dtype=np.int32)
+    known = 0 if kernel.row_zero else int(zero[0])
+    if isinstance(kernel, PairConvolution):
+        parts = kernel.starts(weight.reshape(-1, n), bias, known)
+        packed = list(kernel.pack(pairs, parts["init"]).values())
+    else:
+        parts = kernel.pack(weight, bias, known, **columns)
+        packed = [parts["weights"], parts["init"]]
     shapes = {
         "column": (1, n),
         "row": (kernel.batch, 1),
@@ -99,7 +119,7 @@ def run_and_compare(runner: Runner, index: int, kernel: Convolution | Depthwise,
         "scalar": (1, 1),
     }
     stored = x ^ FLIP if kernel.unsigned else x
-    operands = [stored, parts["weights"], parts["init"]]
+    operands = [stored, *packed]
     if kernel.row_zero:
         operands += [zero, parts["colsum"]]
     if columns:

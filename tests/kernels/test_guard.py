@@ -19,6 +19,8 @@ from tests.kernels.test_convolution import convolutions, depthwises, long_convol
 from tests.kernels.test_frame import framed_convolutions, framed_gemms
 from tests.kernels.test_gemv import kernels as gemvs
 from tests.kernels.test_integer_attention import kernels as integer_attentions
+from tests.kernels.test_pair_convolution import pair_convolutions
+from tests.kernels.test_pair_gemm import ISAS as PAIRS
 from tests.kernels.test_pair_gemm import pair_gemms
 from tests.kernels.test_sequences import kernels as of_sequences
 from tests.kernels.test_sequences import ragged
@@ -69,6 +71,7 @@ def drawn() -> st.SearchStrategy[Kernel]:
     return st.one_of(
         gemms(),
         *pair_gemms(),
+        *([pair_convolutions()] if PAIRS else []),
         gemvs,
         convolutions(),
         depthwises(),

@@ -18,6 +18,7 @@ from jq.kernels import (
     IntegerAttention,
     Kernel,
     Normalize,
+    PairConvolution,
     PairGemm,
     Quantize,
     QuantizedResidual,
@@ -45,9 +46,16 @@ def every_family(isa: str) -> list[Kernel]:
     heads |= {"widths": (16, 16, 16), "starts": (0, 0, 0)}
     attention = {"isa": isa, "queries": 9, "scale": 0.3, **heads}
     precisions = ["f32", "bf16"] if get_isa(isa).multiplies_bf16 else ["f32"]
-    pairs = {"m": 17, "k": 70, "n": 49, "chains": 12, "epilogue": steps}
+    pairs = (
+        [
+            PairGemm(isa=isa, m=17, k=70, n=49, chains=12, epilogue=steps),
+            PairConvolution(isa=isa, filters=20, channels=8, chains=5, **image),
+        ]
+        if get_isa(isa).pairs
+        else []
+    )
     return [
-        *([PairGemm(isa=isa, **pairs)] if get_isa(isa).pairs else []),
+        *pairs,
         GemmRows(
             isa=isa,
             gemm=Gemm(isa=isa, m=65, k=20, n=37, epilogue=sums),

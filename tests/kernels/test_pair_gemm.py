@@ -18,25 +18,25 @@ REQUANTIZED = (Dequantize(), RoundToCodes())
 needs_pairs = pytest.mark.skipif(not ISAS, reason="no instruction set with sums of pairs here")
 
 
-def drawn_weight(rng: np.random.Generator, k: int, n: int) -> np.ndarray:
+def drawn_weight(rng: np.random.Generator, *shape: int) -> np.ndarray:
     """Of every kind: bell-shaped, of extremes, of one number."""
     spread = rng.choice([5, 30, 60, 200])
     kinds = [
-        lambda: np.clip(np.rint(rng.standard_normal((k, n)) * spread), -127, 127),
-        lambda: codes(rng, (k, n)),
-        lambda: np.full((k, n), rng.choice([127, -127, -128])),
-        lambda: rng.choice([127, -128], (k, n)),
+        lambda: np.clip(np.rint(rng.standard_normal(shape) * spread), -127, 127),
+        lambda: codes(rng, shape),
+        lambda: np.full(shape, rng.choice([127, -127, -128])),
+        lambda: rng.choice([127, -128], shape),
     ]
     return kinds[rng.integers(len(kinds))]().astype(np.int8)
 
 
-def drawn_codes(rng: np.random.Generator, m: int, k: int) -> np.ndarray:
+def drawn_codes(rng: np.random.Generator, *shape: int) -> np.ndarray:
     one = rng.choice([-128, 127, 200])
-    return codes(rng, (m, k)) if one == 200 else np.full((m, k), one, np.int8)
+    return codes(rng, shape) if one == 200 else np.full(shape, one, np.int8)
 
 
 def described(isa: str, m: int, weight: np.ndarray, **more: object) -> tuple[PairGemm, PairWeights]:
-    known = PairWeights(weight, get_isa(isa).lanes)
+    known = PairWeights.of_matrix(weight, get_isa(isa).lanes)
     k, n = weight.shape
     return PairGemm(isa=isa, m=m, k=k, n=n, chains=known.chains, **more), known  # type: ignore[arg-type]
 
@@ -45,7 +45,7 @@ def operands_of(
     rng: np.random.Generator, kernel: PairGemm, known: PairWeights, lhs: np.ndarray
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """The operands up to those of sequences, and the expected result."""
-    weight = known.weight
+    weight = known.weight[0, :, 0]
     bias = rng.integers(-(2**20), 2**20, kernel.n, dtype=np.int32)
     zero = rng.integers(-128, 128, kernel.m, dtype=np.int32)
     if not kernel.row_zero:
@@ -146,7 +146,7 @@ def test_an_order_has_every_code_once_and_is_the_same_again() -> None:
 def test_bell_shaped_weights_are_proven() -> None:
     weight = np.random.default_rng(0).standard_normal((384, 64))
     weight = np.rint(weight / np.abs(weight).max(0) * 127).astype(np.int8)
-    assert PairWeights(weight, 8).multiplications < 0.8  # 0.75 if all were
-    assert PairWeights(np.full((384, 64), 127, np.int8), 8).multiplications <= 1
+    assert PairWeights.of_matrix(weight, 8).work < 0.8  # 0.75 if all were
+    assert PairWeights.of_matrix(np.full((384, 64), 127, np.int8), 8).work <= 1
     extremes = np.random.default_rng(0).choice([-127, 127], (384, 64)).astype(np.int8)
-    assert PairWeights(extremes, 8).multiplications > 1
+    assert PairWeights.of_matrix(extremes, 8).work > 1

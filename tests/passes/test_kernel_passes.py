@@ -23,6 +23,7 @@ from jq.passes.base import PassContext
 from jq.passes.functions import find_activation, find_normalization
 from jq.pipeline import make_plan, rewrite
 from jq.stages import calibrate_job
+from tests.kernels.strategies import HERE
 from tests.support.steps import moved
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
@@ -38,9 +39,11 @@ class Both:
     """A model at both levels, on the same inputs. Weights are rounded to the nearest: what recovery
     would make of them is no kernel's affair."""
 
-    def __init__(self, fn, params, inputs, pipeline="int8-dynamic", **settings) -> None:
+    def __init__(
+        self, fn, params, inputs, pipeline="int8-dynamic", target="llvm-cpu", **settings
+    ) -> None:
         model = jq.Model(fn, params, inputs, calibration=[inputs])
-        job = prepare_job(model, pipeline, "llvm-cpu", {"recovery": False} | settings)
+        job = prepare_job(model, pipeline, target, {"recovery": False} | settings)
         ranges = calibrate_job(job, Stages()) if job.needs_ranges else None
         plan = make_plan(job.program, job.pipeline, job.target, ranges)
         self.cx = PassContext(plan, job.pipeline.settings, job.target, job.data)
@@ -60,7 +63,9 @@ class Both:
 
     @property
     def families(self) -> set[str]:
-        return {name.split("_")[0] for name in self.facts("kernel").values()}
+        """Of the kernels; those of pairs have the bits of the usual ones."""
+        names = self.facts("kernel").values()
+        return {name.removeprefix("pair_").split("_")[0] for name in names}
 
     def facts(self, key: str) -> dict[str, Any]:
         """What the passes decided about the ops, by their names."""
@@ -113,6 +118,25 @@ def test_convolutions_have_the_bits_of_the_integer_level(strides, padding, group
     both = Both(fn, params, (array(2, 9, 8, 6),), "int8-static")
     assert both.families == {"convolution"}
     np.testing.assert_array_equal(both.found[0], both.expected[0])
+
+
+@pytest.mark.skipif("avx2" not in HERE, reason="no AVX2 here")
+@pytest.mark.parametrize("pipeline", ["int8-static", "int8-dynamic"])
+def test_convolutions_by_pairs_have_the_bits_of_the_integer_level(pipeline):
+    """A chain of them, whose padding has the zero point's code, in front of and behind others."""
+
+    def fn(p, x):
+        y = jax.nn.relu(convolved(x, p["a"]) + 0.1)
+        z = jax.nn.relu6(convolved(y, p["b"], strides=(2, 2)))
+        return convolved(z, p["c"], groups=2), convolved(y, p["d"], strides=(2, 1))
+
+    params = {"a": array(3, 3, 31, 40), "b": array(2, 3, 40, 64)}
+    params |= {"c": array(3, 3, 32, 34), "d": array(2, 2, 40, 24)}
+    both = Both(fn, params, (array(2, 9, 8, 31) + 0.5,), pipeline, target="x86-64-v3")
+    kernels = both.facts("kernel").values()
+    assert sum(name.startswith("pair_convolution_") for name in kernels) == 4, kernels
+    for expected, found in zip(both.expected, both.found, strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("batch", [1, 2])

@@ -13,7 +13,14 @@ from tests.support.texts import inputs_of, load
 
 # What the interpreter cannot run before and after: kernels, Fourier transforms, other types.
 ELSEWHERE = {
-    *("kernel-frames", "kernel-gemm", "kernel-hidden-rows", "kernel-merge", "kernel-quantize"),
+    *(
+        "kernel-convolution",
+        "kernel-frames",
+        "kernel-gemm",
+        "kernel-hidden-rows",
+        "kernel-merge",
+        "kernel-quantize",
+    ),
     *(
         "kernel-pairs",
         "kernel-ranges",

@@ -1,4 +1,4 @@
-"""The body of `Convolution`: a workgroup is a block of pixels by one panel of a group's filters."""
+"""The bodies of convolutions: a workgroup is a block of pixels by panels of a group's filters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.convolution.description import Convolution
-from jq.kernels.gemm import amx
+from jq.kernels.convolution.pair_convolution import PairConvolution
+from jq.kernels.convolution.window_panels import WindowPanels
+from jq.kernels.gemm import amx, pair_body
 from jq.kernels.gemm.pipelined import PipelinedPanel
 from jq.kernels.gemm.source import Place, Source
 from jq.kernels.machine.tile_cut import DEPTH, ROWS
@@ -23,7 +25,7 @@ from jq.kernels.schedule.padded_output import Part, framed
 class Windows(Source):
     """The windows of pixels: a run is what lies side by side."""
 
-    product: Convolution
+    product: WindowPanels
     group: Index
 
     @staticmethod
@@ -39,6 +41,19 @@ class Windows(Source):
             tail=tail,
             stored=conv.panel * size,
             flip=conv.unsigned != conv.target.dot.lhs_unsigned,
+        )
+
+    @staticmethod
+    def of_pairs(conv: PairConvolution, group: Index) -> Windows:
+        """As pairs read them: their weights are packed otherwise."""
+        return Windows(
+            product=conv,
+            group=group,
+            runs=conv.runs,
+            whole=0,
+            tail=0,
+            flip=False,
+            fetches=False,
         )
 
     @property
@@ -92,6 +107,11 @@ def _(conv: Convolution, operands: Operands) -> list[ir.Value]:
     output = Output(conv.results[0], (cut.block, width), offsets)
     output = framed(conv.frame, output, conv.pixels)
     return dispatch(operands, [output], [cut.blocks, cut.panels, conv.groups], body)
+
+
+@emit.register
+def _(conv: PairConvolution, operands: Operands) -> list[ir.Value]:
+    return pair_body.multiply(conv, operands, lambda group: Windows.of_pairs(conv, group))
 
 
 def _on_tiles(conv: Convolution, operands: Operands) -> list[ir.Value]:

@@ -21,9 +21,8 @@ from typing import ClassVar
 import numpy as np
 
 from jq.errors import InternalError
-from jq.kernels.convolution.windowed import Windowed
-from jq.kernels.epilogue.steps import check
-from jq.kernels.gemm.product import PanelProduct
+from jq.kernels.convolution.window_panels import WindowPanels
+from jq.kernels.convolution.windowed import PackedWindows
 from jq.kernels.machine.tile_cut import DEPTH, TiledCut, pack_weight
 from jq.kernels.machine.tiling import Tiling, choose
 from jq.kernels.schedule.frame import Frame
@@ -33,8 +32,8 @@ TILED_PIXELS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convolution(Windowed, PanelProduct):
-    """i8 [B, H, W * C], padded already, -> [B * Ho * Wo, F], in f32, i8 or i32.
+class Convolution(WindowPanels, PackedWindows):
+    """A product on vectors or on matrix tiles.
 
     Operands, in order:
         codes: padded with their zero point (in the view they are stored in).
@@ -46,51 +45,16 @@ class Convolution(Windowed, PanelProduct):
 
     Attributes:
         column_zero: filters have zero points.
-        groups: filters and channels in groups (a depthwise convolution: `Depthwise`).
-        frame: what stands around the images of the result, for the convolution that reads them.
     """
 
     family: ClassVar[str] = "convolution"
 
     column_zero: bool = False
-    filters: int
-    groups: int = 1
-    frame: Frame | None = None
 
     def __post_init__(self) -> None:
-        check(self.epilogue)
-        self.check_views()
-        if self.channels % self.groups or self.filters % self.groups:
-            raise InternalError(f"{self.groups} groups do not divide {self.label}")
-        if min(self.batch, self.channels, self.filters, *self.output, *self.strides) < 1:
-            raise InternalError(f"empty convolution {self.label}")
+        super().__post_init__()
         if self.frame and self.on_tiles:
             raise InternalError(f"no frame around {self.label}")
-
-    @property
-    def label(self) -> str:
-        return f"{self.image}_{self.filters}x{'x'.join(map(str, self.window))}"
-
-    @property
-    def weight_shape(self) -> tuple[int, ...]:
-        """HWIO."""
-        return (*self.window, self.channels // self.groups, self.filters)
-
-    @property
-    def together(self) -> bool:
-        """A row of taps is one run of codes."""
-        return self.dilations[1] == 1 and self.groups == 1
-
-    @property
-    def run(self) -> int:
-        """Codes of a run."""
-        channels = self.channels // self.groups
-        return channels * self.window[1] if self.together else channels
-
-    @property
-    def runs(self) -> tuple[int, int]:
-        """Runs along H and W of the window."""
-        return self.window[0], (1 if self.together else self.window[1])
 
     @property
     def run_groups(self) -> int:
@@ -103,11 +67,6 @@ class Convolution(Windowed, PanelProduct):
         last = (wide - 1) * self.strides[1] + (self.runs[1] - 1) * self.dilations[1]
         start = last * self.channels + (self.groups - 1) * per
         return start + self.run_groups * self.target.dot.group <= self.width * self.channels
-
-    @property
-    def span(self) -> int:
-        """Filters of a group."""
-        return self.filters // self.groups
 
     @cached_property
     def tiling(self) -> Tiling:
@@ -136,11 +95,6 @@ class Convolution(Windowed, PanelProduct):
         return min(self.span, self.tiling.vectors * self.target.lanes)
 
     @property
-    def columns(self) -> int:
-        """F': the last group may be narrower than a vector."""
-        return self.filters + max(0, self.target.lanes - self.span)
-
-    @property
     def operands(self) -> tuple[TensorType, ...]:
         shape = (
             self.groups * self.tiling.panels,
@@ -151,8 +105,7 @@ class Convolution(Windowed, PanelProduct):
             TensorType(self.tiles.weights_type, "i32") if self.on_tiles else TensorType(shape, "i8")
         )
         init, steps = self.behind()
-        codes = TensorType((self.batch, self.height, self.width * self.channels), "i8")
-        return (codes, weights, *init, *steps)
+        return (self.codes, weights, *init, *steps)
 
     def in_frame(self, frame: Frame) -> Convolution | None:
         return None if self.on_tiles else replace(self, frame=frame)
@@ -176,8 +129,14 @@ class Convolution(Windowed, PanelProduct):
         ordered = np.ascontiguousarray(panels.transpose(3, 0, 1, 4, 2))
         return ordered.reshape(self.groups * cut.panels, -1, width * group)
 
-    # Reference
-
-    def _products(self, x: Array, weight: Array) -> Array:
-        sides = zip(np.split(x, self.groups, -1), np.split(weight, self.groups, -1), strict=True)
-        return np.concatenate([a @ b for a, b in sides], -1)
+    def unpack(self, weights: Array) -> Array:
+        """The weight that `pack` took, HWIO; not of matrix tiles."""
+        group, cut, width = self.target.dot.group, self.tiling, self.panel
+        packed = weights.reshape(self.groups, cut.panels, -1, width, group)
+        filters = np.zeros((packed.shape[2], group, self.groups, self.span), np.int8)
+        for panel in range(cut.panels):
+            start = min(panel * width, self.span - width)
+            part = packed[:, panel].transpose(1, 3, 0, 2)
+            filters[..., start : start + width] = part
+        runs = filters.reshape(math.prod(self.runs), -1, self.filters)[:, : self.run]
+        return np.ascontiguousarray(runs).reshape(self.weight_shape)

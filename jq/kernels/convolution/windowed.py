@@ -70,29 +70,6 @@ class Windowed(IntegerProduct):
         steps = operand_types(self.epilogue, self.shape, self.columns, (self.batch,))
         return self.start_types(self.batch), steps
 
-    def pack(
-        self,
-        weight: Array,
-        bias: Array | None = None,
-        zero_point: int = 0,
-        column_zero: Array | None = None,
-    ) -> dict[str, Array]:
-        """The constant operands (`weights`, `init`, and if needed `colsum`, `column_zero`) of an
-        int8 weight of `weight_shape`.
-
-        `bias` and `column_zero` are i32 [filters], `zero_point` that of the codes (signed) where it
-        is known.
-        """
-        if weight.shape != self.weight_shape:
-            raise InternalError(f"{weight.shape} is not the weight of {self.label}")
-        matrix = weight.reshape(-1, weight.shape[-1])
-        starts = self.starts(matrix, bias, zero_point, column_zero)
-        return {"weights": self._packed(weight), **starts}
-
-    @abstractmethod
-    def _packed(self, weight: Array) -> Array:
-        """The weight as the body reads it."""
-
     def reference(
         self,
         codes: Array,
@@ -119,3 +96,31 @@ class Windowed(IntegerProduct):
     @abstractmethod
     def _products(self, x: Array, weight: Array) -> Array:
         """The products of one tap, in NumPy: [B, Ho, Wo, C] -> [B, Ho, Wo, filters]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedWindows(Windowed):
+    """One whose weights are packed as the body reads them, from the weight alone."""
+
+    def pack(
+        self,
+        weight: Array,
+        bias: Array | None = None,
+        zero_point: int = 0,
+        column_zero: Array | None = None,
+    ) -> dict[str, Array]:
+        """The constant operands (`weights`, `init`, and if needed `colsum`, `column_zero`) of an
+        int8 weight of `weight_shape`.
+
+        `bias` and `column_zero` are i32 [filters], `zero_point` that of the codes (signed) where it
+        is known.
+        """
+        if weight.shape != self.weight_shape:
+            raise InternalError(f"{weight.shape} is not the weight of {self.label}")
+        matrix = weight.reshape(-1, weight.shape[-1])
+        starts = self.starts(matrix, bias, zero_point, column_zero)
+        return {"weights": self._packed(weight), **starts}
+
+    @abstractmethod
+    def _packed(self, weight: Array) -> Array:
+        """The weight as the body reads it."""

@@ -23,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from jq.errors import InternalError
-from jq.kernels.convolution.windowed import Windowed
+from jq.kernels.convolution.windowed import PackedWindows
 from jq.kernels.epilogue.steps import check
 from jq.kernels.tensor import Array, TensorType, cut_last
 
@@ -33,7 +33,7 @@ MAX_PIXELS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Depthwise(Windowed):
+class Depthwise(PackedWindows):
     """i8 [B, H, W, C] -> [B * Ho * Wo, C], in f32, i8 or i32.
 
     Operands: codes; weights and init (`pack`); i32 [B] zero points and i32 [C'] sums of weights, if

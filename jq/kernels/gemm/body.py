@@ -13,8 +13,8 @@ from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, Indices, Values
 from jq.kernels.gemm import amx
 from jq.kernels.gemm.description import Gemm
-from jq.kernels.gemm.matrix_panels import MatrixPanels
 from jq.kernels.gemm.pipelined import PipelinedPanel
+from jq.kernels.gemm.product import PanelProduct
 from jq.kernels.gemm.source import Place, Source
 from jq.kernels.schedule.padded_output import Part, framed
 from jq.kernels.schedule.ragged_rows import Blocks, wanted_rows
@@ -53,7 +53,7 @@ Panels = Callable[[Values, Index, Part | None], None]
 
 
 def emit_block(
-    gemm: MatrixPanels, b: Builder, tensors: Values, tile: Tile, row: Index, panels: Panels
+    gemm: PanelProduct, b: Builder, tensors: Values, tile: Tile, row: Index, panels: Panels
 ) -> None:
     """A workgroup's block of rows from `row`: `panels(tensors, wanted, part)` computes as many as
     are wanted, inside what stands around images; zeros follow them where sequences are filled.
@@ -63,7 +63,7 @@ def emit_block(
     if sequences:
         *tensors, counts = tensors
         wanted = wanted_rows(b, sequences, counts, row, block)
-    part = Part.of(b, gemm.frame, row, block, gemm.m) if gemm.frame else None
+    part = Part.of(b, gemm.frame, row, block, gemm.shape[0]) if gemm.frame else None
     if part:
         part.fill(b, tile, gemm.results[0])
     panels(tensors, wanted, part)

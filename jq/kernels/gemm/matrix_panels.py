@@ -66,11 +66,6 @@ class MatrixPanels(MatrixProduct, PanelProduct):
         return self.rows if isinstance(self.rows, Frame) else None
 
     @property
-    def length(self) -> int:
-        """Rows that are cut into blocks together: those of a sequence, or all."""
-        return self.sequences.length if self.sequences else self.m
-
-    @property
     def counts(self) -> list[TensorType]:
         """The last operand, of sequences alone: how many rows of each are wanted."""
         return [self.sequences.operand(self.m)] if self.sequences else []

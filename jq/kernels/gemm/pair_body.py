@@ -1,6 +1,8 @@
-"""The body of `PairGemm`: a workgroup is a block of rows by a range of panels of columns."""
+"""The body of `PairProduct`: a workgroup is a block of rows by a range of a group's panels."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 from iree.compiler import ir
 
@@ -9,11 +11,12 @@ from jq.kernels.build.builder import Builder, Tile, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.gemm.body import MatrixRows, emit_block
-from jq.kernels.gemm.pair_gemm import COUNTS, PairGemm
+from jq.kernels.gemm.pair_gemm import PairGemm
 from jq.kernels.gemm.pair_order import CHAIN
+from jq.kernels.gemm.pair_product import COUNTS, PairProduct
 from jq.kernels.gemm.pair_weights import STAGE
-from jq.kernels.gemm.panel import Panel
-from jq.kernels.gemm.source import Place
+from jq.kernels.gemm.panel import Panel, Run
+from jq.kernels.gemm.source import Place, Source
 from jq.kernels.schedule.padded_output import Part, framed
 from jq.kernels.schedule.ragged_rows import Blocks
 
@@ -24,11 +27,16 @@ class PairPanel(Panel):
     """A panel whose codes are put in the order of its weights."""
 
     def __init__(
-        self, kernel: PairGemm, b: Builder, tensors: Values, tile: Tile, place: Place
+        self,
+        kernel: PairProduct,
+        source: Source,
+        b: Builder,
+        tensors: Values,
+        tile: Tile,
+        place: Place,
     ) -> None:
         codes, weights, self.order, self.plan, *rest = tensors
-        rows = MatrixRows(product=kernel, prefix=(), whole=0, tail=0, flip=False, fetches=False)
-        super().__init__(rows, b, [codes, weights, *rest], tile, place)
+        super().__init__(source, b, [codes, weights, *rest], tile, place)
         self.kernel = kernel
 
     def _first_sums(self, init: ir.Value) -> list[ir.Value]:
@@ -36,14 +44,13 @@ class PairPanel(Panel):
         lanes = self.isa.lanes
         return [self.b.load(init, [self.b.scaled(self.place.panel, lanes)], vec(lanes, "i32"))]
 
-    def _products(self, first: Index, count: int) -> list[ir.Value]:
-        b, kernel, row = self.b, self.kernel, self.place.row
-        rows = [b.offset(row, b.offset(first, i)) for i in range(count)]
-        stage = b.scratch([count, kernel.depth], "i8")
+    def _run(self, acc: list[ir.Value], run: Run) -> list[ir.Value]:
+        b, kernel = self.b, self.kernel
+        stage = b.scratch([len(run.starts), kernel.depth], "i8")
 
         def segment(acc: Values, number: Index, length: int) -> list[ir.Value]:
-            self._put_in_order(rows, number, length, stage)
-            at = [self.place.panel, number]
+            at = [self.place.panel, b.offset(b.scaled(run.number, kernel.parts), number)]
+            self._put_in_order(run.starts, b.scaled(number, STAGE), length, at, stage)
             proven, by_pairs = (b.read_index(self.plan, [*at, i], kernel.chains) for i in (0, 1))
             with b.loop(0, proven, carry=acc) as loop:
                 loop.carried = self._chain(loop.carried, at, loop.index, stage, True)
@@ -52,21 +59,26 @@ class PairPanel(Panel):
                 loop.carried = self._chain(loop.carried, at, chain, stage, False)
             return loop.carried
 
-        return b.fold(kernel.k, STAGE, segment, self._starts(rows), counted=True)
+        return b.fold(kernel.run, STAGE, segment, acc, counted=True)
 
-    def _put_in_order(self, rows: Indices, segment: Index, length: int, stage: ir.Value) -> None:
-        """The codes of a segment of each row, as the panel's weights take them."""
+    def _put_in_order(
+        self,
+        starts: Sequence[Indices],
+        first: Index,
+        length: int,
+        segment: Indices,
+        stage: ir.Value,
+    ) -> None:
+        """`length` codes of each row's run from `first` on, as the panel's weights take them."""
         b, isa = self.b, self.isa
         size = 4 * isa.lanes
         kind = vec(size, "i8")
 
         def some(at: Index, valid: int) -> None:
-            where, mask = (
-                b.load(self.order, [self.place.panel, segment, i, at], kind) for i in (0, 1)
-            )
-            begin = b.offset(b.scaled(segment, STAGE), at)
-            for i, row in enumerate(rows):
-                codes = b.load(self.codes, [row, begin], kind, valid)
+            where, mask = (b.load(self.order, [*segment, i, at], kind) for i in (0, 1))
+            begin = b.offset(first, at)
+            for i, (*lead, column) in enumerate(starts):
+                codes = b.load(self.codes, [*lead, b.offset(column, begin)], kind, valid)
                 moved = b.intrinsic(isa.shuffles, kind, [codes, where])
                 b.put(b.xor(moved, mask), stage, [i, at])
 
@@ -98,17 +110,21 @@ class PairPanel(Panel):
         return out
 
 
-@emit.register
-def _(kernel: PairGemm, operands: Operands) -> list[ir.Value]:
-    cut, lanes = kernel.tiling, kernel.target.lanes
-    width = min(kernel.n, kernel.range * lanes)
-    blocks = Blocks.of(kernel.m, cut.block, kernel.sequences)
+def multiply(
+    kernel: PairProduct, operands: Operands, source: Callable[[Index], Source]
+) -> list[ir.Value]:
+    """The dispatch; `source(group)` says where the codes of a group's rows lie."""
+    cut, lanes, span = kernel.tiling, kernel.target.lanes, kernel.span
+    width = min(span, kernel.range * lanes)
+    blocks = Blocks.of(kernel.shape[0], cut.block, kernel.sequences)
 
     def first_panel(b: Builder, ids: Indices) -> Index:
+        """The first panel of a workgroup, among those of its group."""
         return b.at_most(b.scaled(ids[1], kernel.range), kernel.panels - kernel.range)
 
     def offsets(b: Builder, ids: Indices) -> list[Index]:
-        return [blocks.first(b, ids[0]), b.scaled(first_panel(b, ids), lanes)]
+        column = b.scaled(first_panel(b, ids), lanes)
+        return [blocks.first(b, ids[0]), b.offset(b.scaled(ids[2], span), column)]
 
     def body(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         row, start = offsets(b, ids)
@@ -116,12 +132,20 @@ def _(kernel: PairGemm, operands: Operands) -> list[ir.Value]:
         def panels(tensors: Values, wanted: Index, part: Part | None) -> None:
             with b.loop(0, kernel.range, writes=tiles) as loop:
                 panel = b.at_most(b.offset(first_panel(b, ids), loop.index), kernel.panels - 1)
+                panel = b.offset(b.scaled(ids[2], kernel.panels), panel)
                 to = b.at_most(b.scaled(loop.index, lanes), width - lanes)
-                place = Place(kernel.m, row, b.offset(start, to), panel, to=to, part=part)
-                PairPanel(kernel, b, tensors, tiles[0], place).emit(cut.block, wanted)
+                place = Place(kernel.shape[0], row, b.offset(start, to), panel, to=to, part=part)
+                columns = PairPanel(kernel, source(ids[2]), b, tensors, tiles[0], place)
+                columns.emit(cut.block, wanted)
 
         emit_block(kernel, b, tensors, tiles[0], row, panels)
 
     output = Output(kernel.results[0], (cut.block, width), offsets)
-    output = framed(kernel.frame, output, kernel.m)
-    return dispatch(operands, [output], [blocks.count, kernel.ranges], body)
+    output = framed(kernel.frame, output, kernel.shape[0])
+    return dispatch(operands, [output], [blocks.count, kernel.ranges, kernel.groups], body)
+
+
+@emit.register
+def _(kernel: PairGemm, operands: Operands) -> list[ir.Value]:
+    rows = MatrixRows(product=kernel, prefix=(), whole=0, tail=0, flip=False, fetches=False)
+    return multiply(kernel, operands, lambda group: rows)

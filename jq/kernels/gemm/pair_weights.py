@@ -1,4 +1,4 @@
-"""The weights of a `PairGemm`: panels of columns, in the order that lets most sums be proven."""
+"""The weights of a `PairProduct`: panels of columns, in the order that lets most sums be proven."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ SHARES = 8  # of a segment's chains: their number is a multiple of one
 STAGE = 1024  # codes of a row that are put in order at a time
 # Multiplications of a chain by its kind, and with 16-bit operands.
 COSTS, COST = np.array([3, 4, 8, 0]), 4
+PIECES = 2  # more of them take as long as reading a vector that ends early, by powers of two
 # What is added to a signed code q in two's complement by the mask that its bits meet: x = q + 128,
 # and 255 - x = 127 - q.
 AS_UNSIGNED, NEGATED = -128, 127
@@ -28,24 +29,36 @@ def segment_depth(k: int, lanes: int) -> int:
 
 @dataclass(frozen=True)
 class PairWeights:
-    """A weight i8 [K, N] by panels [P] of so many lanes and segments [S] of K."""
+    """A weight i8 [runs, run, groups, columns] by panels [P] of so many lanes, those of a group
+    side by side, and segments [S] of runs.
+    """
 
     weight: Array
     lanes: int
 
+    @staticmethod
+    def of_matrix(weight: Array, lanes: int) -> PairWeights:
+        """A weight i8 [K, N], which is one run and one group."""
+        return PairWeights(weight[None, :, None], lanes)
+
+    @property
+    def run(self) -> int:
+        return int(self.weight.shape[1])
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """Panels, segments, windows of a segment."""
-        k, n = self.weight.shape
-        windows = segment_depth(k, self.lanes) // WINDOW
-        return math.ceil(n / self.lanes), math.ceil(k / STAGE), windows
+        runs, run, groups, columns = self.weight.shape
+        windows = segment_depth(run, self.lanes) // WINDOW
+        return groups * math.ceil(columns / self.lanes), runs * math.ceil(run / STAGE), windows
 
     @cached_property
     def order(self) -> PairOrder:
         panels, segments, windows = self.shape
-        missing = segments * windows * WINDOW - len(self.weight)
-        padded = np.pad(self.weight, ((0, missing), (0, 0)))
-        cut = cut_last(padded, panels, self.lanes)
+        runs, run, groups, _ = self.weight.shape
+        missing = segments // runs * windows * WINDOW - run
+        padded = np.pad(self.weight, ((0, 0), (0, missing), (0, 0), (0, 0)))
+        cut = cut_last(padded, panels // groups, self.lanes).transpose(3, 0, 1, 2, 4)
         return PairOrder.of(cut.reshape(-1, WINDOW, self.lanes))
 
     @cached_property
@@ -61,14 +74,19 @@ class PairWeights:
         layers of one shape are few kernels.
         """
         count = (self.kinds >= 0).sum(2) + (self.kinds == HALVED).sum(2)
-        part = max(1, math.ceil(min(len(self.weight), STAGE) / CHAIN / SHARES))
+        part = max(1, math.ceil(min(self.run, STAGE) / CHAIN / SHARES))
         return math.ceil(max(1, count.max()) / part) * part
 
     @property
-    def multiplications(self) -> float:
-        """Multiplications of codes by weights, as a share of what 16-bit operands take."""
+    def work(self) -> float:
+        """What its multiplications take, and reading ends of runs, as a share of what 16-bit
+        operands take.
+        """
+        runs = self.shape[0] * len(self.weight)
         total = COSTS[self.kinds].sum()  # the last one of those without weights
-        return float(total) / (COST * self.shape[0] * math.ceil(len(self.weight) / CHAIN))
+        pieces = (self.run % (CHAIN // 2 * self.lanes)).bit_count()
+        total += PIECES * runs * (pieces > 1)
+        return float(total) / (COST * runs * math.ceil(self.run / CHAIN))
 
     @property
     def source(self) -> Array:

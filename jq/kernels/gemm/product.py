@@ -14,6 +14,7 @@ from jq.kernels.kernel import ByColumn
 from jq.kernels.machine.tile_cut import TiledCut
 from jq.kernels.machine.tiling import Tiling
 from jq.kernels.schedule.frame import Frame
+from jq.kernels.schedule.sequences import Sequences
 from jq.kernels.tensor import Array, TensorType
 
 
@@ -122,6 +123,16 @@ class PanelProduct(IntegerProduct):
     @abstractmethod
     def span(self) -> int:
         """Columns that a row of panels covers."""
+
+    @property
+    def sequences(self) -> Sequences | None:
+        """What says which rows are wanted, if not all."""
+        return None
+
+    @property
+    def length(self) -> int:
+        """Rows that are cut into blocks together: those of a sequence, or all."""
+        return self.sequences.length if self.sequences else self.shape[0]
 
     @property
     @abstractmethod

@@ -4,14 +4,16 @@
  ->
     %y = call @jq_pair_gemm_196x384x64(%x, %w.in_order, %source, %plan, %w.init, ...)
 
-On processors without products of bytes in 32 bits (AVX2, AVX-512 without VNNI). The result has the
-same bits; `jq/kernels/gemm/pair_order.py` says which weights can be proven. Fires where that saves
-enough of the multiplications, and there are rows enough to put their codes in order.
+and convolutions (`jq_pair_convolution`) alike. On processors without products of bytes in 32 bits
+(AVX2, AVX-512 without VNNI). The result has the same bits; `jq/kernels/gemm/pair_order.py` says
+which weights can be proven. Fires where that saves enough of the multiplications, and there are
+rows enough to put their codes in order.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -19,14 +21,17 @@ import numpy as np
 from jq.ir import Op, Program, at
 from jq.ir.build import NAME, string_attr
 from jq.ir.constants import evaluate
-from jq.kernels import Gemm, PairGemm, Sequences
+from jq.kernels import Batch, Convolution, Gemm, PairConvolution, PairGemm
 from jq.kernels.gemm.pair_weights import PairWeights
-from jq.kernels.schedule.frame import Frame
+from jq.kernels.tensor import Array
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_kernel, described, drop_declarations, rename_kernels
 
-WORTH = 1.0  # multiplications at most, as a share
-ROWS, MANY_ROWS = 16, 128  # at least; and where the second cache does not hold the weights
+WORTH = 1.0  # of the work with 16-bit operands, at most
+ROWS = 16  # at least
+# So many times the lanes of a vector, at least, where the second cache does not hold the weights:
+# they are longer by a third, and come from memory; wider vectors leave less time for that.
+MANY_ROWS = 6
 
 
 @dataclass(frozen=True)
@@ -44,31 +49,22 @@ class KernelPairs(Pass):
 
 
 def _replace(program: Program, op: Op, known: dict[Any, PairWeights]) -> bool:
-    gemm = described(program, op)
-    if not isinstance(gemm, Gemm) or not _fits(gemm):
+    product = described(program, op)
+    if not isinstance(product, Gemm | Convolution) or not _fits(product):
         return False
     codes, packed, init, *rest = op.operation.operands
     weights, start = evaluate(program, packed), evaluate(program, init)
     if weights is None or start is None:
         return False
     if packed not in known:
-        known[packed] = PairWeights(gemm.unpack(weights), gemm.target.lanes)
+        known[packed] = _in_order(product, weights)
     pairs = known[packed]
-    if pairs.multiplications > WORTH:
+    if pairs.work > WORTH:
         return False
-    kernel = PairGemm(
-        isa=gemm.isa,
-        m=gemm.m,
-        k=gemm.k,
-        n=gemm.n,
-        row_zero=gemm.row_zero,
-        epilogue=gemm.epilogue,
-        chains=pairs.chains,
-        rows=gemm.rows if isinstance(gemm.rows, Sequences | Frame) else None,
-    )
+    kernel = _by_pairs(product, pairs.chains)
     name = string_attr(op, NAME) or ""
     with at(op):
-        arrays = kernel.pack(pairs, np.asarray(start).reshape(-1)[: gemm.n])
+        arrays = kernel.pack(pairs, np.asarray(start).reshape(-1))
         values = [program.add_weight(f"{name}:{part}", a) for part, a in arrays.items()]
         (result,) = call_kernel(program, kernel, [codes, *values, *rest], name)
     op.operation.results[0].replace_all_uses_with(result)
@@ -76,9 +72,26 @@ def _replace(program: Program, op: Op, known: dict[Any, PairWeights]) -> bool:
     return True
 
 
-def _fits(gemm: Gemm) -> bool:
-    isa = gemm.target
-    plain = gemm.batch == 1 and gemm.streams == 1 and not gemm.column_zero and not gemm.unsigned
-    near = gemm.k * gemm.n <= isa.memory.second_cache
-    rows = gemm.m >= (ROWS if near else MANY_ROWS)
-    return bool(isa.pairs) and plain and rows and gemm.n >= isa.lanes
+def _fits(product: Gemm | Convolution) -> bool:
+    isa, rows = product.target, product.shape[0]
+    plain = not product.column_zero and not product.unsigned
+    if isinstance(product, Gemm):
+        plain = plain and product.streams == 1 and not isinstance(product.rows, Batch)
+    near = math.prod(product.operands[1].shape) <= isa.memory.second_cache
+    many = rows >= (ROWS if near else MANY_ROWS * isa.lanes)
+    return bool(isa.pairs) and plain and many and product.span >= isa.lanes
+
+
+def _in_order(product: Gemm | Convolution, packed: Array) -> PairWeights:
+    weight = product.unpack(packed)
+    if isinstance(product, Gemm):
+        return PairWeights.of_matrix(weight, product.target.lanes)
+    runs = (math.prod(product.runs), product.run, product.groups, product.span)
+    return PairWeights(weight.reshape(runs), product.target.lanes)
+
+
+def _by_pairs(product: Gemm | Convolution, chains: int) -> PairGemm | PairConvolution:
+    """The same product, of pairs."""
+    kind = PairGemm if isinstance(product, Gemm) else PairConvolution
+    given = {f.name: getattr(product, f.name) for f in fields(kind) if f.name != "chains"}
+    return kind(chains=chains, **given)
