@@ -56,13 +56,13 @@ class Model:
     def __post_init__(self) -> None:
         if not isinstance(self.example_inputs, tuple | list):
             raise UserError(
-                f"example_inputs is a {type(self.example_inputs).__name__}, not a tuple",
+                f"example_inputs is of type {type(self.example_inputs).__name__}, not a tuple",
                 hint="one input is (x,), none are ()",
             )
         if hint := how_to_take(self.fn):
-            raise UserError(f"fn is a {type(self.fn).__name__}, not a function", hint=hint)
+            raise UserError(f"fn is of type {type(self.fn).__name__}, not a function", hint=hint)
         if not callable(self.fn):
-            raise UserError(f"fn is a {type(self.fn).__name__}, not a function")
+            raise UserError(f"fn is of type {type(self.fn).__name__}, not a function")
 
     def __repr__(self) -> str:
         inputs = ", ".join(_described(leaf) for leaf in _leaves(tuple(self.example_inputs)))

@@ -84,6 +84,11 @@ def read_pipeline(name: str, readers: tuple[str, ...] = ()) -> PipelineFile:
             hint="leave them out and write settings: `recovery = [...]` for what keeps accuracy,"
             " `placement`, `integer_only`; `jaxq list passes` shows the order and the conditions",
         )
+    if outside := sorted(data.keys() & Settings.model_fields.keys()):
+        raise UserError(
+            f"{where} has the setting {outside[0]!r} outside of [settings]",
+            hint='write it below a line [settings]: `weights.format = "int4"`',
+        )
     file = validate(PipelineFile, {"name": stem, **data}, where=where)
     if not file.base:
         return file.model_copy(update={"settings": flat_settings(file.settings)})

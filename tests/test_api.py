@@ -40,9 +40,9 @@ def test_what_is_no_model(thing: Any, message: str) -> None:
 
 
 def test_a_model_of_the_wrong_parts() -> None:
-    with pytest.raises(UserError, match=r"example_inputs is a ndarray, not a tuple; one .* \(x,\)"):
+    with pytest.raises(UserError, match=r"is of type ndarray, not a tuple; one .* \(x,\)"):
         jq.Model(lambda p, x: x, {}, X)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="fn is a int, not a function"):
+    with pytest.raises(UserError, match="fn is of type int, not a function"):
         jq.Model(3, {}, (X,))  # type: ignore[arg-type]
 
 

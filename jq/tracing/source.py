@@ -20,7 +20,10 @@ from jq.model import Model, how_to_take
 from jq.system.files import check_input
 
 FILES = (".mlir", ".mlirbc", ".jaxexport", ".onnx")
-_USAGE = f"give package.module:name, path/to/file.py:name, or a file ({', '.join(FILES)})"
+_USAGE = (
+    f"give package.module:name, path/to/file.py:name, or a file ({', '.join(FILES)}; "
+    "of a language model .gguf or a folder)"
+)
 
 _MISSING = object()
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -60,7 +63,7 @@ def load_function(spec: str) -> Callable[..., Any]:
     """A function of the user's: `package.module:name` or `path/to/file.py:name`."""
     value = _named(spec, "function")
     if not callable(value):
-        raise UserError(f"{spec} is a {type(value).__name__}, not a function")
+        raise UserError(f"{spec} is of type {type(value).__name__}, not a function")
     return value
 
 
@@ -197,7 +200,7 @@ def _model(value: Any, spec: str) -> Model:
         value = _guard(value, spec, f"{spec} failed")
     if not isinstance(value, Model):
         raise UserError(
-            f"{spec} is a {type(value).__name__}, not a jq.Model",
+            f"{spec} is of type {type(value).__name__}, not a jq.Model",
             hint=how_to_take(value) or "return jq.Model(fn, params, example_inputs)",
         )
     return value

@@ -75,8 +75,8 @@ def test_missing_file_and_missing_name(file):
 
 
 def test_not_a_model(file):
-    assert "my_model.py:text is a str, not a jq.Model" in message(f"{file}:text")
-    assert "my_model.py:wrong is a int, not a jq.Model" in message(f"{file}:wrong")
+    assert "my_model.py:text is of type str, not a jq.Model" in message(f"{file}:text")
+    assert "my_model.py:wrong is of type int, not a jq.Model" in message(f"{file}:wrong")
     file.write_text("def of_two(params, x, *rest, train=False): ...\n")
     text = message(f"{file}:of_two")
     assert "of_two is a function of params, x; name a jq.Model, or a function of no argu" in text

@@ -43,7 +43,11 @@ def load_decoder(path: str | Path) -> Decoder:
     path = Path(path)
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise UserError("this folder has no config.json", location=str(path))
+            raise UserError(
+                "this folder is no language model: it has no config.json",
+                location=str(path),
+                hint="give a .gguf file, a folder of Hugging Face, or what compile made of either",
+            )
         return Decoder(path, *read_huggingface(path))
     if path.suffix != ".gguf":
         raise UserError(
