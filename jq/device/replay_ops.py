@@ -26,6 +26,8 @@ def padded(x, pairs, value=0, inside=()):
         grown = np.full([*x.shape[:axis], wide, *x.shape[axis + 1 :]], value, x.dtype)
         grown[(slice(None),) * axis + (slice(None, None, n + 1),)] = x
         x = grown
+    if not pairs:  # a scalar, which `np.pad` refuses
+        return x
     x = np.pad(x, [(max(0, a), max(0, b)) for a, b in pairs], constant_values=value)
     cut = [(max(0, -a), n - max(0, -b)) for n, (a, b) in zip(x.shape, pairs, strict=True)]
     return x[tuple(slice(*ends) for ends in cut)]

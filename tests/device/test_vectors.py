@@ -138,3 +138,10 @@ def test_functions_that_composites_name_go_along(tmp_path: Path) -> None:
     index = json.loads((tmp_path / "v" / "index.json").read_text())
     assert any("erf" in row["reason"] for row in index["left_out"])
     assert "dot_general" in [row["op"] for row in index["ops"]]
+
+
+def test_a_scalar_is_padded() -> None:
+    """Graph 910047 of `scripts/differential.py`: there is no axis to pad."""
+    none: dict[str, list[int]] = {f"edge_padding_{end}": [] for end in ("low", "high")}
+    step = {**none, "interior_padding": [], "shape": []}
+    assert OPS["pad"](step, np.float32(3), np.float32(0)) == 3
