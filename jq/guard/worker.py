@@ -174,7 +174,7 @@ def exchange(
 
 
 def _late(seconds: float, what: str) -> UserError:
-    return UserError(f"reading it took more than {seconds:g} s", location=what, hint=MORE_TIME)
+    return UserError(f"reading it took more than {seconds:.3g} s", location=what, hint=MORE_TIME)
 
 
 def _reason(code: int) -> str:

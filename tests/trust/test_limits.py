@@ -117,7 +117,7 @@ class _Nothing:
 @pytest.mark.parametrize(
     ("template", "message", "seconds"),
     [
-        ("{% for a in range(99999) %}" * 2 + "{% endfor %}" * 2, "1 s", 1),
+        ("{% for a in range(99999) %}" * 2 + "{% endfor %}" * 2, "than 1 s ", 1.00008),
         ("{{ 'a' * 10 ** 11 }}", "memory", 60),
         ("{{ ''.__class__.__mro__ }}", "the chat template fails", 60),
         ("{{ raise_exception('no') }}", "refuses these messages: no", 60),
