@@ -350,6 +350,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step("shield-pads", "IREE fails on what is padded twice with different values"),
         Step("shield-strides", "IREE loses what windows of one element step over"),
         Step("shield-updates", "IREE writes into tensors that it still reads"),
+        Step("shield-equal", "IREE sums a constant once for each vector, not for each element"),
         Step("shield-reductions", "IREE takes sums of rows for sums of columns"),
     ),
 }

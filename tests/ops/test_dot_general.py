@@ -77,3 +77,23 @@ def test_any_arrangement():
 
 def test_any_arrangement_on_iree():
     check(collect(dots(), 14), iree=True)
+
+
+class OfEqualWeights(Case):
+    def data(self, index: int) -> list[np.ndarray]:
+        x, w = super().data(index)
+        return [x, np.full_like(w, 2)]
+
+
+def test_a_weight_of_equal_elements():
+    """A zero point is corrected by sums of the weight, which IREE gets wrong by itself."""
+    sizes = {"m": 1, "k": 3, "p": 2, "n": 1}
+    override = {
+        "weights.granularity": "per-tensor",
+        "activations.format": "int16",
+        "activations.mode": "static",
+        "activations.scheme": "asymmetric",
+        "activations.granularity": "per-tensor",
+    }
+    case = dot_case("mk", "pkn", sizes, 1, **override)
+    check([OfEqualWeights(**vars(case))], iree=True)

@@ -89,6 +89,43 @@ def test_pairs_of_rows(rows):
     np.testing.assert_allclose(found, distances(x), rtol=1e-6, atol=1e-5)
 
 
+# What is computed from equal numbers is summed once for each vector, not for each element.
+EQUAL = {
+    "sum": """(%x: tensor<2xi32>, %w: tensor<2x3xi8> {jq.weight = "w"}) -> tensor<2xi32> {
+      %c = stablehlo.constant dense<0> : tensor<i32>
+      %a = stablehlo.convert %w : (tensor<2x3xi8>) -> tensor<2x3xi32>
+      %s = stablehlo.reduce(%a init: %c) applies stablehlo.add across dimensions = [1]
+        : (tensor<2x3xi32>, tensor<i32>) -> tensor<2xi32>
+      %y = stablehlo.add %s, %x : tensor<2xi32>
+      return %y : tensor<2xi32> }""",
+    "window": """(%x: tensor<2xi32>, %w: tensor<2x3xi8> {jq.weight = "w"}) -> tensor<2xi32> {
+      %c = stablehlo.constant dense<0> : tensor<i32>
+      %a = stablehlo.convert %w : (tensor<2x3xi8>) -> tensor<2x3xi32>
+      %s = "stablehlo.reduce_window"(%a, %c) <{window_dimensions = array<i64: 1, 3>}> ({
+      ^bb0(%p: tensor<i32>, %q: tensor<i32>):
+        %t = stablehlo.add %p, %q : tensor<i32>
+        stablehlo.return %t : tensor<i32>
+      }) : (tensor<2x3xi32>, tensor<i32>) -> tensor<2x1xi32>
+      %r = stablehlo.reshape %s : (tensor<2x1xi32>) -> tensor<2xi32>
+      %y = stablehlo.add %r, %x : tensor<2xi32>
+      return %y : tensor<2xi32> }""",
+}
+SUMMED = np.array([1, 2], np.int32), np.full((2, 3), 127, np.int8)
+
+
+@defect("shield-equal")
+@pytest.mark.parametrize("form", EQUAL)
+def test_sums_of_equal_numbers(form):
+    x, w = SUMMED
+    np.testing.assert_array_equal(raw(EQUAL[form], x, w=w)[0], x + 381)
+
+
+@pytest.mark.parametrize("form", EQUAL)
+def test_sums_of_equal_numbers_are_shielded(form):
+    x, w = SUMMED
+    np.testing.assert_array_equal(mended("shield-equal", EQUAL[form], x, w=w)[0], x + 381)
+
+
 # A depthwise convolution whose filter is narrower than its result gives garbage, or is refused.
 DEPTHWISE = """(%x: tensor<1x6x6x4xi8>, %w: tensor<3x3x1x4xi8> {jq.weight = "w"})
     -> tensor<1x4x4x4xi32> {

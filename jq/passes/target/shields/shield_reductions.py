@@ -91,7 +91,7 @@ def _step(
             yield result, way
     elif is_outer(op):
         found.add((*way, str(use.operand_number)))
-    elif _is_elementwise(op):
+    elif is_elementwise(op):
         yield from ((result, before) for result in op.operation.results)
 
 
@@ -125,7 +125,8 @@ def is_outer(op: Op) -> bool:
     return all(shape[a] == 1 for a in dims.contracted(0))
 
 
-def _is_elementwise(op: Op) -> bool:
+def is_elementwise(op: Op) -> bool:
+    """Whether an element of the results is computed from the same element of each operand."""
     operation = op.operation
     values = [*operation.operands, *operation.results]
     if not operation.name.startswith("stablehlo.") or len(operation.regions) or not values:
