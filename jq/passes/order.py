@@ -310,6 +310,10 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step("keep-blocks", "blocks of a GGUF file are stored as they came"),
         Step("multiply-outer", "IREE loses conversions in products that sum over nothing"),
         Step("widen-depthwise", "IREE compiles narrow depthwise convolutions wrongly"),
+        Step(
+            "widen-convolutions",
+            "IREE transposes filters where it uses Arm's matrix products of bytes",
+        ),
         Step("shield-unsigned", "IREE takes unsigned operands of a contraction for signed ones"),
         Step("order-broadcasts", "IREE turns a broadcast that permutes into the wrong transpose"),
         Step("plain-windows", "IREE ignores some reversed windows and refuses some strides"),

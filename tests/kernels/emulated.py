@@ -33,18 +33,26 @@ _NUMBERS = count()
 
 
 class Emulated:
-    """A compiled module there; `run` calls one of its functions."""
+    """A compiled module there; `run` calls one of its functions.
+
+    `parameters` is the file of its weights, if they are not in the module; `command` starts the
+    Python of the other architecture.
+    """
 
     kernels, runs = 0, 0  # of this session
 
-    def __init__(self, data: bytes, kernels: int) -> None:
-        self.data, self.number = data, next(_NUMBERS)
+    def __init__(
+        self, data: bytes, kernels: int, parameters: Path | None = None, command: str = COMMAND
+    ) -> None:
+        self.data, self.number, self.command = data, next(_NUMBERS), command
+        self.parameters = str(parameters) if parameters else None
         type(self).kernels += kernels
 
     def run(self, name: str, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-        process = _process()
+        process = _process(self.command)
         assert process.stdin is not None and process.stdout is not None
-        emulated_runtime.send(process.stdin, (self.number, self.data, name, list(operands)))
+        request = (self.number, self.data, self.parameters, name, list(operands))
+        emulated_runtime.send(process.stdin, request)
         found = emulated_runtime.receive(process.stdout)
         if isinstance(found, str):
             raise RuntimeError(found)
@@ -53,9 +61,8 @@ class Emulated:
 
 
 @cache
-def _process() -> subprocess.Popen[bytes]:
-    script = Path(emulated_runtime.__file__)
-    command = [*shlex.split(COMMAND), str(script)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def _process(command: str) -> subprocess.Popen[bytes]:
+    words = [*shlex.split(command), emulated_runtime.__file__]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     atexit.register(process.kill)
     return process

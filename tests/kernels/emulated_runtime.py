@@ -11,6 +11,9 @@ import struct
 import sys
 from typing import Any, BinaryIO
 
+import iree.runtime as rt
+import numpy as np
+
 _LENGTH = struct.Struct("<Q")
 
 
@@ -28,23 +31,32 @@ def receive(stream: BinaryIO) -> Any:
     return pickle.loads(stream.read(_LENGTH.unpack(head)[0]))
 
 
+def load(config: Any, module: bytes, parameters: str | None) -> Any:
+    """The functions of a module, whose weights may be in a file of their own."""
+    context = rt.SystemContext(config=config)
+    if parameters:
+        index = rt.ParameterIndex()
+        index.load(parameters)
+        provider = index.create_provider(scope="model")
+        context.add_vm_module(rt.create_io_parameters_module(config.vm_instance, provider))
+    functions = rt.VmModule.copy_buffer(config.vm_instance, module)
+    context.add_vm_module(functions)
+    return context.modules[functions.name]
+
+
 def main() -> None:
-    import iree.runtime as rt
-    import numpy as np
 
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     config = rt.Config("local-sync")
     current: tuple[int, Any] = (-1, None)
     while True:
         try:
-            number, module, name, operands = receive(source)
+            number, module, parameters, name, operands = receive(source)
         except EOFError:
             return
         try:
             if number != current[0]:
-                context = rt.SystemContext(config=config)
-                context.add_vm_module(rt.VmModule.copy_buffer(config.vm_instance, module))
-                current = number, context.modules.module
+                current = number, load(config, module, parameters)
             found = current[1][name](*operands)
             found = found if isinstance(found, (tuple, list)) else [found]
             send(sink, [np.array(result.to_host()) for result in found])
