@@ -23,6 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+FOLDER = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "jaxq" / "arm64"
 QEMU = "qemu-aarch64-static"
 PYTHON = "usr/bin/python3.11"
 # Python, and the libraries that it, NumPy and IREE's runtime are linked with.
@@ -94,33 +95,45 @@ def fetch(folder: Path) -> None:
     run([*pip, *where, *platforms, *wanted], folder, "wheels for arm64")
 
 
-def emulator(folder: Path) -> list[str]:
-    """The command that starts the Python of arm64."""
+def emulator(folder: Path, cpu: str = "max") -> list[str]:
+    """The command that starts the Python of arm64 on one of qemu's processors; `max` has all
+    instructions."""
     root = folder / "root"
     qemu = shutil.which(QEMU) or str(folder / "tools/usr/bin" / QEMU)
-    command = [qemu, "-cpu", "max", "-L", str(root), "-E", f"PYTHONPATH={folder / 'site'}"]
+    command = [qemu, "-cpu", cpu, "-L", str(root), "-E", f"PYTHONPATH={folder / 'site'}"]
     return [*command, "-U", "PYTHONHOME", str(root / PYTHON)]
+
+
+def prepare(folder: Path) -> None:
+    """All parts in `folder`, and tried.
+
+    Raises:
+        Missing: what cannot be had.
+    """
+    try:
+        if not (folder / "root" / PYTHON).exists() or not (folder / "site").exists():
+            fetch(folder)
+        run([*emulator(folder), "-c", "import iree.runtime, numpy"], ROOT, "Python of arm64")
+    except OSError as error:
+        raise Missing(str(error)) from error
 
 
 def main() -> int:
     raw = argparse.RawTextHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "jaxq" / "arm64"
-    parser.add_argument("--parts", type=Path, default=default, help="where the parts are kept")
+    kept = {"type": Path, "default": FOLDER, "help": "where the parts are kept"}
+    parser.add_argument("--parts", **kept)
     options, arguments = parser.parse_known_args()
     folder = options.parts.absolute()
-    command = emulator(folder)
     try:
-        if not (folder / "root" / PYTHON).exists() or not (folder / "site").exists():
-            fetch(folder)
-        run([*command, "-c", "import iree.runtime, numpy"], ROOT, "Python of arm64")
-    except (Missing, OSError) as missing:
+        prepare(folder)
+    except Missing as missing:
         print(f"skipped, nothing was tested: {missing}")
         return 0
     tests = [] if any(a.startswith("tests/") for a in arguments) else ["tests/kernels"]
     ignored = [f"--ignore=tests/kernels/{name}.py" for name in OTHERS]
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *ignored, *tests]
-    environment = os.environ | {"JAXQ_EMULATOR": shlex.join(command)}
+    environment = os.environ | {"JAXQ_EMULATOR": shlex.join(emulator(folder))}
     return subprocess.run([*pytest, *arguments], cwd=ROOT, env=environment).returncode
 
 
