@@ -68,7 +68,7 @@ def check(runner: Runner, index: int, kernel: IntegerAttention, operands: list[n
         np.clip(np.rint(p * (1 + side * bound) / scale) + zeros[3], kernel.low, kernel.high)
         for side in (-1, 1)
     )
-    assert (low != high).mean() < 0.01
+    assert 2 * bound < 0.06 * scale  # of a step at worst, so that it decides nearly every integer
     sizes = np.abs(v.astype(np.int64) - zeros[2])
     allowed = kernel.context(high - low + zeros[3], sizes, zeros * [1, 1, 0, 1])
     error = np.abs(y.astype(np.int64) - kernel.context(low, v, zeros))

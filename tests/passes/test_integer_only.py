@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import Phase, assume, given, settings
+from hypothesis import Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
 import jq
@@ -127,6 +127,7 @@ QUICK = settings(max_examples=6, deadline=None, phases=(Phase.explicit, Phase.ge
 
 
 @QUICK
+@example((("dense_relu", 3, (0,)), ("elu", 1, (1,))))
 @given(graphs())
 def test_graphs_have_the_bits_of_numpy(steps):
     check(steps, iree=False)

@@ -100,9 +100,18 @@ def _convert(arrays: list[Array], op: Any) -> Array:
     return arrays[0].astype(dtype_of(op.results[0]))
 
 
+_COMPARISONS = dict(
+    zip(
+        ("EQ", "NE", "LT", "LE", "GT", "GE"),
+        (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal),
+        strict=True,
+    )
+)
+
+
 def _compare(arrays: list[Array], op: Any) -> Array:
     kind = str(op.attributes["comparison_direction"]).split()[-1].rstrip(">")
-    return {"EQ": np.equal, "NE": np.not_equal, "LT": np.less, "GT": np.greater}[kind](*arrays)
+    return _COMPARISONS[kind](*arrays)
 
 
 def _divide(arrays: list[Array], op: Any) -> Array:
