@@ -70,7 +70,7 @@ def compared(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     first, figures = next(iter(rows.values())), {}
     for who, row in rows.items():
         same = all(row[k] == first[k] for k in ("chosen", "measured"))
-        seconds = {k: row[k] for k in ("seconds", "quantize weights", "sensitivity")}
+        seconds = {k: v for k, v in row.items() if isinstance(v, float)}
         share = row["sensitivity"] / first["sensitivity"]
         figures[who] = seconds | {"same": same, "of_the_first": share}
     return figures

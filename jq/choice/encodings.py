@@ -9,8 +9,6 @@ gives depends on no other, so that the result is the same wherever each was done
 
 from __future__ import annotations
 
-import hashlib
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -21,7 +19,7 @@ from jq.choice.groups import Stored
 from jq.formats import Encoding
 from jq.ir import Program
 from jq.job import Job
-from jq.jobs import HERE, Kept, Result, Work, Workers, run_jobs
+from jq.jobs import HERE, Kept, Result, Work, Workers, run_jobs, work_digest
 from jq.moments.known import KnownMoments
 from jq.passes.base import Pass, PassContext, Report, run_all, unheard
 from jq.passes.isolated import parts_of
@@ -122,7 +120,7 @@ def _recovered(
     elif others:
         work = work.elsewhere()
         told: Progress = lambda stage, share: report(share)  # noqa: E731
-        kept = Kept(_digest(work))
+        kept = Kept(work_digest(work))
         for i, found in run_jobs(work, others, workers, progress=told, kept=kept):
             yield others[i], found
 
@@ -139,11 +137,6 @@ def _with_equal_weights(
         else:
             alike.append([number])
     return [tuple(found) for found in alike]
-
-
-def _digest(work: Recoveries) -> str:
-    """A digest of all that a result depends on."""
-    return hashlib.sha256(pickle.dumps(work, protocol=5)).hexdigest()
 
 
 def _stores_alike(a: QuantPlan, b: QuantPlan) -> bool:

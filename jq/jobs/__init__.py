@@ -8,7 +8,7 @@ arrays by name. `run_jobs` is the one place that knows where jobs run.
 from jq.jobs.kept import Kept
 from jq.jobs.run import in_order, prepare, run_jobs
 from jq.jobs.where import HERE, Workers, as_workers
-from jq.jobs.work import Result, Work
+from jq.jobs.work import Result, Work, work_digest
 
 __all__ = [
     "HERE",
@@ -20,4 +20,5 @@ __all__ = [
     "in_order",
     "prepare",
     "run_jobs",
+    "work_digest",
 ]

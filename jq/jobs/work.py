@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import pickle
 import threading
 from abc import ABC, abstractmethod
@@ -10,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -48,12 +49,12 @@ class Payload:
 
     @staticmethod
     def of(work: Work, folder: Path | None = None) -> Payload:
-        content = pickle.dumps(work, protocol=5)
-        digest, code = hashlib.sha256(content).hexdigest(), tuple(versions())
+        code = tuple(versions())
         if folder is None:
-            return Payload(digest, code, content=content)
-        (file := folder / "work").write_bytes(content)
-        return Payload(digest, code, file=file)
+            content = io.BytesIO()
+            return Payload(work_digest(work, content), code, content=content.getvalue())
+        with (file := folder / "work").open("wb") as out:
+            return Payload(work_digest(work, out), code, file=file)
 
     def work(self) -> Work:
         """
@@ -68,6 +69,25 @@ class Payload:
             )
         made: Work = pickle.loads(self.file.read_bytes() if self.file else self.content)
         return made
+
+
+def work_digest(work: Work, out: BinaryIO | None = None) -> str:
+    """SHA-256 of all that a work is made of, which is written as it is pickled: it may be large."""
+    pickle.Pickler(hashed := _Hashed(out), protocol=5).dump(work)
+    return hashed.digest.hexdigest()
+
+
+class _Hashed:
+    """A file that knows the digest of what was written, or just the digest."""
+
+    def __init__(self, out: BinaryIO | None) -> None:
+        self.digest, self.out = hashlib.sha256(), out
+
+    def write(self, content: Any) -> None:
+        """Bytes, or the buffer of an array."""
+        self.digest.update(content)
+        if self.out is not None:
+            self.out.write(content)
 
 
 _opened: OrderedDict[str, tuple[threading.Lock, Callable[[Any], Result]]] = OrderedDict()

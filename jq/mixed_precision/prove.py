@@ -9,6 +9,7 @@ from jq.choice.rules import MixedPipeline
 from jq.comparison.outputs import Comparison
 from jq.compiled import CompiledModel
 from jq.job import Stages
+from jq.jobs import HERE, Workers
 from jq.measuring.evaluation import Evaluation
 from jq.measuring.measure import compare_compiled
 from jq.mixed_precision.budget import Budget
@@ -41,6 +42,7 @@ def prove(
     evaluation: Evaluation,
     latency: Resource | None,
     stages: Stages,
+    workers: Workers = HERE,
 ) -> Proof:
     """Compiles what the pipeline file says, compares it, and measures its latency if asked to
     (of a target that is not at hand: estimates it)."""
@@ -50,7 +52,7 @@ def prove(
     own_files = {**job.own_files, "pipeline": loaded.file.model_dump()}
     job = replace(job, pipeline=for_target(loaded, job.target), own_files=own_files)
     compiled = build(job, plan_job(job, stages), stages)
-    comparison = compare_compiled(evaluation, compiled, stages.progress)
+    comparison = compare_compiled(evaluation, compiled, stages.progress, workers=workers)
     resources = {"size": size_share(compiled)}
     if latency is not None:
         ms = estimated_ms(job) if job.target.hardware else median_ms(compiled)

@@ -114,12 +114,12 @@ def search(
         )
     make_candidates(candidates, base.settings, base.name)  # their names, before slow work
     load_target(target)
+    prepare(where, "jq.choice.encodings", "jq.passes.order")
     if isinstance(model, str | Path):
         model = load_model(str(model))
     check_metrics(model, metric, labels)
     if not (isinstance(model, Model) and model.metric):
         check_figures(budgets, metric)
-    prepare(where, "jq.choice.encodings", "jq.passes.order")
     stages, told = Stages(progress or default_progress()), progress or silent
     job = prepare_job(
         model,
@@ -156,7 +156,7 @@ def search(
     points = [list(zip(*pair, strict=True)) for pair in zip(costs, errors, strict=True)]
     chooser = Chooser(problem.groups, points, resources, budgets, judge)
     maker = _Maker(problem, base_of(pipeline), as_overrides(settings), budgets)
-    choice, file, proof = _proved(chooser, maker, judge.evaluation, stages)
+    choice, file, proof = _proved(chooser, maker, judge.evaluation, stages, where)
     return _result(chooser, choice, file, proof, stages)
 
 
@@ -194,14 +194,14 @@ class _Maker:
 
 
 def _proved(
-    chooser: Chooser, maker: _Maker, evaluation: Evaluation, stages: Stages
+    chooser: Chooser, maker: _Maker, evaluation: Evaluation, stages: Stages, workers: Workers
 ) -> tuple[Choice, MixedPipeline, Proof]:
     """A choice whose compiled model holds all budgets; what it lacks is learnt from."""
     for _ in range(ATTEMPTS):
         choice = chooser.choose()
         file = maker(choice)
         latency = chooser.resources.get("latency")
-        proof = prove(maker.problem, file, evaluation, latency, stages)
+        proof = prove(maker.problem, file, evaluation, latency, stages, workers)
         reached = {b: proof.value(b) for b in chooser.margins}
         broken = {b: v for b, v in reached.items() if v is not None and not chooser.meets(b, v)}
         if not broken:
