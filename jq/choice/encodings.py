@@ -2,9 +2,10 @@
 
 Recovery of weights runs for each plan, which takes most of the time in front of the first
 measurement. Plans that store the same are run once. The first runs here, with all cores, and those
-whose weights have the same encodings: what it asked of the calibration data, the others ask, too,
-so the answers go along to whoever does them. Of these, each set of encodings is a job. What a job
-gives depends on no other, so that the result is the same wherever each was done.
+whose weights have the same encodings. What the others ask of the calibration data is found here,
+too: most ask the same, and the answers go along to whoever does them. Of these, each set of
+encodings is a job. What a job gives depends on no other, so that the result is the same wherever
+each was done.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from jq.choice.gains import find_gains
 from jq.choice.groups import Stored
 from jq.formats import Encoding
 from jq.ir import Program
 from jq.job import Job
 from jq.jobs import HERE, Kept, Result, Work, Workers, run_jobs, work_digest
+from jq.moments.inputs import Wanted
 from jq.moments.known import KnownMoments
 from jq.passes.base import Pass, PassContext, Report, run_all, unheard
 from jq.passes.isolated import parts_of
@@ -61,6 +64,25 @@ class Recoveries(Work):
             self.context.moments.attach(self.program)
         return self.recovered
 
+    def asked(self, number: int) -> tuple[dict[str, Wanted], set[int]]:
+        """The inputs, and the batches of the calibration data, that a plan weighs the rows of."""
+        cx = replace(self.context, plan=self.plans[number])
+        inputs: dict[str, Wanted] = {}
+        batches: set[int] = set()
+        for p in self.passes:
+            if p.chosen(cx.settings):
+                more, numbers = p.weighs(self.program, cx)
+                inputs |= {w.name: w for w in more}
+                batches.update(numbers)
+        return inputs, batches
+
+    def look(self, number: int) -> None:
+        """Asks of the calibration data what recovery will ask under a plan."""
+        cx = replace(self.context, gains=deepcopy(self.context.gains), plan=self.plans[number])
+        for p in self.passes:
+            if p.chosen(cx.settings):
+                p.look(self.program, cx)
+
     def recovered(self, numbers: tuple[int, ...]) -> Result:
         found = {}
         for number in numbers:
@@ -100,7 +122,10 @@ def stored_weights(
         same = (k for k in numbers if _stores_alike(plans[k], plan))
         numbers.setdefault(next(same, i), []).append(i)
     out: dict[int, Mapping[str, Stored]] = {}
-    for item, found in _recovered(Recoveries.of(job, plans, report), numbers, workers, report):
+    work = Recoveries.of(job, plans, report)
+    told: Progress = lambda stage, share: report(share)  # noqa: E731
+    find_gains(work.program, map(work.asked, numbers), work.context, workers, told)
+    for item, found in _recovered(work, numbers, workers, told):
         for number in item:
             start = f"{number} "
             chosen = {k.removeprefix(start): v for k, v in found.items() if k.startswith(start)}
@@ -110,7 +135,7 @@ def stored_weights(
 
 
 def _recovered(
-    work: Recoveries, numbers: Iterable[int], workers: Workers, report: Report
+    work: Recoveries, numbers: Iterable[int], workers: Workers, told: Progress
 ) -> Iterator[tuple[tuple[int, ...], Result]]:
     """Numbers of plans, and what there is of them: here, or from jobs."""
     first, *others = _with_equal_weights(numbers, work.plans)
@@ -118,8 +143,9 @@ def _recovered(
     if workers.inside:
         yield from ((item, work.recovered(item)) for item in others)
     elif others:
+        for item in others:
+            work.look(item[0])
         work = work.elsewhere()
-        told: Progress = lambda stage, share: report(share)  # noqa: E731
         kept = Kept(work_digest(work))
         for i, found in run_jobs(work, others, workers, progress=told, kept=kept):
             yield others[i], found

@@ -18,7 +18,7 @@ with probability weight(r).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ from jq.calibration.observer import not_finite
 from jq.ir import Program
 from jq.ir.build import NAME, string_attr
 from jq.moments.gains import Gains
-from jq.moments.inputs import Wanted, other_axes
+from jq.moments.inputs import Wanted, extent, other_axes
 from jq.moments.readers import Ask, Moments, Reader, Results
 from jq.oracle.xla import XlaExecutable
 
@@ -130,4 +130,11 @@ def sensitivity(program: Program, wanted: Sequence[Wanted]) -> Sensitivity | Non
         return None
 
 
-__all__ = ["Moments", "Wanted", "collect", "sensitivity"]
+def gains_bytes(program: Program, wanted: Iterable[Wanted]) -> int:
+    """The bytes of what `sensitivity` finds for one batch, at most."""
+    ops = _outermost(program)
+    extents = [extent(ops[w.name], w) for w in wanted]
+    return sum(np.dtype(F32).itemsize * e.groups * e.rows for e in extents)
+
+
+__all__ = ["Moments", "Wanted", "collect", "gains_bytes", "sensitivity"]

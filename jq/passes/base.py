@@ -22,6 +22,7 @@ from jq.cache.results import Results
 from jq.errors import InternalError, JqError, UserError, known
 from jq.ir import Program
 from jq.moments.gains import Gains
+from jq.moments.inputs import Wanted
 from jq.moments.known import KnownMoments
 from jq.planning import QuantPlan
 from jq.settings import Rule, Settings
@@ -119,6 +120,15 @@ class Pass(ABC):
     def chosen(self, settings: Settings) -> bool:
         """Whether the settings let it run, where it stands in the order."""
         return True
+
+    def weighs(self, program: Program, cx: PassContext) -> tuple[Sequence[Wanted], Sequence[int]]:
+        """The inputs whose rows it will weigh by `cx.gains`, and in which batches of the data:
+        what may be found in front, for several plans at once."""
+        return (), ()
+
+    def look(self, program: Program, cx: PassContext) -> None:
+        """Asks of the data what `run` will ask, so that `cx.moments` knows the answer."""
+        return  # most ask nothing
 
 
 @dataclass(frozen=True)

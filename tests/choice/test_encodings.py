@@ -15,9 +15,11 @@ import pytest
 import jq
 from jq.choice.candidates import make_candidates
 from jq.choice.encodings import Recoveries, stored_weights
+from jq.choice.gains import RowGains
 from jq.choice.rules import with_rules
 from jq.job import Job, prepare_job
 from jq.jobs import Workers
+from jq.moments import collect
 from jq.moments.known import KnownMoments
 from jq.passes.base import unheard
 from jq.passes.recovery import _inputs
@@ -77,17 +79,35 @@ def test_other_processes_find_the_same(job: Job, tmp_path: Path) -> None:
     assert [content(s) for s in stored_weights(job, plans, Workers(2))] == here
 
 
-def test_what_the_first_plan_asked_goes_along(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_plans_ask_goes_along(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     plans = plans_of(job, CANDIDATES)
     alone = [content(s) for s in stored_weights(job, plans)]
     knowing = replace(job, prepared=replace(job.prepared, moments=KnownMoments()))
     assert [content(s) for s in stored_weights(knowing, plans)] == alone
-    work = Recoveries.of(knowing, plans, unheard).elsewhere()
-    other = pickle.loads(pickle.dumps(work)).open()
+    fresh = replace(job, prepared=replace(job.prepared, moments=KnownMoments()))
+    work = Recoveries.of(fresh, plans, unheard)
+    work.look(1)
+    other = pickle.loads(pickle.dumps(work.elsewhere())).open()
     monkeypatch.setattr(_inputs, "collect", lambda *a, **k: pytest.fail("it is known"))
-    here = Recoveries.of(knowing, plans, unheard).recovered((1,))
-    there = other((1,))
-    assert {k: v.tobytes() for k, v in here.items()} == {k: v.tobytes() for k, v in there.items()}
+    for opened in (other, Recoveries.of(knowing, plans, unheard).recovered):
+        found = {k.partition(" ")[2]: v.tobytes() for k, v in opened((1,)).items()}
+        assert found and found.items() <= alone[1].items()
+
+
+def test_gains_are_found_once_for_all_plans(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[tuple[int, ...]] = []
+    opened = RowGains.open
+
+    def counted(work: RowGains) -> Any:
+        call = opened(work)
+        return lambda numbers: found.append(numbers) or call(numbers)
+
+    monkeypatch.setattr(RowGains, "open", counted)
+    monkeypatch.setattr(collect, "sensitivity", lambda *a: pytest.fail("they were found in front"))
+    stored_weights(job, plans_of(job, CANDIDATES))
+    known = {sample for _, sample in job.prepared.gains.known}
+    assert found and known == set(range(20))
+    assert len({i for numbers in found for i in numbers}) == sum(map(len, found))
 
 
 def test_recovery_for_the_first_plan_alone(job: Job) -> None:

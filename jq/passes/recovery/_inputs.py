@@ -191,7 +191,9 @@ def moments_of_weights(
     options: dict[str, Any] = {"power": power, "full": full, "shared": shared, "samples": samples}
 
     def collected() -> Mapping[str, Moments]:
-        return collect(program, cx.data or (), wanted, gains=cx.gains, **options)
+        # Gains of all products: what is found does not depend on which of them the plan rounds.
+        others = [use.wanted for use in uses_in(program)]
+        return collect(program, cx.data or (), wanted, gains=cx.gains, others=others, **options)
 
     known, asked = cx.moments, f"{wanted} {options}"
     seen = known.of(program, asked, cx.gains, collected) if known is not None else collected()

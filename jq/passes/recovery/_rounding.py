@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,8 @@ import numpy as np
 from jq.formats import Encoding
 from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program
+from jq.moments.collect import Moments
+from jq.moments.inputs import Wanted
 from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._descent import Solution
 from jq.passes.recovery._inputs import (
@@ -23,12 +25,14 @@ from jq.passes.recovery._inputs import (
     matrix_encoding,
     moments_of_weights,
     spread,
+    uses_in,
     uses_of_weights,
 )
 from jq.passes.recovery._solve import joined
 from jq.system.blas import one_thread
 
 LOG = logging.getLogger("jq")
+Solvable = dict[str, tuple[Matrix, Encoding]]  # by weight: as a matrix, and how that is encoded
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,36 @@ class Rounding(Recovery):
 
     def recover(self, program: Program, cx: PassContext) -> bool:
         uses = uses_of_weights(program, cx)
-        solvable: dict[str, tuple[Matrix, Encoding]] = {}
+        solvable = self._solvable(program, cx, uses)
+        what = f"{self!r} {sorted(solvable.items())}"
+        codes = cx.found(program, what, lambda: self._solve_all(program, cx, uses, solvable))
+        for key, array in codes.items():
+            name, _, part = key.rpartition(":")
+            program.chosen.setdefault(name, {})[part] = array
+        return bool(solvable)
+
+    def weighs(self, program: Program, cx: PassContext) -> tuple[Sequence[Wanted], Sequence[int]]:
+        solvable = self._asked(program, cx)
+        if not (solvable and self.power):
+            return (), ()
+        return [use.wanted for use in uses_in(program)], self._batches(cx, solvable)
+
+    def look(self, program: Program, cx: PassContext) -> None:
+        solvable = self._asked(program, cx)
+        if len(parts := _parts(solvable)) == 1:  # several do not fit at once
+            self._moments(program, cx, uses_of_weights(program, cx), solvable, parts[0])
+
+    def _asked(self, program: Program, cx: PassContext) -> Solvable:
+        """The weights that it will choose codes for by the data."""
+        if not (cx.recover and cx.data and self.wanted(program, cx)):
+            return {}
+        return self._solvable(program, cx, uses_of_weights(program, cx))
+
+    def _solvable(
+        self, program: Program, cx: PassContext, uses: Mapping[str, list[Use] | str]
+    ) -> Solvable:
+        """The weights that it chooses codes for; of the others the reason is logged."""
+        solvable: Solvable = {}
         for name, found in uses.items():
             if name in program.chosen:
                 continue
@@ -70,31 +103,40 @@ class Rounding(Recovery):
                 solvable[name] = found[0].matrix, matrix_encoding(found[0].matrix, enc)
             except NotApplicable as reason:
                 LOG.info("%s: %s is rounded plainly: %s", self.name, name, reason)
-        what = f"{self!r} {sorted(solvable.items())}"
-        codes = cx.found(program, what, lambda: self._solve_all(program, cx, uses, solvable))
-        for key, array in codes.items():
-            name, _, part = key.rpartition(":")
-            program.chosen.setdefault(name, {})[part] = array
-        return bool(solvable)
+        return solvable
+
+    def _batches(self, cx: PassContext, solvable: Solvable) -> Sequence[int]:
+        """The numbers of the batches that it looks at."""
+        count = len(cx.data or ())
+        narrow = any(_bits(enc) < 8 for _, enc in solvable.values())
+        return spread(count, count if narrow else self.samples)
+
+    def _moments(
+        self,
+        program: Program,
+        cx: PassContext,
+        uses: Mapping[str, list[Use] | str],
+        solvable: Solvable,
+        names: Iterable[str],
+    ) -> dict[str, Moments]:
+        """By weight: the moments of what it is multiplied by."""
+        wanted, chosen = {n: uses[n] for n in names}, self._batches(cx, solvable)
+        return moments_of_weights(
+            program, cx, wanted, self.power, shared=self.shared, samples=chosen
+        )
 
     def _solve_all(
         self,
         program: Program,
         cx: PassContext,
         uses: Mapping[str, list[Use] | str],
-        solvable: Mapping[str, tuple[Matrix, Encoding]],
+        solvable: Solvable,
     ) -> dict[str, np.ndarray]:
         """What is stored of every weight, under `name:part`."""
         done: dict[str, np.ndarray] = {}
-        parts = in_parts({name: gram_bytes(matrix) for name, (matrix, _) in solvable.items()})
-        count = len(cx.data or ())
-        narrow = any(_bits(enc) < 8 for _, enc in solvable.values())
-        chosen = spread(count, count if narrow else self.samples)
+        parts = _parts(solvable)
         for i, names in enumerate(parts):
-            wanted = {n: uses[n] for n in names}
-            moments = moments_of_weights(
-                program, cx, wanted, self.power, shared=self.shared, samples=chosen
-            )
+            moments = self._moments(program, cx, uses, solvable, names)
             for j, name in enumerate(names):
                 stored = self._stored(program, cx, name, solvable[name], moments.pop(name).gram)
                 done |= {f"{name}:{part}": array for part, array in stored.items()}
@@ -137,6 +179,11 @@ class Rounding(Recovery):
 def _bits(enc: Encoding) -> int:
     fmt = affine_format(enc.format)
     return fmt.bits
+
+
+def _parts(solvable: Solvable) -> list[list[str]]:
+    """The weights in as many parts as their moments need to fit in memory."""
+    return in_parts({name: gram_bytes(matrix) for name, (matrix, _) in solvable.items()})
 
 
 def parts_of(solution: Solution, matrix: Matrix, enc: Encoding) -> dict[str, np.ndarray]:
