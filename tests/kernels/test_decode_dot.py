@@ -7,7 +7,7 @@ import pytest
 
 from jq.formats import NUMPY, Encoding, get_format
 from jq.kernels import DecodeDot
-from tests.kernels.harness import Runner
+from tests.kernels.harness import Runner, linked
 from tests.kernels.strategies import HERE
 
 CASES = [  # format, block, scheme, scale type, M, K, N
@@ -22,6 +22,7 @@ CASES = [  # format, block, scheme, scale type, M, K, N
     ("float8_e4m3fn", (1, 0), "symmetric", "float32", 9, 65, 5),
     ("float8_e5m2", (1, 48), "symmetric", "float8_e8m0fnu", 2, 96, 5),
     ("mxint8", (1, 32), "symmetric", "float32", 1, 31, 2),
+    ("int8", (1, 3), "symmetric", "float32", 5, 147, 9),  # more than a vector is left after 129
     ("mxfp8_e5m2", (1, 32), "symmetric", "float32", 4, 257, 7),
     ("mxfp6_e3m2", (1, 32), "symmetric", "float32", 5, 64, 1),
     ("mxfp4", (1, 32), "symmetric", "float32", 5, 75, 17),
@@ -79,6 +80,14 @@ def test_other_instruction_sets():
     runner = Runner([made(*case)[0] for case in ELSEWHERE])
     for index, case in enumerate(ELSEWHERE):
         check(runner, index, *made(*case))
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+@pytest.mark.parametrize(("fmt", "size"), [("int8", 0), ("mxint8", 3), ("int4", 20)])
+def test_every_length_can_be_emitted(isa, fmt, size):
+    """Nothing is read or written past an end, whatever is left of K after whole steps."""
+    block, lengths = (1, size), [*range(1, 36, 2), *range(126, 165)]  # of one step, and of two
+    linked([DecodeDot(isa=isa, m=5, k=k, n=9, format=fmt, block=block) for k in lengths])
 
 
 def check(runner, index, kernel, x, parts, weight):

@@ -113,8 +113,9 @@ class _Group:
         def put(step: Index, length: int) -> None:
             for i, w in enumerate(self._decode(b.offset(self.column, column), step, length)):
                 at = b.offset(b.scaled(step, kernel.step), i * self.lanes)
-                room = kernel.step - i * self.lanes if length == kernel.step else self.lanes
-                if room < self.lanes:
+                # The next step begins where this one ends; what is left ends where the panel does.
+                end = kernel.step if length == kernel.step else kernel.padded - kernel.k + length
+                if (room := end - i * self.lanes) < self.lanes:
                     w = b.shuffle(w, w, list(range(room)))
                 b.put(w, panel, [column, at])
 
