@@ -1,0 +1,1 @@
+"""Calibration: the float program observes itself on data, and methods choose ranges from that."""

@@ -1,0 +1,1 @@
+"""What is known of each op, and how the values between ops are encoded."""

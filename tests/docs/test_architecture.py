@@ -72,3 +72,20 @@ def test_names_are_defined(page: str) -> None:
             if not known and not re.search(defined, source()):
                 missing.append(name)
     assert missing == []
+
+
+def test_every_folder_of_the_package_is_named() -> None:
+    """A reader who looks for what a folder is for finds it on the page."""
+    named = {part for path in quoted("architecture") for part in re.findall(r"jq/(\w+)/", path)}
+    folders = {path.parent.name for path in (ROOT / "jq").glob("*/__init__.py")}
+    assert folders - named == set()
+
+
+def test_every_layer_is_a_module() -> None:
+    text = (ROOT / "docs/internals/architecture.md").read_text()
+    line = re.search(r"^`(errors <- .*)`$", text, re.MULTILINE)
+    assert line
+    names = set(re.findall(r"\w+", line[1])) - {"jq"}
+    modules = {path.stem for path in (ROOT / "jq").glob("*.py")}
+    folders = {path.parent.name for path in (ROOT / "jq").glob("*/__init__.py")}
+    assert names - modules - folders == set()
