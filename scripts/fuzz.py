@@ -34,7 +34,7 @@ def main(
     reader: Annotated[list[str] | None, typer.Option(help="Readers to run; all of them.")] = None,
     count: Annotated[int, typer.Option(help="Mutations of each.")] = 2000,
     guarded: Annotated[int, typer.Option(help="Of each behind a process.")] = 200,
-    seconds: Annotated[float, typer.Option(help="For all together.")] = 3600.0,
+    seconds: Annotated[float, typer.Option(help="For all together, in equal parts.")] = 3600.0,
     start: Annotated[int, typer.Option(help="The first mutation.")] = 0,
     seed: Annotated[int, typer.Option(help="Of the mutations.")] = 0,
     engine: Annotated[str, typer.Option(help="own or atheris.")] = "own",
@@ -44,9 +44,10 @@ def main(
     if engine == "atheris":
         guided(names[0])
         return
-    end, failed = time.monotonic() + seconds, 0
-    for name in names:
+    last, failed, untried = time.monotonic() + seconds, 0, []
+    for i, name in enumerate(names):
         counted, began = fuzz.Count(), time.monotonic()
+        end = began + (last - began) / (len(names) - i)  # what one leaves goes to those after it
         most = guarded if READERS[name].guarded else count
         for failure in fuzz.fuzz(name, seed, range(start, start + most), CORPUS, counted, end):
             failed += 1
@@ -55,12 +56,16 @@ def main(
                 (keep / name).mkdir(parents=True, exist_ok=True)
                 data = fuzz.mutation(name, fuzz.apart(name, CORPUS), seed, failure.index)
                 (keep / name / f"{seed}-{failure.index}").write_bytes(data)
+        if not counted.tried:
+            untried.append(name)
         spent = time.monotonic() - began
         print(f"{name}: {counted.tried} tried, {counted.read} read, {spent:.1f} s", flush=True)
         for index, reason in counted.guarded.items():
             print(f"  the guard refused {index}: {reason}", flush=True)
     print(f"{failed} failures")
-    raise typer.Exit(1 if failed else 0)
+    if untried:
+        print(f"{seconds:g} s were not enough to try {', '.join(untried)}")
+    raise typer.Exit(1 if failed or untried else 0)
 
 
 def guided(name: str) -> None:
