@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from jq.errors import CompilerError, JqError, UserError
     from jq.frameworks import from_equinox, from_haiku, from_keras, from_linen, from_nnx
     from jq.gguf import load_gguf
-    from jq.job import Source, trace
     from jq.language import LanguageModel
     from jq.measuring.measure import bench, compare
     from jq.mixed_precision import search
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from jq.onnx import load_onnx
     from jq.page import report
     from jq.quantized.encoding import encoding
+    from jq.source import Source, trace
     from jq.tracing.fake_quant import fake_quant, mx_fake_quant
     from jq.weights.quantize import quantize_weights
 
@@ -44,7 +44,7 @@ _HOMES = {
     "LanguageModel": "jq.language",
     "Model": "jq.model",
     "Ranges": "jq.calibration.ranges",
-    "Source": "jq.job",
+    "Source": "jq.source",
     "UserError": "jq.errors",
     "bench": "jq.measuring.measure",
     "calibrate": "jq.api",
@@ -66,7 +66,7 @@ _HOMES = {
     "report": "jq.page",
     "rewrite": "jq.api",
     "search": "jq.mixed_precision",
-    "trace": "jq.job",
+    "trace": "jq.source",
     "vectors": "jq.device.golden",
 }
 __version__ = "0.1.0"

@@ -18,26 +18,16 @@ from jq.choice.auto import settle
 from jq.compiled import CompiledModel, load
 from jq.errors import UserError, known
 from jq.ir import Program
-from jq.job import (
-    AnyModel,
-    Data,
-    Rules,
-    Settings,
-    Source,
-    Stages,
-    as_rules,
-    at_size,
-    prepare_job,
-    strict,
-    trace,
-)
+from jq.job import at_size, prepare_job
 from jq.jobs import Workers, as_workers
 from jq.passes.order import LEVELS
 from jq.pipeline import Levels
 from jq.pipeline import rewrite as rewrite_levels
+from jq.pipeline.overrides import Rules, Settings, as_rules, strict
 from jq.planning import QuantPlan
-from jq.progress import Progress
+from jq.progress import Progress, Stages
 from jq.progress import default as default_progress
+from jq.source import AnyModel, Data, Source, trace
 from jq.stages import build, calibrate_job, plan_job, rewrite_job
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 # Told the name of what runs now and the share of it that is done (None: not known).
@@ -83,3 +86,26 @@ def default() -> Progress | None:
 
         return Bar(Console(stderr=True))
     return None
+
+
+@dataclass
+class Stages:
+    """Tells the user which stage runs, and keeps how long each took."""
+
+    progress: Progress | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[Callable[[float | None], None]]:
+        def report(share: float | None) -> None:
+            if self.progress:
+                self.progress(name, share)
+
+        report(None)
+        start = time.perf_counter()
+        try:
+            yield report
+        finally:
+            if isinstance(self.progress, Bar):
+                self.progress.stop()  # what comes next may print
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start

@@ -25,10 +25,7 @@ from jq.ir.decisions import SMOOTHING, facts_of
 from jq.ir.markers import edge_name
 from jq.iree.compiler import Compilation, compile_module
 from jq.iree.handover import handover, parameter_key
-from jq.job import (
-    Job,
-    Stages,
-)
+from jq.job import Job
 from jq.jobs import HERE, Workers
 from jq.ops.work import work_of
 from jq.passes.order import Level
@@ -36,6 +33,7 @@ from jq.pipeline import make_plan
 from jq.pipeline import rewrite as rewrite_levels
 from jq.planning import QuantPlan
 from jq.planning.kept_float import mostly_float
+from jq.progress import Stages
 from jq.target import Target
 
 LOG = logging.getLogger("jq")

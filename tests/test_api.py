@@ -15,8 +15,8 @@ import pytest
 
 import jq
 from jq.errors import UserError
-from jq.job import as_overrides, as_rules
 from jq.pipeline import load_pipeline
+from jq.pipeline.overrides import as_overrides, as_rules
 from jq.tree import describe, flatten, unflatten
 
 X = np.ones((2, 8), np.float32)

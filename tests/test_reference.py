@@ -29,7 +29,7 @@ def no_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
     def traced(*_: object, **__: object) -> None:
         raise AssertionError("it was traced")
 
-    monkeypatch.setattr("jq.job.trace_model", traced)
+    monkeypatch.setattr("jq.source.trace_model", traced)
 
 
 def test_settings_are_those_that_are_validated() -> None:

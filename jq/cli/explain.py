@@ -41,7 +41,7 @@ def explain(
 
     chosen: tuple[Any, Any] = settings, rules
     if is_language_model(model):
-        from jq.job import as_overrides
+        from jq.pipeline.overrides import as_overrides
 
         base, first = own(pipeline)
         chosen = base | as_overrides(settings), [*(rules or ()), *first]

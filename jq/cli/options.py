@@ -172,16 +172,16 @@ def sized(model: str, sizes: list[str] | None, values: list[str] | None = None) 
         return one_token(Path(model))
     if not sizes and not values:
         return model
-    from jq.job import trace
     from jq.settings import parse_assignments
+    from jq.source import trace
 
     known = parse_assignments(sizes or [])
     if not values:
         return trace(model, sizes=known)
     if Path(model).suffix != ".onnx":
         raise UserError("--value fixes inputs of ONNX files", location=model)
-    from jq.job import each_size_of
     from jq.onnx import load_checked
+    from jq.source import each_size_of
 
     fixed = parse_assignments(values)
     first, *others = (

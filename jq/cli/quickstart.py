@@ -34,8 +34,8 @@ def quickstart(
     """
     from jq import api
     from jq.artifact.save import check_output
-    from jq.job import trace
     from jq.measuring.ranking import rank
+    from jq.source import trace
     from jq.system.files import temporary_folder
 
     with temporary_folder() as temporary:

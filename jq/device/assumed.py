@@ -8,11 +8,14 @@ from jq.calibration.range import Range
 from jq.calibration.ranges import Ranges
 from jq.errors import UserError
 from jq.ir import Program
-from jq.job import AnyModel, Job, Rules, Settings, Stages, prepare_job
+from jq.job import Job, prepare_job
 from jq.passes.base import run_all
 from jq.pipeline import Pipeline, load_pipeline
+from jq.pipeline.overrides import Rules, Settings
 from jq.planning import QuantPlan
+from jq.progress import Stages
 from jq.settings import FLOAT
+from jq.source import AnyModel
 from jq.stages import plan_job
 from jq.target import Target, load_target
 

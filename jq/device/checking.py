@@ -14,9 +14,10 @@ from jq.ir.build import SCOPE, string_attr
 from jq.ir.decisions import declined
 from jq.ir.markers import marker_kind
 from jq.ir.values import kind_of, maker
-from jq.job import AnyModel, Rules, Settings
 from jq.passes.integer.verify_integer import name_of, offenders
+from jq.pipeline.overrides import Rules, Settings
 from jq.planning import OpPlan, contractions, op_name
+from jq.source import AnyModel
 from jq.target import Target
 
 FLOAT_HELP = "--rule '{name}: float' says that it is meant"

@@ -22,13 +22,14 @@ from jq.device.units import Unit, units
 from jq.errors import UserError
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.values import kind_of
-from jq.job import AnyModel, Rules, Settings
 from jq.limits import Hardware
 from jq.ops.lookup import is_product
 from jq.ops.work import operations
 from jq.passes.base import run_all
 from jq.passes.integer.verify_integer import name_of
 from jq.passes.target.lower_markers import LowerMarkers
+from jq.pipeline.overrides import Rules, Settings
+from jq.source import AnyModel
 from jq.target import Target
 
 ROWS = ("stablehlo.gather", "stablehlo.dynamic_slice")  # read a part of what they are given

@@ -16,8 +16,8 @@ from jq.device.steps import steps_of
 from jq.device.units import Unit, as_program, units
 from jq.errors import UserError
 from jq.ir import Program
-from jq.job import trace
 from jq.oracle.xla import XlaExecutable
+from jq.source import trace
 from jq.system.files import new_folder, read_text
 
 RUNNER = ("runner/replay.py", "replay_ops.py")  # the second says what each step means

@@ -11,9 +11,9 @@ import numpy as np
 from jq.comparison.metrics import Metric, check
 from jq.comparison.outputs import NOTHING_INSIDE, Comparison, Inside, compare_outputs, samples_of
 from jq.errors import UserError
-from jq.job import AnyModel, Calls, Data, Source
 from jq.model import Model
 from jq.progress import Progress
+from jq.source import AnyModel, Calls, Data, Source
 from jq.tracing.source import load_function
 from jq.tree import structure_of, unflatten
 

@@ -18,25 +18,17 @@ from jq.comparison.outputs import NOTHING_INSIDE, Comparison, Inside
 from jq.compiled import CompiledModel, folder_of, load
 from jq.errors import UserError
 from jq.ir.program import signature
-from jq.job import (
-    AnyModel,
-    Data,
-    Job,
-    Rules,
-    Settings,
-    Source,
-    Stages,
-    prepare_job,
-    trace,
-)
+from jq.job import Job, prepare_job
 from jq.jobs import HERE, Workers, as_workers
 from jq.measuring.both import outputs_of_both
 from jq.measuring.evaluation import Evaluation, check_metrics, evaluation_of
 from jq.oracle.xla import XlaExecutable
 from jq.pipeline import PipelineFile, flat_settings, load_pipeline
+from jq.pipeline.overrides import Rules, Settings
 from jq.planning import QuantPlan
-from jq.progress import Progress, silent
+from jq.progress import Progress, Stages, silent
 from jq.settings import FLOAT, Rule
+from jq.source import AnyModel, Data, Source, trace
 from jq.stages import plan_job, rewrite_job
 from jq.target import Target
 

@@ -15,11 +15,11 @@ from jq.comparison.metrics import Metric
 from jq.comparison.outputs import worst
 from jq.compiled import CompiledModel, load
 from jq.errors import UserError
-from jq.job import AnyModel, Data, trace
 from jq.measuring.evaluation import check_metrics, evaluation_of
 from jq.measuring.measure import bench, check_same_model
 from jq.oracle.xla import XlaExecutable
 from jq.progress import Progress, silent
+from jq.source import AnyModel, Data, trace
 from jq.tables import plain_table, to_html, to_text
 
 COLUMNS = ("artifact", "pipeline", "bytes", "sqnr_db", "cosine_min", "median_ms")

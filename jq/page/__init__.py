@@ -8,11 +8,11 @@ from typing import Any
 
 from jq.comparison.metrics import Metric
 from jq.compiled import CompiledModel, folder_of
-from jq.job import AnyModel, Data
 from jq.page import explorer
 from jq.page.document import render
 from jq.page.facts import gather
 from jq.progress import Progress, silent
+from jq.source import AnyModel, Data
 from jq.system.files import written_whole
 
 

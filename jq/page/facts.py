@@ -18,7 +18,7 @@ from jq.comparison.outputs import Comparison
 from jq.compiled import CompiledModel, load
 from jq.errors import UserError
 from jq.formats import get_format
-from jq.job import AnyModel, Calls, Data, Job, Stages, prepare_job, trace
+from jq.job import Job, prepare_job
 from jq.measuring.evaluation import check_metrics, evaluation_of
 from jq.measuring.measure import bench, compare_compiled, plan_again
 from jq.page.graph import Graph, graph_of
@@ -26,8 +26,9 @@ from jq.page.provenance import DEFAULT_TARGET, options_of, provenance
 from jq.page.suggest import Suggestion, suggestions
 from jq.passes.isolated import parts_of
 from jq.planning import QuantPlan
-from jq.progress import Progress
+from jq.progress import Progress, Stages
 from jq.settings import FLOAT
+from jq.source import AnyModel, Calls, Data, trace
 from jq.stages import build, plan_job, rewrite_job
 from jq.system.files import temporary_folder
 from jq.target import Target

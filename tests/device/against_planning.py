@@ -12,8 +12,9 @@ import numpy as np
 import jq
 from jq.device.assumed import Planned
 from jq.device.checking import _refused
-from jq.job import Stages, prepare_job
+from jq.job import prepare_job
 from jq.passes.base import run_all
+from jq.progress import Stages
 from jq.stages import plan_job
 from tests.passes.test_integer_only import COLUMNS, ONE, PARAMS, ROWS, TWO
 

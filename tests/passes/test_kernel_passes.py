@@ -15,12 +15,14 @@ from jq.ir.decisions import facts_of
 from jq.iree.compiler import compile_module
 from jq.iree.handover import handover
 from jq.iree.runtime import Executable
-from jq.job import Stages, prepare_job, trace
+from jq.job import prepare_job
 from jq.kernels import Clamp, Gelu, Silu
 from jq.oracle.interpreter import interpret
 from jq.passes.base import PassContext
 from jq.passes.functions import find_activation, find_normalization
 from jq.pipeline import make_plan, rewrite
+from jq.progress import Stages
+from jq.source import trace
 from jq.stages import calibrate_job
 from tests.kernels.strategies import HERE
 from tests.support.steps import moved

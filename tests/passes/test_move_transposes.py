@@ -18,9 +18,9 @@ from hypothesis import given, settings
 import jq
 from jq.ir import Program, dtype_of, shape_of
 from jq.ir.values import kind_of
-from jq.job import trace
 from jq.oracle.xla import XlaExecutable
 from jq.passes.prepare.transposes.move_transposes import MoveTransposes
+from jq.source import trace
 
 Axis = Any
 

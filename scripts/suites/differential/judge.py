@@ -13,8 +13,9 @@ from jq.calibration.ranges import Ranges, site
 from jq.errors import UserError
 from jq.ir import Program
 from jq.ir.markers import edge_name
-from jq.job import Job, Stages, prepare_job
+from jq.job import Job, prepare_job
 from jq.pipeline import make_plan
+from jq.progress import Stages
 from jq.stages import build, plan_job, rewrite_job
 from suites.differential.evaluate import Arrays, by_interpreter, by_xla, difference
 from suites.differential.kinds import Kind, kind_of
