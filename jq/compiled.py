@@ -20,7 +20,7 @@ from jq.dump.reader import read_dump
 from jq.errors import UserError
 from jq.guard.worker import WORKER
 from jq.ir import Program, TensorSpec
-from jq.ir.program import signature
+from jq.ir.types import signature
 from jq.iree.runtime import Archive, Executable
 from jq.planning import QuantPlan
 from jq.tables import size, to_html

@@ -3,10 +3,11 @@
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func, stablehlo
 
+from jq.ir.build import constant_of
 from jq.ir.mlir_context import at, context, editing, parse_module, run_passes
-from jq.ir.program import Program, TensorSpec, constant_of, enclosing, walk
-from jq.ir.types import dtype_name, dtype_of, shape_of, tensor_type, to_dtype
-from jq.ir.values import Op
+from jq.ir.program import Program
+from jq.ir.types import TensorSpec, dtype_name, dtype_of, shape_of, tensor_type, to_dtype
+from jq.ir.values import Op, enclosing, walk
 
 __all__ = [
     "Op",

@@ -1,4 +1,5 @@
-"""Building ops that are not in the array protocol: copies with other operands, and reductions."""
+"""Building ops that are not in the array protocol: constants, copies with other operands, and
+reductions."""
 
 from __future__ import annotations
 
@@ -135,3 +136,16 @@ def replace(op: Op, values: Mapping[int, ir.Value] | Sequence[ir.Value]) -> None
     for old, new in zip(op.operation.results, list(values), strict=True):
         old.replace_all_uses_with(new)
     op.operation.erase()
+
+
+def constant_of(array: np.ndarray) -> ir.Value:
+    """`stablehlo.constant` of an array of any type, at the current insertion point.
+
+    Dense, not a resource: XLA and portable artifacts have no resources.
+    """
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    kind = tensor_type(array.shape, array.dtype)
+    attr = ir.DenseElementsAttr.get(array, type=kind)
+    return ir.Operation.create(
+        "stablehlo.constant", results=[kind], attributes={"value": attr}
+    ).result

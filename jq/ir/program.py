@@ -19,29 +19,13 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 
 from jq.errors import InternalError
+from jq.ir.build import constant_of
 from jq.ir.deferred import Deferred
 from jq.ir.mlir_context import at, context, editing, parse_module, run_passes
-from jq.ir.types import dtype_of, shape_of, tensor_type
-from jq.ir.values import Op, maker
+from jq.ir.types import TensorSpec, dtype_of, shape_of, signature, tensor_type
+from jq.ir.values import maker, walk
 
 WEIGHT = "jq.weight"  # argument attribute: the weight's name
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """Name, shape and NumPy dtype name of an input or output."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.dtype}[{','.join(map(str, self.shape))}]"
-
-
-def signature(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
-    """What goes in and what comes out, for people."""
-    return f"({', '.join(map(str, inputs))}) -> ({', '.join(map(str, outputs))})"
 
 
 @dataclass
@@ -289,43 +273,3 @@ def _argument_attributes(weight: str | None) -> ir.DictAttr:
     again.
     """
     return ir.DictAttr.get({} if weight is None else {WEIGHT: ir.StringAttr.get(weight)})
-
-
-def walk(block: ir.Block) -> Iterator[ir.OpView]:
-    """Ops of a block and of all regions inside, parents before children.
-
-    The caller may erase the op it was given, unless that op has regions.
-    """
-    for op in list(block.operations):
-        inner = [b for region in op.regions for b in region.blocks]
-        yield op
-        for b in inner:
-            yield from walk(b)
-
-
-def enclosing(op: Op) -> Iterator[ir.Block]:
-    """The blocks that an op lies in, the innermost first, up to the body of its function."""
-    while not isinstance(op.operation.opview, func.FuncOp):
-        yield op.operation.block
-        op = op.operation.block.owner
-
-
-def constant_of(array: np.ndarray) -> ir.Value:
-    """`stablehlo.constant` of an array of any type, at the current insertion point.
-
-    Dense, not a resource: XLA and portable artifacts have no resources.
-    """
-    array = np.ascontiguousarray(array).reshape(array.shape)
-    kind = tensor_type(array.shape, array.dtype)
-    attr = ir.DenseElementsAttr.get(array, type=kind)
-    return ir.Operation.create(
-        "stablehlo.constant", results=[kind], attributes={"value": attr}
-    ).result
-
-
-def input_names(count: int, names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """`arg0`, `arg1`, ... unless the model names its inputs."""
-    return tuple(names) if names else tuple(f"arg{i}" for i in range(count))
-
-
-__all__ = ["Mapping", "Program", "TensorSpec", "constant_of", "input_names", "walk"]

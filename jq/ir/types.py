@@ -1,8 +1,9 @@
-"""Element types: NumPy (with ml_dtypes) on one side, MLIR on the other."""
+"""Types of elements and tensors: NumPy (with ml_dtypes) on one side, MLIR on the other."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -85,3 +86,25 @@ def number_kind(dtype: np.dtype[Any]) -> str:
     if dtype.kind == "V":
         return "i" if "int" in dtype.name else "f"
     return "i" if dtype.kind == "u" else dtype.kind
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, shape and NumPy dtype name of an input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+def signature(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
+    """What goes in and what comes out, for people."""
+    return f"({', '.join(map(str, inputs))}) -> ({', '.join(map(str, outputs))})"
+
+
+def input_names(count: int, names: Sequence[str] | None = None) -> tuple[str, ...]:
+    """`arg0`, `arg1`, ... unless the model names its inputs."""
+    return tuple(names) if names else tuple(f"arg{i}" for i in range(count))

@@ -1,11 +1,13 @@
-"""What patterns are made of: what an op is, the op that makes a value, and the ops that read it."""
+"""What patterns are made of: what an op is, the op that makes a value, the ops that read it, and
+how the ops of a block are walked."""
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from typing import Any, Protocol
 
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import func
 
 
 class Op(Protocol):
@@ -61,3 +63,22 @@ def only_user(value: ir.Value, *kinds: str) -> Op | None:
     if len(readers) != 1 or (kinds and kind_of(readers[0]) not in kinds):
         return None
     return readers[0]
+
+
+def walk(block: ir.Block) -> Iterator[ir.OpView]:
+    """Ops of a block and of all regions inside, parents before children.
+
+    The caller may erase the op it was given, unless that op has regions.
+    """
+    for op in list(block.operations):
+        inner = [b for region in op.regions for b in region.blocks]
+        yield op
+        for b in inner:
+            yield from walk(b)
+
+
+def enclosing(op: Op) -> Iterator[ir.Block]:
+    """The blocks that an op lies in, the innermost first, up to the body of its function."""
+    while not isinstance(op.operation.opview, func.FuncOp):
+        yield op.operation.block
+        op = op.operation.block.owner

@@ -17,7 +17,7 @@ from jq.comparison.metrics import Metric
 from jq.comparison.outputs import NOTHING_INSIDE, Comparison, Inside
 from jq.compiled import CompiledModel, folder_of, load
 from jq.errors import UserError
-from jq.ir.program import signature
+from jq.ir.types import signature
 from jq.job import Job, prepare_job
 from jq.jobs import HERE, Workers, as_workers
 from jq.measuring.both import outputs_of_both

@@ -29,12 +29,11 @@ from jq.errors import UserError
 from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program, dtype_of, ir, tensor_type
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import replace
+from jq.ir.build import constant_of, replace
 from jq.ir.constants import evaluate
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
 from jq.ir.mlir_context import at
-from jq.ir.program import constant_of
 from jq.ir.values import maker
 from jq.quantized.kinds import (
     CAST,

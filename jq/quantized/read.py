@@ -13,8 +13,8 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.constants import evaluate
 from jq.ir.markers import QUANTIZE, dequantize, encoding_of, quantize
 from jq.ir.mlir_context import at
-from jq.ir.program import walk
 from jq.ir.types import to_dtype
+from jq.ir.values import walk
 from jq.quantized.kinds import CAST, is_quantized, kind_of
 from jq.quantized.markers import KINDS
 from jq.quantized.opened import open_values

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from jq.errors import FormatError, UserError
 from jq.formats import Encoding, get_format
 from jq.ir import Op, Program, at, dtype_of, ir
+from jq.ir.build import constant_of
 from jq.ir.constants import dense_array
 from jq.ir.markers import (
     DEQUANTIZE,
@@ -16,7 +17,6 @@ from jq.ir.markers import (
     match,
     quantize_dynamic,
 )
-from jq.ir.program import constant_of
 from jq.ir.values import kind_of, maker, users
 from jq.quantized.elements import as_stored
 from jq.quantized.parts import ELEMENTS, STORED

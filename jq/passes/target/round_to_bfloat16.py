@@ -18,9 +18,8 @@ import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import replace
+from jq.ir.build import constant_of, replace
 from jq.ir.constants import dense_array
-from jq.ir.program import constant_of
 from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from jq.ir import Op, at, dtype_of, ir, stablehlo
 from jq.ir.arrays import StableHloOps
-from jq.ir.program import constant_of
+from jq.ir.build import constant_of
 
 OPS = StableHloOps()
 

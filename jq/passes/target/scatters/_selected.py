@@ -10,8 +10,7 @@ import numpy as np
 
 from jq.ir import Op, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import attributes_of, i64_array, integers, strided_slice
-from jq.ir.program import constant_of
+from jq.ir.build import attributes_of, constant_of, i64_array, integers, strided_slice
 
 OPS = StableHloOps()
 

@@ -19,7 +19,7 @@ import numpy as np
 from jq.ir import Op, Program, at, ir
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import constant
-from jq.ir.program import walk
+from jq.ir.values import walk
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.widen_depthwise import barrier
 
