@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from jq.artifact.manifest import describe_build, with_sizes
+from jq.artifact.description import describe_build, with_sizes
 from jq.artifact.programs import TargetProgram, kernels_of
 from jq.artifact.shared_weights import SharedWeights
 from jq.audit.op_table import op_table

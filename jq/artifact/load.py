@@ -21,14 +21,10 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from jq.artifact.manifest import (
-    SCHEMA_VERSION,
-    TOOL,
-    Manifest,
-    StoredProgram,
-)
+from jq.artifact.manifest import SCHEMA_VERSION, TOOL, Manifest
 from jq.artifact.parameters import Parameter, check_parameters
 from jq.artifact.programs import DUMP, MODULE, TargetProgram, choose
+from jq.artifact.records import StoredProgram
 from jq.artifact.signature import verify
 from jq.errors import UserError
 from jq.ir import Program

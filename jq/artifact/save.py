@@ -15,9 +15,10 @@ from typing import Protocol
 import numpy as np
 
 from jq.artifact.load import ARCHIVES, MANIFEST, read_manifest
-from jq.artifact.manifest import Manifest, Processor, StoredFile, StoredProgram, StoredTensor
+from jq.artifact.manifest import Manifest
 from jq.artifact.parameters import write_parameters
 from jq.artifact.programs import TargetProgram, file_names, is_program_file
+from jq.artifact.records import Processor, StoredFile, StoredProgram, StoredTensor
 from jq.artifact.signature import SIGNATURE, sign
 from jq.errors import UserError
 from jq.ir import Program

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.artifact.manifest import float_weights
+from jq.artifact.description import float_weights
 from jq.choice.frontier import Choice
 from jq.choice.groups import Group, Stored, bit_operations, op_facts
 from jq.errors import UserError, known

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from jq.artifact import save
+from jq.artifact.description import describe_build
 from jq.artifact.load import Artifact, load_artifact, read_manifest
-from jq.artifact.manifest import SCHEMA_VERSION, describe_build
+from jq.artifact.manifest import SCHEMA_VERSION
 from jq.artifact.parameters import write_parameters
 from jq.artifact.programs import TargetProgram
 from jq.artifact.save import check_output, save_artifact

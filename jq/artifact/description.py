@@ -1,0 +1,106 @@
+"""Describes a build: the manifest of an artifact before its files are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from jq.artifact.manifest import SEVERAL_SIZES, TOOL, Manifest
+from jq.artifact.records import StoredSize, StoredTensor, Tensor
+from jq.ir import Program
+from jq.target import Target
+from jq.tree import structure_of
+
+_PACKAGES = ("iree-base-compiler", "jax", "jaxlib", "numpy", "ml-dtypes")
+
+
+def describe_build(
+    *,
+    program: Program,
+    source: Program,
+    pipeline: str,
+    target: Target,
+    ops: Sequence[Mapping[str, Any]],
+    unused_rules: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
+    rules: Sequence[Mapping[str, Any]] = (),
+    own_files: Mapping[str, Mapping[str, Any]] | None = None,
+    notes: Sequence[str] = (),
+) -> Manifest:
+    """The manifest of `program` (the `target` level) that was made from `source` (`float`)."""
+    inputs, outputs = _tensors(program.inputs), _tensors(program.outputs)
+    weights = float_weights(source)
+    return Manifest(
+        tool_version=_version(TOOL),
+        versions={name: _version(name) for name in _PACKAGES},
+        pipeline=pipeline,
+        target=target.name,
+        driver=target.driver,
+        flags=target.flags,
+        inputs=inputs,
+        outputs=outputs,
+        in_structure=_structure(program.in_tree, len(inputs)),
+        out_structure=_structure(program.out_tree, len(outputs)),
+        weights=weights,
+        encodings=program.encodings,
+        ops=tuple(dict(op) for op in ops),
+        unused_rules=tuple(unused_rules),
+        settings=dict(settings or {}),
+        rules=tuple(dict(rule) for rule in rules),
+        own_files={kind: dict(content) for kind, content in (own_files or {}).items()},
+        notes=tuple(notes),
+        float_parameter_bytes=sum(_bytes(w) for w in weights.values()),
+    )
+
+
+def with_sizes(
+    manifest: Manifest, programs: Sequence[tuple[Mapping[str, int], Program]]
+) -> Manifest:
+    """The manifest of an artifact of several sizes: dimensions of each, and its program."""
+    sizes = tuple(
+        StoredSize(
+            dimensions=dict(dimensions),
+            inputs=_tensors(program.inputs),
+            outputs=_tensors(program.outputs),
+        )
+        for dimensions, program in programs
+    )
+    return manifest.model_copy(update={"sizes": sizes, "schema_version": SEVERAL_SIZES})
+
+
+def float_weights(source: Program) -> dict[str, StoredTensor]:
+    """The weights of the float model. One that came quantized counts as what it stands for."""
+    weights = {
+        name: StoredTensor(shape=array.shape, dtype=array.dtype.name)
+        for name, array in source.weights.items()
+    }
+    for name, enc in source.encodings.items():
+        for part in enc["parts"]:
+            weights.pop(f"{name}:{part}", None)
+        weights[name] = StoredTensor(shape=tuple(enc["shape"]), dtype=enc["float_dtype"])
+    return weights
+
+
+def _bytes(tensor: StoredTensor) -> int:
+    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
+
+
+def _tensors(specs: Sequence[Any]) -> tuple[Tensor, ...]:
+    return tuple(Tensor(name=s.name, shape=s.shape, dtype=s.dtype) for s in specs)
+
+
+def _structure(tree: Any, count: int) -> dict[str, Any]:
+    if tree is None:
+        return {"tuple": [{"leaf": i} for i in range(count)]}
+    return dict(structure_of(tree))
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
