@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from jq.onnx.graph import STANDARD, Function, Graph, Node, function_of
+from jq.onnx.graph import STANDARD, Function, Graph, Node
+from jq.onnx.read import function_of
 from jq.onnx.registry import schema_of
 from jq.onnx.tensors import Files
 from jq.onnx.values import Value

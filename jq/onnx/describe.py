@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from jq.onnx import operators as _  # noqa: F401  (defines them)
-from jq.onnx.graph import File, Node, read_file
+from jq.onnx.graph import File, Node
+from jq.onnx.read import read_file
 from jq.onnx.registry import OPERATORS, schema_of
 from jq.onnx.tensors import numpy_type, open_size
 from jq.onnx.walk import has_definition

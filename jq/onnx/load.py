@@ -15,8 +15,9 @@ import numpy as np
 from jq.errors import UserError
 from jq.model import Batches, Model
 from jq.onnx import operators as _  # noqa: F401  (defines them)
-from jq.onnx.graph import File, read_file
+from jq.onnx.graph import File
 from jq.onnx.quantized import small_type, unpacked_fields
+from jq.onnx.read import read_file
 from jq.onnx.registry import MICROSOFT
 from jq.onnx.tensors import numpy_type, open_size
 from jq.onnx.values import Codes, Weight, as_jax, bits_of, offset_of, to_signed

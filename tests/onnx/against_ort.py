@@ -13,7 +13,7 @@ import onnxruntime as ort
 from onnx import helper, numpy_helper
 
 import jq.onnx.operators  # noqa: F401  (defines them)
-from jq.onnx.graph import from_proto
+from jq.onnx.read import from_proto
 from jq.onnx.values import plain
 from jq.onnx.walk import Walk, require_operators
 

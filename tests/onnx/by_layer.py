@@ -27,7 +27,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 import jq
-from jq.onnx.graph import from_proto
+from jq.onnx.read import from_proto
 from jq.onnx.values import plain
 from jq.onnx.walk import Walk
 from jq.oracle.xla import XlaExecutable

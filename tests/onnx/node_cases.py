@@ -20,7 +20,7 @@ from onnx.backend.test.loader import load_model_tests
 
 from jq.errors import UserError
 from jq.onnx import operators as _  # noqa: F401  (defines them)
-from jq.onnx.graph import from_proto
+from jq.onnx.read import from_proto
 from jq.onnx.tensors import Files
 from jq.onnx.values import plain
 from jq.onnx.walk import Walk, require_operators
