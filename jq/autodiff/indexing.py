@@ -16,6 +16,7 @@ lax: Any = jax.lax  # its annotations are too narrow for what it takes
 
 
 def gather(args: list[Any], op: Op) -> Any:
+    """`lax.gather` of the operand and the start indices; an index out of bounds is clamped."""
     d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
     numbers = lax.GatherDimensionNumbers(
         tuple(d.offset_dims),

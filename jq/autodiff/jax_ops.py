@@ -87,6 +87,11 @@ def _convolution(args: list[Any], op: Op) -> Any:
 
 
 def padding(op: Op, axes: int) -> list[tuple[int, int]]:
+    """Padding before and after each axis of a window op, in elements; negative ones cut off.
+
+    Args:
+        axes: of the window; without the attribute there is no padding.
+    """
     attributes = op.operation.attributes
     if "padding" not in attributes:
         return [(0, 0)] * axes

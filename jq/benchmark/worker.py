@@ -62,6 +62,7 @@ def write_arrays(folder: Path, arrays: list[np.ndarray]) -> list[dict[str, Any]]
 
 
 def read_arrays(folder: Path, rows: list[dict[str, Any]]) -> list[np.ndarray]:
+    """The arrays that `write_arrays` wrote into `folder`, by the rows that it returned."""
     return [
         np.frombuffer((folder / f"input{i}").read_bytes(), row["dtype"]).reshape(row["shape"])
         for i, row in enumerate(rows)

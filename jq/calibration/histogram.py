@@ -35,7 +35,14 @@ def neutral() -> np.ndarray:
 
 
 def measure(ops: StatOps, x: Array) -> Array:
-    """Packed histogram of a float tensor; one that is not finite has such a smallest or largest."""
+    """The packed histogram of a tensor.
+
+    Args:
+        x: floats of any shape. With NaN or infinity the smallest or largest value is not finite.
+
+    Returns:
+        i32 [3 + 2048]; `neutral()` for a tensor without elements.
+    """
     count = int(np.prod(ops.shape(x)))
     if not count:
         return ops.constant(neutral())
@@ -52,7 +59,11 @@ def measure(ops: StatOps, x: Array) -> Array:
 
 
 def combine(ops: StatOps, a: Array, b: Array) -> Array:
-    """Packed histogram of the data of both."""
+    """The packed histogram of the data of both: integers are added, so the order has no effect.
+
+    Args:
+        a, b: i32 or i64 [3 + 2048], of the same type, in which no count may overflow.
+    """
     kind = ops.dtype(a)
     head = [ops.slice(v, [0], [1]) for v in (a, b)]
     top = ops.maximum(*head)

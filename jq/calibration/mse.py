@@ -41,7 +41,16 @@ def _best(ends: np.ndarray, errors: list[float]) -> float:
 
 
 def quantization_error(h: Histogram, low: float, high: float, bits: int, symmetric: bool) -> float:
-    """Mean squared error of integers of `bits` bits over [low, high] (with `affine`'s grid)."""
+    """The mean squared error of quantizing the data of a histogram to a range.
+
+    Args:
+        low, high: ends of the range, in the units of the data; values beyond saturate.
+        bits: of the codes, with the scale and zero point that `jq.formats.affine` gives the range.
+        symmetric: the codes -(2^(bits-1) - 1) to 2^(bits-1) - 1 and no zero point.
+
+    Returns:
+        In squared units of the data; each value counts as the centre of its bin.
+    """
     half = 1 << (bits - 1)
     steps = half - 1 if symmetric else 2 * half - 1
     extent = max(-low, high) if symmetric else high - low

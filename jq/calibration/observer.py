@@ -134,6 +134,11 @@ def observer_names() -> list[str]:
 
 
 def get_observer(name: str) -> Observer:
+    """The calibration method of this name.
+
+    Raises:
+        UserError: there is none; the hint lists those that there are.
+    """
     _scan()
     try:
         return Observer.registry[name]

@@ -196,4 +196,5 @@ def _from_json(data: Mapping[str, Any]) -> np.ndarray:
 
 
 def site(op_name: str, operand: int) -> str:
+    """The name under which ranges hold an operand: `encoder/dot_general:0` is the first one."""
     return f"{op_name}:{operand}"

@@ -58,7 +58,16 @@ def _rows(array: np.ndarray, samples: int) -> np.ndarray:
 
 
 def cosine_of_rows(r: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Cosine of each pair of rows; scaled first, so that squares neither overflow nor vanish."""
+    """The cosine of each pair of rows, in [-1, 1].
+
+    Rows are divided by their largest magnitude first, so that squares neither overflow nor vanish.
+
+    Args:
+        r, q: floats [n, d].
+
+    Returns:
+        [n]; 1 where both rows are zero, 0 where one of them is.
+    """
     rows = []
     for x in (r, q):
         largest = np.max(np.abs(x), axis=1, keepdims=True, initial=0.0)
@@ -71,4 +80,5 @@ def cosine_of_rows(r: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def is_integer(array: np.ndarray) -> bool:
+    """Whether an array holds integers or truth values; those of `ml_dtypes` (int4) too."""
     return array.dtype.kind in "iub" or array.dtype.name.startswith(("int", "uint"))

@@ -44,7 +44,15 @@ def top1(scores: np.ndarray) -> np.ndarray:
 
 
 def accuracy(scores: np.ndarray, labels: Any) -> float:
-    """Share of samples whose top-1 class is the label."""
+    """The share of samples whose top-1 class is the label, in [0, 1].
+
+    Args:
+        scores: [n, classes], or classes [n].
+        labels: integers [n].
+
+    Raises:
+        UserError: there are not as many labels as samples.
+    """
     labels = np.asarray(labels)
     found = top1(np.asarray(scores))
     if found.shape != labels.shape:
@@ -56,12 +64,23 @@ def accuracy(scores: np.ndarray, labels: Any) -> float:
 
 
 def top1_agreement(reference: np.ndarray, quantized: np.ndarray) -> float:
-    """Share of samples where both models choose the same class."""
+    """The share of samples for which both models choose the same class, in [0, 1].
+
+    Args:
+        reference, quantized: scores [n, classes] of the float and the quantized model.
+    """
     return float(np.mean(top1(reference) == top1(quantized)))
 
 
 def retrieval_agreement(reference: np.ndarray, quantized: np.ndarray) -> float:
-    """Share of embeddings [n, d] whose nearest other embedding (by cosine) is the same one."""
+    """The share of embeddings whose nearest other one, by cosine, is the same, in [0, 1].
+
+    Args:
+        reference, quantized: embeddings [n, d] of the float and the quantized model.
+
+    Raises:
+        UserError: there are fewer than 3 embeddings.
+    """
     if len(reference) < 3:
         raise UserError("retrieval agreement needs at least 3 embeddings")
     return float(np.mean(_nearest(reference) == _nearest(quantized)))

@@ -15,6 +15,7 @@ F32 = np.float32
 
 
 def zero_if_nan(ops: ArrayOps, x: Array) -> Array:
+    """`x` (floats of any shape) with 0 in place of NaN; infinities stay."""
     return ops.select(ops.equal(x, x), x, full(ops, 0, ops.shape(x), F32))
 
 

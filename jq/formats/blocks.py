@@ -16,12 +16,12 @@ from jq.formats.base import Encoding
 
 
 def full(ops: ArrayOps, value: float, shape: Sequence[int], dtype: Any) -> Array:
-    """An array of one value."""
+    """An array of this shape and type whose elements are all `value`."""
     return ops.broadcast(ops.constant(np.asarray(value, dtype)), shape, ())
 
 
 def sizes(enc: Encoding) -> tuple[int, ...]:
-    """Block size per axis with "whole axis" spelled out."""
+    """The block size of each axis of `enc.shape`: 0, the whole axis, is its length here."""
     return tuple(b or n for n, b in zip(enc.shape, enc.block, strict=True))
 
 
@@ -39,7 +39,14 @@ def _cut_shape(enc: Encoding) -> list[int]:
 
 
 def expand(ops: ArrayOps, grid: Array, enc: Encoding) -> Array:
-    """Repeats an array of `enc.grid` to `enc.shape`, each entry over its block."""
+    """Repeats each entry of a grid over its block.
+
+    Args:
+        grid: an array of `enc.grid`, one entry for each block (scales, say).
+
+    Returns:
+        An array of `enc.shape`; a last block that is short takes only what it has.
+    """
     cut, dims = _cut_shape(enc), []
     axis = 0
     for g, b in zip(enc.grid, sizes(enc), strict=True):
@@ -52,12 +59,12 @@ def expand(ops: ArrayOps, grid: Array, enc: Encoding) -> Array:
 
 
 def crop(ops: ArrayOps, x: Array, shape: tuple[int, ...]) -> Array:
-    """The leading corner of `x`."""
+    """`x[:shape[0], :shape[1], ...]`: as many axes, none longer than that of `x`."""
     return x if ops.shape(x) == shape else ops.slice(x, [0] * len(shape), shape)
 
 
 def pad_to(ops: ArrayOps, x: Array, shape: tuple[int, ...]) -> Array:
-    """`x` followed by zeros along every axis."""
+    """`x` of the larger `shape`: zeros of its type follow along every axis that is shorter."""
     have = ops.shape(x)
     if have == shape:
         return x

@@ -37,7 +37,15 @@ def choose(absmax: np.ndarray, element: Element, rounding: str) -> np.ndarray:
 
 
 def biased(ops: ArrayOps, absmax: Array, element: Element, rounding: str) -> Array:
-    """The same codes as i32 that are not negative; above 254 the scale does not exist."""
+    """The codes that `choose` defines, before they are limited to those that exist.
+
+    Args:
+        absmax: float32 of any shape, the largest magnitude of each block, not negative.
+        rounding: one of `SCALE_ROUNDINGS`.
+
+    Returns:
+        int32 of the same shape, 0 and more; 255 and more have no scale.
+    """
     largest = int(np.float32(element.largest).view(I32))
     shape = ops.shape(absmax)
 
@@ -57,7 +65,15 @@ def biased(ops: ArrayOps, absmax: Array, element: Element, rounding: str) -> Arr
 
 
 def of_data(ops: ArrayOps, absmax: Array, element: Element, rounding: str) -> Array:
-    """Codes (int8 bits) in a program: that of NaN for a block that holds an infinity or NaN."""
+    """Codes for blocks whose largest magnitude is known at run time only.
+
+    Args:
+        absmax: float32 of any shape; it may be infinite or NaN.
+
+    Returns:
+        int8 bits of the same shape: at most 254, the scale 2^127, and 255, NaN, for a block that
+        holds an infinity or NaN.
+    """
     shape = ops.shape(absmax)
     code = biased(ops, absmax, element, rounding)
     code = ops.minimum(code, full(ops, 254, shape, I32))
@@ -67,7 +83,7 @@ def of_data(ops: ArrayOps, absmax: Array, element: Element, rounding: str) -> Ar
 
 
 def opposite(ops: ArrayOps, codes: Array) -> Array:
-    """The codes of the inverse; that of NaN is NaN's."""
+    """The codes of `1 / scale`, int8 bits of any shape: 254 - code; NaN stays NaN."""
     code, shape = unsigned(ops, codes), ops.shape(codes)
     found = ops.sub(full(ops, 254, shape, I32), code)
     nan = ops.equal(code, full(ops, 255, shape, I32))
@@ -75,7 +91,7 @@ def opposite(ops: ArrayOps, codes: Array) -> Array:
 
 
 def unsigned(ops: ArrayOps, codes: Array) -> Array:
-    """i32 of the bits."""
+    """The codes as int32 in [0, 255], of int8 bits of any shape."""
     return ops.bit_and(ops.convert(codes, I32), full(ops, 255, ops.shape(codes), I32))
 
 
@@ -95,7 +111,14 @@ def halves(ops: ArrayOps, codes: Array) -> tuple[Array, Array]:
 
 
 def decode(ops: ArrayOps, codes: Array) -> Array:
-    """Float32 scales of int8 bits."""
+    """The scales that codes stand for, `2^(code - 127)` and NaN for 255.
+
+    Args:
+        codes: int8 bits of any shape.
+
+    Returns:
+        float32 of the same shape; code 0 is 2^-127, a subnormal number.
+    """
     shape = ops.shape(codes)
 
     def const(value: int) -> Array:

@@ -37,7 +37,14 @@ class Output:
 
 
 def saturated(ops: IntegerOps, steps: Array, out: Output) -> Array:
-    """Codes of whole steps: the zero point is added, then the limits apply."""
+    """Codes of whole steps: `min(max(steps + zero point, low), high)`.
+
+    Args:
+        steps: integers of any shape, in steps of `out`'s scale; the sum must fit their type.
+
+    Returns:
+        Codes of `out.dtype`, of the same shape.
+    """
     code = ops.add(steps, splat(ops, out.zero_point, steps))
     return ops.convert(clip(ops, code, out.low, out.high), out.dtype)
 

@@ -22,7 +22,12 @@ def _group(bits: int) -> tuple[int, int]:
 
 
 def packed_shape(shape: tuple[int, ...], bits: int) -> tuple[int, ...]:
-    """Shape of the bytes that hold fields of `shape`."""
+    """The shape of the bytes that hold fields.
+
+    Args:
+        shape: of the fields, which are packed along the last axis; a scalar is a row of one field.
+        bits: of a field, 1, 2, 4 or 6; one of 8 or more is stored as it is.
+    """
     if bits >= 8:
         return shape
     fields, nbytes = _group(bits)
@@ -30,7 +35,15 @@ def packed_shape(shape: tuple[int, ...], bits: int) -> tuple[int, ...]:
 
 
 def pack(fields: np.ndarray, bits: int, fill: int = 0) -> np.ndarray:
-    """Fields in [0, 2^bits) in int8 to bytes; `fill` completes a row."""
+    """Packs fields along the last axis, the lowest bits of a byte first.
+
+    Args:
+        fields: int8 [..., n], each in [0, 2^bits); from 8 bits on they are returned as they are.
+        fill: the field that completes the last bytes of each row.
+
+    Returns:
+        int8 of `packed_shape(fields.shape, bits)`.
+    """
     if bits >= 8:
         return fields
     per, nbytes = _group(bits)
@@ -50,7 +63,18 @@ def pack(fields: np.ndarray, bits: int, fill: int = 0) -> np.ndarray:
 
 
 def unpack(ops: ArrayOps, packed: Array, shape: tuple[int, ...], bits: int) -> Array:
-    """The fields of `shape`, in int8 and not negative (below 8 bits)."""
+    """The inverse of `pack`.
+
+    Args:
+        packed: int8 of `packed_shape(shape, bits)`.
+        shape: of the fields.
+
+    Returns:
+        int8 of `shape`, each in [0, 2^bits) below 8 bits.
+
+    Raises:
+        FormatError: `packed` has another shape.
+    """
     if ops.shape(packed) != packed_shape(shape, bits):
         raise FormatError(
             f"{bits}-bit codes of shape {shape} cannot lie in bytes of {ops.shape(packed)}"

@@ -22,7 +22,14 @@ MAX_SHIFT = 40  # a factor below 2^-40 gives 0 for every int32
 
 
 def multiplier(factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`(mantissa, exponent)` of real factors, int32 of the same shape; 0 is (0, 0).
+    """Splits real factors into `mantissa * 2^(exponent - 31)`.
+
+    Args:
+        factor: floats of any shape, of magnitude below 2^31.
+
+    Returns:
+        `(mantissa, exponent)`, int32 of the same shape. |mantissa| is in [2^30, 2^31); a factor
+        of 0, or one too small for the longest shift, is (0, 0).
 
     Raises:
         FormatError: a factor is not finite, or 2^31 and more.
@@ -45,6 +52,7 @@ def splat(ops: IntegerOps, value: int, like: Array) -> Array:
 
 
 def clip(ops: IntegerOps, x: Array, low: int, high: int) -> Array:
+    """`min(max(x, low), high)` of integers of any shape; both limits are in the type of `x`."""
     return ops.minimum(ops.maximum(x, splat(ops, low, x)), splat(ops, high, x))
 
 
@@ -75,7 +83,15 @@ def rounding_right_shift(ops: IntegerOps, x: Array, by: Array) -> Array:
 
 
 def rescale_by(ops: IntegerOps, x: Array, factor: float) -> Array:
-    """`rescale` of int64 `x` by one factor for all elements."""
+    """`x * factor`, rounded as `rescale` defines it, by one factor for all elements.
+
+    Args:
+        x: int64 of any shape.
+        factor: of magnitude below 2^31.
+
+    Raises:
+        FormatError: the factor is not finite or too large.
+    """
     mantissa, exponent = multiplier(np.asarray(factor))
     e = int(exponent)
     return rescale(

@@ -102,7 +102,11 @@ def describe_gguf(path: str | Path) -> list[TensorRow]:
 
 
 def open_gguf(path: Path) -> tuple[Any, Header]:
-    """The mapped bytes of a file, and what its header says; refused as `load_gguf` does."""
+    """The bytes of a GGUF file, mapped into memory, and what its header says.
+
+    Raises:
+        UserError: it cannot be read, or is damaged in one of the ways that `load_gguf` refuses.
+    """
     check_input(path)
     try:
         with path.open("rb") as file:

@@ -24,6 +24,7 @@ class Work:
 
 
 def work_of(program: Program) -> Work:
+    """The operations of all products and convolutions of one call; a loop's body counts once."""
     totals = {DOT: 0, CONVOLUTION: 0}
     for op in program.walk():
         if op.operation.name in totals:

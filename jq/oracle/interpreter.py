@@ -14,7 +14,14 @@ _OPAQUE = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"}
 
 
 def interpret(program: Program, *inputs: Any) -> list[np.ndarray]:
-    """Evaluates `@main` on inputs (and the program's weights); results in order."""
+    """Evaluates `@main` in StableHLO's reference interpreter.
+
+    Args:
+        inputs: arrays of the shapes and types of `program.inputs`; the weights are added.
+
+    Returns:
+        The results, in the order of `program.outputs`.
+    """
     copy = program.clone()
     _check(copy)
     _widen_convolutions(copy)

@@ -23,11 +23,24 @@ def axes_of(enc: Encoding) -> list[int]:
 
 
 def bits_of(enc: Encoding) -> int:
+    """Bits of a code of an affine encoding, 2 to 16.
+
+    Raises:
+        FormatError: the format is another kind.
+    """
     return affine_format(enc.format).bits
 
 
 def parameters(enc: Encoding, values: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Scales (float64) and zero points of an encoding, flat."""
+    """The scales and zero points of an affine encoding.
+
+    Args:
+        values: its parts by name, as they are stored; `zero_point` may also be int32 numbers.
+
+    Returns:
+        Scales in float64 and integer zero points (0 without any), flat, in row-major order of
+        `enc.grid`.
+    """
     fmt, zeros = affine_format(enc.format), values.get("zero_point")
     scales = np.asarray(fmt.scale(NUMPY, values, enc), np.float64).reshape(-1)
     if zeros is None:
@@ -64,6 +77,7 @@ def encoding_of_type(kind: ir.Type) -> Encoding | None:
 
 
 def is_quantized(kind: ir.Type) -> bool:
+    """Whether a type is, or has elements of, one of StableHLO's quantized types."""
     return "!quant." in str(kind)
 
 
@@ -79,6 +93,7 @@ def around_zero(kind: ir.Type) -> bool:
 
 
 def element_of(value: ir.Value) -> ir.Type:
+    """The element type of a ranked tensor."""
     return ir.RankedTensorType(value.type).element_type
 
 

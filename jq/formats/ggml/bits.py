@@ -27,14 +27,17 @@ def cut(ops: ArrayOps, x: Array, start: int, stop: int) -> Array:
 
 
 def mask(ops: ArrayOps, x: Array, bits: int) -> Array:
+    """`x & bits`, element by element: integers of any shape, and a pattern of their type."""
     return ops.bit_and(x, full(ops, x, bits))
 
 
 def shift_right(ops: ArrayOps, x: Array, count: int) -> Array:
+    """`x >> count`, element by element; the sign is kept in signed types. 0 <= count < width."""
     return ops.shift_right(x, full(ops, x, count))
 
 
 def shift_left(ops: ArrayOps, x: Array, count: int) -> Array:
+    """`x << count`, element by element, in the type of `x`. 0 <= count < width."""
     return ops.shift_left(x, full(ops, x, count))
 
 

@@ -34,6 +34,7 @@ def scaled(ops: ArrayOps, d: Array, factors: Array) -> Array:
 
 
 def negated(ops: ArrayOps, x: Array) -> Array:
+    """`-x` of floats of any shape, exact; the array protocol has no negation."""
     return ops.mul(x, full(ops, x, -1.0))
 
 
