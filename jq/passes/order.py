@@ -79,11 +79,11 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         ),
         Step(
             "expand-fake-quant",
-            "a model that was trained for quantization says itself how its tensors are quantized",
+            "fake quantization in the model decides how its tensors are quantized",
         ),
         Step(
             "recognize-products",
-            "products of quantized values that the model brings are planned like all others",
+            "products of quantized values in the model are planned like all others",
         ),
         Step(
             "recognize-dequantize",
@@ -97,7 +97,8 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         ),
         Step(
             "rotate-loops",
-            "the conditions of loops that are left can now be quantized where they are computed",
+            "the conditions of loops that are not unrolled can be quantized where they"
+            " are computed",
             STATIC & EARLY,
         ),
         Step("clamp-indices", "IREE reads out of bounds where StableHLO clamps"),
@@ -115,12 +116,11 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         ),
         Step(
             "move-transposes",
-            "what is between convolutions comes into their order; weights that it transposes are"
-            " folded next",
+            "removes transposes between convolutions; fold-weights computes those of weights",
         ),
         Step(
             "fold-weights",
-            "what is computed from weights alone is a weight, and can be quantized",
+            "a value that is computed from weights alone is a weight, and can be quantized",
         ),
         Step(
             "fold-scales",
@@ -128,16 +128,15 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         ),
         Step(
             "split-upsampling",
-            "scales of channels are in the weight; what follows sees the convolution that is"
-            " computed",
+            "scales of channels are folded; later passes see the convolution that is computed",
         ),
         Step(
             "absorb-transposes",
-            "packed weights cannot be transposed; a product can read them as they are",
+            "packed weights cannot be transposed, but a product can read them as they are",
         ),
         Step(
             "rotate",
-            "biases are single constants by now, and everything that scales channels comes after",
+            "biases are single constants at this point, and passes that scale channels follow",
         ),
         Step(
             "awq",
@@ -146,7 +145,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         ),
         Step(
             "rotate-online",
-            "at this point products read what they will read when they are quantized",
+            "at this point products have the operands that will be quantized",
             WITH_FLOATS,
         ),
         Step(
@@ -156,7 +155,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         ),
         Step(
             "decline-ops",
-            "ops have the form that the device will get; those that it lacks get no edges",
+            "ops have the form that the device gets; those that it cannot compute get no edges",
             STATIC & EARLY,
         ),
         Step(
@@ -174,46 +173,45 @@ ORDER: dict[Level, tuple[Step, ...]] = {
     "qdq": (
         Step(
             "gptq",
-            "runs first: it needs the program as it was given, to run it on the calibration data",
+            "runs first: it runs the program of the float level on the calibration data",
         ),
-        Step("clip", "clips the weights that the others have left: embeddings, weights in loops"),
+        Step("clip", "clips the weights that gptq does not round: embeddings, weights in loops"),
         Step(
             "tune",
-            "all quantized weights are chosen; it corrects what their layers do together",
+            "the integers of all weights are chosen; it corrects the error of all layers together",
             WITH_FLOATS,
         ),
-        Step("bias-correction", "all quantized weights are chosen; it measures what they do"),
+        Step("bias-correction", "the integers of all weights are chosen; it measures their error"),
         Step(
             "place-float-types",
-            "what stays float gets its type before anything around it moves",
+            "ops that stay float get their type before other passes move values around them",
         ),
         Step(
             "quantize-cache",
-            "what is read from a cache becomes a dequantize, which later passes move to its place",
+            "reading a cache becomes a dequantize, which later passes move to its place",
         ),
         Step(
             "place-edges",
-            "marked tensors are quantized before the operands of products are looked at",
+            "marked tensors are quantized before the operands of products",
             STATIC,
         ),
         Step("place-weights", "every later pass works on low-bit data"),
         Step(
             "place-activations",
-            "it finds operands by the name of their op, which holds until one moves",
+            "finds operands by the name of their op, before other passes move them",
         ),
         Step("sink-dequantize", "brings each dequantize next to the op that computes"),
         Step(
             "carry-codes",
-            "loops and branches carry quantized values: hoist-quantize can move through them",
+            "loops and branches carry quantized values, so that hoist-quantize can pass them",
             STATIC,
         ),
-        Step("hoist-quantize", "runs last: everything that it decides about is in place"),
+        Step("hoist-quantize", "runs last: all quantize and dequantize ops are in place"),
     ),
     "integer": (
         Step(
             "fold-quantize",
-            "a dequantize and the quantize after it become one step before other passes look at"
-            " them",
+            "a dequantize and the quantize after it become one step for the following passes",
         ),
         Step(
             "lower-regions",
@@ -222,15 +220,20 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         ),
         Step(
             "requantize",
-            "a convolution between quantized tensors is one step; lower-contractions would take it",
+            "a convolution with quantized operands and result is one step; runs before"
+            " lower-contractions, which would split it",
             WITH_FLOATS,
         ),
         Step(
             "lower-contractions",
-            "contractions that are left multiply the quantized values themselves",
+            "all other contractions multiply the quantized values themselves",
             WITH_FLOATS,
         ),
-        Step("verify-integer", "proves that no float is left between", INTEGER_ONLY),
+        Step(
+            "verify-integer",
+            "proves that there is no float op between the first quantize and the last dequantize",
+            INTEGER_ONLY,
+        ),
     ),
     "target": (
         Step(
@@ -242,73 +245,95 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         ),
         Step(
             "kernel-integer-attention",
-            "before single products: the probabilities stay in the caches",
+            "runs before single products are taken: the probabilities stay in the caches",
             WITH_FLOATS,
         ),
         Step(
             "kernel-blocks",
-            "takes products whose weights have blocks, or less than 8 bits; the others follow",
+            "takes products whose weights have blocks or less than 8 bits; the next"
+            " passes take the others",
             WITH_FLOATS,
         ),
-        Step("kernel-gemm", "products take the quantized values as they are", WITH_FLOATS),
+        Step("kernel-gemm", "int8 matrix products become kernels", WITH_FLOATS),
+        Step("kernel-convolution", "int8 convolutions become kernels", WITH_FLOATS),
         Step(
-            "kernel-convolution", "convolutions take the quantized values as they are", WITH_FLOATS
+            "kernel-attention",
+            "float attention becomes one kernel: scores and probabilities stay in the caches",
+            WITH_FLOATS,
         ),
-        Step("kernel-attention", "scores and probabilities stay in the caches", WITH_FLOATS),
-        Step("kernel-normalize", "a normalization quantizes its own result", WITH_FLOATS),
+        Step(
+            "kernel-normalize",
+            "a normalization and the quantize of its result become one kernel",
+            WITH_FLOATS,
+        ),
         Step(
             "kernel-ranges",
-            "what is quantized by its own range is known by markers, which the next pass takes",
+            "values quantized with ranges found at run time are marked for the next pass",
             WITH_FLOATS,
         ),
-        Step("kernel-quantize", "what products read is quantized in one pass over it", WITH_FLOATS),
+        Step(
+            "kernel-quantize",
+            "quantizing the operand of a product becomes one kernel, which reads it once",
+            WITH_FLOATS,
+        ),
         Step(
             "kernel-views",
-            "all kernels are known: values are stored in the view that their readers take",
+            "all kernels are chosen: values are stored as signed or unsigned bytes, as"
+            " their readers need them",
             WITH_FLOATS,
         ),
         Step(
             "kernel-merge",
-            "products of the same operand become one; the operand has one view by now, and its"
-            " readers are known",
+            "products of the same operand become one, after its signed or unsigned form"
+            " and its readers are known",
             WITH_FLOATS,
         ),
         Step(
             "kernel-rows",
-            "products are merged: it is known which one makes which rows",
+            "runs after products are merged: rows are normalized or quantized in the"
+            " kernel of their product",
             WITH_FLOATS,
         ),
-        Step("kernel-hidden-rows", "which kernel computes which rows is known", WITH_FLOATS),
+        Step(
+            "kernel-hidden-rows",
+            "runs after kernels are merged: rows of padding are left out",
+            WITH_FLOATS,
+        ),
         Step(
             "kernel-frames",
-            "padding is stored in the view that is read, around what one kernel writes",
+            "the kernel that computes an image stores it with its padding",
             WITH_FLOATS,
         ),
         Step(
             "kernel-pairs",
-            "what products are and where their results go is settled; theirs are the same bits",
+            "runs after the forms of products are fixed: it replaces kernels by faster"
+            " ones with the same bits",
             WITH_FLOATS,
         ),
         Step(
             "kernel-decode",
-            "stored weights that meet float activations are decoded in registers",
+            "products of quantized weights and float activations dequantize in registers",
             WITH_FLOATS,
         ),
         Step(
             "sum-products",
-            "float products that no kernel has taken: IREE copies the operands of a sum",
+            "rewrites float products without a kernel: IREE copies the operands of a sum",
             WITH_FLOATS,
         ),
         Step(
             "patch-convolutions",
-            "float convolutions that no kernel has taken: IREE is slow at some windows",
+            "rewrites float convolutions without a kernel: IREE is slow at some windows",
             WITH_FLOATS,
         ),
         # From here on: what the compiler needs, whatever the settings.
-        Step("lower-markers", "whatever has no kernel becomes plain arithmetic"),
-        Step("plain-nibbles", "IREE has no integers of 4 or 2 bits that can be relied on"),
-        Step("keep-blocks", "blocks of a GGUF file are stored as they came"),
-        Step("multiply-outer", "IREE loses conversions in products that sum over nothing"),
+        Step("lower-markers", "markers without a kernel become plain arithmetic"),
+        Step("plain-nibbles", "IREE handles integers of 4 and 2 bits wrongly"),
+        Step(
+            "keep-blocks", "keeps the bytes of GGUF blocks, which IREE would decode at compile time"
+        ),
+        Step(
+            "multiply-outer", "IREE loses conversions in products that sum over an axis of size 1"
+        ),
         Step("widen-depthwise", "IREE compiles narrow depthwise convolutions wrongly"),
         Step(
             "widen-convolutions",
@@ -320,42 +345,57 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step("plain-transforms", "IREE has Fourier transforms of some lengths only"),
         Step(
             "plain-select-and-scatter",
-            "IREE has none; it becomes a scatter, which the next pass rewrites",
+            "IREE has no such op; it becomes a scatter, which the next pass rewrites",
         ),
-        Step("plain-scatters", "IREE has scatters of rows, and writes to rows that do not exist"),
+        Step(
+            "plain-scatters",
+            "IREE supports only scatters of rows, and does not check their indices",
+        ),
         Step(
             "clamp-indices",
             "IREE reads out of bounds; kernels and loops have moved some indices away from their"
             " clamp",
         ),
         Step("plain-powers", "IREE's powers of negative numbers are NaN"),
-        Step("plain-arctangents", "IREE's are off by up to 30 last places"),
-        Step("stable-sorts", "IREE exchanges equal elements, and writes what others read"),
+        Step("plain-arctangents", "IREE's atan2 is off by up to 30 last places"),
+        Step(
+            "stable-sorts",
+            "IREE exchanges equal elements, and writes into tensors that other ops read",
+        ),
         Step(
             "round-to-bfloat16",
-            "IREE calls functions that no module has; runs after all passes that may convert to"
-            " bfloat16",
+            "IREE calls functions that do not exist; runs after all passes that may"
+            " convert to bfloat16",
         ),
         Step(
             "plain-unsigned",
-            "IREE loses or refuses unsigned integers in some ops; runs after the passes that"
-            " have to know them",
+            "IREE loses or refuses unsigned integers in some ops; runs after the passes"
+            " that distinguish them",
         ),
         Step(
             "shield-splats",
             "IREE loses constants that kernels read inside and outside of loops",
         ),
-        Step("shield-carries", "IREE crashes on loops with a carry that no step reads"),
-        Step("shield-starts", "IREE deadlocks on an initial value of a loop that others read, too"),
+        Step("shield-carries", "IREE crashes on loops with a carry that no iteration reads"),
+        Step(
+            "shield-starts",
+            "IREE deadlocks on an initial value of a loop that is also read after the loop",
+        ),
         Step("shield-reversals", "IREE fails on reversals of every second element"),
         Step("shield-slices", "IREE fails on gathers from some slices"),
-        Step("shield-reads", "IREE writes into tensors that a loop has still to read"),
-        Step("shield-booleans", "IREE cannot pack truth values that a product reads as numbers"),
-        Step("shield-pads", "IREE fails on what is padded twice with different values"),
-        Step("shield-strides", "IREE loses what windows of one element step over"),
-        Step("shield-updates", "IREE writes into tensors that it still reads"),
+        Step("shield-reads", "IREE writes into tensors that a loop reads later"),
+        Step("shield-booleans", "IREE cannot pack booleans that a product reads as numbers"),
+        Step("shield-pads", "IREE fails on a tensor that is padded twice with different values"),
+        Step(
+            "shield-strides",
+            "IREE zeroes the elements that a window of one element with a stride skips",
+        ),
+        Step("shield-updates", "IREE writes into tensors that it has not read completely"),
         Step("shield-equal", "IREE sums a constant once for each vector, not for each element"),
-        Step("shield-reductions", "IREE takes sums of rows for sums of columns"),
+        Step(
+            "shield-reductions",
+            "IREE confuses a sum over rows that is broadcast along columns with one along rows",
+        ),
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Tensors with the same encoding are joined as they are stored.
+"""Quantized tensors with equal parameters are joined without dequantizing them.
 
 Not along an axis that shares a scale, nor where the end of a tensor is not the end of a block or
 of a byte of packed codes.

@@ -1,4 +1,4 @@
-"""A multiplication or division by a constant changes the scale alone.
+"""Multiplication or division by a positive constant changes only the scale.
 
     multiply (dequantize %x, %s), 0.5  ->  dequantize %x, (multiply %s, 0.5)
 

@@ -1,4 +1,4 @@
-"""Lookup in an embedding table, which stays quantized.
+"""Lookup in an embedding table that stays quantized.
 
     gather(dequantize(codes, scale), rows) -> dequantize(gather(codes, rows), gather(scale, rows))
 

@@ -1,4 +1,4 @@
-"""Codes with one scale have the order of their numbers, so that they can be sorted instead.
+"""Sorting: codes with one scale have the order of their numbers, and are sorted instead.
 
     sort (dequantize %x)   ->  dequantize (sort %x)
     top_k (dequantize %x)  ->  dequantize (slice (sort %x))

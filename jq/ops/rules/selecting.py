@@ -1,4 +1,4 @@
-"""Elements of tensors with the same encoding are chosen or moved as they are stored.
+"""Elements of quantized tensors with equal parameters are selected or moved as codes.
 
 pad (dequantize %x), 0      ->  dequantize (pad %x, zero point)
 reduce_window max (...)     ->  dequantize (reduce_window max %x)

@@ -1,4 +1,4 @@
-"""Negation mirrors codes that lie evenly around their zero point; abs takes theirs.
+"""Negation and abs on codes, if every code has one for its negative.
 
     negate (dequantize %x, %s)                 ->  dequantize (negate %x), %s
     negate (dequantize %x, %s, %zero)          ->  dequantize (ends - %x), %s, (ends - %zero)

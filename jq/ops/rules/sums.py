@@ -1,4 +1,4 @@
-"""Rules of add and subtract: what they add may be rounded to one type before."""
+"""Addition and subtraction, whose operands may be rounded to the type of the sum."""
 
 from __future__ import annotations
 
