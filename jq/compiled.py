@@ -21,7 +21,8 @@ from jq.errors import UserError
 from jq.guard.worker import WORKER
 from jq.ir import Program, TensorSpec
 from jq.ir.types import signature
-from jq.iree.runtime import Archive, Executable
+from jq.iree.parameters import Archive
+from jq.iree.runtime import Executable
 from jq.planning import QuantPlan
 from jq.tables import size, to_html
 from jq.tracing.inputs import flat_inputs

@@ -18,7 +18,8 @@ import numpy as np
 from jq.data import data_names
 from jq.errors import JqError
 from jq.iree.compiler import compile_module
-from jq.iree.runtime import Executable, drivers
+from jq.iree.devices import drivers
+from jq.iree.runtime import Executable
 from jq.kernels import available, get_isa
 from jq.progress import Progress, silent
 from jq.system.cache_folder import cache_root

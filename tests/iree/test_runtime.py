@@ -110,7 +110,8 @@ def test_worker_threads(vmfb: bytes, tmp_path: Path) -> None:
     script = textwrap.dedent("""
         import sys, time, numpy as np
         from pathlib import Path
-        from jq.iree.runtime import WORKER_STACK, Executable
+        from jq.iree.devices import WORKER_STACK
+        from jq.iree.runtime import Executable
         from jq.errors import UserError
         module, w = Path(sys.argv[1]), np.ones((64, 32), np.float32)
         x = np.ones((4, 64), np.float32)
