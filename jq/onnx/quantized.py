@@ -60,6 +60,19 @@ def quantize(
     return Codes(marked(x, *parts.values(), **_attributes(enc, list(parts), name)), dtype)
 
 
+def quantize_shifted(
+    x: Any, scale: Value, zero: Value, dtype: np.dtype[Any], *, name: str = ""
+) -> Value:
+    """`saturate(round(x / scale + zero))` of 8 bits with one scale, ties to even: other than
+    `quantize`, which rounds first, where the zero point is odd and x between two steps."""
+    steps = jnp.asarray(plain(x)) / _array(scale).astype(np.float32).reshape(())
+    if zero is not None:
+        steps = steps + _array(zero).astype(np.float32).reshape(())
+    least, most = (np.float32(v) for v in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+    number = jnp.clip(jnp.round(steps), least, most).astype(np.int32)
+    return Codes((number - offset_of(dtype)).astype(np.int8), dtype)
+
+
 def dequantize(
     x: Value,
     scale: Value,

@@ -392,6 +392,13 @@ def qlinear_average(f: Form) -> str:
     return unary(f, "QLinearAveragePool", image(f, U8), 0.02, 110, **window)
 
 
+@form("QLinearAveragePool of halves")
+def qlinear_average_halves(f: Form) -> str:
+    """An odd zero point, which is added before the halves between two steps are rounded."""
+    window = {"kernel_shape": [2, 2], "pads": [1, 0, 1, 0], "count_include_pad": 1}
+    return unary(f, "QLinearAveragePool", image(f, U8), 0.031, 117, **window)
+
+
 def gemm(f: Form, *end: str) -> str:
     a = [f.given(f.codes(U8, 33, 64)), f.const(F32(0.02)), f.const(U8(120))]
     scale = f.steps(24)

@@ -16,9 +16,6 @@ import jq
 from tests.onnx.against_ort import by_onnxruntime
 from tests.onnx.forms import FORMS, build_all
 
-# A sum of floats that is divided by a number of elements: its rounding is not specified.
-NEIGHBOURS = {"QLinearAveragePool": "the average of a window is a float"}
-
 
 @cache
 def computed() -> tuple[dict[str, list[tuple[np.ndarray, np.ndarray]]], jq.CompiledModel]:
@@ -40,9 +37,6 @@ def test_integers_are_those_of_onnxruntime(name: str) -> None:
         if theirs.dtype == np.float32:  # sums of 64 products: in another order
             bound = 64 * np.finfo(np.float32).eps
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=bound * np.abs(theirs).max())
-        elif name in NEIGHBOURS:
-            away = np.abs(ours.astype(int) - theirs)
-            assert away.max() <= 1 and (away > 0).mean() <= 0.01
         else:
             np.testing.assert_array_equal(ours, theirs)
 

@@ -13,9 +13,16 @@ from jq.onnx import pairs
 from jq.onnx.operators.indexing import from_front
 from jq.onnx.operators.products import matmul
 from jq.onnx.operators.quantize import dynamic, product_ratio, qlinear_conv, requantized
-from jq.onnx.operators.windows import average_pool
+from jq.onnx.operators.windows import Window, average_in_order
 from jq.onnx.pairs import Scaled
-from jq.onnx.quantized import dequantize, quantize, small_type, unit, unpacked_fields
+from jq.onnx.quantized import (
+    dequantize,
+    quantize,
+    quantize_shifted,
+    small_type,
+    unit,
+    unpacked_fields,
+)
 from jq.onnx.registry import MICROSOFT, Array, Call, operator
 from jq.onnx.values import Codes, Weight, as_jax, bits_of, known, plain, to_signed, traced
 
@@ -114,18 +121,37 @@ def _global(x: Any, channels_last: int = 0) -> Any:
     return jnp.mean(x, tuple(axes), keepdims=True)
 
 
-def _pool(x: Any, channels_last: int = 0, **window: Any) -> Any:
-    if not channels_last:
-        return average_pool(x, **window)
-    return jnp.moveaxis(average_pool(jnp.moveaxis(x, -1, 1), **window), 1, -1)
-
-
-_WINDOW = ("kernel_shape", "auto_pad", "ceil_mode", "count_include_pad", "pads", "strides")
 _unary("QLinearSigmoid", jax.nn.sigmoid)
 _unary("QLinearLeakyRelu", _leaky, "alpha")
 _unary("QLinearSoftmax", _softmax, "axis", "opset", whole=True)
 _unary("QLinearGlobalAveragePool", _global, "channels_last")
-_unary("QLinearAveragePool", _pool, "channels_last", *_WINDOW)
+
+
+@operator("QLinearAveragePool", domain=MICROSOFT, codes=True)
+def qlinear_average_pool(
+    x: Array,
+    x_scale: Array,
+    x_zero: Array,
+    y_scale: Array,
+    y_zero: Array = None,
+    *,
+    kernel_shape: list[int],
+    strides: Any = None,
+    pads: Any = None,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    channels_last: int = 0,
+    node: Call,
+) -> Any:
+    """As ONNX Runtime does it, which adds the zero point before the average is rounded."""
+    where = node.node.where
+    front = dequantize(x, x_scale, x_zero, name=where)
+    front = jnp.moveaxis(front, -1, 1) if channels_last else front
+    window = Window(front.shape, kernel_shape, strides, None, pads, auto_pad, ceil_mode)
+    y = average_in_order(front, window, bool(count_include_pad))
+    y = jnp.moveaxis(y, 1, -1) if channels_last else y
+    return quantize_shifted(y, y_scale, y_zero, _kind(y_zero, x), name=where)
 
 
 @operator("QLinearConcat", domain=MICROSOFT, codes=True)

@@ -179,6 +179,15 @@ def average_pool(
     return total / counts.astype(x.dtype)
 
 
+def average_in_order(x: Array, window: Window, padded: bool) -> Array:
+    """The elements of each window are added one after the other, row by row, as they stand in
+    memory; `padded`: each window counts as a whole one, also where `ceil_mode` goes beyond."""
+    total = sum(_views(x, window, 0), start=jnp.zeros((), x.dtype))
+    if padded:
+        return total / np.asarray(math.prod(window.kernel), x.dtype)
+    return total / window_counts(window, x.shape[2:], padded=False).astype(x.dtype)
+
+
 def window_counts(window: Window, sizes: Sequence[int], padded: bool) -> np.ndarray:
     """How many elements each window averages, [1, 1, ...]: a product of counts along each axis."""
     counts = np.ones((1, 1), np.int64)
