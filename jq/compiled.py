@@ -38,11 +38,10 @@ class CompiledModel:
         programs: what was compiled, for each target, the best first; of several sizes one after
             the other.
         parameters: out-of-line weights, or their file; None when they are inside the module.
-        levels, plan: the program at every level, and how it was decided, when it was compiled in
-            this process.
-        source: what it was made from (a `jq.Source`), likewise.
-        emit: which of the levels `save` writes too.
-        seconds: time of each stage.
+        levels, plan, source: the program at every level, the `QuantPlan`, and the `jq.Source` that
+            was compiled; None or empty unless the model was compiled in this process.
+        emit: the levels that `save` also writes.
+        seconds: the time of each stage.
 
     Example:
         ```python
@@ -249,18 +248,19 @@ def load(
     verify: str | Path | Sequence[str | Path] | None = None,
     trust: str = "any",
 ) -> CompiledModel:
-    """A saved artifact, its checksums, versions and parameters verified.
+    """Loads a saved artifact, and checks its checksums, version and parameters.
 
-    Checksums tell damage, not who wrote it, and an artifact is native code: load what you trust.
+    An artifact is native code, and checksums do not show who wrote it: load only what you trust.
 
     Args:
-        threads: that it runs on, 1 by default.
+        directory: the folder that `CompiledModel.save` or `jaxq compile` wrote.
+        threads: the number of threads that a call uses, 1 by default.
         verify: files of public keys; one of them must have signed the artifact.
-        trust: `any`, or `verify`: the artifact must be signed by one of the keys of `verify`, or
-            without any given of those in the user's folder of trusted keys.
+        trust: `any`, or `verify`: the artifact must be signed by one of the keys of `verify`. If
+            there are none, by one of those in the user's folder of trusted keys.
 
     Raises:
-        UserError: it is damaged, of a newer version, or not signed by whom it should be.
+        UserError: the artifact is damaged, of a newer version, or lacks a valid signature.
 
     Example:
         ```python

@@ -15,14 +15,14 @@ Batches = Iterable[Batch] | Callable[[], Iterable[Batch]] | None
 
 @dataclass(frozen=True)
 class Model:
-    """A JAX function with its parameters and what is needed to judge it.
+    """A JAX function with its parameters, example inputs, and data to calibrate and measure it.
 
     Attributes:
         fn: `fn(params, *inputs)`; inputs and result may be any pytrees of arrays.
         params: pytree of arrays; its leaves become named weights of the program.
-        example_inputs: one tuple of inputs that fixes shapes and types (`jax.ShapeDtypeStruct`
-            leaves will do).
-        calibration: batches for static ranges, or a function that returns them.
+        example_inputs: one tuple of inputs that fixes shapes and types (leaves may be
+            `jax.ShapeDtypeStruct`).
+        calibration: batches for calibrated ranges and recovery, or a function that returns them.
         evaluation: batches to compare on, or a function that returns them.
         labels: one integer label per sample of `evaluation`, when there are any (array, or a
             function that returns it).

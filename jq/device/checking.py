@@ -40,9 +40,10 @@ def check(
 
     Returns:
         `{"target", "pipeline", "ops": N, "refused": [{"name", "op", "shape", "reason", "help"}]}`,
-        which prints as a table; nothing is refused where everything that the pipeline quantizes
-        runs quantized and, on a device without floats, no float op lies between, nor one that it
-        lacks at an end. `ops` counts what computes in the prepared program.
+        which prints as a table. `refused` is empty if every op that the pipeline quantizes is
+        computed on quantized values. On a device without floats, there is no float op then between
+        the first quantize and the last dequantize, and no op beyond them that the device lacks.
+        `ops` is the number of ops of the prepared program that compute something.
 
     Example:
         ```python
