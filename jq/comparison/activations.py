@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.calibration.ranges import site
-from jq.comparison.outputs import ActivationRange
+from jq.comparison.result import ActivationRange
 from jq.formats.affine import affine_format
 from jq.formats.blocks import full
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of

@@ -14,7 +14,7 @@ import numpy as np
 
 from jq.comparison.activations import STATISTICS, Watched, hoisted, measure, watched
 from jq.comparison.error_sum import ErrorSum
-from jq.comparison.outputs import Inside, LayerError
+from jq.comparison.result import Inside, LayerError
 from jq.ir import Program, dtype_of, ir
 from jq.ir.build import NAME, string_attr
 from jq.ir.hoist import can_leave

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from jq.comparison.metrics import Metric, check
-from jq.comparison.outputs import NOTHING_INSIDE, Comparison, Inside, compare_outputs, samples_of
+from jq.comparison.outputs import compare_outputs, samples_of
+from jq.comparison.result import NOTHING_INSIDE, Comparison, Inside
 from jq.errors import UserError
 from jq.model import Model
 from jq.progress import Progress

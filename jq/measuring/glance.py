@@ -9,7 +9,8 @@ import numpy as np
 
 from jq.artifact.programs import choose
 from jq.comparison.layers import compare_layers
-from jq.comparison.outputs import Comparison, worst
+from jq.comparison.outputs import worst
+from jq.comparison.result import Comparison
 from jq.compiled import CompiledModel
 from jq.errors import UserError
 from jq.measuring.evaluation import evaluation_of

@@ -14,7 +14,7 @@ from jq.benchmark import bench as measure_jobs
 from jq.benchmark import random_inputs
 from jq.comparison.layers import compare_layers
 from jq.comparison.metrics import Metric
-from jq.comparison.outputs import NOTHING_INSIDE, Comparison, Inside
+from jq.comparison.result import NOTHING_INSIDE, Comparison, Inside
 from jq.compiled import CompiledModel, folder_of, load
 from jq.errors import UserError
 from jq.ir.types import signature

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jq.comparison.outputs import Comparison, LayerError, worst
+from jq.comparison.outputs import worst
+from jq.comparison.result import Comparison, LayerError
 
 # dB of signal over noise, and what one calls that: at 40 noise is a hundredth of the signal.
 CLOSE = ((40.0, "very close to"), (25.0, "close to"), (15.0, "visibly off from"))

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from jq.comparison.outputs import LayerError
+from jq.comparison.result import LayerError
 from jq.ops.lookup import contraction_names
 from jq.page.graph import Graph, Node
 from jq.page.layout import Layout, lay_out

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jq.comparison.outputs import LayerError
+from jq.comparison.result import LayerError
 from jq.page.drawing import STEPS
 from jq.page.graph import Graph
 

@@ -14,7 +14,7 @@ from jq.calibration.histogram import Histogram
 from jq.calibration.run import calibrate
 from jq.comparison.layers import compare_layers
 from jq.comparison.metrics import Metric
-from jq.comparison.outputs import Comparison
+from jq.comparison.result import Comparison
 from jq.compiled import CompiledModel, load
 from jq.errors import UserError
 from jq.formats import get_format

@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Iterator
 from html import escape
 
-from jq.comparison.outputs import LayerError, worst
+from jq.comparison.outputs import worst
+from jq.comparison.result import LayerError
 from jq.measuring.verdict import furthest, layer_verdict, noise_warning, outputs_verdict
 from jq.page.drawing import drawing, legend
 from jq.page.facts import Facts, Shape

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jq.comparison.outputs import LayerError
+from jq.comparison.result import LayerError
 from jq.formats import Encoding, get_format
 from jq.measuring.verdict import furthest
 from jq.planning import OpPlan, QuantPlan

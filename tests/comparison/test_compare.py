@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jq.comparison.outputs import Comparison, Inside, LayerError, compare_outputs, samples_of
+from jq.comparison.outputs import compare_outputs, samples_of
+from jq.comparison.result import Comparison, Inside, LayerError
 from jq.errors import UserError
 
 KEYS = {"name", "shape", "sqnr_db", "cosine", "cosine_min", "max_abs_error", "match"}

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from jq.comparison.outputs import LayerError, compare_outputs
+from jq.comparison.outputs import compare_outputs
+from jq.comparison.result import LayerError
 from jq.measuring.verdict import closeness, furthest, layer_verdict, noise_warning, outputs_verdict
 
 

@@ -20,7 +20,7 @@ import pytest
 
 import jq
 from jq.cli.app import main
-from jq.comparison.outputs import LayerError
+from jq.comparison.result import LayerError
 from jq.page.document import SECTIONS
 from jq.page.parts import histogram, number, rebinned
 from jq.page.suggest import without_own_noise
