@@ -46,10 +46,10 @@ class ShieldReductions(Pass):
 
 
 def shared_reductions(program: Program) -> Iterator[ir.Value]:
-    """Results of reductions that are read along different axes."""
+    """Results of reductions that are read along different axes; one number is the same along all."""
     alike: dict[str, list[list[ir.Value]]] = defaultdict(list)
     for op in program.walk():
-        if op.operation.name == "stablehlo.reduce":
+        if op.operation.name == "stablehlo.reduce" and math.prod(shape_of(op.results[0])) > 1:
             groups = alike[_form(op)]
             group = next((g for g in groups if same(maker(g[0]), op)), None)
             if group is None:
