@@ -46,7 +46,7 @@ class ShieldReductions(Pass):
 
 
 def shared_reductions(program: Program) -> Iterator[ir.Value]:
-    """Results of reductions that are read along different axes; one number is the same along all."""
+    """Results of reductions, of more than one number, that are read along different axes."""
     alike: dict[str, list[list[ir.Value]]] = defaultdict(list)
     for op in program.walk():
         if op.operation.name == "stablehlo.reduce" and math.prod(shape_of(op.results[0])) > 1:
