@@ -9,6 +9,7 @@ import numpy as np
 
 from jq.errors import UserError
 
+SORTED = 1024  # of the likeliest tokens, at first
 RECENT = 64  # tokens before the next one that `repeat_penalty` counts
 
 
@@ -46,15 +47,31 @@ class Sampling:
         logits = self._penalized(logits, before)
         if not self.temperature:
             return int(np.argmax(logits))
-        order = np.argsort(-logits, kind="stable")
-        order = order[: self.top_k] if self.top_k else order
-        scores = logits[order].astype(np.float64)
-        chance = np.exp((scores - scores[0]) / self.temperature)
-        chance /= chance.sum()
-        kept = int(np.searchsorted(np.cumsum(chance), self.top_p)) + 1
-        kept = min(kept, int((chance >= self.min_p * chance[0]).sum()))
-        chance = chance[:kept] / chance[:kept].sum()
-        return int(order[rng.choice(len(chance), p=chance)])
+        order, chance = self._likely(logits)
+        return int(order[rng.choice(len(chance), p=chance / chance.sum())])
+
+    def _likely(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens that may be drawn, the likeliest first where any is left out, and their
+        chances. Vocabularies are large: no more of one is sorted than has to be."""
+        count = min(self.top_k or len(logits), len(logits))
+        if count == len(logits) and self.top_p == 1 and not self.min_p:
+            return np.arange(count), self._weights(logits, logits.max())
+        size = count if self.top_k else min(count, SORTED)
+        while True:
+            order = likeliest(logits, size)
+            chance = self._weights(logits[order], logits[order[0]])
+            kept = int((chance >= self.min_p * chance[0]).sum())
+            if self.top_p < 1:
+                whole = chance if size == count else self._weights(logits, logits[order[0]])
+                within = np.searchsorted(np.cumsum(chance / whole.sum()), self.top_p)
+                kept = min(kept, int(within) + 1)
+            if kept < size or size == count:
+                return order[:kept], chance[:kept]
+            size = min(count, 16 * size)
+
+    def _weights(self, logits: np.ndarray, most: np.float32) -> np.ndarray:
+        """Chances times a constant: 1 for the likeliest token."""
+        return np.exp((logits.astype(np.float64) - most) / self.temperature)
 
     def _penalized(self, logits: np.ndarray, before: Sequence[int]) -> np.ndarray:
         if self.repeat_penalty == 1 or not before:
@@ -63,6 +80,13 @@ class Sampling:
         old = found[seen]
         found[seen] = np.where(old > 0, old / self.repeat_penalty, old * self.repeat_penalty)
         return found
+
+
+def likeliest(logits: np.ndarray, count: int) -> np.ndarray:
+    """The numbers of the `count` largest logits, the largest first, of equal ones the first."""
+    least = np.partition(logits, -count)[-count]
+    found = np.flatnonzero(logits >= least)
+    return found[np.argsort(-logits[found], kind="stable")][:count]
 
 
 def checked_seed(seed: int) -> int:

@@ -141,7 +141,8 @@ class Session:
                 f"{longest} tokens do not fit into a context of {self.options.context}",
                 hint="give a larger context, or a shorter prompt",
             )
-        found, last = [], np.full((len(rows), 1), np.nan, np.float32)
+        found: list[np.ndarray] = []
+        last = np.full((len(rows), 1), np.nan, np.float32)
         while counts.any():
             size = self._length(int(counts.max()), every)
             taken = np.minimum(counts, size)
@@ -149,6 +150,8 @@ class Session:
             rows, counts = [row[size:] for row in rows], counts - taken
             if every:
                 found.append(logits)
+            elif taken.all():
+                last = logits[:, 0]
             else:
                 last = np.where((taken > 0)[:, None], logits[:, 0], last)
         return np.concatenate(found, axis=1) if every else last

@@ -41,6 +41,44 @@ def test_shares(sampling, want):
     assert np.abs(drawn(sampling) - want).max() < 0.032
 
 
+def sorted_whole(s, logits):
+    """The tokens that may be drawn and their chances, by sorting all of them."""
+    order = np.argsort(-logits, kind="stable")
+    order = order[: s.top_k] if s.top_k else order
+    chance = np.exp((logits[order].astype(np.float64) - logits[order[0]]) / s.temperature)
+    chance /= chance.sum()
+    within = np.searchsorted(np.cumsum(chance), s.top_p) if s.top_p < 1 else len(chance)
+    kept = min(int(within) + 1, len(chance), int((chance >= s.min_p * chance[0]).sum()))
+    return dict(zip(order[:kept].tolist(), chance[:kept] / chance[:kept].sum(), strict=True))
+
+
+@pytest.mark.parametrize("size", [7, 1024, 1025, 40_000])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"top_k": 5},
+        {"top_k": 3000, "top_p": 0.9},
+        {"top_p": 0.5},
+        {"top_p": 0.999},
+        {"min_p": 0.05},
+        {"min_p": 1e-9, "top_p": 0.99},
+    ],
+    ids=str,
+)
+def test_no_token_is_left_out_for_not_being_sorted(size, options):
+    rng = np.random.default_rng(size)
+    for temperature in (0.3, 3.0):
+        for steps in (1, 1000):  # many equal ones, or hardly any
+            logits = (np.round(rng.standard_normal(size) * 2 * steps) / steps).astype(np.float32)
+            s = Sampling(temperature, **options)
+            tokens, weights = s._likely(logits)
+            want = sorted_whole(s, logits)
+            assert set(tokens.tolist()) == set(want)
+            found = weights / weights.sum()
+            np.testing.assert_allclose(found, [want[t] for t in tokens.tolist()], rtol=1e-9)
+
+
 def test_what_was_said_becomes_less_likely():
     """Positive logits are divided, negative ones multiplied; once, however often it was said."""
     rng, logits = np.random.default_rng(0), np.array([2.0, 3.0, -1.0, -1.5], np.float32)
