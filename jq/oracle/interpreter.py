@@ -8,6 +8,7 @@ import numpy as np
 
 from jq.errors import InternalError
 from jq.ir import Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type, to_dtype
+from jq.ir.build import attributes_of
 
 # Types that the bindings cannot turn into NumPy arrays leave the interpreter as their bits.
 _OPAQUE = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"}
@@ -25,6 +26,7 @@ def interpret(program: Program, *inputs: Any) -> list[np.ndarray]:
     copy = program.clone()
     _check(copy)
     _widen_convolutions(copy)
+    _order_convolutions(copy)
     _copy_scattered(copy)
     dtypes = _bits_instead(copy)
     arrays = [np.asarray(value) for value in inputs] + [
@@ -57,6 +59,43 @@ def _widen_convolutions(program: Program) -> None:
                 if dtype_of(value) != wide:
                     kind = tensor_type(shape_of(value), wide)
                     op.operation.operands[i] = stablehlo.convert(kind, value)
+
+
+def _order_convolutions(program: Program) -> None:
+    """The interpreter ends the process where the result's features come in front of its batch."""
+    for op in list(program.walk()):
+        if op.operation.name != "stablehlo.convolution":
+            continue
+        d = stablehlo.ConvDimensionNumbers(op.operation.attributes["dimension_numbers"])
+        batch, feature = d.output_batch_dimension, d.output_feature_dimension
+        if batch < feature:
+            continue
+        (result,), order = op.operation.results, list(range(len(shape_of(op.results[0]))))
+        order[batch], order[feature] = feature, batch
+        with at(op):
+            made = ir.Operation.create(
+                op.operation.name,
+                [tensor_type([shape_of(result)[a] for a in order], dtype_of(result))],
+                list(op.operands),
+                attributes_of(op) | {"dimension_numbers": _exchanged(d)},
+            )
+            result.replace_all_uses_with(stablehlo.transpose(made.result, order))
+            op.operation.erase()
+
+
+def _exchanged(d: Any) -> ir.Attribute:
+    """Dimension numbers with batch and features of the result in each other's place."""
+    return stablehlo.ConvDimensionNumbers.get(
+        d.input_batch_dimension,
+        d.input_feature_dimension,
+        d.input_spatial_dimensions,
+        d.kernel_input_feature_dimension,
+        d.kernel_output_feature_dimension,
+        d.kernel_spatial_dimensions,
+        d.output_feature_dimension,
+        d.output_batch_dimension,
+        d.output_spatial_dimensions,
+    )
 
 
 def _copy_scattered(program: Program) -> None:

@@ -174,6 +174,24 @@ def test_a_convolution_is_added_up_in_the_type_of_its_result() -> None:
     assert interpret(program, x, w)[0].tolist() == [[[50800], [50800]]]
 
 
+@pytest.mark.parametrize("order", ["[b, f, 0]", "[f, b, 0]", "[0, f, b]", "[f, 0, b]"])
+def test_a_convolution_has_its_features_anywhere(order: str) -> None:
+    """StableHLO 1.17's own interpreter ends the process where they come before the batch."""
+    sizes = {"b": 2, "f": 4, "0": 5}
+    axes = order.strip("[]").split(", ")
+    kind = f"tensor<{'x'.join(str(sizes[a]) for a in axes)}xf32>"
+    program = texts.load(f"""(%x: tensor<2x6x3xf32>, %w: tensor<2x3x4xf32>) -> {kind} {{
+      %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->{order}, window = {{}}
+        {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+        : (tensor<2x6x3xf32>, tensor<2x3x4xf32>) -> {kind}
+      return %y : {kind} }}""")
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-9, 9, s).astype(np.float32) for s in ((2, 6, 3), (2, 3, 4)))
+    want = sum(np.einsum("bti,io->bto", x[:, k : k + 5], w[k]) for k in range(2))
+    want = want.transpose(["b0f".index(a) for a in axes])
+    np.testing.assert_array_equal(interpret(program, x, w)[0], want)
+
+
 # The tensor that is scattered into is read again: once by what is scattered, once by the sum.
 SCATTERED = """(%x: tensor<3xf32>) -> tensor<3xf32> {
   %i = stablehlo.constant dense<[[1], [2], [2]]> : tensor<3x1xi32>

@@ -1,5 +1,5 @@
 """Contractions in drawn layouts: the bits of the `target` level, on IREE, are those of the
-`integer` level on XLA (of products, the interpreter).
+`integer` level on the interpreter.
 
 What is drawn: order of all axes of operands and results, transposes around them, strides, padding,
 dilations, groups, batch axes. One program holds many contractions, so that one compile tests all.
@@ -18,16 +18,12 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from jq.ir import Program
-from jq.oracle.interpreter import interpret
-from jq.oracle.xla import XlaExecutable
 from tests.passes.test_kernel_passes import Both
 from tests.support.child import Child
 from tests.support.drawn import random_example
 
 MANY = 8  # contractions to a program
 Function = Callable[[np.ndarray, Any], Any]  # of weight and input
-Oracle = Callable[..., list[np.ndarray]]  # of a program and its inputs
 Axes = Sequence[int] | None
 
 
@@ -104,11 +100,7 @@ def placed(sizes: tuple[int, ...], places: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sizes[places.index(a)] for a in range(len(places)))
 
 
-def by_xla(program: Program, *inputs: np.ndarray) -> list[np.ndarray]:
-    return XlaExecutable(program, strict=True)(*inputs)
-
-
-def check(cases: list[Drawn], pipeline: str, oracle: Oracle = interpret) -> None:
+def check(cases: list[Drawn], pipeline: str) -> None:
     rng = np.random.default_rng(math.prod(cases[0].x))
 
     def array(shape: tuple[int, ...]) -> np.ndarray:
@@ -121,7 +113,7 @@ def check(cases: list[Drawn], pipeline: str, oracle: Oracle = interpret) -> None
         ]
 
     params = {f"w{i}": array(c.weight) for i, c in enumerate(cases)}
-    both = Both(model, params, tuple(array(c.x) for c in cases), pipeline, oracle=oracle)
+    both = Both(model, params, tuple(array(c.x) for c in cases), pipeline)
     for case, expected, found in zip(cases, both.expected, both.found, strict=True):
         np.testing.assert_array_equal(found, expected, err_msg=case.what)
 
@@ -132,8 +124,7 @@ PIPELINES = pytest.mark.parametrize("pipeline", ["int8-dynamic", "int8-static"])
 @PIPELINES
 @random_example(st.lists(convolutions(), min_size=MANY, max_size=MANY))
 def test_convolutions(pipeline: str, child: Child, cases: list[Drawn], seed: int) -> None:
-    """The interpreter ends the process for some orders of axes."""
-    child.call(check, cases, pipeline, by_xla)
+    child.call(check, cases, pipeline)
 
 
 @PIPELINES

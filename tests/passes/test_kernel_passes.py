@@ -41,14 +41,7 @@ class Both:
     would make of them is no kernel's affair."""
 
     def __init__(
-        self,
-        fn,
-        params,
-        inputs,
-        pipeline="int8-dynamic",
-        target="llvm-cpu",
-        oracle=interpret,
-        **settings,
+        self, fn, params, inputs, pipeline="int8-dynamic", target="llvm-cpu", **settings
     ) -> None:
         model = jq.Model(fn, params, inputs, calibration=[inputs])
         job = prepare_job(model, pipeline, target, {"recovery": False} | settings)
@@ -58,7 +51,7 @@ class Both:
         self.levels = rewrite(job.program, job.pipeline, self.cx)
         integer = self.levels["integer"]
         # Not XLA: it may fuse a rescale with the bias after it, and round once where we do twice.
-        self.expected = oracle(integer, *inputs)
+        self.expected = interpret(integer, *inputs)
         handed = handover(self.levels["target"])
         compiled = compile_module(handed.bytecode, flags=job.target.flags)
         self.found = Executable.load(compiled.vmfb, handed.parameters or None)(*inputs)

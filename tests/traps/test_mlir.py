@@ -86,3 +86,26 @@ LEADING = """() -> tensor<3xi32> {
 @defect("compiling what `scripts/differential.py` finds different in constants")
 def test_xla_counts_leading_zeros_of_negative_constants():
     np.testing.assert_array_equal(XlaExecutable(load(LEADING))()[0], [0, 31, 32])
+
+
+# Features in front of the batch, and the interpreter's own index arithmetic ends the process.
+CONVOLVED = """(%x: tensor<2x3x1xf32>, %w: tensor<1x1x4xf32>) -> tensor<4x2x3xf32> {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, f]x[0, i, o]->[f, b, 0], window = {}
+    {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+    : (tensor<2x3x1xf32>, tensor<1x1x4xf32>) -> tensor<4x2x3xf32>
+  return %y : tensor<4x2x3xf32> }"""
+EVALUATE = f"""
+from jq.ir import editing, ir, stablehlo
+from tests.support.texts import load
+program = load('''{CONVOLVED}''')
+with editing():
+    ones = [ir.Attribute.parse(f"dense<1.0> : {{i.type}}") for i in program.body.arguments]
+    print(stablehlo.eval_module(program.module, ones)[0])
+"""
+
+
+@defect("the exchange of batch and features for the interpreter")
+def test_features_may_come_first_in_the_interpreter():
+    done = subprocess.run([sys.executable, "-c", EVALUATE], capture_output=True, text=True)
+    assert "ImportError" not in done.stderr
+    assert "dense<1.0" in done.stdout, done.stderr
