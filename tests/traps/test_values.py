@@ -161,3 +161,29 @@ def test_gather_from_a_channel():
 def test_gather_from_a_channel_is_shielded():
     (got,) = mended("shield-slices", CHANNEL, PIXELS, CHOSEN)
     np.testing.assert_array_equal(got, PIXELS[CHOSEN[:, 0], :, 0])
+
+
+# So does a reversal, also where IREE folds away what lies between.
+FLIPPED = """(%x: tensor<9x10x2xf32>) -> tensor<9x10xf32> {
+  %s = stablehlo.slice %x [0:9, 0:10, 1:2] : (tensor<9x10x2xf32>) -> tensor<9x10x1xf32>
+  %r = stablehlo.reshape %s : (tensor<9x10x1xf32>) -> tensor<9x10xf32>
+  %c = stablehlo.complex %r, %r : tensor<9x10xcomplex<f32>>
+  %i = stablehlo.imag %c : (tensor<9x10xcomplex<f32>>) -> tensor<9x10xf32>
+  %y = stablehlo.reverse %i, dims = [0, 1] : tensor<9x10xf32>
+  return %y : tensor<9x10xf32> }"""
+TURNED = """(%x: tensor<9x10x2xf32>) -> tensor<9x10x1xf32> {
+  %s = stablehlo.slice %x [0:9, 0:10, 1:2] : (tensor<9x10x2xf32>) -> tensor<9x10x1xf32>
+  %y = stablehlo.reverse %s, dims = [0, 1] : tensor<9x10x1xf32>
+  return %y : tensor<9x10x1xf32> }"""
+
+
+@defect("shield-slices")
+@pytest.mark.parametrize("text", [FLIPPED, TURNED])
+def test_reversal_of_a_channel(text):
+    np.testing.assert_array_equal(raw(text, PIXELS)[0].ravel(), PIXELS[::-1, ::-1, 1].ravel())
+
+
+@pytest.mark.parametrize("text", [FLIPPED, TURNED])
+def test_reversal_of_a_channel_is_shielded(text):
+    (got,) = mended("shield-slices", text, PIXELS)
+    np.testing.assert_array_equal(got.ravel(), PIXELS[::-1, ::-1, 1].ravel())
