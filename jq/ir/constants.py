@@ -9,6 +9,7 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from jq.deep import Steps, deep
 from jq.ir.build import integer, integers
 from jq.ir.mlir_context import editing
 from jq.ir.program import Program
@@ -18,7 +19,8 @@ from jq.ir.values import Op, maker
 FLOAT4 = np.dtype(ml_dtypes.float4_e2m1fn)
 
 
-def evaluate(program: Program, value: ir.Value) -> np.ndarray | None:
+@deep
+def evaluate(program: Program, value: ir.Value) -> Steps[np.ndarray | None]:
     """The array behind weights, constants and the ops that move them; None for anything else."""
     name = program.weight_name(value)
     if name is not None:
@@ -29,14 +31,17 @@ def evaluate(program: Program, value: ir.Value) -> np.ndarray | None:
     if owner.operation.name == "stablehlo.constant":
         return dense_array(value)
     if owner.operation.name == "stablehlo.concatenate":
-        pieces = [evaluate(program, v) for v in owner.operation.operands]
-        known = [p for p in pieces if p is not None]
-        axis = integer(owner, "dimension")
-        return np.concatenate(known, axis) if len(known) == len(pieces) else None
+        pieces = []
+        for operand in owner.operation.operands:
+            piece = yield program, operand
+            if piece is None:
+                return None
+            pieces.append(piece)
+        return np.concatenate(pieces, integer(owner, "dimension"))
     handler = _MOVES.get(owner.operation.name)
     if handler is None:
         return None
-    source = evaluate(program, owner.operation.operands[0])
+    source = yield program, owner.operation.operands[0]
     return None if source is None else handler(source, owner.operation, shape_of(value))
 
 

@@ -28,7 +28,7 @@ from jq.ir.values import maker, walk
 WEIGHT = "jq.weight"  # argument attribute: the weight's name
 
 
-@dataclass
+@dataclass(eq=False)
 class Program:
     """A StableHLO module whose one public function is `@main(inputs..., weights...)`.
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
+from jq.deep import Steps, deep
 from jq.ir.build import integers
 from jq.ir.constants import converted, evaluate
 from jq.ir.hoist import block_of
@@ -79,7 +80,8 @@ def cuts(program: Program, source: ir.Value) -> Iterator[Cut]:
             yield Cut(source, live[0], tuple(ops), dict(constants))
 
 
-def compute(program: Program, value: ir.Value) -> Array | None:
+@deep
+def compute(program: Program, value: ir.Value) -> Steps[Array | None]:
     """The array that weights and constants alone make of `value`; None when an input takes part."""
     found = evaluate(program, value)
     if found is not None or maker(value) is None:
@@ -89,7 +91,7 @@ def compute(program: Program, value: ir.Value) -> Array | None:
         return None
     arrays = []
     for operand in op.operation.operands:
-        array = compute(program, operand)
+        array = yield program, operand
         if array is None:
             return None
         arrays.append(array)

@@ -5,9 +5,9 @@ What leads from a weight to the op comes along; everything else that the op read
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
+from jq.deep import Steps, deep
 from jq.ir import Op, Program, TensorSpec, dtype_of, editing, func, ir, shape_of
 from jq.ir.values import maker
 from jq.ops.base import Movement
@@ -38,14 +38,16 @@ def single(program: Program, op: Op) -> Program:
     return made
 
 
-def _inputs(program: Program, value: ir.Value) -> Iterator[ir.Value]:
+@deep
+def _inputs(program: Program, value: ir.Value) -> Steps[list[ir.Value]]:
     """The values that an operand needs from outside."""
-    op = _movement(program, value)
+    op, found = _movement(program, value), list[ir.Value]()
     if op is not None:
         for operand in op.operation.operands:
-            yield from _inputs(program, operand)
+            found += yield program, operand
     elif program.weight_name(value) is None:
-        yield value
+        found.append(value)
+    return found
 
 
 def _movement(program: Program, value: ir.Value) -> Any:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from jq.deep import Steps, deep
 from jq.formats import Encoding, get_format
 from jq.ir import Op, Program, at, dtype_of, ir
 from jq.ir.build import NAME
@@ -85,12 +86,13 @@ def parts_of(
     return found
 
 
-def moved(program: Program, value: ir.Value, weight: ir.Value) -> ir.Value:
+@deep
+def moved(program: Program, value: ir.Value, weight: ir.Value) -> Steps[ir.Value]:
     """The movements between a weight and `value`, on another weight."""
     if program.weight_name(value) is not None:
         return weight
     op: Op = value.owner
-    source = moved(program, op.operation.operands[0], weight)
+    source = yield program, op.operation.operands[0], weight
     with at(op, after=True):
         copy = op.operation.clone()
     copy.operands[0] = source

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from jq.deep import Steps, deep
 from jq.formats import Encoding
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.affine import constant_of
@@ -77,7 +78,8 @@ def find_weight(
         value = op.operation.operands[0]
 
 
-def blocks_behind(value: ir.Value) -> Encoding | None:
+@deep
+def blocks_behind(value: ir.Value) -> Steps[Encoding | None]:
     """How a value was quantized in blocks at run time, after ops that move whole blocks."""
     marker = match(value, DEQUANTIZE)
     if marker is not None:
@@ -88,10 +90,10 @@ def blocks_behind(value: ir.Value) -> Encoding | None:
     rule = None if op is None else rule_of(op)
     if op is None or not isinstance(rule, Movement):
         return None
-    inner, shape = blocks_behind(op.operation.operands[0]), shape_of(value)
+    inner = yield (op.operation.operands[0],)
     if inner is None:
         return None
-    block = []
+    block, shape = list[int](), shape_of(value)
     for axis, size in enumerate(shape):
         sources = rule.back(op, frozenset({axis}))
         cut = [a for a in sources if inner.block[a] != 1]

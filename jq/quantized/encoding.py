@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from jq.deep import Steps, deep
 from jq.formats import Encoding
 from jq.ir import Program, dtype_of, ir, shape_of
 from jq.ir.encodings import encoding_in
@@ -38,19 +39,14 @@ def encoding(program: Program, value: ir.Value | str) -> Encoding | None:
     if is_quantized(value.type):
         return encoding_of_type(value.type)
     if dtype_of(value).kind in "iu" or dtype_of(value) in ELEMENT_TYPES:
-        return _of_codes(value, set())
+        return _of_codes(value)
     state = Encodings(program).of(value)
     return state.encoding if isinstance(state, Encoded) else None
 
 
-def _of_codes(value: ir.Value, seen: set[ir.Value]) -> Encoding | None:
-    """The encoding that integers are dequantized by, after what moves or chooses them.
-
-    `seen`: values that have been looked at. There are many ways to one that ops read twice.
-    """
-    if value in seen:
-        return None
-    seen.add(value)
+@deep
+def _of_codes(value: ir.Value) -> Steps[Encoding | None]:
+    """The encoding that integers are dequantized by, after what moves or chooses them."""
     for use in value.uses:
         reader = match(use.owner, DEQUANTIZE)
         if reader is not None and reader.parts["codes"] == value:
@@ -60,8 +56,9 @@ def _of_codes(value: ir.Value, seen: set[ir.Value]) -> Encoding | None:
             return encoding_of_type(results[0].type)  # a cast
         if len(results) != 1 or dtype_of(results[0]) != dtype_of(value):
             continue
-        goes_on = use.operand_number in of_one_type(use.owner)
-        after = _of_codes(results[0], seen) if goes_on else None
+        if use.operand_number not in of_one_type(use.owner):
+            continue
+        after = yield (results[0],)
         if after is not None and math.prod(after.grid) == 1:
             shape = shape_of(value)
             return after.with_shape(shape, (0,) * len(shape))

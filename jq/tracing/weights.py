@@ -10,9 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jq.deep import Steps, deep
 from jq.errors import UserError
 from jq.formats.tensor import QuantizedTensor
 from jq.ir import dtype_of, ir
+from jq.ir.values import users
 from jq.ops.base import Contraction, Movement
 from jq.ops.lookup import rule_of
 
@@ -76,14 +78,17 @@ def _array(leaf: Any, arg: ir.Value, name: str) -> np.ndarray:
     return array
 
 
-def _is_multiplied(value: ir.Value) -> bool:
+@deep
+def _is_multiplied(value: ir.Value) -> Steps[bool]:
     """Whether a contraction reads a value, or its elements moved."""
-    rules = [(use.owner, rule_of(use.owner)) for use in value.uses]
-    return any(
-        isinstance(rule, Contraction)
-        or (isinstance(rule, Movement) and any(_is_multiplied(v) for v in op.operation.results))
-        for op, rule in rules
-    )
+    for op in users(value):
+        rule = rule_of(op)
+        if isinstance(rule, Contraction):
+            return True
+        for result in op.operation.results if isinstance(rule, Movement) else ():
+            if (yield (result,)):
+                return True
+    return False
 
 
 def is_finite(array: np.ndarray) -> bool:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from jq.deep import Steps, deep
 from jq.formats.integer_functions import FRACTION, Output, ratio, unit_rows
 from jq.formats.integer_functions import softmax as integer_softmax
 from jq.formats.requantize import clip, rescale_by, rounding_right_shift, splat
@@ -41,7 +42,8 @@ def softmax(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
     return None
 
 
-def terms_of(program: Program, source: ir.Value) -> list[ir.Value]:
+@deep
+def terms_of(program: Program, source: ir.Value) -> Steps[list[ir.Value]]:
     """Values that softmax takes each with its own scale: a mask must not widen the steps of scores.
 
     The terms of a sum of two, and what a select chooses from, but for constants.
@@ -55,10 +57,14 @@ def terms_of(program: Program, source: ir.Value) -> list[ir.Value]:
     computed = [v for v in parts if splat_of(program, v) is None]
     if kind_of(source.owner) == "stablehlo.add" and len(computed) < 2:
         return [source]
-    return [leaf for v in computed for leaf in terms_of(program, v)]
+    found: dict[ir.Value, None] = {}  # each once
+    for v in computed:
+        found |= dict.fromkeys((yield program, v))
+    return list(found)
 
 
-def _in_steps(program: Program, source: ir.Value, step: float) -> ir.Value:
+@deep
+def _in_steps(program: Program, source: ir.Value, step: float) -> Steps[ir.Value]:
     """The int64 value of a tree of `terms_of` in units of `step`."""
     leaf = leaf_of(program, source)
     if leaf is not None:
@@ -68,7 +74,8 @@ def _in_steps(program: Program, source: ir.Value, step: float) -> ir.Value:
         steps = np.clip(np.rint(constant / step), -WIDE, WIDE)
         return OPS.broadcast(OPS.constant(np.array(steps, I64)), shape_of(source), ())
     operands = list(source.owner.operation.operands)
-    first, second = (_in_steps(program, v, step) for v in operands[-2:])
+    first = yield program, operands[-2], step
+    second = yield program, operands[-1], step
     if kind_of(source.owner) == "stablehlo.add":
         return OPS.add(first, second)
     return OPS.select(operands[0], first, second)

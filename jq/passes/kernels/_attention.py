@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from jq.deep import Steps, deep
 from jq.errors import InternalError
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
@@ -212,7 +213,8 @@ def transposed(value: ir.Value, order: Sequence[int]) -> ir.Value:
     return value if list(order) == sorted(order) else OPS.transpose(value, order)
 
 
-def _varies(value: ir.Value) -> set[int]:
+@deep
+def _varies(value: ir.Value) -> Steps[set[int]]:
     """Axes along which a value is not plainly repeated."""
     shape, owner = shape_of(value), maker(value)
     if owner is None:
@@ -220,9 +222,13 @@ def _varies(value: ir.Value) -> set[int]:
     op = owner.operation
     if op.name == "stablehlo.broadcast_in_dim":
         source, dims = op.operands[0], integers(op, "broadcast_dimensions")
-        return {dims[a] for a in _varies(source) if shape_of(source)[a] > 1}
+        varies = yield (source,)
+        return {dims[a] for a in varies if shape_of(source)[a] > 1}
     if op.name in _ELEMENTWISE:
-        return set().union(*(_varies(v) for v in op.operands))
+        found: set[int] = set()
+        for operand in op.operands:
+            found |= yield (operand,)
+        return found
     return {a for a, n in enumerate(shape) if n > 1}
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from jq.deep import Steps, deep
 from jq.ir import Op, Program, at, ir, shape_of
 from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.constants import evaluate
@@ -111,22 +112,23 @@ class _GemmCall:
         return string_attr(self.op, NAME) or ""
 
 
-def _identity(value: ir.Value) -> Any:
+def _identity(value: ir.Value, depth: int = 16) -> Any:
     """Equal for values that are equal: the same one, or moved alike."""
     owner = maker(value)
-    if owner is None or owner.operation.name.partition(".")[2] not in _VIEWS:
+    if owner is None or not depth or owner.operation.name.partition(".")[2] not in _VIEWS:
         return value
     attributes = {key: str(a) for key, a in attributes_of(owner).items() if key[:3] != "jq."}
-    sources = tuple(_identity(v) for v in owner.operation.operands)
+    sources = tuple(_identity(v, depth - 1) for v in owner.operation.operands)
     return owner.operation.name, str(value.type), tuple(sorted(attributes.items())), sources
 
 
-def _stays(program: Program, result: ir.Value, n: int) -> bool:
+@deep
+def _stays(program: Program, result: ir.Value, n: int) -> Steps[bool]:
     """Whether every reader takes `n` columns of a wider result without a copy."""
     for use in result.uses:
         op = use.owner.operation
         if op.name == "stablehlo.reshape":
-            if not _stays(program, op.results[0], n):
+            if not (yield program, op.results[0], n):
                 return False
         elif op.name == "func.call":
             if _attention(program, use, n) is None:
@@ -253,13 +255,13 @@ def _read_columns(program: Program, part: ir.Value, whole: ir.Value, start: int)
         op.operation.erase()
 
 
-def _reading(program: Program, value: ir.Value, n: int) -> Any:
+@deep
+def _reading(program: Program, value: ir.Value, n: int) -> Steps[Any]:
     """An attention's use of a value, perhaps reshaped."""
     for use in value.uses:
         op = use.owner.operation
         if op.name == "func.call" and _attention(program, use, n):
             return use
-        found = _reading(program, op.results[0], n) if op.name == "stablehlo.reshape" else None
-        if found is not None:
+        if op.name == "stablehlo.reshape" and (found := (yield program, op.results[0], n)):
             return found
     return None

@@ -5,7 +5,7 @@
 
 so that %w stays as it is stored: the sum would be a float weight, quantized anew. A factor of each
 index that is summed over goes to %x. A low-rank update (LoRA) costs two small products. What is
-transposed after such a sum or product is transposed before it.
+transposed after such a sum or product is transposed before it. A sum of more than 16 terms stays.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from jq.deep import Steps, deep
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.arrays import StableHloOps
@@ -35,6 +36,8 @@ ADD, SUBTRACT = "stablehlo.add", "stablehlo.subtract"
 MULTIPLY, DIVIDE = "stablehlo.multiply", "stablehlo.divide"
 TERMS = (ADD, SUBTRACT, MULTIPLY, DIVIDE)
 TRANSPOSE = "stablehlo.transpose"
+MOST = 16  # products of one; updates of a weight are few
+LONGEST = 64  # ops between a product and a term
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,9 @@ class DistributeProducts(Pass):
             sides = rule.roles(op) if len(rule.roles(op)) == 2 else ()
             for role in sides:
                 value = op.operation.operands[role.index]
-                if _kind(_untransposed(value)) in TERMS and _has_stored(program, value):
+                if _kind(_untransposed(value)) not in TERMS:
+                    continue
+                if _has_stored(program, value) and _pays(program, value):
                     with at(op):
                         work = _Product(program, op, rule, role.index)
                         result = work.of(value)
@@ -70,7 +75,8 @@ def _untransposed(value: ir.Value) -> ir.Value:
     return value
 
 
-def _has_stored(program: Program, value: ir.Value) -> bool:
+@deep
+def _has_stored(program: Program, value: ir.Value) -> Steps[bool]:
     """Whether a stored weight is among the terms."""
     if marker := match(value, DEQUANTIZE):
         return is_stored(program, marker)
@@ -79,8 +85,30 @@ def _has_stored(program: Program, value: ir.Value) -> bool:
         return False
     operands = list(op.operation.operands)
     if _kind(value) in TERMS:
-        return any(_has_stored(program, v) for v in operands)
-    return isinstance(rule_of(op), Movement) and _has_stored(program, operands[0])
+        for operand in operands:
+            if (yield program, operand):
+                return True
+        return False
+    return isinstance(rule_of(op), Movement) and (yield program, operands[0])
+
+
+@deep
+def _extent(program: Program, value: ir.Value) -> Steps[tuple[int, int]]:
+    """How many products become of one with such an operand, one for each way to a term, and how
+    many ops the longest of these ways has."""
+    if _kind(value) not in (*TERMS, TRANSPOSE):
+        return 1, 0
+    count, length = 0, 0
+    for operand in value.owner.operation.operands:
+        ways, longest = yield program, operand
+        count = count + ways if _kind(value) in (ADD, SUBTRACT) else max(count, ways)
+        length = max(length, longest)
+    return count, length + 1
+
+
+def _pays(program: Program, value: ir.Value) -> bool:
+    count, length = _extent(program, value)
+    return count <= MOST and length <= LONGEST
 
 
 def _transposed_before(value: ir.Value) -> ir.Value:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from jq.deep import Steps, deep
 from jq.ir import Op, Program, at, dtype_of, func, ir, shape_of
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.values import maker
@@ -88,12 +89,13 @@ class Constant:
         self.program = program
         self.known: dict[Any, set[str] | None] = {}
 
-    def weights(self, value: ir.Value) -> set[str] | None:
+    @deep
+    def weights(self, value: ir.Value) -> Steps[set[str] | None]:
         if value not in self.known:
-            self.known[value] = self._compute(value)
+            self.known[value] = yield from self._compute(value)
         return self.known[value]
 
-    def _compute(self, value: ir.Value) -> set[str] | None:
+    def _compute(self, value: ir.Value) -> Steps[set[str] | None]:
         name = self.program.weight_name(value)
         if name is not None:
             return {name}
@@ -106,7 +108,7 @@ class Constant:
             return None
         found: set[str] = set()
         for operand in owner.operation.operands:
-            inner = self.weights(operand)
+            inner = yield self, operand
             if inner is None:
                 return None
             found |= inner

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jq.deep import Steps, deep
 from jq.ir import Op, Program, at, ir, shape_of, walk
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
@@ -83,7 +84,8 @@ def _is_product(op: Op) -> bool:
     return is_product(op) or match_contract(op) is not None
 
 
-def _is_slice(program: Program, value: ir.Value) -> bool:
+@deep
+def _is_slice(program: Program, value: ir.Value) -> Steps[bool]:
     """Whether a value is moved or decoded from a slice of a weight."""
     op = maker(value)
     if op is None:
@@ -92,7 +94,10 @@ def _is_slice(program: Program, value: ir.Value) -> bool:
         return evaluate(program, op.operation.operands[0]) is not None
     if op.operation.name not in MOVES and not match(op, DEQUANTIZE):
         return False
-    return any(_is_slice(program, v) for v in op.operation.operands)
+    for operand in op.operation.operands:
+        if (yield program, operand):
+            return True
+    return False
 
 
 def _unroll(loop: Op, trips: int, numbered: bool) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from jq.deep import Steps, deep
 from jq.formats import Encoding
 from jq.formats.affine import affine_format
 from jq.formats.integer_functions import Output
@@ -66,7 +67,7 @@ class _Key:
         return None if out is None else _Key(marker.encoding.with_shape((), ()), out)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Hoist:
     program: Program
     everywhere: bool
@@ -98,15 +99,16 @@ class _Hoist:
             return hash(reader.operation) in self.through
         return _Key.of(self.program, marker) == key
 
-    def _codes(self, x: ir.Value, key: _Key, name: str) -> ir.Value:
+    @deep
+    def _codes(self, x: ir.Value, key: _Key, name: str) -> Steps[ir.Value]:
         """The codes of a value, right after it."""
         if (x, key) not in self.known:
             op = maker(x)
             place = at(x.owner.operations[0]) if op is None else at(op, after=True)
-            self.known[x, key] = self._computed(x, key, name, place)
+            self.known[x, key] = yield from self._computed(x, key, name, place)
         return self.known[x, key]
 
-    def _computed(self, x: ir.Value, key: _Key, name: str, place: Any) -> ir.Value:
+    def _computed(self, x: ir.Value, key: _Key, name: str, place: Any) -> Steps[ir.Value]:
         shape = shape_of(x)
         array, enc = compute(self.program, x), key.encoding.with_shape(shape, (0,) * len(shape))
         if array is not None:
@@ -116,9 +118,11 @@ class _Hoist:
             op = x.owner
             self.through.add(hash(op.operation))
             places = elements(self.program, op)
-            codes = [self._codes(op.operation.operands[i], key, name) for i in places]
+            chosen = []
+            for i in places:
+                chosen.append((yield self, op.operation.operands[i], key, name))
             with at(op):
-                return select_codes(self.program, op, codes)
+                return select_codes(self.program, op, chosen)
         with place:
             zero = key.out.zero_point if enc.scheme == "asymmetric" else None
             given = static_parameters(enc, key.out.scale, zero)

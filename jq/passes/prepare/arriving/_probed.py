@@ -11,7 +11,7 @@ as of every form.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -22,27 +22,41 @@ from jq.ops.elementwise import POINTWISE
 from jq.passes.prepare.arriving import FLOATS
 
 OPS = StableHloOps()
-Integers = Callable[[ir.Value], ir.Value | None]
+Codes = Mapping[ir.Value, ir.Value]
 CHAIN = POINTWISE | {"stablehlo.bitcast_convert"}
 LIMIT = 200  # ops of a chain
 SPREAD = ("stablehlo.broadcast_in_dim", "stablehlo.constant", "stablehlo.iota")
 
 
-def probed(op: Op, integers: Integers) -> tuple[ir.Value, ir.Value, ir.Value] | None:
+def probed(op: Op, codes_of: Codes) -> tuple[ir.Value, ir.Value, ir.Value] | None:
     """Codes, scale and minimum of an op's result, in its shape, computed at the insertion point;
     None where there are no codes, or several.
 
     Args:
-        integers: the codes of a float value that is nothing but codes; None for others.
+        codes_of: the codes of those of `float_sources` that are nothing but codes.
     """
     chain = _chain(op)
-    found = _codes(op, chain, integers)
+    found = _codes(op, chain, codes_of)
     if found is None:
         return None
     source, codes = found
     low, one = (_computed(chain, source, n) for n in (0, 1))
     minus = OPS.broadcast(OPS.constant(np.array(-1, np.float32)), shape_of(low), [])
     return codes, OPS.add(one, OPS.mul(low, minus)), low
+
+
+def float_sources(op: Op) -> list[ir.Value]:
+    """The floats in front of the chain that leads to an op."""
+    found = _given(_chain(op))
+    return [v for v in found if dtype_of(v).name in FLOATS and not _is_spread(v)]
+
+
+def _given(chain: list[Op]) -> list[ir.Value]:
+    """What a chain reads and does not make."""
+    made = {o.operation.results[0] for o in chain}
+    return [
+        v for v in dict.fromkeys(v for o in chain for v in o.operation.operands) if v not in made
+    ]
 
 
 def _chain(op: Op) -> list[Op]:
@@ -63,16 +77,14 @@ def _is_pointwise(op: Op) -> bool:
     return kind_of(op) in CHAIN and len(shapes) > 1 and shapes[0] == shapes[-1]
 
 
-def _codes(op: Op, chain: list[Op], integers: Integers) -> tuple[ir.Value, ir.Value] | None:
+def _codes(op: Op, chain: list[Op], codes_of: Codes) -> tuple[ir.Value, ir.Value] | None:
     """The one value in front of a chain, or turned into floats in it, that is codes; and the
     codes."""
-    made = {o.operation.results[0] for o in chain}
-    given = {v for o in chain for v in o.operation.operands} - made
+    given = _given(chain)
     turned = [o for o in chain if kind_of(o) == "stablehlo.convert"]
     whole = [v for o in turned if (v := o.operation.operands[0]) in given]
     found = [(v, v) for v in dict.fromkeys(whole) if dtype_of(v).kind in "iu" and not _is_spread(v)]
-    floats = [v for v in given if dtype_of(v).name in FLOATS and not _is_spread(v)]
-    found += [(v, codes) for v in floats if (codes := integers(v)) is not None]
+    found += [(v, codes_of[v]) for v in given if v in codes_of]
     size = math.prod(shape_of(op.operation.results[0]))
     found = [(v, codes) for v, codes in found if math.prod(shape_of(v)) == size]
     return found[0] if len(found) == 1 else None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jq.deep import Steps, deep
 from jq.ir import Op, at, ir, shape_of, stablehlo
 from jq.ir.build import NAME, constant, i64_array, integers, string_attr
 from jq.ir.values import kind_of, users
@@ -53,15 +54,16 @@ def row_order(shape: tuple[int, ...], parameters: Sequence[np.ndarray]) -> RowOr
     return None
 
 
-def products(value: ir.Value, axis: int) -> list[tuple[Op, int, int]] | None:
+@deep
+def products(value: ir.Value, axis: int) -> Steps[list[tuple[Op, int, int]] | None]:
     """The contractions that sum over an axis of a value, with the other operand's number and axis;
     None where something else reads it."""
     found: list[tuple[Op, int, int]] = []
     for op in users(value):
         if kind_of(op) == "stablehlo.transpose":
-            after = products(op.operation.results[0], list(integers(op, "permutation")).index(axis))
+            after = yield op.operation.results[0], list(integers(op, "permutation")).index(axis)
         elif kind_of(op) == "stablehlo.convert":
-            after = products(op.operation.results[0], axis)
+            after = yield op.operation.results[0], axis
         else:
             after = _product(op, value, axis)
         if after is None:

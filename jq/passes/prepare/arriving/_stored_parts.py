@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from jq.deep import Steps, deep
 from jq.formats import NUMPY
 from jq.formats.brought.codebook import Codebook, Codebook2, Codebook4
 from jq.formats.fp4 import Fp4E2M1, Nf4
@@ -28,7 +29,7 @@ from jq.ir.values import maker
 from jq.ops.base import Movement
 from jq.ops.lookup import rule_of
 from jq.passes.prepare.arriving import FLOATS
-from jq.passes.prepare.arriving._probed import probed
+from jq.passes.prepare.arriving._probed import float_sources, probed
 
 OPS = StableHloOps()
 ELEMENTS = np.arange(16, dtype=np.int8)
@@ -77,7 +78,8 @@ class Arriving:
         return replace(moved, difference=difference, minimum=minimum)
 
 
-def arriving(program: Program, value: ir.Value) -> Arriving | None:
+@deep
+def arriving(program: Program, value: ir.Value) -> Steps[Arriving | None]:
     """The parts of a value that weights alone make, computed right after it; None where it does
     not come quantized."""
     kind = dtype_of(value)
@@ -87,7 +89,7 @@ def arriving(program: Program, value: ir.Value) -> Arriving | None:
     if op is None:
         return None
     with at(op, after=True):
-        return _through(program, op)
+        return (yield from _through(program, op))
 
 
 def _integers(value: ir.Value) -> Arriving:
@@ -105,38 +107,36 @@ def _integers(value: ir.Value) -> Arriving:
         return Arriving(codes, zero=point, difference=value, minimum=_negative(point))
 
 
-def _through(program: Program, op: Op) -> Arriving | None:
+def _through(program: Program, op: Op) -> Steps[Arriving | None]:
     operands, name = list(op.operation.operands), op.operation.name
     if name == "stablehlo.gather":
         return _looked_up(program, op)
     if name in WORK:
-        return _computed(program, name, operands)
+        return (yield from _computed(program, name, operands))
     if name == "stablehlo.convert":
-        return arriving(program, operands[0])
+        return (yield program, operands[0])
     if isinstance(rule_of(op), Movement):
-        found = arriving(program, operands[0])
+        found = yield program, operands[0]
         if found is not None:
             with at(op, after=True):
                 return found.moved(op)
         return None
+    plain: dict[ir.Value, ir.Value] = {}  # what is nothing but codes
+    for value in float_sources(op):
+        found = yield program, value
+        if found is not None and (found.scale, found.minimum, found.table) == (None, None, ""):
+            plain[value] = found.codes
     with at(op, after=True):
-        if (parts := probed(op, lambda value: _plain(program, value))) is not None:
+        if (parts := probed(op, plain)) is not None:
             codes, scale, minimum = parts
             return Arriving(codes, scale, minimum=minimum)
     return None
 
 
-def _plain(program: Program, value: ir.Value) -> ir.Value | None:
-    """The codes of a value that is nothing but codes."""
-    found = arriving(program, value)
-    alone = found is not None and (found.scale, found.minimum, found.table) == (None, None, "")
-    return found.codes if found is not None and alone else None
-
-
-def _computed(program: Program, name: str, operands: list[ir.Value]) -> Arriving | None:
-    sides = [arriving(program, v) for v in operands]
+def _computed(program: Program, name: str, operands: list[ir.Value]) -> Steps[Arriving | None]:
     commutes = name in (WORK[0], WORK[3])
-    for found, other in zip(sides if commutes else sides[:1], operands[::-1], strict=False):
+    for value, other in zip(operands if commutes else operands[:1], operands[::-1], strict=False):
+        found: Arriving | None = yield program, value
         if found is None:
             continue
         by, scale, low = OPS.convert(other, np.float32), found.scale, found.minimum

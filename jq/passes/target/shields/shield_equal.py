@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.ir import Program, at, ir, shape_of
+from jq.ir import Op, Program, at, ir, shape_of
 from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
 from jq.passes.target.shields.shield_reductions import is_elementwise
@@ -29,13 +29,15 @@ class ShieldEqual(Pass):
     name = "shield-equal"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        changed = False
+        changed, equal = False, _weights(program)
         for op in program.walk():
+            if _gives_equal(op, equal):
+                equal.update(op.operation.results)
             if op.operation.name not in REDUCTIONS:
                 continue
             for i in range(len(op.operation.operands) // 2):  # the others are initial values
                 value = op.operation.operands[i]
-                if _computed(value) and _equal(program, value):
+                if value in equal and _computed(value):
                     with at(op):
                         op.operation.operands[i] = barrier(value)
                     changed = True
@@ -48,22 +50,25 @@ def _computed(value: ir.Value) -> bool:
     return op is not None and op.operation.name != "stablehlo.constant"
 
 
-def _equal(program: Program, value: ir.Value) -> bool:
-    """Whether all its elements are one number, which constants alone decide."""
-    if name := program.weight_name(value):
-        data = program.weights[name]
-        return isinstance(data, np.ndarray) and data.size > 0 and bool((data == data.flat[0]).all())
-    op = maker(value)
-    if op is None:
+def _weights(program: Program) -> set[ir.Value]:
+    """Those whose elements are one number."""
+    return {program.weight(name) for name, data in program.weights.items() if _is_one(data)}
+
+
+def _is_one(data: object) -> bool:
+    if not isinstance(data, np.ndarray) or not data.size:
         return False
-    if op.operation.name == "stablehlo.constant":
+    first = data.flat[0]
+    return bool(first == data.flat[-1] and (data == first).all())  # the last is read first: cheap
+
+
+def _gives_equal(op: Op, equal: set[ir.Value]) -> bool:
+    """Whether all elements of a result are one number, which constants alone decide."""
+    name, operands = op.operation.name, op.operation.operands
+    if name == "stablehlo.constant":
         data = op.operation.attributes["value"]
         return isinstance(data, ir.DenseElementsAttr) and data.is_splat
-    if op.operation.name == "stablehlo.optimization_barrier":
+    if name == "stablehlo.optimization_barrier" or len(op.operation.results) != 1:
         return False
-    alike = op.operation.name in MOVES or is_elementwise(op) or not shape_of(value)
-    return (
-        alike
-        and len(op.operation.operands) > 0
-        and all(_equal(program, operand) for operand in op.operation.operands)
-    )
+    alike = name in MOVES or is_elementwise(op) or not shape_of(op.operation.results[0])
+    return alike and len(operands) > 0 and all(operand in equal for operand in operands)
