@@ -19,7 +19,7 @@ def sorted_nodes(nodes: list[Node], path: Path) -> tuple[Node, ...]:
         for name in filter(None, node.outputs):
             if makers.setdefault(name, i) != i:
                 raise UserError(f"two nodes make {name!r}", op=node.where, location=str(path))
-    needs = [{makers[n] for n in _reads(node) if n in makers} for node in nodes]
+    needs = [{makers[n] for n in reads(node) if n in makers} for node in nodes]
     readers: list[list[int]] = [[] for _ in nodes]
     for i, sources in enumerate(needs):
         for source in sources:
@@ -46,19 +46,19 @@ def _in_order(needs: list[set[int]]) -> bool:
     return all(max(sources, default=-1) < i for i, sources in enumerate(needs))
 
 
-def _reads(node: Node) -> Iterator[str]:
+def reads(node: Node) -> Iterator[str]:
     """Names that a node reads, from around it too when it has sub-graphs."""
     yield from node.inputs
     for graph in node.graphs:
         own = {*graph.inputs, *graph.initializers, *(o for n in graph.nodes for o in n.outputs)}
-        yield from (name for n in graph.nodes for name in _reads(n) if name not in own)
+        yield from (name for n in graph.nodes for name in reads(n) if name not in own)
         yield from (name for name in graph.outputs if name not in own)
 
 
 def require_names(graph: Graph, path: Path) -> None:
     known = {*graph.inputs, *graph.initializers, *(o for n in graph.nodes for o in n.outputs), ""}
     for node in graph.nodes:
-        for name in _reads(node):
+        for name in reads(node):
             if name not in known:
                 raise UserError(f"nothing makes {name!r}", op=node.where, location=str(path))
     for name in graph.outputs:

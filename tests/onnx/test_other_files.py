@@ -104,6 +104,50 @@ def loop() -> Made:
     return model([node("Loop", "trips - x", "y ys", body=body)], x, "y ys", arrays, 13), x
 
 
+def counted(grows: bool = False) -> Made:
+    """`while i < n` over the rows of a series, as Keras' recurrent layers are exported; `n` is the
+    number of rows. What is carried may have another shape after each trip."""
+    trips = 70 if grows else 200
+    ends = [("t", TensorProto.INT64, []), ("c", TensorProto.BOOL, []), ("i", TensorProto.INT64, [])]
+    ends += [("h", 1, None if grows else [4])]
+    nodes = [
+        node("Gather", "x i", "row", axis=0),
+        node("Concat", "h row", "next", axis=0) if grows else node("Tanh", "sum", "next"),
+        node("Add", "i one", "after"),
+        node("Less", "after n", "on"),
+        node("Identity", "row" if grows else "next", "seen"),
+    ]
+    nodes[1:1] = [] if grows else [node("Add", "h row", "sum")]
+    made = [helper.make_value_info(n, onnx.TypeProto()) for n in ("on", "after", "next", "seen")]
+    inputs = [helper.make_tensor_value_info(*end) for end in ends]
+    body = helper.make_graph(nodes, "body", inputs, made)
+    x = {"x": real(trips, 4)}
+    around = [
+        node("Shape", "x", "shape"),
+        node("Gather", "shape zero", "n", axis=0),
+        node("Less", "zero n", "first"),
+        node("Loop", "- first zero h0", "last y ys", body=body),
+    ]
+    arrays = {"zero": np.array(0), "one": np.array(1), "h0": real(4)}
+    return model(around, x, "last y ys", arrays, 13), x
+
+
+def growing() -> Made:
+    return counted(grows=True)
+
+
+def long() -> Made:
+    """More trips than are ever unrolled."""
+    ends = [("i", TensorProto.INT64, []), ("c", TensorProto.BOOL, []), ("v", 1, [3])]
+    nodes = [node("Sin", "v", "next"), node("Identity", "c", "on"), node("Identity", "v", "seen")]
+    made = [helper.make_value_info(name, onnx.TypeProto()) for name in ("on", "next", "seen")]
+    inputs = [helper.make_tensor_value_info(*end) for end in ends]
+    body = helper.make_graph(nodes, "body", inputs, made)
+    x = {"x": real(3)}
+    loop = node("Loop", "trips - x", "y ys", body=body)
+    return model([loop], x, "y ys", {"trips": np.array(2000)}, 13), x
+
+
 def nearest() -> Made:
     """A scale that is no float: 6 / 1.2 is the old element 5, in float32 alone."""
     x = {"x": real(1, 1, 10, 10)}
@@ -189,8 +233,8 @@ def names() -> Made:
 
 
 FILES: list[Callable[[], Made]] = [
-    caffe, sparse, loop, nearest, smaller, cut, at_the_border, reflected, packed_table, zero_points,
-    lengths, names,
+    caffe, sparse, loop, counted, growing, long, nearest, smaller, cut, at_the_border, reflected,
+    packed_table, zero_points, lengths, names,
 ]  # fmt: skip
 
 

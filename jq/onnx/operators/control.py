@@ -12,9 +12,10 @@ from jax import lax
 
 from jq.errors import UserError
 from jq.onnx.registry import Array, Call, operator
+from jq.onnx.trips import trip_count
 from jq.onnx.values import as_jax, is_float, known
 
-_UNROLLED, _TRIED = 1024, 64  # trips: of a loop that says how many, and of one with a condition
+_UNROLLED, _FEW = 1024, 64  # trips that are unrolled where they have to be, and in any case
 _ENDLESS = np.iinfo(np.int64).max
 # The body of a loop: number of the trip, whether to go on and what is carried -> whether to go on,
 # and what is carried and collected.
@@ -69,7 +70,8 @@ def loop(
     trips: Array = None, condition: Array = None, *carried: Array, body: Any, node: Call
 ) -> Any:
     """Unrolled when it is known how many trips there are, and they are few, since shapes may change
-    from one to the next; a loop of the program otherwise. Without a condition it runs all trips."""
+    from one to the next; a scan when they are many; a loop of the program when it is not known.
+    Without a condition it runs all trips."""
     most = np.asarray(_ENDLESS) if trips is None else known(trips)
     go = np.asarray(True) if condition is None else known(condition)
     if trips is None and condition is None:
@@ -81,10 +83,13 @@ def loop(
 
     collects = len(body.outputs) - 1 - len(carried)
     if most is not None and go is not None:
-        count, now = int(most.reshape(-1)[0]), bool(go.reshape(-1)[0])
-        unrolled = _unrolled(count, now, carried, trip, collects, node)
-        if unrolled is not None:
-            return unrolled
+        count = int(most.reshape(-1)[0])
+        if condition is not None:
+            counted = trip_count(node.run, body, count, bool(go.reshape(-1)[0]), carried)
+        else:
+            counted = count
+        if counted is not None:
+            return _counted(counted, carried, trip, collects, node)
     if collects:
         raise node.refuse(
             "how many results it collects depends on the model's inputs",
@@ -93,26 +98,34 @@ def loop(
     return _while(trips, condition, carried, trip)
 
 
-def _unrolled(most: int, go: bool, carried: Any, trip: Trip, collects: int, node: Call) -> Any:
-    """None when the condition turns out to depend on the inputs, or does not end it soon."""
-    limit = most if most <= _UNROLLED else _TRIED
-    count, state = len(carried), list(carried)
+def _counted(count: int, carried: Any, trip: Trip, collects: int, node: Call) -> Any:
+    if count > _FEW:
+        try:
+            return _scan_trips(count, carried, trip)
+        except (TypeError, UserError):  # shapes change from trip to trip, or are to be known
+            if count > _UNROLLED:
+                raise
+    return _unrolled(count, carried, trip, collects, node)
+
+
+def _scan_trips(count: int, carried: Any, trip: Trip) -> Any:
+    def step(state: Any, i: Any) -> Any:
+        _, rest = trip(i, np.asarray(True), state)
+        results = tuple(map(as_jax, rest))
+        return results[: len(carried)], results[len(carried) :]
+
+    state, kept = lax.scan(step, tuple(map(as_jax, carried)), np.arange(count))
+    return (*state, *kept)
+
+
+def _unrolled(count: int, carried: Any, trip: Trip, collects: int, node: Call) -> Any:
+    state = list(carried)
     kept: list[list[Any]] = [[] for _ in range(collects)]
-    for i in range(most):
-        if not go:
-            break
-        if i == limit:
-            return None
-        again, rest = trip(np.asarray(i, np.int64), np.asarray(True), state)
-        state = rest[:count]
-        for seen, value in zip(kept, rest[count:], strict=True):
+    for i in range(count):
+        _, rest = trip(np.asarray(i, np.int64), np.asarray(True), state)
+        state = rest[: len(state)]
+        for seen, value in zip(kept, rest[len(state) :], strict=True):
             seen.append(as_jax(value))
-        now = known(again)
-        if now is None:
-            if i == most - 1:
-                break
-            return None
-        go = bool(now.reshape(-1)[0])
     if any(not seen for seen in kept):
         raise node.refuse("it runs no iteration, and the shape of what it collects is not known")
     return (*state, *(jnp.stack(seen) for seen in kept))
