@@ -6,7 +6,8 @@ Of all choices on the frontier of time and error it is the one of least
 
 so a bit of precision (6.02 dB) is worth a tenth of the time, as long as the error is not small
 enough. Each candidate for all ops is one of the choices: where times and errors are as estimated,
-none of them is both faster and closer than what is chosen.
+none of them is both faster and closer than what is chosen. What is chosen op by op has to be worth
+a hundredth of the time more than the best of them, since estimates know no better.
 
 Only options that might be chosen are measured: those that were not yet count as exact, until the
 choice has none of them. What is chosen is then measured as a whole beside its neighbours on the
@@ -30,6 +31,7 @@ from jq.oracle.xla import XlaExecutable
 BIT = 0.1  # the share of the time that a bit more of precision is worth
 ENOUGH = 1e-4  # noise over signal (40 dB): to be closer than that is worth little
 WORTH = math.log(1 + BIT) / math.log(4)
+LEAST = 0.01  # of the time, or its worth in error, that a choice op by op gains
 RUNS = 128  # of the model, about, that measure the first option of every group
 SAMPLES, JUDGED = 4, 8  # calls at most: for single groups, for whole choices
 NEAR = 2  # choices of the frontier on either side of the best that are measured as a whole
@@ -75,8 +77,13 @@ class Chooser:
                 self.report(done / len(missing))
         at = path.index(best)
         near = path[max(0, at - NEAR) : at + NEAR + 1]
-        whole = dict.fromkeys([best, *near, *self._fixed()])
-        return min(whole, key=lambda choice: self.loss(choice, self.whole(choice)))
+        fixed = self._fixed()
+        losses = {c: self.loss(c, self.whole(c)) for c in (best, *near, *fixed)}
+        whole, chosen = (
+            min(fixed, key=losses.__getitem__, default=best),
+            min(losses, key=losses.__getitem__),
+        )
+        return chosen if losses[chosen] < losses[whole] - LEAST else whole
 
     def _best(self) -> tuple[Choice, list[Choice]]:
         """The best choice as far as errors are known and add up, and the frontier."""

@@ -13,6 +13,7 @@ import jq
 from jq.choice.auto import settle
 from jq.choice.rules import pipeline_of
 from jq.choice.speed import Rates
+from jq.choice.worth import Chooser
 from jq.errors import UserError
 from jq.job import Job, Stages, prepare_job
 from jq.kernels import ISAS, get_isa
@@ -188,3 +189,18 @@ def test_pairs_have_a_rate_of_their_own() -> None:
     rates, isa = Rates.of(load_target(AVX2)), get_isa("avx2")
     assert rates.pairs == pytest.approx(isa.pair_gain * rates.kernel)
     assert isa.macs == 32 and get_isa("avx512_vnni").pair_macs == 0
+
+
+@pytest.mark.parametrize(("cycles", "chosen"), [(98.0, (0, 1)), (99.5, (0, 0))])
+def test_a_choice_op_by_op_is_worth_a_hundredth_of_the_time(
+    cycles: float, chosen: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Estimates know no better: less is left to one format for all ops."""
+    chooser, mixed = object.__new__(Chooser), (0, 1)
+    times = {(0, 0): 100.0, mixed: cycles}
+    monkeypatch.setattr(Chooser, "_best", lambda self: (mixed, [mixed]))
+    monkeypatch.setattr(Chooser, "_fixed", lambda self: [(0, 0)])
+    monkeypatch.setattr(Chooser, "time", lambda self, choice: times[choice])
+    monkeypatch.setattr(Chooser, "whole", lambda self, choice: 0.01)
+    chooser._errors = [[0.0, 0.0], [0.0, 0.0]]
+    assert chooser.choose() == chosen
