@@ -85,7 +85,9 @@ def test_not_a_model(file):
 
 
 def test_no_name():
-    assert "'my_model' names no model; give package.module:name" in message("my_model")
+    text = message("my_model")
+    assert "'my_model' names no model; give package.module:name" in text
+    assert text.endswith("a built-in model is jq.models:my_model")
 
 
 def test_errors_in_the_users_file_have_their_line(file):
