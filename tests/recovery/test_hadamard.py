@@ -1,5 +1,7 @@
 """Hadamard matrices of every construction, the transform, and where it is placed."""
 
+import logging
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -110,6 +112,22 @@ def test_the_float_program_is_the_same_and_the_quantized_one_better(width, gain)
         integer = rewrite(p, plain, PassContext(plan, plain.settings, TARGET))["integer"]
         error.append(((outputs(integer, data)[0] - reference[0]) ** 2).sum())
     assert error[1] < error[0]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "block"), [("mxfp4", 128), ("nvfp4", 16), ("int8-dynamic", 128)]
+)
+def test_the_better_of_blocks_and_whole_rows_is_taken(caplog, pipeline, block):
+    """Blocks are those of the activations' scales; int8 has none of a row's channels."""
+    loaded = load_pipeline(pipeline, {"min_elements": 1, "recovery": "rotate-online"})
+    model, data = with_outliers(128)
+    program = prepare(trace(model), loaded, TARGET)
+    with caplog.at_level(logging.INFO, "jq"):
+        copy, _ = rotated(program, data, loaded, gain=0.0, power=0)
+    told = next(r.getMessage() for r in caplog.records if "w, v" in r.getMessage())
+    assert told.endswith(f"in blocks of {block}")
+    for got, wanted in zip(outputs(copy, data), outputs(program, data), strict=True):
+        np.testing.assert_allclose(got, wanted, atol=3e-4 * np.abs(wanted).max())
 
 
 def test_no_data_and_widths_without_a_transform(caplog):

@@ -32,10 +32,11 @@ def hadamard(n: int) -> np.ndarray | None:
 
 
 @cache
-def factors_of(width: int) -> tuple[int, ...]:
-    """Orders whose product is the largest block that divides `width`, in the order of the axes that
-    a block is seen with; () where that is 1."""
-    block = max(b for b in range(1, width + 1) if width % b == 0 and hadamard(b) is not None)
+def factors_of(width: int, most: int = 0) -> tuple[int, ...]:
+    """Orders whose product is the largest block that divides `width` (0: of any size, else of
+    `most` at most), in the order of the axes that a block is seen with; () where that is 1."""
+    sizes = range(1, min(most or width, width) + 1)
+    block = max(b for b in sizes if width % b == 0 and hadamard(b) is not None)
     odd, twos = block, 0
     while odd % 2 == 0:
         odd, twos = odd // 2, twos + 1
@@ -45,15 +46,15 @@ def factors_of(width: int) -> tuple[int, ...]:
     return (odd << used, *_radices(twos - used))
 
 
-def block_of(width: int) -> int:
+def block_of(width: int, most: int = 0) -> int:
     """The size of the blocks that a width is cut into."""
-    return int(np.prod(factors_of(width), dtype=int))
+    return int(np.prod(factors_of(width, most), dtype=int))
 
 
-def matrix(width: int) -> np.ndarray:
+def matrix(width: int, most: int = 0) -> np.ndarray:
     """f64[block, block], entries of 1 and -1: the Kronecker product of `factors_of`."""
     found = np.ones((1, 1))
-    for n in factors_of(width):
+    for n in factors_of(width, most):
         factor = hadamard(n)
         assert factor is not None
         found = np.kron(found, factor)

@@ -7,6 +7,11 @@ one scale serves all (Ashkboos et al., "QuaRot: Outlier-Free 4-Bit Inference in 
 its online transforms). H H^T = n I, so the float program computes what it did within rounding. The
 transform takes one small step a factor of n, not a product with H (`_hadamard`).
 
+Where activations have a scale for each block of channels (MX, nvfp4), the transform of a whole row
+spreads an outlier over all blocks, and that of single blocks leaves it in its own (Egiazarian et
+al., "Bridging the Gap Between Promise and Performance for Microscaling FP4 Quantization", 2025).
+Both are tried, for each input, and the better is taken.
+
 It costs at run time. So it is placed where it pays: products are tried on some rows of the
 calibration data, quantized as they will be.
 """
@@ -57,10 +62,16 @@ class RotateOnline(Recovery):
         for number, i in enumerate(inputs):
             uses = _uses(i, program)
             moments = [seen[use.wanted.name] for use in uses]
-            gain = _gain(program, i, uses, moments, encodings, cx.settings)
-            LOG.info("rotate-online: %s: error / %.2f", ", ".join(i.channels), gain)
+            gains = {
+                most: _gain(program, i, most, uses, moments, encodings, cx.settings)
+                for most in _blocks(i, cx.settings)
+            }
+            most = max(gains, key=gains.__getitem__)
+            gain, names = gains[most], ", ".join(i.channels)
+            block = block_of(i.width, most)
+            LOG.info("rotate-online: %s: error / %.2f in blocks of %d", names, gain, block)
             if gain >= self.gain:
-                _apply(program, i)
+                _apply(program, i, most)
                 changed = True
             cx.report((number + 1) / len(inputs))
         if changed:
@@ -68,11 +79,11 @@ class RotateOnline(Recovery):
         return changed
 
 
-def transform(x: ir.Value, axis: int) -> ir.Value:
+def transform(x: ir.Value, axis: int, most: int = 0) -> ir.Value:
     """x H along an axis, block by block, at the current insertion point; H as in `matrix`."""
     shape, rank = shape_of(x), len(shape_of(x))
     order = [*(a for a in range(rank) if a != axis), axis]
-    factors, block = factors_of(shape[axis]), block_of(shape[axis])
+    factors, block = factors_of(shape[axis], most), block_of(shape[axis], most)
     lead = [shape[a] for a in order[:-1]]
     value = OPS.reshape(OPS.transpose(x, order), [*lead, shape[axis] // block, *factors])
     for n in factors:
@@ -95,10 +106,10 @@ def _step(x: ir.Value, axis: int, n: int) -> ir.Value:
     return product
 
 
-def turned(array: np.ndarray, axis: int) -> np.ndarray:
+def turned(array: np.ndarray, axis: int, most: int = 0) -> np.ndarray:
     """`transform` in NumPy, f64."""
     width = array.shape[axis]
-    block, h = block_of(width), matrix(width)
+    block, h = block_of(width, most), matrix(width, most)
     moved = np.moveaxis(np.asarray(array, np.float64), axis, -1)
     cut = moved.reshape(*moved.shape[:-1], width // block, block) @ h
     return np.moveaxis(cut.reshape(moved.shape), -1, axis)
@@ -127,6 +138,15 @@ def own_axis(i: Input, name: str) -> int | None:
     return axes[0] if (ids == np.arange(i.width)).all() else None
 
 
+def _blocks(i: Input, settings: Settings) -> list[int]:
+    """The sizes of blocks to try, 0 for the largest: that of the activations' scales, too, where
+    they have one for each block of channels."""
+    a = settings.activations
+    own = get_format(a.format).default_block((1, i.width), 1) if a.format != FLOAT else None
+    size = own[1] if own else 0
+    return [0, size] if 1 < block_of(i.width, size or 1) < block_of(i.width) else [0]
+
+
 def _uses(i: Input, program: Program) -> list[Use]:
     return [find_use(program, op, 1 - operand) for op, operand in i.readers]
 
@@ -134,6 +154,7 @@ def _uses(i: Input, program: Program) -> list[Use]:
 def _gain(
     program: Program,
     i: Input,
+    most: int,
     uses: Sequence[Use],
     moments: Sequence[Moments],
     encodings: Mapping[str, Encoding],
@@ -151,8 +172,8 @@ def _gain(
         place = 1 + shape.order.index(axis)
         whole = m.rows.astype(np.float64) @ shape.of(weight)
         for rotate in (False, True):
-            w = turned(weight, axis) / block_of(i.width) if rotate else weight
-            x = turned(rows, place) if rotate else rows
+            w = turned(weight, axis, most) / block_of(i.width, most) if rotate else weight
+            x = turned(rows, place, most) if rotate else rows
             result = _rounded(x.reshape(m.rows.shape), settings) @ shape.of(
                 _stored(w, encodings[name])
             )
@@ -179,13 +200,13 @@ def _rounded(rows: np.ndarray, settings: Settings) -> np.ndarray:
     return np.asarray(found, np.float64)
 
 
-def _apply(program: Program, i: Input) -> None:
+def _apply(program: Program, i: Input, most: int) -> None:
     with at(i.readers[0][0]):
-        value = transform(i.value, i.axis)
+        value = transform(i.value, i.axis, most)
     for op, operand in i.readers:
         op.operation.operands[operand] = value
     for name in i.channels:
         axis, old = own_axis(i, name), np.asarray(program.weights[name])
         assert axis is not None
-        new = turned(old, axis) / block_of(i.width)
+        new = turned(old, axis, most) / block_of(i.width, most)
         program.weights[name] = np.ascontiguousarray(new.astype(old.dtype))
