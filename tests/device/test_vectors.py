@@ -93,7 +93,7 @@ def test_tables_softmax_and_normalizations(tmp_path: Path) -> None:
     compiled.save(tmp_path / "out")
     index = jq.vectors(tmp_path / "out", tmp_path / "vectors")
     assert index["left_out"] == []
-    run = [sys.executable, "-E", "-s", "replay.py", "."]
+    run = [sys.executable, "-E", "-s", "replay.py"]
     found = subprocess.run(
         run, cwd=tmp_path / "vectors", capture_output=True, text=True, timeout=60
     )

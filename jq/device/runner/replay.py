@@ -1,5 +1,5 @@
 # mypy: disable-error-code="import-not-found, no-untyped-def, no-untyped-call"
-"""Replays golden vectors of `jaxq vectors` with NumPy alone: `python replay.py DIR`."""
+"""Replays golden vectors of `jaxq vectors` with NumPy alone: `python replay.py [DIR]`."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ def replay(op, inputs, parameters):
     return known[op["result"]]
 
 
-folder, wrong = Path(sys.argv[1]), 0
+folder, wrong = Path(sys.argv[1]) if sys.argv[1:] else Path(__file__).parent, 0
 for op in json.loads((folder / "index.json").read_text(encoding="utf-8"))["ops"]:
     parameters = [np.load(folder / p["file"]) for p in op["parameters"]]
     for case in op["cases"]:
