@@ -28,6 +28,7 @@ _OTHERS = (
     "weight weight_format weight.absmax weight.quant_map weight.nested_absmax"
     " weight.nested_quant_map"
 )
+_LARGEST = float(np.finfo(np.float32).max)
 _ROUNDED = 1e-6  # of the table, which files hold in float32
 
 
@@ -89,12 +90,16 @@ def _nested(layer: Layer, state: Mapping[str, Any], codes: np.ndarray) -> np.nda
     table = layer.get("weight.nested_quant_map", "f", 1)
     (size,) = _sizes(layer, "nested_blocksize", [state.get("nested_blocksize")], 1)
     most, offset = layer.get("weight.nested_absmax", "f", 1), state.get("nested_offset", 0.0)
-    if table.shape != (256,) or type(offset) not in (int, float):
+    known = type(offset) in (int, float) and abs(offset) <= _LARGEST  # NaN is not
+    if table.shape != (256,) or not known:
         raise layer.wrong(f"a table of {table.size}, offset {offset!r:.40}")
     if most.size != math.ceil(codes.size / size):
         raise layer.wrong(f"weight.nested_absmax has {most.size} numbers")
-    factors = np.repeat(most.astype(np.float32), size)[: codes.size]
-    return table.astype(np.float32)[codes] * factors + np.float32(offset)
+    layer.finite("weight.nested_quant_map", table)
+    most = layer.finite("weight.nested_absmax", most).astype(np.float32)
+    factors = np.repeat(most, min(size, codes.size))[: codes.size]
+    with np.errstate(over="ignore"):  # the sums are checked
+        return table.astype(np.float32)[codes] * factors + np.float32(offset)
 
 
 def _sizes(layer: Layer, name: str, values: Any, count: int) -> tuple[int, ...]:

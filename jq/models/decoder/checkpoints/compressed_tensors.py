@@ -35,8 +35,10 @@ _OTHERS = (
 @method("compressed-tensors", "weight_scale", _OTHERS)
 def read(layer: Layer) -> Mapping[str, Leaf]:
     sparsity = layer.config.get("sparsity_config") or {}
-    if isinstance(sparsity, dict) and sparsity.get("format", "dense") != "dense":
-        raise layer.wrong(f"it is sparse ({sparsity.get('format')!r})")
+    if not isinstance(sparsity, dict):
+        raise layer.wrong(f"sparsity_config is {sparsity!r:.40}")
+    if sparsity.get("format", "dense") != "dense":
+        raise layer.wrong(f"it is sparse ({sparsity['format']!r:.40})")
     if "weight_global_scale" in layer.tensors:
         return {"weight": _nvfp4(layer)}
     if "weight_packed" in layer.tensors:
@@ -49,7 +51,9 @@ def read(layer: Layer) -> Mapping[str, Leaf]:
 
 def _packed(layer: Layer) -> Mapping[str, Leaf]:
     words = layer.words("weight_packed")
-    out, columns = (int(n) for n in layer.get("weight_shape", "iu", 1)[:2])
+    layer.get("weight_shape", "iu", 1)
+    layer.need("weight_shape", (2,))
+    out, columns = (int(n) for n in layer.tensors["weight_shape"])
     bits = next((b for b in (2, 4, 8) if words.shape == (out, math.ceil(columns * b / 32))), 0)
     if not bits:
         raise layer.wrong(f"weight_packed is {list(words.shape)} for {[out, columns]}")
@@ -66,8 +70,11 @@ def _integers(layer: Layer, shape: tuple[int, ...], bits: int, codes: Codes) -> 
         given = layer.get("weight_zero_point", "iu", 2)
         packed = given.dtype.itemsize == 4
         zero = fields(given.T, bits, out).T if packed else _unsigned(given, bits)
-        if zero.shape != scale.shape:
+        rows = math.ceil(out * bits / 32) if packed else out
+        if zero.shape != scale.shape or len(given) != rows:
             raise layer.wrong(f"weight_zero_point is {list(given.shape)}")
+        if (zero >> (bits - 1) > 1).any():
+            raise layer.wrong(f"weight_zero_point is no number of {bits} bits")
     encoding = settled(encoding_of(layer, bits, (out, columns), scale), bits, zero)
     order = order_of(layer, "weight_g_idx", columns, scale.shape[-1])
 
@@ -86,14 +93,18 @@ def _unsigned(codes: np.ndarray, bits: int = 8) -> np.ndarray:
 
 def _nvfp4(layer: Layer) -> Leaf:
     codes, scale = layer.get("weight_packed", "u", 2), layer.get("weight_scale", "f", 2)
-    factor = layer.tensors["weight_global_scale"].astype(np.float32).reshape(-1)
+    factor = layer.finite("weight_global_scale", layer.tensors["weight_global_scale"]).reshape(-1)
     shape = (len(codes), codes.shape[1] * 2)
     if codes.dtype != np.uint8 or scale.dtype != ml_dtypes.float8_e4m3fn or factor.size != 1:
         raise layer.wrong(f"codes are {codes.dtype.name}, scales {scale.dtype.name}")
-    layer.need("weight_scale", (shape[0], shape[1] // 16))
+    layer.need("weight_scale", (shape[0], math.ceil(shape[1] / 16)))
+    with np.errstate(divide="ignore", over="ignore"):
+        factor = np.float32(1) / factor.astype(np.float32)
+    if not 0 < factor[0] < np.inf:
+        raise layer.wrong("weight_global_scale is no positive number that has a reciprocal")
     parts: dict[str, np.ndarray] = {
         "codes": codes.view(np.int8),
         "scale": layer.finite("weight_scale", scale).view(np.int8),
-        "tensor_scale": np.float32(1) / layer.finite("weight_global_scale", factor).reshape(1, 1),
+        "tensor_scale": factor.reshape(1, 1),
     }
     return layer.stored(Encoding("nvfp4", shape, (1, 16)), lambda: parts)

@@ -35,13 +35,13 @@ def read(layer: Layer) -> Mapping[str, Leaf]:
     groups, out = layer.get("scales", "f", 2).shape
     scale = layer.finite("scales", layer.tensors["scales"]).T
     layer.need("qweight", (len(words), out))
-    bits = next((b for b in BITS if zeros.shape == (groups, out * b // 32)), 0)
+    bits = next((b for b in BITS if (len(zeros), zeros.shape[1] * 32) == (groups, out * b)), 0)
     if not bits or len(words) * 32 % bits:
         raise layer.wrong(f"qzeros have shape {list(zeros.shape)}, scales {[groups, out]}")
     columns = len(words) * 32 // bits
     kind = layer.config.get("checkpoint_format") or "gptq"
-    if kind not in _ZERO_LESS:
-        raise layer.wrong(f"the format {kind!r} is not known")
+    if not isinstance(kind, str) or kind not in _ZERO_LESS:
+        raise layer.wrong(f"the format {kind!r:.40} is not known")
     zero = fields(zeros, bits, out, straddle=True) + np.uint8(_ZERO_LESS[kind])
     zero = (zero & np.uint8((1 << bits) - 1)).T
     encoding = settled(encoding_of(layer, bits, (out, columns), scale), bits, zero)

@@ -36,12 +36,12 @@ class Layer:
     where: str
 
     def get(self, name: str, kinds: str, rank: int) -> np.ndarray:
-        """A tensor, which must have one of the NumPy kinds of types and so many axes."""
+        """A tensor, not empty, which must have one of the NumPy kinds of types and so many axes."""
         array = self.tensors.get(name)
         if array is None:
             raise self.wrong(f"there is no {name}")
         kind = "f" if array.dtype.kind == "V" else array.dtype.kind  # floats of ml_dtypes are V
-        if kind not in kinds or array.ndim != rank:
+        if kind not in kinds or array.ndim != rank or not array.size:
             raise self.wrong(f"{name} is {array.dtype.name}{list(array.shape)}")
         return array
 
@@ -58,7 +58,11 @@ class Layer:
             raise self.wrong(f"{name} has shape {list(found)}, {list(shape)} belongs there")
 
     def finite(self, name: str, scale: np.ndarray) -> np.ndarray:
-        if not np.isfinite(scale.astype(np.float32)).all():
+        if scale.dtype.kind not in "fV":  # floats of ml_dtypes are V
+            raise self.wrong(f"{name} is {scale.dtype.name}")
+        with np.errstate(over="ignore"):
+            single = scale.astype(np.float32)
+        if not np.isfinite(single).all():
             raise self.wrong(f"{name} holds NaN or infinity")
         return scale
 

@@ -24,6 +24,7 @@ from jq.models.decoder.checkpoints.words import fields
 from jq.models.decoder.names import Leaf
 
 _BLOCK = 32
+_NAN = 255  # as an exponent of 8 bits
 _FORMATS = {2: "q4_1", 3: "q4_1", 4: "q4_1", 5: "q5_1"}
 
 
@@ -34,8 +35,8 @@ def read(layer: Layer) -> Mapping[str, Leaf]:
         layer = replace(layer, config={**layer.config, **own})
     modes = {"affine": _affine, "mxfp4": _mxfp4}
     mode = layer.config.get("mode", "affine")
-    if mode not in modes:
-        raise layer.wrong(f"mode {mode!r} is not known, {' and '.join(modes)} are")
+    if not isinstance(mode, str) or mode not in modes:
+        raise layer.wrong(f"mode {mode!r:.40} is not known, {' and '.join(modes)} are")
     return {"weight": modes[mode](layer)}
 
 
@@ -44,8 +45,10 @@ def _affine(layer: Layer) -> Leaf:
     layer.get("biases", "f", 2)
     layer.need("biases", groups)
     out, columns, bits = len(words), groups[1] * _size(layer), layer.config.get("bits", 4)
-    if bits not in _FORMATS:
-        raise layer.wrong(f"codes of {bits} bits with a scale and a bias are in no known format")
+    if type(bits) is not int or bits not in _FORMATS:
+        raise layer.wrong(
+            f"codes of {bits!r:.20} bits with a scale and a bias are in no known format"
+        )
     layer.need("scales", (out, groups[1]))
     layer.need("weight", (out, columns * bits // 32))
     scale, bias = (_half(layer, name) for name in ("scales", "biases"))
@@ -70,7 +73,11 @@ def _mxfp4(layer: Layer) -> Leaf:
     if scales.dtype.itemsize != 1:
         raise layer.wrong(f"scales are {scales.dtype.name}, not exponents of 8 bits")
     shape = len(words), words.shape[1] * 8
+    if shape[1] % _BLOCK:
+        raise layer.wrong(f"blocks of {_BLOCK} do not divide rows of {shape[1]}")
     layer.need("scales", (shape[0], shape[1] // _BLOCK))
+    if (np.ascontiguousarray(scales).view(np.uint8) == _NAN).any():
+        raise layer.wrong("scales hold NaN")
     codes = np.ascontiguousarray(words).view(np.int8)
     parts = {"codes": codes, "scale": np.ascontiguousarray(scales).view(np.int8)}
     return layer.stored(Encoding("mxfp4", shape, (1, _BLOCK)), lambda: parts)
