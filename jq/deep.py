@@ -16,7 +16,7 @@ read is not followed twice, and forty additions of a value to itself take forty 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -49,3 +49,13 @@ def deep(body: Callable[P, Steps[R]]) -> Callable[P, R]:
         return result
 
     return call
+
+
+def every(calls: Iterable[tuple[Any, ...]]) -> Steps[list[Any] | None]:
+    """In such a body, by `yield from`: the results of all calls; None as soon as one gives None."""
+    results = []
+    for arguments in calls:
+        if (result := (yield arguments)) is None:
+            return None
+        results.append(result)
+    return results

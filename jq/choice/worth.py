@@ -79,11 +79,9 @@ class Chooser:
         near = path[max(0, at - NEAR) : at + NEAR + 1]
         fixed = self._fixed()
         losses = {c: self.loss(c, self.whole(c)) for c in (best, *near, *fixed)}
-        whole, chosen = (
-            min(fixed, key=losses.__getitem__, default=best),
-            min(losses, key=losses.__getitem__),
-        )
-        return chosen if losses[chosen] < losses[whole] - LEAST else whole
+        chosen = min(losses, key=losses.__getitem__)
+        uniform = min(fixed, key=losses.__getitem__, default=chosen)
+        return chosen if losses[chosen] < losses[uniform] - LEAST else uniform
 
     def _best(self) -> tuple[Choice, list[Choice]]:
         """The best choice as far as errors are known and add up, and the frontier."""

@@ -9,7 +9,7 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from jq.deep import Steps, deep
+from jq.deep import Steps, deep, every
 from jq.ir.build import integer, integers
 from jq.ir.mlir_context import editing
 from jq.ir.program import Program
@@ -31,13 +31,8 @@ def evaluate(program: Program, value: ir.Value) -> Steps[np.ndarray | None]:
     if owner.operation.name == "stablehlo.constant":
         return dense_array(value)
     if owner.operation.name == "stablehlo.concatenate":
-        pieces = []
-        for operand in owner.operation.operands:
-            piece = yield program, operand
-            if piece is None:
-                return None
-            pieces.append(piece)
-        return np.concatenate(pieces, integer(owner, "dimension"))
+        pieces = yield from every((program, v) for v in owner.operation.operands)
+        return None if pieces is None else np.concatenate(pieces, integer(owner, "dimension"))
     handler = _MOVES.get(owner.operation.name)
     if handler is None:
         return None

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
-from jq.deep import Steps, deep
+from jq.deep import Steps, deep, every
 from jq.ir.build import integers
 from jq.ir.constants import converted, evaluate
 from jq.ir.hoist import block_of
@@ -89,12 +89,9 @@ def compute(program: Program, value: ir.Value) -> Steps[Array | None]:
     op: Op = value.owner
     if kind_of(op) not in _RULES or len(op.operation.results) != 1:
         return None
-    arrays = []
-    for operand in op.operation.operands:
-        array = yield program, operand
-        if array is None:
-            return None
-        arrays.append(array)
+    arrays = yield from every((program, v) for v in op.operation.operands)
+    if arrays is None:
+        return None
     with np.errstate(all="ignore"):
         return _RULES[kind_of(op)](arrays, op.operation)
 

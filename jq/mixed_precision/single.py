@@ -5,9 +5,10 @@ What leads from a weight to the op comes along; everything else that the op read
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from jq.deep import Steps, deep
+from jq.deep import Steps, deep, every
 from jq.ir import Op, Program, TensorSpec, dtype_of, editing, func, ir, shape_of
 from jq.ir.values import maker
 from jq.ops.base import Movement
@@ -31,8 +32,8 @@ def single(program: Program, op: Op) -> Program:
         with ir.InsertionPoint(block):
             func.ReturnOp([])
     made = Program(module, {}, specs, (output,))
-    known = dict(zip(inputs, block.arguments, strict=True))
-    values = [_copied(program, made, value, known) for value in operands]
+    copies = _Copies(program, made, dict(zip(inputs, block.arguments, strict=True)))
+    values = [copies.of(value) for value in operands]
     made.return_values([_clone(made, op, values).results[0]])
     made.verify()
     return made
@@ -62,18 +63,24 @@ def _movement(program: Program, value: ir.Value) -> Any:
     return None if value == start else first
 
 
-def _copied(
-    program: Program, made: Program, value: ir.Value, known: dict[ir.Value, ir.Value]
-) -> ir.Value:
-    """`value` in the new program."""
-    if value not in known:
-        name, op = program.weight_name(value), _movement(program, value)
-        if name is not None:
-            known[value] = made.add_weight(name, program.weights[name])
-        else:
-            operands = [_copied(program, made, v, known) for v in op.operation.operands]
-            known[value] = _clone(made, op, operands).results[0]
-    return known[value]
+@dataclass(eq=False)
+class _Copies:
+    """Values of `program` in `made`."""
+
+    program: Program
+    made: Program
+    known: dict[ir.Value, ir.Value]
+
+    @deep
+    def of(self, value: ir.Value) -> Steps[ir.Value]:
+        if value not in self.known:
+            name, op = self.program.weight_name(value), _movement(self.program, value)
+            if name is not None:
+                self.known[value] = self.made.add_weight(name, self.program.weights[name])
+            else:
+                operands = yield from every((self, v) for v in op.operation.operands)
+                self.known[value] = _clone(self.made, op, operands or []).results[0]
+        return self.known[value]
 
 
 def _clone(made: Program, op: Op, operands: list[ir.Value]) -> ir.Operation:

@@ -20,7 +20,8 @@ Run = Callable[[Graph, Sequence[Value]], list[Value]]
 
 
 def trip_count(run: Run, body: Graph, most: int, go: bool, carried: Sequence[Value]) -> int | None:
-    """
+    """How many trips, at most `most`.
+
     Args:
         run: computes a sub-graph.
         body: of ONNX's `Loop`: takes the number of the trip, the condition and what is carried,
@@ -29,9 +30,11 @@ def trip_count(run: Run, body: Graph, most: int, go: bool, carried: Sequence[Val
         go: the condition before the first trip.
 
     Returns:
-        None where the condition depends on the inputs, or still holds after 4,096 trips.
+        None where the condition depends on the inputs, or changes and still holds after 4,096
+        trips.
     """
     graph, needed = _deciding(body)
+    fixed = not needed and body.inputs[0] not in {n for node in graph.nodes for n in reads(node)}
     state = [value if k in needed else None for k, value in enumerate(carried)]
     for i in range(min(most, LIMIT)):
         if not go:
@@ -42,6 +45,8 @@ def trip_count(run: Run, body: Graph, most: int, go: bool, carried: Sequence[Val
         for k, value in zip(needed, values, strict=True):
             state[k] = value
         go = bool(now.reshape(-1)[0])
+        if go and fixed:
+            return most
     return most if most <= LIMIT else None
 
 

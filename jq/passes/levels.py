@@ -57,7 +57,7 @@ LEVELS: dict[str, tuple[Ban, ...]] = {
         Ban("a reversed window", reversed_axes, "plain-windows"),
         Ban("a window that ends early", ends_early, "plain-windows"),
         Ban("a Fourier transform of this length", needs_products, "plain-transforms"),
-        Ban("a gather from channels, or their reversal", reads_channels, "shield-slices"),
+        Ban("a gather from, or reversal of, channels", reads_channels, "shield-slices"),
         Ban("a product that reads truth values as numbers", reads_booleans, "shield-booleans"),
         Ban("a start of a loop that others read", shared_starts, "shield-starts"),
         Ban("a carry that no step of a loop reads", lost_carries, "shield-carries"),

@@ -71,7 +71,7 @@ def _named(spec: str, what: str) -> Any:
     source, _, name = spec.rpartition(":")
     if not source or not name:
         bare = what == "model" and spec.isidentifier()
-        built_in = f"; a built-in model is jq.models:{spec}" if bare else ""
+        built_in = "; built-in models are written jq.models:NAME" if bare else ""
         raise UserError(f"{spec!r} names no {what}", hint=_USAGE + built_in)
     module = _from_file(Path(source)) if source.endswith(".py") else _from_package(source)
     return _attribute(module, name, source)

@@ -137,15 +137,16 @@ def growing() -> Made:
 
 
 def long() -> Made:
-    """More trips than are ever unrolled."""
+    """More trips than are ever unrolled or counted, and a condition that never changes."""
     ends = [("i", TensorProto.INT64, []), ("c", TensorProto.BOOL, []), ("v", 1, [3])]
     nodes = [node("Sin", "v", "next"), node("Identity", "c", "on"), node("Identity", "v", "seen")]
     made = [helper.make_value_info(name, onnx.TypeProto()) for name in ("on", "next", "seen")]
     inputs = [helper.make_tensor_value_info(*end) for end in ends]
     body = helper.make_graph(nodes, "body", inputs, made)
     x = {"x": real(3)}
-    loop = node("Loop", "trips - x", "y ys", body=body)
-    return model([loop], x, "y ys", {"trips": np.array(2000)}, 13), x
+    arrays = {"trips": np.array(5000), "always": np.array(True)}
+    loop = node("Loop", "trips always x", "y ys", body=body)
+    return model([loop], x, "y ys", arrays, 13), x
 
 
 def nearest() -> Made:

@@ -13,10 +13,14 @@ import pytest
 import jq
 from jq.deep import Steps, deep
 from jq.oracle.xla import XlaExecutable
+from jq.passes.base import PassContext
 from jq.passes.target.shields.shield_equal import ShieldEqual
+from jq.planning import QuantPlan
+from jq.settings import Settings
+from jq.target import load_target
 from tests.support.texts import load
 
-OPS = 300  # of a chain: more than a third of Python's stack, which each took three frames of
+OPS = 300  # of a chain; Python's stack ends at 1000 calls, and an op takes several
 RNG = np.random.default_rng(0)
 PARAMS = {
     "w": RNG.standard_normal((8, 8)).astype(np.float32) * 0.3,
@@ -109,7 +113,8 @@ def test_long_arithmetic_on_equal_constants() -> None:
       %y = stablehlo.add %x, %s : tensor<2xi32>
       return %y : tensor<2xi32> }}"""
     program = load(text)
-    assert ShieldEqual().run(program, None)  # type: ignore[arg-type]
+    cx = PassContext(QuantPlan((), {}), Settings(), load_target("llvm-cpu"))
+    assert ShieldEqual().run(program, cx)
     assert "optimization_barrier %1999" in str(program.module)
 
 

@@ -87,7 +87,7 @@ def test_not_a_model(file):
 def test_no_name():
     text = message("my_model")
     assert "'my_model' names no model; give package.module:name" in text
-    assert text.endswith("a built-in model is jq.models:my_model")
+    assert text.endswith("built-in models are written jq.models:NAME")
 
 
 def test_errors_in_the_users_file_have_their_line(file):

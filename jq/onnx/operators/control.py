@@ -84,10 +84,9 @@ def loop(
     collects = len(body.outputs) - 1 - len(carried)
     if most is not None and go is not None:
         count = int(most.reshape(-1)[0])
+        counted: int | None = count
         if condition is not None:
             counted = trip_count(node.run, body, count, bool(go.reshape(-1)[0]), carried)
-        else:
-            counted = count
         if counted is not None:
             return _counted(counted, carried, trip, collects, node)
     if collects:

@@ -70,5 +70,6 @@ def _gives_equal(op: Op, equal: set[ir.Value]) -> bool:
         return isinstance(data, ir.DenseElementsAttr) and data.is_splat
     if name == "stablehlo.optimization_barrier" or len(op.operation.results) != 1:
         return False
-    alike = name in MOVES or is_elementwise(op) or not shape_of(op.operation.results[0])
-    return alike and len(operands) > 0 and all(operand in equal for operand in operands)
+    if not len(operands) or any(operand not in equal for operand in operands):
+        return False
+    return name in MOVES or is_elementwise(op) or not shape_of(op.operation.results[0])

@@ -5,8 +5,8 @@
     gather (optimization_barrier (reshape (slice ...))), %i
 
 IREE 3.13 reads through the slice, and fails on elements that do not lie side by side. It also reads
-through arithmetic that it folds away (`real (complex %a, %b)`), and which that is, is for its folds
-to say: whatever leaves as many elements as it has got counts.
+through arithmetic that it folds away (`real (complex %a, %b)`). Which ops it folds is not known
+here, so this pass looks through every op whose result has as many elements as its operand.
 """
 
 from __future__ import annotations
