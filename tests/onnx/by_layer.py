@@ -20,18 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 import jq
-from jq.onnx.read import from_proto
-from jq.onnx.values import plain
-from jq.onnx.walk import Walk
 from jq.oracle.xla import XlaExecutable
 from tests.onnx.against_ort import by_onnxruntime
+from tests.onnx.exact_layers import constants, exact
 
 ROUNDINGS = 16
 GIVEN = "/given"
@@ -110,8 +106,10 @@ def makes_codes(node: onnx.NodeProto) -> bool:
 
 
 def shown(model: onnx.ModelProto) -> onnx.ModelProto:
-    """With all tensors of quantized numbers as outputs, and the floats that give a range."""
+    """With all tensors of quantized numbers as outputs, and the floats that give a range; codes of
+    weights are not: a weight that is given as an input is none."""
     there = {o.name for o in model.graph.output} | {i.name for i in model.graph.input}
+    there |= constants(model)
     for node in model.graph.node:
         names = list(node.output) if makes_codes(node) else []
         names += [node.input[0]] if node.op_type == "DynamicQuantizeLinear" else []
@@ -132,66 +130,3 @@ def cut(model: onnx.ModelProto, values: dict[str, np.ndarray]) -> onnx.ModelProt
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         model.graph.input.append(helper.make_tensor_value_info(name + GIVEN, kind, array.shape))
     return model
-
-
-def in_float64(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Each `QuantizeLinear` gives the number that it would round, in steps; floats are float64."""
-    graph, arrays = model.graph, {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
-    nodes = []
-    for node in graph.node:
-        nodes += _wide(node, arrays)
-    double = onnx.TensorProto.DOUBLE
-    for node in nodes:
-        for a in node.attribute:
-            if node.op_type == "Cast" and a.name == "to" and a.i == onnx.TensorProto.FLOAT:
-                a.i = double
-    del graph.node[:], graph.initializer[:]
-    graph.node.extend(nodes)
-    wide = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in arrays.items()}
-    graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in wide.items())
-    for value in graph.input:
-        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
-            value.type.tensor_type.elem_type = double
-    return model
-
-
-def _wide(node: onnx.NodeProto, arrays: dict[str, np.ndarray]) -> list[onnx.NodeProto]:
-    """Q and DQ as arithmetic."""
-    if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
-        return [node]
-    (x, *names), y = node.input, node.output[0]
-    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-    for name in filter(None, names):
-        arrays[f"{y}/{name}"] = _parameter(name, x, axis, arrays)
-    zero = f"{y}/{names[1]}" if len(names) > 1 and names[1] else ""
-    made, last = [], x
-    if node.op_type == "DequantizeLinear":
-        steps = [("Cast", ""), ("Sub", zero), ("Mul", f"{y}/{names[0]}")]
-    else:
-        steps = [("Div", f"{y}/{names[0]}"), ("Add", zero)]
-    for op, by in steps:
-        if by or op == "Cast":
-            to = {"to": onnx.TensorProto.DOUBLE} if op == "Cast" else {}
-            inputs = [last, by] if by else [last]
-            last = f"{y}/{op}"
-            made.append(helper.make_node(op, inputs, [last], **to))
-    made[-1].output[0] = y
-    return made
-
-
-def _parameter(name: str, x: str, axis: int, arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """A scale or zero point in float64, in the shape of the weight that it belongs to."""
-    value = arrays[name].astype(np.float64)
-    if value.size == 1:
-        return value.reshape(())
-    rank = arrays[x].ndim
-    return value.reshape([-1 if a == axis % rank else 1 for a in range(rank)])
-
-
-def exact(model: onnx.ModelProto, inputs: list[np.ndarray]) -> dict[str, np.ndarray]:
-    """What each output of the graph is before it is rounded to codes."""
-    file = from_proto(in_float64(model), Path("exact.onnx"))
-    with jax.enable_x64(True):
-        wide = [jnp.asarray(v.astype(np.float64) if v.dtype == np.float32 else v) for v in inputs]
-        found = Walk(file).run(file.graph, wide)
-    return {k: np.asarray(plain(v)) for k, v in zip(file.graph.outputs, found, strict=True)}

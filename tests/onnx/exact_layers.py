@@ -1,0 +1,116 @@
+"""The layers of a quantized ONNX graph in float64, for `tests.onnx.by_layer`."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from jq.onnx.read import from_proto
+from jq.onnx.values import plain
+from jq.onnx.walk import Walk
+from tests.onnx.against_ort import by_onnxruntime
+
+
+def exact(model: onnx.ModelProto, inputs: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """What each output of the graph is before it is rounded to codes."""
+    file = from_proto(in_float64(model), Path("exact.onnx"))
+    with jax.enable_x64(True):
+        wide = [jnp.asarray(v.astype(np.float64) if v.dtype == np.float32 else v) for v in inputs]
+        found = Walk(file).run(file.graph, wide)
+    return {k: np.asarray(plain(v)) for k, v in zip(file.graph.outputs, found, strict=True)}
+
+
+def constants(model: onnx.ModelProto) -> set[str]:
+    """Tensors that depend on initializers alone, as the codes of a weight that a node quantizes."""
+    found = {t.name for t in model.graph.initializer}
+    for node in model.graph.node:
+        whole = not any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute)
+        if whole and found.issuperset(filter(None, node.input)):
+            found.update(node.output)
+    return found - {i.name for i in model.graph.input}
+
+
+def in_float64(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Each `QuantizeLinear` of an activation gives the number that it would round, in steps; floats
+    are float64. Weights that nodes quantize have ONNX Runtime's codes."""
+    graph, arrays = model.graph, {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    arrays |= (weights := codes_of_weights(model))
+    ranks, nodes = _ranks(model), []
+    for node in graph.node:
+        nodes += [] if node.output[0] in weights else _wide(node, arrays, ranks)
+    double = onnx.TensorProto.DOUBLE
+    for node in nodes:
+        for a in node.attribute:
+            if node.op_type == "Cast" and a.name == "to" and a.i == onnx.TensorProto.FLOAT:
+                a.i = double
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    wide = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in arrays.items()}
+    graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in wide.items())
+    for value in graph.input:
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = double
+    return model
+
+
+def codes_of_weights(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """What nodes quantize that depend on initializers alone."""
+    fixed, made = constants(model), copy.deepcopy(model)
+    nodes = [n for n in model.graph.node if fixed.issuperset(n.output)]
+    names = [n.output[0] for n in nodes if n.op_type == "QuantizeLinear"]
+    if not names:
+        return {}
+    del made.graph.node[:], made.graph.input[:], made.graph.output[:]
+    made.graph.node.extend(nodes)
+    made.graph.output.extend(helper.make_value_info(n, onnx.TypeProto()) for n in names)
+    return dict(zip(names, by_onnxruntime(made.SerializeToString()), strict=True))
+
+
+def _ranks(model: onnx.ModelProto) -> dict[str, int]:
+    """Of all tensors whose shapes are written or follow from the operators."""
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    values = [*graph.input, *graph.value_info, *graph.output]
+    kinds = {v.name: v.type.tensor_type for v in values}
+    found = {name: len(k.shape.dim) for name, k in kinds.items() if k.HasField("shape")}
+    return found | {t.name: len(t.dims) for t in graph.initializer}
+
+
+def _wide(
+    node: onnx.NodeProto, arrays: dict[str, np.ndarray], ranks: dict[str, int]
+) -> list[onnx.NodeProto]:
+    """Q and DQ as arithmetic."""
+    if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
+        return [node]
+    (x, *names), y = node.input, node.output[0]
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+    for name in filter(None, names):
+        arrays[f"{y}/{name}"] = _parameter(arrays[name], axis, ranks, x)
+    zero = f"{y}/{names[1]}" if len(names) > 1 and names[1] else ""
+    made, last = [], x
+    if node.op_type == "DequantizeLinear":
+        steps = [("Cast", ""), ("Sub", zero), ("Mul", f"{y}/{names[0]}")]
+    else:
+        steps = [("Div", f"{y}/{names[0]}"), ("Add", zero)]
+    for op, by in steps:
+        if by or op == "Cast":
+            to = {"to": onnx.TensorProto.DOUBLE} if op == "Cast" else {}
+            inputs = [last, by] if by else [last]
+            last = f"{y}/{op}"
+            made.append(helper.make_node(op, inputs, [last], **to))
+    made[-1].output[0] = y
+    return made
+
+
+def _parameter(value: np.ndarray, axis: int, ranks: dict[str, int], x: str) -> np.ndarray:
+    """A scale or zero point in float64, in the shape of the tensor `x` that it belongs to."""
+    value = value.astype(np.float64)
+    if value.size == 1:
+        return value.reshape(())
+    rank = ranks[x]
+    return value.reshape([-1 if a == axis % rank else 1 for a in range(rank)])
