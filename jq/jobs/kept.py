@@ -19,6 +19,7 @@ from jq.system.cache_folder import cache_folder
 
 LOG = logging.getLogger("jq")
 LIMIT = 1 << 30  # bytes
+EVERY = 64  # results that are written between two looks at how much there is: it reads the folder
 _SUFFIX = ".job"
 
 
@@ -32,6 +33,7 @@ class Kept:
     def __init__(self, work: str, directory: Path | None = None) -> None:
         self.work = work
         self.directory = directory or cache_folder("jobs")
+        self._written = 0
 
     def get(self, item: Any) -> Mapping[str, np.ndarray] | None:
         return read(self._path(item))
@@ -41,7 +43,9 @@ class Kept:
         path = self._path(item)
         with suppress(OSError, UserError):
             replaced(path, bytes_of(path, result))
-            shrink(self.directory, _SUFFIX, LIMIT)
+            if self._written % EVERY == 0:
+                shrink(self.directory, _SUFFIX, LIMIT)
+            self._written += 1
 
     def _path(self, item: Any) -> Path:
         digest = hashlib.sha256(json.dumps([self.work, *versions()]).encode())

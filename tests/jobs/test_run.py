@@ -19,7 +19,7 @@ from joblib.externals.loky import process_executor
 
 from jq.errors import JqError, UserError
 from jq.jobs import HERE, Workers, as_workers, run_jobs
-from jq.jobs.kept import Kept
+from jq.jobs.kept import EVERY, Kept
 from jq.jobs.processes import LEAK
 from tests.support.jobs import ROOT, Squares, begun, cluster
 
@@ -217,6 +217,16 @@ def test_a_ray_cluster_of_one_processor_is_refused(monkeypatch: pytest.MonkeyPat
 def test_loky_has_the_limit_that_is_lifted() -> None:
     """A private name: without it, a process that has grown is ended and opens its work again."""
     assert hasattr(process_executor, LEAK)
+
+
+def test_the_folder_is_read_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading it takes longer the more results there are."""
+    looks: list[object] = []
+    monkeypatch.setattr("jq.jobs.kept.shrink", lambda *given: looks.append(given))
+    kept = Kept("a work", tmp_path)
+    for i in range(2 * EVERY + 1):
+        kept.put(i, {"y": np.zeros(1)})
+    assert len(looks) == 3 and all(kept.get(i) for i in range(2 * EVERY + 1))
 
 
 def test_an_item_of_arrays_is_known_by_what_it_holds(tmp_path: Path) -> None:
