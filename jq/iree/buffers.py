@@ -49,15 +49,16 @@ def element_type(dtype: np.dtype[Any]) -> Any:
     return element
 
 
-def array_of(view: Any) -> np.ndarray:
-    """A copy of a result: the runtime reuses the memory."""
+def array_of(view: Any, copy: bool = True) -> np.ndarray:
+    """A result as an array: a copy, or the runtime's own memory, which stays as long as the array
+    does. A result that a later call writes in place is only of use as a copy."""
     dtype = _DTYPES[int(view.element_type)]
     shape = tuple(view.shape)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if size == 0:
         return np.empty(shape, dtype)
     data = view.map().asarray([size], np.dtype(np.uint8))
-    return data.copy().view(dtype).reshape(shape)
+    return (data.copy() if copy else data).view(dtype).reshape(shape)
 
 
 def as_type(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

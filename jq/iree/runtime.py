@@ -111,9 +111,10 @@ class Executable:
         return [results.get_as_object(i, rt.HalBufferView) for i in range(len(results))]
 
     @staticmethod
-    def fetch(view: Any) -> np.ndarray:
-        """A copy of a result of `call_placed`."""
-        return array_of(view)
+    def fetch(view: Any, copy: bool = True) -> np.ndarray:
+        """A result of `call_placed`: a copy, or, where no later call takes it as an input that it
+        may write over, the memory itself."""
+        return array_of(view, copy)
 
     def bind(self, *inputs: Any) -> Callable[[], None]:
         """A call with these inputs, which are on the device already and whose results stay there.

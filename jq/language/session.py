@@ -213,7 +213,7 @@ class Session:
         self.positions = self.positions + counts
         for taken, row in zip(self._taken, rows, strict=True):
             taken += row.tolist()
-        found = self._logits = run.fetch(logits)
+        found = self._logits = run.fetch(logits, copy=False)  # as long as a vocabulary
         self.seconds += time.perf_counter() - start
         return found[:, : counts.max()] if every else found
 

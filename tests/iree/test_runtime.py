@@ -69,6 +69,17 @@ def test_results_are_copies(vmfb: bytes) -> None:
     np.testing.assert_array_equal(call(X)[0], kept)
 
 
+def test_memory_of_a_result_lives_as_long_as_its_array(vmfb: bytes) -> None:
+    call = Executable.load(vmfb, {"w": W})
+    x, other = call.place(X), call.place(-X)
+    (view,) = call.call_placed(x)
+    first, want = call.fetch(view, copy=False), call.fetch(view)
+    del view
+    for _ in range(20):
+        call.call_placed(other)
+    np.testing.assert_array_equal(first, want)
+
+
 def test_callers_arrays_are_never_written() -> None:
     """IREE updates an argument's device buffer in place."""
     text = """func.func public @main(%x: tensor<64x8xf32>, %u: tensor<1x8xf32>, %i: tensor<i32>)

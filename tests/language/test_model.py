@@ -112,6 +112,14 @@ def test_keys_and_values_can_be_read(model):
         np.testing.assert_array_equal(a[:, :20], b[:, :20])
 
 
+def test_logits_stay_as_they_were(model):
+    """They are the runtime's own memory, which later tokens do not get."""
+    session = model.session()
+    rows = [(found, found.copy()) for found in (session.take([t]) for t in TOKENS[:20])]
+    assert all(np.array_equal(found, copy) for found, copy in rows)
+    assert not np.array_equal(rows[0][0], rows[1][0])
+
+
 def test_pieces_do_not_matter(model):
     """A prompt in one go, in pieces, token by token: equal bits."""
     rows = model.session().take(TOKENS, every=True)[0]
