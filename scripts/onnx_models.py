@@ -14,14 +14,17 @@ operators, dynamic); the float file is compared too. Of each it prints
     codes       share of quantized numbers of all tensors in the graph that are equal, and the
                 largest distance, on one input: to ONNX Runtime without graph optimization, to it
                 with all of it that is of no machine ("optimized": Q/DQ pairs become operators on
-                integers there), of both to each other ("its own two"), and of the first to itself
-                with one number of the input moved
+                integers there), of both to each other ("its own two"), of the first to it with all
+                optimization but that of Q/DQ pairs ("other sums": the same floats, added in another
+                order), and of the first to itself with one number of the input moved. The same of
+                the codes alone that are dequantized to results ("results")
 
 and with --times instead of them the median times of the artifact and of ONNX Runtime with all
 optimizations, which run in turns; artifacts are kept in OUTPUT, so that a second run only measures.
 With --layers every layer reads the codes that ONNX Runtime computed in front of it, so that what is
 printed are the differences of single layers, which nothing before them has made larger: how many
-layers have all codes equal, the share of equal codes of all, and of the layer that has the least.
+layers have all codes equal, the share of equal codes of all, and of the layer that has the least;
+and the share for ONNX Runtime itself with "other sums".
 
 Exit code 1 where an integer contraction is missing. Needs the extra `bench`.
 """
@@ -44,7 +47,7 @@ from peers.case import Arrays, Source, by_onnxruntime
 from peers.programs import Iree, OnnxRuntime
 
 import jq
-from tests.onnx.by_layer import layers
+from tests.onnx.by_layer import inputs_of, layers
 
 FORMS = ("float", "static", "operators", "dynamic")
 NAMES = ("minilm-1x128", "resnet-224", "mobilenet-224")
@@ -121,8 +124,22 @@ def _by_layer(path: Path, x: Arrays) -> str:
     whole = 1 - sum(layer.differing for layer in found) / sum(layer.size for layer in found)
     return (
         f"{equal.count(1)} of {len(found)} layers exact, {whole:.4%} of codes equal, at most "
-        f"{max(layer.apart for layer in found)} apart; least {worst[0]:.4%} ({worst[1].name})"
+        f"{max(layer.apart for layer in found)} apart; least {worst[0]:.4%} ({worst[1].name}); "
+        f"other sums {_other_sums(path, x, [layer.name for layer in found])}"
     )
+
+
+def _other_sums(path: Path, x: Arrays, codes: list[str]) -> str:
+    """ONNX Runtime layer by layer, its floats summed in another order; `layers` made the files."""
+    import onnx
+
+    shown, apart = (path.with_name(f"{name}.onnx") for name in ("shown", "cut"))
+    whole, model = onnx.load(shown, load_external_data=False).graph, onnx.load(apart)
+    names = [o.name for o in whole.output]
+    theirs = dict(zip(names, by_onnxruntime(shown, [x])[0], strict=True))
+    given = inputs_of(model, dict(zip([i.name for i in whole.input], x, strict=True)), theirs)
+    found = dict(zip(names, by_onnxruntime(apart, [given], optimized="floats")[0], strict=True))
+    return _alike(found, theirs, codes)
 
 
 def _compared(path: Path, x: Arrays, kind: str) -> tuple[str, int, int]:
@@ -146,11 +163,16 @@ def _compared(path: Path, x: Arrays, kind: str) -> tuple[str, int, int]:
     line = f"float error {error:.1e}, integer {found} of {wanted}"
     if codes:
         nudged = dict(zip(names, by_onnxruntime(shown, [_nudged(x)])[0], strict=True))
-        fused = dict(zip(names, by_onnxruntime(shown, [x], optimized=True)[0], strict=True))
-        line += f", codes {_alike(ours, theirs, codes)}; optimized {_alike(ours, fused, codes)}; "
-        line += (
-            f"its own two {_alike(fused, theirs, codes)}; itself {_alike(nudged, theirs, codes)}"
+        fused, sums = (
+            dict(zip(names, by_onnxruntime(shown, [x], optimized=how)[0], strict=True))
+            for how in ("integers", "floats")
         )
+        line += f", codes {_alike(ours, theirs, codes)}; optimized {_alike(ours, fused, codes)}; "
+        line += f"its own two {_alike(fused, theirs, codes)}; "
+        line += f"other sums {_alike(sums, theirs, codes)}; itself {_alike(nudged, theirs, codes)}"
+        if last := _last(model, codes):
+            line += f"; results {_alike(ours, theirs, last)}, "
+            line += f"other sums {_alike(sums, theirs, last)}"
     return line, found, wanted
 
 
@@ -185,6 +207,14 @@ def _codes(model: Any) -> list[str]:
         or n.op_type.startswith("QLinear")
     ]
     return [name for name in made if name not in there]
+
+
+def _last(model: Any, codes: list[str]) -> list[str]:
+    """Of these codes, those that are dequantized to a result of the graph."""
+    results = {o.name for o in model.graph.output}
+    ends = [n for n in model.graph.node if n.op_type == "DequantizeLinear"]
+    read = {n.input[0] for n in ends if results.intersection(n.output)}
+    return [name for name in codes if name in read]
 
 
 def _products(model: Any) -> int:

@@ -129,16 +129,21 @@ class Source:
         return [as_inputs(arrays, self.images) for arrays in calls]
 
 
-def by_onnxruntime(path: Path, calls: Sequence[Arrays], optimized: bool = False) -> list[Arrays]:
-    """Results of a file as it is written; `optimized` with ONNX Runtime's graph optimization,
-    which makes operators on integers of Q/DQ pairs."""
+def by_onnxruntime(path: Path, calls: Sequence[Arrays], optimized: str = "") -> list[Arrays]:
+    """Results of a file as it is written, or with ONNX Runtime's graph optimization: `optimized` is
+    `integers`, which makes operators on integers of Q/DQ pairs, and is of no machine; or `floats`,
+    all of it but that, so that the same floats are summed in another order."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     levels = ort.GraphOptimizationLevel
-    options.graph_optimization_level = (
-        levels.ORT_ENABLE_EXTENDED if optimized else levels.ORT_DISABLE_ALL
-    )
+    options.graph_optimization_level = {
+        "": levels.ORT_DISABLE_ALL,
+        "integers": levels.ORT_ENABLE_EXTENDED,
+        "floats": levels.ORT_ENABLE_ALL,
+    }[optimized]
+    if optimized == "floats":
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
     options.log_severity_level = 3
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     names = [i.name for i in session.get_inputs()]

@@ -60,8 +60,11 @@ class Layer:
         return self.apart > 1 or self.roundings > ROUNDINGS or self.error > 1e-5
 
 
-def layers(path: Path, *inputs: np.ndarray) -> list[Layer]:
-    """Of a quantized file, at these inputs; the files `shown` and `cut` are written beside it."""
+def layers(path: Path, *inputs: np.ndarray, sizes: dict[str, int] | None = None) -> list[Layer]:
+    """Of a quantized file, at these inputs; the files `shown` and `cut` are written beside it.
+
+    `sizes` are those of named dimensions.
+    """
     model, kept = shown(onnx.load(path)), path.with_name("shown.onnx")
     onnx.save(model, kept)
     theirs = dict(
@@ -70,9 +73,9 @@ def layers(path: Path, *inputs: np.ndarray) -> list[Layer]:
     xs = dict(zip([i.name for i in model.graph.input], inputs, strict=True))
     apart = cut(copy.deepcopy(model), theirs)
     onnx.save(apart, path.with_name("cut.onnx"))
-    names = [i.name for i in apart.graph.input]
-    given = [xs[n] if n in xs else theirs[n.removesuffix(GIVEN)] for n in names]
-    program = jq.rewrite(jq.load_onnx(path.with_name("cut.onnx")), pipeline="float")["integer"]
+    given = inputs_of(apart, xs, theirs)
+    source = jq.load_onnx(path.with_name("cut.onnx"), sizes=sizes)
+    program = jq.rewrite(source, pipeline="float")["integer"]
     found = XlaExecutable(program, strict=True)(*given)
     ours = dict(zip([s.name for s in program.outputs], found, strict=True))
     wide = exact(apart, given)
@@ -130,3 +133,11 @@ def cut(model: onnx.ModelProto, values: dict[str, np.ndarray]) -> onnx.ModelProt
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         model.graph.input.append(helper.make_tensor_value_info(name + GIVEN, kind, array.shape))
     return model
+
+
+def inputs_of(
+    apart: onnx.ModelProto, xs: dict[str, np.ndarray], values: dict[str, np.ndarray]
+) -> list[np.ndarray]:
+    """Of a graph that is `cut`: the inputs `xs` of the whole graph, and the values given."""
+    names = [i.name for i in apart.graph.input]
+    return [xs[n] if n in xs else values[n.removesuffix(GIVEN)] for n in names]
