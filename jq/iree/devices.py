@@ -16,6 +16,10 @@ from jq.system.processor import MOST_THREADS
 # not ours lies after it.
 WORKER_STACK = 1 << 20
 
+# Microseconds that a worker without work looks for more before it sleeps: waking it takes longer
+# than many kernels, and between two that both threads share there are often some of one.
+SPIN = 10
+
 _LOCK = threading.Lock()
 _workers: int | None = None  # of local-task, fixed when its driver is first created
 _owner: int | None = None  # the process that they are of
@@ -52,7 +56,8 @@ def device_of(driver: str, threads: int | None) -> Any:
                 hint="use threads=1 here, or start it with multiprocessing's `spawn`",
             )
         if driver == "local-task" and _owner is None:
-            rt.flags.parse_flags(f"--task_worker_stack_size={WORKER_STACK}")
+            flags = {"task_worker_stack_size": WORKER_STACK, "task_worker_spin_us": SPIN}
+            rt.flags.parse_flags(*(f"--{name}={value}" for name, value in flags.items()))
             _owner = os.getpid()
         if driver == "local-task" and threads is not None:
             if _workers not in (None, threads):
