@@ -10,6 +10,9 @@ from jq.guard.worker import WORKER
 from jq.language.tokenizer import Tokenizer
 from jq.models._extras import need
 
+# Characters of a prompt: so many times those of the messages, and so many besides.
+_TIMES, _BESIDES = 16, 1 << 20
+
 
 def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> str:
     """The prompt of `messages` (`{"role": "user", "content": ...}`) for the model to answer.
@@ -18,8 +21,8 @@ def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> 
     Python's objects, and in a process of its own, with limits of time and memory.
 
     Raises:
-        UserError: the model has no template, or the template fails, is no text or refuses the
-            messages.
+        UserError: the model has no template, or the template fails, is no text, refuses the
+            messages, or makes far more of them than they are.
     """
     if tokenizer.template is None:
         raise UserError("this model has no chat template", hint="leave out --chat")
@@ -55,6 +58,10 @@ def rendered(template: bytes, messages: list[Any], names: dict[str, str]) -> str
         raise
     except (jinja.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         raise UserError(f"the chat template fails: {error}") from error
+    # Much longer ones take a tokenizer minutes, and fit into no context.
+    most = _TIMES * sum(len(str(message.get("content"))) for message in messages) + _BESIDES
+    if len(text) > most:
+        raise UserError(f"the chat template makes {len(text)} characters, at most {most} are taken")
     return text
 
 

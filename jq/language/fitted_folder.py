@@ -99,7 +99,7 @@ def fit_folder(
     config = json_object(source / "config.json")
     if config.get("quantization_config") is not None:
         raise UserError("the checkpoint is quantized already", location=str(source))
-    pieces = pieces_of(texts, tokenizer_of_folder(source), decoder.config.context, limit)
+    pieces = pieces_of(texts, tokenizer_of_folder(source), decoder.config, limit)
     read = hashlib.sha256(np.asarray(pieces).tobytes()).hexdigest()
     begin(out, {"bits": chosen.bits, "group": group, "source": str(source), "text": read})
     known = next(a for a in ARCHITECTURES if a.name == decoder.config.architecture)

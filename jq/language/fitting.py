@@ -14,8 +14,8 @@ from jq.formats.base import Encoding, get_format
 from jq.formats.ggml import GgmlFormat
 from jq.formats.numpy_ops import NUMPY
 from jq.formats.tensor import QuantizedTensor
-from jq.language.tokenizer import Tokenizer, tokenizer_of_gguf
-from jq.models.decoder import load_decoder
+from jq.language.tokenizer import Tokenizer, check_tokens, tokenizer_of_gguf
+from jq.models.decoder import Config, load_decoder
 from jq.models.decoder.gguf import file_names
 from jq.passes.recovery._fixed_scales import best_codes
 from jq.system.files import read_text
@@ -51,7 +51,7 @@ class Fitted:
         decoder = load_decoder(source)
         assert decoder.file is not None
         tokenizer = tokenizer_of_gguf(decoder.file.metadata, str(source))
-        pieces = pieces_of(texts, tokenizer, decoder.config.context, limit)
+        pieces = pieces_of(texts, tokenizer, decoder.config, limit)
         file_of = file_names(decoder.config)
 
         def encode(path: str, weight: np.ndarray, gram: np.ndarray) -> QuantizedTensor | None:
@@ -76,11 +76,12 @@ class Fitted:
 
 
 def pieces_of(
-    texts: Sequence[Path], tokenizer: Tokenizer, context: int, limit: int
+    texts: Sequence[Path], tokenizer: Tokenizer, config: Config, limit: int
 ) -> list[list[int]]:
     """At most `limit` pieces of text files, of `PIECE` tokens or as many as the context has."""
     tokens = [t for text in texts for t in tokenizer.codec.encode(read_text(text))]
-    room = min(PIECE, context) - len(tokenizer.first)
+    check_tokens([*tokenizer.first, *tokens], config.vocabulary)
+    room = max(1, min(PIECE, config.context) - len(tokenizer.first))
     pieces = [
         [*tokenizer.first, *tokens[i : i + room]] for i in range(0, len(tokens) - room + 1, room)
     ][:limit]

@@ -21,7 +21,12 @@ from jq.language.saved import load as load_saved
 from jq.language.saved_files import TOKENIZER
 from jq.language.session import Programs, Progress, Session
 from jq.language.store import Options, Store
-from jq.language.tokenizer import Tokenizer, tokenizer_of_folder, tokenizer_of_gguf
+from jq.language.tokenizer import (
+    Tokenizer,
+    check_tokens,
+    tokenizer_of_folder,
+    tokenizer_of_gguf,
+)
 from jq.models.decoder import Decoder, load_decoder
 
 CONTEXT, PIPELINE = 4096, "int8-dynamic"
@@ -242,9 +247,7 @@ class LanguageModel:
         tokens = self.encode(prompt) if isinstance(prompt, str) else [int(t) for t in prompt]
         if max_tokens < 1:
             raise UserError(f"max_tokens must be at least 1, got {max_tokens}")
-        wrong = [t for t in tokens if not 0 <= t < self.config.vocabulary]
-        if wrong:
-            raise UserError(f"{wrong[0]} is not one of {self.config.vocabulary} tokens")
+        check_tokens(tokens, self.config.vocabulary)
         if not 1 <= len(tokens) <= self.options.context:
             raise UserError(
                 f"a prompt of {len(tokens)} tokens does not fit into a context of"

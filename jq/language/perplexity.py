@@ -14,7 +14,7 @@ import numpy as np
 from jq.errors import UserError
 from jq.language.session import Session
 from jq.language.store import Options
-from jq.language.tokenizer import Tokenizer
+from jq.language.tokenizer import Tokenizer, check_tokens
 from jq.models.decoder import Config
 from jq.system.files import read_text
 
@@ -78,13 +78,15 @@ def measure(
         window: pieces of at most so many tokens.
 
     Raises:
-        UserError: there are not two tokens of text, or the two models have other tokens.
+        UserError: there are not two tokens of text, one is none of the model's, or the two models
+            have other tokens.
     """
     texts = [read_text(file) for file in files]
     tokens = [t for text in texts for t in model.tokenizer.codec.encode(text)]
     if other is not None:
         _check_same_tokens(model, other, texts, tokens)
     tokens, first = tokens[:limit], list(model.tokenizer.first)
+    check_tokens([*first, *tokens], model.config.vocabulary)
     contexts = [m.options.context for m in (model, other) if m is not None]
     room = min(contexts if window is None else [window, *contexts]) - len(first)
     if len(tokens) < 2 or room < 2:
@@ -109,11 +111,19 @@ def measure(
                 others -= float(theirs[np.arange(len(right)), right].sum())
                 changed += int((theirs.argmax(-1) != own.argmax(-1)).sum())
         progress(min(1.0, (start + room) / len(tokens)))
-    found = Perplexity(count, math.exp(surprise / count))
+    found = Perplexity(count, _exp(surprise / count))
     if other is not None:
         found.kl, found.changed, found.kl_largest = divergence / count, changed, largest
-        found.other_perplexity = math.exp(others / count)
+        found.other_perplexity = _exp(others / count)
     return found
+
+
+def _exp(value: float) -> float:
+    """Infinite where no float holds it, as of logits that weights out of all bounds make."""
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
 
 
 def _check_same_tokens(

@@ -119,10 +119,13 @@ class SentencePiece:
                     yield self._bytes.get(byte, self.unknown)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens; control tokens have none."""
+        """The text of tokens; control tokens have none, nor have rows of the model's table beyond
+        the vocabulary, which a model may choose too."""
         return b"".join(map(self._text, tokens)).decode("utf-8", "replace")
 
     def _text(self, token: int) -> bytes:
+        if token >= len(self.tokens):
+            return b""
         kind, name = self.types[token], self.tokens[token]
         if kind == BYTE and (byte := _BYTE.fullmatch(name)):
             return bytes([int(byte[1], 16)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from os.path import lexists
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -78,6 +79,14 @@ class Tokenizer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         return self.codec.decode(tokens)
+
+
+def check_tokens(tokens: Sequence[int], vocabulary: int) -> None:
+    """Raises `UserError` for a token that is no row of the model's table: a tokenizer may know
+    more than the model that it lies beside."""
+    for token in tokens:
+        if not 0 <= token < vocabulary:
+            raise UserError(f"{token} is not one of {vocabulary} tokens")
 
 
 def tokenizer_of_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
@@ -214,13 +223,13 @@ def tokenizer_of_folder(folder: Path) -> Tokenizer:
     codec, first = guarded_library(content, str(path))
     settings: dict[str, Any] = {}
     for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
-        if (folder / name).exists():
+        if lexists(folder / name):  # a link to nowhere is refused
             settings |= json_object(folder / name)
     ends = settings.get("eos_token_id")
     given = ends if isinstance(ends, list) else [ends]
     named = [codec.decoding.token_to_id(name) for name in _ENDS]
     template = settings.get("chat_template")
-    if (folder / "chat_template.jinja").exists():
+    if lexists(folder / "chat_template.jinja"):
         template = read_text(folder / "chat_template.jinja")
     names = {key: _name(settings.get(key)) for key in ("bos_token", "eos_token")}
     return Tokenizer(

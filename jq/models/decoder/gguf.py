@@ -31,7 +31,7 @@ def read_gguf(path: str | Path) -> tuple[Config, dict[str, Any], GgufFile]:
     """
     file = load_gguf(path)
     parts = file.metadata.get("split.count", 1)
-    if parts != 1:
+    if type(parts) is not int or parts != 1:
         raise UserError(
             f"this is one of {parts!r:.20} parts of a model",
             location=str(path),
@@ -136,8 +136,8 @@ class _Reader:
         name = f"{_architecture(self.file).name}.{key}"
         value = self.file.metadata.get(name)
         if isinstance(value, np.ndarray):
-            if len(set(value.tolist())) != 1:
-                raise self.wrong(f"{key} differs from layer to layer")
+            if value.dtype.kind not in "iu" or len(set(value.tolist())) != 1:
+                raise self.wrong(f"{key} is not one whole number for all layers")
             value = int(value[0])
             if value < 1:
                 raise self.wrong(f"{key} is {value}")

@@ -32,6 +32,12 @@ def tensor_tree(
     Raises:
         UserError: a tensor has a name that is not known.
     """
+    apart = any("{e}" in theirs for theirs in names.values())
+    if apart and config.layers * config.experts > len(tensors):  # before all are named
+        raise UserError(
+            f"{config.layers} layers of {config.experts} experts are not in {len(tensors)} tensors",
+            location=where,
+        )
     ours = dict(expanded(names, config))
     flat: dict[str, Leaf] = {}
     for theirs, leaf in tensors.items():

@@ -31,9 +31,14 @@ class Rope:
     long: tuple[float, ...] = ()
     original: int = 0
 
+    def __post_init__(self) -> None:
+        if not np.isfinite([*self.frequencies, *self.long, self.scale]).all():
+            raise UserError("rotary positions have a frequency or a scale that is not finite")
+
     def divided(self, factors: Sequence[float]) -> Rope:
         """The same, each frequency divided by a factor of its own."""
-        own = np.asarray(self.frequencies) / np.asarray(factors, np.float64)
+        with np.errstate(all="ignore"):  # what is not finite is refused
+            own = np.asarray(self.frequencies) / np.asarray(factors, np.float64)
         return replace(self, frequencies=tuple(own))
 
     def table(self, count: int, context: int) -> tuple[np.ndarray, np.ndarray]:
@@ -94,6 +99,8 @@ def longrope_scale(context: int, original: int) -> float:
     """What cosines and sines are multiplied by in a context longer than the `original` one."""
     if context <= original:
         return 1.0
+    if original < 2:
+        raise UserError(f"rotary positions of a context of {original} cannot be scaled")
     return math.sqrt(1 + math.log(context / original) / math.log(original))
 
 

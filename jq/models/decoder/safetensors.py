@@ -90,7 +90,8 @@ def _check_apart(places: dict[str, list[int]], path: Path) -> None:
 def _tensor(data: Any, name: str, entry: Any, start: int, path: Path) -> np.ndarray:
     try:
         kind, shape, (first, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        sound = all(type(n) is int and n >= 0 for n in (*shape, first, end))
+        sound = isinstance(kind, str)
+        sound &= all(type(n) is int and n >= 0 for n in (*shape, first, end))
     except (TypeError, KeyError, ValueError):
         sound = False
     if not sound:
