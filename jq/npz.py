@@ -39,6 +39,7 @@ _UNREADABLE = (
 _KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # What the arrays of a file may take in memory: so many times its size, and so much besides.
 _TIMES, _BESIDES = 4, 256 << 20
+_LONGEST_NAME = (1 << 16) - 5  # bytes, with .npy after it
 _LONGEST = 1 << 16  # bytes of a header; NumPy refuses more than 10,000
 Header = tuple[tuple[int, ...], bool, "np.dtype[Any]"]  # shape, whether axes are reversed, type
 
@@ -193,13 +194,29 @@ def read_samples(path: Path, specs: Sequence[Spec]) -> list[list[np.ndarray]]:
 
 
 def write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes outputs by name; types that NumPy cannot store (bf16, fp8) become float32."""
+    """Writes outputs by name; types that NumPy cannot store (bf16, fp8) become float32.
+
+    Raises:
+        UserError: it cannot be written, or a name is none that a file can hold.
+    """
+    for name in arrays:
+        _check_name(name)
     # Not `np.savez`: the names are its keyword arguments, where `file` is taken.
     with written_whole(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, array in arrays.items():
             portable = array.astype(np.float32) if array.dtype.kind == "V" else array
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(portable), allow_pickle=False)
+
+
+def _check_name(name: str) -> None:
+    """Refuses what names no member of an archive: not UTF-8, cut off at a null, or too long."""
+    try:
+        sound = "\0" not in name and len(name.encode()) <= _LONGEST_NAME
+    except UnicodeEncodeError:
+        sound = False
+    if not sound:
+        raise UserError(f"no array can be called {name!r:.80}", hint="rename the model's output")
 
 
 def _matched(arrays: Mapping[str, Any], specs: Sequence[Spec], path: Path) -> list[Any]:

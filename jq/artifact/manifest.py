@@ -89,6 +89,9 @@ class Manifest(Part):
         counts = {(len(s.inputs), len(s.outputs)) for s in self.sizes}
         if self.sizes and counts != {(len(self.inputs), len(self.outputs))}:
             raise ValueError("sizes of other inputs or outputs")
+        named = [name for p in self.programs for name in (p.module, p.dump)]
+        if len(set(named)) < len(named):  # each is read, and hashed, for itself
+            raise ValueError("two programs of one file")
         variants = {p.variant for p in self.programs}
         if variants and variants != set(range(max(1, len(self.sizes)))):
             raise ValueError("programs of other sizes")

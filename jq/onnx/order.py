@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def require_names(graph: Graph, path: Path) -> None:
 def refuse_twice(names: list[str], path: Path) -> None:
     """Names are given once: this reader would take one of two, and another the other."""
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        (twice, _), *_ = Counter(names).most_common(1)
         raise UserError(f"the model has the {twice!r} twice", location=str(path))
 
 
