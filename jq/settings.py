@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 import tomllib
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -19,6 +18,7 @@ from pydantic import (
 from jq.errors import FormatError, UserError, known
 from jq.formats import Encoding, Format, get_format
 from jq.formats.checks import check_options
+from jq.guard.patterns import check_pattern, matches_any
 
 Granularity = Literal["per-tensor", "per-channel", "per-block", "per-token"]
 Model = TypeVar("Model", bound=BaseModel)
@@ -186,7 +186,7 @@ class Rule(Strict):
 
     def matches(self, names: tuple[str, ...]) -> bool:
         if self.pattern.startswith("re:"):
-            return any(re.fullmatch(self.pattern[3:], name) for name in names)
+            return matches_any(self.pattern[3:], names)
         return any(fnmatch.fnmatchcase(name, self.pattern) for name in names)
 
 
@@ -208,10 +208,11 @@ def check_rule(rule: Rule) -> None:
     """Raises `UserError` when the pattern is no regular expression or a key is unknown."""
     if rule.pattern.startswith("re:"):
         try:
-            re.compile(rule.pattern[3:])
-        except re.error as error:
-            raise UserError(f"bad regular expression in rule {rule.pattern!r}: {error}") from error
-    where = f"rule {rule.pattern!r}"
+            check_pattern(rule.pattern[3:])
+        except ValueError as error:
+            where = f"bad regular expression in rule {rule.pattern!r:.200}"
+            raise UserError(f"{where}: {error}") from error
+    where = f"rule {rule.pattern!r:.200}"
     apply_overrides(Settings(), rule.override, where=where)
     for key in rule.override:
         if key.startswith(WHOLE):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from jq.errors import UserError
 from jq.system.files import read_text, written_whole
 
 SCHEMA = 2  # 1 did not say of which model they are
+_MOST_OF_ALL = 1 << 26  # elements of all statistics
 _TYPES, _MOST = ("int32", "int64", "float32", "float64"), 1 << 16  # of one statistic
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
@@ -147,15 +148,16 @@ class Ranges:
                     hint="make them again with `jaxq calibrate`",
                 )
             sites = {str(k): Range(float(a), float(b)) for k, (a, b) in data["sites"].items()}
-            statistics = {
-                str(k): tuple(_from_json(a) for a in arrays)
-                for k, arrays in data.get("statistics", {}).items()
-            }
+            method, statistics = str(data["method"]), dict[str, Statistics]()
+            if counted := data.get("statistics", {}):
+                shapes = [n.shape for n in get_observer(method).neutral()]
+                _check_extent(method, shapes, counted)
+                statistics = {str(k): tuple(map(_from_json, v)) for k, v in counted.items()}
             with np.errstate(over="ignore"):  # and refused below
                 logs = data.get("smoothing", {}).items()
                 powers = {str(k): np.array(v, np.float32) for k, v in logs}
                 smoothing = {k: np.exp2(v) for k, v in powers.items()}
-            samples, method = int(data["samples"]), str(data["method"])
+            samples = int(data["samples"])
             shards = Shards.of_json(data.get("shards"))
             model = str(data["model"])
             found = Ranges(sites, samples, method, statistics, smoothing, model, shards)
@@ -180,6 +182,18 @@ def _to_json(array: np.ndarray) -> dict[str, Any]:
     first, last = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)
     kept = " ".join(str(v) for v in flat[first:last].tolist())
     return {"type": array.dtype.name, "shape": list(array.shape), "first": first, "values": kept}
+
+
+def _check_extent(
+    method: str, shapes: Sequence[tuple[int, ...]], counted: Mapping[str, Any]
+) -> None:
+    """Refuses statistics of other shapes than the method's, and more than anybody has, before there
+    is memory for them: a few letters of a file stand for thousands of zeros."""
+    for name, arrays in counted.items():
+        if [tuple(a["shape"]) for a in arrays] != shapes:
+            raise UserError(f"the statistics are not those of {method}", op=str(name))
+    if len(counted) * sum(map(math.prod, shapes)) > _MOST_OF_ALL:
+        raise ValueError(f"statistics of {len(counted)} tensors")
 
 
 def _from_json(data: Mapping[str, Any]) -> np.ndarray:

@@ -16,12 +16,14 @@ from jq.device.steps import steps_of
 from jq.device.units import Unit, as_program, units
 from jq.errors import UserError
 from jq.ir import Program
+from jq.npz import read_array
 from jq.oracle.xla import XlaExecutable
 from jq.source import trace
 from jq.system.files import new_folder, read_text
 
 RUNNER = ("runner/replay.py", "replay_ops.py")  # the second says what each step means
 INDEX, LIMIT = "index.json", 16  # MiB of a unit's largest case
+_MOST, _HEADER = 1 << 40, 1 << 17  # MiB that anybody asks for; bytes in front of an array at most
 ROUNDING = (
     "a rescale is an int32 mantissa and a shift: rounding doubling high multiply, then a rounding"
     " right shift, ties away from zero; a quantize of floats rounds ties to even"
@@ -83,7 +85,7 @@ def check_vectors(artifact: str | Path, run: str | Path) -> dict[str, Any]:
         first element that differs of each case.
     """
     folder = Path(run)
-    limit = json.loads(read_text(folder / INDEX))["limit"]
+    limit = _limit(folder / INDEX)
     count, different = 0, []
     for row, arrays in _made(integer_level(Path(artifact)), limit):
         if "reason" in row:
@@ -97,14 +99,28 @@ def check_vectors(artifact: str | Path, run: str | Path) -> dict[str, Any]:
     return {"ops": count, "different": different}
 
 
+def _limit(path: Path) -> float:
+    """The limit that an index was written with; `UserError` where it is none of ours."""
+    text = read_text(path)
+    try:
+        limit = json.loads(text)["limit"]
+        sound = type(limit) in (int, float) and 0 <= limit <= _MOST
+    except (ValueError, KeyError, TypeError, RecursionError):
+        sound = False
+    if not sound:
+        hint = "copy the one that `jaxq vectors` wrote"
+        raise UserError("this is no index of golden vectors", location=str(path), hint=hint)
+    return float(limit)
+
+
 def _difference(path: Path, want: np.ndarray) -> dict[str, Any] | None:
     if not path.is_file():
         return {"index": None, "expected": None, "got": "no such file"}
+    if (size := path.stat().st_size) > want.nbytes + _HEADER:
+        return {"index": None, "expected": f"{want.nbytes} bytes", "got": f"{size} bytes"}
     try:
-        got = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):  # cut off, empty, or of objects
-        got = None
-    if not isinstance(got, np.ndarray):
+        got = read_array(path)
+    except UserError:  # cut off, empty, or of objects
         return {"index": None, "expected": None, "got": "no array of numbers"}
     if (got.shape, got.dtype) != (want.shape, want.dtype):
         facts = [f"{a.dtype}{list(a.shape)}" for a in (want, got)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import struct
 import time
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from jq.artifact.load import read_manifest
+from jq.device.golden import INDEX, _difference, check_vectors
 from jq.errors import UserError
 from jq.npz import read, write
 from jq.onnx.order import refuse_twice
@@ -47,3 +50,28 @@ def test_names_that_no_archive_holds(tmp_path: Path, name: str) -> None:
     assert not list(tmp_path.iterdir())
     write(path, {name[:1] * 65531: np.zeros(1)})
     assert list(read(path)) == [name[:1] * 65531]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x", "[]", "{}", "[" * 5000, *(f'{{"limit": {v}}}' for v in ('"x"', "NaN", "-1", "null"))],
+)
+def test_an_index_of_vectors_that_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / INDEX).write_text(text)
+    with pytest.raises(UserError, match=r"no index of golden vectors .*index\.json"):
+        check_vectors(tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize("descr", ["'<f4'", "'<U0'", "'|V0'"])
+def test_what_a_device_wrote_is_read_no_further_than_it_fits(tmp_path: Path, descr: str) -> None:
+    """A header of a few bytes claimed any memory, and so did a file that is mostly a hole."""
+    path, want = tmp_path / "out.npy", np.zeros((4, 8), np.float32)
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': ({1 << 50},)}}".encode()
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text)
+    found = _difference(path, want)
+    assert found is not None and ("no array" in found["got"] or str(1 << 50) in found["got"])
+    os.truncate(path, 1 << 40)
+    found = _difference(path, want)
+    assert found is not None and found["got"] == f"{1 << 40} bytes"
+    np.save(path, want)
+    assert _difference(path, want) is None
