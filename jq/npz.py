@@ -115,6 +115,8 @@ def _header(stream: IO[bytes]) -> Header:
     shape, reversed_axes, dtype = reads[version[0] - 1](header)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
+    if not dtype.itemsize:  # of which NumPy makes larger ones, however many there are
+        raise ValueError("its elements have no size")
     if not all(isinstance(n, int) and n >= 0 for n in shape) or len(shape) > 32:
         raise ValueError(f"an array has shape {shape!r:.80}")
     return shape, reversed_axes, dtype

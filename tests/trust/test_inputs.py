@@ -119,6 +119,8 @@ ODD = {
     "bool": header("(True, 'a')"),
     "objects": header("(1,)", "'|O'") + b"cos\nsystem\n(S'touch PWNED'\ntR.",
     "deep": header("(" * 5000 + ")" * 5000),
+    "no size": header(f"({1 << 50},)", "'<U0'"),
+    "no size, raw": header(f"({1 << 50},)", "'|V0'"),
     "no type": header("(1,)", "'<q99'"),
     "short": header("(4,)") + bytes(3),
     "long": header("(4,)") + bytes(17),
