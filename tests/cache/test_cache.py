@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -74,6 +75,33 @@ def test_damaged_entries_are_compiled_again(runs: list[bytes], tmp_path: Path) -
         assert compile_cached(b"a", directory=tmp_path).vmfb == b"a" * 1000
     assert len(runs) == 7
     assert entry.read_bytes() == whole
+
+
+def test_an_entry_under_the_name_of_another_is_not_believed(
+    runs: list[bytes], tmp_path: Path
+) -> None:
+    compile_cached(b"a", directory=tmp_path)
+    (first,) = tmp_path.iterdir()
+    compile_cached(b"b", directory=tmp_path)
+    (second,) = {*tmp_path.iterdir()} - {first}
+    shutil.copy(first, second)
+    assert compile_cached(b"b", directory=tmp_path).vmfb == b"b" * 1000
+    assert len(runs) == 3
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "circle"])
+def test_what_is_no_file_is_no_entry(kind: str, runs: list[bytes], tmp_path: Path) -> None:
+    compile_cached(b"a", directory=tmp_path)
+    (entry,) = tmp_path.iterdir()
+    entry.unlink()
+    if kind == "pipe":
+        os.mkfifo(entry)
+    elif kind == "folder":
+        entry.mkdir()
+    else:
+        entry.symlink_to("/dev/zero" if kind == "device" else entry.name)
+    assert compile_cached(b"a", directory=tmp_path).vmfb == b"a" * 1000
+    assert len(runs) == 2
 
 
 def test_least_recently_used_goes_first(runs: list[bytes], tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import struct
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +29,14 @@ def test_a_program_that_is_listed_many_times(tmp_path: Path) -> None:
         (tmp_path / "manifest.json").write_text(json.dumps(manifest))
         with pytest.raises(UserError, match="two programs of one file"):
             read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("number", [-1, 0, True, 1.0, "1", None, 10**400])
+def test_schema_versions_that_are_none(tmp_path: Path, number: Any) -> None:
+    manifest = json.loads((SAVED / "manifest.json").read_text()) | {"schema_version": number}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="schema"):
+        read_manifest(tmp_path)
 
 
 def test_the_name_of_what_is_there_twice_is_found_at_once(tmp_path: Path) -> None:
