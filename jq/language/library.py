@@ -85,6 +85,9 @@ def encoded(content: bytes, prompt: str | None, special: bool) -> list[int]:
 @lru_cache(maxsize=1)
 def _library_of(content: bytes) -> Library:
     special, plain = _from_json(content), _from_json(content)
+    for each in (special, plain):  # a prompt is taken whole or refused, as `transformers` does
+        each.no_truncation()
+        each.no_padding()
     special.encode("a b", add_special_tokens=True)  # for what may go wrong on that
     plain.encode_special_tokens = True
     if (growth := _growth(json.loads(content).get("decoder"))) > _MOST:

@@ -144,3 +144,15 @@ def test_links_to_nowhere_beside_a_tokenizer(tmp_path: Path, name: str) -> None:
 def test_rows_of_the_model_that_are_no_tokens() -> None:
     words = SentencePiece(["a"], [0.0], [NORMAL], 0, prefix=False)
     assert words.decode([0, 5, 0]) == "aa"
+
+
+@pytest.mark.parametrize("key", ["truncation", "padding"])
+def test_a_tokenizer_neither_cuts_a_prompt_nor_fills_it(tmp_path: Path, key: str) -> None:
+    """A length in `tokenizer.json` is of what the file was made for; a thousand million crashed."""
+    cut = {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+    fill = {"strategy": {"Fixed": 10**9}, "direction": "Right", "pad_to_multiple_of": None}
+    fill |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "a"}
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}
+    whole = {"version": "1.0", "model": model, key: cut if key == "truncation" else fill}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(whole))
+    assert tokenizer_of_folder(tmp_path).encode("abba") == [0, 1, 1, 0]
