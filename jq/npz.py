@@ -39,6 +39,7 @@ _UNREADABLE = (
 _KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # What the arrays of a file may take in memory: so many times its size, and so much besides.
 _TIMES, _BESIDES = 4, 256 << 20
+_PIECE = 1 << 20  # bytes that are read at once
 _LONGEST_NAME = (1 << 16) - 5  # bytes, with .npy after it
 _LONGEST = 1 << 16  # bytes of a header; NumPy refuses more than 10,000
 Header = tuple[tuple[int, ...], bool, "np.dtype[Any]"]  # shape, whether axes are reversed, type
@@ -129,11 +130,12 @@ def _bytes_of(header: Header) -> int:
 def _data(stream: IO[bytes], header: Header) -> np.ndarray:
     shape, reversed_axes, dtype = header
     size = _bytes_of(header)
-    content = bytearray(stream.read(size))
-    if len(content) != size or stream.read(1):
-        raise ValueError(
-            f"an array of {size} bytes has {'more' if len(content) == size else 'less'}"
-        )
+    content, filled = bytearray(size), 0
+    with memoryview(content) as view:  # piece by piece, so that nothing is there twice
+        while count := stream.readinto(view[filled : filled + _PIECE]):  # type: ignore[attr-defined]
+            filled += count
+    if filled != size or stream.read(1):
+        raise ValueError(f"an array of {size} bytes has {'more' if filled == size else 'less'}")
     array = np.frombuffer(content, dtype) if size else np.empty(shape, dtype)
     return array.reshape(shape[::-1]).T if reversed_axes else array.reshape(shape)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +123,15 @@ def test_outputs_may_have_any_name(tmp_path: Path) -> None:
     npz.write(tmp_path / "out.npz", {n: np.full(2, i) for i, n in enumerate(names)})
     with np.load(tmp_path / "out.npz") as found:
         assert {n: found[n][0] for n in found.files} == {n: i for i, n in enumerate(names)}
+
+
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_an_array_is_in_memory_once(tmp_path: Path, write: Any) -> None:
+    write(tmp_path / "in.npz", a=np.arange(1 << 22, dtype=np.int64))
+    tracemalloc.start()
+    try:
+        found = npz.read(tmp_path / "in.npz")["a"]
+        assert tracemalloc.get_traced_memory()[1] < 1.25 * found.nbytes
+    finally:
+        tracemalloc.stop()
+    assert found[-1] == (1 << 22) - 1
