@@ -150,7 +150,11 @@ def test_rows_of_the_model_that_are_no_tokens() -> None:
 def test_a_tokenizer_neither_cuts_a_prompt_nor_fills_it(tmp_path: Path, key: str) -> None:
     """A length in `tokenizer.json` is of what the file was made for; a thousand million crashed."""
     cut = {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
-    fill = {"strategy": {"Fixed": 10**9}, "direction": "Right", "pad_to_multiple_of": None}
+    fill: dict[str, Any] = {
+        "strategy": {"Fixed": 10**9},
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+    }
     fill |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "a"}
     model = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}
     whole = {"version": "1.0", "model": model, key: cut if key == "truncation" else fill}
