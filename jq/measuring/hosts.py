@@ -38,7 +38,7 @@ from jq.system.signals import held_back
 
 UNREACHABLE = 255  # ssh's own exit code
 LARGEST = 1 << 40  # bytes
-_ANSWER = 1 << 20  # bytes
+_ANSWER, _PARTS = 1 << 20, 200  # bytes, and objects and lists in them
 ENDING = 5.0  # seconds in which a process ends that says nothing more
 STARTING, TIMES = 300.0, 10.0  # what a host has: seconds, and so many times those of measuring
 _SILENT = "a shell that starts there must print nothing"
@@ -150,7 +150,8 @@ def _asked(
         document = json.loads(answer)
     except (ValueError, RecursionError):
         document = None
-    if not isinstance(document, dict):
+    nested = answer.count(b"{") + answer.count(b"[") > _PARTS
+    if nested or not isinstance(document, dict):
         raise UserError(f"this is no answer: {answer[:80]!r}", location=host, hint=_SILENT)
     if "error" in document:
         kind = UserError if document.pop("user", False) else JqError

@@ -132,6 +132,7 @@ def _answers(folder: Path, script: str) -> str:
         "print('[]')",
         "print('[' * 100_000)",
         "print('1' * 10_000)",
+        "print('{\"a\":' * 900 + '1' + '}' * 900)",
         "sys.stdout.buffer.write(bytes(range(128, 256)) + b'\\n')",
     ],
 )
