@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -21,6 +22,11 @@ OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
 # ONNX Runtime has its products of integers from tables, or from pairs that add up in 16 bits, on
 # some processors; without this setting they saturate there.
 PRECISE = ("session.x64quantprecision", "1")
+# Its arrays of these types come as bytes.
+FLOAT8 = {
+    "tensor(float8e4m3fn)": ml_dtypes.float8_e4m3fn,
+    "tensor(float8e5m2)": ml_dtypes.float8_e5m2,
+}
 
 
 def by_onnxruntime(model: Path | bytes, *inputs: np.ndarray) -> list[np.ndarray]:
@@ -29,7 +35,10 @@ def by_onnxruntime(model: Path | bytes, *inputs: np.ndarray) -> list[np.ndarray]
     options.log_severity_level = 4
     options.add_session_config_entry(*PRECISE)
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return session.run(None, dict(zip([i.name for i in session.get_inputs()], inputs, strict=True)))
+    given = dict(zip([i.name for i in session.get_inputs()], inputs, strict=True))
+    kinds = [FLOAT8.get(o.type) for o in session.get_outputs()]
+    found = zip(session.run(None, given), kinds, strict=True)
+    return [y if kind is None else y.view(kind) for y, kind in found]
 
 
 def one_node(

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 from onnxruntime.capi.onnxruntime_pybind11_state import (
     Fail,
     InvalidArgument,
@@ -22,179 +23,110 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
     NotImplemented,
     RuntimeException,
 )
-from onnxruntime.quantization import (
-    CalibrationDataReader,
-    QuantFormat,
-    QuantType,
-    quantize_dynamic,
-    quantize_static,
-)
+from onnxruntime.quantization import CalibrationDataReader
+from onnxruntime.quantization.shape_inference import quant_pre_process
 
+import tests.onnx.drawn.images
+import tests.onnx.drawn.shapes
+import tests.onnx.drawn.values  # noqa: F401  (defines steps)
 from tests.onnx.against_ort import by_onnxruntime
 from tests.onnx.by_layer import layers
+from tests.onnx.drawn.graph import NEWEST, OLDEST, STEPS, Graph
+from tests.onnx.drawn.images import convolution, whole_pool
+from tests.onnx.drawn.options import Draw, written
+from tests.onnx.drawn.values import product
 
-IMAGE = (2, 4, 8, 8)
 # ONNX Runtime has no integer form of an operator for these types, or finds the file invalid.
 REFUSALS = (Fail, InvalidArgument, InvalidGraph, NotImplemented, RuntimeException)
-OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+IMAGE, ROWS, LINES, WORDS = (2, 4, 8, 8), (2, 5, 32), (3, 32), (2, 5)
+VOCABULARY = 20
 
 
-@dataclass
-class Graph:
-    """Nodes so far, and the shape of each tensor that a next one may read."""
-
-    rng: np.random.Generator
-    nodes: list[Any] = field(default_factory=list)
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=lambda: {"x": IMAGE})
-
-    def const(self, *shape: int) -> str:
-        name = f"w{len(self.arrays)}"
-        width = np.sqrt(np.prod(shape[1:], dtype=float)) if len(shape) > 1 else 1.0
-        self.arrays[name] = (self.rng.normal(size=shape) / width).astype(np.float32)
-        return name
-
-    def add(self, op: str, inputs: list[str], shape: tuple[int, ...], **attributes: Any) -> None:
-        name = f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [name], name=f"n{name}", **attributes))
-        self.shapes[name] = shape
-
-    def pick(self, rank: int | None = None) -> str | None:
-        """One of the last tensors, of this rank."""
-        names = [n for n, s in self.shapes.items() if rank is None or len(s) == rank][-3:]
-        return str(self.rng.choice(names)) if names else None
+def graph(seed: int) -> Graph:
+    """Nodes, from images, rows of vectors, vectors or the numbers of words."""
+    rng = np.random.default_rng(seed)
+    shape = [IMAGE, ROWS, LINES, WORDS][rng.choice(4, p=[0.5, 0.25, 0.1, 0.15])]
+    kind = TensorProto.INT64 if shape is WORDS else TensorProto.FLOAT
+    g = Graph(rng, (shape, kind), int(rng.integers(OLDEST, NEWEST + 1)))
+    if shape is WORDS:
+        g.add("Gather", [g.const(VOCABULARY, 32), "x"])
+    else:
+        g.shapes["x"] = shape
+    first = product if shape is not IMAGE else convolution if g.chance(0.8) else whole_pool
+    count = int(rng.integers(2, 16))
+    first(g)
+    for _ in range(200):
+        if len(g.nodes) >= count:
+            break
+        STEPS[rng.integers(len(STEPS))](g)
+    return g
 
 
-Step = Callable[[Graph], None]
-STEPS: list[Step] = []
-
-
-def on(rank: int | None = None) -> Callable[[Callable[[Graph, str, Any], None]], Step]:
-    """A step that reads a tensor of this rank; nothing happens where there is none."""
-
-    def register(function: Callable[[Graph, str, Any], None]) -> Step:
-        def step(g: Graph) -> None:
-            if (x := g.pick(rank)) is not None:
-                function(g, x, g.shapes[x])
-
-        STEPS.append(step)
-        return step
-
-    return register
-
-
-@on(4)
-def convolution(g: Graph, x: str, shape: Any) -> None:
-    side, out = int(g.rng.choice([1, 3])), int(g.rng.choice([4, 6]))
-    group = shape[1] if g.rng.random() < 0.3 else 1
-    out = shape[1] if group > 1 else out
-    inputs = [x, g.const(out, shape[1] // group, side, side)]
-    inputs += [g.const(out)] if g.rng.random() < 0.7 else []
-    pads = [side // 2] * 4
-    g.add("Conv", inputs, (shape[0], out, *shape[2:]), pads=pads, group=group)
-
-
-@on(2)
-def product(g: Graph, x: str, shape: Any) -> None:
-    g.add("MatMul", [x, g.const(shape[1], 12)], (shape[0], 12))
-
-
-@on(2)
-def gemm(g: Graph, x: str, shape: Any) -> None:
-    g.add("Gemm", [x, g.const(10, shape[1]), g.const(10)], (shape[0], 10), transB=1)
-
-
-@on()
-def activation(g: Graph, x: str, shape: Any) -> None:
-    g.add(str(g.rng.choice(["Relu", "Sigmoid", "LeakyRelu", "Tanh", "HardSigmoid"])), [x], shape)
-
-
-@on()
-def sum_or_product(g: Graph, x: str, shape: Any) -> None:
-    others = [n for n, s in g.shapes.items() if s == shape]
-    g.add(str(g.rng.choice(["Add", "Mul"])), [x, str(g.rng.choice(others))], shape)
-
-
-@on(4)
-def pool(g: Graph, x: str, shape: Any) -> None:
-    op = str(g.rng.choice(["MaxPool", "AveragePool"]))
-    g.add(op, [x], shape, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
-
-
-@on(4)
-def flat(g: Graph, x: str, shape: Any) -> None:
-    g.add("GlobalAveragePool", [x], (*shape[:2], 1, 1))
-    g.add("Flatten", [f"t{len(g.nodes) - 1}"], tuple(shape[:2]))
-
-
-@on(4)
-def joined(g: Graph, x: str, shape: Any) -> None:
-    if shape[1] <= 8:
-        g.add("Concat", [x, x], (shape[0], 2 * shape[1], *shape[2:]), axis=1)
-
-
-@on(2)
-def softmax(g: Graph, x: str, shape: Any) -> None:
-    g.add("Softmax", [x], shape, axis=-1)
-
-
-def graph(seed: int) -> onnx.ModelProto:
-    g = Graph(np.random.default_rng(seed))
-    count = int(g.rng.integers(2, 16))
-    convolution_or_flat = STEPS[0] if g.rng.random() < 0.7 else STEPS[6]
-    convolution_or_flat(g)
-    while len(g.nodes) < count:
-        STEPS[g.rng.integers(len(STEPS))](g)
-    read = {name for n in g.nodes for name in n.input}
-    outputs = [o for n in g.nodes for o in n.output if o not in read]
-    ends = [("x", IMAGE)], [(o, g.shapes[o]) for o in outputs]
-    values = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in e] for e in ends]
-    tensors = [numpy_helper.from_array(v, k) for k, v in g.arrays.items()]
-    return helper.make_model(
-        helper.make_graph(g.nodes, "drawn", *values, tensors), opset_imports=OPSETS, ir_version=9
-    )
+def written_float(g: Graph, path: Path) -> dict[str, int]:
+    """The file, some axes of its input without a size; the sizes that they have here."""
+    shape: list[Any] = list(g.source[0])
+    named = [a for a in range(len(shape)) if g.chance(0.3 if a else 0.5)] if g.chance(0.4) else []
+    sizes = {f"size{a}": shape[a] for a in named}
+    for axis in named:
+        shape[axis] = f"size{axis}"
+    ends = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in g.ends()]
+    model = g.model(ends, shape)
+    known = {v.name: v for v in onnx.shape_inference.infer_shapes(g.model([])).graph.value_info}
+    for end in model.graph.output:
+        kind = known[end.name].type.tensor_type.elem_type if end.name in known else 1
+        end.type.tensor_type.elem_type = kind
+    onnx.save(model, path)
+    return sizes
 
 
 class Samples(CalibrationDataReader):  # type: ignore[misc]
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.left = iter([{"x": image(rng)} for _ in range(3)])
+    def __init__(self, rng: np.random.Generator, g: Graph) -> None:
+        self.left = iter([{"x": example(rng, g)} for _ in range(3)])
 
     def get_next(self) -> Any:
         return next(self.left, None)
 
 
-def image(rng: np.random.Generator) -> np.ndarray:
-    return rng.normal(size=IMAGE).astype(np.float32)
+def example(rng: np.random.Generator, g: Graph) -> np.ndarray:
+    shape, kind = g.source
+    if kind == TensorProto.INT64:
+        return rng.integers(VOCABULARY, size=shape)
+    return rng.normal(size=shape).astype(np.float32)
 
 
-def quantized(seed: int, folder: Path) -> tuple[Path, str]:
-    """The file, and the options that it was made with."""
-    rng = np.random.default_rng([seed, 1])
+@dataclass(frozen=True)
+class Drawn:
+    """A quantized file: the options that it was made with, its sizes, an example of its input."""
+
+    path: Path
+    options: str
+    sizes: dict[str, int]
+    x: np.ndarray
+
+
+class NotMade(Exception):
+    """ONNX Runtime's quantizer does not take the graph or the options."""
+
+
+def quantized(seed: int, folder: Path) -> Drawn:
+    g, rng = graph(seed), np.random.default_rng([seed, 1])
     source, path = folder / "float.onnx", folder / "quantized.onnx"
-    onnx.save(graph(seed), source)
-    weights = QuantType.QInt8 if rng.random() < 0.7 else QuantType.QUInt8
-    per_channel, narrow = bool(rng.random() < 0.5), bool(rng.random() < 0.2)
-    common = {"weight_type": weights, "per_channel": per_channel, "reduce_range": narrow}
-    logging.disable(logging.WARNING)  # advice to preprocess the model
+    sizes, x = written_float(g, source), example(np.random.default_rng([seed, 2]), g)
+    logging.disable(logging.ERROR)  # advice to preprocess the model, nodes that stay float
     try:
-        if rng.random() < 0.25:
-            quantize_dynamic(source, path, **common)
-            return path, f"dynamic {common}"
-        wide = [QuantType.QInt16, QuantType.QUInt16] if rng.random() < 0.15 else []
-        kinds = wide or [QuantType.QUInt8, QuantType.QInt8]
-        signed = weights == QuantType.QInt8  # other weights do not go with signed activations
-        common["activation_type"] = kinds[rng.integers(2)] if signed or wide else QuantType.QUInt8
-        forms = [QuantFormat.QDQ] if wide else [QuantFormat.QDQ, QuantFormat.QOperator]
-        common["quant_format"] = forms[rng.integers(len(forms))]
-        common["extra_options"] = {
-            "ActivationSymmetric": bool(rng.random() < 0.3),
-            "WeightSymmetric": bool(rng.random() < 0.7),
-            "ForceQuantizeNoInputCheck": bool(rng.random() < 0.3),
-        }
-        quantize_static(source, path, Samples(rng), **common)
-        return path, f"static {common}"
+        with redirect_stdout(StringIO()):
+            return Drawn(path, _quantized(g, rng, source, path), sizes, x)
+    except Exception as error:  # of any kind
+        raise NotMade(f"{type(error).__name__}: {error}") from error
     finally:
         logging.disable(logging.NOTSET)
+
+
+def _quantized(g: Graph, rng: np.random.Generator, source: Path, path: Path) -> str:
+    if rng.random() < 0.3:
+        quant_pre_process(source, source, skip_symbolic_shape=True)
+    draw = Draw(rng, onnx.load(source).graph)
+    return written(draw, source, path, Samples(rng, g))
 
 
 @dataclass(frozen=True)
@@ -203,8 +135,8 @@ class Outcome:
 
     Attributes:
         wrong: what is wrong with its import, and the options; empty where nothing is.
-        not_compared: why there is nothing to compare with: ONNX Runtime cannot run the file that
-            it wrote. Empty where the layers were compared.
+        not_compared: why there is nothing to compare with: ONNX Runtime cannot quantize the graph,
+            or run the file that it wrote. Empty where the layers were compared.
     """
 
     wrong: str = ""
@@ -215,11 +147,14 @@ def outcome(seed: int, folder: Path) -> Outcome:
     """Of the import of a drawn graph."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        path, options = quantized(seed, folder)
-    x = image(np.random.default_rng([seed, 2]))
+        try:
+            drawn = quantized(seed, folder)
+        except NotMade as error:
+            return Outcome(not_compared=f"not quantized: {error}")
     try:
-        by_onnxruntime(path, x)
+        by_onnxruntime(drawn.path, drawn.x)
     except REFUSALS as error:
-        return Outcome(not_compared=f"{type(error).__name__}: {error}: {options}")
-    wrong = [layer for layer in layers(path, x) if layer.wrong]
-    return Outcome(f"{wrong}: {options}" if wrong else "")
+        return Outcome(not_compared=f"{type(error).__name__}: {error}: {drawn.options}")
+    found = layers(drawn.path, drawn.x, sizes=drawn.sizes)
+    wrong = [layer for layer in found if layer.wrong]
+    return Outcome(f"{wrong}: {drawn.options}" if wrong else "")

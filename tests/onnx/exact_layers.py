@@ -41,9 +41,9 @@ def in_float64(model: onnx.ModelProto) -> onnx.ModelProto:
     are float64. Weights that nodes quantize have ONNX Runtime's codes."""
     graph, arrays = model.graph, {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
     arrays |= (weights := codes_of_weights(model))
-    ranks, nodes = _ranks(model), []
+    shapes, nodes = _shapes(model), []
     for node in graph.node:
-        nodes += [] if node.output[0] in weights else _wide(node, arrays, ranks)
+        nodes += [] if node.output[0] in weights else _wide(node, arrays, shapes)
     double = onnx.TensorProto.DOUBLE
     for node in nodes:
         for a in node.attribute:
@@ -72,25 +72,27 @@ def codes_of_weights(model: onnx.ModelProto) -> dict[str, np.ndarray]:
     return dict(zip(names, by_onnxruntime(made.SerializeToString()), strict=True))
 
 
-def _ranks(model: onnx.ModelProto) -> dict[str, int]:
-    """Of all tensors whose shapes are written or follow from the operators."""
+def _shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
+    """Of all tensors whose shapes are written or follow from the operators; a size that is not
+    known is 0."""
     graph = onnx.shape_inference.infer_shapes(model).graph
     values = [*graph.input, *graph.value_info, *graph.output]
     kinds = {v.name: v.type.tensor_type for v in values}
-    found = {name: len(k.shape.dim) for name, k in kinds.items() if k.HasField("shape")}
-    return found | {t.name: len(t.dims) for t in graph.initializer}
+    found = {k: [d.dim_value for d in v.shape.dim] for k, v in kinds.items() if v.HasField("shape")}
+    return found | {t.name: list(t.dims) for t in graph.initializer}
 
 
 def _wide(
-    node: onnx.NodeProto, arrays: dict[str, np.ndarray], ranks: dict[str, int]
+    node: onnx.NodeProto, arrays: dict[str, np.ndarray], shapes: dict[str, list[int]]
 ) -> list[onnx.NodeProto]:
     """Q and DQ as arithmetic."""
     if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
         return [node]
     (x, *names), y = node.input, node.output[0]
-    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+    numbers = {a.name: a.i for a in node.attribute}
+    axis, block = numbers.get("axis", 1), numbers.get("block_size", 0)
     for name in filter(None, names):
-        arrays[f"{y}/{name}"] = _parameter(arrays[name], axis, ranks, x)
+        arrays[f"{y}/{name}"] = _parameter(arrays[name], axis, block, shapes, x)
     zero = f"{y}/{names[1]}" if len(names) > 1 and names[1] else ""
     made, last = [], x
     if node.op_type == "DequantizeLinear":
@@ -107,10 +109,14 @@ def _wide(
     return made
 
 
-def _parameter(value: np.ndarray, axis: int, ranks: dict[str, int], x: str) -> np.ndarray:
+def _parameter(
+    value: np.ndarray, axis: int, block: int, shapes: dict[str, list[int]], x: str
+) -> np.ndarray:
     """A scale or zero point in float64, in the shape of the tensor `x` that it belongs to."""
     value = value.astype(np.float64)
     if value.size == 1:
         return value.reshape(())
-    rank = ranks[x]
-    return value.reshape([-1 if a == axis % rank else 1 for a in range(rank)])
+    shape = shapes[x]
+    if block:
+        return np.repeat(value, block, axis).take(range(shape[axis]), axis)
+    return value.reshape([-1 if a == axis % len(shape) else 1 for a in range(len(shape))])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.onnx import drawn_graphs
 from tests.onnx.against_ort import one_node
-from tests.onnx.drawn_graphs import outcome
+from tests.onnx.drawn_graphs import Drawn, outcome
 
 
 @settings(max_examples=6, deadline=None)
@@ -30,10 +30,10 @@ def test_a_file_that_onnxruntime_cannot_run_is_not_counted_as_compared(
 ) -> None:
     """`ConvInteger` has no form for activations of 16 bits."""
 
-    def quantized(seed: int, folder: Path) -> tuple[Path, str]:
+    def quantized(seed: int, folder: Path) -> Drawn:
         codes = {"x": np.zeros(drawn_graphs.IMAGE, np.int16), "w": np.zeros((1, 4, 1, 1), np.int8)}
         onnx.save(one_node("ConvInteger", codes, domain=""), folder / "quantized.onnx")
-        return folder / "quantized.onnx", "made by hand"
+        return Drawn(folder / "quantized.onnx", "made by hand", {}, codes["x"])
 
     monkeypatch.setattr(drawn_graphs, "quantized", quantized)
     found = outcome(0, tmp_path)
