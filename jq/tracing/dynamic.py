@@ -12,6 +12,7 @@ from jq.ir import editing, func, ir, run_passes, walk
 from jq.tracing.scope import scope
 
 LARGEST = (1 << 31) - 1  # of a size
+_AXES = 60  # of a tensor; NumPy has 64, and passes add some
 _MOST = 1 << 40  # elements of a tensor: the address space of a machine
 
 
@@ -176,5 +177,9 @@ def require_static(block: ir.Block) -> None:
 
 
 def _check_extent(value: ir.Value, name: str) -> None:
-    if isinstance(value.type, ir.RankedTensorType) and math.prod(value.type.shape) > _MOST:
+    if not isinstance(value.type, ir.RankedTensorType):
+        return
+    if value.type.rank > _AXES:
+        raise UserError(f"a tensor of {value.type.rank} axes, at most {_AXES} are read", op=name)
+    if math.prod(value.type.shape) > _MOST:
         raise UserError(f"a tensor of more than {_MOST} elements: {value.type}", op=name)

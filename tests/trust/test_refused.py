@@ -77,6 +77,7 @@ CASES = {
     "a huge size": (["d.mlir", "--size", f"arg0[0]={2**63}"], "it is a number from 0 to"),
     "no number": (["d.mlir", "--size", "arg0[0]=true"], "it is a number from 0 to"),
     "unranked": (["unranked.mlir"], "unranked.mlir"),
+    "many axes": (["axes.mlir"], "a tensor of 70 axes, at most 60"),
     "huge": (["huge.mlir"], "more than 1099511627776 elements"),
 }
 DEVICES = {
@@ -102,6 +103,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     kinds = {
         "d": "tensor<?x4xf32>",
         "unranked": "tensor<*xf32>",
+        "axes": f"tensor<{'1x' * 70}f32>",
         "huge": f"tensor<{2**62}x{2**62}xf32>",
     }
     for name, kind in kinds.items():
