@@ -91,10 +91,12 @@ def _wide(
     (x, *names), y = node.input, node.output[0]
     numbers = {a.name: a.i for a in node.attribute}
     axis, block = numbers.get("axis", 1), numbers.get("block_size", 0)
-    for name in filter(None, names):
+    for name in filter(arrays.__contains__, names):
         arrays[f"{y}/{name}"] = _parameter(arrays[name], axis, block, shapes, x)
     zero = f"{y}/{names[1]}" if len(names) > 1 and names[1] else ""
-    made, last = [], x
+    found = [n for n in names if n and n not in arrays]  # at run time, for the whole tensor
+    to = onnx.TensorProto.DOUBLE
+    made, last = [helper.make_node("Cast", [n], [f"{y}/{n}"], to=to) for n in found], x
     if node.op_type == "DequantizeLinear":
         steps = [("Cast", ""), ("Sub", zero), ("Mul", f"{y}/{names[0]}")]
     else:
