@@ -16,8 +16,9 @@ from jq.system.processor import MOST_THREADS
 # not ours lies after it.
 WORKER_STACK = 1 << 20
 
-# Microseconds that a worker without work looks for more before it sleeps: waking it takes longer
-# than many kernels, and between two that both threads share there are often some of one.
+# Microseconds that a worker without work looks for more before it sleeps. Waking it takes longer
+# than many kernels, and it is soon needed again: between two kernels that are cut into workgroups
+# there are often small ones that a single worker computes.
 SPIN = 10
 
 _LOCK = threading.Lock()
