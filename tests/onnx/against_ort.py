@@ -33,6 +33,7 @@ def by_onnxruntime(model: Path | bytes, *inputs: np.ndarray) -> list[np.ndarray]
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
+    options.intra_op_num_threads = 1  # several divide the samples of a DynamicQuantizeLSTM
     options.add_session_config_entry(*PRECISE)
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     given = dict(zip([i.name for i in session.get_inputs()], inputs, strict=True))

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -462,15 +462,20 @@ def pool_last(f: Form) -> str:
     return f.microsoft("NhwcMaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
 
 
-def dynamic_lstm(f: Form, direction: str, dtype: Any, per_channel: bool) -> list[str]:
+def dynamic_lstm(
+    f: Form, direction: str, dtype: Any, per_channel: bool, lengths: Sequence[int] = ()
+) -> list[str]:
     ways, inputs, hidden = 1 + (direction == "bidirectional"), 12, 8
     shapes = [(ways, inputs, 4 * hidden), (ways, hidden, 4 * hidden)]
     w, r = (f.const(f.codes(dtype, *s)) for s in shapes)
     grid = (ways, 4 * hidden) if per_channel else (ways,)
     zeros = np.zeros(grid, dtype) if per_channel else np.full(grid, 3, dtype)
     pair = [[f.const(f.steps(*grid) / 8), f.const(zeros)] for _ in range(2)]
-    optional = [f.const(f.real(ways, 8 * hidden)), "", "", "", ""]
-    given = [f.given(f.real(5, 2, inputs)), w, r, *optional, *pair[0], *pair[1]]
+    ends = f.given(np.asarray(lengths, np.int32)) if lengths else ""
+    batch = len(lengths) or 3
+    first = [f.given(f.real(ways, batch, hidden)) for _ in range(2)] if lengths else ["", ""]
+    optional = [f.const(f.real(ways, 8 * hidden)), ends, *first, ""]
+    given = [f.given(f.real(5, batch, inputs)), w, r, *optional, *pair[0], *pair[1]]
     attributes = {"direction": direction, "hidden_size": hidden, "domain": "com.microsoft"}
     return list(f.call("DynamicQuantizeLSTM", *given, count=3, **attributes))
 
@@ -483,6 +488,11 @@ def lstm(f: Form) -> list[str]:
 @form("DynamicQuantizeLSTM of unsigned weights")
 def lstm_unsigned(f: Form) -> list[str]:
     return dynamic_lstm(f, "bidirectional", U8, False)
+
+
+@form("DynamicQuantizeLSTM of sequences of several lengths")
+def lstm_lengths(f: Form) -> list[str]:
+    return dynamic_lstm(f, "bidirectional", I8, False, lengths=[2, 0, 4, 1])
 
 
 @form("QAttention")

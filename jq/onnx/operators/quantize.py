@@ -76,17 +76,17 @@ def dynamic_quantize_linear(x: Array, *, node: Call) -> Any:
     return codes, scale, Codes(zero, np.dtype(np.uint8))
 
 
-def dynamic(x: Any, name: str, rows: bool = False) -> tuple[Codes, Any, Any]:
-    """Codes, scale and signed zero point (i8): of all, or of each index of the first axis."""
-    zero, axes = jnp.zeros((), x.dtype), tuple(range(int(rows), x.ndim))
-    low, high = jnp.minimum(x.min(axes), zero), jnp.maximum(x.max(axes), zero)
+def dynamic(x: Any, name: str) -> tuple[Codes, Any, Any]:
+    """Codes, scale and signed zero point (i8)."""
+    zero = jnp.zeros((), x.dtype)
+    low, high = jnp.minimum(x.min(), zero), jnp.maximum(x.max(), zero)
     # A range that depends on data: XLA turns a division by a constant into a product.
     scale = (high - low) / lax.optimization_barrier(jnp.asarray(255, x.dtype))
     scale = jnp.where(high == low, jnp.ones((), x.dtype), scale)
     point = jnp.round(jnp.clip(-low / scale, 0, 255))
     signed = (point.astype(np.int32) - 128).astype(np.int8)
     kind = np.dtype(np.uint8)
-    codes = quantize(x, scale, Codes(signed, kind), kind, axis=0, name=name)
+    codes = quantize(x, scale, Codes(signed, kind), kind, name=name)
     return codes, scale, signed
 
 

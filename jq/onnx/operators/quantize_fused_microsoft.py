@@ -41,12 +41,16 @@ def dynamic_quantize_lstm(
     input_forget: int = 0,
     node: Call,
 ) -> Any:
-    """Weights are [directions, inputs, gates]. The whole input is quantized with one range, the
-    state of each step and sample with its own: ONNX Runtime takes as many samples together as its
-    threads make it."""
+    """Weights are [directions, inputs, gates]. The whole input is quantized with one range, and
+    the states of each step with one, as ONNX Runtime does on one thread: several divide the
+    samples among them, and quantize each part with a range of its own."""
     rest = [None if v is None else plain(v) for v in (b, sequence_lens, initial_h, initial_c, p)]
+    data = as_jax(x)
+    if sequence_lens is not None:  # what no sample reaches has no part in the range
+        reached = jnp.arange(data.shape[0]) < jnp.asarray(rest[1]).max()
+        data = jnp.where(reached[:, None, None], data, jnp.zeros_like(data))
     return lstm(
-        as_jax(x),
+        data,
         _by(w, w_scale, w_zero, node),
         _by(r, r_scale, r_zero, node),
         *rest,
@@ -66,8 +70,8 @@ def _by(weights: Any, scale: Any, zero: Any, node: Call) -> Any:
     step_of, zero_of = _data(scale), None if zero is None else to_signed(_data(zero))
 
     def product(x: Any, d: int) -> Any:
-        codes, step, point = dynamic(x, where, rows=x.ndim == 2)
-        left = dequantize(codes, step, Codes(point, np.dtype(np.uint8)), axis=0, name=where)
+        codes, step, point = dynamic(x, where)
+        left = dequantize(codes, step, Codes(point, np.dtype(np.uint8)), name=where)
         right = Codes(jnp.asarray(to_signed(weights))[d], kind)
         offset = None if zero_of is None else zero_of[d].astype(np.int32) + offset_of(kind)
         return matmul(left, dequantize(right, step_of[d], offset, axis=1, name=where))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -231,17 +232,46 @@ def _first(h: Any, d: int, batch: int, hidden: int, dtype: Any, layout: int) -> 
 def _steps(
     step: Any, gates: Any, state: Any, reverse: bool, lengths: Any, steps: int
 ) -> tuple[Any, Any]:
-    """Steps after a sample's length leave its state as it is and give zeros."""
-    time = jnp.arange(steps)
+    """The output of each step and the last states, in the order in which the input has them."""
+
+    def body(state: Any, gates: Any) -> Any:
+        new = step(state, gates)
+        return new, new[0]
+
+    if lengths is not None:
+        return _steps_of_lengths(step, gates, state, reverse, jnp.asarray(lengths), steps)
+    last, y = lax.scan(body, state, gates, reverse=reverse)
+    return y, last
+
+
+def _steps_of_lengths(
+    step: Any, gates: Any, state: Any, reverse: bool, lengths: Any, steps: int
+) -> tuple[Any, Any]:
+    """Steps after a sample's length leave its state as it is and give zeros.
+
+    As in ONNX Runtime, all samples are at their first step at once, also in reverse, and a sample
+    that has ended computes with zeros: a range over the state of all samples has neither old nor
+    early ones in it. What has no step at all ends with zeros.
+    """
+    time = jnp.arange(steps, dtype=np.int32)
+    lengths = lengths.astype(np.int32)
 
     def body(state: Any, item: Any) -> Any:
         gates, t = item
-        new = step(state, gates)
-        if lengths is None:
-            return new, new[0]
-        live = (t < jnp.asarray(lengths))[:, None]
+        going = (t <= lengths)[:, None]
+        new = step(tuple(jnp.where(going, s, jnp.zeros_like(s)) for s in state), gates)
+        live = (t < lengths)[:, None]
         kept = tuple(jnp.where(live, n, s) for n, s in zip(new, state, strict=True))
-        return kept, jnp.where(live, new[0], jnp.zeros((), new[0].dtype))
+        return kept, jnp.where(live, new[0], jnp.zeros_like(new[0]))
 
-    last, y = lax.scan(body, state, (gates, time.astype(np.int32)), reverse=reverse)
-    return y, last
+    turned = partial(_turned, lengths=lengths) if reverse else lambda x: x
+    last, y = lax.scan(body, state, (turned(gates), time))
+    some = (lengths > 0)[:, None]
+    return turned(y), tuple(jnp.where(some, s, jnp.zeros_like(s)) for s in last)
+
+
+def _turned(x: Any, lengths: Any) -> Any:
+    """`x` [steps, batch, ...], the first steps of each sample in reverse order."""
+    time = jnp.arange(x.shape[0], dtype=np.int32)[:, None]
+    places = jnp.where(time < lengths, lengths - 1 - time, time)
+    return jnp.take_along_axis(x, places[..., None], axis=0, mode="clip")
