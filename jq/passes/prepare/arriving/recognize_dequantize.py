@@ -134,7 +134,7 @@ def _marker(
         name = weight or string_attr(op, NAME) or "constant"
         return store(program, name, enc, {"codes": data, **parts}, np.dtype(np.float32))
     with at(op):
-        values = {"codes": codes} | {k: constant(np.ascontiguousarray(v)) for k, v in parts.items()}
+        values = {"codes": codes} | {k: constant(v) for k, v in parts.items()}
         name = string_attr(op, NAME) or ""
         return dequantize(program, enc, values, np.dtype(np.float32), tensor=name)
 
