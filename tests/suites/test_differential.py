@@ -70,6 +70,25 @@ def test_drawn_weights_are_exact(kind: int) -> None:
         assert np.abs(wide).max() * 2.0**unit <= most, known
 
 
+@pytest.mark.parametrize("by", [3.0, -7.0])
+def test_no_quotient_is_a_tie(by: float) -> None:
+    """The compiler divides the weights of a product, whose sums are then inexact."""
+    from suites.differential.elementwise import divided
+    from suites.differential.evaluate import difference
+    from suites.differential.graph import Graph
+    from suites.differential.judge import evaluated
+    from suites.differential.kinds import Kind
+    from suites.differential.modules import module_of
+    from suites.differential.products import product
+
+    g = Graph(np.random.default_rng(0))
+    x = g.input((1000, 16), "f32")
+    v = product(g, x, g.weight((16, 2), "f32", 0), [1], [0], (1000, 2), 16)
+    g.keep(divided(g, v, by))
+    results = evaluated(module_of([g], 1), Kind("float"), False, True)
+    assert difference({name: found[0][0] for name, found in results.items()}) == ""
+
+
 def _whole(array: np.ndarray) -> bool:
     return bool(np.array_equal(array, np.rint(array)))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from suites.differential.draw import drawer, is_float, is_integer, partner
 from suites.differential.graph import FLOATS, INTEGERS, ROOM, STEP, Graph, Value
 
+QUOTIENTS = 2.0**14  # of a number and a step of those that are divided by an odd number
 SIGNS = {"i8": 8, "i16": 16, "i32": 32, "ui8": 8}
 
 
@@ -71,8 +74,26 @@ def divide(g: Graph) -> Value | None:
     if not v.is_float:
         return g.like("divide", v, _positive(g, partner(g, v)))
     by = float(g.choose([2.0, 0.5, 4.0, 3.0, -7.0]))
-    result = g.like("divide", v, g.full(v, by), most=v.most / abs(by), step=v.step / by)
-    return result if by in (2.0, 0.5, 4.0) else g.settle(result)
+    return divided(g, v, by)
+
+
+def divided(g: Graph, v: Value, by: float) -> Value:
+    """By a power of two, or by an odd number and rounded where no quotient comes near to a tie.
+
+    A compiler may divide the weights of a product instead, which makes its sums inexact: by less
+    than half of what is between two quotients, where `v` has room for so few numbers.
+    """
+    odd, wide = by not in (2.0, 0.5, 4.0), v.kind == "f32"
+    most = 2.0 ** math.ceil(math.log2(max(v.most, 1.0)))
+    if odd and wide and most / v.step > QUOTIENTS:
+        v = g.settle(v, most, QUOTIENTS)
+    known = {"most": v.most / abs(by), "step": v.step / abs(by)}
+    result = g.like("divide", v, g.full(v, by), **known)
+    if not odd:
+        return result
+    between = v.step / STEP / abs(by)  # quotients, in steps of what is rounded to
+    ties = v.step < STEP  # otherwise no quotient is one
+    return g.settle(result, offset=0.5 + between / 2 if ties and wide else 0.0)
 
 
 def _positive(g: Graph, v: Value) -> Value:
