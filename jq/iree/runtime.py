@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,23 @@ from jq.iree.devices import device_of
 from jq.iree.parameters import SCOPE, Archive, ParameterFiles, index_of
 from jq.iree.status import RUNTIME_ERRORS, readable
 from jq.system.processor import permit_tiles
+from jq.system.scheduling import patient
 
 
 class Executable:
     """A loaded module, called with NumPy arrays; safe to share between threads when stateless."""
 
-    def __init__(self, context: Any, device: Any, function: Any, dtypes: Sequence[Any] | None):
+    def __init__(
+        self,
+        context: Any,
+        device: Any,
+        function: Any,
+        dtypes: Sequence[Any] | None,
+        workers: bool = False,
+    ) -> None:
         self._context, self._device, self._function = context, device, function
+        # The runtime waits in a loop for the worker that woke the caller.
+        self._waits = patient if workers else nullcontext
         self._process = os.getpid()
         self._dtypes = None if dtypes is None else [np.dtype(dtype) for dtype in dtypes]
 
@@ -72,7 +83,8 @@ class Executable:
             raise readable(error, "cannot load the compiled module") from error
         if entry is None:
             raise UserError(f"the compiled module has no function {function!r}")
-        return cls(context, config.device, entry, dtypes)
+        workers = driver != "local-sync" if threads is None else threads > 1
+        return cls(context, config.device, entry, dtypes, workers)
 
     def __call__(self, *inputs: Any) -> list[np.ndarray]:
         """Results as fresh arrays; the caller's arrays are copied in and never written."""
@@ -80,10 +92,7 @@ class Executable:
         arguments, results = rt.VmVariantList(len(inputs)), rt.VmVariantList(4)
         for value in inputs:
             arguments.push_ref(self._view(np.asarray(value)))
-        try:
-            self._context.invoke(self._function, arguments, results)
-        except RUNTIME_ERRORS as error:
-            raise readable(error, "the compiled module failed") from error
+        self._invoke(arguments, results)
         views = [results.get_as_object(i, rt.HalBufferView) for i in range(len(results))]
         arrays = [array_of(view) for view in views]
         if self._dtypes is None:
@@ -104,10 +113,7 @@ class Executable:
         arguments, results = rt.VmVariantList(len(inputs)), rt.VmVariantList(4)
         for view in inputs:
             arguments.push_ref(view)
-        try:
-            self._context.invoke(self._function, arguments, results)
-        except RUNTIME_ERRORS as error:
-            raise readable(error, "the compiled module failed") from error
+        self._invoke(arguments, results)
         return [results.get_as_object(i, rt.HalBufferView) for i in range(len(results))]
 
     @staticmethod
@@ -128,12 +134,16 @@ class Executable:
             arguments, results = rt.VmVariantList(len(views)), rt.VmVariantList(4)
             for view in views:
                 arguments.push_ref(view)
-            try:
-                self._context.invoke(self._function, arguments, results)
-            except RUNTIME_ERRORS as error:
-                raise readable(error, "the compiled module failed") from error
+            self._invoke(arguments, results)
 
         return call
+
+    def _invoke(self, arguments: Any, results: Any) -> None:
+        try:
+            with self._waits():
+                self._context.invoke(self._function, arguments, results)
+        except RUNTIME_ERRORS as error:
+            raise readable(error, "the compiled module failed") from error
 
     def _check_process(self) -> None:
         """A forked process has none of the threads that its parent's runtime has: a call would
