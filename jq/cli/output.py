@@ -83,7 +83,7 @@ class Output:
     def show(self, result: RenderableType) -> None:
         """A result that knows how to print itself."""
         if not (self.json and self.quiet):
-            self.tables.print(result)
+            self.tables.print(result, crop=False)
 
     def table(
         self, title: str, columns: Sequence[str], records: Sequence[Mapping[str, Any]]
