@@ -23,6 +23,7 @@ from jq.iree.runtime import Executable
 from jq.kernels import available, get_isa
 from jq.progress import Progress, silent
 from jq.system.cache_folder import cache_root
+from jq.system.memory import physical_bytes
 from jq.system.processor import Processor, this_processor
 from jq.target import Target, load_target
 
@@ -95,12 +96,11 @@ def versions() -> dict[str, str]:
 def system() -> dict[str, Any]:
     """Operating system, C library, memory, and the folders that are written to: how much is free
     there, None where they cannot be written."""
-    pages, unit = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     cache = cache_root()
     return {
         "system": platform.platform(),
         "c_library": " ".join(platform.libc_ver()).strip(),
-        "memory_bytes": pages * unit,
+        "memory_bytes": physical_bytes(),
         "memory_limit_bytes": _limit(resource.RLIMIT_AS),
         "temporary_folder": tempfile.gettempdir(),
         "temporary_free_bytes": _free(Path(tempfile.gettempdir())),

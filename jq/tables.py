@@ -63,7 +63,8 @@ class LongTable(Table):
             for c, texts in zip(self.columns, columns, strict=True)
         ]
         lines = map(str.rstrip, map("  ".join, zip(*padded, strict=True)))
-        yield Segment("\n".join([*map(_plain, [self.title] * bool(self.title)), *lines, ""]))
+        title = [_plain(self.title)] if self.title else []
+        yield Segment("\n".join([*title, *lines, ""]))
 
 
 def _plain(cell: RenderableType) -> str:

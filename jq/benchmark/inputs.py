@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import ml_dtypes
 import numpy as np
 
 from jq.ir import TensorSpec
+from jq.system.memory import require_memory
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> list[np.ndarray]:
     """Inputs of the right shapes and types: floats from a normal distribution, small integers
-    that are not negative (as indices are), random booleans."""
+    that are not negative (as indices are), random booleans.
+
+    Raises:
+        UserError: they take more than the memory of the machine.
+    """
+    # Numbers are drawn in 64 bits.
+    require_memory(sum(8 * math.prod(spec.shape) for spec in specs), "random inputs")
     rng = np.random.default_rng(seed)
     return [_random(rng, spec) for spec in specs]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +16,12 @@ from jq.compiled import CompiledModel, folder_of
 from jq.device.steps import steps_of
 from jq.device.units import Unit, as_program, units
 from jq.errors import UserError
-from jq.ir import Program
+from jq.ir import Program, dtype_of, shape_of
 from jq.npz import read_array
 from jq.oracle.xla import XlaExecutable
 from jq.source import trace
 from jq.system.files import new_folder, read_text
+from jq.system.memory import require_memory
 
 RUNNER = ("runner/replay.py", "replay_ops.py")  # the second says what each step means
 INDEX, LIMIT = "index.json", 16  # MiB of a unit's largest case
@@ -161,6 +163,9 @@ def _made(program: Program, limit: float) -> Iterator[Vectors]:
 def _recorded(program: Program, found: list[Unit]) -> dict[Any, np.ndarray]:
     """What every unit reads and gives in a run of the program on random inputs."""
     values = [unit.result for unit in found]
+    # Rounded up, a number of a few bits to a byte; all of them are held at once.
+    held = sum(math.prod(shape_of(v)) * dtype_of(v).itemsize for v in values)
+    require_memory(held, "the values of the integer program")
     places = {v: i for i, op in enumerate(program.body.operations) for v in op.operation.results}
     copy = program.clone()
     ops = list(copy.body.operations)

@@ -222,10 +222,11 @@ def bench(
 def _bench_job(path: Path, inputs: Path | None) -> BenchJob:
     compiled = load(path)
     compiled.check_processor()
-    given = random_inputs(compiled.inputs)
     if inputs:
         given = npz.read_any(inputs, [size.inputs for size in compiled.sizes])
         compiled = compiled.at_shapes([x.shape for x in given])
+    else:
+        given = random_inputs(compiled.inputs)
     assert isinstance(compiled.vmfb, Path)
     parameters = compiled.parameters if isinstance(compiled.parameters, Path) else None
     return BenchJob(compiled.vmfb, parameters, given)

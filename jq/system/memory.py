@@ -1,10 +1,14 @@
-"""How much memory this process takes."""
+"""How much memory this process takes, and how much there is."""
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from pathlib import Path
+
+from jq.errors import UserError
+from jq.tables import size
 
 
 def peak_rss_bytes() -> int:
@@ -20,3 +24,19 @@ def peak_rss_bytes() -> int:
         return int(line.split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def physical_bytes() -> int:
+    """What the machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def require_memory(count: int, what: str) -> None:
+    """Refuses, before it is begun, what takes more bytes than the machine has.
+
+    Raises:
+        UserError: `what` takes `count` bytes, and that is too much.
+    """
+    if count > (most := physical_bytes()):
+        reason = f"{what} take {size(count)}, and this machine has {size(most)} of memory"
+        raise UserError(reason, hint="take smaller shapes, or a machine with more memory")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from jq.artifact.load import read_manifest
-from jq.device.golden import INDEX, _difference, check_vectors
+from jq.device.golden import INDEX, _difference, check_vectors, vectors
 from jq.errors import UserError
 from jq.npz import read, write
 from jq.onnx.order import refuse_twice
@@ -84,3 +84,19 @@ def test_what_a_device_wrote_is_read_no_further_than_it_fits(tmp_path: Path, des
     assert found is not None and found["got"] == f"{1 << 40} bytes"
     np.save(path, want)
     assert _difference(path, want) is None
+
+
+@pytest.mark.parametrize("given", ["1000000x1000000xi8", "1000000xi8"])
+def test_an_integer_program_of_terabytes_is_not_begun(tmp_path: Path, given: str) -> None:
+    """It ended with "out of memory", as if the machine was at fault."""
+    dims = "[0, 1]" if given.count("x") > 1 else "[1]"
+    large = "tensor<1000000x1000000xi8>"
+    text = f"""func.func public @main(%x: tensor<{given}>) -> {large} {{
+      %0 = stablehlo.broadcast_in_dim %x, dims = {dims} : (tensor<{given}>) -> {large}
+      %1 = stablehlo.add %0, %0 : {large}
+      return %1 : {large}
+    }}"""
+    (tmp_path / "integer.mlirbc").write_text(text)
+    with pytest.raises(UserError, match=r"take \d.* GiB, and this machine has"):
+        vectors(tmp_path, tmp_path / "vectors")
+    assert not (tmp_path / "vectors").exists()
