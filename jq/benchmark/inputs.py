@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import ml_dtypes
 import numpy as np
 
+from jq.guard.limits import require_memory
 from jq.ir import TensorSpec
-from jq.system.memory import require_memory
 
 
 def random_inputs(specs: Sequence[TensorSpec], seed: int = 0) -> list[np.ndarray]:

@@ -16,12 +16,12 @@ from jq.compiled import CompiledModel, folder_of
 from jq.device.steps import steps_of
 from jq.device.units import Unit, as_program, units
 from jq.errors import UserError
+from jq.guard.limits import require_memory
 from jq.ir import Program, dtype_of, shape_of
 from jq.npz import read_array
 from jq.oracle.xla import XlaExecutable
 from jq.source import trace
 from jq.system.files import new_folder, read_text
-from jq.system.memory import require_memory
 
 RUNNER = ("runner/replay.py", "replay_ops.py")  # the second says what each step means
 INDEX, LIMIT = "index.json", 16  # MiB of a unit's largest case

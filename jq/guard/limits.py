@@ -8,6 +8,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from jq.errors import UserError
+from jq.system.memory import physical_bytes
+from jq.tables import size as in_words
 
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -79,3 +81,14 @@ def parse_size(text: str) -> int:
     except ValueError:
         raise UserError(f"{text!r} is no size of at least 1M", hint="write 512M or 4G") from None
     return int(size)
+
+
+def require_memory(count: int, what: str) -> None:
+    """Refuses, before it is begun, what takes more bytes than the machine has.
+
+    Raises:
+        UserError: `what` takes `count` bytes, and that is too much.
+    """
+    if count > (most := physical_bytes()):
+        reason = f"{what} take {in_words(count)}, and this machine has {in_words(most)} of memory"
+        raise UserError(reason, hint="take smaller shapes, or a machine with more memory")

@@ -7,9 +7,6 @@ import resource
 import sys
 from pathlib import Path
 
-from jq.errors import UserError
-from jq.tables import size
-
 
 def peak_rss_bytes() -> int:
     """The most memory this process has held so far.
@@ -29,14 +26,3 @@ def peak_rss_bytes() -> int:
 def physical_bytes() -> int:
     """What the machine has."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def require_memory(count: int, what: str) -> None:
-    """Refuses, before it is begun, what takes more bytes than the machine has.
-
-    Raises:
-        UserError: `what` takes `count` bytes, and that is too much.
-    """
-    if count > (most := physical_bytes()):
-        reason = f"{what} take {size(count)}, and this machine has {size(most)} of memory"
-        raise UserError(reason, hint="take smaller shapes, or a machine with more memory")
