@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, TypeProto, helper, numpy_helper
 
 from jq.onnx.read import from_proto
 from jq.onnx.values import plain
@@ -41,7 +41,7 @@ def in_float64(model: onnx.ModelProto) -> onnx.ModelProto:
     are float64. Weights that nodes quantize have ONNX Runtime's codes."""
     graph, arrays = model.graph, {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
     arrays |= (weights := codes_of_weights(model))
-    shapes, nodes = _shapes(model), []
+    shapes, nodes = _shapes(model) | {k: list(v.shape) for k, v in weights.items()}, []
     for node in graph.node:
         nodes += [] if node.output[0] in weights else _wide(node, arrays, shapes)
     double = onnx.TensorProto.DOUBLE
@@ -60,16 +60,25 @@ def in_float64(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def codes_of_weights(model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """What nodes quantize that depend on initializers alone."""
+    """What nodes quantize that depend on initializers alone, as floats: ONNX Runtime makes no
+    arrays of numbers of less than a byte."""
     fixed, made = constants(model), copy.deepcopy(model)
     nodes = [n for n in model.graph.node if fixed.issuperset(n.output)]
-    names = [n.output[0] for n in nodes if n.op_type == "QuantizeLinear"]
-    if not names:
+    found = {n.output[0]: n.domain for n in nodes if n.op_type == "QuantizeLinear"}
+    if not found:
         return {}
     del made.graph.node[:], made.graph.input[:], made.graph.output[:]
-    made.graph.node.extend(nodes)
-    made.graph.output.extend(helper.make_value_info(n, onnx.TypeProto()) for n in names)
-    return dict(zip(names, by_onnxruntime(made.SerializeToString()), strict=True))
+    made.graph.node.extend([*nodes, *(_as_floats(*item) for item in found.items())])
+    made.graph.output.extend(helper.make_value_info(f"{n}/float", TypeProto()) for n in found)
+    made.graph.initializer.append(numpy_helper.from_array(np.float32(1), "one"))
+    return dict(zip(found, by_onnxruntime(made.SerializeToString()), strict=True))
+
+
+def _as_floats(name: str, domain: str) -> onnx.NodeProto:
+    """Where the standard has no such type yet, its `Cast` does not take it either."""
+    if domain:
+        return helper.make_node("DequantizeLinear", [name, "one"], [f"{name}/float"], domain=domain)
+    return helper.make_node("Cast", [name], [f"{name}/float"], to=TensorProto.FLOAT)
 
 
 def _shapes(model: onnx.ModelProto) -> dict[str, list[int]]:

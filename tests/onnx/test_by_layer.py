@@ -8,21 +8,23 @@ from typing import Any
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnxruntime.quantization import quantize_dynamic, quantize_static
+from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
 
 from tests.onnx.by_layer import layers
 from tests.onnx.test_load import save
 from tests.onnx.test_static_kernels import SHAPES, Samples, convolutions, products, real
 
 
+@pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt4])
 @pytest.mark.parametrize("make", [convolutions, products])
-def test_a_weight_that_a_node_quantizes_is_no_layer(make: Any, tmp_path: Path) -> None:
+def test_a_weight_that_a_node_quantizes_is_no_layer(make: Any, kind: Any, tmp_path: Path) -> None:
     shape, path = SHAPES[make.__name__], tmp_path / "q.onnx"
     quantize_static(
         make(tmp_path / "float.onnx"),
         path,
         Samples(shape),
         per_channel=True,
+        weight_type=kind,
         extra_options={"AddQDQPairToWeight": True},
     )
     graph = onnx.load(path).graph
