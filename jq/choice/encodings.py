@@ -76,6 +76,11 @@ class Recoveries(Work):
                 batches.update(numbers)
         return inputs, batches
 
+    def with_batches(self, batches: Iterable[int]) -> Recoveries:
+        """All plans look at the same batches: their moments are taken once, and those of a choice
+        that mixes the plans are among them."""
+        return replace(self, context=replace(self.context, batches=sorted(batches)))
+
     def look(self, number: int) -> None:
         """Asks of the calibration data what recovery will ask under a plan."""
         cx = replace(self.context, gains=deepcopy(self.context.gains), plan=self.plans[number])
@@ -124,7 +129,9 @@ def stored_weights(
     out: dict[int, Mapping[str, Stored]] = {}
     work = Recoveries.of(job, plans, report)
     told: Progress = lambda stage, share: report(share)  # noqa: E731
-    find_gains(work.program, map(work.asked, numbers), work.context, workers, told)
+    asked = [work.asked(number) for number in numbers]
+    find_gains(work.program, asked, work.context, workers, told)
+    work = work.with_batches(set().union(*(batches for _, batches in asked)))
     for item, found in _recovered(work, numbers, workers, told):
         for number in item:
             start = f"{number} "
@@ -138,17 +145,16 @@ def _recovered(
     work: Recoveries, numbers: Iterable[int], workers: Workers, told: Progress
 ) -> Iterator[tuple[tuple[int, ...], Result]]:
     """Numbers of plans, and what there is of them: here, or from jobs."""
-    first, *others = _with_equal_weights(numbers, work.plans)
-    yield first, work.recovered(first)
-    if workers.inside:
-        yield from ((item, work.recovered(item)) for item in others)
-    elif others:
-        for item in others:
-            work.look(item[0])
-        work = work.elsewhere()
-        kept = Kept(work_digest(work))
-        for i, found in run_jobs(work, others, workers, progress=told, kept=kept):
-            yield others[i], found
+    items = _with_equal_weights(numbers, work.plans)
+    if workers.inside or len(items) == 1:
+        yield from ((item, work.recovered(item)) for item in items)
+        return
+    for item in items:
+        work.look(item[0])
+    work = work.elsewhere()
+    kept = Kept(work_digest(work))
+    for i, found in run_jobs(work, items, workers, progress=told, kept=kept):
+        yield items[i], found
 
 
 def _with_equal_weights(

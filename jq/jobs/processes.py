@@ -28,6 +28,9 @@ from jq.jobs.work import Payload, Result, run_job
 TRIES = 3  # of a job whose process ends
 IDLE = 60  # seconds that a process without a job is kept
 LEAK = "_MAX_MEMORY_LEAK_SIZE"  # there is no public way; without it, works are opened again
+# What a program of XLA takes for each call is memory that the process keeps: given back, it costs a
+# third of a call to get it anew, more where several processes ask (glibc; others do not read it).
+_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(16 << 30)}
 _THREADS = ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -84,7 +87,11 @@ class _Slot:
     def __init__(self, threads: int) -> None:
         self.threads = threads
         # The current folder is no place for modules (see `jq.system.child`).
-        self.environment = {"PYTHONSAFEPATH": "1", **dict.fromkeys(_THREADS, str(threads))}
+        self.environment = {
+            "PYTHONSAFEPATH": "1",
+            **_MEMORY,
+            **dict.fromkeys(_THREADS, str(threads)),
+        }
         self._pool: Any = None
 
     def run(self, payload: Payload, number: int, item: Any) -> tuple[int, Result]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 
 from jq.choice.frontier import Choice
 from jq.choice.groups import Group, Option
@@ -61,7 +62,11 @@ class Judge:
         self.evaluation, self.progress, self.workers = evaluation, progress, workers
         self.work = work
         self.known: dict[Choice, Comparison] = {}
-        self._references = list(self._run(None))
+
+    @cached_property
+    def _references(self) -> list[Outputs]:
+        """The outputs of the float model, which a budget of resources alone does not need."""
+        return self._run(None)
 
     def __call__(self, choice: Choice) -> Comparison:
         if choice not in self.known:
@@ -74,8 +79,11 @@ class Judge:
         Raises:
             UserError: nothing gives one of them.
         """
+        wanted = list(names)
+        if not wanted:
+            return
         given = self._of_float()
-        for name in names:
+        for name in wanted:
             if name in given:
                 continue
             if name not in NAMES:

@@ -44,7 +44,8 @@ class PassContext:
     `recover` is off where the structure of the program is all that is wanted: recovery passes then
     do nothing. `report` is told the share of a long pass that is done. `known_smoothing` are the
     factors that given ranges were observed with; `gains` are those found so far, for the next pass,
-    `moments` those of the last plan, where there are several; `results` has what earlier runs
+    `moments` those of the last plan, where there are several; `batches` are those of the data that
+    moments are taken of, where it is not each pass that says so; `results` has what earlier runs
     found. `rules` and `explicit` are what the plan is made by (see `jq.planning.plan`), for passes
     in front of it. What passes decide stands in the program (`jq.ir.decisions`, `Program.chosen`).
     """
@@ -56,6 +57,7 @@ class PassContext:
     known_smoothing: Mapping[str, np.ndarray] | None = None
     gains: Gains = field(default_factory=Gains)
     moments: KnownMoments | None = None
+    batches: Sequence[int] | None = None
     results: Results | None = None
     rules: tuple[Rule, ...] = ()
     explicit: frozenset[str] = frozenset()

@@ -43,8 +43,14 @@ def attend(params: Any, x: Any) -> Any:
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return job_of(20)
+
+
+def job_of(batches: int) -> Job:
     scale = np.geomspace(0.1, 4, 64)
-    samples = [((RNG.standard_normal((24, 64)) * scale).astype(np.float32),) for _ in range(20)]
+    samples = [
+        ((RNG.standard_normal((24, 64)) * scale).astype(np.float32),) for _ in range(batches)
+    ]
     model = jq.Model(attend, PARAMS, samples[0], calibration=samples)
     return prepare_job(model, "int8-dynamic", "llvm-cpu")
 
@@ -108,6 +114,20 @@ def test_gains_are_found_once_for_all_plans(job: Job, monkeypatch: pytest.Monkey
     known = {sample for _, sample in job.prepared.gains.known}
     assert found and known == set(range(20))
     assert len({i for numbers in found for i in numbers}) == sum(map(len, found))
+
+
+def test_moments_are_taken_once_for_all_plans(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = job_of(72)  # 8 bits alone would look at 64
+    many = replace(many, prepared=replace(many.prepared, moments=KnownMoments()))
+    taken, taking = [], _inputs.collect
+
+    def counted(*args: Any, **options: Any) -> Any:
+        taken.append(options["samples"])
+        return taking(*args, **options)
+
+    monkeypatch.setattr(_inputs, "collect", counted)
+    stored_weights(many, plans_of(many, ("int8-dynamic", "int4")))
+    assert taken == [list(range(72))]
 
 
 def test_recovery_for_the_first_plan_alone(job: Job) -> None:

@@ -14,6 +14,7 @@ import jq
 from jq.choice import sensitivity
 from jq.cli.app import main
 from jq.cli.search import split
+from jq.mixed_precision.evaluate import Judge
 
 Captured = pytest.CaptureFixture[str]
 SOURCE = """
@@ -112,6 +113,13 @@ def test_budgets_of_all_kinds(source: Path, capsys: Captured) -> None:
     both = ("--budget", f"{source}:margin>=0.05", "--budget", "work<=0.07", "--cost", "work")
     own = document(capsys, *arguments, *both)
     assert own["reached"]["margin"] >= 0.05 and own["reached"]["work"] <= 0.07
+
+
+def test_a_budget_of_size_runs_no_choice(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Judge, "_run", lambda *a: pytest.fail("nothing is to be judged"))
+    candidates = ["int8-dynamic", "int4"]
+    found = jq.search(f"{source}:model", "size<=0.27", candidates=candidates, samples=1)
+    assert found.resources["size"] <= 0.27
 
 
 def test_what_cannot_be_met(source: Path, tmp_path: Path, capsys: Captured) -> None:

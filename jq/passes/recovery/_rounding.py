@@ -107,6 +107,8 @@ class Rounding(Recovery):
 
     def _batches(self, cx: PassContext, solvable: Solvable) -> Sequence[int]:
         """The numbers of the batches that it looks at."""
+        if cx.batches is not None:
+            return cx.batches
         count = len(cx.data or ())
         narrow = any(_bits(enc) < 8 for _, enc in solvable.values())
         return spread(count, count if narrow else self.samples)
