@@ -1,11 +1,10 @@
 """What the pipeline stores of every weight, under several plans of one program.
 
 Recovery of weights runs for each plan, which takes most of the time in front of the first
-measurement. Plans that store the same are run once. The first runs here, with all cores, and those
-whose weights have the same encodings. What the others ask of the calibration data is found here,
-too: most ask the same, and the answers go along to whoever does them. Of these, each set of
-encodings is a job. What a job gives depends on no other, so that the result is the same wherever
-each was done.
+measurement. Plans that store the same are run once. What they ask of the calibration data is found
+here, with all cores: all look at the same batches, so that most ask the same, and the answers go
+along to whoever does them. Each set of encodings is a job. What a job gives depends on no other, so
+that the result is the same wherever each was done.
 """
 
 from __future__ import annotations
