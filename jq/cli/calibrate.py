@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     example = "jaxq calibrate my.py:model --data samples.npz -o ranges.json"
-    command(app, "calibrate", example=example)(calibrate)
+    command(app, "calibrate", example=example, writes=True)(calibrate)
 
 
 def calibrate(

@@ -45,9 +45,10 @@ LIMITS: dict[str, Any] = {
 
 
 def command(
-    app: typer.Typer, name: str, *, example: str
+    app: typer.Typer, name: str, *, example: str, writes: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """Adds a function to the command line; `example` is shown at the end of its help."""
+    """Adds a function to the command line; `example` is shown at the end of its help. A command
+    that `writes` has written nothing when it is interrupted, and says so."""
 
     def register(function: Callable[..., Any]) -> Callable[..., None]:
         def run(**arguments: Any) -> None:
@@ -61,7 +62,7 @@ def command(
             except typer.Exit:
                 raise
             except BaseException as error:  # KeyboardInterrupt too: every end has its code
-                raise typer.Exit(report(error, out.debug)) from error
+                raise typer.Exit(report(error, out.debug, writes)) from error
             if out.code:
                 raise typer.Exit(out.code)
 

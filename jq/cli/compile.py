@@ -25,9 +25,12 @@ from jq.tables import groups, size
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "compile", example="jaxq compile my.py:model --pipeline int8-dynamic -o out/")(
-        compile_model
-    )
+    command(
+        app,
+        "compile",
+        example="jaxq compile my.py:model --pipeline int8-dynamic -o out/",
+        writes=True,
+    )(compile_model)
 
 
 def compile_model(

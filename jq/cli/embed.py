@@ -14,7 +14,7 @@ from jq.cli.output import Output
 
 def register(app: typer.Typer) -> None:
     example = "jaxq embed out/ -o program/ --triple riscv64-unknown-linux-gnu"
-    command(app, "embed", example=example)(embed)
+    command(app, "embed", example=example, writes=True)(embed)
 
 
 def embed(

@@ -16,12 +16,13 @@ _LONGEST = 2000  # characters of an error
 USAGE, INTERRUPTED, INTERNAL = 2, 130, 1
 
 
-def report(error: BaseException, debug: bool = False) -> int:
-    """Prints what went wrong and returns the exit code that says whose fault it was."""
+def report(error: BaseException, debug: bool = False, writes: bool = False) -> int:
+    """Prints what went wrong and returns the exit code that says whose fault it was. A command that
+    `writes` does so at its very end."""
     if isinstance(error, BrokenPipeError):  # `jaxq ... | head`: the reader has what it wanted
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (for Python's own flush at exit)
         return INTERNAL
-    code, message = classify(error)
+    code, message = classify(error, writes)
     if debug:
         print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     with suppress(OSError):  # a full disk, where the code alone says it
@@ -46,15 +47,16 @@ def _nowhere() -> str:
     return ""
 
 
-def classify(error: BaseException) -> tuple[int, str]:
+def classify(error: BaseException, writes: bool = False) -> tuple[int, str]:
     """Exit code and message of an error."""
+    nothing = "; nothing was written" if writes else ""
     match error:
         case JqError():
             return error.exit_code, f"error: {error}"
         case Terminated():
-            return 128 + error.number, "terminated; nothing was written"
+            return 128 + error.number, f"terminated{nothing}"
         case KeyboardInterrupt() | typer.Abort():
-            return INTERRUPTED, "interrupted; nothing was written"
+            return INTERRUPTED, f"interrupted{nothing}"
         case typer.TyperException():
             context = getattr(error, "ctx", None)
             where = context.command_path if context else "jaxq"

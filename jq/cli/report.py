@@ -13,7 +13,9 @@ from jq.cli.output import Output
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "report", example="jaxq report my.py:model out/ -o report.html")(report)
+    command(app, "report", example="jaxq report my.py:model out/ -o report.html", writes=True)(
+        report
+    )
 
 
 def report(

@@ -14,7 +14,7 @@ from jq.errors import UserError
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "run", example="jaxq run out/ --inputs in.npz --outputs out.npz")(run)
+    command(app, "run", example="jaxq run out/ --inputs in.npz --outputs out.npz", writes=True)(run)
 
 
 def run(

@@ -14,7 +14,7 @@ from jq.errors import UserError
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "vectors", example="jaxq vectors out/ -o vectors/")(vectors)
+    command(app, "vectors", example="jaxq vectors out/ -o vectors/", writes=True)(vectors)
 
 
 def vectors(

@@ -32,8 +32,10 @@ class Sampling:
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
             raise UserError(f"the temperature must be 0 or more, got {self.temperature}")
-        if self.top_k < 0 or not 0 <= self.top_p <= 1:
-            raise UserError(f"no tokens of top_k {self.top_k} and top_p {self.top_p}")
+        if self.top_k < 0:
+            raise UserError(f"top_k must be 0 (all tokens) or more, got {self.top_k}")
+        if not 0 <= self.top_p <= 1:
+            raise UserError(f"top_p must be between 0 and 1, got {self.top_p}")
         if not 0 <= self.min_p <= 1:
             raise UserError(f"min_p must be between 0 and 1, got {self.min_p}")
         if not 0 < self.repeat_penalty < float("inf"):

@@ -14,7 +14,7 @@ import typer
 from jq.cli.command import command
 from jq.cli.failure import classify
 from jq.cli.output import Output, cell, plain
-from jq.errors import UserError
+from jq.errors import Terminated, UserError
 
 Captured = pytest.CaptureFixture[str]
 
@@ -104,6 +104,13 @@ def test_libraries_that_find_no_memory() -> None:
     """As with `ulimit -v`."""
     lost = ImportError("libX.so: failed to map segment from shared object")
     assert classify(lost) == (1, "error: out of memory") != classify(ImportError("no X"))
+
+
+def test_only_what_writes_says_that_nothing_was_written() -> None:
+    """`generate` said so in the middle of its text."""
+    assert classify(KeyboardInterrupt()) == (130, "interrupted")
+    assert classify(KeyboardInterrupt(), True) == (130, "interrupted; nothing was written")
+    assert classify(Terminated(15), True) == (143, "terminated; nothing was written")
 
 
 def test_verbose_shows_the_log(capsys: Captured) -> None:

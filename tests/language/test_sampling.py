@@ -91,17 +91,18 @@ def test_what_was_said_becomes_less_likely():
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "range_of"),
     [
-        {"temperature": -1},
-        {"temperature": float("nan")},
-        {"top_p": -0.1},
-        {"top_p": float("nan")},
-        {"top_k": -1},
-        {"min_p": 1.1},
-        {"repeat_penalty": 0},
+        ({"temperature": -1}, "0 or more"),
+        ({"temperature": float("nan")}, "0 or more"),
+        ({"top_p": -0.1}, "between 0 and 1"),
+        ({"top_p": 2}, "between 0 and 1"),
+        ({"top_p": float("nan")}, "between 0 and 1"),
+        ({"top_k": -1}, r"0 \(all tokens\) or more"),
+        ({"min_p": 1.1}, "between 0 and 1"),
+        ({"repeat_penalty": 0}, "above 0"),
     ],
 )
-def test_impossible_ones_are_refused(wrong):
-    with pytest.raises(UserError):
+def test_impossible_ones_are_refused_with_what_is_possible(wrong, range_of):
+    with pytest.raises(UserError, match=rf"{next(iter(wrong))} must be {range_of}, got "):
         Sampling(**wrong)
