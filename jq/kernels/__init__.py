@@ -38,6 +38,11 @@ from jq.kernels.machine.isa import get_isa as get_isa
 from jq.kernels.rowwise.normalize import Normalize as Normalize
 from jq.kernels.rowwise.quantization import RowQuantization as RowQuantization
 from jq.kernels.rowwise.quantize_rows import QuantizeRows as QuantizeRows
+from jq.kernels.rowwise.row_chain import Added as Added
+from jq.kernels.rowwise.row_chain import Coded as Coded
+from jq.kernels.rowwise.row_chain import Digits as Digits
+from jq.kernels.rowwise.row_chain import Normalized as Normalized
+from jq.kernels.rowwise.row_chain import RowChain as RowChain
 from jq.kernels.rowwise.row_ranges import RowRanges as RowRanges
 from jq.kernels.rowwise.split_rows import SplitRows as SplitRows
 from jq.kernels.schedule.frame import Frame as Frame

@@ -300,6 +300,12 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             WITH_FLOATS,
         ),
         Step(
+            "kernel-chain",
+            "runs after all kernels over rows are chosen: what is done to the rows of a token"
+            " is less than a dispatch for each step",
+            WITH_FLOATS,
+        ),
+        Step(
             "kernel-frames",
             "the kernel that computes an image stores it with its padding",
             WITH_FLOATS,

@@ -20,13 +20,13 @@ from jq.kernels.schedule.rows import Rows, row_dispatch
 @emit.register
 def _(kernel: SplitRows, operands: Operands) -> list[ir.Value]:
     def row(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
-        block = partial(_block, kernel, b, tensors[0], tiles, rows)
+        block = partial(split_block, kernel, b, tensors[0], tiles, rows)
         b.sweep(kernel.k, kernel.block, block, writes=tiles, counted=True)
 
     return row_dispatch(operands, kernel.results, row, row_block(kernel.m, kernel.k))
 
 
-def _block(
+def split_block(
     kernel: SplitRows, b: Builder, source: ir.Value, tiles: Tiles, rows: Rows, i: Index, size: int
 ) -> None:
     """Block `i` of a row, which has `size` columns."""

@@ -1,0 +1,128 @@
+"""The body of `RowChain`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from iree.compiler import ir
+
+from jq.kernels.build.bodies import Operands, emit
+from jq.kernels.build.builder import Builder, Tile, Tiles
+from jq.kernels.build.values import Index, Values, vec
+from jq.kernels.machine.workgroups import row_block
+from jq.kernels.rowwise.normalize import Normalize
+from jq.kernels.rowwise.quantizer import RowQuantizer
+from jq.kernels.rowwise.row_body import row_body
+from jq.kernels.rowwise.row_chain import Added, Coded, Digits, Normalized, RowChain, RowStep
+from jq.kernels.rowwise.split_rows import SplitRows
+from jq.kernels.rowwise.split_rows_body import split_block
+from jq.kernels.schedule.rows import Rows, States, over_row, row_dispatch
+
+
+class _Row:
+    """A row on its way through the steps: `source` holds it, in line `at`."""
+
+    def __init__(self, kernel: RowChain, b: Builder, source: ir.Value, rows: Rows) -> None:
+        self.kernel, self.b, self.source = kernel, b, source
+        (self.row,), (self.local,) = rows.at, rows.to
+        self.at: Index = self.row
+
+    def take(self, step: RowStep, operands: Values, tiles: Tiles) -> None:
+        """One step, with its own operands and results."""
+        if isinstance(step, Normalized):
+            self._normalize(step, operands, tiles)
+        elif isinstance(step, Added):
+            self._add(operands[0], tiles)
+        elif isinstance(step, Coded):
+            code = partial(self._code, step, tiles)
+            self.b.sweep(self.kernel.k, step.block, code, writes=tiles, counted=True)
+        else:
+            self._split(step, tiles)
+
+    def _next(self) -> Tile:
+        """Where the next row goes."""
+        shape = (1, self.kernel.k)
+        return Tile(self.b.scratch(shape, "f32"), shape)
+
+    def _become(self, made: Tile, tiles: Tiles) -> None:
+        """The row is the one that was made; it is stored where it is a result."""
+        self.source, self.at = made.value, 0
+        if tiles:
+            self._each(self._load, tiles[0], self.local)
+
+    def _load(self, column: Index, valid: int | None) -> ir.Value:
+        kind = vec(self.kernel.target.lanes, "f32")
+        return self.b.load(self.source, [self.at, column], kind, valid)
+
+    def _each(self, value: Callable[[Index, int | None], ir.Value], tile: Tile, at: Index) -> None:
+        """Stores `value(column, valid)` along a row."""
+
+        def store(columns: list[Index], valid: int | None, states: States) -> States:
+            for column in columns:
+                self.b.store(value(column, valid), tile, [at, column], valid)
+            return states
+
+        over_row(self.b, self.kernel.k, self.kernel.target.lanes, store, writes=[tile])
+
+    def _normalize(self, step: Normalized, operands: Values, tiles: Tiles) -> None:
+        kernel = Normalize(
+            isa=self.kernel.isa,
+            m=self.kernel.m,
+            k=self.kernel.k,
+            epsilon=step.epsilon,
+            center=step.center,
+            gamma=step.gamma,
+            beta=step.beta,
+        )
+        made = self._next()
+        row_body(kernel, self.b, [self.source, *operands], [made], Rows([self.at], [0], 1))
+        self._become(made, tiles)
+
+    def _add(self, other: ir.Value, tiles: Tiles) -> None:
+        b, made, kind = self.b, self._next(), vec(self.kernel.target.lanes, "f32")
+
+        def total(column: Index, valid: int | None) -> ir.Value:
+            own = b.rounded(self._load(column, valid))  # it may be a product
+            return b.add(own, b.load(other, [self.row, column], kind, valid))
+
+        self._each(total, made, 0)
+        self._become(made, tiles)
+
+    def _code(self, step: Coded, tiles: Tiles, number: Index, size: int) -> None:
+        """The codes of block `number`, which has `size` columns."""
+        b, lanes = self.b, self.kernel.target.lanes
+        quantizer, first = RowQuantizer(b, step.scheme, lanes), b.scaled(number, step.block)
+        places = [(b.offset(first, i), min(lanes, size - i)) for i in range(0, size, lanes)]
+        xs = [self._load(*place) for place in places]
+        state = quantizer.start()
+        for x in xs:
+            state = quantizer.include(state, x)
+        found = quantizer.parameters(state)
+        for x, (column, valid) in zip(xs, places, strict=True):
+            place = (tiles[0], self.local)
+            quantizer.write(self.kernel.target, found, [x], place, [column], valid)
+        values = [v for v in (found.scale, found.zero) if v is not None]
+        for value, tile in zip(values, tiles[1:], strict=True):
+            b.store(value, tile, [self.local, number], 1)
+
+    def _split(self, step: Digits, tiles: Tiles) -> None:
+        kernel, rows = self.kernel, Rows([self.at], [self.local], 1)
+        split = SplitRows(
+            isa=kernel.isa, m=kernel.m, k=kernel.k, block=step.block, digits=step.digits
+        )
+        block = partial(split_block, split, self.b, self.source, tiles, rows)
+        self.b.sweep(kernel.k, step.block, block, writes=tiles, counted=True)
+
+
+@emit.register
+def _(kernel: RowChain, operands: Operands) -> list[ir.Value]:
+    def body(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
+        source, *given = tensors
+        row, left = _Row(kernel, b, source, rows), list(tiles)
+        for step in kernel.steps:
+            taken, made = len(kernel.taken(step)), len(kernel.given(step))
+            row.take(step, given[:taken], left[:made])
+            given, left = given[taken:], left[made:]
+
+    return row_dispatch(operands, kernel.results, body, row_block(kernel.m, kernel.k))
