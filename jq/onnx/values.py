@@ -137,6 +137,12 @@ def plain(x: Value) -> Any:
     return x
 
 
+def best_known(x: Value) -> Any:
+    """The data of a value, where it does not depend on the model's inputs; else as `plain`."""
+    data = known(x)
+    return plain(x) if data is None else data
+
+
 def as_jax(x: Value) -> Any:
     if x is None or isinstance(x, list):
         what = "a sequence" if isinstance(x, list) else "an empty optional"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
+import pkgutil
 
-for _path in sorted(Path(__file__).parent.glob("[!_]*.py")):
-    importlib.import_module(f"{__name__}.{_path.stem}")
+for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)

@@ -18,7 +18,7 @@ from jq.onnx.operators.products import matmul
 from jq.onnx.quantized import dequantize, quantize, unit
 from jq.onnx.registry import Array, Call, operator
 from jq.onnx.tensors import numpy_type
-from jq.onnx.values import Codes, as_jax, known, plain
+from jq.onnx.values import Codes, as_jax, best_known, plain
 
 
 @operator("QuantizeLinear", codes=True)
@@ -106,7 +106,7 @@ def qlinear_matmul(
     name = node.node.where
     left = unit(a, a_zero_point, axis=len(a.shape) - 2, name=name)
     right = unit(b, b_zero_point, axis=len(b.shape) - 1, name=name)
-    rows = _data(a_scale)  # a number, or one a row
+    rows = best_known(a_scale)  # a number, or one a row
     rows = rows[..., None] if rows.ndim == 1 and rows.size > 1 else rows
     ratio = product_ratio(rows, b_scale, y_scale)
     return requantized(matmul(left, right), ratio, y_zero_point, name)
@@ -149,8 +149,8 @@ def qlinear_conv(
 def product_ratio(a_scale: Any, b_scale: Any, y_scale: Any = None, alpha: float = 1.0) -> Any:
     """What a product of codes is multiplied by, rounded as ONNX Runtime does: first the scales of
     both sides, then the one of the result."""
-    both = _data(a_scale) * np.float32(alpha) * _data(b_scale)
-    return both if y_scale is None else both / _data(y_scale)
+    both = best_known(a_scale) * np.float32(alpha) * best_known(b_scale)
+    return both if y_scale is None else both / best_known(y_scale)
 
 
 def requantized(sums: Any, ratio: Any, zero: Any, name: str) -> Any:
@@ -158,8 +158,3 @@ def requantized(sums: Any, ratio: Any, zero: Any, name: str) -> Any:
     round once more."""
     one = np.ones((), np.float32)
     return quantize(sums * ratio, one, zero, np.dtype(zero.dtype), name=name)
-
-
-def _data(x: Any) -> Any:
-    data = known(x)
-    return data if data is not None else plain(x)

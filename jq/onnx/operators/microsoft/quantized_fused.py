@@ -7,14 +7,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jq.onnx.operators.attention_microsoft import attended, heads
-from jq.onnx.operators.fused_microsoft import embed_layer_normalization
+from jq.onnx.operators.microsoft.attention import attended, heads
+from jq.onnx.operators.microsoft.fused import embed_layer_normalization
 from jq.onnx.operators.products import matmul
 from jq.onnx.operators.quantize import dynamic, product_ratio
 from jq.onnx.operators.recurrent import lstm
 from jq.onnx.quantized import dequantize, unit
 from jq.onnx.registry import MICROSOFT, Array, Call, operator
-from jq.onnx.values import Codes, as_jax, known, offset_of, plain, to_signed
+from jq.onnx.values import Codes, as_jax, best_known, offset_of, plain, to_signed
 
 
 @operator("DynamicQuantizeLSTM", domain=MICROSOFT, codes=True)
@@ -67,7 +67,7 @@ def dynamic_quantize_lstm(
 def _by(weights: Any, scale: Any, zero: Any, node: Call) -> Any:
     """The product of a float tensor, quantized as it comes, with the weights of a direction."""
     where, kind = node.node.where, np.dtype(weights.dtype)
-    step_of, zero_of = _data(scale), None if zero is None else to_signed(_data(zero))
+    step_of, zero_of = best_known(scale), None if zero is None else to_signed(best_known(zero))
 
     def product(x: Any, d: int) -> Any:
         codes, step, point = dynamic(x, where)
@@ -77,11 +77,6 @@ def _by(weights: Any, scale: Any, zero: Any, node: Call) -> Any:
         return matmul(left, dequantize(right, step_of[d], offset, axis=1, name=where))
 
     return product
-
-
-def _data(x: Any) -> Any:
-    data = known(x)
-    return data if data is not None else plain(x)
 
 
 @operator("QAttention", domain=MICROSOFT, codes=True)

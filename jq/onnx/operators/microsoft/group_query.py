@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jq.onnx.operators.attention_microsoft import heads, merged
+from jq.onnx.operators.microsoft.attention import heads, merged
 from jq.onnx.operators.products import matmul
 from jq.onnx.registry import MICROSOFT, Array, Call, Known, operator
 
