@@ -45,6 +45,7 @@ from jq.kernels.rowwise.row_chain import Normalized as Normalized
 from jq.kernels.rowwise.row_chain import RowChain as RowChain
 from jq.kernels.rowwise.row_ranges import RowRanges as RowRanges
 from jq.kernels.rowwise.split_rows import SplitRows as SplitRows
+from jq.kernels.rowwise.update_rows import UpdateRows as UpdateRows
 from jq.kernels.schedule.frame import Frame as Frame
 from jq.kernels.schedule.sequences import Sequences as Sequences
 from jq.kernels.tensor import TensorType as TensorType

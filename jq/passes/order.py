@@ -306,6 +306,12 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             WITH_FLOATS,
         ),
         Step(
+            "kernel-updates",
+            "caches have the type that they are stored in: rows of them are written by a kernel,"
+            " without waiting on the host for where",
+            WITH_FLOATS,
+        ),
+        Step(
             "kernel-frames",
             "the kernel that computes an image stores it with its padding",
             WITH_FLOATS,
@@ -356,6 +362,10 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step(
             "plain-scatters",
             "IREE supports only scatters of rows, and does not check their indices",
+        ),
+        Step(
+            "gather-slices",
+            "IREE's host waits for the positions of slices; runs in front of clamp-indices",
         ),
         Step(
             "clamp-indices",

@@ -13,10 +13,14 @@ import tokenizers
 
 import jq
 from jq.errors import UserError
-from jq.language.build import build, write
+from jq.job import Stages, prepare_job
+from jq.language.build import build, own_settings, write
 from jq.language.session import cheapest
+from jq.language.store import Options
 from jq.models.decoder import load_decoder
 from jq.models.decoder.network import step
+from jq.models.decoder.program import decoder_model
+from jq.stages import plan_job, rewrite_job
 from tests.support.checkpoints import write_checkpoint
 from tests.support.decoders import weights, write_folder, write_gguf
 
@@ -132,6 +136,16 @@ def test_pieces_do_not_matter(model):
     session.take(TOKENS[:5])
     session.take(TOKENS[5:22])
     assert np.array_equal(session.take(TOKENS[22:])[0], rows[-1])
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_no_command_of_a_program_waits_for_a_position(file, count):
+    stages, (settings, rules) = Stages(), own_settings(Options())
+    model = decoder_model(load_decoder(file), count, 16)
+    job = prepare_job(model, "int8-dynamic", "llvm-cpu", settings, rules, stages=stages)
+    program = rewrite_job(job, plan_job(job, stages))["target"]
+    names = {op.operation.name for op in program.walk()}
+    assert not names & {"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"}
 
 
 def test_a_token_needs_no_program_of_its_own(file, tmp_path, monkeypatch):

@@ -26,6 +26,7 @@ ELSEWHERE = {
         "kernel-pairs",
         "kernel-ranges",
         "kernel-rows",
+        "kernel-updates",
         "kernel-views",
         "place-float-types",
         "plain-transforms",

@@ -19,12 +19,15 @@ class Output:
     """A result of a dispatch: its whole type, the tile of a workgroup, and where that tile is.
 
     Where tiles differ in size, `sizes` says how large one is, and `tile` how large they can be.
+    `into`: the number of the input that the result takes the place of. What no tile covers keeps
+    its value; the body does not see this input.
     """
 
     whole: TensorType
     tile: tuple[int, ...]
     offsets: Callable[[Builder, Indices], Indices]
     sizes: Callable[[Builder, Indices], Indices] | None = None
+    into: int | None = None
 
 
 def dispatch(
@@ -46,18 +49,32 @@ def dispatch(
             0 if n == 1 else Position(flow.DispatchWorkgroupIDOp(axis).result, n - 1)
             for axis, n in enumerate(workgroups)
         ]
-        tensors = [_load_whole(a, t) for a, (_, t) in zip(block.arguments, inputs, strict=False)]
+        arguments, given = list(block.arguments), [o.into for o in outputs]
+        tensors = [
+            _load_whole(arguments[i], t) for i, (_, t) in enumerate(inputs) if i not in given
+        ]
         sizes = [o.sizes(builder, ids) if o.sizes else o.tile for o in outputs]
         tiles = [_tile(output, size) for output, size in zip(outputs, sizes, strict=True)]
         body(builder, ids, tensors, tiles)
-        targets = list(block.arguments)[len(inputs) :]
+        left = iter(arguments[len(inputs) :])
+        targets = [next(left) if i is None else arguments[i] for i in given]
         for tile, output, target, size in zip(tiles, outputs, targets, sizes, strict=True):
             _store_tile(tile.value, target, output, output.offsets(builder, ids), size)
         func.ReturnOp([])
     entry = ir.SymbolRefAttr.get([symbol, symbol])
     results = [mlir_type(o.whole) for o in outputs]
     values = [value for value, _ in inputs]
-    return list(flow.DispatchOp(results, [], ir.ArrayAttr.get([entry]), values, [], []).results)
+    tied = _tied([o.into for o in outputs])
+    entries = ir.ArrayAttr.get([entry])
+    return list(flow.DispatchOp(results, [], entries, values, [], [], tied_operands=tied).results)
+
+
+def _tied(inputs: Sequence[int | None]) -> ir.ArrayAttr | None:
+    """Which input each result takes the place of; None where none does."""
+    if all(i is None for i in inputs):
+        return None
+    index = ir.IndexType.get()
+    return ir.ArrayAttr.get([ir.IntegerAttr.get(index, -1 if i is None else i) for i in inputs])
 
 
 def _executable(
@@ -72,8 +89,12 @@ def _executable(
     taken = {ir.StringAttr(symbol).value for symbol in symbols}
     base = f"{ir.StringAttr(caller.attributes['sym_name']).value}_part"
     symbol = next(name for i in range(len(taken) + 1) if (name := f"{base}{i}") not in taken)
-    kinds = [_placeholder("readonly", t) for _, t in inputs]
-    kinds += [_placeholder("writeonly", o.whole) for o in outputs]
+    given = [o.into for o in outputs]
+    kinds = [
+        _placeholder("readwrite" if i in given else "readonly", t)
+        for i, (_, t) in enumerate(inputs)
+    ]
+    kinds += [_placeholder("writeonly", o.whole) for o in outputs if o.into is None]
     with ir.InsertionPoint(caller):
         executable = flow.ExecutableOp(symbol, sym_visibility="private")
     with ir.InsertionPoint(executable.body.blocks.append()):

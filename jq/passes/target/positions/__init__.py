@@ -1,0 +1,1 @@
+"""Slices and updates at positions that are found at run time."""
