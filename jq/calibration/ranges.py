@@ -20,7 +20,7 @@ from jq.errors import UserError
 from jq.system.files import read_text, written_whole
 
 SCHEMA = 2  # 1 did not say of which model they are
-_MOST_OF_ALL = 1 << 26  # elements of all statistics
+_MOST_OF_ALL = 1 << 24  # elements of all statistics, and half as many more as the file has letters
 _TYPES, _MOST = ("int32", "int64", "float32", "float64"), 1 << 16  # of one statistic
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
@@ -151,7 +151,7 @@ class Ranges:
             method, statistics = str(data["method"]), dict[str, Statistics]()
             if counted := data.get("statistics", {}):
                 shapes = [n.shape for n in get_observer(method).neutral()]
-                _check_extent(method, shapes, counted)
+                _check_extent(method, shapes, counted, _MOST_OF_ALL + len(text) // 2)
                 statistics = {str(k): tuple(map(_from_json, v)) for k, v in counted.items()}
             with np.errstate(over="ignore"):  # and refused below
                 logs = data.get("smoothing", {}).items()
@@ -185,14 +185,14 @@ def _to_json(array: np.ndarray) -> dict[str, Any]:
 
 
 def _check_extent(
-    method: str, shapes: Sequence[tuple[int, ...]], counted: Mapping[str, Any]
+    method: str, shapes: Sequence[tuple[int, ...]], counted: Mapping[str, Any], most: int
 ) -> None:
     """Refuses statistics of other shapes than the method's, and more than anybody has, before there
     is memory for them: a few letters of a file stand for thousands of zeros."""
     for name, arrays in counted.items():
         if [tuple(a["shape"]) for a in arrays] != shapes:
             raise UserError(f"the statistics are not those of {method}", op=str(name))
-    if len(counted) * sum(map(math.prod, shapes)) > _MOST_OF_ALL:
+    if len(counted) * sum(map(math.prod, shapes)) > most:
         raise ValueError(f"statistics of {len(counted)} tensors")
 
 

@@ -85,8 +85,9 @@ def merged(files: list[Path]) -> Ranges:
 
     total = Ranges.load(files[0])
     for file in files[1:]:
+        found = Ranges.load(file)
         try:
-            total = total.merge(Ranges.load(file))
+            total = total.merge(found)
         except UserError as error:
             raise UserError(f"{file}: {error.message}", hint=error.hint) from error
     return total

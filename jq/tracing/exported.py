@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import export
 
@@ -20,6 +21,7 @@ def read_exported(data: bytes, where: str, sizes: Mapping[str, int] | None) -> I
     """A module whose `@main` takes every argument of the function, used or not."""
     exported = _deserialize(data, where)
     module = parse_stablehlo(exported.mlir_module_serialized, where)
+    _require_fit(exported, entry(module, where), where)
     args, kwargs = jax.tree_util.tree_unflatten(exported.in_tree, exported.in_avals)
     leaves = jax.tree_util.tree_leaves_with_path(args)
     named = jax.tree_util.tree_leaves_with_path(kwargs)
@@ -61,6 +63,49 @@ def _deserialize(data: bytes, where: str) -> export.Exported:
     if exported.nr_devices != 1:
         raise UserError(f"exported for {exported.nr_devices} devices", location=where)
     return exported
+
+
+def _require_fit(exported: export.Exported, main: func.FuncOp, where: str) -> None:
+    """Refuses a file whose description is not that of its module: JAX takes it as it is."""
+    version = exported.calling_convention_version
+    known = (
+        export.minimum_supported_calling_convention_version,
+        export.maximum_supported_calling_convention_version,
+    )
+    if not known[0] <= version <= known[1]:
+        reason = f"the function is exported with calling convention {version}, known are {known}"
+        raise UserError(reason, location=where, hint="export it again, with another JAX")
+    kept, count = exported.module_kept_var_idx, len(exported.in_avals)
+    types, results = list(main.type.inputs), list(main.type.results)
+    platform = len(exported.platforms) > 1
+    tree = jax.tree_util.tree_unflatten(exported.in_tree, exported.in_avals)
+    fits = isinstance(tree, tuple) and [type(part) for part in tree] == [tuple, dict]
+    fits &= list(kept) == sorted({i for i in kept if 0 <= i < count})
+    fits &= len(types) == platform + len(kept) and len(results) == len(exported.out_avals)
+    with editing():
+        given = [exported.in_avals[i] for i in kept] if fits else []
+        pairs = zip([*given, *exported.out_avals], [*types[platform:], *results], strict=fits)
+        fits = fits and all(_is_of(aval, kind) for aval, kind in pairs)
+    if not fits:
+        reason = "the exported function is described as another than its module is"
+        raise UserError(reason, location=where, hint="the file is damaged: export it again")
+
+
+def _is_of(aval: Any, kind: ir.Type) -> bool:
+    """Whether a type of the module is that of an argument or a result. A key is an array of
+    integers with a further axis, what has no derivative one of bools, and a size that is a symbol
+    is any."""
+    if not isinstance(kind, ir.RankedTensorType):
+        return False
+    if aval.dtype == jax.dtypes.float0 or jnp.issubdtype(aval.dtype, jax.dtypes.extended):
+        return True
+    known = [n for n in aval.shape if isinstance(n, int)]
+    if len(aval.shape) != kind.rank or min(known, default=0) < 0:
+        return False
+    same = tensor_type((), aval.dtype).element_type == kind.element_type
+    pairs = zip(aval.shape, kind.shape, strict=True)
+    free = ir.ShapedType.get_dynamic_size()
+    return same and all(m == free or n == m or not isinstance(n, int) for n, m in pairs)
 
 
 def _take_all_arguments(

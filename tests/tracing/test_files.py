@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -140,6 +142,38 @@ def test_damaged_export(tmp_path):
         with pytest.raises(UserError, match=r"m\.jaxexport") as info:
             trace(write(tmp_path / "m.jaxexport", damaged))
         assert "\n" not in str(info.value)
+
+
+def shaped(*shape, dtype="float32"):
+    return jax.typeof(jnp.zeros(shape, dtype))
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"module_kept_var_idx": ()},
+        {"module_kept_var_idx": (0, 0)},
+        {"module_kept_var_idx": (7,)},
+        {"in_avals": (shaped(5, 8),)},
+        {"in_avals": (shaped(3, 8, dtype="int32"),)},
+        {"out_avals": (shaped(3, 5),)},
+        {"platforms": ("cpu", "tpu")},
+    ],
+)
+def test_an_export_whose_description_is_not_of_its_module(tmp_path, lie):
+    """An argument that was not said to be kept became the constant 0."""
+    exported = dataclasses.replace(export.export(jax.jit(fn))(X), **lie)
+    path = write(tmp_path / "m.jaxexport", exported.serialize())
+    with pytest.raises(UserError, match="described as another than its module is"):
+        trace(path)
+
+
+def test_an_export_of_another_calling_convention(tmp_path):
+    exported = export.export(jax.jit(fn))(X)
+    exported = dataclasses.replace(exported, calling_convention_version=99)
+    path = write(tmp_path / "m.jaxexport", exported.serialize())
+    with pytest.raises(UserError, match="calling convention 99"):
+        trace(path)
 
 
 DYNAMIC = """func.func @main(%a: tensor<?x3xf32>) -> tensor<?x3xf32> {
