@@ -187,6 +187,28 @@ def test_keys_that_are_hidden_are_not_read(isa: str) -> None:
     assert np.abs(y - many.reference(q, k, v, mask)).max() <= bound(many, [q, k, v])
 
 
+@pytest.mark.parametrize(("keys", "shown"), [(512, 70), (512, 512), (520, 300), (2048, 1025)])
+def test_a_token_reads_all_keys_that_are_shown(keys: int, shown: int) -> None:
+    """Workgroups take keys from all over the cache, and each of them once."""
+    kernel = Attention(
+        isa=HERE[0],
+        batch=1,
+        queries=1,
+        keys=keys,
+        heads=2,
+        kv_heads=1,
+        dim=8,
+        widths=(16, 8, 8),
+        starts=(0, 0, 0),
+        scale=0.3,
+        mask="keys",
+    )
+    operands = inputs(np.random.default_rng(0), kernel)
+    operands[3] = np.where(np.arange(keys) < shown, 0, -np.inf).astype(np.float32)[None]
+    (y,) = Runner([kernel]).run(0, *operands)
+    assert np.abs(y - kernel.reference(*operands)).max() <= bound(kernel, operands)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     shape = {"batch": 1, "queries": 1, "keys": 1, "heads": 2, "dim": 8, "scale": 1.0}
     with pytest.raises(InternalError, match="leave 15 columns"):

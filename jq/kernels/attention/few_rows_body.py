@@ -14,11 +14,21 @@ from jq.kernels.build.builder import Builder, Tiles
 from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.values import Index, Indices, Values
 from jq.kernels.epilogue.emission import Columns, Epilogue
+from jq.kernels.machine import workgroups
 from jq.kernels.schedule.rows import split
 from jq.kernels.tensor import TensorType
 
-KEYS = 64  # of a workgroup
+KEYS = 32  # of a workgroup
 VECTORS = 4  # columns of a workgroup, in vectors
+
+
+def _spread(b: Builder, number: Index, parts: int) -> Index:
+    """The part of a workgroup: a thread takes `CHUNK` workgroups one after the other, and the keys
+    that a mask shows lie side by side."""
+    if parts % workgroups.CHUNK:
+        return number
+    within = b.scaled(b.modulo(number, workgroups.CHUNK), parts // workgroups.CHUNK)
+    return b.offset(within, b.divided(number, workgroups.CHUNK))
 
 
 def attend(kernel: Attention, operands: Operands) -> ir.Value:
@@ -29,8 +39,11 @@ def attend(kernel: Attention, operands: Operands) -> ir.Value:
     kind = TensorType((kernel.batch, kernel.kv_heads, group * kernel.queries, kernel.keys), "f32")
     lanes = kernel.target.lanes
 
+    parts = math.ceil(kernel.keys / count)
+
     def first_key(b: Builder, ids: Indices) -> Index:
-        return b.at_most(b.scaled(ids[0], count), kernel.keys - count)
+        part = _spread(b, ids[0], parts)
+        return b.at_most(b.scaled(part, count), kernel.keys - count)
 
     def score(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
         rows, begin = FewRows(kernel, b, ids[2], ids[1]), first_key(b, ids)
@@ -52,7 +65,7 @@ def attend(kernel: Attention, operands: Operands) -> ir.Value:
     tile = Output(
         kind, (1, 1, kind.shape[2], count), lambda b, ids: [ids[2], ids[1], 0, first_key(b, ids)]
     )
-    grid = [math.ceil(kernel.keys / count), kernel.kv_heads, kernel.batch]
+    grid = [parts, kernel.kv_heads, kernel.batch]
     inputs = [q, k, *rest[: int(masked)]]
     (scores,) = dispatch(inputs, [tile], grid, score)
     width = min(kernel.dim, VECTORS * lanes)
