@@ -21,6 +21,7 @@ from jq.ir.types import dtype_of, shape_of
 from jq.ir.values import Op, maker
 
 Range = tuple[int, int]  # both inclusive
+ANY: Range = (-(1 << 1100), 1 << 1100)
 DEEPEST = 48  # ops between a value and what is known about it
 
 
@@ -56,7 +57,7 @@ def _limits(value: ir.Value) -> Range:
         return 0, 1
     if kind.kind in "iu":
         return int(np.iinfo(kind).min), int(np.iinfo(kind).max)
-    return -(1 << 1100), 1 << 1100  # floats, which no conversion here keeps
+    return ANY  # floats, which no conversion here keeps
 
 
 Read = Callable[[int, Place | None], Range]
@@ -185,6 +186,11 @@ def _some(op: Op, place: Place | None, read: Read) -> Range:
     return read(0, None)
 
 
+def _barrier(op: Op, place: Place | None, read: Read) -> Range:
+    several = len(op.operation.operands) > 1  # which of them is not known here
+    return ANY if several else read(0, place)
+
+
 _RULES: dict[str, Rule] = {
     "constant": _constant,
     "iota": _iota,
@@ -205,4 +211,5 @@ _RULES: dict[str, Rule] = {
     "gather": _some,
     "dynamic_slice": _some,
     "reverse": _some,
+    "optimization_barrier": _barrier,
 }

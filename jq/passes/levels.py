@@ -22,7 +22,7 @@ from jq.passes.target.plain_transforms import needs_products
 from jq.passes.target.plain_windows import ends_early, reversed_axes
 from jq.passes.target.scatters.plain_scatters import needs_rows
 from jq.passes.target.shields.shield_carries import lost_carries
-from jq.passes.target.shields.shield_slices import reads_channels
+from jq.passes.target.shields.shield_slices import read_apart
 from jq.passes.target.shields.shield_starts import shared_starts
 from jq.passes.target.shields.shield_unsigned import is_unsigned
 from jq.passes.target.widen_depthwise import is_narrow_depthwise
@@ -57,7 +57,7 @@ LEVELS: dict[str, tuple[Ban, ...]] = {
         Ban("a reversed window", reversed_axes, "plain-windows"),
         Ban("a window that ends early", ends_early, "plain-windows"),
         Ban("a Fourier transform of this length", needs_products, "plain-transforms"),
-        Ban("a gather from, or reversal of, channels", reads_channels, "shield-slices"),
+        Ban("a gather or reversal of what lies apart", read_apart, "shield-slices"),
         Ban("a product that reads truth values as numbers", reads_booleans, "shield-booleans"),
         Ban("a start of a loop that others read", shared_starts, "shield-starts"),
         Ban("a carry that no step of a loop reads", lost_carries, "shield-carries"),

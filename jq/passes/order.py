@@ -398,7 +398,7 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             "IREE deadlocks on an initial value of a loop that is also read after the loop",
         ),
         Step("shield-reversals", "IREE fails on reversals of every second element"),
-        Step("shield-slices", "IREE fails on gathers from some slices and on reversals of them"),
+        Step("shield-slices", "IREE fails on gathers and reversals of what lies apart in memory"),
         Step("shield-reads", "IREE writes into tensors that a loop reads later"),
         Step("shield-booleans", "IREE cannot pack booleans that a product reads as numbers"),
         Step("shield-pads", "IREE fails on a tensor that is padded twice with different values"),
