@@ -90,7 +90,8 @@ def compared(s, a, b):
 
 def divided(s, a, b):
     if a.dtype.kind in "iu":  # towards zero
-        return np.sign(a) * np.sign(b) * (abs(a) // abs(b))
+        down = a // b
+        return down + ((down < 0) & (down * b != a)).astype(a.dtype)
     return a / b
 
 

@@ -145,3 +145,9 @@ def test_a_scalar_is_padded() -> None:
     none: dict[str, list[int]] = {f"edge_padding_{end}": [] for end in ("low", "high")}
     step = {**none, "interior_padding": [], "shape": []}
     assert OPS["pad"](step, np.float32(3), np.float32(0)) == 3
+
+
+def test_the_least_integer_is_divided() -> None:
+    """Graph 201325 of `scripts/differential.py`: its magnitude is no int8."""
+    least, by = np.full(4, -128, np.int8), np.array([6, -6, 1, -128], np.int8)
+    assert OPS["divide"]({}, least, by).tolist() == [-21, 21, -128, 1]
