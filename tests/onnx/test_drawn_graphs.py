@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from onnxruntime.quantization import quantize_dynamic
 
 from tests.onnx import drawn_graphs
 from tests.onnx.against_ort import one_node
@@ -38,3 +40,20 @@ def test_a_file_that_onnxruntime_cannot_run_is_not_counted_as_compared(
     monkeypatch.setattr(drawn_graphs, "quantized", quantized)
     found = outcome(0, tmp_path)
     assert found.wrong == "" and "ConvInteger" in found.not_compared
+
+
+def test_only_what_the_quantizer_raises_is_its_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mistaken(*_: Any) -> str:
+        raise KeyError("a mistake of ours")
+
+    def refused(draw: Any, source: Path, path: Path, samples: Any) -> str:
+        quantize_dynamic(tmp_path / "none.onnx", path)
+        return ""
+
+    monkeypatch.setattr(drawn_graphs, "written", mistaken)
+    with pytest.raises(KeyError, match="a mistake of ours"):
+        outcome(0, tmp_path)
+    monkeypatch.setattr(drawn_graphs, "written", refused)
+    assert outcome(0, tmp_path).not_compared.startswith("not quantized: ")
