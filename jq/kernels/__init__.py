@@ -42,7 +42,9 @@ from jq.kernels.rowwise.row_chain import Added as Added
 from jq.kernels.rowwise.row_chain import Coded as Coded
 from jq.kernels.rowwise.row_chain import Digits as Digits
 from jq.kernels.rowwise.row_chain import Normalized as Normalized
+from jq.kernels.rowwise.row_chain import Rotated as Rotated
 from jq.kernels.rowwise.row_chain import RowChain as RowChain
+from jq.kernels.rowwise.row_chain import Updated as Updated
 from jq.kernels.rowwise.row_ranges import RowRanges as RowRanges
 from jq.kernels.rowwise.split_rows import SplitRows as SplitRows
 from jq.kernels.rowwise.update_rows import UpdateRows as UpdateRows

@@ -300,15 +300,15 @@ ORDER: dict[Level, tuple[Step, ...]] = {
             WITH_FLOATS,
         ),
         Step(
-            "kernel-chain",
-            "runs after all kernels over rows are chosen: what is done to the rows of a token"
-            " is less than a dispatch for each step",
-            WITH_FLOATS,
-        ),
-        Step(
             "kernel-updates",
             "caches have the type that they are stored in: rows of them are written by a kernel,"
             " without waiting on the host for where",
+            WITH_FLOATS,
+        ),
+        Step(
+            "kernel-chain",
+            "runs after all kernels over rows are chosen: what is done to the rows of a token"
+            " is less than a dispatch for each step",
             WITH_FLOATS,
         ),
         Step(

@@ -15,9 +15,11 @@ from jq.kernels import (
     Normalize,
     Normalized,
     QuantizeRows,
+    Rotated,
     RowChain,
     RowQuantization,
     SplitRows,
+    Updated,
 )
 from jq.kernels.rowwise.row_chain import RowStep
 from tests.kernels.harness import Runner
@@ -33,7 +35,7 @@ def coded(width: int) -> st.SearchStrategy[Coded]:
 
 @st.composite
 def kernels(draw: st.DrawFn) -> RowChain:
-    width = 16 * draw(st.integers(1, 12))
+    width, m = 16 * draw(st.integers(1, 12)), draw(st.integers(1, 3))
     digits = st.builds(Digits, st.sampled_from([16, 32, 48]), st.sampled_from([2, 3]))
     steps: list[RowStep] = []
     for _ in range(draw(st.integers(1, 2))):
@@ -41,15 +43,33 @@ def kernels(draw: st.DrawFn) -> RowChain:
         steps.append(Normalized(1e-6, draw(forms), draw(forms), draw(forms), keep))
         steps += draw(st.lists(coded(width) | digits, max_size=2))
         steps.append(Added(draw(st.booleans())))
+        if draw(st.booleans()):
+            rows = draw(st.sampled_from([1, m]))
+            steps.append(Rotated(draw(st.integers(1, 3)), rows, draw(st.booleans())))
         steps += draw(st.lists(coded(width) | digits, max_size=2))
-    steps.append(draw(coded(width)))
-    return RowChain(
-        isa=draw(st.sampled_from(HERE)), m=draw(st.integers(1, 3)), k=width, steps=tuple(steps)
-    )
+    steps.append(draw(coded(width) | st.builds(Updated, st.integers(1, 5))))
+    return RowChain(isa=draw(st.sampled_from(HERE)), m=m, k=width, steps=tuple(steps))
+
+
+def by_hand(
+    kernel: RowChain, step: RowStep, row: np.ndarray, taken: list[np.ndarray]
+) -> np.ndarray:
+    """What a step that is no kernel by itself makes of the rows."""
+    if isinstance(step, Rotated):
+        lines = np.arange(kernel.m) // step.rows % step.lines
+        cos, sin = (table[lines] for table in taken)
+        a, b = np.split(row, 2, axis=1)
+        return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=1)
+    if isinstance(step, Updated):
+        (cache, first), (rows, _) = taken, taken[0].shape
+        cache = cache.copy()
+        cache[min(int(first[0]), rows - 1)] = row.reshape(-1)
+        return cache
+    return np.asarray(row + taken[0])
 
 
 def alone(kernel: RowChain, step: RowStep) -> Kernel | None:
-    """The kernel of a step; None for a sum."""
+    """The kernel of a step; None where it has none."""
     isa, m, k = kernel.isa, kernel.m, kernel.k
     match step:
         case Normalized(epsilon, center, gamma, beta):
@@ -69,16 +89,21 @@ def test_the_bits_of_its_steps(drawn: list[RowChain], seed: int) -> None:
     places = {found: len(drawn) + i for i, found in enumerate(dict.fromkeys(others))}
     runner, rng = Runner([*drawn, *places]), np.random.default_rng(seed)
     for i, kernel in enumerate(drawn):
-        operands = [rng.standard_normal(t.shape).astype(np.float32) for t in kernel.operands]
+        operands = [
+            rng.standard_normal(t.shape).astype(np.float32)
+            if t.element == "f32"
+            else rng.integers(0, 6, t.shape, np.int32)
+            for t in kernel.operands
+        ]
         results = iter(runner.run(i, *operands))
         row, given = operands[0], iter(operands[1:])
         for step in kernel.steps:
             found, taken = alone(kernel, step), [next(given) for _ in kernel.taken(step)]
             if found is None:
-                made = [row + taken[0]]
+                made = [by_hand(kernel, step, row, taken)]
             else:
                 made = runner.run(places[found], row.reshape(found.operands[0].shape), *taken)
-            if isinstance(step, Normalized | Added):
+            if isinstance(step, Normalized | Added | Rotated):
                 (row,) = made
             for kind, wanted in zip(kernel.given(step), made, strict=False):
                 got = next(results)
@@ -104,6 +129,7 @@ def test_steps_that_it_does_not_take() -> None:
         ((Normalized(), Coded(48)), "whole blocks"),
         ((Normalized(), Coded(16, RowQuantization("static"))), "found at run time"),
         ((Normalized(), Digits(16, 4)), "4 digits"),
+        ((Normalized(), Rotated(1, 2)), "too few rows"),
     ):
         with pytest.raises(InternalError, match=reason):
             RowChain(isa="portable", m=1, k=64, steps=steps)

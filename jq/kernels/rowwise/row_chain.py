@@ -18,6 +18,7 @@ from typing import ClassVar
 
 from jq.errors import InternalError
 from jq.kernels.kernel import Kernel
+from jq.kernels.machine.workgroups import row_block
 from jq.kernels.rowwise.quantization import RowQuantization
 from jq.kernels.rowwise.split_rows import STEPS
 from jq.kernels.tensor import TensorType
@@ -47,6 +48,29 @@ class Added:
 
 
 @dataclass(frozen=True)
+class Rotated:
+    """The halves of the row are turned: `a cos - b sin`, `b cos + a sin` (rotary positions), each
+    product and sum rounded. Operands are cosines and sines f32 [lines, K / 2]; `rows` rows take the
+    same line."""
+
+    kind: ClassVar[str] = "rotated"
+
+    lines: int
+    rows: int
+    keep: bool = False
+
+
+@dataclass(frozen=True)
+class Updated:
+    """All M rows together become row `first` of an operand f32 [rows, M * K], which is a result,
+    in its place; `first` i32 [1] is the operand after it, held to 0 .. rows - 1."""
+
+    kind: ClassVar[str] = "updated"
+
+    rows: int
+
+
+@dataclass(frozen=True)
 class Coded:
     """Codes i8 [M, K] of the row and what the scheme has of each block, [M, blocks], are results.
     Blocks are whole."""
@@ -67,7 +91,7 @@ class Digits:
     digits: int
 
 
-RowStep = Normalized | Added | Coded | Digits
+RowStep = Normalized | Added | Rotated | Updated | Coded | Digits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +113,10 @@ class RowChain(Kernel):
         for step in self.steps:
             if isinstance(step, Coded) and (not step.scheme.dynamic or self.k % step.block):
                 raise InternalError(f"codes of {self.label} are of whole blocks, found at run time")
+            if isinstance(step, Rotated) and (self.k % 2 or self.m % step.rows):
+                raise InternalError(f"rows of {self.label} have no halves, or too few rows")
+            if isinstance(step, Updated) and row_block(self.m, self.k) < self.m:
+                raise InternalError(f"rows of {self.label} are not written together")
             if isinstance(step, Digits) and step.digits not in STEPS:
                 raise InternalError(f"numbers are not split into {step.digits} digits")
 
@@ -112,12 +140,18 @@ class RowChain(Kernel):
         """What a step takes besides the row."""
         if isinstance(step, Normalized):
             return [TensorType((self.k,), "f32")] * (step.gamma + step.beta)
+        if isinstance(step, Rotated):
+            return [TensorType((step.lines, self.k // 2), "f32")] * 2
+        if isinstance(step, Updated):
+            return [*self.given(step), TensorType((1,), "i32")]
         return [self.whole] if isinstance(step, Added) else []
 
     def given(self, step: RowStep) -> list[TensorType]:
         """The results of a step."""
-        if isinstance(step, Normalized | Added):
+        if isinstance(step, Normalized | Added | Rotated):
             return [self.whole] * step.keep
+        if isinstance(step, Updated):
+            return [TensorType((step.rows, self.m * self.k), "f32")]
         blocks = math.ceil(self.k / step.block)
         if isinstance(step, Digits):
             digits = TensorType((self.m, step.digits, self.k), "i8")

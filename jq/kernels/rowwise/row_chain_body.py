@@ -9,12 +9,22 @@ from iree.compiler import ir
 
 from jq.kernels.build.bodies import Operands, emit
 from jq.kernels.build.builder import Builder, Tile, Tiles
-from jq.kernels.build.values import Index, Values, vec
+from jq.kernels.build.dispatch import Output
+from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.machine.workgroups import row_block
 from jq.kernels.rowwise.normalize import Normalize
 from jq.kernels.rowwise.quantizer import RowQuantizer
 from jq.kernels.rowwise.row_body import row_body
-from jq.kernels.rowwise.row_chain import Added, Coded, Digits, Normalized, RowChain, RowStep
+from jq.kernels.rowwise.row_chain import (
+    Added,
+    Coded,
+    Digits,
+    Normalized,
+    Rotated,
+    RowChain,
+    RowStep,
+    Updated,
+)
 from jq.kernels.rowwise.split_rows import SplitRows
 from jq.kernels.rowwise.split_rows_body import split_block
 from jq.kernels.schedule.rows import Rows, States, over_row, row_dispatch
@@ -34,6 +44,10 @@ class _Row:
             self._normalize(step, operands, tiles)
         elif isinstance(step, Added):
             self._add(operands[0], tiles)
+        elif isinstance(step, Rotated):
+            self._rotate(step, operands, tiles)
+        elif isinstance(step, Updated):
+            self._update(tiles[0])
         elif isinstance(step, Coded):
             code = partial(self._code, step, tiles)
             self.b.sweep(self.kernel.k, step.block, code, writes=tiles, counted=True)
@@ -89,6 +103,40 @@ class _Row:
         self._each(total, made, 0)
         self._become(made, tiles)
 
+    def _rotate(self, step: Rotated, operands: Values, tiles: Tiles) -> None:
+        b, made, half = self.b, self._next(), self.kernel.k // 2
+        kind = vec(self.kernel.target.lanes, "f32")
+        line = b.modulo(b.divided(self.row, step.rows), step.lines)
+
+        def turn(columns: list[Index], valid: int | None, states: States) -> States:
+            for low in columns:
+                high = b.offset(low, half)
+                cos, sin = (b.load(table, [line, low], kind, valid) for table in operands)
+                first, second = self._load(low, valid), self._load(high, valid)
+
+                def product(x: ir.Value, y: ir.Value) -> ir.Value:
+                    return b.rounded(b.mul(x, y))
+
+                turned = b.sub(product(first, cos), product(second, sin))
+                b.store(turned, made, [0, low], valid)
+                turned = b.add(product(second, cos), product(first, sin))
+                b.store(turned, made, [0, high], valid)
+            return states
+
+        over_row(b, half, self.kernel.target.lanes, turn, writes=[made])
+        self._become(made, tiles)
+
+    def _update(self, tile: Tile) -> None:
+        """The row beside the others, in the only row of the tile."""
+        b, lanes, begin = self.b, self.kernel.target.lanes, self.b.scaled(self.local, self.kernel.k)
+
+        def store(columns: list[Index], valid: int | None, states: States) -> States:
+            for column in columns:
+                b.store(self._load(column, valid), tile, [0, b.offset(begin, column)], valid)
+            return states
+
+        over_row(b, self.kernel.k, lanes, store, writes=[tile])
+
     def _code(self, step: Coded, tiles: Tiles, number: Index, size: int) -> None:
         """The codes of block `number`, which has `size` columns."""
         b, lanes = self.b, self.kernel.target.lanes
@@ -117,12 +165,39 @@ class _Row:
 
 @emit.register
 def _(kernel: RowChain, operands: Operands) -> list[ir.Value]:
+    firsts: dict[int, ir.Value] = {}  # of updates, by step
+
     def body(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
         source, *given = tensors
         row, left = _Row(kernel, b, source, rows), list(tiles)
-        for step in kernel.steps:
+        for number, step in enumerate(kernel.steps):
             taken, made = len(kernel.taken(step)), len(kernel.given(step))
+            if isinstance(step, Updated):  # what is updated is no tensor of the body
+                taken, firsts[number] = 1, given[0]
             row.take(step, given[:taken], left[:made])
             given, left = given[taken:], left[made:]
 
-    return row_dispatch(operands, kernel.results, body, row_block(kernel.m, kernel.k))
+    return row_dispatch(
+        operands,
+        kernel.results,
+        body,
+        row_block(kernel.m, kernel.k),
+        others=_updates(kernel, firsts),
+    )
+
+
+def _updates(kernel: RowChain, firsts: dict[int, ir.Value]) -> dict[int, Output]:
+    """The results that are updates, by number: where each goes is known once its body is there."""
+    found, operand, result = {}, 1, 0
+
+    def place(number: int, rows: int) -> Callable[[Builder, Indices], Indices]:
+        return lambda b, ids: [b.read_index(firsts[number], [0], rows - 1), 0]
+
+    for number, step in enumerate(kernel.steps):
+        if isinstance(step, Updated):
+            (kind,) = kernel.given(step)
+            tile = (1, kernel.m * kernel.k)
+            found[result] = Output(kind, tile, place(number, step.rows), into=operand)
+        operand += len(kernel.taken(step))
+        result += len(kernel.given(step))
+    return found

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from jq.ir import Op, Program, at, ir, shape_of
 from jq.ir.build import NAME, replace, string_attr
-from jq.ir.values import only_user
+from jq.ir.values import maker, only_user
 from jq.kernels import UpdateRows
 from jq.kernels.rowwise.update_rows import ELEMENTS
 from jq.passes.base import Pass, PassContext
@@ -30,11 +30,16 @@ class KernelUpdates(Pass):
 
     def run(self, program: Program, cx: PassContext) -> bool:
         isa, changed = isa_of(cx.target), False
+        firsts: dict[tuple[ir.Value, int], ir.Value] = {}
         for op in program.walk() if isa else ():
             axis = _axis(program, op) if op.operation.name == UPDATE else None
             if isa and axis is not None:
+                most = shape_of(op.operands[0])[axis] - shape_of(op.operands[1])[axis]
+                place = op.operands[2 + axis], most
+                if place not in firsts:
+                    firsts[place] = _first(program, *place)
                 with at(op):
-                    replace(op, [_update(program, op, axis, isa)])
+                    replace(op, [_update(program, op, axis, isa, firsts[place])])
                 changed = True
         return changed
 
@@ -52,8 +57,16 @@ def _element(value: ir.Value) -> str:
     return str(ir.ShapedType(value.type).element_type)
 
 
-def _update(program: Program, op: Op, axis: int, isa: str) -> ir.Value:
-    cache, new, *starts = op.operands
+def _first(program: Program, position: ir.Value, most: int) -> ir.Value:
+    """The first row that is updated, once for all caches, as early as it is known."""
+    owner = maker(position)
+    block = program.main.entry_block
+    with at(block.operations[0]) if owner is None else at(owner, after=True):
+        return held(position, most)
+
+
+def _update(program: Program, op: Op, axis: int, isa: str, first: ir.Value) -> ir.Value:
+    cache, new = list(op.operands)[:2]
     shape, count = shape_of(cache), shape_of(new)[axis]
     kernel = UpdateRows(
         isa=isa,
@@ -63,7 +76,6 @@ def _update(program: Program, op: Op, axis: int, isa: str) -> ir.Value:
         width=math.prod(shape[axis + 1 :]),
         element=_element(cache),
     )
-    first = held(starts[axis], shape[axis] - count)
     name = string_attr(op, NAME) or "update"
     (result,) = call_kernel(program, kernel, [cache, new, first], name)
     return OPS.reshape(result, shape)

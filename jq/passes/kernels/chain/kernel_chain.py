@@ -13,7 +13,7 @@ besides must be there in front of the first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jq.ir import Op, Program, at, ir, shape_of
@@ -26,9 +26,13 @@ from jq.kernels import (
     Normalize,
     Normalized,
     QuantizeRows,
+    Rotated,
     RowChain,
     SplitRows,
+    Updated,
+    UpdateRows,
 )
+from jq.kernels.machine.workgroups import row_block
 from jq.kernels.rowwise.row_chain import RowStep
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import (
@@ -39,6 +43,7 @@ from jq.passes.kernels._kernel import (
     drop_declarations,
     isa_of,
 )
+from jq.passes.kernels.chain._rotation import Operand, Rotation, find_rotation
 
 
 @dataclass(frozen=True)
@@ -59,14 +64,26 @@ class KernelChain(Pass):
         return bool(chains)
 
 
+@dataclass(frozen=True)
+class _Made:
+    """A step that was found: what it makes, what it reads besides the row (as operands of ops), and
+    the ops that it takes the place of; `readers` of the row before are among them."""
+
+    step: Normalized | Added | Rotated | Updated
+    value: ir.Value
+    operands: tuple[Operand, ...]
+    ops: tuple[Any, ...]
+    readers: tuple[Any, ...] = ()
+
+
 @dataclass
 class _Chain:
-    """Steps that were found, what they read (as operands of ops), and what they replace."""
+    """Steps that were found, what they read, and what they replace."""
 
     known: Mapping[str, Any]
     first: Normalize
     start: Any
-    operands: list[tuple[Op, int]] = field(default_factory=list)
+    operands: list[Operand] = field(default_factory=list)
     steps: list[RowStep] = field(default_factory=list)
     replaced: list[ir.Value] = field(default_factory=list)  # by the results, in order
     gone: list[Any] = field(default_factory=list)
@@ -74,9 +91,10 @@ class _Chain:
     def kernel(self, op: Op) -> Any:
         return called(self.known, op)
 
-    def there(self, value: ir.Value) -> ir.Value | None:
+    def there(self, operand: Operand) -> ir.Value | None:
         """A value, or what it is a reshape of, that is there in front of the chain; None where it
         is not."""
+        value = operand[0].operands[operand[1]]
         while (owner := maker(value)) is not None and owner.operation.block == self.start.block:
             if owner.operation.is_before_in_block(self.start):
                 return value
@@ -85,24 +103,21 @@ class _Chain:
             value = owner.operands[0]
         return value  # an argument, or outside of the block
 
-    def take(self, op: Op, others: Sequence[int]) -> tuple[Op, Sequence[int]] | None:
-        """Takes in what makes a row, with the operands that it has besides, and the codes of the
-        row; what makes the next row, and its operands."""
-        readers, following = list(_readers(op.results[0])), None
+    def take(self, made: _Made) -> _Made | None:
+        """Takes in what makes a row, and the codes of the row; what makes the next row."""
+        readers = list(_readers(made.value))
         coded = [(r, step) for r in readers if (step := self._codes(self.kernel(r)))]
-        for reader in readers:
-            if following is None and (more := self._follows(op, reader)) is not None:
-                following = reader, more
-        keep = len(readers) > len(coded) + (following is not None)
-        kernel = self.kernel(op)
-        self.steps.append(
-            Added(keep)
-            if kernel is None
-            else Normalized(kernel.epsilon, kernel.center, kernel.gamma, kernel.beta, keep)
-        )
-        self.operands += [(op, i) for i in others]
-        self.replaced += [op.results[0]] * keep
-        self.gone.append(op.operation)
+        others = [r.operation for r in readers if r not in [op for op, _ in coded]]
+        following = self._following(made, others)
+        keep = len(others) > len(following.readers if following else ())
+        self.operands += made.operands
+        self.gone += made.ops
+        if isinstance(made.step, Updated):
+            self.steps.append(made.step)
+            self.replaced.append(made.value)
+            return None
+        self.steps.append(replace(made.step, keep=keep))
+        self.replaced += [made.value] * keep
         for reader, step in coded:
             self.steps.append(step)
             self.replaced += list(reader.results)
@@ -119,16 +134,47 @@ class _Chain:
         whole = kernel.m * kernel.k == m * k and k % kernel.k == 0
         return Coded(kernel.k, kernel.scheme) if whole and kernel.scheme.dynamic else None
 
-    def _follows(self, op: Op, reader: Op) -> Sequence[int] | None:
-        """Which operands a reader has besides the rows to make others; None where it is no step."""
-        kernel, operands = self.kernel(reader), list(reader.operands)
-        others: Sequence[int] = range(1, len(operands))
-        if reader.operation.name == "stablehlo.add":
-            others = [i for i, value in enumerate(operands) if self.there(value) is not None]
-        elif not _plain(kernel) or kernel.m != self.first.m or self.kernel(op) is not None:
-            return None
-        there = all(self.there(operands[i]) is not None for i in others)
-        return others if there and len(others) == len(operands) - 1 else None
+    def _following(self, before: _Made, readers: Sequence[Op]) -> _Made | None:
+        """What makes the next row of these readers' one, where all that it reads is there."""
+        turned = find_rotation(readers, self.first.m, self.first.k)
+        found = [_rotated(turned)] if turned else [self._of(before, op) for op in readers]
+        for made in found:
+            if made and all(self.there(operand) is not None for operand in made.operands):
+                return made
+        return None
+
+    def _of(self, before: _Made, op: Op) -> _Made | None:
+        """The step that an op is."""
+        kernel, number, own = self.kernel(op), len(op.operands), (op.operation,)
+        if op.operation.name == "stablehlo.add":
+            others = [(op, i) for i in range(number) if self.there((op, i)) is not None]
+            return (
+                _Made(Added(), op.results[0], tuple(others), own, own) if len(others) == 1 else None
+            )
+        if _plain(kernel) and kernel.m == self.first.m and isinstance(before.step, Added):
+            return _normalized(kernel, op, own)
+        if isinstance(kernel, UpdateRows) and self._updates(kernel):
+            return _Made(Updated(kernel.rows), op.results[0], ((op, 0), (op, 2)), own, own)
+        return None
+
+    def _updates(self, kernel: UpdateRows) -> bool:
+        """Whether all rows together are a row of a cache."""
+        m, k = self.first.m, self.first.k
+        whole = kernel.width == m * k and kernel.batch == kernel.count == 1
+        return whole and kernel.element == "f32" and row_block(m, k) == m
+
+
+def _normalized(kernel: Normalize, op: Op, readers: tuple[Any, ...] = ()) -> _Made:
+    step = Normalized(kernel.epsilon, kernel.center, kernel.gamma, kernel.beta)
+    others = tuple((op, i) for i in range(1, len(op.operands)))
+    return _Made(step, op.results[0], others, (op.operation,), readers)
+
+
+def _rotated(turned: Rotation) -> _Made:
+    step = Rotated(turned.lines, turned.rows)
+    return _Made(
+        step, turned.ops[-1].results[0], (turned.cos, turned.sin), turned.ops, turned.ops[:2]
+    )
 
 
 def _chain_of(known: Mapping[str, Any], op: Op) -> _Chain | None:
@@ -138,9 +184,9 @@ def _chain_of(known: Mapping[str, Any], op: Op) -> _Chain | None:
     if not isinstance(first, Normalize) or not _plain(first):
         return None
     chain = _Chain(known, first, op.operation, [(op, 0)])
-    made: tuple[Op, Sequence[int]] | None = op, range(1, len(op.operands))
+    made: _Made | None = _normalized(first, op)
     while made is not None:
-        made = chain.take(*made)
+        made = chain.take(made)
     return chain if len(chain.steps) > 1 else None
 
 
@@ -162,7 +208,7 @@ def _lower(program: Program, chain: _Chain) -> None:
     """Puts the kernel where the chain begins."""
     first, start = chain.first, chain.start
     kernel = RowChain(isa=first.isa, m=first.m, k=first.k, steps=tuple(chain.steps))
-    found = [chain.there(op.operands[i]) for op, i in chain.operands]
+    found = [chain.there(operand) for operand in chain.operands]
     operands = [value for value in found if value is not None]
     with at(start):
         results = call_kernel(program, kernel, operands, string_attr(start, NAME) or "")
