@@ -30,8 +30,8 @@ def definition(
     version = opset if node.domain in STANDARD else schema.since_version
     text = b""
     if schema.has_context_dependent_function:
-        proto = _call(node, attributes, inputs)
-        kinds = [_type(x).SerializeToString() for x in inputs]
+        proto = call_of(node, attributes, inputs)
+        kinds = [type_of(x).SerializeToString() for x in inputs]
         offered = schema.context_dependent_function_opset_versions
         best = max((v for v in offered if v <= version), default=min(offered, default=0))
         text = schema.get_context_dependent_function_with_opset_version(
@@ -48,7 +48,7 @@ def definition(
     return function_of(function, Files(path))
 
 
-def _call(node: Node, attributes: Mapping[str, Any], inputs: Sequence[Value]) -> onnx.NodeProto:
+def call_of(node: Node, attributes: Mapping[str, Any], inputs: Sequence[Value]) -> onnx.NodeProto:
     names = [name if x is not None else "" for name, x in zip(node.inputs, inputs, strict=True)]
     simple = {
         k: onnx.numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v
@@ -58,10 +58,10 @@ def _call(node: Node, attributes: Mapping[str, Any], inputs: Sequence[Value]) ->
     return helper.make_node(node.op, names, list(node.outputs), domain=node.domain, **simple)
 
 
-def _type(x: Value) -> onnx.TypeProto:
+def type_of(x: Value) -> onnx.TypeProto:
     if x is None:
         return onnx.TypeProto()
     if isinstance(x, list):
-        return helper.make_sequence_type_proto(_type(x[0]))
+        return helper.make_sequence_type_proto(type_of(x[0]))
     code = helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype))
     return helper.make_tensor_type_proto(code, list(x.shape))

@@ -11,6 +11,7 @@ import numpy as np
 from jq.errors import JqError, UserError
 from jq.onnx.definitions import definition
 from jq.onnx.graph import File, Function, Graph, Node, Reference
+from jq.onnx.inference import require_sound
 from jq.onnx.registry import OPERATORS, Call, Operator, bind, defaults_of, schema_of
 from jq.onnx.values import Codes, Value, known, plain, signed_type, to_signed, traced
 
@@ -68,7 +69,8 @@ class Walk:
         if op is None:
             inner = definition(node, opset, inputs, attributes, self.file.path)
             if inner is None:
-                raise UserError("no such operator", op=f"{node.domain or 'ai.onnx'}.{node.op}")
+                reason = "the standard does not define it for these inputs and attributes"
+                raise UserError(f"{node.op}: {reason}", op=node.where)
             return self._call(
                 inner, inputs, {**defaults_of(node.op, node.domain, opset), **attributes}
             )
@@ -81,11 +83,12 @@ class Walk:
             self.note,
         )
         try:
+            require_sound(call, schema, opset, inputs, attributes)
             with jax.named_scope(_scope(node)):
                 return apply(op, call, inputs)
-        except JqError:
+        except (JqError, MemoryError):
             raise
-        except (TypeError, ValueError, IndexError, KeyError, NotImplementedError) as error:
+        except Exception as error:  # of any kind: a call that the operator was not written for
             reason = str(error).partition("\n")[0]
             raise call.refuse(f"{type(error).__name__}: {reason}") from error
 

@@ -124,8 +124,10 @@ def non_zero(x: Array, *, node: Call) -> Array:
 
 @operator("Compress")
 def compress(x: Array, condition: Known, *, axis: int | None = None) -> Array:
-    places = np.flatnonzero(condition)
-    return jnp.take(jnp.asarray(x).reshape(-1) if axis is None else x, places, axis=axis or 0)
+    """A condition may be longer than the axis."""
+    x = jnp.asarray(x).reshape(-1) if axis is None else x
+    places = np.flatnonzero(condition.reshape(-1)[: x.shape[axis or 0]])
+    return jnp.take(x, places, axis=axis or 0)
 
 
 @operator("Unique")
