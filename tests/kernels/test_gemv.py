@@ -234,6 +234,14 @@ ON_TILES: list[dict[str, Any]] = [
 ]
 
 
+def test_few_workgroups_are_an_even_number() -> None:
+    """640 columns are five times eight vectors: one of two threads would compute three fifths."""
+    form: dict[str, Any] = {"isa": "avx512_vnni", "m": 1, "k": 1024, "scale": "f16"}
+    cut = {n: Gemv(n=n, **form) for n in (128, 256, 384, 640, 1152, 2048)}
+    assert [g.workgroups for g in cut.values()] == [1, 2, 6, 10, 9, 16]
+    assert [cut[n].streams for n in (256, 384, 640)] == [4, 2, 2]
+
+
 def test_matrix_tiles_give_the_bits_of_vectors() -> None:
     """Blocks of less than a tile, of one and of two; rows and blocks that are no whole number of
     tiles and runs."""

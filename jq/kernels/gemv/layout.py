@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from jq.kernels.kernel import MatrixProduct
 from jq.kernels.machine.isa import Isa
-from jq.kernels.machine.workgroups import parts
+from jq.kernels.machine.workgroups import ENOUGH, parts, unevenness
 from jq.kernels.tensor import TensorType
 
 MAX_ROWS, MANY_ROWS = 4, 8
@@ -139,10 +139,14 @@ class Stored(MatrixProduct):
 
     @property
     def wide(self) -> int:
-        """Vectors of columns of a workgroup, about: as many as one row goes through at once. How
+        """Vectors of columns of a workgroup, about: as many as one row goes through at once; half
+        of them where that makes so few workgroups that two threads would have uneven shares. How
         weights lie does not depend on the number of rows, so that all programs share them.
         """
-        return max(1, min(COLUMNS, self.fits(1), self.n // self.target.lanes))
+        most = max(1, min(COLUMNS, self.fits(1), self.n // self.target.lanes))
+        count = math.ceil(self.n / (most * self.target.lanes))
+        few = most == COLUMNS and 1 < count < ENOUGH
+        return most // 2 if few and unevenness(count) else most
 
     @property
     def together(self) -> int:
