@@ -364,3 +364,24 @@ def test_what_a_loop_starts_with_is_read_behind_it(monkeypatch):
 
 def test_what_a_loop_starts_with_is_shielded():
     np.testing.assert_array_equal(mended("shield-starts", SHARED, FOUR)[0], [5, 10, 30, 0])
+
+
+# Or with what is computed from a value that is read after it.
+BESIDE = (
+    SHARED.replace("%a = %0", "%a = %b")
+    .replace("  %1:2 =", "  %b = stablehlo.maximum %0, %one_half : tensor<4xf32>\n  %1:2 =")
+    .replace("  %2 =", "  %n = stablehlo.negate %0 : tensor<4xf32>\n  %2 =")
+    .replace("%1#1, %0", "%1#1, %n")
+    .replace("  %0 =", "  %one_half = stablehlo.constant dense<0.5> : tensor<4xf32>\n  %0 =")
+)
+
+
+@defect("shield-starts")
+def test_what_a_loop_starts_with_is_computed_beside_others(monkeypatch):
+    monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
+    raw(BESIDE, FOUR)
+
+
+def test_what_a_loop_starts_with_is_shielded_from_others():
+    (got,) = mended("shield-starts", BESIDE, FOUR)
+    np.testing.assert_array_equal(got, [3, 6, 18, 2])

@@ -5,6 +5,12 @@
     %0 = optimization_barrier (f(%x));  %1 = while(%a = %0) {...};  g(%1, %0)
 
 IREE 3.13 makes one dispatch of `f` and `g`, which the loop between them then waits for in a circle.
+So it does of a start and of what else is computed from a value that the start is computed from:
+
+    %0 = f(%x);  %1 = g(%0);  %2 = while(%a = %1) {...};  h(%2), k(%0)
+    ->
+    %0 = f(%x);  %1 = optimization_barrier (g(%0));  ...
+
 Where `g` does not wait for the loop nothing is done: in nested loops the runtime refuses a program
 with such barriers when it is called ("indirect buffer reference slot 0 is out range").
 """
@@ -15,8 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from jq.ir import Op, Program, at, ir
-from jq.ir.values import maker, users
+from jq.ir.values import maker, users, walk
 from jq.passes.base import Pass, PassContext
+from jq.passes.target.shields.shield_reductions import is_elementwise
 from jq.passes.target.widen_depthwise import barrier
 
 MADE = ("stablehlo.constant", "stablehlo.optimization_barrier")
@@ -36,14 +43,52 @@ class ShieldStarts(Pass):
 
 
 def shared_starts(op: Op) -> list[ir.Value]:
-    """Computed values that a loop starts with, and that are read together with what it gives."""
+    """Computed values that a loop starts with, and that are read together with what it gives, or
+    computed together with what only such ops read."""
     if op.operation.name != "stablehlo.while":
         return []
-    starts = [v for v in op.operation.operands if _is_computed(v) and len(set(users(v))) > 1]
-    if not starts:
+    starts = [v for v in op.operation.operands if _is_computed(v)]
+    others = {v: _beside(v) for v in starts if _is_fused(v)}
+    read = {v: {u.operation for u in users(v)} for v in starts}
+    if not any(others.values()) and all(len(readers) == 1 for readers in read.values()):
         return []
-    waiting = _behind(op)
-    return [v for v in starts if waiting & {u.operation for u in users(v)}]
+    waiting, needed = _behind(op), _before(op)
+    ends = {found for found in waiting if found.name != "func.return"}
+    return [v for v in starts if waiting & read[v] or (ends and others.get(v, set()) - needed)]
+
+
+def _is_fused(value: ir.Value) -> bool:
+    """Whether the ops around `value` may be one dispatch with it."""
+    op = maker(value)
+    return op is not None and (is_elementwise(op) or op.operation.name == "stablehlo.reshape")
+
+
+def _beside(start: ir.Value) -> set[Any]:
+    """What else reads the values that `start` is computed from, element by element."""
+    chain, found, ahead = {start.owner.operation}, set[Any](), [start]
+    while ahead:
+        for value in ahead.pop().owner.operation.operands:
+            if _is_fused(value):
+                found |= {u.operation for u in users(value)}
+                if value.owner.operation not in chain:
+                    chain.add(value.owner.operation)
+                    ahead.append(value)
+    return {u for u in found - chain if u.name != "func.return"}
+
+
+def _before(op: Op) -> set[Any]:
+    """An op, those in its regions, and those that they need."""
+    found, ahead = {op.operation}, [op.operation]
+    while ahead:
+        one = ahead.pop()
+        inner = [each.operation for r in one.regions for block in r.blocks for each in walk(block)]
+        found |= set(inner)
+        for value in (v for each in (one, *inner) for v in each.operands):
+            made = maker(value)
+            if made is not None and made.operation not in found:
+                found.add(made.operation)
+                ahead.append(made.operation)
+    return found
 
 
 def _behind(op: Op) -> set[Any]:
