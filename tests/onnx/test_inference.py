@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 import jq
 from jq.errors import UserError
+from jq.onnx.walk import Walk
 from jq.source import trace
 from tests.onnx.test_load import save
 
@@ -74,3 +75,29 @@ def test_a_condition_may_be_longer_than_the_axis(tmp_path: Path) -> None:
     ends = [(name, TensorProto.FLOAT, None) for name in "y"]
     path = save(tmp_path / "m.onnx", nodes, [("x", TensorProto.FLOAT, (2, 3))], ends, arrays)
     assert trace(jq.load_onnx(path)).program.outputs[0].shape == (1, 3)
+
+
+def test_a_branch_in_a_branch_is_walked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice each: the innermost of 20 a million times."""
+    graph = branch([helper.make_node("Relu", ["x"], ["o"])])
+    for _ in range(9):
+        other = branch([helper.make_node("Neg", ["x"], ["o"])])
+        graph = branch([helper.make_node("If", ["c"], ["o"], then_branch=graph, else_branch=other)])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=graph, else_branch=graph)
+    inputs = [("x", TensorProto.FLOAT, (2, 3)), ("c", TensorProto.BOOL, ())]
+    path = save(tmp_path / "m.onnx", [node], inputs, [("y", TensorProto.FLOAT, None)])
+    walked, inner = [], Walk._node
+
+    def counted(self: Walk, node: Any, *rest: Any) -> Any:
+        walked.append(node.op)
+        return inner(self, node, *rest)
+
+    monkeypatch.setattr(Walk, "_node", counted)
+    assert trace(jq.load_onnx(path)).program.outputs[0].shape == (2, 3)
+    assert walked.count("Relu") <= 2 * 2  # of both branches; JAX may trace a function once more
+
+
+def branch(nodes: list[Any]) -> Any:
+    return helper.make_graph(nodes, "b", [], [helper.make_tensor_value_info("o", 1, None)])

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.core import jaxpr_as_fun
 
 from jq.errors import UserError
 from jq.onnx.registry import Array, Call, operator
@@ -24,31 +25,37 @@ Trip = Callable[[Any, Any, Any], tuple[Any, list[Any]]]
 
 @operator("If", codes=True, fold=False)
 def if_else(condition: Array, *, then_branch: Any, else_branch: Any, node: Call) -> Any:
-    """One branch when the condition is known; else both, which have to agree in their shapes."""
+    """One branch when the condition is known; else both, which have to agree in their shapes.
+
+    A branch is walked once: of branches within branches, each of which is walked twice, the
+    innermost would be walked 2^depth times.
+    """
     data = known(condition)
     if data is not None:
         return tuple(node.run(then_branch if data.reshape(-1)[0] else else_branch, ()))
 
-    def branch(graph: Any) -> Any:
-        return lambda: tuple(map(as_jax, node.run(graph, ())))
-
     shapes, refused = [], []
     for name, graph in (("then", then_branch), ("else", else_branch)):
+
+        def branch(graph: Any = graph) -> Any:
+            return tuple(map(as_jax, node.run(graph, ())))
+
         try:
-            shapes.append((graph, jax.eval_shape(branch(graph))))
+            made, of = jax.make_jaxpr(branch, return_shape=True)()
+            shapes.append((jaxpr_as_fun(made), of))
         except UserError as error:
             refused.append((name, error))
     if len(refused) == 2:
         raise refused[0][1]
     chosen = jnp.asarray(as_jax(condition)).reshape(()).astype(bool)
     if refused:
-        return _only(node, branch(shapes[0][0]), shapes[0][1], chosen, *refused[0])
+        return _only(node, *shapes[0], chosen, *refused[0])
     if [(s.shape, s.dtype) for s in shapes[0][1]] != [(s.shape, s.dtype) for s in shapes[1][1]]:
         raise node.refuse(
             "its branches give different shapes, and which one is taken depends on the inputs",
             "fix the input that decides with --value NAME=V, in Python values={...}",
         )
-    return lax.cond(chosen, branch(then_branch), branch(else_branch))
+    return tuple(lax.cond(chosen, shapes[0][0], shapes[1][0]))
 
 
 def _only(
