@@ -89,6 +89,25 @@ def test_no_quotient_is_a_tie(by: float) -> None:
     assert difference({name: found[0][0] for name, found in results.items()}) == ""
 
 
+def test_digits_of_floats_make_no_tie() -> None:
+    """The scale of a row's digits is rounded: a product may be off in its last place."""
+    from suites.differential.draw import back
+    from suites.differential.evaluate import difference
+    from suites.differential.graph import Graph
+    from suites.differential.judge import evaluated
+    from suites.differential.kinds import Kind
+    from suites.differential.modules import module_of
+    from suites.differential.products import product
+
+    kind = Kind("int8-weight-only", ("recovery=false", "min_elements=1"))
+    g = Graph(np.random.default_rng(2), rounds=kind.rounds, splits=kind.splits)
+    x = g.input((3, 1, 32), "f32")
+    v = product(g, x, g.weight((32, 64), "f32", 0), [2], [0], (3, 1, 64), 32)
+    g.keep(back(g, v))
+    results = evaluated(module_of([g], 1), kind, True, True)
+    assert difference({name: found[0][0] for name, found in results.items()}) == ""
+
+
 def _whole(array: np.ndarray) -> bool:
     return bool(np.array_equal(array, np.rint(array)))
 

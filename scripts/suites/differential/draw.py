@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from suites.differential.graph import SIZES, Graph, Value
+from suites.differential.graph import SIZES, STEP, Graph, Value
 
 Drawer = Callable[[Graph], "Value | None"]
 DRAWERS: dict[str, tuple[Drawer, int]] = {}  # by name, and how often
@@ -82,8 +82,12 @@ def ops_of(g: Graph) -> int:
 
 
 def back(g: Graph, v: Value) -> Value:
-    """A product's result: brought back where the pipeline rounds in front of it."""
-    return g.settle(v) if g.rounds else v
+    """A product's result: brought back where the pipeline rounds in front of it, and off the ties
+    of that where it is not exact to the last place."""
+    if not g.rounds:
+        return v
+    ties = g.splits and v.step < STEP
+    return g.settle(v, offset=0.5 + v.step / STEP / 2 if ties else 0.0)
 
 
 def reaching(v: Value, terms: int) -> Value:

@@ -85,6 +85,8 @@ class Graph:
     """Attributes:
     prefix: of all its names, so that several graphs fit in one function.
     rounds: whether the pipeline quantizes what products read: their results are then brought back.
+    splits: whether kernels split the floats of products into digits: results may be off in their
+        last place.
     codes, rows: the numbers of weights, and of those that are looked up.
     lines: the ops, one a line; `names` of those that were drawn.
     """
@@ -92,6 +94,7 @@ class Graph:
     rng: np.random.Generator
     prefix: str = "g"
     rounds: bool = False
+    splits: bool = False
     codes: Codes = field(default_factory=lambda: Codes())
     rows: Codes = field(default_factory=lambda: Codes())
     lines: list[str] = field(default_factory=list)

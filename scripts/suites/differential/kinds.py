@@ -50,6 +50,11 @@ class Kind:
         return self.pipeline != "float"
 
     @property
+    def splits(self) -> bool:
+        """Whether floats are multiplied with codes, in digits of int8 (`SplitRows`)."""
+        return self.pipeline.endswith("weight-only")
+
+    @property
     def weights(self) -> tuple[str, bool]:
         """The format of weights, and whether it has a zero point."""
         said = dict(piece.split("=") for piece in self.settings)
