@@ -385,3 +385,25 @@ def test_what_a_loop_starts_with_is_computed_beside_others(monkeypatch):
 def test_what_a_loop_starts_with_is_shielded_from_others():
     (got,) = mended("shield-starts", BESIDE, FOUR)
     np.testing.assert_array_equal(got, [3, 6, 18, 2])
+
+
+# Or it is read beside the loop, by what nothing else waits for.
+APART = (
+    SHARED.replace("-> tensor<4xf32> {", "-> (tensor<4xf32>, tensor<4xf32>) {")
+    .replace("stablehlo.add %1#1, %0", "stablehlo.clamp %one_half, %1#1, %six")
+    .replace("  return %2 : tensor<4xf32>", "  return %2, %n : tensor<4xf32>, tensor<4xf32>")
+    .replace("  %2 =", "  %n = stablehlo.sign %0 : tensor<4xf32>\n  %2 =")
+    .replace("  %0 =", "  %one_half = stablehlo.constant dense<0.5> : tensor<4xf32>\n  %0 =")
+)
+
+
+@defect("shield-starts")
+def test_what_a_loop_starts_with_is_read_beside_it(monkeypatch):
+    monkeypatch.setattr("jq.iree.compiler._keep", lambda *_: None)
+    raw(APART, FOUR)
+
+
+def test_what_a_loop_starts_with_is_shielded_from_what_reads_it():
+    last, sign = mended("shield-starts", APART, FOUR)
+    np.testing.assert_array_equal(last, [4, 6, 6, 0.5])
+    np.testing.assert_array_equal(sign, [1, 1, 1, 0])

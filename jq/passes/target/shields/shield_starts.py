@@ -11,6 +11,9 @@ So it does of a start and of what else is computed from a value that the start i
     ->
     %0 = f(%x);  %1 = optimization_barrier (g(%0));  ...
 
+And of a start, of what reads it beside the loop, and of what waits for the loop: `g` may read %0
+itself.
+
 Where `g` does not wait for the loop nothing is done: in nested loops the runtime refuses a program
 with such barriers when it is called ("indirect buffer reference slot 0 is out range").
 """
@@ -48,13 +51,13 @@ def shared_starts(op: Op) -> list[ir.Value]:
     if op.operation.name != "stablehlo.while":
         return []
     starts = [v for v in op.operation.operands if _is_computed(v)]
-    others = {v: _beside(v) for v in starts if _is_fused(v)}
     read = {v: {u.operation for u in users(v)} for v in starts}
+    others = {v: _beside(v) | {r for r in read[v] if _is_dispatch(r)} for v in starts}
     if not any(others.values()) and all(len(readers) == 1 for readers in read.values()):
         return []
     waiting, needed = _behind(op), _before(op)
     ends = {found for found in waiting if found.name != "func.return"}
-    return [v for v in starts if waiting & read[v] or (ends and others.get(v, set()) - needed)]
+    return [v for v in starts if waiting & read[v] or (ends and others[v] - needed)]
 
 
 def _is_fused(value: ir.Value) -> bool:
@@ -65,6 +68,8 @@ def _is_fused(value: ir.Value) -> bool:
 
 def _beside(start: ir.Value) -> set[Any]:
     """What else reads the values that `start` is computed from, element by element."""
+    if not _is_fused(start):
+        return set()
     chain, found, ahead = {start.owner.operation}, set[Any](), [start]
     while ahead:
         for value in ahead.pop().owner.operation.operands:
@@ -74,6 +79,11 @@ def _beside(start: ir.Value) -> set[Any]:
                     chain.add(value.owner.operation)
                     ahead.append(value)
     return {u for u in found - chain if u.name != "func.return"}
+
+
+def _is_dispatch(op: Any) -> bool:
+    """Whether an op computes something that may be one dispatch with others."""
+    return op.name not in ("func.return", "stablehlo.while", "stablehlo.return") and not op.regions
 
 
 def _before(op: Op) -> set[Any]:
