@@ -49,6 +49,8 @@ GRID = {"grid": np.zeros((1, 6, 6, 3), np.float32)}
         ("Transpose", X, {}, {"perm": [0, 0, 1, 2]}, "perm"),
         ("ReduceMean", X, {}, {"keepdims": 2}, "its keepdims is 2, and not 0 or 1"),
         ("TopK", X, {"k": np.array([2])}, {"largest": -1}, "its largest is -1, and not 0 or 1"),
+        ("Gather", X, {"i": np.array([0, 9])}, {"axis": 1}, "indices 0 to 9 of an axis of 4"),
+        ("CumSum", X, {"axis": np.array(7)}, {}, "axis 7 of 4"),
         ("SpaceToDepth", X, {}, {"blocksize": 0}, "[Bb]locksize"),
     ],
 )

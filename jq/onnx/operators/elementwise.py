@@ -247,7 +247,10 @@ def cumprod(x: Array, axis: Known, *, exclusive: int, reverse: int) -> Array:
 
 
 def _cumulative(x: Any, axis: Any, run: Any, first: int, exclusive: int, reverse: int) -> Any:
-    at = int(axis.reshape(())) % x.ndim
+    at = int(axis.reshape(()))
+    if not -x.ndim <= at < x.ndim:
+        raise IndexError(f"axis {at} of {x.ndim}")
+    at %= x.ndim
     if exclusive:
         shape = tuple(1 if i == at else n for i, n in enumerate(x.shape))
         edge = jnp.full(shape, first, x.dtype)

@@ -14,8 +14,10 @@ from jq.onnx.values import is_float
 
 
 def from_front(indices: Any, n: int) -> Any:
-    """Indices in [-n, n) counted from the front."""
+    """Indices in [-n, n) counted from the front; known ones are refused where they are others."""
     if isinstance(indices, np.ndarray):
+        if indices.size and not -n <= indices.min() <= indices.max() < n:
+            raise IndexError(f"indices {indices.min()} to {indices.max()} of an axis of {n}")
         return np.where(indices < 0, indices + n, indices)
     return jnp.where(indices < 0, indices + np.asarray(n, indices.dtype), indices)
 

@@ -101,6 +101,8 @@ def _targets(
         factor = [float(s) for s in np.asarray(scales).reshape(-1)]
         return [int(np.floor(n * s)) for n, s in zip(old, factor, strict=True)], factor
     new = [int(n) for n in np.asarray(sizes).reshape(-1)]
+    if min(new) < 0:
+        raise ValueError(f"sizes {new}")
     ratio = [m / n for m, n in zip(new, old, strict=True)]
     if policy == "stretch":
         return new, ratio
