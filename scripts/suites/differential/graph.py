@@ -85,18 +85,18 @@ class Graph:
     """Attributes:
     prefix: of all its names, so that several graphs fit in one function.
     rounds: whether the pipeline quantizes what products read: their results are then brought back.
+    codes, rows: the numbers of weights, and of those that are looked up.
     splits: whether kernels split the floats of products into digits: results may be off in their
         last place.
-    codes, rows: the numbers of weights, and of those that are looked up.
     lines: the ops, one a line; `names` of those that were drawn.
     """
 
     rng: np.random.Generator
     prefix: str = "g"
     rounds: bool = False
-    splits: bool = False
     codes: Codes = field(default_factory=lambda: Codes())
     rows: Codes = field(default_factory=lambda: Codes())
+    splits: bool = False
     lines: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)

@@ -37,14 +37,8 @@ class Module:
 
 def drawn(seed: int, kind: Kind) -> Graph:
     """A graph of up to 30 ops."""
-    g = Graph(
-        np.random.default_rng(seed),
-        f"g{seed}",
-        kind.rounds,
-        kind.splits,
-        kind.codes,
-        kind.rows,
-    )
+    rng = np.random.default_rng(seed)
+    g = Graph(rng, f"g{seed}", kind.rounds, kind.codes, kind.rows, kind.splits)
     for dtype in ("f32", g.choose(["f32", "f32", "f32", "i8", "i32", "bf16"])):
         g.keep(g.input(shape_of(g), dtype))
     draw(g, MOST, kind.without)
