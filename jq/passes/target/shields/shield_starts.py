@@ -5,17 +5,19 @@
     %0 = optimization_barrier (f(%x));  %1 = while(%a = %0) {...};  g(%1, %0)
 
 IREE 3.13 makes one dispatch of `f` and `g`, which the loop between them then waits for in a circle.
-So it does of a start and of what else is computed from a value that the start is computed from:
+So it does where `g` does not wait for the loop, but another op does, which becomes part of the
+same dispatch:
+
+    %0 = f(%x);  %1 = while(%a = %0) {...};  g(%0), h(%1)
+
+And where it is not the start that `k` reads, but a value that the start is computed from:
 
     %0 = f(%x);  %1 = g(%0);  %2 = while(%a = %1) {...};  h(%2), k(%0)
     ->
     %0 = f(%x);  %1 = optimization_barrier (g(%0));  ...
 
-And of a start, of what reads it beside the loop, and of what waits for the loop: `g` may read %0
-itself.
-
-Where `g` does not wait for the loop nothing is done: in nested loops the runtime refuses a program
-with such barriers when it is called ("indirect buffer reference slot 0 is out range").
+Where no op waits for the loop nothing is done: in nested loops the runtime refuses a program with
+such barriers when it is called ("indirect buffer reference slot 0 is out range").
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from jq.passes.base import Pass, PassContext
 from jq.passes.target.shields.shield_reductions import is_elementwise
 from jq.passes.target.widen_depthwise import barrier
 
+_CONTROL = {"func.return", *(f"stablehlo.{kind}" for kind in ("return", "while", "if", "case"))}
 MADE = ("stablehlo.constant", "stablehlo.optimization_barrier")
 
 
@@ -46,8 +49,8 @@ class ShieldStarts(Pass):
 
 
 def shared_starts(op: Op) -> list[ir.Value]:
-    """Computed values that a loop starts with, and that are read together with what it gives, or
-    computed together with what only such ops read."""
+    """Computed values that a loop starts with, and that are read, or computed, together with what
+    waits for the loop."""
     if op.operation.name != "stablehlo.while":
         return []
     starts = [v for v in op.operation.operands if _is_computed(v)]
@@ -82,8 +85,8 @@ def _beside(start: ir.Value) -> set[Any]:
 
 
 def _is_dispatch(op: Any) -> bool:
-    """Whether an op computes something that may be one dispatch with others."""
-    return op.name not in ("func.return", "stablehlo.while", "stablehlo.return") and not op.regions
+    """Whether an op may be one dispatch with others: no control flow, and no end of a block."""
+    return op.name not in _CONTROL
 
 
 def _before(op: Op) -> set[Any]:
