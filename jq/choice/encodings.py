@@ -64,7 +64,8 @@ class Recoveries(Work):
         return self.recovered
 
     def asked(self, number: int) -> tuple[dict[str, Wanted], set[int]]:
-        """The inputs, and the batches of the calibration data, that a plan weighs the rows of."""
+        """The inputs that a plan weighs the rows of, and the batches of the calibration data that
+        it takes moments of."""
         cx = replace(self.context, plan=self.plans[number])
         inputs: dict[str, Wanted] = {}
         batches: set[int] = set()

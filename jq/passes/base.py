@@ -124,8 +124,8 @@ class Pass(ABC):
         return True
 
     def weighs(self, program: Program, cx: PassContext) -> tuple[Sequence[Wanted], Sequence[int]]:
-        """The inputs whose rows it will weigh by `cx.gains`, and in which batches of the data:
-        what may be found in front, for several plans at once."""
+        """The inputs whose rows it will weigh by `cx.gains`, and the batches of the data that it
+        takes moments of: what may be found in front, for several plans at once."""
         return (), ()
 
     def look(self, program: Program, cx: PassContext) -> None:

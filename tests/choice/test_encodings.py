@@ -23,6 +23,7 @@ from jq.moments import collect
 from jq.moments.known import KnownMoments
 from jq.passes.base import unheard
 from jq.passes.recovery import _inputs
+from jq.passes.recovery.gptq import Gptq
 from jq.pipeline import make_plan
 from jq.planning import QuantPlan
 from jq.settings import Rule
@@ -128,6 +129,21 @@ def test_moments_are_taken_once_for_all_plans(job: Job, monkeypatch: pytest.Monk
     monkeypatch.setattr(_inputs, "collect", counted)
     stored_weights(many, plans_of(many, ("int8-dynamic", "int4")))
     assert taken == [list(range(72))]
+
+
+def test_rows_that_all_count_alike(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans, of = plans_of(job, CANDIDATES), Recoveries.of
+    weighed = content(stored_weights(job, plans)[1])
+
+    def alike(*args: Any) -> Recoveries:
+        work = of(*args)
+        passes = [replace(p, power=0.0) if isinstance(p, Gptq) else p for p in work.passes]
+        return replace(work, passes=passes)
+
+    monkeypatch.setattr(Recoveries, "of", alike)
+    together = [content(s) for s in stored_weights(job, plans)]
+    assert together == [content(stored_weights(job, [plan])[0]) for plan in plans]
+    assert together[1] != weighed
 
 
 def test_recovery_for_the_first_plan_alone(job: Job) -> None:

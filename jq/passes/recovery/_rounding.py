@@ -71,9 +71,10 @@ class Rounding(Recovery):
 
     def weighs(self, program: Program, cx: PassContext) -> tuple[Sequence[Wanted], Sequence[int]]:
         solvable = self._asked(program, cx)
-        if not (solvable and self.power):
+        if not solvable:
             return (), ()
-        return [use.wanted for use in uses_in(program)], self._batches(cx, solvable)
+        weighed = [use.wanted for use in uses_in(program)] if self.power else []
+        return weighed, self._batches(cx, solvable)
 
     def look(self, program: Program, cx: PassContext) -> None:
         solvable = self._asked(program, cx)
