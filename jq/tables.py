@@ -48,8 +48,8 @@ class SafeConsole(Console):
 
 
 class LongTable(Table):
-    """rich measures, wraps and styles each cell, which takes half a minute for 100,000 rows. From
-    `LONG` rows on, nothing is folded: columns are aligned up to `WIDEST` characters."""
+    """A table that prints fast where it is long: rich measures, wraps and styles each cell. From
+    `LONG` rows on, nothing is folded, and columns are aligned up to `WIDEST` characters."""
 
     LONG, WIDEST = 2000, 60
 

@@ -28,8 +28,9 @@ from jq.jobs.work import Payload, Result, run_job
 TRIES = 3  # of a job whose process ends
 IDLE = 60  # seconds that a process without a job is kept
 LEAK = "_MAX_MEMORY_LEAK_SIZE"  # there is no public way; without it, works are opened again
-# What a program of XLA takes for each call is memory that the process keeps: given back, it costs a
-# third of a call to get it anew, more where several processes ask (glibc; others do not read it).
+# The memory that XLA takes for a call stays with the process. By default glibc gives large blocks
+# back, and the pages of the next call are then cleared anew, which takes long where all processes
+# do so at once. Other C libraries do not read these.
 _MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(4 << 30), "MALLOC_TRIM_THRESHOLD_": str(16 << 30)}
 _THREADS = ("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

@@ -10,10 +10,11 @@ from contextlib import contextmanager, suppress
 
 @contextmanager
 def patient() -> Iterator[None]:
-    """A thread that wakes this one meanwhile goes on; this one waits until a processor is free.
+    """Within it, a thread that wakes this one goes on, and this one waits for a free processor.
 
-    Linux else lets the thread that was woken take the other's processor, in the middle of what it
-    does. One that waits for the other in a loop then waits for as long as it may compute: 3 ms.
+    By default Linux may let a thread that is woken take the processor of the one that woke it, in
+    the middle of what that does. If the first then waits for the other in a loop, it does so until
+    its time slice ends (about 3 ms). The policy SCHED_BATCH displaces nobody: see sched(7).
     """
     changed = False
     if sys.platform == "linux":
