@@ -54,7 +54,7 @@ def mean_squares(source: Path, texts: list[Path], pieces: int) -> dict[str, np.n
     def keep(path: str, weight: np.ndarray, gram: np.ndarray) -> None:
         found[names[path]] = np.diag(gram).copy()
 
-    tokens = pieces_of(texts, tokenizer, decoder.config.context, pieces)
+    tokens = pieces_of(texts, tokenizer, decoder.config, pieces)
     for _ in quantized_layers(decoder, tokens, keep):
         pass
     return found
