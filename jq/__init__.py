@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jq.api import calibrate, compile, explain, plan, rewrite
+    from jq.api import calibrate, compare, compile, explain, plan, rewrite
     from jq.calibration.ranges import Ranges
     from jq.compiled import CompiledModel, load
     from jq.device.checking import check
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jq.frameworks import from_equinox, from_haiku, from_keras, from_linen, from_nnx
     from jq.gguf import load_gguf
     from jq.language import LanguageModel
-    from jq.measuring.measure import bench, compare
+    from jq.measuring.measure import bench
     from jq.mixed_precision import search
     from jq.model import Model
     from jq.onnx import load_onnx
@@ -49,7 +49,7 @@ _HOMES = {
     "bench": "jq.measuring.measure",
     "calibrate": "jq.api",
     "check": "jq.device.checking",
-    "compare": "jq.measuring.measure",
+    "compare": "jq.api",
     "compile": "jq.api",
     "encoding": "jq.quantized.encoding",
     "estimate": "jq.device.estimating",

@@ -10,16 +10,21 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from jq.audit.op_table import Explanation, op_table
 from jq.calibration.ranges import Ranges
 from jq.calibration.shards import NO_SHARDS, Shards
 from jq.choice.auto import settle
+from jq.comparison.metrics import Metric
+from jq.comparison.result import Comparison
 from jq.compiled import CompiledModel, load
 from jq.errors import UserError, known
 from jq.ir import Program
 from jq.job import at_size, prepare_job
 from jq.jobs import Workers, as_workers
+from jq.measuring.evaluation import check_metrics
+from jq.measuring.measure import compare_artifact
 from jq.passes.order import LEVELS
 from jq.pipeline import Levels
 from jq.pipeline import rewrite as rewrite_levels
@@ -310,10 +315,88 @@ def compile(
     return build(job, quant_plan, stages, emit, cache=cache, others=others)
 
 
+def compare(
+    model: AnyModel,
+    compiled: CompiledModel | str | Path | None = None,
+    data: Data = None,
+    *,
+    pipeline: str = "int8-dynamic",
+    target: str = "llvm-cpu",
+    calibration: Data = None,
+    settings: Settings = None,
+    rules: Rules = None,
+    metric: Metric | Sequence[Metric] | None = None,
+    labels: Any = None,
+    layers: bool = False,
+    iree_flags: Sequence[str] = (),
+    allow_dynamic: bool = False,
+    workers: Workers | int | str = 1,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Error of a compiled model (or of one compiled now) against the float model.
+
+    Args:
+        compiled: what `jq.compile` or `jq.load` gave, or the folder of an artifact; by default the
+            model is compiled.
+        data: batches to compare on; by default the model's evaluation set, else its example.
+        metric: a name in `jaxq list metrics`, a function `f(outputs, labels)` (see
+            `jq.comparison.metrics`), `"file.py:name"` of one, or several of these. By default the
+            model's own, or accuracy and agreement where there are labels.
+        labels: one a sample; by default those of the model's evaluation set.
+        layers: also the error of every contraction's result (`jq.comparison.layers`). For an
+            artifact that was loaded its plan is made again, with its settings, on the model's
+            calibration data.
+        iree_flags: see `jq.compile`.
+        allow_dynamic: see `jq.compile`.
+        workers: who runs both models, see `jq.jobs.as_workers`; the figures are the same.
+
+    Returns:
+        A `Comparison`, which prints as tables. `outputs` has for each output `sqnr_db` (signal over
+        noise, in dB), `cosine` (its mean over the samples), `cosine_min` (of the worst sample) and
+        `max_abs_error`; `layers` and `metrics` are there when they were asked for.
+
+    Raises:
+        UserError: the artifact is of another model, or a metric is unknown or needs labels.
+
+    Example:
+        ```python
+        comparison = jq.compare(model, compiled, layers=True)
+        print(comparison.outputs[0].sqnr_db, comparison.layers[0].name)
+        ```
+    """
+    where = as_workers(workers)
+    check_metrics(model, metric, labels)
+    source = trace(model)
+    if compiled is None:
+        compiled = compile(
+            source,
+            pipeline,
+            target,
+            calibration,
+            settings=settings,
+            rules=rules,
+            iree_flags=iree_flags,
+            allow_dynamic=allow_dynamic,
+            progress=progress,
+        )
+    return compare_artifact(
+        source,
+        compiled,
+        data,
+        calibration=calibration,
+        metric=metric,
+        labels=labels,
+        layers=layers,
+        workers=where,
+        progress=progress,
+    )
+
+
 __all__ = [
     "CompiledModel",
     "Source",
     "calibrate",
+    "compare",
     "compile",
     "explain",
     "load",

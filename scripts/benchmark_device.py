@@ -26,12 +26,12 @@ from rich.console import Console
 from rich.table import Table
 
 from jq import api, doctor
+from jq.api import compare
 from jq.benchmark import Job, Session, measure, random_inputs
 from jq.benchmark.session import worker_command
 from jq.benchmark.worker import serve
 from jq.comparison.outputs import samples_of
 from jq.errors import JqError
-from jq.measuring.measure import compare
 from jq.model import Batch, Model, batches
 from jq.system.memory import peak_rss_bytes
 

@@ -140,8 +140,8 @@ def compare(
             labels=options.read_labels(labels),
             latency=bench,
         )
+    from jq.api import compare as measure_error
     from jq.compiled import load
-    from jq.measuring.measure import compare as measure_error
 
     with out.progress() as progress:
         comparison = measure_error(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from jq import npz
-from jq.api import compile
 from jq.benchmark import Job as BenchJob
 from jq.benchmark import bench as measure_jobs
 from jq.benchmark import random_inputs
@@ -19,89 +18,38 @@ from jq.compiled import CompiledModel, folder_of, load
 from jq.errors import UserError
 from jq.ir.types import signature
 from jq.job import Job, prepare_job
-from jq.jobs import HERE, Workers, as_workers
+from jq.jobs import HERE, Workers
 from jq.measuring.both import outputs_of_both
-from jq.measuring.evaluation import Evaluation, check_metrics, evaluation_of
+from jq.measuring.evaluation import Evaluation, evaluation_of
 from jq.oracle.xla import XlaExecutable
 from jq.pipeline import PipelineFile, flat_settings, load_pipeline
-from jq.pipeline.overrides import Rules, Settings
 from jq.planning import QuantPlan
 from jq.progress import Progress, Stages, silent
 from jq.settings import FLOAT, Rule
-from jq.source import AnyModel, Data, Source, trace
+from jq.source import Data, Source
 from jq.stages import plan_job, rewrite_job
 from jq.target import Target
 
 
-def compare(
-    model: AnyModel,
-    compiled: CompiledModel | str | Path | None = None,
+def compare_artifact(
+    source: Source,
+    compiled: CompiledModel | str | Path,
     data: Data = None,
     *,
-    pipeline: str = "int8-dynamic",
-    target: str = "llvm-cpu",
     calibration: Data = None,
-    settings: Settings = None,
-    rules: Rules = None,
     metric: Metric | Sequence[Metric] | None = None,
     labels: Any = None,
     layers: bool = False,
-    iree_flags: Sequence[str] = (),
-    allow_dynamic: bool = False,
-    workers: Workers | int | str = 1,
+    workers: Workers = HERE,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Error of a compiled model (or of one compiled now) against the float model.
-
-    Args:
-        compiled: what `jq.compile` or `jq.load` gave, or the folder of an artifact; by default the
-            model is compiled.
-        data: batches to compare on; by default the model's evaluation set, else its example.
-        metric: a name in `jaxq list metrics`, a function `f(outputs, labels)` (see
-            `jq.comparison.metrics`), `"file.py:name"` of one, or several of these. By default the
-            model's own, or accuracy and agreement where there are labels.
-        labels: one a sample; by default those of the model's evaluation set.
-        layers: also the error of every contraction's result (`jq.comparison.layers`). For an
-            artifact that was loaded its plan is made again, with its settings, on the model's
-            calibration data.
-        iree_flags: see `jq.compile`.
-        allow_dynamic: see `jq.compile`.
-        workers: who runs both models, see `jq.jobs.as_workers`; the figures are the same.
-
-    Returns:
-        A `Comparison`, which prints as tables. `outputs` has for each output `sqnr_db` (signal over
-        noise, in dB), `cosine` (its mean over the samples), `cosine_min` (of the worst sample) and
-        `max_abs_error`; `layers` and `metrics` are there when they were asked for.
-
-    Raises:
-        UserError: the artifact is of another model, or a metric is unknown or needs labels.
-
-    Example:
-        ```python
-        comparison = jq.compare(model, compiled, layers=True)
-        print(comparison.outputs[0].sqnr_db, comparison.layers[0].name)
-        ```
-    """
-    where = as_workers(workers)
-    check_metrics(model, metric, labels)
-    source = trace(model)
+    """Error of a compiled model, or of an artifact in a folder, against the float model; the
+    arguments are those of `jq.compare`."""
     if isinstance(compiled, str | Path):
         compiled = load(compiled)
-    if compiled is None:
-        compiled = compile(
-            source,
-            pipeline,
-            target,
-            calibration,
-            settings=settings,
-            rules=rules,
-            iree_flags=iree_flags,
-            allow_dynamic=allow_dynamic,
-            progress=progress,
-        )
     given = evaluation_of(source, data, labels, metric)
     inside = _inside(given, compiled, calibration, progress) if layers else NOTHING_INSIDE
-    return compare_compiled(given, compiled, progress, inside, where)
+    return compare_compiled(given, compiled, progress, inside, workers)
 
 
 def compare_compiled(
