@@ -21,12 +21,14 @@ RNG = np.random.default_rng(0)
 FLOAT = TensorProto.FLOAT
 
 
-def save(path: Path, nodes: list[Any], inputs: Any, outputs: Any, arrays: Any = None) -> Path:
+def save(
+    path: Path, nodes: list[Any], inputs: Any, outputs: Any, arrays: Any = None, opset: int = 17
+) -> Path:
     initializers = [numpy_helper.from_array(v, k) for k, v in (arrays or {}).items()]
     values = [[helper.make_tensor_value_info(*v) for v in group] for group in (inputs, outputs)]
     graph = helper.make_graph(nodes, "g", *values, initializers)
-    opset = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=10), path)
     return path
 
 

@@ -83,10 +83,13 @@ def _pays(program: Program, value: ir.Value, names: set[str]) -> bool:
 
 
 class Constant:
-    """Which weights a value is computed from, when from nothing else; cached by value."""
+    """Which weights a value is computed from, when from nothing else; cached by value.
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    `stored`: also from weights that are stored quantized, which otherwise stay as they are.
+    """
+
+    def __init__(self, program: Program, stored: bool = False) -> None:
+        self.program, self.stored = program, stored
         self.known: dict[Any, set[str] | None] = {}
 
     @deep
@@ -102,8 +105,8 @@ class Constant:
         owner = maker(value)
         if owner is None or owner.operation.block != self.program.body:
             return None
-        if match(owner, DEQUANTIZE):
-            return None  # stored already: it stays as it is
+        if match(owner, DEQUANTIZE) and not self.stored:
+            return None
         if len(owner.operation.regions) and owner.operation.name != REDUCE:
             return None
         found: set[str] = set()

@@ -60,7 +60,7 @@ def store_arriving(program: Program) -> tuple[bool, list[str]]:
     """Whether there were any, and the names of those that no format holds, or that come in a form
     that is not known."""
     fold_factors(program)
-    once, lost, seen = _Stored(), list[str](), set[ir.Value]()
+    once, lost, seen = Stored(), list[str](), set[ir.Value]()
     lookups = whole_lookups(program)
     layers = {x.whole for x in lookups if x.layer}
     waiting = list(dict.fromkeys([*(x.whole for x in lookups), *_candidates(program)]))
@@ -89,7 +89,7 @@ def store_arriving(program: Program) -> tuple[bool, list[str]]:
 
 
 @dataclass
-class _Stored:
+class Stored:
     """What is stored once, however many ways the model takes to it."""
 
     known: list[tuple[str, Parts, np.dtype[Any], ir.Value]] = field(default_factory=list)

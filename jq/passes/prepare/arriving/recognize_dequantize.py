@@ -14,6 +14,7 @@ So are those that a marker of the model itself reads, as imported models have th
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,11 +25,13 @@ from jq.formats.affine import affine_format, is_affine
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.build import NAME, constant, replace, string_attr
 from jq.ir.constants import evaluate
-from jq.ir.markers import DEQUANTIZE, dequantize, match
+from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
 from jq.ir.stored import store
 from jq.ir.values import maker
 from jq.passes.base import LOG, Pass, PassContext
-from jq.passes.prepare.arriving._arriving import source_of, store_arriving
+from jq.passes.prepare.arriving._arriving import Stored, source_of, store_arriving
+from jq.passes.prepare.fold_weights import Constant, evaluate_all
+from jq.passes.qdq.sink_dequantize import erase_dead
 
 CODES = {"int8": "int8", "int16": "int16"}  # NumPy type -> format
 
@@ -64,19 +67,16 @@ class RecognizeDequantize(Pass):
 def _store_marked(program: Program) -> bool:
     """Stores the codes of weights that a dequantize marker of the model itself reads.
 
-    The marker may come with an imported model, or be one that an earlier pass placed.
+    The marker may come with an imported model, or be one that an earlier pass placed. A model may
+    quantize its weights itself, too: what weights alone make is evaluated here.
     """
-    changed = False
-    for op in list(program.walk()):
-        marker = match(op, DEQUANTIZE)
-        if marker is None or not is_affine(marker.encoding.format):
-            continue
-        names = [program.weight_name(value) for value in marker.parts.values()]
-        if all(name and ":" in name for name in names):
-            continue  # it is stored
-        known = {key: evaluate(program, value) for key, value in marker.parts.items()}
-        data = {key: array for key, array in known.items() if array is not None}
-        if len(data) < len(known):
+    markers = [marker for op in program.walk() if (marker := match(op, DEQUANTIZE))]
+    open_ones = [m for m in markers if is_affine(m.encoding.format) and not _is_stored(program, m)]
+    known = _known(program, [part for m in open_ones for part in m.parts.values()])
+    once = Stored()
+    for marker in open_ones:
+        data = {key: known[part] for key, part in marker.parts.items() if part in known}
+        if len(data) < len(marker.parts):
             continue  # an activation
         enc = _packed(marker.encoding)
         fmt = affine_format(enc.format)
@@ -85,10 +85,24 @@ def _store_marked(program: Program) -> bool:
             parts["zero_point"] = fmt.pack(data["zero_point"], enc)
         source = source_of(program, marker.parts["codes"])
         name = source or marker.tensor or "constant"
-        dtype = dtype_of(op.operation.results[0])
-        replace(op, [store(program, name, enc, parts, dtype)])
-        changed = True
-    return changed
+        dtype = dtype_of(marker.op.operation.results[0])
+        replace(marker.op, [once.get(program, name, enc, parts, dtype)])
+    erase_dead(program)  # what has quantized them
+    return bool(once.known)
+
+
+def _is_stored(program: Program, marker: Marker) -> bool:
+    names = [program.weight_name(value) for value in marker.parts.values()]
+    return all(name and ":" in name for name in names)
+
+
+def _known(program: Program, values: Sequence[ir.Value]) -> dict[ir.Value, np.ndarray]:
+    """The data of those that weights and constants alone make."""
+    moved = {value: evaluate(program, value) for value in values}
+    constant = Constant(program, stored=True)
+    computed = [v for v, data in moved.items() if data is None and constant.weights(v) is not None]
+    arrays = dict(zip(computed, evaluate_all(program, computed), strict=True))
+    return {v: data for v, data in (moved | arrays).items() if data is not None}
 
 
 def _packed(enc: Encoding) -> Encoding:
