@@ -12,9 +12,10 @@ does the step.
 The bias joins the int32 sum, and one float multiplication takes it to steps of the result (see
 `jq.formats.rescale`): its bits do not depend on how a compiler fuses float operations, and a kernel
 needs three operations in the place of twenty. Fires where scales are known now, one an
-activation; on what nobody else reads; where no sum can leave int32. Where the model alone says how
-its tensors are quantized, only if codes stay those that it says, but for sums next to the middle of
-two: with a bias that is whole in steps of the sum, and no residual but one that is added to codes.
+activation; on what nobody else reads; on codes of 8 bits (those of 16 are summed in int64), where
+no sum can leave int32. Where the model alone says how its tensors are quantized, only if codes stay
+those that it says, but for sums next to the middle of two: with a bias that is whole in steps of
+the sum, and no residual but one that is added to codes.
 """
 
 from __future__ import annotations
@@ -181,6 +182,8 @@ def _lower(
     with at(at_op):  # packed codes are unpacked
         product = IntegerProduct.of(program, op, rule) if planned and all(sides) else None
     if product is None or dtype_of(chain.affine.result) != np.float32:
+        return None
+    if any(dtype_of(side.codes).itemsize > 1 for side in product.sides):
         return None
     rescale = _rescale(chain, out)
     if rescale is None:

@@ -75,11 +75,11 @@ def reference(drawn: Network) -> np.ndarray:
     return np.asarray(jax.jit(drawn.__call__)(drawn.params, drawn.samples[0]))
 
 
-def near(got: np.ndarray, right: np.ndarray, exact: np.ndarray) -> str:
+def near(got: np.ndarray, right: np.ndarray, exact: np.ndarray, share: float = SHARE) -> str:
     """How two results of a quantized network differ by more than rounding, and by more than
-    `SHARE` of the noise that quantizing adds (root mean squares); empty if they do not."""
+    `share` of the noise that quantizing adds (root mean squares); empty if they do not."""
     said = difference(got, right, sums=True)
-    return "" if not said or _size(got - right) <= SHARE * _size(right - exact) else said
+    return "" if not said or _size(got - right) <= share * _size(right - exact) else said
 
 
 def _size(a: np.ndarray) -> float:

@@ -1,0 +1,26 @@
+"""A sample of `scripts/mixed_formats.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.parametrize("seed", [3, 35])
+def test_drawn_networks(judged: Any, seed: int) -> None:
+    """Of 3 an op is refused; in 35 a convolution of int16 codes ends in codes of int8."""
+    from suites.mixed_formats import Case, judge
+    from suites.outcome import REFUSED, RIGHT
+
+    (found,) = judged(judge, [Case(seed, iree=seed == 35)])
+    assert found.verdict == (REFUSED if seed == 3 else RIGHT), found
+
+
+@pytest.mark.parametrize(("framework", "network", "rules"), [("nnx", 0, 0)])
+def test_networks_of_frameworks(judged: Any, framework: str, network: int, rules: int) -> None:
+    from suites.mixed_networks import Case, judge
+    from suites.outcome import RIGHT
+
+    (found,) = judged(judge, [Case(framework, network, rules)])
+    assert found.verdict == RIGHT, found
