@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,16 @@ def cut_last(values: Array, parts: int, width: int) -> Array:
     """[..., N] -> [parts, ..., width]: columns side by side; the last part ends where they do."""
     starts = [min(i * width, max(0, values.shape[-1] - width)) for i in range(parts)]
     return np.stack([values[..., start : start + width] for start in starts])
+
+
+def join_last(parts: Sequence[Array], size: int) -> Array:
+    """[..., N] of `size` columns: what `cut_last` cut into these parts."""
+    width = parts[0].shape[-1]
+    values = np.zeros((*parts[0].shape[:-1], size), parts[0].dtype)
+    for i, part in enumerate(parts):
+        start = min(i * width, max(0, size - width))
+        values[..., start : start + width] = part
+    return values
 
 
 def element_name(dtype: Any) -> str:

@@ -321,6 +321,16 @@ def test_threads_give_the_same_bits() -> None:
             np.testing.assert_array_equal(y, kernel.reference(lhs, weight))
 
 
+@pytest.mark.parametrize("isa", ["avx2", "avx512_vnni", "amx_int8", "aarch64_dotprod"])
+def test_packed_weights_are_unpacked(isa: str) -> None:
+    """Of every instruction set, on every machine: blocks, ranges and panels that overlap."""
+    rng = np.random.default_rng(5)
+    for m, k, n in [(5, 48, 1), (16, 64, 16), (700, 65, 33), (9, 130, 700), (64, 200, 1100)]:
+        kernel, weight = Gemm(isa=isa, m=m, k=k, n=n), codes(rng, (k, n))
+        assert kernel.on_tiles == (isa == "amx_int8")
+        np.testing.assert_array_equal(kernel.unpack(kernel.pack(weight)["weights"]), weight)
+
+
 @pytest.mark.parametrize("isa", [name for name in HERE if get_isa(name).lanes > 4])
 def test_streams(isa: str) -> None:
     """Of a row or two; the last panel overlaps, K has a rest."""

@@ -4,18 +4,20 @@ codes: one range a tensor, one product for q, k and v, one kernel for the attent
 from __future__ import annotations
 
 import logging
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pytest
 from onnx import TensorProto, helper
 from onnxruntime.quantization import quantize_dynamic
 
 import jq
 from tests.onnx.against_ort import by_onnxruntime
 from tests.onnx.test_load import save
+from tests.support.targets import EVERY
 
 ROWS, WIDTH, HEADS = 16, 64, 4
 RNG = np.random.default_rng(0)
@@ -60,35 +62,41 @@ def layer(path: Path) -> Path:
     return save(path, nodes, ends, [("y", TensorProto.FLOAT, [1, ROWS, WIDTH])], arrays)
 
 
-@cache
-def compiled() -> tuple[jq.CompiledModel, list[tuple[np.ndarray, np.ndarray]]]:
-    """The artifact, and pairs of results: ours and ONNX Runtime's."""
+def quantized(folder: Path) -> Path:
+    """The layer, as ONNX Runtime quantizes it."""
     logging.disable(logging.WARNING)  # advice to preprocess the model
+    path = folder / "dynamic.onnx"
+    quantize_dynamic(layer(folder / "float.onnx"), path, per_channel=True)
+    logging.disable(logging.NOTSET)
+    return path
+
+
+def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Results of masks of several lengths: ours and ONNX Runtime's."""
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "dynamic.onnx"
-        quantize_dynamic(layer(Path(folder) / "float.onnx"), path, per_channel=True)
-        found, pairs = jq.compile(jq.load_onnx(path), pipeline="float"), []
+        path = quantized(Path(folder))
+        found = jq.compile(jq.load_onnx(path), pipeline="float")
         for rows in (ROWS, 9, 1):
             x = RNG.normal(size=(1, ROWS, WIDTH)).astype(np.float32)
             mask = (np.arange(ROWS) < rows).astype(np.int32)[None]
-            pairs.append((np.asarray(found(x, mask)["y"]), by_onnxruntime(path, x, mask)[0]))
-    logging.disable(logging.NOTSET)
-    return found, pairs
+            yield np.asarray(found(x, mask)["y"]), by_onnxruntime(path, x, mask)[0]
 
 
 def test_results_are_onnxruntimes() -> None:
     """Up to a few codes next to theirs: the same range, but floats are added in another order."""
-    for ours, theirs in compiled()[1]:
+    found = list(pairs())
+    for ours, theirs in found:
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=np.abs(theirs).max() / 255)
-    assert np.median([np.abs(a - b).max() for a, b in compiled()[1]]) < 1e-4
+    assert np.median([np.abs(a - b).max() for a, b in found]) < 1e-4
 
 
-def test_everything_has_a_kernel() -> None:
-    ops = {op["name"]: op for op in compiled()[0].manifest.ops if op["op"] == "dot_general"}
-    assert len(ops) == 8 and all(op["kernel"] for op in ops.values())
-    merged = [op for op in ops.values() if op["merged_from"]]
-    assert len(merged) == 3
-    assert sum("attention" in op["kernel"] for op in ops.values()) == 2
+@pytest.mark.parametrize("target", EVERY)
+def test_everything_has_a_kernel(target: str, tmp_path: Path) -> None:
+    model = jq.load_onnx(quantized(tmp_path))
+    ops = jq.explain(model, pipeline="float", target=target)["ops"]
+    assert len(ops) == 8 and all(op["kernel"] for op in ops)
+    assert len([op for op in ops if op["merged_from"]]) == 3
+    assert sum("attention" in op["kernel"] for op in ops) == 2
 
 
 def test_a_float_file_is_left_to_the_compiler(tmp_path: Path) -> None:

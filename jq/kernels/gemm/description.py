@@ -17,11 +17,11 @@ from jq.errors import InternalError
 from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, check, operand_types
 from jq.kernels.gemm.matrix_panels import Batch, MatrixPanels
 from jq.kernels.machine import tiling
-from jq.kernels.machine.tile_cut import TiledCut, pack_weight
+from jq.kernels.machine.tile_cut import TiledCut, pack_weight, unpack_weight
 from jq.kernels.machine.tiling import Tiling
 from jq.kernels.schedule.frame import Frame
 from jq.kernels.schedule.sequences import Sequences
-from jq.kernels.tensor import Array, TensorType, cut_last
+from jq.kernels.tensor import Array, TensorType, cut_last, join_last
 
 TILED_ROWS, TILED_DEPTH = 5, 48
 STREAM_ROWS, STREAM_VECTORS = 2, 2  # rows that may have streams; vectors of each
@@ -218,16 +218,16 @@ class Gemm(MatrixPanels):
         return (self.streams, *one) if self.streams > 1 else one
 
     def unpack(self, weights: Array) -> Array:
-        """The [K, N] weight that `pack` took; not of matrix tiles, not of a batch."""
+        """The [K, N] weight that `pack` took; not of a batch."""
+        if self.on_tiles:
+            return unpack_weight(self.tiles, weights)
         lanes, group, cut = self.target.lanes, self.target.dot.group, self.tiling
         width = cut.vectors * lanes
         if self.streams > 1:
             weights = weights.transpose(1, 2, 0, 3)
         stacked = weights.reshape(cut.panels, self.groups, width, group).transpose(0, 1, 3, 2)
         rows = self.groups * group
-        columns = np.zeros((rows, max(self.n, width)), np.int8)
-        for panel, values in enumerate(stacked):
-            start = min(panel * width, max(0, self.n - width))
-            columns[:, start : start + width] = values.reshape(rows, width)
+        panels = [values.reshape(rows, width) for values in stacked]
+        columns = join_last(panels, max(self.n, width))
         flip = np.int8(-128 if self.swapped else 0)
         return np.ascontiguousarray(columns[: self.k, : self.n] ^ flip)

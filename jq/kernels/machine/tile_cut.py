@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.kernels.tensor import Array, cut_last
+from jq.kernels.tensor import Array, cut_last, join_last
 
 ROWS, WORDS = 16, 256  # rows of a tile, 32-bit words of a tile
 DEPTH = 64  # codes along K of a tile
@@ -84,3 +84,14 @@ def pack_weight(cut: TiledCut, weight: Array) -> Array:
     shaped = panels.reshape(-1, cut.chunks, DEPTH // 4, 4, cut.vectors, ROWS)
     ordered = np.ascontiguousarray(shaped.transpose(0, 4, 1, 2, 5, 3))
     return ordered.view(np.int32).reshape(cut.weights_type)
+
+
+def unpack_weight(cut: TiledCut, packed: Array) -> Array:
+    """The i8 [K, N] that `pack_weight` took."""
+    codes = np.ascontiguousarray(packed).view(np.int8)
+    tiles = codes.reshape(-1, cut.vectors, cut.chunks, DEPTH // 4, ROWS, 4)
+    panels = tiles.transpose(0, 2, 3, 5, 1, 4).reshape(-1, cut.chunks * DEPTH, cut.width)
+    ranges = panels.reshape(cut.ranges, cut.panels, *panels.shape[1:])
+    wide = max(cut.range, cut.width)
+    joined = [join_last(parts, wide) for parts in ranges]
+    return np.ascontiguousarray(join_last(joined, max(cut.n, wide))[: cut.k, : cut.n])
