@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jq.choice.candidates import Candidate, make_candidates
-from jq.choice.problem import Problem, find_problem
+from jq.choice.problem import Problem, find_problem, without
 from jq.choice.reasons import rules_with_reasons, summary
 from jq.choice.worth import Chooser
 from jq.errors import UserError
 from jq.job import Job, Stages
 from jq.pipeline import Pipeline, PipelineFile, flat_settings
-from jq.settings import Rule
+from jq.settings import FLOAT, Rule
 
 
 def settle(job: Job, stages: Stages) -> Job:
@@ -41,6 +41,8 @@ def settle(job: Job, stages: Stages) -> Job:
         )
     found = make_candidates(pipeline.file.candidates, pipeline.settings, pipeline.name)
     problem = find_problem(job, _allowed(found, pipeline), stages, once=True)
+    if _formats_asked(pipeline):  # a candidate that an op cannot have would leave it float
+        problem = replace(problem, groups=without(problem.groups, FLOAT))
     if not problem.groups:
         return _closed(problem, (), "every op has one format here: there is nothing to choose")
     with stages("choose") as report:
@@ -52,12 +54,15 @@ def settle(job: Job, stages: Stages) -> Job:
 
 def _allowed(candidates: Sequence[Candidate], pipeline: Pipeline) -> list[Candidate]:
     """The candidates with the settings that the user gave by name, which hold for all."""
-    asked = pipeline.explicit
-    formats = any(key.endswith(".format") for key in asked)
+    asked, formats = pipeline.explicit, _formats_asked(pipeline)
     kept = [c for c in candidates if not (formats and "format" in c.rule)]
     return [
         replace(c, overrides=tuple((k, v) for k, v in c.overrides if k not in asked)) for c in kept
     ]
+
+
+def _formats_asked(pipeline: Pipeline) -> bool:
+    return any(key.endswith(".format") for key in pipeline.explicit)
 
 
 def _closed(problem: Problem, rules: Sequence[Rule], note: str) -> Job:

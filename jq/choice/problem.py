@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jq.choice.candidates import Candidate
 from jq.choice.encodings import stored_weights
-from jq.choice.groups import Group, Stored, make_groups
+from jq.choice.groups import Group, Option, Stored, make_groups
 from jq.choice.rules import with_rules
 from jq.choice.switch import SwitchProgram
 from jq.errors import UserError
@@ -83,7 +83,7 @@ def find_problem(
         )
     groups = make_groups(job.program, plans, dict(zip(plans, others, strict=True)))
     if _integer_only(job) or not job.target.device.float_products:
-        groups = [g for g in map(_integer_options, groups) if len(g.options) > 1]
+        groups = without(groups, "float", "weight-only")
     return Problem(job, base, base_stored, groups, plans)
 
 
@@ -96,14 +96,16 @@ def _integer_only(job: Job) -> bool:
     return job.pipeline.settings.integer_only
 
 
-def _integer_options(group: Group) -> Group:
-    """Without the options that leave float an op that another option computes in integers."""
-    integer = [
-        any(o.plans[k].decision == "integer" for o in group.options) for k in range(len(group.ops))
-    ]
-    kept = tuple(
-        o
-        for o in group.options
-        if all(p.decision == "integer" or not i for p, i in zip(o.plans, integer, strict=True))
-    )
-    return replace(group, options=kept)
+def without(groups: Sequence[Group], *decisions: str) -> list[Group]:
+    """What there is a choice for, without the options that make such a decision about an op that
+    another option does not."""
+    kept = [replace(g, options=tuple(_others(g, decisions))) for g in groups]
+    return [g for g in kept if len(g.options) > 1]
+
+
+def _others(group: Group, decisions: Sequence[str]) -> Iterator[Option]:
+    found = [[p.decision in decisions for p in o.plans] for o in group.options]
+    needed = [all(by_option) for by_option in zip(*found, strict=True)]
+    for option, made in zip(group.options, found, strict=True):
+        if all(not m or n for m, n in zip(made, needed, strict=True)):
+            yield option

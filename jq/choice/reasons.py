@@ -10,7 +10,7 @@ from jq.choice.candidates import Candidate
 from jq.choice.frontier import Choice
 from jq.choice.problem import Problem
 from jq.choice.rules import check_rules, rules_of
-from jq.choice.worth import Chooser
+from jq.choice.worth import FLOOR, Chooser
 from jq.settings import Rule
 
 
@@ -56,9 +56,21 @@ def summary(chooser: Chooser, choice: Choice) -> str:
     base = _base(chooser)
     old, error = chooser.uniform(base), chooser.whole(choice)
     if old is None:
-        return f"{named}; noise {_decibels(error)}"
+        return f"{named}; noise {_decibels(error)}{_warning(chooser, choice, error)}"
     before, time = chooser.whole(old), chooser.time(choice) / chooser.time(old)
     return (
         f"{named}; estimated noise {_decibels(error)} and {time:.2f} of the time of {base.name}"
-        f" (noise {_decibels(before)})"
+        f" (noise {_decibels(before)}){_warning(chooser, choice, error)}"
+    )
+
+
+def _warning(chooser: Chooser, choice: Choice, error: float) -> str:
+    """Which op makes most of an error above the floor, and what would help."""
+    if error <= FLOOR:
+        return ""
+    worst = max(range(len(choice)), key=lambda g: chooser.error(g, choice[g]))
+    op, name = chooser.groups[worst].ops[0], chooser.groups[worst].options[choice[worst]].name
+    return (
+        f"; warning: that is far from the float model, and {op} in {name} makes most of it:"
+        f" allow it more bits, as by the rule '{glob.escape(op)}: float'"
     )

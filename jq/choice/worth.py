@@ -5,9 +5,11 @@ Of all choices on the frontier of time and error it is the one of least
     log(time) + WORTH * log(error + ENOUGH)
 
 so a bit of precision (6.02 dB) is worth a tenth of the time, as long as the error is not small
-enough. Each candidate for all ops is one of the choices: where times and errors are as estimated,
-none of them is both faster and closer than what is chosen. What is chosen op by op has to be worth
-a hundredth of the time more than the best of them, since estimates know no better.
+enough. No speed is worth an error above `FLOOR`: a choice within it comes before all that are not,
+and where there is none, the closest is taken. Each candidate for all ops is one of the choices:
+where times and errors are as estimated, none of them is both faster and closer than what is chosen.
+What is chosen op by op has to be worth a hundredth of the time more than the best of them, since
+estimates know no better.
 
 Only options that might be chosen are measured: those that were not yet count as exact, until the
 choice has none of them. What is chosen is then measured as a whole beside its neighbours on the
@@ -17,7 +19,7 @@ frontier, since errors do not quite add up.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from jq.choice.candidates import Candidate
 from jq.choice.frontier import Choice, frontier, total
@@ -25,12 +27,14 @@ from jq.choice.groups import Option
 from jq.choice.problem import Problem
 from jq.choice.sensitivity import Alone, Choices, Outputs, noise
 from jq.choice.speed import Speed
+from jq.comparison.error_sum import FLOOR_DB
 from jq.job import Calls
 from jq.oracle.xla import XlaExecutable
 
 BIT = 0.1  # the share of the time that a bit more of precision is worth
 ENOUGH = 1e-4  # noise over signal (40 dB): to be closer than that is worth little
 WORTH = math.log(1 + BIT) / math.log(4)
+FLOOR = 10 ** (-FLOOR_DB / 10)  # noise over signal that no speed is worth
 LEAST = 0.01  # of the time, or its worth in error, that a choice op by op gains
 RUNS = 128  # of the model, about, that measure the first option of every group
 SAMPLES, JUDGED = 4, 8  # calls at most: for single groups, for whole choices
@@ -75,13 +79,27 @@ class Chooser:
             for done, (g, o) in enumerate(missing):
                 self.error(g, o)
                 self.report(done / len(missing))
-        at = path.index(best)
+        at = self._within(path, path.index(best))
         near = path[max(0, at - NEAR) : at + NEAR + 1]
         fixed = self._fixed()
         losses = {c: self.loss(c, self.whole(c)) for c in (best, *near, *fixed)}
         chosen = min(losses, key=losses.__getitem__)
         uniform = min(fixed, key=losses.__getitem__, default=chosen)
-        return chosen if losses[chosen] < losses[uniform] - LEAST else uniform
+        (far, loss), (fixed_far, least) = losses[chosen], losses[uniform]
+        return chosen if far < fixed_far or loss < least - LEAST else uniform
+
+    def _within(self, path: Sequence[Choice], at: int) -> int:
+        """The choice on the frontier from `at` towards less error that is within the floor as a
+        whole; the first one of all where none is."""
+        low, high = 0, at + 1  # of how many from the first on are within
+        last = at
+        while low < high:
+            if self.whole(path[last]) <= FLOOR:
+                low = last + 1
+            else:
+                high = last
+            last = (low + high) // 2
+        return max(low - 1, 0)
 
     def _best(self) -> tuple[Choice, list[Choice]]:
         """The best choice as far as errors are known and add up, and the frontier."""
@@ -105,8 +123,10 @@ class Chooser:
         """Cycles of a call, as estimated."""
         return self.rest + sum(c[o] for c, o in zip(self.cycles, choice, strict=True))
 
-    def loss(self, choice: Choice, error: float) -> float:
-        return math.log(self.time(choice)) + WORTH * math.log(error + ENOUGH)
+    def loss(self, choice: Choice, error: float) -> tuple[float, float]:
+        """How far an error is above the floor, and then what time and error are worth."""
+        far = max(0.0, math.log(error / FLOOR)) if error > 0 else 0.0
+        return far, math.log(self.time(choice)) + WORTH * math.log(error + ENOUGH)
 
     def error(self, group: int, option: int) -> float:
         """What a group alone adds to the noise over signal at the outputs, measured once."""

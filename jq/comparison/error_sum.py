@@ -10,6 +10,8 @@ import math
 
 import numpy as np
 
+FLOOR_DB = 15.0  # below this an output is far from the float model's: nobody wants it unawares
+
 
 class ErrorSum:
     """Running error of one tensor; `add` takes samples as rows: [n, ...] or, with one, [...]."""

@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jq.comparison.error_sum import FLOOR_DB
 from jq.comparison.outputs import worst
 from jq.comparison.result import Comparison, LayerError
 
 # dB of signal over noise, and what one calls that: at 40 noise is a hundredth of the signal.
-CLOSE = ((40.0, "very close to"), (25.0, "close to"), (15.0, "visibly off from"))
+CLOSE = ((40.0, "very close to"), (25.0, "close to"), (FLOOR_DB, "visibly off from"))
 FAR = "far from"
 NOISY = 1.5  # times the median: a 90th percentile beyond it says that something else was running
 

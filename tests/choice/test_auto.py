@@ -18,6 +18,7 @@ from jq.errors import UserError
 from jq.job import Job, Stages, prepare_job
 from jq.kernels import ISAS, get_isa
 from jq.target import load_target
+from tests.support.targets import EVERY
 
 ROWS, WIDTH, LAYERS = 64, 48, 4
 STATIC, PER_TOKEN = "int8 per-tensor asymmetric", "int8 per-token asymmetric"
@@ -60,22 +61,26 @@ def settled(model: jq.Model, target: str = "llvm-cpu", **options: Any) -> Job:
     return settle(prepare_job(model, "auto", target, **options, stages=stages), stages)
 
 
-def formats(model: jq.Model, **options: Any) -> dict[str, str]:
+def formats(model: jq.Model, target: str = "avx512_vnni", **options: Any) -> dict[str, str]:
     """By layer, how its activations are quantized; those of the head too."""
+    options["target"] = target
     plan = jq.plan(model, pipeline="auto", settings=PLAIN, **options)
     return {op.name: op.to_dict()["activations"] or "float" for op in plan.ops}
 
 
+@pytest.mark.parametrize("target", EVERY)
 @pytest.mark.parametrize(("seed", "loud"), [(0, None), (1, 0), (2, 2), (3, 3)])
-def test_the_layer_with_a_loud_channel_gets_more_bits_and_no_other(seed, loud) -> None:
-    plan = jq.plan(drawn(seed, loud), pipeline="auto", settings=PLAIN)
+def test_the_layer_with_a_loud_channel_gets_more_bits_and_no_other(seed, loud, target) -> None:
+    """Also where these are so much slower that no precision above the floor is worth them."""
+    plan = jq.plan(drawn(seed, loud), pipeline="auto", settings=PLAIN, target=target)
     more = {op.name for op in plan.ops if op.to_dict()["activations"] != STATIC}
     assert more == (set() if loud is None else {f"layers/l{loud}/w"})
     for op in plan.ops:
         assert ("chosen" in op.to_dict()["reason"]) == (op.name in more)
 
 
-def test_loud_rows_are_quantized_row_by_row() -> None:
+@pytest.mark.parametrize("target", EVERY)
+def test_loud_rows_are_quantized_row_by_row(target: str) -> None:
     """Where a token is large as a whole, a range for each costs little and is enough."""
     rng = np.random.default_rng(7)
     model = drawn(7, None)
@@ -87,7 +92,7 @@ def test_loud_rows_are_quantized_row_by_row() -> None:
         return network(params, y / jnp.abs(y).max(-1, keepdims=True))
 
     params = {**model.params, "first": np.eye(WIDTH, dtype=np.float32)[::-1].copy()}
-    found = formats(jq.Model(normed, params, data[0], calibration=data))
+    found = formats(jq.Model(normed, params, data[0], calibration=data), target)
     assert found.pop("first") == PER_TOKEN
     assert set(found.values()) == {STATIC}
 
@@ -128,7 +133,7 @@ def test_a_device_with_one_format_gets_that() -> None:
 
 @pytest.mark.parametrize(("lacking", "others"), [("dynamic", STATIC), ("static", PER_TOKEN)])
 def test_ranges_that_a_device_lacks_are_not_chosen(lacking, others) -> None:
-    target = load_target("llvm-cpu")
+    target = load_target("avx512_vnni")
     device = target.device.model_copy(update={lacking: False})
     there = target.model_copy(update={"device": device})
     assert set(formats(drawn(5, None), target=there).values()) == {others}
@@ -138,8 +143,17 @@ def test_what_the_user_says_holds() -> None:
     model = drawn(6, 2)
     found = formats(model, rules=["layers/l2/w: activations.mode=static"])
     assert found["layers/l2/w"] == STATIC
-    plan = jq.plan(model, pipeline="auto", settings=[*PLAIN, "weights.format=int4"])
+    loaded = [*PLAIN, "weights.format=int4"]
+    plan = jq.plan(model, pipeline="auto", settings=loaded, target="amx_int8")
     assert {op.to_dict()["weights"].split()[0] for op in plan.ops} == {"int4"}
+
+
+def test_what_is_below_the_floor_is_warned_of() -> None:
+    """Where the user leaves no other choice; otherwise there is nothing to say."""
+    for more, warned in (["weights.format=int2"], True), ([], False):
+        job = settled(drawn(6, 2), "amx_int8", settings=[*PLAIN, *more])
+        far = "warning: that is far from the float model, and layers/l"
+        assert (far in job.program.notes[-1]) == warned
 
 
 def test_without_data_there_is_nothing_to_measure() -> None:

@@ -93,5 +93,5 @@ def unpack_weight(cut: TiledCut, packed: Array) -> Array:
     panels = tiles.transpose(0, 2, 3, 5, 1, 4).reshape(-1, cut.chunks * DEPTH, cut.width)
     ranges = panels.reshape(cut.ranges, cut.panels, *panels.shape[1:])
     wide = max(cut.range, cut.width)
-    joined = [join_last(parts, wide) for parts in ranges]
+    joined: list[Array] = [join_last(list(parts), wide) for parts in ranges]
     return np.ascontiguousarray(join_last(joined, max(cut.n, wide))[: cut.k, : cut.n])
