@@ -14,8 +14,10 @@ from typing import Any
 
 import jax
 
+from jq.errors import UserError
+
 Structure = Mapping[str, Any]
-_DEEPEST = 200  # of a structure in a file
+_DEEPEST = 80  # of a structure: JSON has up to three levels for each, and readers allow 255
 
 
 def leaves_of(value: Any) -> list[Any]:
@@ -66,6 +68,19 @@ class WithParts:
             for i in range(self.count)
         ]
         return tuple(whole) if self.tree is None else self.tree.unflatten(whole)
+
+
+def check_depth(treedef: Any, what: str) -> None:
+    """Raises `UserError` for a JAX tree definition that is too deep to be saved."""
+    level = [treedef] if treedef is not None else []
+    for _ in range(_DEEPEST):
+        level = [child for node in level for child in node.children()]
+        if not level:
+            return
+    raise UserError(
+        f"{what} are nested more than {_DEEPEST} containers deep",
+        hint="give them as a tuple or a dict of arrays",
+    )
 
 
 def structure_of(treedef: Any, count: int = 0) -> Structure:

@@ -375,6 +375,10 @@ ORDER: dict[Level, tuple[Step, ...]] = {
         Step("plain-powers", "IREE's powers of negative numbers are NaN"),
         Step("plain-arctangents", "IREE's atan2 is off by up to 30 last places"),
         Step(
+            "plain-functions",
+            "IREE's sines lose large angles, and those next to zero; powers bring some of them",
+        ),
+        Step(
             "stable-sorts",
             "IREE exchanges equal elements, and writes into tensors that other ops read",
         ),

@@ -9,9 +9,14 @@ quantization.
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from jq.errors import FormatError, UserError
 from jq.formats import get_format
-from jq.ir import Op, at, editing, func, ir, run_passes, walk
+from jq.ir import Op, at, dtype_of, editing, func, ir, run_passes, shape_of, walk
+from jq.ir.arrays import StableHloOps
 from jq.ir.fake_quant import FAKE_QUANT, match_fake_quant
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, match
 from jq.tracing.expressed_types import to_float32
@@ -19,6 +24,7 @@ from jq.tracing.outside import left_out, refusal, refuse_op
 from jq.tracing.scope import join, scope
 from jq.tracing.unsigned_types import to_signed
 
+OPS = StableHloOps()
 KEPT = ("chlo.erf", "chlo.erfc", "chlo.top_k")
 OWN = (DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, FAKE_QUANT)  # what passes take apart
 
@@ -119,7 +125,22 @@ def _decomposition(module: ir.Module, name: str, op: Op) -> None:
             copy = op.operation.clone()
             for i, arg in enumerate(block.arguments):
                 copy.operands[i] = arg
-            func.ReturnOp(list(copy.results))
+            results = list(copy.results)
+            if op.operation.name == "chlo.erf":
+                results = [_near_zero(block.arguments[0], results[0])]
+            func.ReturnOp(results)
+
+
+def _near_zero(x: ir.Value, erf: ir.Value) -> ir.Value:
+    """2 x / sqrt(pi) next to zero, where the quotient of polynomials is of numbers that vanish."""
+    wide = OPS.convert(x, np.float32)
+
+    def full(value: float) -> ir.Value:
+        return OPS.broadcast(OPS.constant(np.asarray(value, np.float32)), shape_of(x), [])
+
+    near = OPS.compare(OPS.abs(wide), full(2.0**-13), "LT")
+    line = OPS.mul(wide, full(2 / math.sqrt(math.pi)))
+    return OPS.select(near, OPS.convert(line, dtype_of(x)), erf)
 
 
 def drop_annotations(module: ir.Module, block: ir.Block) -> list[str]:

@@ -44,6 +44,7 @@ from jq.tracing.naming import name_ops
 from jq.tracing.source import load_model
 from jq.tracing.stored import restore_stored
 from jq.tracing.weights import Leaf, bind, data_of
+from jq.tree import check_depth
 
 log = logging.getLogger("jq")
 
@@ -172,6 +173,8 @@ def make_program(
     traced: bool = False,
 ) -> Program:
     """A verified program of `@main(inputs..., weights...)`, whose ops have their names."""
+    check_depth(trees[0], "inputs")
+    check_depth(trees[1], "outputs")
     main = main_of(module)
     block = main.entry_block
     terminator = block.operations[len(block.operations) - 1]

@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 from jq.artifact import save
 from jq.artifact.description import describe_build
 from jq.artifact.load import Artifact, load_artifact, read_manifest
-from jq.artifact.manifest import SCHEMA_VERSION
+from jq.artifact.manifest import SCHEMA_VERSION, Manifest, Tensor
 from jq.artifact.parameters import write_parameters
 from jq.artifact.programs import TargetProgram
 from jq.artifact.save import check_output, save_artifact
@@ -29,6 +30,7 @@ from jq.iree.runtime import Executable
 from jq.system import folders
 from jq.system.files import sha256
 from jq.target import Target
+from jq.tree import check_depth, check_structure, structure_of, unflatten
 from tests.iree.helpers import make_program
 
 RNG = np.random.default_rng(5)
@@ -327,3 +329,19 @@ def test_other_processor(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert compiled.audit().weights
     with pytest.raises(UserError, match=f"this one has no {needed.features[0]}"):
         compiled(X)
+
+
+def test_the_deepest_structure_comes_back() -> None:
+    """Of dicts alone, which take the most levels of JSON; one more is refused when it is traced."""
+    tree: Any = 0.0
+    for _ in range(79):
+        tree = {"a": tree}
+    check_depth(jax.tree.structure(tree), "outputs")
+    structure = structure_of(jax.tree.structure(tree))
+    tensor = Tensor(name="out", shape=(1,), dtype="float32")
+    manifest = Manifest.model_construct(outputs=(tensor,), out_structure=dict(structure))
+    again = json.loads(manifest.model_dump_json(include={"outputs", "out_structure"}))
+    check_structure(again["out_structure"], 1)
+    assert unflatten(again["out_structure"], [0.0]) == tree
+    with pytest.raises(UserError, match="nested more than 80"):
+        check_depth(jax.tree.structure([tree]), "outputs")

@@ -392,3 +392,14 @@ def test_tensors_without_elements_are_constants(check):
         if op.operation.name.startswith("stablehlo.") and op.operation.name != "stablehlo.constant":
             shapes = [v.type.shape for v in (*op.operands, *op.results)]
             assert all(0 not in shape for shape in shapes), op
+
+
+@pytest.mark.parametrize("depth", [80, 150, 200, 500, 3000])
+def test_deep_structures_are_refused_in_one_line(depth: int) -> None:
+    def nested(x):
+        for i in range(depth):
+            x = [x] if i % 2 else {"a": x}
+        return x
+
+    with pytest.raises(UserError, match="outputs are nested more than 80 containers deep"):
+        trace(Model(lambda _, x: nested(x), {}, (np.ones(2, np.float32),)))

@@ -1,8 +1,8 @@
-"""Powers of negative numbers, which IREE 3.13 takes for NaN whatever the exponent.
+"""Powers, which IREE 3.13 takes for NaN of negative numbers and which are off by 90 last places.
 
     power %x, %y
     ->
-    %p = power |%x|, %y
+    %p = 2^(%y log2 |%x|), in float64 (`functions/_powers.py`)
     %p, where %x is positive or %y is even;  -%p, where %y is odd;  NaN, where it is no whole number
 
 Numbers of 16 bits are computed in float32, as on XLA. Complex powers are
@@ -17,12 +17,12 @@ import numpy as np
 
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import like, replace
+from jq.ir.build import replace
 from jq.passes.base import Pass, PassContext
 from jq.passes.target._complex_power import complex_power
+from jq.passes.target.functions._powers import power
 
 OPS = StableHloOps()
-FLOAT32 = np.dtype(np.float32)
 FLOATS = ("float32", "float16", "bfloat16")
 
 
@@ -49,11 +49,10 @@ def _power(op: Op) -> ir.Value:
     if dtype.kind == "c":
         return complex_power(*op.operation.operands)
     x, y = (OPS.convert(v, np.float32) for v in op.operation.operands)
-    power = like(op, [OPS.abs(x), y], shape_of(x), FLOAT32)
-    return OPS.convert(_signed(power, x, y), dtype)
+    return OPS.convert(_signed(power(OPS.abs(x), y), x, y), dtype)
 
 
-def _signed(power: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
+def _signed(result: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
     """The power of x, from that of |x|; -0 counts as negative."""
     shape = shape_of(x)
 
@@ -66,10 +65,10 @@ def _signed(power: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
     zero = OPS.constant(np.asarray(0, np.int32))
     negative = OPS.compare(OPS.bitcast(x, np.int32), OPS.broadcast(zero, shape, []), "LT")
     one = full(1.0)  # of 1 by anything, and of anything by 0
-    power = OPS.select(OPS.equal(OPS.abs(x), one), one, power)
-    power = OPS.select(OPS.equal(y, full(0.0)), one, power)
-    odd = OPS.select(whole(OPS.mul(y, full(0.5))), power, OPS.mul(power, full(-1.0)))
+    result = OPS.select(OPS.equal(OPS.abs(x), one), one, result)
+    result = OPS.select(OPS.equal(y, full(0.0)), one, result)
+    odd = OPS.select(whole(OPS.mul(y, full(0.5))), result, OPS.mul(result, full(-1.0)))
     # Zero and infinity have powers of every exponent, and what is 0 has no last place to lose.
     special = OPS.equal(OPS.abs(x), OPS.add(OPS.abs(x), OPS.abs(x)))
-    broken = OPS.select(special, power, full(np.nan))
-    return OPS.select(negative, OPS.select(whole(y), odd, broken), power)
+    broken = OPS.select(special, result, full(np.nan))
+    return OPS.select(negative, OPS.select(whole(y), odd, broken), result)
