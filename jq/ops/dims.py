@@ -126,7 +126,6 @@ def dot(op: Op, lhs: ir.Value, rhs: ir.Value, dims: Dims, dtype: Any) -> ir.Valu
         dtype,
         dot_dimension_numbers=dims.attribute(),
         precision_config=None,
-        algorithm=None,
     )
 
 

@@ -217,6 +217,4 @@ def _op(program: Program, op: Op, kept: set[ir.Value]) -> None:
         with at(op):
             replace(op, [constant_of(array.astype(SINGLE))])
         return
-    if "algorithm" in op.operation.attributes:
-        del op.operation.attributes["algorithm"]  # it names the types that the operands had
     _retype(_values(op), kept)
