@@ -112,6 +112,63 @@ def test_error_of_usual_data(isa: str, precision: str) -> None:
     assert error < 3 * unit
 
 
+def extremes(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """A mask whose last axis is a row each: of one number, of two, of any bits of a float32."""
+    numbers = rng.choice(np.array(NUMBERS, np.float32), (*shape[:-1], 2))
+    some = np.where(rng.random(shape) < 0.5, numbers[..., :1], numbers[..., 1:])
+    bits = rng.integers(0, 2**32, shape, np.uint32).view(np.float32)
+    kind = rng.integers(0, 3, shape[:-1])[..., None]
+    return np.select([kind == 0, kind == 1], [np.broadcast_to(numbers[..., :1], shape), some], bits)
+
+
+LOWEST = float(np.finfo(np.float32).min)
+NUMBERS = (LOWEST, 0.7 * LOWEST, -2.3e38, -2.4e38, -1e30, -1e9, -1e4, -100, 0, 100, 1e9, -LOWEST)
+NUMBERS += (-np.inf, np.inf, np.nan)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
+@random_example(st.integers(0))
+def test_masks_and_scores_of_all_of_float32(drawn: int, seed: int) -> None:
+    """What is finite and what is not is that of float32: nothing overflows on its way. Scores are
+    sums of few bits, so that they are exact."""
+    rng, kernels = np.random.default_rng(seed), []
+    for isa, precision in PRECISIONS:
+        for queries, mask, fill in ((1, "full", None), (17, "full", None), (17, "none", None)):
+            if mask == "full":
+                fill = rng.choice([None, LOWEST, 0.7 * LOWEST, -np.inf])
+            shape = {"batch": 2, "heads": 2, "kv_heads": 1, "dim": 8, "widths": (16, 8, 8)}
+            shape |= {"isa": isa, "precision": precision, "starts": (0, 0, 0), "scale": 0.25}
+            keys = int(rng.choice([16, 21, 32]))
+            kernels.append(Attention(queries=queries, keys=keys, mask=mask, fill=fill, **shape))
+    runner = Runner(kernels)
+    for i, kernel in enumerate(kernels):
+        for powers in ((0, 0), (60, 60), (61, 61), (125, -120)):
+            q, k, v = (rng.integers(-2, 3, t.shape).astype(np.float32) for t in kernel.operands[:3])
+            q, k = (np.ldexp(x, p).astype(np.float32) for x, p in zip((q, k), powers, strict=True))
+            q[0, 0, 0], k[1, 3, 2] = rng.choice([1, np.nan, np.inf, -np.inf], 2)
+            mask = [extremes(rng, t.shape) for t in kernel.masks]
+            if kernel.fill is not None:  # of what is hidden nothing is seen
+                mask = [np.where(m < 0, LOWEST, 0).astype(np.float32) for m in mask]
+            (y,) = runner.run(i, q, k, v, *mask)
+            want = single(kernel, q, k, v, *mask)
+            assert np.array_equal(np.isnan(y), np.isnan(want)), (kernel.to_json(), powers)
+            bounded = replace(kernel, mask="none", fill=None), [np.ones(1), np.ones(1), v]
+            error = np.abs(y - want)[~np.isnan(want)]
+            assert (error <= bound(*bounded)).all(), (kernel.to_json(), powers, error.max())
+
+
+def single(kernel: Attention, q: np.ndarray, k: np.ndarray, v: np.ndarray, *mask: np.ndarray):
+    """The attention whose scores are float32 at every step."""
+    outs = []
+    for h in range(kernel.heads):
+        left, right, values = (kernel.head(x, i, h) for i, x in enumerate((q, k, v)))
+        scores = np.float32(np.float64(left) @ right.transpose(0, 2, 1).astype(float))
+        scores = scores * np.float32(kernel.scale)
+        outs.append(kernel.softmax(scores, mask[0] if mask else None, kernel.fill) @ values)
+    return np.concatenate(outs, -1)
+
+
 def test_static_codes_and_hidden_rows() -> None:
     """The epilogue quantizes; a row that sees no key is not a number, so code 0."""
     kernel = Attention(

@@ -109,7 +109,24 @@ MASKS = {
     "faint": [0] * 20 + [-3] * 108,
     "no number": [0] * 20 + [np.nan] + [-1e9] * 107,
     "raised": [5e8] * 40 + [0] * 88,
+    "raised beyond all": [3e38] * 40 + [0] * 88,
+    "infinite": [np.inf] * 2 + [0] * 126,
+    "the lowest": [-3.4028235e38] * 128,
+    "low, and a little higher": [-3.4e38] * 100 + [-2.4e38] * 28,
 }
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("isa", HERE)
+def test_masks_are_added_to_whole_scores(isa: str) -> None:
+    """With the part of the zero point of k: a row that a large number hides is as in float32."""
+    kernel = dataclasses.replace(SMALL, isa=isa, batch=len(MASKS), queries=17, keys=40)
+    operands = inputs(np.random.default_rng(3), kernel)
+    operands[3][:3] = 5, 127, -5
+    operands[4][0] = 2.0**-12  # scores are exact
+    rows = np.array(list(MASKS.values()), np.float32)[:, :40]
+    operands[5] = np.ascontiguousarray(np.broadcast_to(rows[:, None], (len(rows), 17, 40)))
+    check(Runner([kernel]), 0, kernel, operands)
 
 
 @pytest.mark.parametrize("keys", [128, 80, 16])

@@ -63,7 +63,7 @@ class TiledHead(Head):
         def vector(column: Index, valid: int | None) -> None:
             scores = b.get(self.scores, [row, column], vec(lanes, "f32"))
             if self.mask is not None and valid != 0:
-                scores = b.add(scores, b.rounded(self._masked(first, row, column, valid)))
+                scores = self._masked(scores, first, row, column, valid)
             b.put(b.keep(scores, valid, -math.inf), self.scores, [row, column])
 
         if whole and self.mask is not None:

@@ -4,7 +4,7 @@
       k transposed to [D / pair, keys], v to [keys / pair, D]: the pairs that a product reads
     dispatch 2, workgroup (rows, head, batch):
       for tile of rows:
-        scores = q k^T + mask             tiles of rows x 16-lane vectors of keys, loop over D
+        scores = scale q k^T + mask       tiles of rows x 16-lane vectors of keys, loop over D
         per row: max, exp, sum            in vectors; e^x = 2^(x log2 e) by a polynomial
         out = probabilities v             loop over keys, accumulators rows x vectors of D
         out / sum, epilogue, store
@@ -25,12 +25,12 @@ import numpy as np
 
 from jq.errors import InternalError
 from jq.kernels.attention.heads import Heads
-from jq.kernels.epilogue.steps import SCALAR, Step, check, operand_types
+from jq.kernels.epilogue.steps import LOG2_E, SCALAR, Step, check, operand_types
 from jq.kernels.machine.isa import CHAINS
 from jq.kernels.machine.tile_cut import ROWS, WORDS
 from jq.kernels.tensor import Array, TensorType
 
-LOG2_E = math.log2(math.e)
+SMALLEST_SCALE = 2.0**-100  # scores that are not yet scaled may differ by infinity below it
 TILED_QUERIES = 8
 FEW = 8  # rows that share a head of k and v
 
@@ -40,7 +40,9 @@ class Attention(Heads):
     """f32 q, k, v (, mask) -> [B, Sq, heads * D].
 
     Attributes:
+        scale: a positive number.
         precision: `bf16` (where the instruction set has it) or `f32`.
+        fill: what a score is where the mask is not 0, instead of being added to.
         epilogue: steps from f32 whose operands are scalars.
     """
 
@@ -48,6 +50,7 @@ class Attention(Heads):
 
     scale: float
     precision: str = "f32"
+    fill: float | None = None
     epilogue: tuple[Step, ...] = ()
 
     def __post_init__(self) -> None:
@@ -56,6 +59,8 @@ class Attention(Heads):
             raise InternalError(f"unknown precision {self.precision!r}")
         if self.precision == "bf16" and not self.target.multiplies_bf16:
             raise InternalError(f"{self.isa} has no bf16 product")
+        if not SMALLEST_SCALE <= self.scale < math.inf:
+            raise InternalError(f"scores are not multiplied by {self.scale}")
         if any(how != SCALAR for step in self.epilogue for how, _ in step.operands):
             raise InternalError("the epilogue of an attention takes scalars alone")
         super().__post_init__()
@@ -70,6 +75,12 @@ class Attention(Heads):
         shows and after the last."""
         whole = self.keys % CHAINS == 0 and not self.on_tiles
         return self.mask != "none" and whole and self.pair == 1
+
+    @property
+    def factor(self) -> float:
+        """What a score is multiplied with as an exponent of 2: without a mask it is not scaled
+        before."""
+        return LOG2_E * (self.scale if self.mask == "none" else 1.0)
 
     @property
     def few(self) -> bool:
@@ -130,5 +141,5 @@ class Attention(Heads):
                 self.head(x, i, h).astype(float) for i, x in enumerate((q, k, v))
             )
             scores = left @ right.transpose(0, 2, 1) * self.scale
-            outs.append(self.softmax(scores, mask, np.exp) @ values)
+            outs.append(self.softmax(scores, mask, self.fill) @ values)
         return np.concatenate(outs, -1)

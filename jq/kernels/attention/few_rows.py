@@ -20,7 +20,8 @@ import math
 
 from iree.compiler import ir
 
-from jq.kernels.attention.description import LOG2_E, Attention
+from jq.kernels.attention.description import Attention
+from jq.kernels.attention.scores import scored
 from jq.kernels.build.builder import Builder
 from jq.kernels.build.lanes import Chains, transpose
 from jq.kernels.build.values import Index, Indices, Values, vec
@@ -53,16 +54,14 @@ class FewRows:
     # Scores
 
     def queries(self, source: ir.Value) -> ir.Value:
-        """The rows of q, scaled, with zeros after D."""
+        """The rows of q, with zeros after D."""
         b, kernel, lanes = self.b, self.kernel, self.lanes
         scratch = b.scratch([len(self.rows), kernel.padded_dim], "f32")
-        scale = b.f32(kernel.scale * LOG2_E, lanes)
         for i, (query, head) in enumerate(self.rows):
             begin = b.scaled(b.offset(self.first_head, head), kernel.dim)
             for d in range(0, kernel.dim, lanes):
                 at = [self.batch, query, b.offset(b.offset(begin, kernel.starts[0]), d)]
-                x = b.load(source, at, self.kind, kernel.dim - d)
-                b.put(b.mul(x, scale), scratch, [i, d])
+                b.put(b.load(source, at, self.kind, kernel.dim - d), scratch, [i, d])
         return scratch
 
     def scores(self, q: ir.Value, k: ir.Value, mask: ir.Value | None, key: Index) -> Values:
@@ -80,16 +79,17 @@ class FewRows:
                     out[r] = b.fma(self.one(q, [r, b.offset(d, i)]), column, out[r])
             return out
 
-        begin = [self._masked(mask, query, key) for query, _ in self.rows]
-        return b.fold(self.kernel.dim, lanes, add, begin)
-
-    def _masked(self, mask: ir.Value | None, query: int, key: Index) -> ir.Value:
-        b = self.b
+        sums = b.fold(self.kernel.dim, lanes, add, [b.f32(0.0, lanes)] * len(self.rows))
         if mask is None:
-            return b.f32(0.0, self.lanes)
+            return sums
+        return [
+            scored(self.kernel, b, acc, self._hidden(mask, query, key))
+            for acc, (query, _) in zip(sums, self.rows, strict=True)
+        ]
+
+    def _hidden(self, mask: ir.Value, query: int, key: Index) -> ir.Value:
         row = [query] if self.kernel.mask == "full" else []
-        x = b.load(mask, [self.batch, *row, key], self.kind)
-        return b.mul(x, b.f32(LOG2_E, self.lanes))
+        return self.b.load(mask, [self.batch, *row, key], self.kind)
 
     # Values
 
@@ -120,7 +120,8 @@ class FewRows:
             sums, out = split(loop.carried[: chains.vectors * rows], rows), loop.carried
             out = out[chains.vectors * rows :]
             for row in range(rows):
-                e = [exp2(b, b.sub(score(row, key, s), most[row]), math.inf) for s in steps]
+                below = [b.sub(score(row, key, s), most[row]) for s in steps]
+                e = [exp2(b, x, kernel.factor, math.inf) for x in below]
                 for step, value in zip(steps, e, strict=True):
                     b.put(value, taken, [row, step])
                 sums[row] = chains.add(b, sums[row], e)
@@ -136,8 +137,6 @@ class FewRows:
         sums, out = split(loop.carried[: chains.vectors * rows], rows), loop.carried
         found = []
         for row, own in enumerate(split(out[chains.vectors * rows :], rows)):
-            # A row of -inf has no softmax: inf - inf makes it NaN.
-            total = b.add(chains.joined(b, sums[row]), b.sub(most[row], most[row]))
-            inverse = b.div(b.f32(1.0, lanes), total)
+            inverse = b.div(b.f32(1.0, lanes), chains.joined(b, sums[row]))
             found += [b.mul(x, inverse) for x in own]
         return found

@@ -7,8 +7,9 @@ from functools import reduce
 
 from iree.compiler import ir
 
-from jq.kernels.attention.description import LOG2_E, Attention
+from jq.kernels.attention.description import Attention
 from jq.kernels.attention.pack import Lanes
+from jq.kernels.attention.scores import scored
 from jq.kernels.attention.shown import shown
 from jq.kernels.attention.skeleton import HeadRows, Place
 from jq.kernels.build.builder import Builder, Tile
@@ -29,6 +30,7 @@ class Head(HeadRows):
         self.kernel, self.pair, self.ops = kernel, kernel.pair, Lanes(kernel, b)
         self.q, self.k, self.v, *rest = tensors
         self.mask = rest.pop(0) if kernel.mask != "none" else None
+        self.factor = kernel.factor
         columns = Columns(self.lanes, 0, 0, kernel.dim)
         self.epilogue = Epilogue(b, kernel.epilogue, rest, columns)
         self.first, reach = shown(kernel, b, self.mask, place.batch, place.row, kernel.block)
@@ -56,7 +58,7 @@ class Head(HeadRows):
         row = b.offset(self.row, b.offset(first, i))
         for d in range(0, kernel.dim, kernel.pair * self.lanes):
             at = [self.shared[0], row, start]
-            words = self.ops.row_words(self.q, at, d, kernel.scale * LOG2_E)
+            words = self.ops.row_words(self.q, at, d)
             b.put(words, self.queries, self._place(i, d // kernel.pair))
 
     # Scores
@@ -73,22 +75,22 @@ class Head(HeadRows):
     ) -> None:
         b, lanes = self.b, self.lanes
         columns = [b.offset(key, j * lanes) for j in range(vectors)]
-        acc = [self._masked(first, i, c, valid) for i in range(count) for c in columns]
+        acc: Values = [b.f32(0.0, lanes)] * (count * vectors)
         depth = self.kernel.packed[0].shape[2]
         acc = self._products(acc, depth, self.queries, self.k, columns)
         for i in range(count):
             for j, c in enumerate(columns):
-                scores = b.keep(acc[i * vectors + j], valid, -math.inf)
-                b.put(scores, self.scores, [i, c])
+                scores = self._masked(acc[i * vectors + j], first, i, c, valid)
+                b.put(b.keep(scores, valid, -math.inf), self.scores, [i, c])
 
-    def _masked(self, first: Index, i: Index, column: Index, valid: int | None) -> ir.Value:
-        """Where a score starts from: the mask, or zero. Scores are exponents of 2."""
-        b = self.b
+    def _masked(
+        self, sums: ir.Value, first: Index, i: Index, column: Index, valid: int | None
+    ) -> ir.Value:
+        """Scores from the products' sums."""
         if self.mask is None:
-            return b.f32(0.0, self.lanes)
-        row = b.offset(first, i) if self.kernel.mask == "full" else 0
-        hidden = self._hidden(self.mask, row, column, valid)
-        return b.mul(hidden, b.f32(LOG2_E, self.lanes))
+            return sums
+        row = self.b.offset(first, i) if self.kernel.mask == "full" else 0
+        return scored(self.kernel, self.b, sums, self._hidden(self.mask, row, column, valid))
 
     def _right(self, source: ir.Value, step: Index, columns: Indices) -> list[ir.Value]:
         return [self.b.load(source, [*self.shared, step, c], self.ops.word) for c in columns]
@@ -120,10 +122,8 @@ class Head(HeadRows):
 
         sums = self._exponentials(rows, largest, b.divided(self.span, pair), store)
         totals = [total() for total in sums]
-        for row, most, total in zip(rows, largest, totals, strict=True):
-            # A row of -inf has no softmax: inf - inf makes it NaN.
-            inverse = b.div(b.f32(1.0, lanes), b.add(total, b.sub(most, most)))
-            b.put(inverse, self.inverse, [row, 0])
+        for row, total in zip(rows, totals, strict=True):
+            b.put(b.div(b.f32(1.0, lanes), total), self.inverse, [row, 0])
 
     # Values
 

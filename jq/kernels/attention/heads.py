@@ -117,11 +117,14 @@ class Heads(Kernel):
         start = self.starts[which] + h * self.dim
         return x[:, :, start : start + self.dim]
 
-    def softmax(self, scores: Array, mask: Array | None, power: np.ufunc) -> Array:
-        """In NumPy, of the powers (`np.exp`, `np.exp2`) of one head's scores [B, Sq, Sk]."""
+    def softmax(self, scores: Array, mask: Array | None, fill: float | None = None) -> Array:
+        """In NumPy, of one head's scores [B, Sq, Sk]; with `fill` scores are that number where the
+        mask is not 0. Sums with a mask are rounded to float32, as in a program."""
         if mask is not None:
-            scores = scores + (mask[:, None, :] if self.mask == "keys" else mask)
-        e: Array = power(scores - scores.max(-1, keepdims=True))
+            mask = mask[:, None, :] if self.mask == "keys" else mask
+            scores = scores + mask if fill is None else np.where(mask == 0, scores, fill)
+            scores = scores.astype(np.float32).astype(np.float64)
+        e: Array = np.exp(scores - scores.max(-1, keepdims=True))
         return e / e.sum(-1, keepdims=True)
 
     @property

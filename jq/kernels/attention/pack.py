@@ -43,7 +43,7 @@ class Lanes:
         operands = [acc, b.bitcast(a, kind), b.bitcast(w, kind)]
         return b.intrinsic(self.isa.bf16_dot, vec(self.lanes, "f32"), operands)
 
-    def row_words(self, source: ir.Value, at: Indices, first: int, scale: float) -> ir.Value:
+    def row_words(self, source: ir.Value, at: Indices, first: int) -> ir.Value:
         """Words of the columns `first`... of one row of a head, zero past the head's end."""
         b, values = self.b, []
         *lead, start = at
@@ -54,8 +54,7 @@ class Lanes:
                 values.append(b.f32(0.0, self.lanes))
                 continue
             kind = vec(self.lanes, "f32")
-            x = b.load(source, [*lead, b.offset(start, column)], kind, valid)
-            values.append(x if scale == 1.0 else b.mul(x, b.f32(scale, self.lanes)))
+            values.append(b.load(source, [*lead, b.offset(start, column)], kind, valid))
         return self.words(values)
 
 
@@ -91,7 +90,7 @@ def _pack_keys(
     def keys(first: Index, count: int) -> None:
         for d in range(0, depth, n):
             rows = [
-                lanes.row_words(source, [batch, b.offset(first, r), start], d * lanes.pair, 1.0)
+                lanes.row_words(source, [batch, b.offset(first, r), start], d * lanes.pair)
                 if r < count
                 else b.constant(lanes.word, 0)
                 for r in range(n)

@@ -25,6 +25,7 @@ from jq.kernels.build.dispatch import Output, dispatch
 from jq.kernels.build.lanes import Chains, batches
 from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.functions import exp2
+from jq.kernels.epilogue.steps import LOG2_E
 from jq.kernels.schedule.rows import split
 from jq.kernels.tensor import TensorType
 
@@ -48,6 +49,7 @@ class HeadRows(ABC):
     pair: int = 1  # vectors of scores that go to one of probabilities
     first: Index = 0  # the first key that is computed; another than 0 where pair is 1
     span: Index  # keys that are computed
+    factor: float = LOG2_E  # what a score is multiplied with as an exponent of 2
     mask: ir.Value | None
     scores: ir.Value
 
@@ -136,7 +138,8 @@ class HeadRows(ABC):
         keys: Index,
         store: Callable[[Index, Index, Values], None],
     ) -> list[Callable[[], ir.Value]]:
-        """`store(row, key / pair, vectors)` of 2^(score - largest) for each row; their sums.
+        """`store(row, key / pair, vectors)` of 2^(factor (score - largest)) for each row; their
+        sums, NaN where a score or all of them are no numbers.
 
         Rows go together so that their chains of dependent operations overlap.
         """
@@ -149,7 +152,7 @@ class HeadRows(ABC):
             at = self._key(b.scaled(loop.index, pair), lanes * pair)
             for part, tops in zip(batches(rows, WIDE // pair), most, strict=True):
                 scores = b.join([self._score(row, at, i) for row in part for i in range(pair)])
-                exps += b.split(exp2(b, b.sub(scores, tops), math.inf), lanes)
+                exps += b.split(exp2(b, b.sub(scores, tops), self.factor, math.inf), lanes)
             each = split(exps, len(rows))
             for row, own in zip(rows, each, strict=True):
                 store(row, loop.index if self.first == 0 else at, own)

@@ -13,7 +13,7 @@ from iree.compiler import ir
 from jq.kernels.build.builder import Builder
 from jq.kernels.build.values import lanes_of
 from jq.kernels.build.vector_ops import VectorOps
-from jq.kernels.epilogue.steps import phi
+from jq.kernels.epilogue.steps import LOG2_E, phi
 from jq.kernels.machine.isa import Isa
 from jq.kernels.tensor import Array
 
@@ -107,22 +107,26 @@ def divisor(b: Builder, scale: ir.Value, low: ir.Value, high: ir.Value) -> Divis
     return Divisor(negative, inverse, tail, *ends)
 
 
-def exp2(b: Builder, x: ir.Value, most: float = 126.0) -> ir.Value:
-    """`2^x` for x in [-126, most] (clamped; `most=inf`: no x is above 126), relative error below
-    2e-7; below -126, and for NaN, a subnormal number, which arithmetic takes for 0.
+def exp2(b: Builder, x: ir.Value, factor: float, most: float = 128.0) -> ir.Value:
+    """`2^(factor x)`, relative error below 2e-7 and that of the factor's rounding; 0 below 2^-127,
+    infinity above 2^128, NaN for NaN. `most=inf`: no product is above 127.
 
-    `x = n + f` with n the nearest integer, `2^f` a polynomial of degree 5 on [-1/2, 1/2]
-    (relative error 7.5e-8 before rounding), n added to the exponent bits.
+    The product is `n + f`, n the nearest integer, and not rounded itself: nothing overflows that a
+    caller has not multiplied. `2^f` is a polynomial of degree 5 on [-1/2, 1/2] (relative error
+    7.5e-8 before rounding); the low bits of the sum that finds n are the exponent of 2^n.
     """
     lanes = lanes_of(x)
-    bounded = b.max(x, b.f32(-127.0, lanes))
-    if most < math.inf:
-        bounded = b.min(bounded, b.f32(most, lanes))
-    shifted = b.add(bounded, b.f32(MAGIC, lanes))
-    fraction = b.sub(bounded, b.sub(shifted, b.f32(MAGIC, lanes)))
-    power = _horner(b, EXP2, fraction)
-    exponent = b.shift_left(b.reinterpret(shifted, "i32"), 23)
-    return b.reinterpret(b.add(b.reinterpret(power, "i32"), exponent), "f32")
+    low, high = sorted((-127.0 / factor, most / factor))
+    bounded = x
+    if low > -math.inf:
+        bounded = b.max(b.f32(low, lanes), bounded)  # NaN stays, as the second operand
+    if high < math.inf:
+        bounded = b.min(b.f32(high, lanes), bounded)
+    wide, magic = b.f32(factor, lanes), b.f32(MAGIC + 127, lanes)
+    shifted = b.fma(bounded, wide, magic)
+    fraction = b.fma(bounded, wide, b.sub(magic, shifted))
+    scale = b.reinterpret(b.shift_left(b.reinterpret(shifted, "i32"), 23), "f32")
+    return b.mul(_horner(b, EXP2, fraction), scale)
 
 
 def gelu(b: Builder, isa: Isa, x: ir.Value, approximate: bool) -> ir.Value:
@@ -195,10 +199,9 @@ def _through(low: float, high: float, function: Callable[[Array], Array]) -> Arr
 
 
 def silu(b: Builder, x: ir.Value) -> ir.Value:
-    """`x / (1 + 2^(-x log2 e))`; error below `SILU_BOUND * max(1, |x|)`."""
-    lanes = lanes_of(x)
-    power = exp2(b, b.mul(x, b.f32(-math.log2(math.e), lanes)))
-    return b.div(x, b.add(power, b.f32(1.0, lanes)))
+    """`x / (1 + 2^(-x log2 e))`; error below `SILU_BOUND * max(1, |x|)`; NaN for -infinity."""
+    power = exp2(b, x, -LOG2_E)
+    return b.div(x, b.add(power, b.f32(1.0, lanes_of(x))))
 
 
 GELU_BOUND = 6e-5

@@ -23,6 +23,7 @@ import numpy as np
 from jq.errors import InternalError
 from jq.kernels.tensor import Array, TensorType
 
+LOG2_E = math.log2(math.e)
 COLUMN, ROW, ELEMENT, SCALAR = "column", "row", "element", "scalar"
 Accesses = tuple[tuple[str, str], ...]
 

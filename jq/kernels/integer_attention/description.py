@@ -5,15 +5,16 @@
     dispatch 2, workgroup (rows, head, batch):
       for tile of rows:
         scores = f32(q k^T - correction) * factor + mask      tiles of rows x vectors of keys
-        per row: 2^(score - max), sum, codes                  `zero + round(2^... / (sum * scale))`
+        per row: e^(score - max), sum, codes                  `zero + round(e^... / (sum * scale))`
         out = codes v - corrections                           accumulators rows x vectors of D
         epilogue, store
 
 With a mask by key, what lies after the last key that it shows is not computed: such keys have the
 probability 0.
 
-4 Sq Sk D operations a head, and about 20 Sq Sk for the softmax. Accumulators are exact; a row's
-scores lack what the zero point of k adds to all of them, which no softmax sees. A probability is
+4 Sq Sk D operations a head, and about 20 Sq Sk for the softmax. Accumulators are exact; without a
+mask a row's scores lack what the zero point of k adds to all of them, which no softmax sees (a
+large number of a mask would round it away). A probability is
 within `(keys / 16 + 42) 2^-24 + 2e-7` of its size, plus what the
 rounding of its score moves it by (3 2^-24 of the largest score's magnitude); its code is the
 rounding of that number.
@@ -35,7 +36,7 @@ from jq.kernels.kernel import ByColumn
 from jq.kernels.schedule.sequences import Sequences
 from jq.kernels.tensor import Array, TensorType
 
-SPREAD, UNDERFLOW = 2.01, 160.0  # of the largest sum; beyond it, 2^x is 0 (with room for rounding)
+SPREAD, UNDERFLOW = 2.01, 112.0  # of the largest sum; beyond it, e^-x is 0 (with room for rounding)
 SMALLEST_SCALE = 2.0**-30  # of probabilities: steps fit 32 bits
 
 
@@ -45,9 +46,9 @@ class IntegerAttention(Heads, ByColumn):
 
     Operands after q, k and v:
         zeros: i32 [4], the zero points of q, k, v and the probabilities.
-        factors: f32 [2], what a score's accumulator is multiplied with (times log2 e: exponents
-            are of 2), and the scale of the probabilities, at least `SMALLEST_SCALE`.
-        mask: what is added to the scores, times log2 e: `keys` f32 [B, Sk], `full` [B, Sq, Sk].
+        factors: f32 [2], what a score's accumulator is multiplied with, and the scale of the
+            probabilities, at least `SMALLEST_SCALE`.
+        mask: what is added to the scores: `keys` f32 [B, Sk], `full` [B, Sq, Sk].
         what the epilogue's steps name, by column [N'] (`pad_columns`) or one scalar.
     Heads lie in the columns of q, k and v as in `Attention`.
 
@@ -134,7 +135,7 @@ class IntegerAttention(Heads, ByColumn):
 
     def spread(self, factor: float) -> float:
         """A key is hidden, its probability 0 whatever the codes are, when its number in the mask is
-        this much below the largest one: scores differ by less, and 2^-127 counts as 0.
+        this much below the largest one: scores differ by less, and e^-88 counts as 0.
         """
         return abs(factor) * self.largest_sum * SPREAD + UNDERFLOW
 
@@ -159,12 +160,12 @@ class IntegerAttention(Heads, ByColumn):
     # Reference
 
     def probabilities(self, q: Array, k: Array, zeros: Array, factor: float, mask: Any) -> Array:
-        """In double precision, [heads, B, Sq, Sk]."""
+        """In double precision, [heads, B, Sq, Sk]; 0 in rows that have no softmax."""
         found = []
         for h in range(self.heads):
             left, right = self._integers(q, 0, h, zeros), self._integers(k, 1, h, zeros)
             scores = (left @ right.transpose(0, 2, 1)).astype(np.float64) * factor
-            found.append(self.softmax(scores, mask, np.exp2))
+            found.append(np.nan_to_num(self.softmax(scores, mask), nan=0.0))
         return np.stack(found)
 
     def context(

@@ -15,7 +15,9 @@ from jq.kernels.epilogue.emission import Columns, Epilogue, Row
 from jq.kernels.epilogue.functions import MAGIC, MAGIC_BITS
 from jq.kernels.integer_attention.description import IntegerAttention
 from jq.kernels.integer_attention.pack import (
+    KEY,
     PROBABILITY,
+    QUERY,
     SCALE,
     SCORE,
     VALUE,
@@ -52,18 +54,24 @@ class CodesHead(HeadRows):
         self.scores = b.scratch([rows, kernel.padded_keys + beyond], "f32")
         self.probabilities = b.scratch([rows, kernel.padded_keys + beyond], self.isa.dot.element)
         self.largest = b.scratch([rows, lanes], "f32")
+        self.score_start = b.scratch([rows, lanes], "i32")  # what the zero point of k adds
         self.value_start = b.scratch([rows, lanes], "i32")  # the row's part of the accumulators
 
     def _query(self, first: Index, i: Index) -> None:
         b, kernel = self.b, self.kernel
         row = b.offset(self.row, b.offset(first, i))
         begin = b.offset(b.scaled(self.head, kernel.dim), kernel.starts[0])
-        kind = vec(kernel.chunk, "i8")
+        kind, total = vec(kernel.chunk, "i8"), b.i32(0, self.lanes)
         for d in range(0, kernel.dim, kernel.chunk):
             at = [self.shared[0], row, b.offset(begin, d)]
             x = b.load(self.q, at, kind, kernel.dim - d)
             b.put(dot.operand(b, self.isa, x, bool(self.codes.offset)), self.queries, [i, d])
+            total = self.codes.summed(total, x)
         b.put(b.f32(-math.inf, self.lanes), self.largest, [i, 0])
+        if self.mask is not None:
+            nothing = b.mul(self.codes.zero(QUERY), b.i32(kernel.dim, self.lanes))
+            real = b.sub(nothing, b.reduce(total, b.add))
+            b.put(b.mul(self.codes.zero(KEY), real), self.score_start, [i, 0])
 
     def _right(self, source: ir.Value, step: Index, columns: Indices) -> list[ir.Value]:
         b, lead = self.b, [*self.shared, step]
@@ -81,12 +89,17 @@ class CodesHead(HeadRows):
     def _score_tile(
         self, first: Index, count: int, key: Index, vectors: int, valid: int | None
     ) -> None:
-        """The zero point of k adds the same to every score of a row, which no softmax sees."""
+        """The zero point of k adds the same to every score of a row: it is left out where no mask
+        is added, as no softmax sees it."""
         b, lanes = self.b, self.lanes
+        kind = vec(lanes, "i32")
         columns = [b.offset(key, j * lanes) for j in range(vectors)]
-        starts = [b.load(self.k_start, [*self.shared, c], vec(lanes, "i32")) for c in columns]
+        starts = [b.load(self.k_start, [*self.shared, c], kind) for c in columns] * count
+        if self.mask is not None:
+            rows = [b.get(self.score_start, [i, 0], kind) for i in range(count)]
+            starts = [b.add(x, rows[i // vectors]) for i, x in enumerate(starts)]
         depth = self.kernel.packed[0].shape[2]
-        acc = self._products(starts * count, depth, self.queries, self.k, columns)
+        acc = self._products(starts, depth, self.queries, self.k, columns)
         factor = self._factor(SCORE)
         for i in range(count):
             largest = b.get(self.largest, [i, 0], vec(lanes, "f32"))
@@ -120,10 +133,10 @@ class CodesHead(HeadRows):
         sums = self._exponentials(rows, largest, self.span, store)
         scale = self._factor(SCALE)
         factors = []
-        for most, total in zip(largest, sums, strict=True):
-            # A row of -inf has no softmax: its probabilities get the code of 0.
-            whole = b.add(total(), b.sub(most, most))
-            factors.append(b.zero_if_nan(b.div(b.f32(1.0, lanes), b.mul(whole, scale))))
+        for total in sums:
+            # Of a row that has no softmax the sum is NaN: its probabilities get the code of 0.
+            inverse = b.div(b.f32(1.0, lanes), b.mul(total(), scale))
+            factors.append(b.zero_if_nan(inverse))
         self._quantize(rows, factors)
 
     def _quantize(self, rows: Indices, factors: Values) -> None:
@@ -131,6 +144,11 @@ class CodesHead(HeadRows):
             self._quantize_packed(rows, factors)
         else:
             self._quantize_each(rows, factors)
+
+    def _steps(self, e: ir.Value, factor: ir.Value) -> ir.Value:
+        """A probability in steps of its scale; a mask may have made it NaN, which is 0."""
+        steps = self.b.mul(e, factor)
+        return steps if self.mask is None else self.b.max(steps, self.b.f32(0.0, self.lanes))
 
     def _quantize_packed(self, rows: Indices, factors: Values) -> None:
         """Four vectors of a row at a time; the product itself sums their codes."""
@@ -140,7 +158,7 @@ class CodesHead(HeadRows):
 
         def codes(row: Index, factor: ir.Value, key: Index, count: int) -> ir.Value:
             steps = [
-                b.mul(b.get(self.scores, [row, b.offset(key, i * lanes)], kind), factor)
+                self._steps(b.get(self.scores, [row, b.offset(key, i * lanes)], kind), factor)
                 for i in range(count)
             ]
             steps += [b.f32(0.0, lanes)] * (PACKED - count)
@@ -183,7 +201,7 @@ class CodesHead(HeadRows):
             sums = []
             for row, factor, total in zip(rows, factors, loop.carried, strict=True):
                 e = b.get(self.scores, [row, loop.index], vec(lanes, "f32"))
-                bounded = b.min(b.mul(e, factor), most)
+                bounded = b.min(self._steps(e, factor), most)
                 bits = b.reinterpret(b.add(bounded, b.f32(MAGIC, lanes)), "i32")
                 codes = b.sub(bits, base)
                 element = self.isa.dot.element

@@ -14,7 +14,7 @@ from jq.kernels.build.values import Index, Position, Values, vec
 from jq.kernels.integer_attention.description import SPREAD, UNDERFLOW, IntegerAttention
 from jq.kernels.machine import dot
 
-QUERY, VALUE, PROBABILITY = 0, 2, 3  # places of the zero points; that of k does not matter
+QUERY, KEY, VALUE, PROBABILITY = range(4)  # places of the zero points
 SCORE, SCALE = range(2)  # places of the factors
 
 

@@ -234,14 +234,3 @@ def _varies(value: ir.Value) -> Steps[set[int]]:
 
 # Ops of masks: their results vary where an operand does.
 _ELEMENTWISE = {f"stablehlo.{name}" for name in ("and", "or", "not", "convert", "add", "multiply")}
-
-
-def base_two(mask: ir.Value) -> ir.Value:
-    """A mask for exponents of 2: times log2 e, without an overflow of finite numbers."""
-    shape = shape_of(mask)
-
-    def wide(number: float) -> ir.Value:
-        return OPS.broadcast(OPS.constant(np.asarray(number, np.float32)), shape, ())
-
-    scaled = OPS.maximum(OPS.mul(mask, wide(math.log2(math.e))), wide(LOWEST))
-    return OPS.select(OPS.equal(mask, wide(-np.inf)), wide(-np.inf), scaled)

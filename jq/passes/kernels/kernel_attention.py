@@ -113,6 +113,7 @@ def _lower(program: Program, f: Found, isa: str, precision: str) -> str:
             scale=f.between.scale,
             mask=kind,
             precision="bf16" if bf16 else "f32",
+            fill=f.between.mask.fill if f.between.mask else None,
         )
         operands = [OPS.convert(x.arranged(), np.float32) for x in (best.q, best.k, best.v)]
         name = string_attr(f.first, NAME) or "attention"

@@ -12,7 +12,6 @@ Fires on int8 with calibrated ranges of whole tensors, otherwise where `kernel-a
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +26,7 @@ from jq.kernels import Dequantize, IntegerAttention, Quantize
 from jq.kernels.integer_attention.description import SMALLEST_SCALE
 from jq.ops.dims import Dims
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._attention import Between, base_two, find_softmax, to_kernels
+from jq.passes.kernels._attention import LOWEST, Between, Mask, find_softmax, to_kernels
 from jq.passes.kernels._attention_view import view
 from jq.passes.kernels._kernel import OPS, NoKernel, call_kernel, isa_of
 from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters
@@ -160,13 +159,14 @@ def _lower(program: Program, f: Found, isa: str) -> str:
             low=scheme.low,
             epilogue=(Dequantize(), *last),
         )
-        factor = float(q.scale) * float(k.scale) * f.between.scale * math.log2(math.e)
+        factor = float(q.scale) * float(k.scale) * f.between.scale
+        _check_fill(f.between.mask, kernel, factor)
         columns = np.full(heads * dim, v.scale * p.scale, np.float32)
         operands = [
             *(x.arranged() for x in (best.q, best.k, best.v)),
             OPS.constant(np.array([q.zero, k.zero, v.zero, p.zero], np.int32)),
             OPS.constant(np.array([factor, p.scale], np.float32)),
-            *map(base_two, mask),
+            *mask,
             program.add_weight(f"{f.second.name}:rescale", kernel.pad_columns(columns)),
         ]
         if f.result is not None:
@@ -177,6 +177,14 @@ def _lower(program: Program, f: Found, isa: str) -> str:
     for op in reversed(f.ops):
         op.operation.erase()
     return kernel.name
+
+
+def _check_fill(mask: Mask | None, kernel: IntegerAttention, factor: float) -> None:
+    """Raises `NoKernel` where a score that a mask replaces is no lowest one, or adding the lowest
+    number to it gives another."""
+    least = -LOWEST if mask is None or mask.fill is None else -max(mask.fill, LOWEST)
+    if not kernel.spread(factor) < min(least, 2.0**100):
+        raise NoKernel("the scores are too large for an attention kernel")
 
 
 def _low(program: Program, marker: Marker) -> int:
