@@ -122,17 +122,17 @@ class Arithmetic:
         return arith.select(arith.cmpf(arith.CmpFPredicate.OGT, a, b), a, b)
 
     def min(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """`a < b ? a : b`."""
+        """`a < b ? a : b`; likewise."""
         return arith.select(arith.cmpf(arith.CmpFPredicate.OLT, a, b), a, b)
+
+    def at_least(self, a: ir.Value, low: ir.Value) -> ir.Value:
+        """`a <= low ? low : a`: NaN stays, and no -0 is left above a bound of 0."""
+        return arith.select(arith.cmpf(arith.CmpFPredicate.UGT, a, low), a, low)
 
     def round_to_int(self, a: ir.Value) -> ir.Value:
         """The nearest i32, half to even; |a| < 2^31."""
         lanes = lanes_of(a)
         return self.intrinsic(f"llvm.lrint.v{lanes}i32.v{lanes}f32", vec(lanes, "i32"), [a])
-
-    def clamp(self, a: ir.Value, low: float, high: float) -> ir.Value:
-        lanes = lanes_of(a)
-        return self.min(self.max(a, self.f32(low, lanes)), self.f32(high, lanes))
 
     def select_equal(self, x: ir.Value, y: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
         """`x == y ? a : b` on floats; NaN equals nothing."""

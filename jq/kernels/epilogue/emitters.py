@@ -154,9 +154,9 @@ def centered(b: Builder, codes: ir.Value, zero: ir.Value, unsigned: bool) -> ir.
 class ClampEmitter(Emitter[Clamp]):
     def apply(self, b: Builder, y: ir.Value, operands: Values) -> ir.Value:
         if self.step.low is not None:
-            y = b.max(y, b.f32(self.step.low, lanes_of(y)))
+            y = b.at_least(y, b.f32(self.step.low, lanes_of(y)))
         if self.step.high is not None:
-            y = b.min(y, b.f32(self.step.high, lanes_of(y)))
+            y = b.min(b.f32(self.step.high, lanes_of(y)), y)  # NaN stays
         return y
 
 
