@@ -1,16 +1,28 @@
-"""`jax.lax.approx_max_k` and `approx_min_k` are computed exactly, as XLA does on a CPU.
+"""What a model lets be approximate is computed exactly, as XLA does on a CPU.
 
 custom_call @ApproxTopK(%x, %i, ...) {called_computations = [@greater], top_k = 4, ...}
 ->
 slice (sort(%x, %i) {greater}), [0:4]
+
+dot_general %a, %b, algorithm = <bf16, bf16, accumulation f32> : (bf16, bf16) -> bf16
+->
+convert (dot_general %a, %b : (bf16, bf16) -> f32) : bf16
+
+Those are `jax.lax.approx_max_k` and `approx_min_k`, and every `DotAlgorithmPreset`, which IREE 3.13
+does not lower. Sums are in float32 or float64, and an operand that has more bits than the algorithm
+wants keeps them.
 """
 
 from __future__ import annotations
 
-from jq.ir import Op, at, func, ir, shape_of, walk
-from jq.ir.build import replace, strided_slice
+import numpy as np
 
-TARGET = "ApproxTopK"
+from jq.ir import Op, at, dtype_of, func, ir, shape_of, stablehlo, to_dtype, walk
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import like, replace, strided_slice
+
+TARGET, ALGORITHM = "ApproxTopK", "algorithm"
+OPS = StableHloOps()
 
 
 def sort_approximate(module: ir.Module) -> None:
@@ -52,3 +64,22 @@ def _sorted(op: Op, compare: ir.Block) -> list[ir.Value]:
         limit = shape_of(result)
         found.append(strided_slice(value, [0] * len(limit), limit, [1] * len(limit)))
     return found
+
+
+def plain_products(module: ir.Module) -> None:
+    """Replaces the products of all functions in place."""
+    for function in module.body.operations:
+        if isinstance(function, func.FuncOp):
+            for op in list(walk(function.entry_block)):
+                if op.operation.name == "stablehlo.dot_general" and ALGORITHM in op.attributes:
+                    with at(op):
+                        replace(op, [_plain(op)])
+
+
+def _plain(op: Op) -> ir.Value:
+    (result,) = op.operation.results
+    algorithm = stablehlo.DotAlgorithm(op.operation.attributes[ALGORITHM])
+    types = to_dtype(algorithm.accumulation_type), dtype_of(result)
+    sums = np.dtype(np.float64 if np.float64 in types else np.float32)
+    plain = like(op, list(op.operands), shape_of(result), sums, algorithm=None)
+    return OPS.convert(plain, dtype_of(result))

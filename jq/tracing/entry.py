@@ -30,8 +30,7 @@ from jq.ir.stored import store_weight
 from jq.model import Model, how_to_take
 from jq.quantized.read import from_quant_types
 from jq.system.files import read_input
-from jq.tracing.algorithms import plain_products
-from jq.tracing.approximate import sort_approximate
+from jq.tracing.approximate import plain_products, sort_approximate
 from jq.tracing.chlo import drop_annotations, legalize, open_quantized_types
 from jq.tracing.constants import lift_constants
 from jq.tracing.dynamic import Sizes, require_static
