@@ -48,6 +48,7 @@ def from_equinox(
     import equinox as eqx
     import jax
 
+    from jq.from_jax import position
     from jq.tracing.leaves import leaf_names
 
     if not isinstance(module, eqx.Module):
@@ -55,7 +56,7 @@ def from_equinox(
     held = (eqx.nn.inference_mode(module), state)
     arrays, rest = eqx.partition(held, eqx.is_array)
     paths, tree = jax.tree_util.tree_flatten_with_path(arrays)
-    kinds = ["" if path[0].idx == 0 else "state/" for path, _ in paths]
+    kinds = ["" if not position(path[0]) else "state/" for path, _ in paths]
     own = leaf_names([path[1:] for path, _ in paths], "weight")
     names = [kind + name for kind, name in zip(kinds, own, strict=True)]
     params = dict(zip(names, (leaf for _, leaf in paths), strict=True))

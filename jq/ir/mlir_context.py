@@ -12,15 +12,14 @@ from jaxlib.mlir import passmanager as pm
 from jaxlib.mlir.dialects import stablehlo
 
 from jq.errors import UserError
+from jq.from_jax import new_context
 
 
 @cache
 def context() -> ir.Context:
     """StableHLO, CHLO, func and `quant` in one context, shared by every module we hold."""
-    from jax._src.interpreters import mlir as jax_mlir
-
     stablehlo.register_stablehlo_passes()
-    ctx = jax_mlir.make_ir_context()
+    ctx = new_context()
     with ctx, ir.Location.unknown():
         # Nothing registers `quant` from Python; this pass loads it as a dependency.
         run_passes(ir.Module.create(), "vhlo-legalize-to-stablehlo")

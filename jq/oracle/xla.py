@@ -7,9 +7,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.backend import get_compile_options
 
 from jq.errors import CompilerError, UserError
+from jq.from_jax import load_by_xla
 from jq.ir import Program
 
 # By default XLA may keep bfloat16 intermediates in float32, and loses a NaN on the right of a
@@ -78,9 +78,8 @@ class XlaExecutable:
 def _compiled(module: bytes, device: Any, options: Sequence[Mapping[str, str]]) -> Any:
     """By the first of the options with which XLA can compile it."""
     for i, chosen in enumerate(options):
-        given = get_compile_options(1, 1, env_options_overrides={**_OPTIONS, **chosen})
         try:
-            return device.client.compile_and_load(module, [device], given)
+            return load_by_xla(module, device, {**_OPTIONS, **chosen})
         except jax.errors.JaxRuntimeError as error:
             if i == len(options) - 1:
                 reason = str(error).strip().splitlines()[0]

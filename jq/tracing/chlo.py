@@ -15,13 +15,13 @@ import numpy as np
 
 from jq.errors import FormatError, UserError
 from jq.formats import get_format
+from jq.from_jax import join, scope
 from jq.ir import Op, at, dtype_of, editing, func, ir, run_passes, shape_of, walk
 from jq.ir.arrays import StableHloOps
 from jq.ir.fake_quant import FAKE_QUANT, match_fake_quant
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, match
 from jq.tracing.expressed_types import to_float32
 from jq.tracing.outside import left_out, refusal, refuse_op
-from jq.tracing.scope import join, scope
 from jq.tracing.unsigned_types import to_signed
 
 OPS = StableHloOps()

@@ -7,12 +7,11 @@ from collections.abc import Callable, Collection
 
 import jax
 import numpy as np
-from jax._src.lib import xla_client  # type: ignore[attr-defined]
 
+from jq.from_jax import clean_scope, load_by_xla, scope
 from jq.ir import Op, editing, func, ir, shape_of, to_dtype, walk
 from jq.ir.arrays import StableHloOps
 from jq.ir.resources import resource_array
-from jq.tracing.scope import clean_scope, scope
 
 MAX_INLINE = 16  # elements; a small table is clearer in the text, and compilers fold it
 # Index tables and masks steer other ops; compilers want to see them, unless they are huge.
@@ -115,8 +114,6 @@ def _evaluate(kind: ir.Type, build: Callable[[], ir.Operation]) -> np.ndarray:
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
     device = jax.devices("cpu")[0]
-    compiled = device.client.compile_and_load(
-        buffer.getvalue(), xla_client.DeviceList((device,)), xla_client.CompileOptions()
-    )
+    compiled = load_by_xla(buffer.getvalue(), device)
     (result,) = compiled.execute_sharded([]).disassemble_into_single_device_arrays()
     return np.asarray(result[0])

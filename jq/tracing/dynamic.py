@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from jq.errors import UserError, known
+from jq.from_jax import scope
 from jq.ir import editing, func, ir, run_passes, walk
-from jq.tracing.scope import scope
 
 LARGEST = (1 << 31) - 1  # of a size
 _AXES = 60  # of a tensor; NumPy has 64, and passes add some

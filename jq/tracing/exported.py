@@ -11,9 +11,10 @@ import numpy as np
 from jax import export
 
 from jq.errors import UserError
+from jq.from_jax import calling_conventions, leaf_name
 from jq.ir import editing, func, ir, stablehlo, tensor_type
 from jq.tracing.dynamic import concrete_shape, specialise
-from jq.tracing.leaves import leaf_name, leaf_names, unique
+from jq.tracing.leaves import leaf_names, unique
 from jq.tracing.modules import Imported, entry, parse_stablehlo
 
 
@@ -68,10 +69,7 @@ def _deserialize(data: bytes, where: str) -> export.Exported:
 def _require_fit(exported: export.Exported, main: func.FuncOp, where: str) -> None:
     """Refuses a file whose description is not that of its module: JAX takes it as it is."""
     version = exported.calling_convention_version
-    known = (
-        export.minimum_supported_calling_convention_version,
-        export.maximum_supported_calling_convention_version,
-    )
+    known = calling_conventions()
     if not known[0] <= version <= known[1]:
         reason = f"the function is exported with calling convention {version}, known are {known}"
         raise UserError(reason, location=where, hint="export it again, with another JAX")

@@ -7,8 +7,8 @@ ops carry names relative to the function; inlining joins them with the call's na
 from __future__ import annotations
 
 from jq.errors import UserError
+from jq.from_jax import join, scope
 from jq.ir import editing, func, ir, run_passes, walk
-from jq.tracing.scope import join, scope
 
 MOST_OPS, MOST_NESTED = 2_000_000, 400  # with all calls opened; of calls in calls
 

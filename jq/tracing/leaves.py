@@ -10,14 +10,8 @@ from typing import Any
 
 import jax
 
+from jq.from_jax import is_value, leaf_name, position
 from jq.model import Model
-
-_VALUE = jax.tree_util.GetAttrKey("value")
-
-
-def leaf_name(path: Sequence[Any]) -> str:
-    """`layer1/0/kernel` for the path of a leaf; empty for a tree that is a leaf itself."""
-    return jax.tree_util.keystr(tuple(path), simple=True, separator="/")
 
 
 def leaf_names(paths: Sequence[Sequence[Any]], kind: str) -> list[str]:
@@ -30,9 +24,9 @@ def leaf_names(paths: Sequence[Sequence[Any]], kind: str) -> list[str]:
     inside = Counter(tuple(path[:n]) for path in paths for n in range(len(path)))
     names = []
     for path in paths:
-        boxed = path[-1:] == (_VALUE,) and len(path) > 1 and inside[tuple(path[:-1])] == 1
+        boxed = len(path) > 1 and is_value(path[-1]) and inside[tuple(path[:-1])] == 1
         name = leaf_name(path[:-1] if boxed else path) or f"{kind}0"
-        named = not path or not isinstance(path[0], jax.tree_util.SequenceKey)
+        named = not path or position(path[0]) is None
         names.append(name if named else f"{kind}{name}")
     return unique(names)
 

@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 
 from jq.errors import OF_USERS, UserError
+from jq.from_jax import leaf_name, position
 from jq.ir import ir, parse_module
 from jq.model import Model
 from jq.tracing.dynamic import concrete_shape
-from jq.tracing.leaves import leaf_name, leaf_names, unique
+from jq.tracing.leaves import leaf_names, unique
 from jq.tracing.mistakes import cannot_trace
 from jq.tracing.outside import without_checks
 
@@ -98,7 +99,7 @@ def _input_names(paths: list[Any], model: Model) -> list[str]:
     if len(set(given)) < len(given):
         raise UserError(f"two inputs have one name: {', '.join(given)}")
     if len(given) == len(model.example_inputs):
-        both = [(given[path[0].idx], leaf_name(path[1:])) for path in paths]
+        both = [(given[position(path[0]) or 0], leaf_name(path[1:])) for path in paths]
         return unique(["/".join(filter(None, pair)) for pair in both])
     if len(given) == len(paths):
         return list(given)

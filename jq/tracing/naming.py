@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from jq.from_jax import clean_scope, scope
 from jq.ir import Op, Program, editing, ir, walk
 from jq.ir.fake_quant import match_fake_quant
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.values import maker
 from jq.ops.base import Contraction
 from jq.ops.lookup import known_ops
-from jq.tracing.scope import clean_scope, scope
 
 NAME, SCOPE = "jq.name", "jq.scope"
 

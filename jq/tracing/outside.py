@@ -14,8 +14,8 @@ import jax.scipy.linalg
 from jax.lax import linalg
 
 from jq.errors import UserError
+from jq.from_jax import clean_scope, scope, without_errors
 from jq.ir import Op
-from jq.tracing.scope import clean_scope, scope
 
 Result = TypeVar("Result")
 Program = Callable[..., Any]
@@ -90,10 +90,7 @@ def without_checks(
     except ValueError as error:
         if "checkify" not in str(error):
             raise
-    from jax.experimental import checkify  # rarely needed
-
-    checked = checkify.checkify(program, errors=frozenset())  # drops errors of every kind
-    return lower(lambda *args: checked(*args)[1], specs), (_CHECKS,)
+    return lower(without_errors(program), specs), (_CHECKS,)
 
 
 def refuse_op(name: str, path: str) -> None:

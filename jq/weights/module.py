@@ -19,6 +19,7 @@ import numpy as np
 
 from jq.errors import FormatError
 from jq.formats import get_format
+from jq.from_jax import clean_scope, scope
 from jq.ir import Op, Program, at, constant_of, dtype_of, func, ir, shape_of, walk
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, dequantize, match
@@ -29,7 +30,6 @@ from jq.ops.lookup import rule_of
 from jq.planning import WeightUse
 from jq.planning.operands import scaled_operand
 from jq.tracing.constants import constant_array
-from jq.tracing.scope import clean_scope, scope
 from jq.weights.options import WeightOptions, skipped
 
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jq.from_jax import leaf_name
 from jq.models._tree import flatten, nest
 from jq.models.decoder.config import Config
 from jq.models.decoder.load import Decoder
@@ -76,9 +77,7 @@ def quantized_layers(
 def _measured(config: Config, window: int, p: Any, x: jax.Array, turn: Any) -> dict[str, jax.Array]:
     """For every product of the layer the mean of x x^T."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(p)
-    names = {
-        id(leaf): jax.tree_util.keystr(path, simple=True, separator="/") for path, leaf in leaves
-    }
+    names = {id(leaf): leaf_name(path) for path, leaf in leaves}
     taps: list[tuple[Any, jax.Array]] = []
     reset = TAPS.set(taps)
     try:

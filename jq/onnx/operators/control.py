@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import jaxpr_as_fun
 
 from jq.errors import UserError
+from jq.from_jax import as_function
 from jq.onnx.registry import Array, Call, operator
 from jq.onnx.trips import trip_count
 from jq.onnx.values import as_jax, is_float, known
@@ -42,7 +42,7 @@ def if_else(condition: Array, *, then_branch: Any, else_branch: Any, node: Call)
 
         try:
             made, of = jax.make_jaxpr(branch, return_shape=True)()
-            shapes.append((jaxpr_as_fun(made), of))
+            shapes.append((as_function(made), of))
         except UserError as error:
             refused.append((name, error))
     if len(refused) == 2:
