@@ -13,6 +13,8 @@ from jq.autodiff.blocks import reverse_mode
 from jq.autodiff.evaluate import run
 from jq.ir import Program, dtype_of, ir, shape_of
 
+MOST = 2.0**60  # a squared gradient: rows that count are multiplied by it, and squared
+
 
 class Sensitivity:
     """How much each row of some values moves the program's output.
@@ -61,7 +63,7 @@ class Sensitivity:
         }
         gradients = jax.grad(self._projected)(taps, inputs, weights, jax.random.key(seed))
         return {
-            k: jnp.square(gradients[names[0]]).mean(self.axes[k])
+            k: _bounded(jnp.square(gradients[names[0]]).mean(self.axes[k]))
             for names in self._names.values()
             for k in names
         }
@@ -78,6 +80,11 @@ class Sensitivity:
                 signs = jax.random.rademacher(jax.random.fold_in(key, i), y.shape, jnp.float32)
                 total = total + (y.astype(jnp.float32) * signs).sum()
         return total
+
+
+def _bounded(gains: Any) -> Any:
+    """At most `MOST`, where gradients leave float32 too."""
+    return jnp.minimum(jnp.where(jnp.isnan(gains), MOST, gains), MOST)
 
 
 def _own(dtype: Any) -> Any:

@@ -135,11 +135,11 @@ class FewRows(Reader):
             if np.isfinite(checked):
                 self._wait(self._with_shared(rows * np.sqrt(own), x, weights))
             return _gram_alone(checked, weights)  # the gram itself at the end
-        scaled = rows * own
-        self._take((scaled * rows).sum(0, dtype=F64))
+        scaled = rows.astype(F64) * own  # float32 holds no square of 1e20
+        self._take((scaled * rows).sum(0))
         low, high = rows.min(0, initial=np.inf), rows.max(0, initial=-np.inf)
         total, share = _shares(weights, len(drawn))
-        return Moments(checked, total, scaled.sum(0, dtype=F64), low, high, x[drawn], share)
+        return Moments(checked, total, scaled.sum(0), low, high, x[drawn], share)
 
     def _with_shared(self, rows: np.ndarray, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Rows whose gram is that of the rows and of what each sequence has in common."""
@@ -194,7 +194,8 @@ class ManyRows(Reader):
                     common = exact.total(OPS, OPS.reshape(common, runs), [2])
                     values.append(exact.gram(OPS, common))
             else:
-                diagonal, sums = (exact.total(OPS, v, [1]) for v in (OPS.mul(x, scaled), scaled))
+                squares = OPS.mul(OPS.convert(x, F64), OPS.convert(scaled, F64))
+                diagonal, sums = (exact.total(OPS, v, [1]) for v in (squares, scaled))
                 some = OPS.rows(OPS.reshape(x, [e.groups * e.rows, e.width]), index)
                 values = [diagonal, sums, *self._extremes(x, weights), some]
         self._keys = [(self.name, i) for i in range(len(values))]

@@ -11,7 +11,8 @@ import importlib
 import logging
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
@@ -19,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jq.cache.results import Results
-from jq.errors import InternalError, JqError, UserError, known
+from jq.errors import FormatError, InternalError, JqError, UserError, known
 from jq.ir import Program
 from jq.moments.gains import Gains
 from jq.moments.inputs import Wanted
@@ -31,6 +32,15 @@ from jq.target import Target
 LOG = logging.getLogger("jq")
 NO_DATA = "it needs calibration data"
 Report = Callable[[float | None], None]  # told the share that is done; None: not known
+
+
+@contextmanager
+def of_weight(name: str) -> Iterator[None]:
+    """What a format refuses is refused with the name of the weight."""
+    try:
+        yield
+    except FormatError as error:
+        raise UserError(error.message, op=name, hint=error.hint) from error
 
 
 def unheard(share: float | None) -> None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.errors import FormatError, UserError
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import reduce_blocks
@@ -28,7 +27,7 @@ from jq.ir.stored import store_weight
 from jq.ir.values import maker
 from jq.ops.base import Movement
 from jq.ops.lookup import rule_of
-from jq.passes.base import Pass, PassContext
+from jq.passes.base import Pass, PassContext, of_weight
 from jq.planning import QuantPlan, contractions, op_name
 
 FLOAT = ":float"  # after the name of a weight that is stored as it is, besides its parts
@@ -124,10 +123,8 @@ def place(
 ) -> None:
     """Replaces one float weight by its parts (plain rounding unless `chosen`) and a dequantize."""
     fmt = get_format(enc.format)
-    try:
+    with of_weight(name):
         arrays = dict(chosen or fmt.encode(program.weights[name], enc))
-    except FormatError as error:
-        raise UserError(error.message, op=name, hint=error.hint) from error
     if sums and is_affine(enc.format):
         codes = np.asarray(affine_format(enc.format).codes(NUMPY, arrays, enc), np.int32)
         arrays["sum"] = reduce_blocks(NUMPY, _sum, codes, enc)

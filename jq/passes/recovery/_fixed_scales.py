@@ -11,6 +11,7 @@ import numpy as np
 
 from jq.passes.recovery._descent import LAZY, SETTLED
 from jq.passes.recovery._solve import _feedback
+from jq.passes.recovery._units import near_one
 
 
 def best_codes(
@@ -33,7 +34,7 @@ def best_codes(
         damping: times the mean of the gram's diagonal, added to it.
         passes: of coordinate descent, at most.
     """
-    h = np.array(gram, np.float64)
+    h = near_one(np.array(gram, np.float64))
     h[np.diag_indices_from(h)] += damping * max(float(np.trace(h)) / len(h), 1e-30)
     run = len(weight) // len(scale)
     grid = _Grid(np.repeat(scale, run, axis=0), np.repeat(offset, run, axis=0), limits)

@@ -10,7 +10,9 @@ import numpy as np
 from jq.formats import Encoding
 from jq.formats.affine import Affine
 from jq.formats.blocks import reduce_blocks
+from jq.formats.chunks import per_block
 from jq.formats.numpy_ops import NUMPY
+from jq.passes.recovery._units import far_exponents, near_one
 
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6)  # of a block's range, at either end
 
@@ -31,7 +33,9 @@ def search_ranges(
     """
     lo = reduce_blocks(NUMPY, NUMPY.reduce_min, weight, enc)
     hi = reduce_blocks(NUMPY, NUMPY.reduce_max, weight, enc)
-    importance = importance.astype(np.float32)
+    importance = near_one(importance).astype(np.float32)
+    far = np.clip(-far_exponents(np.maximum(np.abs(lo), np.abs(hi))), -126, 126)
+    unit = np.ldexp(np.float32(1), far)
     pairs = list(itertools.product(shares, shares))
     if enc.scheme == "symmetric":
         pairs = [(a, a) for a in shares]
@@ -42,6 +46,8 @@ def search_ranges(
         scale = scale.astype(np.float32)
         codes = fmt.quantize(weight, scale, zero, enc)
         difference = np.asarray(fmt.dequantize(NUMPY, codes, scale, zero, enc)) - weight
+        if far.any():
+            difference = per_block(np.multiply, difference, unit, enc)
         error = _sum_blocks(importance * np.square(difference), enc)
         better = error < best
         best = np.where(better, error, best)

@@ -14,7 +14,7 @@ from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program
 from jq.moments.collect import Moments
 from jq.moments.inputs import Wanted
-from jq.passes.base import PassContext, Recovery
+from jq.passes.base import PassContext, Recovery, of_weight
 from jq.passes.recovery._descent import Solution
 from jq.passes.recovery._inputs import (
     Matrix,
@@ -159,7 +159,7 @@ class Rounding(Recovery):
         weight = matrix.of(np.asarray(program.weights[name]).astype(np.float32))
 
         def solved() -> dict[str, np.ndarray]:
-            with one_thread():
+            with one_thread(), of_weight(name):
                 solution = self._by_groups(name, weight, matrix.groups, gram, inner)
             return parts_of(solution, matrix, enc)
 

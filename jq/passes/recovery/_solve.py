@@ -19,6 +19,7 @@ import numpy as np
 from jq.errors import InternalError
 from jq.formats import Encoding
 from jq.formats.affine import affine_format
+from jq.formats.checks import SMALLEST_SCALE
 from jq.passes.recovery._descent import (
     COLUMNS,
     LAZY,
@@ -29,6 +30,7 @@ from jq.passes.recovery._descent import (
     runs,
 )
 from jq.passes.recovery._ranges import search_ranges
+from jq.passes.recovery._units import far_exponents, near_one
 
 SINGLE = 0.05  # relative error that a factor of H may have
 
@@ -54,6 +56,11 @@ def solve(
         threads: that solve for some of the columns each. The codes do not depend on their number.
     """
     fmt = affine_format(enc.format)
+    gram, far = near_one(gram), far_exponents(np.abs(weight).max(0, initial=0))
+    if enc.scale_type == "float16":
+        far = np.zeros_like(far)  # scales of so far exponents are refused, or 0
+    if far.any():
+        weight = np.ldexp(weight, -far)
     # The condition of h is K / damping at most.
     single = len(gram) * float(np.finfo(np.float32).eps) < SINGLE * damping
     h: np.ndarray = np.array(gram, np.float32 if single else np.float64)
@@ -74,7 +81,18 @@ def solve(
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(columns, range(0, weight.shape[1], COLUMNS)))
+    if far.any():
+        _take_back(found, far)
     return found
+
+
+def _take_back(found: Solution, far: np.ndarray) -> None:
+    """Gives columns their exponents; a block whose scale is below the least is one of zeros."""
+    found.scale[:] = np.minimum(np.ldexp(found.scale, far), np.finfo(np.float32).max)
+    dead = found.scale < SMALLEST_SCALE
+    for g, rows in enumerate(found.groups):
+        found.codes[rows] = np.where(dead[g], found.zero[g], found.codes[rows])
+    found.scale[dead] = 1
 
 
 def block_slices(enc: Encoding) -> list[slice]:

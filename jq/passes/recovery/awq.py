@@ -23,7 +23,7 @@ from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import Program, at, dtype_of, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.moments.collect import Moments, collect
-from jq.passes.base import PassContext, Recovery
+from jq.passes.base import PassContext, Recovery, of_weight
 from jq.passes.recovery._inputs import (
     LARGEST,
     Matrix,
@@ -35,6 +35,7 @@ from jq.passes.recovery._inputs import (
 )
 from jq.passes.recovery._producers import edits_for
 from jq.passes.recovery._product_inputs import Channels, Input, along, find_inputs
+from jq.passes.recovery._units import far_exponents
 from jq.settings import FLOAT
 
 LOG = logging.getLogger("jq")
@@ -50,12 +51,14 @@ class Layer:
     encoding: Encoding
     channels: Channels
 
-    def error(self, s: np.ndarray, gram: np.ndarray) -> float:
-        """tr(D^T H D) for D = Q(diag(s) W) / s - W."""
+    def error(self, s: np.ndarray, gram: np.ndarray, exponent: int) -> float:
+        """tr(D^T H D) for D = (Q(diag(s) W) / s - W) / 2^exponent."""
         factor, fmt = s[self.channels], get_format(self.encoding.format)
         scaled = (self.weight * factor).astype(np.float32)
-        stored = fmt.decode(NUMPY, fmt.encode(scaled, self.encoding), self.encoding)
-        d = self.use.matrix.of((np.asarray(stored) / factor - self.weight).astype(np.float32))
+        with of_weight(self.use.matrix.name):
+            stored = fmt.decode(NUMPY, fmt.encode(scaled, self.encoding), self.encoding)
+        off = np.ldexp(np.asarray(stored) / factor - self.weight, -exponent)
+        d = self.use.matrix.of(off.astype(np.float32))
         groups = self.use.matrix.groups
         parts = np.moveaxis(d.reshape(len(d), groups, -1), 1, 0)
         return float((parts * (gram.reshape(groups, len(d), len(d)) @ parts)).sum())
@@ -116,10 +119,12 @@ class Awq(Recovery):
     ) -> tuple[np.ndarray, float]:
         """The best factors, and how many times smaller they make the error."""
         sizes = magnitudes(i, layers, moments)
-        grams = [m.gram.astype(np.float32) for m in moments]
+        exponents = np.frexp([np.abs(m.gram).max(initial=0.0) for m in moments])[1]
+        grams = [np.ldexp(m.gram, -exponents.max()).astype(np.float32) for m in moments]
+        exponent = int(far_exponents(np.max([np.abs(x.weight).max(initial=0) for x in layers])))
 
         def error(s: np.ndarray) -> float:
-            return sum(layer.error(s, h) for layer, h in zip(layers, grams, strict=True))
+            return sum(layer.error(s, h, exponent) for layer, h in zip(layers, grams, strict=True))
 
         one = np.ones(i.width)
         tried = [_normal(sizes**t) for t in np.arange(1, self.steps) / self.steps]

@@ -17,10 +17,11 @@ import numpy as np
 from jq.formats import Encoding
 from jq.formats.affine import Affine, affine_format, is_affine
 from jq.ir import Program
-from jq.passes.base import PassContext, Recovery
+from jq.passes.base import PassContext, Recovery, of_weight
 from jq.passes.recovery._inputs import Matrix, moments_of_weights, uses_of_weights
 from jq.passes.recovery._ranges import search_ranges
 from jq.passes.recovery._rounding import stored
+from jq.passes.recovery._units import near_one
 
 LOG = logging.getLogger("jq")
 F32 = np.float32
@@ -53,9 +54,10 @@ class Clip(Recovery):
             weight = np.asarray(program.weights[name]).astype(F32)
             if not np.isfinite(weight).all():
                 continue  # refused, by its name, where it is stored
-            program.chosen[name] = self._parts(
-                affine_format(enc.format), weight, importance.get(name, np.ones(1)), enc
-            )
+            with of_weight(name):
+                program.chosen[name] = self._parts(
+                    affine_format(enc.format), weight, importance.get(name, np.ones(1)), enc
+                )
             cx.report((i + 1) / len(cx.plan.weights))
         return bool(program.chosen)
 
@@ -79,7 +81,7 @@ class Clip(Recovery):
         found: dict[str, np.ndarray] = {}
         for name, uses in left.items():
             if not isinstance(uses, str):
-                found[name] = spread(uses[0].matrix, moments[name].gram)
+                found[name] = spread(uses[0].matrix, near_one(moments[name].gram))
         return found
 
 
