@@ -158,7 +158,8 @@ def build(
             )
             made.append((cx, levels))
     cx, levels = made[0]
-    if warning := mostly_float(job.program, cx.plan, job.pipeline.settings):
+    floats = mostly_float(job.program, cx.plan, job.pipeline.settings)
+    for warning in (*filter(None, [floats]), *cx.plan.doubts):
         LOG.warning("%s", warning)
         levels["target"].tell(warning)
     manifest = describe_build(

@@ -81,7 +81,8 @@ class QuantPlan:
 
     Weights that came quantized are not among `weights`: nothing is left to do for them.
     `edges`: tensors between regions, by the name that `jq.edge` gives them. `unused_rules` decide
-    for no op; of these, `overruled` match ops that rules before them decide for.
+    for no op; of these, `overruled` match ops that rules before them decide for. `doubts` are
+    warnings on calibrated ranges.
     """
 
     ops: tuple[OpPlan, ...]
@@ -90,6 +91,7 @@ class QuantPlan:
     unranged: tuple[str, ...] = ()  # sites whose range was needed and is not known
     edges: dict[str, TensorPlan] = field(default_factory=dict)
     overruled: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def has_static(self) -> bool:

@@ -17,6 +17,7 @@ from jq.ops.base import Contraction
 from jq.ops.lookup import contraction_names
 from jq.planning.agree import agree_on_weights
 from jq.planning.decisions import Declined, OpPlan, QuantPlan, TensorPlan
+from jq.planning.doubts import doubts
 from jq.planning.edges import plan_edges
 from jq.planning.encodings import code_bits, run_along, stored_plan, summed_terms
 from jq.planning.limits import OpShape, refusal
@@ -56,7 +57,8 @@ def plan(
     activations = target.adapt(settings, explicit)[0].activations
     edges = plan_edges(program, tensors, activations, ops)
     overruled = tuple(pattern for pattern in unused if pattern in planner.matched)
-    return QuantPlan(ops, weights, unused, tuple(tensors.unranged), edges, overruled)
+    found = QuantPlan(ops, weights, unused, tuple(tensors.unranged), edges, overruled)
+    return replace(found, doubts=doubts(found, tensors.ranges))
 
 
 @dataclass

@@ -1,0 +1,76 @@
+"""Warnings on calibration data that no range can be chosen from."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+import jq
+
+rng = np.random.default_rng(0)
+P = {
+    "a": {"kernel": rng.standard_normal((8, 8)).astype(np.float32)},
+    "b": {"kernel": rng.standard_normal((8, 4)).astype(np.float32)},
+}
+
+
+def forward(p, x):
+    return (x @ p["a"]["kernel"]).clip(0) @ p["b"]["kernel"]
+
+
+def told(data, pipeline="int8-static"):
+    """Warnings of a plan with calibration data made of a sample by `data`."""
+    samples = [data(rng.standard_normal((3, 8)).astype(np.float32)) for _ in range(3)]
+    batches = [(x,) for x in samples]
+    model = jq.Model(forward, P, batches[0], calibration=batches)
+    return jq.plan(model, pipeline=pipeline, settings={"recovery": False}).doubts
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (np.zeros_like, "never vary at a/kernel, b/kernel"),
+        (lambda x: np.full_like(x, 0.5), "never vary at a/kernel"),
+        (lambda x: np.full_like(x, 1e-41), "never vary at a/kernel, b/kernel"),
+        (lambda x: x * np.float32(1e-37), "are so small at a/kernel, b/kernel"),
+        (lambda x: x * np.float32(1e36), "exceed 2e+19 at a/kernel, b/kernel"),
+    ],
+    ids=["zeros", "halves", "denormals", "tiny", "huge"],
+)
+def test_what_cannot_calibrate_is_named(data, said):
+    (warning,) = told(data)
+    assert warning.startswith(f"the calibration data {said}")
+    assert warning.endswith("give data like those that the model will get")
+
+
+@pytest.mark.parametrize("pipeline", ["int8-static", "int8x16-static", "int8-static-integer-only"])
+def test_sound_data_are_not_doubted(pipeline):
+    for scale in (2.0**-40, 1, 2.0**40):
+        assert told(lambda x, s=scale: x * np.float32(s), pipeline) == ()
+    assert told(np.zeros_like, "int8-dynamic") == ()
+
+
+def test_edges_are_named_too():
+    (warning,) = told(lambda x: np.full_like(x, 0.5), "int8-static-integer-only")
+    assert "never vary at" in warning
+
+
+def test_a_single_number_seen_once_is_not_doubted():
+    w = {"c": {"kernel": np.ones((1, 2), np.float32)}}
+    for count, expected in ((1, 0), (2, 1)):
+        batches = [(np.full((1, 1), 0.5, np.float32),)] * count
+        model = jq.Model(lambda p, x: x @ p["c"]["kernel"], w, batches[0], calibration=batches)
+        plan = jq.plan(model, pipeline="int8-static", settings={"recovery": False})
+        assert len(plan.doubts) == expected
+
+
+def test_compile_warns_and_keeps_the_warning(caplog):
+    batches = [(np.full((3, 8), 0.5, np.float32),)]
+    model = jq.Model(forward, P, batches[0], calibration=batches)
+    with caplog.at_level(logging.WARNING, "jq"):
+        compiled = jq.compile(model, "int8-static", settings={"recovery": False})
+    said = "the calibration data never vary at a/kernel: "
+    assert any(said in record.message for record in caplog.records)
+    assert any(said in note for note in compiled.manifest.notes)
