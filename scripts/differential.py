@@ -7,6 +7,7 @@ scripts/differential.py --graphs 10000 --iree 2000 --seed 0
 scripts/differential.py --only 1234            # one of them, and its ops
 scripts/differential.py --networks 100 --iree 20   # networks instead of graphs
 scripts/differential.py --pairs 10             # networks that are one function, each of four ways
+scripts/differential.py --references 300       # float programs by XLA as a reference, and by NumPy
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 from suites import worker  # noqa: E402 - found by the lines above
 from suites.differential import networks as nets  # noqa: E402
 from suites.differential import pairs as couples  # noqa: E402
+from suites.differential import references as floats  # noqa: E402
 from suites.differential.judge import TOGETHER, Case, fails, identify, judge  # noqa: E402
 from suites.differential.modules import drawn, module_of, text_of  # noqa: E402
 from suites.differential.shrink import shrunk  # noqa: E402
@@ -45,11 +47,17 @@ def main(
     through: Annotated[bool, typer.Option(help="That one through IREE, too.")] = False,
     networks: Annotated[int, typer.Option(help="Networks to be drawn, and no graphs.")] = 0,
     pairs: Annotated[int, typer.Option(help="Networks with others of the same function.")] = 0,
+    references: Annotated[int, typer.Option(help="Float programs, as references.")] = 0,
 ) -> None:
     if pairs:
         both = [couples.Case(n, i) for i in range(seed, seed + pairs) for n in couples.PAIRS]
         names = {couples.identify(case)[1]: False for case in both}
         report(worker.run(both, couples.judge, couples.identify, together=1), names, 4, seconds)
+    if references:
+        drawn_floats = [floats.Case(i) for i in range(seed, seed + references)]
+        names = {str(case.seed): False for case in drawn_floats}
+        found = worker.run(drawn_floats, floats.judge, floats.identify, together=1)
+        report(found, names, 50, seconds)
     if networks:
         every = max(1, networks // iree) if iree else 0
         run = [nets.Case(i, bool(every) and i % every == 0) for i in range(seed, seed + networks)]

@@ -17,10 +17,18 @@ from jq.autodiff.jax_ops import COMPOSITES, ELEMENTWISE, Unsupported
 from jq.autodiff.jax_ops import RULES as OPS
 from jq.ir import Op, Program, func, ir, shape_of
 from jq.ir.constants import evaluate as constant_value
+from jq.ir.memory.xla_options import xla_options
 
 lax: Any = jax.lax  # its annotations are too narrow for what it takes
 RULES = {**OPS, **indexing.RULES}
 Edit = Callable[[ir.Value, Any], Any]  # (a result, its value) -> the value to go on with
+
+
+def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+    """What `jax.jit` makes of a function for arguments like these, computed right."""
+    lowered = jax.jit(function).lower(*arguments)
+    made: Callable[..., Any] = lowered.compile({**xla_options(lowered.compiler_ir())})
+    return made
 
 
 def run(program: Program, inputs: Sequence[Any], weights: Sequence[Any], edit: Edit) -> list[Any]:

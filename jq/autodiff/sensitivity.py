@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.autodiff.blocks import reverse_mode
-from jq.autodiff.evaluate import run
+from jq.autodiff.evaluate import compiled, run
 from jq.ir import Program, dtype_of, ir, shape_of
 
 MOST = 2.0**60  # a squared gradient: rows that count are multiplied by it, and squared
@@ -43,7 +43,7 @@ class Sensitivity:
         blank = [jax.ShapeDtypeStruct(i.shape, _own(i.dtype)) for i in program.inputs]
         # Compiled here: a program without a gradient is refused now, not in the first call.
         with reverse_mode():
-            self._step = jax.jit(self._squares).lower(blank, weights, np.int32(0)).compile()
+            self._step = compiled(self._squares, blank, weights, np.int32(0))
         self._weights = weights
 
     def __call__(

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.autodiff.blocks import reverse_mode
-from jq.autodiff.evaluate import Unsupported, run
+from jq.autodiff.evaluate import Unsupported, compiled, run
 from jq.ir import Program
 
 Factors = dict[str, Any]  # f32 of a weight's scales, by name: 1 + factor multiplies them
@@ -63,12 +63,12 @@ class Tuning:
         self._given = self._weights, self._steps, self._scales
         blank = [_like(i.shape, i.dtype) for i in program.inputs]
         # Compiled here: a program without a gradient is refused now, not in the first call.
-        self._reference = jax.jit(self._forward).lower(blank, self._weights).compile()
+        self._reference = compiled(self._forward, blank, self._weights)
         shape = jax.eval_shape(self._forward, blank, self._weights)
         arguments = self.zero(), blank, shape, *self._given
         with reverse_mode():
-            self._slope = jax.jit(jax.grad(self._error)).lower(*arguments).compile()
-        self._error_of = jax.jit(self._error).lower(*arguments).compile()
+            self._slope = compiled(jax.grad(self._error), *arguments)
+        self._error_of = compiled(self._error, *arguments)
 
     def zero(self) -> Factors:
         return {k: jnp.zeros(b.scale.shape, jnp.float32) for k, b in self.stored.items()}

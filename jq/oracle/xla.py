@@ -11,6 +11,7 @@ import numpy as np
 from jq.errors import CompilerError, UserError
 from jq.from_jax import load_by_xla
 from jq.ir import Program
+from jq.ir.memory.xla_options import DISABLED, xla_options
 
 # By default XLA may keep bfloat16 intermediates in float32, and loses a NaN on the right of a
 # maximum.
@@ -18,7 +19,7 @@ _OPTIONS = {"xla_allow_excess_precision": "False", "xla_cpu_enable_fast_min_max"
 # Its simplifier turns a / c into a * (1 / c) and a / (b / c) into (a * c) / b, which rounds
 # otherwise. Without it, though, XLA computes wrong sums after the convolutions of some networks.
 # LLVM makes one instruction, which rounds once, of a multiply and an add only where it optimizes.
-_STRICT = {"xla_disable_hlo_passes": "algsimp", "xla_backend_optimization_level": "0"}
+_STRICT = {DISABLED: "algsimp", "xla_backend_optimization_level": "0"}
 # XLA 0.10 with fusion emitters crashes on transposes that the simplifier would have taken away;
 # without them it refuses negative padding.
 _EMITTERS = ({**_STRICT, "xla_cpu_use_fusion_emitters": "False"}, _STRICT)
@@ -40,7 +41,8 @@ class XlaExecutable:
         if "arg_attrs" in copy.main.attributes:
             del copy.main.attributes["arg_attrs"]  # donation and sharding are not for us
         device = jax.local_devices(backend="cpu")[0]
-        self._executable = _compiled(copy.bytecode(), device, _EMITTERS if strict else ({},))
+        options = [xla_options(copy.module, **o) for o in (_EMITTERS if strict else ({},))]
+        self._executable = _compiled(copy.bytecode(), device, options)
         self._device = device
         self._inputs = program.inputs
         self._names = {name: i for i, name in enumerate(program.weights)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import jq
+from jq.ir.memory.origins import origins
 from jq.oracle.xla import XlaExecutable
-from jq.passes.target.shields.shield_updates import origins
 
 
 def test_a_chain_of_values_that_are_read_three_times() -> None:
@@ -34,6 +34,6 @@ def test_arguments_of_inner_blocks_leave_no_bits_behind() -> None:
         return x
 
     program = jq.rewrite(jq.Model(sums, {}, (np.ones(4, np.float32),)), pipeline="float")["float"]
-    found = origins(program)
+    found = origins(program.body)
     assert program.text().count("stablehlo.reduce(") == 30
     assert max(found[r] for op in program.body.operations for r in op.operation.results) < 8

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.from_jax import leaf_name
+from jq.ir.memory.xla_options import NO_LIBRARY
 from jq.models._tree import flatten, nest
 from jq.models.decoder.config import Config
 from jq.models.decoder.load import Decoder
@@ -73,7 +74,7 @@ def quantized_layers(
         reached(i + 1, x)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnums=(0, 1), compiler_options=NO_LIBRARY)
 def _measured(config: Config, window: int, p: Any, x: jax.Array, turn: Any) -> dict[str, jax.Array]:
     """For every product of the layer the mean of x x^T."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(p)
@@ -94,7 +95,7 @@ def _given(config: Config, window: int, p: Any, x: jax.Array, turn: Any) -> jax.
         return layer(config, p, x, jnp.int32(0), turn, (empty, empty), window)[0]
 
 
-_give = partial(jax.jit, static_argnums=(0, 1))(_given)
+_give = partial(jax.jit, static_argnums=(0, 1), compiler_options=NO_LIBRARY)(_given)
 
 
 def _gram(x: jax.Array) -> jax.Array:

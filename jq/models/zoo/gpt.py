@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jq.errors import UserError
+from jq.ir.memory.xla_options import NO_LIBRARY
 from jq.model import Batch, Model
 from jq.models._tree import nest, spec
 
@@ -195,7 +196,7 @@ def _steps(params: Any, heads: int, count: int, seed: int) -> list[Batch]:
     rng = np.random.default_rng(seed)
     vocabulary, context = (len(params["embed"][name]["embedding"]) for name in _TABLES)
     chance = 1 / np.arange(1, vocabulary + 1)
-    fill = jax.jit(step)
+    fill = jax.jit(step, compiler_options=NO_LIBRARY)
     batches: list[Batch] = []
     for _ in range(count // 8):
         tokens = rng.choice(vocabulary, context, p=chance / chance.sum()).astype(np.int32)

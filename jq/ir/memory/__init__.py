@@ -1,0 +1,1 @@
+"""Which values may share memory, and what compilers are told for it."""
