@@ -32,7 +32,7 @@ from jq.pipeline.overrides import Rules, Settings, as_rules, strict
 from jq.planning import QuantPlan
 from jq.progress import Progress, Stages
 from jq.progress import default as default_progress
-from jq.source import AnyModel, Data, Source, trace
+from jq.source import AnyModel, Data, Source, check_files, trace
 from jq.stages import build, calibrate_job, plan_job, rewrite_job
 
 
@@ -366,6 +366,7 @@ def compare(
     """
     where = as_workers(workers)
     check_metrics(model, metric, labels)
+    check_files(data, calibration)
     source = trace(model)
     if compiled is None:
         compiled = compile(

@@ -18,6 +18,7 @@ from jq.calibration.ranges import Ranges
 from jq.data import data_names
 from jq.errors import UserError
 from jq.ir import Program
+from jq.iree.compiler import check_flags
 from jq.passes.base import PassContext, Report, unheard
 from jq.pipeline import (
     Pipeline,
@@ -31,7 +32,7 @@ from jq.pipeline import (
 from jq.pipeline.overrides import Rules, Settings, as_overrides, as_rules, strict
 from jq.planning import QuantPlan
 from jq.progress import Stages
-from jq.source import AnyModel, Calls, Data, Later, Source, trace
+from jq.source import AnyModel, Calls, Data, Later, Source, check_files, trace
 from jq.target import Target, is_ours, load_target
 
 LOG = logging.getLogger("jq")
@@ -118,6 +119,9 @@ def prepare_job(
     if chosen.open and not where.device.static:
         chosen = without_ranges(chosen, where) or chosen
     known = Ranges.load(Path(ranges)) if isinstance(ranges, str | Path) else ranges
+    check_files(calibration)
+    if iree_flags:
+        check_flags(where.flags)
     with stages("trace"):
         source = trace(model)
         if source.others and not several:

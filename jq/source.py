@@ -25,6 +25,13 @@ Data = Iterable[Batch] | Callable[[], Iterable[Batch]] | str | Path | None
 Calls = Sequence[Sequence[np.ndarray]]  # flat inputs, call by call
 
 
+def check_files(*data: Any) -> None:
+    """Refuses paths among the data of a call where there is nothing, before slow work."""
+    for path in data:
+        if isinstance(path, str | Path) and not Path(path).exists():
+            raise UserError("no such file", location=str(path))
+
+
 class Later(Sequence[Sequence[np.ndarray]]):
     """Calls that are made when they are first looked at: not every pipeline does."""
 

@@ -122,6 +122,21 @@ def compile_module(
         return Compilation((work / "module.vmfb").read_bytes(), program, seconds)
 
 
+def check_flags(flags: Sequence[str]) -> None:
+    """Refuses flags that the compiler does not know, without compiling anything."""
+    command = [find_tool("iree-compile"), *combined(BASE_FLAGS, believed_flags(flags)), "--version"]
+    with temporary_folder() as work:
+        _, log = _run(command, work, limits().compiling()[0])  # `--version` ends well in any case
+    if unknown := _unknown_flag(log):
+        raise unknown
+
+
+def _unknown_flag(log: str) -> UserError | None:
+    if not (unknown := re.search(r"Unknown command line argument '([^']*)'", log)):
+        return None
+    return UserError(f"IREE's compiler has no flag {unknown[1].partition('=')[0]}")
+
+
 def linker_flags(work: Path) -> list[str]:
     """IREE starts its linker through a shell without quoting its path: give it a plain one."""
     linker = find_tool(LINKER)
@@ -177,8 +192,8 @@ def _failure(
             f"the compiler has no function {lacking[1]}",
             hint="it lacks most functions of float64: compute that part of the model in float32",
         )
-    if unknown := re.search(r"Unknown command line argument '([^']*)'", log):
-        return UserError(f"IREE's compiler has no flag {unknown[1].partition('=')[0]}")
+    if unknown := _unknown_flag(log):
+        return unknown
     if "no HAL devices defined" in log:
         flag = "--iree-hal-target-device=local"
         return UserError("the target's flags name no device", hint=f"flags = [{flag!r}, ...]")

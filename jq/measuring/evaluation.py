@@ -58,9 +58,12 @@ class Evaluation:
 
 
 def check_metrics(model: AnyModel, metric: Metric | Sequence[Metric] | None, labels: Any) -> None:
-    """Refuses unknown metrics, and `accuracy` where there can be no labels, before slow work."""
+    """Refuses unknown metrics, functions that there are not, and `accuracy` where there can be no
+    labels, before slow work."""
     for name in _several(metric):
-        if isinstance(name, str) and ":" not in name and check(name) == "accuracy":
+        if isinstance(name, str) and ":" in name:
+            load_function(name)
+        elif isinstance(name, str) and check(name) == "accuracy":
             owner = model if isinstance(model, Model) else None
             if owner is not None and owner.labels is None and labels is None:
                 raise UserError("accuracy needs labels", hint="give labels=... (--labels FILE.npy)")

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from jq.comparison.metrics import ALIASES, ERRORS, NAMES, Metric
 from jq.comparison.outputs import Comparison, worst
 from jq.errors import UserError, known
+from jq.measuring.evaluation import Evaluation
+from jq.oracle.xla import XlaExecutable
 
 RESOURCES = ("size", "work", "latency")
 _POINTS = {"accuracy", "top1_agreement", "retrieval_agreement", "match"}  # shares, in hundredths
@@ -102,6 +104,19 @@ def check_figures(budgets: Sequence[Budget], metric: Metric | Sequence[Metric] |
         if not (budget.is_resource or budget.function or budget.figure in NAMES):
             hint = known(budget.figure, (*NAMES, *RESOURCES))
             raise UserError(f"no figure {budget.figure!r} to hold a budget", hint=hint)
+
+
+def check_reached(budgets: Sequence[Budget], evaluation: Evaluation) -> None:
+    """Refuses a figure that the functions asked for do not give: what they call their figures is
+    seen on the float model's outputs, before anything is quantized."""
+    asked = [b for b in budgets if not b.is_resource and b.figure not in NAMES]
+    if not asked:
+        return
+    run = XlaExecutable(evaluation.source.program)
+    outputs = [run(*arrays) for arrays in evaluation.calls]
+    found = evaluation.compare(outputs, outputs)
+    for budget in asked:
+        budget.value(found)
 
 
 def _check_direction(budget: Budget) -> None:

@@ -15,6 +15,7 @@ from jq.choice.rules import MixedPipeline, check_rules, rules_of
 from jq.choice.sensitivity import Choices
 from jq.comparison.metrics import Metric
 from jq.errors import UserError
+from jq.iree.compiler import check_flags
 from jq.job import (
     AnyModel,
     Calls,
@@ -28,7 +29,7 @@ from jq.job import (
 )
 from jq.jobs import Workers, as_workers, prepare
 from jq.measuring.evaluation import Evaluation, check_metrics, evaluation_of
-from jq.mixed_precision.budget import Budget, check_figures, parse_budget
+from jq.mixed_precision.budget import Budget, check_figures, check_reached, parse_budget
 from jq.mixed_precision.choose import Chooser
 from jq.mixed_precision.costs import USUAL, check_objective, objective, size_of, work_in
 from jq.mixed_precision.estimated import estimated_latency
@@ -41,6 +42,7 @@ from jq.model import Model
 from jq.pipeline import load_pipeline
 from jq.progress import Progress, silent
 from jq.progress import default as default_progress
+from jq.source import check_files, trace
 from jq.target import load_target
 from jq.tracing.source import load_function, load_model
 
@@ -113,14 +115,23 @@ def search(
             hint="start from int8-static or int8-dynamic; --candidates says what an op may be",
         )
     make_candidates(candidates, base.settings, base.name)  # their names, before slow work
-    load_target(target)
+    where_it_runs = load_target(target).with_flags(iree_flags)
+    if iree_flags:
+        check_flags(where_it_runs.flags)
+    check_files(data, calibration)
+    functions = tuple(load_function(b.function) for b in budgets if b.function)
     prepare(where, "jq.choice.encodings", "jq.passes.order")
     if isinstance(model, str | Path):
         model = load_model(str(model))
     check_metrics(model, metric, labels)
-    if not (isinstance(model, Model) and model.metric):
-        check_figures(budgets, metric)
+    own = model.metric if isinstance(model, Model) and metric is None else None
+    check_figures(budgets, metric or own)
     stages, told = Stages(progress or default_progress()), progress or silent
+    with stages("trace"):
+        model = trace(model)
+    evaluation = evaluation_of(model, data, labels, metric)
+    evaluation = replace(evaluation, metrics=(*evaluation.metrics, *functions))
+    check_reached(budgets, evaluation)
     job = prepare_job(
         model,
         pipeline,
@@ -132,7 +143,6 @@ def search(
         iree_flags=iree_flags,
     )
     chosen = make_candidates(candidates, job.pipeline.settings, job.pipeline.name)
-    evaluation = _evaluation(evaluation_of(job.source, data, labels, metric), budgets)
     problem = make_problem(job, chosen, stages, where)
     calls = _spread(evaluation.calls, samples)  # not what recovery steps were fitted to
     known = State(Path(state) if state else state_dir() / f"{digest_of(job, calls)}.json")
@@ -158,12 +168,6 @@ def search(
     maker = _Maker(problem, base_of(pipeline), as_overrides(settings), budgets)
     choice, file, proof = _proved(chooser, maker, judge.evaluation, stages, where)
     return _result(chooser, choice, file, proof, stages)
-
-
-def _evaluation(given: Evaluation, budgets: Sequence[Budget]) -> Evaluation:
-    """With the functions that budgets name."""
-    functions = (load_function(b.function) for b in budgets if b.function)
-    return replace(given, metrics=(*given.metrics, *functions))
 
 
 def _spread(calls: Calls, count: int) -> Calls:
