@@ -185,7 +185,8 @@ class CompiledModel:
             (s.label, sum(p.size for p in self.programs if p.variant == i))
             for i, s in enumerate(self.manifest.sizes)
         )
-        return replace(found, programs=programs, sizes=sizes)
+        needed = program.requirements()
+        return replace(found, programs=programs, sizes=sizes, requirements=needed)
 
     def _sizes(self) -> tuple[int, int]:
         """Bytes of the program that runs here, and of the weights of all."""

@@ -284,5 +284,6 @@ def validate(kind: type[Model], data: dict[str, Any], *, where: str) -> Model:
         if first["type"] == "extra_forbidden":
             hint = known(key, sorted(kind.model_fields))
             raise UserError(f"unknown key {key!r} in {where}", hint=hint) from error
-        reason = first["msg"].removeprefix("Value error, ")
-        raise UserError(f"{where}: {key}: {reason}, got {first['input']!r:.200}") from error
+        reason, given = first["msg"].removeprefix("Value error, "), f"{first['input']!r:.200}"
+        got = "" if given in reason else f", got {given}"
+        raise UserError(f"{where}: {key}: {reason}{got}") from error

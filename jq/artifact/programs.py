@@ -23,6 +23,12 @@ from jq.target import Target
 MODULE, DUMP = "model.vmfb", "program.mlir"
 _NUMBERED = re.compile(r"model\.\d+\.vmfb|program\.\d+\.mlir")
 
+_TILES = re.compile(r"llvm\.x86\.t(?:ile|dp)")
+_PERMISSION = (
+    "needs matrix tiles (AMX), which a process has to ask Linux for: `jaxq` does; IREE's own tools"
+    " do not, and end without a message: for them compile with --target avx512_vnni"
+)
+
 
 @dataclass(frozen=True)
 class TargetProgram:
@@ -44,6 +50,19 @@ class TargetProgram:
     def needs(self) -> cpu.Cpu:
         """What its code may use of a processor."""
         return cpu.needed_by(self.dump)
+
+    @cached_property
+    def on_tiles(self) -> bool:
+        """Its kernels use matrix tiles, which belong to a process that has asked for them."""
+        return _TILES.search(self.dump) is not None
+
+    def requirements(self) -> tuple[str, ...]:
+        """What it takes to run it without `jaxq`, in sentences without their full stop."""
+        needs = self.needs
+        like = needs.name if needs.name not in ("", "generic") else ""
+        where = f"{needs.architecture} processors" + (f" with all that {like} has" if like else "")
+        found = [f"runs on {where}"] if needs.architecture else []
+        return (*found, *([_PERMISSION] if self.on_tiles else []))
 
     @property
     def size(self) -> int:

@@ -62,7 +62,7 @@ class Audit:
     what it does not show, and what costs memory. `other_constant_bytes` belong to no weight.
     `programs` are target and bytes of each that the artifact has, `sizes` are its sizes and the
     bytes of their programs, where there are several; the rest is of the program that runs here, at
-    the first size.
+    the first size, and so are `requirements`: what it takes to run it without `jaxq`.
     """
 
     weights: tuple[StoredWeight, ...]
@@ -76,6 +76,7 @@ class Audit:
     warnings: tuple[str, ...] = ()
     programs: tuple[tuple[str, int], ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
+    requirements: tuple[str, ...] = ()
     float_asked: bool = False  # the settings leave activations float
 
     @property
@@ -96,6 +97,7 @@ class Audit:
             "parameter_bytes": self.parameter_bytes,
             "float_parameter_bytes": self.float_parameter_bytes,
             "other_constant_bytes": self.other_constant_bytes,
+            "requirements": list(self.requirements),
             "verified": self.verified,
             "warnings": list(self.warnings),
         }
@@ -105,9 +107,12 @@ class Audit:
         return [t for t in tables if t.row_count]
 
     def summary(self) -> str:
-        stored = f"module {size(self.module_bytes)} + parameters {size(self.parameter_bytes)}"
+        stored = f"{size(self.module_bytes)} of program"
+        if self.parameter_bytes:
+            stored += f" and {size(self.parameter_bytes)} of weights beside it"
         if self.float_parameter_bytes:
-            stored += f" = {self.ratio:.3f} of {size(self.float_parameter_bytes)} in float"
+            share = f"{100 * self.ratio:.3g} %"
+            stored += f", {share} of the {size(self.float_parameter_bytes)} of the float weights"
         return "\n".join(
             [
                 stored,
@@ -115,6 +120,7 @@ class Audit:
                 *self._programs(),
                 "verified against the compiler's program" if self.verified else "NOT VERIFIED",
                 *(f"warning: {w}" for w in self.warnings),
+                *self.requirements,
             ]
         )
 

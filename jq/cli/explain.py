@@ -33,6 +33,8 @@ def explain(
 ) -> dict[str, Any]:
     """Shows what would be quantized and how, or why not, without compiling.
 
+    Static ranges are calibrated first, which takes most of its time: --ranges FILE, which `jaxq
+    calibrate` writes, or --allow-dynamic without data, skips that.
     One row for each op: formats, the kernel that computes it or why there is none, and the reason
     where it stays float. Then the places where integers become floats again, and why.
     """
@@ -66,7 +68,7 @@ def explain(
     ]
     if floats:
         out.table(
-            "becomes float again, by what reads it", ("read by", "count", "first", "reason"), floats
+            "where codes become floats again", ("read by", "count", "first", "reason"), floats
         )
     for note in document.notes():
         out.note(note)

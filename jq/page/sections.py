@@ -52,13 +52,20 @@ def tiles(facts: Facts) -> Iterator[str]:
         )
 
 
+def _beside_float(name: str, reference: str, quantized: str) -> str:
+    """A metric of both models; an agreement is one of the two already."""
+    if name.endswith("agreement"):
+        return f"{name} with the float model is {quantized}"
+    return f"{name} is {quantized} ({reference} with floats)"
+
+
 def verdict(facts: Facts) -> str:
     """The whole in a few sentences."""
     audit, compared = facts.audit, facts.comparison
     sentences = [outputs_verdict(compared)]
     for name, both in compared.metrics.items():
         values = number(both["float"]), number(both["quantized"])
-        sentences.append(f"{name.replace('_', ' ')} is {values[1]}, and {values[0]} in float")
+        sentences.append(_beside_float(name.replace("_", " "), *values))
     stored, floats = (
         audit["module_bytes"] + audit["parameter_bytes"],
         audit["float_parameter_bytes"],

@@ -82,6 +82,24 @@ def test_inspect_lists_the_programs(folder: Path) -> None:
     assert found.verified and "programs: " in found.summary()
 
 
+def test_a_program_says_what_it_needs() -> None:
+    """On every machine: a processor like another one; and a permission, where it has tiles."""
+    params = {"w": np.ones((64, 64), np.float32)}
+    model = jq.Model(lambda p, x: x @ p["w"], params, (np.ones((16, 64), np.float32),))
+    for target, like, tiles in (
+        ("amx_int8", "x86-64-v4", True),
+        ("avx512_vnni", "x86-64-v4", False),
+        ("x86-64-v3", "x86-64-v3", False),
+    ):
+        made = jq.compile(model, "int8-dynamic", target).programs[0]
+        where, *permission = made.requirements()
+        assert where == f"runs on x86_64 processors with all that {like} has"
+        assert len(permission) == tiles
+        assert not tiles or "--target avx512_vnni" in permission[0]
+    (where,) = jq.compile(model, "int8-dynamic", "llvm-cpu-aarch64").programs[0].requirements()
+    assert where == "runs on aarch64 processors"
+
+
 def test_what_has_equal_bytes_is_stored_once(folder: Path) -> None:
     stored = read_manifest(folder).parameters
     assert {"a:column_scale", "a:packed"} <= stored.keys()
