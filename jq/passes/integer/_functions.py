@@ -67,8 +67,8 @@ def terms_of(program: Program, source: ir.Value) -> Steps[list[ir.Value]]:
 def _in_steps(program: Program, source: ir.Value, step: float) -> Steps[ir.Value]:
     """The int64 value of a tree of `terms_of` in units of `step`."""
     leaf = leaf_of(program, source)
-    if leaf is not None:
-        return rescale_by(OPS, centered(leaf, I64), leaf.scale / step)
+    if leaf is not None:  # of a mask as large as floats are, one step is beyond all sums
+        return rescale_by(OPS, centered(leaf, I64), min(leaf.scale / step, WIDE))
     constant = splat_of(program, source)
     if constant is not None:
         steps = np.clip(np.rint(constant / step), -WIDE, WIDE)

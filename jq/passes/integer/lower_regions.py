@@ -22,12 +22,13 @@ from typing import Any
 
 import numpy as np
 
+from jq.errors import FormatError, UserError
 from jq.formats.integer_functions import FRACTION, Output, tabulated
 from jq.formats.requantize import INT32, rounding_right_shift, splat
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import backwards
 from jq.ir.arrays import StableHloOps
-from jq.ir.build import replace
+from jq.ir.build import NAME, replace, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.decisions import decline, declined, declined_by_shape
 from jq.ir.markers import QUANTIZE, Marker, match
@@ -51,6 +52,7 @@ from jq.passes.integer._values import (
 from jq.target import Target
 
 OPS = StableHloOps()
+MOST = 2.0**30
 HELP = "write it with ops that the docs' page on integer-only programs lists"
 
 
@@ -75,12 +77,28 @@ def _quantized(program: Program, target: Target) -> bool:
         out = output_of(program, marker) if marker else None
         if marker is None or out is None:
             continue
-        with at(op):
-            codes = _lower(program, marker, op.operands[0], out, target)
+        try:
+            with at(op):
+                codes = _lower(program, marker, op.operands[0], out, target)
+        except FormatError as error:
+            raise _too_far(program, marker, out, error) from error
         if codes is not None:
             replace(op, [codes])
             changed = True
     return changed
+
+
+def _too_far(program: Program, marker: Marker, out: Output, error: FormatError) -> UserError:
+    """For values whose steps are too far from those of their result for one rescale."""
+    owner = maker(marker.op.operands[0])
+    name = marker.tensor or (string_attr(owner, NAME) if owner is not None else None)
+    return UserError(
+        f"its operands cannot be brought to steps of {out.scale:.3g}, those of its result"
+        f" ({error.message})",
+        op=name or "a value without a name",
+        hint="scale weights, constants or data so that they are closer to the result, keep the op"
+        " float by a rule, or calibrate on data that uses the range",
+    )
 
 
 def _compared(program: Program) -> bool:
@@ -227,7 +245,9 @@ def _chain(
     bias = np.rint(affine.b / real)
     fits = np.abs(bias).max(initial=0) < 1 << (bias_bits - 1)
     if fits and np.max(total.bound + np.abs(bias)) <= INT32.max:
-        steps = scaled(program, _with_bias(program, total, bias), real / out.scale, name)
+        # Beyond int32 every sum but 0 saturates.
+        factor = np.clip(real / out.scale, -MOST, MOST)
+        steps = scaled(program, _with_bias(program, total, bias), factor, name)
     else:
         steps = _bias_behind(program, total, real / out.scale, affine.b / out.scale)
     return saturated(steps, _clamped(out, low, high))

@@ -45,7 +45,9 @@ class Edges:
             value = x if x in list(self.program.body.arguments) else value
         if maker(value) is None:
             number = ir.BlockArgument(value).arg_number
-            if value.owner == self.program.body:
+            if weight := self.program.weight_name(value):
+                base = f"weight {weight}"
+            elif value.owner == self.program.body:
                 base = f"input {self.program.inputs[number].name}"
             else:
                 base = f"{string_attr(value.owner.owner, NAME) or 'loop'} carry {number}"
