@@ -65,7 +65,7 @@ def require_sound(
     try:
         infer_node_outputs(schema, proto, types, data, opset_imports=imports)
     except InferenceError as error:
-        raise call.refuse(_reason(str(error))) from None
+        raise call.refuse(f"{_reason(str(error))} (of {call.shapes(inputs)})") from None
     except ValidationError:  # an operator that a definition of the standard takes from elsewhere
         return
 

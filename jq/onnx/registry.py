@@ -55,6 +55,11 @@ class Call:
     def asks_for(self, i: int) -> bool:
         return i < len(self.node.outputs) and bool(self.node.outputs[i])
 
+    def shapes(self, inputs: Sequence[Any]) -> str:
+        """Names and shapes of the inputs, for a message."""
+        pairs = zip(self.node.inputs, inputs, strict=False)
+        return ", ".join(f"{name} {list(x.shape)}" for name, x in pairs if hasattr(x, "shape"))
+
     def refuse(self, reason: str, hint: str | None = None) -> UserError:
         return UserError(f"{self.node.op}: {reason}", op=self.node.where, hint=hint)
 

@@ -12,6 +12,7 @@ from jq.errors import JqError, UserError
 from jq.onnx.definitions import definition
 from jq.onnx.graph import File, Function, Graph, Node, Reference
 from jq.onnx.inference import require_sound
+from jq.onnx.operand_shapes import require_shapes
 from jq.onnx.registry import OPERATORS, Call, Operator, bind, defaults_of, schema_of
 from jq.onnx.values import Codes, Value, known, plain, signed_type, to_signed, traced
 
@@ -90,7 +91,8 @@ class Walk:
             raise
         except Exception as error:  # of any kind: a call that the operator was not written for
             reason = str(error).partition("\n")[0]
-            raise call.refuse(f"{type(error).__name__}: {reason}") from error
+            text = f"{type(error).__name__}: {reason} (of {call.shapes(inputs)})"
+            raise call.refuse(text) from error
 
     def _sub(
         self,
@@ -116,6 +118,7 @@ class Walk:
 def apply(op: Operator, call: Call, inputs: Sequence[Value]) -> Sequence[Value]:
     """Results of one operator, folded when all that it reads is known."""
     args, keywords = bind(op, call, inputs)
+    require_shapes(op, call, args)
     for i, (name, must) in enumerate(op.positional[: len(args)]):
         if must and args[i] is not None:
             data = known(args[i])

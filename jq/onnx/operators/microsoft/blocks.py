@@ -137,7 +137,8 @@ def gather_block_quantized(
     if in_bytes and bits < 8:
         value = Codes(_fields(data, bits), small_type(bits))
         if zero is not None:
-            zero = unpacked_fields(best_known(zero), bits).astype(small_type(bits))
+            fields = unpacked_fields(best_known(zero), bits)[..., : scales.shape[-1]]
+            zero = fields.astype(small_type(bits))
     axis = quantize_axis % len(value.shape)
     if zero is None and in_bytes:
         zero = np.full(scales.shape, 1 << (bits - 1), np.int32).astype(value.dtype)

@@ -25,8 +25,22 @@ UINT8 = np.dtype(np.uint8)
 
 
 @operator("QLinearConv", domain=MICROSOFT, codes=True)
-def qlinear_conv_microsoft(x: Array, *rest: Array, channels_last: int = 0, node: Call) -> Any:
+def qlinear_conv_microsoft(
+    x: Array,
+    x_scale: Array,
+    x_zero_point: Array,
+    w: Array,
+    w_scale: Array,
+    w_zero_point: Array,
+    y_scale: Array,
+    y_zero_point: Array,
+    b: Array = None,
+    *,
+    channels_last: int = 0,
+    node: Call,
+) -> Any:
     """That of the standard, also with the channels of `x` and of the result on the last axis."""
+    rest = x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b
     names = ("auto_pad", "dilations", "group", "pads", "strides")
     options = {k: v for k, v in node.attributes.items() if k in names}
     if not channels_last:
