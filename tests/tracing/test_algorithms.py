@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import jq
+from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.tracing import trace
 
 MANTISSA = {"bf16": 7, "f16": 10, "f32": 23, "f64": 52}
@@ -71,6 +72,13 @@ def test_every_preset(tmp_path: Path) -> None:
         # The result's rounding, and less than one of a sum's for each of its terms.
         bound = (2.0 ** -(MANTISSA[t] + 1) + SUM * 2.0 ** -(max(steps, 23) + 1)) * 1.01
         assert (np.abs(np.float64(y) - a @ b) <= bound * (np.abs(a) @ np.abs(b))).all(), preset
+
+
+@pytest.mark.xfail(
+    reason="IREE is right when this passes, and `plain_products` can go", strict=True
+)
+def test_iree_lowers_products_with_an_algorithm() -> None:
+    compile_module(module().encode(), flags=HOST_FLAGS)
 
 
 def test_no_algorithm_is_left() -> None:

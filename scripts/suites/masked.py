@@ -1,0 +1,129 @@
+"""Attention under masks: the cases of `scripts/masks.py`.
+
+One program has every shape in every spelling; each of its four samples is padded or packed in
+another way. Right is what is finite where JAX is, and within a share of the error of the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jq
+from jq.errors import UserError
+
+FLOOR = 10.0  # dB, of a sample: int4 weights have 17
+LENGTH, SAMPLES = 32, ("left-padded", "right-padded", "packed", "fully masked")
+# Heads, heads of k and v, queries (the last ones), keys, columns of a head.
+SHAPES = ((4, 4, 16, 16, 8), (4, 2, 21, 21, 8), (2, 1, 32, 32, 16), (3, 3, 1, 32, 8))
+WIDTH = 32
+
+
+def _added(number: Callable[[Any], float]) -> Callable[..., Any]:
+    def scores(s: Any, keep: Any) -> Any:
+        return s + jnp.where(keep, jnp.zeros((), s.dtype), jnp.asarray(number(s.dtype), s.dtype))
+
+    return scores
+
+
+def lowest(dtype: Any) -> float:
+    return float(jnp.finfo(dtype).min)
+
+
+SPELLINGS: dict[str, Callable[..., Any] | None] = {
+    "finfo.min": _added(lowest),
+    "-1e9": _added(lambda _: -1e9),
+    "-inf": _added(lambda _: -np.inf),
+    "where": lambda s, keep: jnp.where(keep, s, jnp.asarray(lowest(s.dtype), s.dtype)),
+    "boolean": None,  # jax.nn.dot_product_attention
+}
+
+
+def cases() -> Iterator[tuple[str, tuple[int, ...], str]]:
+    """Name, shape and spelling."""
+    for shape in SHAPES:
+        for spelling in SPELLINGS:
+            yield f"{'x'.join(map(str, shape))} {spelling}", shape, spelling
+
+
+def network(p: dict[str, Any], x: Any, keep: Any) -> dict[str, Any]:
+    """x [4, 32, WIDTH], keep bool [4, 32, 32] -> each case's [4, queries, WIDTH']."""
+    return {
+        name: _attention([p[f"{name} {n}"] for n in "qkv"], x, keep, shape, SPELLINGS[spelling])
+        for name, shape, spelling in cases()
+    }
+
+
+def _attention(p: Any, x: Any, keep: Any, shape: tuple[int, ...], mask: Any) -> Any:
+    heads, shared, queries, keys, dim = shape
+    x, keep = x[:, -keys:], keep[:, None, -queries:, -keys:]
+    q = (x[:, -queries:] @ p[0]).reshape(len(x), queries, heads, dim)
+    k, v = ((x @ w).reshape(len(x), keys, shared, dim) for w in p[1:])
+    if mask is None:
+        y = jax.nn.dot_product_attention(q, k, v, mask=keep)
+    else:
+        k, v = (jnp.repeat(t, heads // shared, axis=2) for t in (k, v))
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / jnp.asarray(np.sqrt(dim), q.dtype)
+        y = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(mask(scores, keep)), v)
+    return y.reshape(len(x), queries, heads * dim)
+
+
+def keeps() -> np.ndarray:
+    """Which keys a query sees, of each of `SAMPLES`; all are causal."""
+    there, causal = np.arange(LENGTH), np.tri(LENGTH, dtype=bool)
+    parts = there // 12
+    return np.stack(
+        [
+            causal & (there >= 21),
+            causal & (there < 24),
+            causal & (parts[:, None] == parts),
+            np.zeros_like(causal),
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a pipeline: samples of cases that were compared, the least dB, what is wrong."""
+
+    compared: int
+    least: float
+    wrong: tuple[str, ...]
+    refused: str = ""
+
+
+def run(pipeline: str, dtype: Any, seed: int = 0, **settings: Any) -> Outcome:
+    """All cases in one pipeline."""
+    rng = np.random.default_rng(seed)
+    weights = {
+        f"{name} {n}": rng.standard_normal((WIDTH, (heads if n == "q" else shared) * dim)) / 6
+        for name, (heads, shared, _, _, dim), _ in cases()
+        for n in "qkv"
+    }
+    params = {name: jnp.asarray(w, dtype) for name, w in weights.items()}
+    x = jnp.asarray(rng.standard_normal((len(SAMPLES), LENGTH, WIDTH)), dtype)
+    seen = np.broadcast_to(np.tri(LENGTH, dtype=bool), keeps().shape)  # a hidden row has no range
+    model = jq.Model(network, params, (x, keeps()), calibration=[(x, seen)])
+    try:
+        found = jq.compile(model, pipeline=pipeline, settings={"recovery": False} | settings)(
+            x, keeps()
+        )
+    except UserError as error:
+        return Outcome(0, np.inf, (), str(error))
+    expected = jax.jit(network)(params, x, keeps())
+    wrong, least = [], np.inf
+    for name, *_ in cases():
+        for sample, y, want in zip(SAMPLES, found[name], expected[name], strict=True):
+            y, want = np.float64(y), np.float64(want)
+            finite = np.isfinite(want)
+            noise = np.square(y - want)[finite].sum()
+            db = 10 * np.log10(np.square(want)[finite].sum() / noise) if noise > 0 else np.inf
+            least = min(least, db)
+            if not np.isfinite(y[finite]).all() or not db >= FLOOR:
+                wrong.append(f"{name}, {sample}: {db:.1f} dB")
+    return Outcome(len(SAMPLES) * len(list(cases())), least, tuple(wrong))
