@@ -229,6 +229,8 @@ def parse_value(text: str) -> Any:
         raise UserError(f"the value {text[:20]!r}... is nested too deeply") from error
     except tomllib.TOMLDecodeError:
         return [w.strip() for w in text.split(",")] if "," in text else text
+    except ValueError as error:  # Python reads no integer of more than 4300 digits
+        raise UserError(f"the value {text[:20]!r}... is too long a number") from error
 
 
 def parse_assignments(pairs: list[str]) -> dict[str, Any]:

@@ -108,3 +108,18 @@ def test_overrides_leave_the_rest_as_it_was():
 def test_options_of_a_format_may_have_any_name():
     after = apply_overrides(Settings(), {"weights.options.divisor": "absmax/127.5"}, where="x")
     assert after.weights.options == {"divisor": "absmax/127.5"}
+
+
+@pytest.mark.parametrize("digits", [20, 4000, 5000, 100_000])
+def test_a_number_of_many_digits_is_the_users_error(digits: int) -> None:
+    number = "9" * digits
+
+    def setting():
+        pairs = parse_assignments([f"weights.block_size={number}"])
+        apply_overrides(Settings(), pairs, where="--set")
+
+    with pytest.raises(UserError) as found:
+        setting()
+    assert len(str(found.value)) < 1000
+    with pytest.raises(UserError):
+        parse_rule(f"w: block_size={number}")

@@ -24,6 +24,7 @@ SPIN = 10
 _LOCK = threading.Lock()
 _workers: int | None = None  # of local-task, fixed when its driver is first created
 _owner: int | None = None  # the process that they are of
+_given: dict[str, tuple[Any, Any]] = {}  # driver and device, by the driver's name
 
 
 def drivers() -> list[str]:
@@ -69,4 +70,10 @@ def device_of(driver: str, threads: int | None) -> Any:
             if _workers is None:
                 rt.flags.parse_flags(f"--task_topology_group_count={threads}")
                 _workers = threads
-        return rt.get_device(driver)
+        _given[driver] = rt.get_driver(driver), rt.get_device(driver)
+        return _given[driver][1]
+
+
+def given() -> list[Any]:
+    """The drivers and devices of this process, and of the one that it was forked from."""
+    return [part for pair in _given.values() for part in pair]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,11 +15,24 @@ from iree import runtime as rt
 
 from jq.errors import UserError
 from jq.iree.buffers import BYTES, array_of, as_type, element_type
-from jq.iree.devices import device_of
+from jq.iree.devices import device_of, given
 from jq.iree.parameters import SCOPE, Archive, ParameterFiles, index_of
 from jq.iree.status import RUNTIME_ERRORS, readable
+from jq.system.forks import never_released
 from jq.system.processor import permit_tiles
 from jq.system.scheduling import patient
+
+_ALIVE: weakref.WeakSet[Executable] = weakref.WeakSet()
+
+
+def _in_a_child() -> None:
+    """In a forked child nothing of the parent's runtime is ever released."""
+    parts = [p for e in list(_ALIVE) for p in (e._context, e._device, e._function)]
+    if parts:
+        never_released([*parts, *given()])
+
+
+os.register_at_fork(after_in_child=_in_a_child)
 
 
 class Executable:
@@ -36,6 +50,7 @@ class Executable:
         # The runtime waits in a loop for the worker that woke the caller.
         self._waits = patient if workers else nullcontext
         self._process = os.getpid()
+        _ALIVE.add(self)
         self._dtypes = None if dtypes is None else [np.dtype(dtype) for dtype in dtypes]
 
     @classmethod

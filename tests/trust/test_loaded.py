@@ -42,7 +42,8 @@ def test_changed_or_cut_off_under_a_loaded_model(name: str, tmp_path: Path) -> N
     code = f"""if True:
         import numpy as np
         from jq.compiled import load
-        from tests.trust.test_loaded import called
+        import numpy as np
+    called = lambda m: m.call_flat([np.zeros((2, 8), np.int8)])[0]
         compiled = load({str(copy_of(tmp_path))!r})
         want = called(compiled)
         path = {str(tmp_path / "artifact" / name)!r}
@@ -71,7 +72,8 @@ FORKED = """if True:
     warnings.simplefilter("ignore")  # JAX's, about forks
     from jq.compiled import load
     from jq.errors import UserError
-    from tests.trust.test_loaded import called
+    import numpy as np
+    called = lambda m: m.call_flat([np.zeros((2, 8), np.int8)])[0]
     path, first, then = sys.argv[1:]
     compiled = load(path, threads=int(first))
     want = called(compiled)
@@ -100,6 +102,33 @@ def test_a_fork_after_a_call(first: int, then: int, said: str, tmp_path: Path) -
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
+
+
+ENDS = """if True:
+    import os, sys, warnings
+    warnings.simplefilter("ignore")
+    from jq.compiled import load
+    from jq.errors import UserError
+    import numpy as np
+    called = lambda m: m.call_flat([np.zeros((2, 8), np.int8)])[0]
+    compiled = load(sys.argv[1], threads=int(sys.argv[2]))
+    called(compiled)
+    if (child := os.fork()) == 0:
+        try:
+            called(compiled)
+        except UserError:
+            sys.exit(7)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_child_whose_call_was_refused_ends(threads: int, tmp_path: Path) -> None:
+    """By itself, with its own exit code; it waited for threads that only its parent has."""
+    command = [sys.executable, "-c", ENDS, str(copy_of(tmp_path)), str(threads)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.strip()) == (0, "7"), done.stderr
+    assert "leaked" not in done.stderr
 
 
 def test_a_folder_takes_the_place_of_another_at_once(tmp_path: Path) -> None:
