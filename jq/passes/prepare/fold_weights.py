@@ -6,7 +6,8 @@ Fires when what stands behind an operand, beyond ops that only move elements, is
 from weights and constants; a weight is then found there and can be quantized. So is a product of
 weights and constants (of a state that starts as zeros, say), and a sum of integers (the columns of
 codes, that zero points are corrected with). It does not
-fire on anything that grows: a broadcast of a vector stays what it is. Weights that came quantized
+fire on anything that grows: a broadcast of a vector stays what it is. Where a device multiplies by
+weights alone, a matrix that is computed from constants becomes one. Weights that came quantized
 are not computed with, but joined (`_join_stored`).
 """
 
@@ -20,6 +21,7 @@ import numpy as np
 
 from jq.deep import Steps, deep
 from jq.ir import Op, Program, at, dtype_of, func, ir, shape_of
+from jq.ir.build import NAME, string_attr
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.values import maker
 from jq.ops.base import Contraction, Movement
@@ -30,6 +32,7 @@ from jq.passes.prepare._join_stored import join_stored
 
 TAG = "jq.fold"
 REDUCE = "stablehlo.reduce"
+LARGEST = 1 << 20  # elements of a matrix that the model computes from nothing
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,12 @@ class FoldWeights(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         joined, constant = join_stored(program), Constant(program)
         found: dict[Any, str] = {}
+        matrices = cx.target.device.of("dot_general").constant_weights
         for op in program.walk():
             for value in _results(op):
                 names = constant.weights(value)
+                if matrices and names == set() and _computed(value):
+                    found[value] = string_attr(op, NAME) or "constant"
                 if names and program.weight_name(value) is None and _pays(program, value, names):
                     # Named after the largest, the first of several.
                     found[value] = max(
@@ -75,6 +81,12 @@ def _source(value: ir.Value) -> ir.Value:
     while maker(value) is not None and isinstance(rule_of(value.owner), Movement):
         value = value.owner.operation.operands[0]
     return value
+
+
+def _computed(value: ir.Value) -> bool:
+    """Whether ops make a matrix of constants, as that of a resize; one that can be held."""
+    constant = maker(value, "stablehlo.constant") is not None
+    return not constant and math.prod(shape_of(value)) <= LARGEST
 
 
 def _pays(program: Program, value: ir.Value, names: set[str]) -> bool:

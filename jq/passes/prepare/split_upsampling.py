@@ -11,7 +11,8 @@ taps and becomes a set of output channels (Shi et al., arXiv:1609.07009); where 
 the taps that are missing are zeros. A vector that is added to the result is added before the
 shuffle. The sum may have another order.
 
-Not in groups, not with strides or a dilated window, and not where the weight is computed from the
+Not for a device that has transposed convolutions, and no reshape of as many axes. Not in groups,
+not with strides or a dilated window, and not where the weight is computed from the
 inputs, is part of a loop's stack, or came quantized: what is stored stays as it is.
 """
 
@@ -24,6 +25,7 @@ import numpy as np
 from jq.ir import Op, Program, at, dtype_name, dtype_of, ir, shape_of, stablehlo
 from jq.ir.affine import forwards
 from jq.ir.build import NAME, i64_array, integers, like, string_attr
+from jq.limits import Device
 from jq.ops.integer import OPS
 from jq.ops.layout import Layout, is_plain, padding_of
 from jq.passes.base import Pass, PassContext
@@ -37,6 +39,8 @@ class SplitUpsampling(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         constant, found = Constant(program), list[tuple[str, ir.Value]]()
         for op in [op for op in program.walk() if Layout.match(op)]:
+            if not _shuffles(op, cx.target.device):
+                continue
             names = constant.weights(op.operation.operands[1])
             if names and _fits(program, op):
                 largest = max(sorted(names), key=lambda n: program.weights[n].size)
@@ -51,6 +55,15 @@ class SplitUpsampling(Pass):
         program.drop_dead()
         program.rename_weights(given)
         return True
+
+
+def _shuffles(op: Op, device: Device) -> bool:
+    """Whether the device moves the phases to their positions, or has no use for the op as it is."""
+    layout, ranks = Layout.of(op), []
+    for kind in ("reshape", "transpose"):
+        most = device.of(kind).max_rank
+        ranks.append(most is None or most >= 2 + 2 * len(layout.output_spatial))
+    return all(ranks) or not device.of("convolution").transposed
 
 
 def _fits(program: Program, op: Op) -> bool:
