@@ -115,6 +115,7 @@ def compile_model(
     from jq.choice.rules import pipeline_of
     from jq.measuring.glance import at_a_glance, verdict
     from jq.measuring.glance import document as measured
+    from jq.page.suggest import warning
     from jq.system.files import check_new
 
     check_output(output, force=force)
@@ -160,6 +161,8 @@ def compile_model(
     if not out.quiet:
         names = f"{shlex.quote(model)} {shlex.quote(str(output))}"
         out.line(verdict(found, audit.verdict()))
+        if found is not None and (far := warning(found, compiled)):
+            out.line(far)
         out.line(f"Next, where its error comes from:\n  jaxq report {names} -o report.html")
     return {
         "path": str(output),

@@ -122,7 +122,7 @@ def gather(
         comparison=comparison,
         graph=graph_of(levels["float"], {op.name for op in plan.ops}),
         readers=readers,
-        suggestions=suggestions(comparison.layers, plan, integer_only),
+        suggestions=suggestions(comparison.layers, plan, integer_only, job.target.device.products),
         weights=_weights(job, plan, levels["qdq"].weights, readers),
         activations=_activations(job, calls, comparison),
         audit=compiled.audit().to_dict(),
