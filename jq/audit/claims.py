@@ -168,13 +168,13 @@ class Claims:
             shown = (UNSEEN,) * 3
         elif claim.get("decision") == "float" and _within(shown, meant):
             pass
-        elif shown != meant and _swapped(shown) != meant:
+        elif not any(_as_good(types, meant) for types in (shown, _swapped(shown))):
             says = "claimed {} x {} -> {}".format(*meant)
             self.false.append(f"{claim['name']}: {says}, is " + "{} x {} -> {}".format(*shown))
             if _integer(meant) and not _integer(shown):
                 reason = f"the compiler's program computes it in {shown[2]}"
                 self.float_ops.append(FloatUse(claim["name"], claim["op"], reason))
-        else:
+        elif meant in (shown, _swapped(shown)):
             shown = meant
         kernel, merged = claim.get("kernel") or None, tuple(claim.get("merged_from") or ())
         return [AuditedContraction(claim["name"], claim["op"], *shown, kernel, merged)]
@@ -216,8 +216,19 @@ def _integer(types: tuple[str, str, str]) -> bool:
 
 def _within(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
     """Narrower types than were meant: a conversion fused into the product, a complex number's
-    parts."""
-    return all(bit_width(s) <= bit_width(m) for s, m in zip(shown, meant, strict=True))
+    parts. A wider sum is rounded less often."""
+    operands = zip(shown[:2], meant[:2], strict=True)
+    narrower = bit_width(shown[2]) <= bit_width(meant[2]) or _wider_sum(shown, meant)
+    return narrower and all(bit_width(s) <= bit_width(m) for s, m in operands)
+
+
+def _as_good(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
+    """The operands that were meant, and their sum, or a wider one."""
+    return shown[:2] == meant[:2] and (shown[2] == meant[2] or _wider_sum(shown, meant))
+
+
+def _wider_sum(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
+    return _integer(shown) == _integer(meant) and bit_width(shown[2]) >= bit_width(meant[2])
 
 
 def _swapped(types: tuple[str, str, str]) -> tuple[str, str, str]:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from jq.audit import UNSEEN, Audit, audit_program
 from jq.dump.products import MultiplyAdd
 from jq.dump.reader import Contraction, Dump, Kernel
@@ -239,6 +241,28 @@ def test_a_kernel_must_hold_the_claimed_product() -> None:
     assert not run(ops=(claim,), contractions=(), kernels=other).verified
     floats = (Kernel(names, (MultiplyAdd(*F32),)),)
     assert not run(ops=(claim,), contractions=(), kernels=floats).verified
+
+
+WIDER = [
+    ("float", ("bf16", "bf16", "bf16"), ("bf16", "bf16", "f32"), True),
+    ("float", ("f16", "f32", "f16"), ("f32", "f16", "f32"), True),
+    ("float", ("f32", "f32", "bf16"), ("bf16", "f32", "f32"), True),
+    ("integer", ("bf16", "i8", "bf16"), ("bf16", "i8", "f32"), True),
+    ("integer", ("i8", "i8", "i32"), ("i8", "i8", "i64"), True),
+    ("integer", ("i8", "i8", "i32"), ("i8", "i8", "f32"), False),
+    ("integer", ("i8", "i8", "i32"), ("i8", "i8", "i16"), False),
+    ("integer", ("i8", "i8", "i32"), ("i32", "i8", "i32"), False),
+    ("float", ("bf16", "bf16", "bf16"), ("f32", "bf16", "f32"), False),
+]
+
+
+@pytest.mark.parametrize(("decision", "meant", "is_", "good"), WIDER)
+def test_a_wider_sum_is_no_defect(decision: str, meant: Any, is_: Any, good: bool) -> None:
+    claim = {**OP, "decision": decision, **dict(zip(("lhs", "rhs", "acc"), meant, strict=True))}
+    audit = run(ops=(claim,), contractions=(dot("l1/w", is_),))
+    assert audit.verified == good
+    if good:  # what is there is said
+        assert audit.contractions[0].acc == is_[2]
 
 
 def test_what_stayed_float_and_why() -> None:
