@@ -12,6 +12,7 @@ from jq.errors import CompilerError, UserError
 from jq.from_jax import load_by_xla
 from jq.ir import Program
 from jq.ir.memory.xla_options import DISABLED, xla_options
+from jq.oracle.narrow import widen_narrow_products
 
 # By default XLA may keep bfloat16 intermediates in float32, and loses a NaN on the right of a
 # maximum.
@@ -40,6 +41,7 @@ class XlaExecutable:
         copy.run_passes("func.func(stablehlo-legalize-composite-to-call)")
         if "arg_attrs" in copy.main.attributes:
             del copy.main.attributes["arg_attrs"]  # donation and sharding are not for us
+        widen_narrow_products(copy)
         device = jax.local_devices(backend="cpu")[0]
         options = [xla_options(copy.module, **o) for o in (_EMITTERS if strict else ({},))]
         self._executable = _compiled(copy.bytecode(), device, options)
