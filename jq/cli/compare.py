@@ -164,7 +164,7 @@ def compare(
     out.show(comparison.table())
     document: dict[str, Any] = comparison.to_dict()
     if layers:
-        worst_first = sorted(document["layers"], key=lambda layer: layer["sqnr_db"])
+        worst_first = sorted(document["layers"], key=lambda layer: layer["isolated_sqnr_db"])
         out.table("layers, worst first", LAYERS, worst_first)
         out.table("what they read", ACTIVATIONS, document["activations"])
     return document

@@ -61,7 +61,9 @@ def compile_model(
     ] = True,
     measure: Annotated[
         bool,
-        typer.Option(help="Run the result beside the float model, on a few samples (not with -q)."),
+        typer.Option(
+            help="Run the result beside the float model, for a few seconds (not with -q)."
+        ),
     ] = True,
     save_pipeline: Annotated[
         Path | None,
@@ -113,7 +115,7 @@ def compile_model(
     from jq.artifact.save import check_output
     from jq.artifact.signature import check_key
     from jq.choice.rules import pipeline_of
-    from jq.measuring.glance import at_a_glance, verdict
+    from jq.measuring.glance import Glance, at_a_glance, verdict
     from jq.measuring.glance import document as measured
     from jq.page.suggest import warning
     from jq.system.files import check_new
@@ -144,7 +146,8 @@ def compile_model(
         compiled.save(output, force=force, sign=sign)
         if save_pipeline is not None:
             pipeline_of(compiled.manifest).save(save_pipeline)
-        found = at_a_glance(compiled, progress) if measure and not out.quiet else None
+        measuring = measure and not out.quiet
+        found = at_a_glance(compiled, progress) if measuring else Glance()
     audit = compiled.audit()
     document = audit.to_dict()
     if out.verbose:
