@@ -62,7 +62,11 @@ def _deserialize(data: bytes, where: str) -> export.Exported:
     if exported.ordered_effects or exported.unordered_effects:
         raise UserError("the exported function has side effects", location=where)
     if exported.nr_devices != 1:
-        raise UserError(f"exported for {exported.nr_devices} devices", location=where)
+        raise UserError(
+            f"exported for {exported.nr_devices} devices, and a program runs on one",
+            location=where,
+            hint="export it again under a mesh of one device, or without shard_map",
+        )
     return exported
 
 
