@@ -204,18 +204,28 @@ class CompiledModel:
         overwrite: bool = False,
         force: bool = False,
         sign: str | Path | None = None,
+        stablehlo_version: str | None = None,
     ) -> Path:
         """Writes the artifact directory, wholly or not at all.
 
         Args:
             overwrite: replace an artifact of ours that is there; `force` says the same.
             sign: file of an Ed25519 private key to sign it with; see `docs/how-to/security.md`.
+            stablehlo_version: of `integer.portable.mlirbc`, such as `1.13.0`, for a tool that reads
+                no later one.
 
         Raises:
             UserError: the directory exists and is not to be replaced, or cannot be written.
         """
         replace, key = overwrite or force, None if sign is None else Path(sign)
-        return save_artifact(Path(directory), self, force=replace, how="overwrite=True", key=key)
+        return save_artifact(
+            Path(directory),
+            self,
+            force=replace,
+            how="overwrite=True",
+            key=key,
+            stablehlo_version=stablehlo_version,
+        )
 
     def _repr_html_(self) -> str:
         """As a notebook shows it: what was quantized and what was not."""

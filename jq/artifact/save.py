@@ -22,7 +22,7 @@ from jq.artifact.records import Processor, StoredFile, StoredProgram, StoredTens
 from jq.artifact.signature import SIGNATURE, sign
 from jq.errors import UserError
 from jq.ir import Program
-from jq.ir.portable import portable
+from jq.ir.portable import portable, portable_version
 from jq.iree import cpu
 from jq.quantized.markers import to_quant_types
 from jq.system.files import beside_prefix, check_parent, sha256
@@ -81,22 +81,25 @@ def save_artifact(
     force: bool = False,
     how: str = "--force",
     key: Path | None = None,
+    stablehlo_version: str | None = None,
 ) -> Path:
     """Writes an artifact, wholly or not at all; its path. `how` is how one asks for `force`.
 
     Args:
         force: replace an artifact that is there.
         key: file of the private key to sign it with (`jq.artifact.signature`).
+        stablehlo_version: of the portable artifact of the level `integer`.
 
     Raises:
         UserError: `directory` exists (see `check_output`), or cannot be written; nothing is
             left behind.
     """
     check_output(directory, force=force, how=how)
+    check_version(stablehlo_version, artifact.emit)
     try:
         _remove_abandoned(directory.absolute())
         with replacing(directory) as work:
-            _write(work, artifact)
+            _write(work, artifact, stablehlo_version)
             if key is not None:
                 signed = sign((work / MANIFEST).read_bytes(), key)
                 (work / SIGNATURE).write_bytes(signed)
@@ -110,7 +113,21 @@ def save_artifact(
     return directory
 
 
-def _write(work: Path, artifact: _ArtifactLike) -> None:
+def check_version(given: str | None, levels: Sequence[str]) -> str:
+    """The version of StableHLO of the portable artifact that is written with these levels.
+
+    Raises:
+        UserError: it cannot be written, or nothing is written for which it counts.
+    """
+    if given is not None and "integer" not in levels:
+        raise UserError(
+            f"StableHLO {given[:40]}: no portable artifact is written",
+            hint="--emit integer (emit='integer') writes integer.portable.mlirbc",
+        )
+    return portable_version(given)
+
+
+def _write(work: Path, artifact: _ArtifactLike, stablehlo_version: str | None) -> None:
     known = artifact.manifest.files
     programs = tuple(
         _program(work, each, index, known) for index, each in enumerate(artifact.programs)
@@ -136,7 +153,7 @@ def _write(work: Path, artifact: _ArtifactLike) -> None:
         with (work / f"{level}.mlirbc").open("wb") as file:
             module.operation.write_bytecode(file)
         if level == "integer":  # for tools of other versions
-            (work / f"{level}.portable.mlirbc").write_bytes(portable(module)[0])
+            (work / f"{level}.portable.mlirbc").write_bytes(portable(module, stablehlo_version)[0])
     files = {
         path.name: StoredFile(bytes=path.stat().st_size, sha256=sha256(path))
         for path in sorted(work.iterdir())

@@ -56,6 +56,13 @@ def compile_model(
             autocompletion=completion.levels,
         ),
     ] = None,
+    stablehlo_version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X.Y.Z",
+            help="Of integer.portable.mlirbc, for a tool that reads no later StableHLO.",
+        ),
+    ] = None,
     cache: Annotated[
         bool, typer.Option(help="Take IREE's result from an earlier, equal compile.")
     ] = True,
@@ -103,6 +110,7 @@ def compile_model(
             "value": values,
             "iree-flag": iree_flags,
             "emit": emit,
+            "stablehlo-version": stablehlo_version,
             "save-pipeline": save_pipeline,
             "target": target != options.DEFAULT_TARGET,
         }
@@ -112,7 +120,7 @@ def compile_model(
         )
     refuse_language_options({"context": context, "kv-cache": kv_cache, "text": text})
     from jq import api
-    from jq.artifact.save import check_output
+    from jq.artifact.save import check_output, check_version
     from jq.artifact.signature import check_key
     from jq.choice.rules import pipeline_of
     from jq.measuring.glance import Glance, at_a_glance, verdict
@@ -121,6 +129,7 @@ def compile_model(
     from jq.system.files import check_new
 
     check_output(output, force=force)
+    version = check_version(stablehlo_version, emit or ())
     if save_pipeline is not None:
         check_new(save_pipeline, force=force)
         _check_beside(save_pipeline, output)
@@ -143,7 +152,7 @@ def compile_model(
             progress=progress,
         )
         progress("save", None)
-        compiled.save(output, force=force, sign=sign)
+        compiled.save(output, force=force, sign=sign, stablehlo_version=stablehlo_version)
         if save_pipeline is not None:
             pipeline_of(compiled.manifest).save(save_pipeline)
         measuring = measure and not out.quiet
@@ -158,6 +167,8 @@ def compile_model(
         times = [{"stage": name, "seconds": round(s, 2)} for name, s in compiled.seconds.items()]
         out.table("time", ("stage", "seconds"), times)
     out.line(f"wrote {output}: {audit.summary()}")
+    if "integer" in compiled.emit:
+        out.line(f"integer.portable.mlirbc is for StableHLO {version} and later")
     for note in compiled.manifest.notes:
         if note.startswith(f"{compiled.manifest.pipeline}: "):  # what a pipeline such as auto chose
             out.line(note)

@@ -2,37 +2,75 @@
 
 StableHLO promises that later versions read an artifact for five years, and earlier ones one that is
 written for them: https://openxla.org/stablehlo/compatibility. What is written here is for those of
-the last twelve weeks.
+the last twelve weeks, or for the version that is asked for.
 """
 
 from __future__ import annotations
 
 import io
+import re
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from jq.errors import InternalError
+from jq.errors import UserError
 from jq.ir.mlir_context import context
 
 
-def portable(module: ir.Module) -> tuple[bytes, str]:
-    """The artifact's bytes and StableHLO's version, such as `1.13.0`.
+def newest_version() -> str:
+    """The version of StableHLO that the installed JAX writes."""
+    return str(stablehlo.get_current_version())
+
+
+def portable_version(given: str | None = None) -> str:
+    """The version that an artifact is written for: that of twelve weeks ago, or the given one.
+
+    Args:
+        given: `1.13.0`, or `1.13` for its first release.
+
+    Raises:
+        UserError: it is no version, or none that the installed JAX writes.
+    """
+    if given is None:
+        weeks = stablehlo.StablehloCompatibilityRequirement.WEEK_12
+        return str(stablehlo.get_version_from_compatibility_requirement(weeks))
+    oldest, newest = str(stablehlo.get_minimum_version()), newest_version()
+    hint = f"one from {oldest} to {newest}"
+    if not re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4})?", given):
+        raise UserError(f"{given[:40]!r} is no version of StableHLO", hint=hint)
+    found = given if given.count(".") == 2 else f"{given}.0"
+    if not _numbers(oldest) <= _numbers(found) <= _numbers(newest):
+        raise UserError(f"StableHLO {found} cannot be written by the installed JAX", hint=hint)
+    return found
+
+
+def portable(module: ir.Module, version: str | None = None) -> tuple[bytes, str]:
+    """The artifact's bytes, and its version of StableHLO as `portable_version` gives it.
 
     The module holds ops of StableHLO and functions alone. What our passes noted on them is left
     out: the artifact's own types have no arrays of integers in dictionaries.
+
+    Raises:
+        UserError: the module holds something that this version does not have.
     """
-    weeks = stablehlo.StablehloCompatibilityRequirement.WEEK_12
-    version = str(stablehlo.get_version_from_compatibility_requirement(weeks))
+    version = portable_version(version)
     with context():
+        module.operation.write_bytecode(copy := io.BytesIO())
+        plain = ir.Module.parse(copy.getvalue())
+        plain.operation.walk(_without_notes)
         try:
-            module.operation.write_bytecode(copy := io.BytesIO())
-            plain = ir.Module.parse(copy.getvalue())
-            plain.operation.walk(_without_notes)
             found: bytes = stablehlo.serialize_portable_artifact(plain, version)
         except (ir.MLIRError, ValueError) as error:
-            raise InternalError(f"no portable artifact of StableHLO: {error}") from error
+            lines = [line for line in str(error).splitlines() if "error:" in line] or [str(error)]
+            raise UserError(
+                f"the program cannot be written for StableHLO {version}: {lines[0].strip()}",
+                hint=f"a newer version, up to {newest_version()}",
+            ) from error
     return found, version
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
 
 
 def _without_notes(op: ir.Operation) -> ir.WalkResult:

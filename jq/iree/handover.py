@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote
 
@@ -23,9 +24,10 @@ from iree.compiler.dialects import func, util
 from iree.compiler.passmanager import PassManager
 
 from jq.dump.stored import location_names
-from jq.errors import InternalError, UserError
+from jq.errors import CompilerError, InternalError, UserError
 from jq.ir import Op, Program, dtype_name
 from jq.ir.decisions import DECISIONS
+from jq.ir.portable import newest_version
 from jq.iree.parameters import SCOPE
 from jq.kernels import linking
 
@@ -73,7 +75,7 @@ def handover(
     copy.run_passes("func.func(stablehlo-legalize-composite-to-call)")
     parameters: dict[str, np.ndarray] = {}
     with ir.Context(), ir.Location.file(FILE, 0, 0) as nowhere:
-        module = ir.Module.parse(copy.bytecode())
+        module = read_module(copy.bytecode())
         main = _function(module, "main")
         if DECISIONS in main.attributes:  # what we know of a program is no part of it
             del main.attributes[DECISIONS]
@@ -101,6 +103,19 @@ def handover(
 def parameter_key(name: str) -> str:
     """A weight's name as a parameter's key: IREE does not escape quotes, so we do (`%22`)."""
     return quote(name, safe=" !#$&'()*+,/:;<=>?@[]^_`{|}~-.")
+
+
+def read_module(bytecode: bytes) -> ir.Module:
+    """The module in IREE's context, whose StableHLO may be older than the one that JAX writes."""
+    try:
+        return ir.Module.parse(bytecode)
+    except ir.MLIRError as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise CompilerError(
+            f"IREE {version('iree-base-compiler')} cannot read the program, which JAX "
+            f"{version('jax')} writes as StableHLO {newest_version()}: {reason}",
+            hint="install versions that are tested together (docs/internals/jax.md)",
+        ) from error
 
 
 def _function(module: ir.Module, name: str) -> Any:

@@ -6,11 +6,11 @@ import pytest
 from iree.compiler import ir
 
 from jq.dump.reader import read_dump
-from jq.errors import UserError
+from jq.errors import CompilerError, UserError
 from jq.ir import Program, dtype_name
 from jq.ir.decisions import SMOOTHING, decide, decisions, facts_of
 from jq.iree.compiler import BASE_FLAGS, HOST_FLAGS, compile_module
-from jq.iree.handover import handover, parameter_key
+from jq.iree.handover import handover, parameter_key, read_module
 from jq.iree.runtime import Executable
 from tests.iree.helpers import compiled, make_program
 
@@ -226,3 +226,12 @@ def test_what_passes_decided_is_no_part_of_what_the_compiler_gets() -> None:
         program.tell(text)
     assert program.clone().notes == ("one", "two")
     assert handover(program).bytecode == before
+
+
+def test_what_iree_cannot_read_is_told_with_both_versions():
+    """As if JAX wrote an op of a StableHLO that IREE does not know."""
+    text = b'func.func @main() { "stablehlo.of_a_later_version"() : () -> () return }'
+    with ir.Context(), ir.Location.unknown(), pytest.raises(CompilerError) as refused:
+        read_module(text)
+    for part in ("IREE 3.", "JAX 0.", "StableHLO 1.", "of_a_later_version"):
+        assert part in str(refused.value)
