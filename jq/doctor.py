@@ -8,6 +8,7 @@ import re
 import resource
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -50,6 +51,34 @@ SECRET = re.compile("PASSWORD|TOKEN|KEY|SECRET")
 
 
 @dataclass(frozen=True)
+class Defect:
+    """What is wrong in the versions of a package before `mended`, and what is done about it."""
+
+    package: str
+    mended: tuple[int, int]
+    wrong: str
+    remedy: str
+
+
+# That of IREE are in docs/internals/iree.md; here is what users meet in JAX itself.
+KNOWN = (
+    Defect(
+        "jaxlib",
+        (0, 11),
+        "its fused sums on a CPU are wrong after products, and crash at seven axes (jax-ml/jax"
+        " 39103, 39257, 40412); JAX itself computes so, with the options it has by default",
+        "the float reference is compiled without these kernels; Python 3.12 gets a newer jaxlib",
+    ),
+    Defect(
+        "jaxlib",
+        (0, 13),
+        "what is written into a tensor that it is read from may be wrong (openxla/xla 49176)",
+        "the float reference of such a program is compiled without fusions",
+    ),
+)
+
+
+@dataclass(frozen=True)
 class Check:
     """One test of the self-test; `reason` says how it failed."""
 
@@ -72,6 +101,7 @@ def examine(
             checks.append(replace(found, target=name))
     return {
         "versions": versions(),
+        "known_defects": known_defects(versions()),
         "cpu": describe(this_processor()),
         "system": system(),
         "environment": environment(),
@@ -91,6 +121,20 @@ def versions() -> dict[str, str]:
             return "not installed"
 
     return {"python": platform.python_version(), **{name: of(name) for name in PACKAGES}}
+
+
+def known_defects(installed: Mapping[str, str]) -> list[dict[str, str]]:
+    """What is known to be wrong in these versions: `version`, `wrong` and `remedy` of each."""
+    return [
+        {
+            "version": f"{each.package} {installed[each.package]}",
+            "wrong": each.wrong,
+            "remedy": each.remedy,
+        }
+        for each in KNOWN
+        if (found := re.match(r"(\d+)\.(\d+)", installed[each.package]))
+        and (int(found[1]), int(found[2])) < each.mended
+    ]
 
 
 def system() -> dict[str, Any]:

@@ -75,3 +75,21 @@ def test_cpu_as_the_kernel_describes_it(tmp_path: Path, monkeypatch: pytest.Monk
     info.write_text("Features : fp asimddp i8mm\n")
     assert doctor.describe(this_processor(info))["features"] == ["asimddp", "i8mm"]
     assert doctor.describe(this_processor(tmp_path / "none"))["features"] == []
+
+
+@pytest.mark.parametrize(
+    ("jaxlib", "wrong"),
+    [
+        ("0.10.2", ["fused sums", "49176"]),
+        ("0.11.2", ["49176"]),
+        ("0.12.0.1", ["49176"]),
+        ("0.13.0", []),
+        ("1.0", []),
+        ("not installed", []),
+    ],
+)
+def test_versions_that_are_known_to_be_wrong(jaxlib: str, wrong: list[str]) -> None:
+    found = doctor.known_defects(doctor.versions() | {"jaxlib": jaxlib})
+    assert len(found) == len(wrong)
+    for row, part in zip(found, wrong, strict=True):
+        assert row["version"] == f"jaxlib {jaxlib}" and part in row["wrong"] and row["remedy"]

@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
 def doctor(out: Output) -> dict[str, Any]:
     """Tests integer results on this machine, and shows versions and processor features.
 
+    Names the installed versions that are known to be wrong, and what is done about it.
     With memory, folders and variables this is what the report of a bug needs. Exit code 1: a result
     is wrong.
     """
@@ -34,6 +35,9 @@ def doctor(out: Output) -> dict[str, Any]:
         for key, value in facts.items()
     ]
     out.table("this machine", ("what", "here"), rows)
+    defects = document["known_defects"]
+    if defects:
+        out.table("known to be wrong in these versions", ("version", "wrong", "remedy"), defects)
     tests = [
         {**t, "result": "equal bits" if t["passed"] else t["reason"]} for t in document["self_test"]
     ]

@@ -18,6 +18,7 @@ from jq.cli.app import main
 pytestmark = pytest.mark.usefixtures("quick_xla")
 
 Captured = pytest.CaptureFixture[str]
+COMPILE = ("compile", "{source}:model", "-o", "none")
 
 SOURCE = """
 import numpy as np
@@ -94,6 +95,7 @@ def refused(capsys: Captured, *arguments: str) -> str:
 def test_compile_says_what_it_did(source: Path, tmp_path: Path, capsys: Captured) -> None:
     out = tmp_path / "out"
     made = document(capsys, "compile", f"{source}:model", "-o", str(out), "--emit", "integer")
+    assert b"StableHLO_v" in (out / "integer.portable.mlirbc").read_bytes()
     assert made["path"] == str(out)
     assert made["counts"]["integer"] == 2
     assert set(made["seconds"]) >= {"trace", "compile"}
@@ -305,6 +307,8 @@ def test_bench(artifact: Path, capsys: Captured) -> None:
         (("explain", "{source}:model", "--set", "op_types=dott"), "unknown op 'dott'"),
         (("compile", "{source}:model", "-o", "none", "--rule", "third: float"), "'third' matches"),
         (("compile", "{source}:model", "-o", "none", "--emit", "asm"), "unknown level 'asm'"),
+        ((*COMPILE, "--stablehlo-version=1.9.0"), "--emit integer"),
+        ((*COMPILE, "--emit=integer", "--stablehlo-version=99.0.0"), "99.0.0 cannot be written"),
         (("compile", "{source}:model", "-o", "no/where"), "no such folder: no"),
         (("inspect", "{source}"), "own_model.py"),
         (("inspect", "nowhere"), "nowhere"),
