@@ -175,7 +175,8 @@ def compile_model(
     if not out.quiet:
         names = f"{shlex.quote(model)} {shlex.quote(str(output))}"
         out.line(verdict(found, audit.verdict()))
-        if found is not None and (far := warning(found, compiled)):
+        compared = None if found is None else found.found
+        if compared is not None and (far := warning(compared, compiled)):
             out.line(far)
         out.line(f"Next, where its error comes from:\n  jaxq report {names} -o report.html")
     return {
