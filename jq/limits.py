@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from jq.formats import get_format
+from jq.formats.requantize import Rescaling, Rounding
 from jq.settings import FLOAT, FormatName, Strict
 
 # What is computed on codes besides single ops; see docs/reference/integer-only.md.
@@ -145,9 +146,19 @@ class Device(Strict):
     bias_bits: int = Field(32, ge=2, le=32)
     """Bits of a bias that is added to an accumulator; a bias that does not fit is added after the
     rescale."""
+    rounding: Rounding = "double"
+    """How a rescale rounds: `double` as TFLite's reference kernels and TOSA's DOUBLE_ROUND, `single`
+    as XNNPACK, ONNX Runtime and TOSA's SINGLE_ROUND."""
+    rescale_bits: Literal[64, 32] = 64
+    """Whether a rescale may use elements of 64 bits; with 32 it gives the same numbers."""
     limits: dict[str, OpLimits] = {}
     """Limits by kind of op: a StableHLO name, or `depthwise` for such convolutions. `default`
     holds for kinds that are not named."""
+
+    @property
+    def rescaling(self) -> Rescaling:
+        """The device's rescale."""
+        return Rescaling(self.rounding, self.rescale_bits)
 
     def of(self, kind: str) -> OpLimits:
         """The limits of one kind of op."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from jq.formats.arrays import Array, IntegerOps
 from jq.formats.numpy_ops import NUMPY
-from jq.formats.requantize import clip, rescale_by, rounding_right_shift, splat
+from jq.formats.requantize import DOUBLE, Rescaling, clip, rounding_right_shift, splat
 
 I64 = np.int64
 FRACTION = 8  # bits below the code that a sum of two rescaled terms keeps
@@ -40,13 +40,14 @@ def saturated(ops: IntegerOps, steps: Array, out: Output) -> Array:
     """Codes of whole steps: `min(max(steps + zero point, low), high)`.
 
     Args:
-        steps: integers of any shape, in steps of `out`'s scale; the sum must fit their type.
+        steps: integers of any shape and of 32 bits or more, in steps of `out`'s scale.
 
     Returns:
         Codes of `out.dtype`, of the same shape.
     """
-    code = ops.add(steps, splat(ops, out.zero_point, steps))
-    return ops.convert(clip(ops, code, out.low, out.high), out.dtype)
+    zero = out.zero_point
+    inside = clip(ops, steps, out.low - zero, out.high - zero)  # first, so that no sum wraps
+    return ops.convert(ops.add(inside, splat(ops, zero, steps)) if zero else inside, out.dtype)
 
 
 def tabulated(ops: IntegerOps, index: Array, steps: np.ndarray, out: Output) -> Array:
@@ -127,7 +128,14 @@ def exponential_bits(terms: int) -> int:
     return 30 - math.ceil(math.log2(max(terms, 2)))
 
 
-def softmax(ops: IntegerOps, x: Array, step: float, axis: int, out: Output) -> Array:
+def softmax(
+    ops: IntegerOps,
+    x: Array,
+    step: float,
+    axis: int,
+    out: Output,
+    rescaling: Rescaling = DOUBLE,
+) -> Array:
     """Softmax along `axis` of real values `step * x`, as codes of `out`.
 
     A quotient has 30 fractional bits and an exponential an error of u units of 2^-k (see
@@ -146,7 +154,8 @@ def softmax(ops: IntegerOps, x: Array, step: float, axis: int, out: Output) -> A
     inverse = ops.quotient(splat(ops, 1 << (k + 31), total), total)  # <= 2^31
     inverse = ops.broadcast(inverse, ops.shape(x), range(len(ops.shape(x))))
     share = rounding_right_shift(ops, ops.mul(e, inverse), splat(ops, k + 1, e))  # 2^-30 units
-    return saturated(ops, rescale_by(ops, share, 2.0**-30 / out.scale), out)
+    share = ops.convert(share, np.int32)
+    return saturated(ops, rescaling.by(ops, share, 2.0**-30 / out.scale), out)
 
 
 def root(ops: IntegerOps, x: Array) -> Array:

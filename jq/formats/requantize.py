@@ -1,15 +1,26 @@
-"""Integer-only rescale: a real factor as an int32 mantissa and a shift (gemmlowp's definition).
+"""Integer rescale: a real factor as an int32 mantissa and a shift, rounded as the device rounds.
 
     M = mantissa * 2^(exponent - 31),  mantissa in [2^30, 2^31),  or negative of that
+
+`double` rounds twice, as gemmlowp and TFLite's reference kernels do (Jacob et al., 2018), and TOSA's
+RESCALE with DOUBLE_ROUND:
+
     rescale(x) = rounding_right_shift(doubling_high_multiply(x << max(exponent, 0), mantissa),
                                       max(-exponent, 0))
 
-`doubling_high_multiply(a, b)` is `floor((a * b + 2^30) / 2^31)` (Jacob et al. 2018; a and b are
-int32, never both -2^31), the right shift rounds ties away from zero, the left shift saturates
-to int32. Everything is computed in int64, so no step wraps.
+`doubling_high_multiply(a, b)` is `floor((a * b + 2^30) / 2^31)`, the right shift rounds ties away
+from zero, the left shift saturates to int32. `single` rounds once, ties towards plus infinity, as
+XNNPACK, ONNX Runtime and TOSA's RESCALE with SINGLE_ROUND do:
+
+    rescale(x) = (x * mantissa + 2^(s - 1)) >> s,  s = 31 - exponent
+
+A device without elements of 64 bits computes both from products of 16 by 16 bits: the same numbers.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -17,8 +28,10 @@ from jq.errors import FormatError
 from jq.formats.arrays import Array, IntegerOps
 
 INT32 = np.iinfo(np.int32)
-I64 = np.int64
+I32, I64 = np.int32, np.int64
 MAX_SHIFT = 40  # a factor below 2^-40 gives 0 for every int32
+Rounding = Literal["double", "single"]
+Shifts = tuple[Array | None, Array | None]  # max(exponent, 0), max(-exponent, 0); None: all are 0
 
 
 def multiplier(factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -56,25 +69,9 @@ def clip(ops: IntegerOps, x: Array, low: int, high: int) -> Array:
     return ops.minimum(ops.maximum(x, splat(ops, low, x)), splat(ops, high, x))
 
 
-def rescale(
-    ops: IntegerOps, x: Array, mantissa: Array, left: Array | None, right: Array | None
-) -> Array:
-    """The module's `rescale` of int64 `x` that holds int32 values; int64, unsaturated.
-
-    Args:
-        mantissa, left, right: int64 of x's shape; `left = max(exponent, 0)` and
-            `right = max(-exponent, 0)`, None where they are all 0.
-    """
-    if left is not None:
-        x = clip(ops, ops.shift_left(x, left), INT32.min, INT32.max)
-    high = ops.add(ops.mul(x, mantissa), splat(ops, 1 << 30, x))
-    y = ops.shift_right_signed(high, splat(ops, 31, x))
-    return y if right is None else rounding_right_shift(ops, y, right)
-
-
 def rounding_right_shift(ops: IntegerOps, x: Array, by: Array) -> Array:
-    """`x / 2^by` rounded to nearest, ties away from zero; int64, `by` of x's shape."""
-    one, top = splat(ops, 1, x), splat(ops, 63, x)
+    """`x / 2^by` rounded to nearest, ties away from zero; `by` in [0, bits - 1], of x's type."""
+    one, top = splat(ops, 1, x), splat(ops, 8 * ops.dtype(x).itemsize - 1, x)
     mask = ops.sub(ops.shift_left(one, by), one)
     negative = ops.shift_right_signed(x, top)  # -1 or 0
     threshold = ops.sub(ops.shift_right_signed(mask, one), negative)
@@ -82,22 +79,131 @@ def rounding_right_shift(ops: IntegerOps, x: Array, by: Array) -> Array:
     return ops.sub(ops.shift_right_signed(x, by), ops.shift_right_signed(above, top))
 
 
-def rescale_by(ops: IntegerOps, x: Array, factor: float) -> Array:
-    """`x * factor`, rounded as `rescale` defines it, by one factor for all elements.
+@dataclass(frozen=True)
+class Rescaling:
+    """How a device rescales: `rounding` of the module's formulas, in elements of `bits` bits.
 
-    Args:
-        x: int64 of any shape.
-        factor: of magnitude below 2^31.
-
-    Raises:
-        FormatError: the factor is not finite or too large.
+    Both widths give the same numbers.
     """
-    mantissa, exponent = multiplier(np.asarray(factor))
-    e = int(exponent)
-    return rescale(
-        ops,
-        x,
-        splat(ops, int(mantissa), x),
-        splat(ops, e, x) if e > 0 else None,
-        splat(ops, -e, x) if e < 0 else None,
-    )
+
+    rounding: Rounding = "double"
+    bits: Literal[64, 32] = 64
+
+    def rescale(self, ops: IntegerOps, x: Array, mantissa: Array, shifts: Shifts) -> Array:
+        """The module's `rescale`: int32 of x's shape.
+
+        Args:
+            x: int32 of any shape.
+            mantissa: int32 of x's shape, of magnitude below 2^31.
+            shifts: int32 of x's shape each.
+        """
+        left, right = shifts
+        if left is not None:
+            x = _saturated(ops, x, left, shifted=self.rounding == "double")
+        if self.rounding == "single":
+            s = splat(ops, 31, x)
+            s = s if left is None else ops.sub(s, left)
+            s = s if right is None else ops.add(s, right)
+            return (_single if self.bits == 64 else _single_of_halves)(ops, x, mantissa, s)
+        y = (_high if self.bits == 64 else _high_of_halves)(ops, x, mantissa)
+        return y if right is None else _shifted_right(ops, y, right)
+
+    def by(self, ops: IntegerOps, x: Array, factor: float) -> Array:
+        """`x * factor`, by one factor for all elements: int32 of x's shape.
+
+        Args:
+            x: int32 of any shape.
+            factor: of magnitude below 2^31.
+
+        Raises:
+            FormatError: the factor is not finite or too large.
+        """
+        mantissa, exponent = (int(v) for v in multiplier(np.asarray(factor)))
+        left, right = max(exponent, 0), max(-exponent, 0)
+        shifts = tuple(splat(ops, by, x) if by else None for by in (left, right))
+        return self.rescale(ops, x, splat(ops, mantissa, x), shifts)  # type: ignore[arg-type]
+
+    def shift(self, ops: IntegerOps, x: Array, bits: int) -> Array:
+        """`x * 2^bits`: exact where bits is positive and the result fits int32, else rounded as by
+        a rescale."""
+        if bits >= 0:
+            return ops.shift_left(x, splat(ops, bits, x)) if bits else x
+        return self.by(ops, x, 2.0**bits)
+
+
+DOUBLE, SINGLE = Rescaling(), Rescaling("single")
+
+
+def _saturated(ops: IntegerOps, x: Array, left: Array, *, shifted: bool) -> Array:
+    """`x << left` saturated to int32, or x such that it would be."""
+    high = ops.shift_right_signed(splat(ops, INT32.max, x), left)
+    inside = ops.minimum(ops.maximum(x, ops.sub(splat(ops, -1, x), high)), high)
+    if not shifted:
+        return inside
+    # The largest x gives 2^31 - 2^left: int32's own end is where x was beyond it.
+    result = ops.shift_left(inside, left)
+    within = ops.equal(ops.minimum(x, high), x)
+    return ops.select(within, result, splat(ops, INT32.max, x))
+
+
+def _high(ops: IntegerOps, x: Array, mantissa: Array) -> Array:
+    """`floor((x * mantissa + 2^30) / 2^31)`."""
+    product = ops.mul(ops.convert(x, I64), ops.convert(mantissa, I64))
+    total = ops.add(product, splat(ops, 1 << 30, product))
+    return ops.convert(ops.shift_right_signed(total, splat(ops, 31, product)), I32)
+
+
+def _single(ops: IntegerOps, x: Array, mantissa: Array, s: Array) -> Array:
+    """`(x * mantissa + 2^(s - 1)) >> s`; of a shift beyond all products, 0."""
+    product = ops.mul(ops.convert(x, I64), ops.convert(mantissa, I64))
+    one, by = splat(ops, 1, product), ops.minimum(ops.convert(s, I64), splat(ops, 63, product))
+    half = ops.shift_left(one, ops.sub(by, one))
+    y = ops.shift_right_signed(ops.add(product, half), by)
+    return ops.convert(y, I32)
+
+
+def _product(ops: IntegerOps, x: Array, y: Array) -> tuple[Array, Array]:
+    """The high and low 32 bits of the product of int32 numbers, from their 16-bit halves."""
+    mask, by = splat(ops, 0xFFFF, x), splat(ops, 16, x)
+    low = [ops.bit_and(v, mask) for v in (x, y)]
+    high = [ops.shift_right_signed(v, by) for v in (x, y)]
+    first = ops.mul(low[0], low[1])  # unsigned
+    cross = ops.add(ops.mul(high[0], low[1]), ops.shift_right(first, by))  # below 2^31: no wrap
+    other = ops.add(ops.mul(low[0], high[1]), ops.bit_and(cross, mask))
+    top = ops.add(ops.mul(high[0], high[1]), ops.shift_right_signed(cross, by))
+    return ops.add(top, ops.shift_right_signed(other, by)), ops.mul(x, y)
+
+
+def _bit(ops: IntegerOps, x: Array, at: Array) -> Array:
+    return ops.bit_and(ops.shift_right(x, at), splat(ops, 1, x))
+
+
+def _high_of_halves(ops: IntegerOps, x: Array, mantissa: Array) -> Array:
+    """`_high` without 64 bits: bits 31 to 62 of the product, and bit 30 rounds."""
+    high, low = _product(ops, x, mantissa)
+    one, last = splat(ops, 1, x), splat(ops, 31, x)
+    y = ops.bit_or(ops.shift_left(high, one), ops.shift_right(low, last))
+    return ops.add(y, _bit(ops, low, splat(ops, 30, x)))
+
+
+def _single_of_halves(ops: IntegerOps, x: Array, mantissa: Array, s: Array) -> Array:
+    """`_single` without 64 bits: the high part where s > 32, else of both; bit s - 1 rounds."""
+    high, low = _product(ops, x, mantissa)
+    zero, one, bits = (splat(ops, v, x) for v in (0, 1, 32))
+    over = clip(ops, ops.sub(s, bits), 0, 31)  # s - 32 where that is no less than 0
+    under = clip(ops, s, 1, 31)
+    near = ops.bit_or(ops.shift_left(high, ops.sub(bits, under)), ops.shift_right(low, under))
+    y = ops.select(ops.equal(under, s), near, ops.shift_right_signed(high, over))
+    half_high = _bit(ops, high, clip(ops, ops.sub(over, one), 0, 31))
+    half_low = _bit(ops, low, clip(ops, ops.sub(s, one), 0, 31))
+    result = ops.add(y, ops.select(ops.equal(over, zero), half_low, half_high))
+    # From 63 on, 2^(s - 1) is no less than any product: nothing is left.
+    return ops.select(ops.equal(ops.minimum(s, splat(ops, 62, x)), s), result, zero)
+
+
+def _shifted_right(ops: IntegerOps, x: Array, by: Array) -> Array:
+    """`rounding_right_shift` of int32 below 2^31 in size: by 32 and more it is 0."""
+    last = splat(ops, 31, x)
+    within = ops.minimum(by, last)
+    y = rounding_right_shift(ops, x, within)
+    return ops.select(ops.equal(within, by), y, splat(ops, 0, x))

@@ -22,7 +22,7 @@ from jq.formats.integer_functions import (
     tabulated,
     unit_rows,
 )
-from jq.formats.requantize import multiplier, rescale, rescale_by
+from jq.formats.requantize import DOUBLE, SINGLE, Rescaling, multiplier
 from tests.support.programs import RUNNERS, Case, check
 
 FACTORS = [0.3, 2.0**-31, 1.0, 1.5, 1000.7, 0.999999999999, 7e-5, -0.4, -3.0, 0.0, 0.5]
@@ -41,18 +41,52 @@ def gemmlowp(x: int, mantissa: int, exponent: int) -> int:
     return (abs(high) + half >> by) * (1 if high >= 0 else -1)
 
 
-@given(st.floats(2.0**-38, 2.0**30), st.lists(st.integers(-INT32, INT32 - 1), min_size=1))
-def test_rescale_is_the_definition(factor, values):
+def once(x: int, mantissa: int, exponent: int) -> int:
+    """XNNPACK's definition, in unbounded integers; what the result would not hold saturates."""
+    if exponent > 0:
+        end = (INT32 - 1) >> exponent
+        x = min(max(x, -1 - end), end)
+    s = 31 - exponent
+    return (x * mantissa + (1 << (s - 1))) >> s
+
+
+DEFINITIONS = {"double": gemmlowp, "single": once}
+WAYS = [Rescaling(rounding, bits) for rounding in DEFINITIONS for bits in (64, 32)]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@given(st.floats(2.0**-38, 2.0**29), st.lists(st.integers(-INT32, INT32 - 1), min_size=1))
+def test_rescale_is_the_definition(way, factor, values):
     mantissa, exponent = (int(v) for v in multiplier(np.array(factor)))
     assert 2**30 <= mantissa < 2**31
     assert mantissa * 2.0 ** (exponent - 31) == pytest.approx(factor, rel=2.0**-31)
-    got = rescale_by(NUMPY, np.array(values, np.int64), factor)
-    assert got.tolist() == [gemmlowp(x, mantissa, exponent) for x in values]
+    got = way.by(NUMPY, np.array(values, np.int32), factor)
+    wanted = [DEFINITIONS[way.rounding](x, mantissa, exponent) for x in values]
+    assert got.tolist() == wanted
+
+
+@pytest.mark.parametrize("rounding", DEFINITIONS)
+def test_elements_of_32_bits_give_the_same_numbers(rounding):
+    """Random and corner triples of value, mantissa and exponent."""
+    rng = np.random.default_rng(0)
+    ends = np.array([*_edge_values(), -INT32 + 1, 65535, 65536, -65536, 32768, -32768])
+    values = [rng.integers(-INT32, INT32, 300_000), rng.integers(-300, 300, 100_000)]
+    x = np.concatenate([*values, np.repeat(ends, 2000)]).astype(np.int32)
+    mantissa = rng.integers(2**30, INT32, x.size).astype(np.int32)
+    mantissa[::7], mantissa[::11], mantissa[::17] = 2**30, INT32 - 1, 0
+    mantissa[::13] *= -1
+    exponent = rng.integers(-40, 30, x.size).astype(np.int32)
+    shifts = np.maximum(exponent, 0), np.maximum(-exponent, 0)
+    wide, narrow = (Rescaling(rounding, b).rescale(NUMPY, x, mantissa, shifts) for b in (64, 32))
+    assert np.array_equal(wide, narrow)
+    some = rng.integers(0, x.size, 2000)
+    wanted = [DEFINITIONS[rounding](*map(int, v)) for v in np.stack([x, mantissa, exponent], 1)[some]]
+    assert wide[some].tolist() == wanted
 
 
 def test_ties_go_away_from_zero():
-    x = np.arange(-9, 10, dtype=np.int64)
-    half = rescale_by(NUMPY, x * 2, 0.25)
+    x = np.arange(-9, 10, dtype=np.int32)
+    half = DOUBLE.by(NUMPY, x * 2, 0.25)
     assert half.tolist() == [int(math.copysign(math.floor(abs(v) / 2 + 0.5), v)) for v in x]
 
 
@@ -65,11 +99,16 @@ def test_factors_that_have_no_mantissa(bad):
 def _edge_values() -> np.ndarray:
     small = np.arange(-40, 41)
     ends = [-INT32, INT32 - 1, 2**30, -(2**30), 2**30 - 1, 12345678]
-    return np.concatenate([small, ends]).astype(np.int64)
+    return np.concatenate([small, ends]).astype(np.int32)
 
 
-def _rescaled(ops, x, mantissa, left, right):
-    return rescale(ops, x, mantissa, left, right)
+def test_ties_go_up_where_it_rounds_once():
+    x = np.arange(-9, 10, dtype=np.int32)
+    assert SINGLE.by(NUMPY, x * 2, 0.25).tolist() == [math.floor(v / 2 + 0.5) for v in x]
+
+
+def _rescaled(way):
+    return lambda ops, x, mantissa, left, right: way.rescale(ops, x, mantissa, (left, right))
 
 
 def _normal(center):
@@ -87,7 +126,7 @@ def test_equal_bits_everywhere(runner):
     mantissa, exponent = multiplier(np.array(FACTORS))
     grid = np.repeat(x[:, None], len(FACTORS), 1)
     parts = [
-        np.broadcast_to(v.astype(np.int64), grid.shape).copy()
+        np.broadcast_to(v, grid.shape).copy()
         for v in (mantissa, np.maximum(exponent, 0), np.maximum(-exponent, 0))
     ]
     rng = np.random.default_rng(0)
@@ -96,7 +135,7 @@ def test_equal_bits_everywhere(runner):
     out = Output(1 / 255, -128, -128, 127)
     squares = np.concatenate([np.arange(1, 50), (np.arange(1, 40) ** 12) % 2**62 + 1])
     cases = [
-        Case(_rescaled, [grid, *parts]),
+        *(Case(_rescaled(way), [grid, *parts]) for way in WAYS),
         Case(lambda ops, v: root(ops, v), [squares.astype(np.int64)]),
         Case(lambda ops, v: softmax(ops, v, 0.07, 1, out), [codes]),
         Case(lambda ops, v: softmax(ops, v, 0.0007, 1, out), [codes]),

@@ -9,7 +9,7 @@ import numpy as np
 from jq.deep import Steps, deep
 from jq.formats.integer_functions import FRACTION, Output, ratio, unit_rows
 from jq.formats.integer_functions import softmax as integer_softmax
-from jq.formats.requantize import clip, rescale_by, rounding_right_shift, splat
+from jq.formats.requantize import Rescaling, clip, rounding_right_shift, splat
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.slicing import between
@@ -24,7 +24,9 @@ FINEST = 2.0**-17  # steps of what softmax takes: an error of 2^-18 of an expone
 WIDE = 1 << 30  # a sum in front of softmax saturates here: no difference leaves int32
 
 
-def softmax(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
+def softmax(
+    program: Program, value: ir.Value, out: Output, rescaling: Rescaling
+) -> ir.Value | None:
     """Softmax that ends in `value`, of what `terms_of` takes apart."""
     if maker(value, "stablehlo.divide") is None:
         return None
@@ -37,8 +39,8 @@ def softmax(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
         if found is None:
             continue
         step = max(min(leaf.scale for leaf in leaves if leaf), FINEST)
-        x = clip(OPS, _in_steps(program, source, step), -WIDE, WIDE)
-        return integer_softmax(OPS, x, step, found.axis, out)
+        x = clip(OPS, _in_steps(program, source, step, rescaling), -WIDE, WIDE)
+        return integer_softmax(OPS, x, step, found.axis, out, rescaling)
     return None
 
 
@@ -64,24 +66,29 @@ def terms_of(program: Program, source: ir.Value) -> Steps[list[ir.Value]]:
 
 
 @deep
-def _in_steps(program: Program, source: ir.Value, step: float) -> Steps[ir.Value]:
+def _in_steps(
+    program: Program, source: ir.Value, step: float, rescaling: Rescaling
+) -> Steps[ir.Value]:
     """The int64 value of a tree of `terms_of` in units of `step`."""
     leaf = leaf_of(program, source)
     if leaf is not None:  # of a mask as large as floats are, one step is beyond all sums
-        return rescale_by(OPS, centered(leaf, I64), min(leaf.scale / step, WIDE))
+        by = min(leaf.scale / step, WIDE)
+        return OPS.convert(rescaling.by(OPS, centered(leaf), by), I64)
     constant = splat_of(program, source)
     if constant is not None:
         steps = np.clip(np.rint(constant / step), -WIDE, WIDE)
         return OPS.broadcast(OPS.constant(np.array(steps, I64)), shape_of(source), ())
     operands = list(source.owner.operation.operands)
-    first = yield program, operands[-2], step
-    second = yield program, operands[-1], step
+    first = yield program, operands[-2], step, rescaling
+    second = yield program, operands[-1], step, rescaling
     if kind_of(source.owner) == "stablehlo.add":
         return OPS.add(first, second)
     return OPS.select(operands[0], first, second)
 
 
-def quotient(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
+def quotient(
+    program: Program, value: ir.Value, out: Output, rescaling: Rescaling
+) -> ir.Value | None:
     """One leaf divided by another, with as many fractional bits as `out` leaves room for."""
     if maker(value, "stablehlo.divide") is None:
         return None
@@ -92,8 +99,8 @@ def quotient(program: Program, value: ir.Value, out: Output) -> ir.Value | None:
     furthest = max(out.high - out.zero_point, out.zero_point - out.low) * out.scale
     bits = math.floor(math.log2((1 << 30) * unit / furthest))
     bits = min(max(bits, 0), 61 - a.largest.bit_length())
-    q = ratio(OPS, centered(a, I64), centered(b, I64), bits)
-    return saturated(rescale_by(OPS, q, unit * 2.0**-bits / out.scale), out)
+    q = OPS.convert(ratio(OPS, centered(a, I64), centered(b, I64), bits), np.int32)
+    return saturated(rescaling.by(OPS, q, unit * 2.0**-bits / out.scale), out)
 
 
 _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
@@ -134,7 +141,9 @@ def _compared(leaf: Leaf, direction: str, number: float) -> ir.Value:
     return OPS.compare(wide, splat(OPS, bound, wide), "LT" if direction in ("LT", "LE") else "GE")
 
 
-def normalization(program: Program, value: ir.Value, out: Output, name: str) -> ir.Value | None:
+def normalization(
+    program: Program, value: ir.Value, out: Output, name: str, rescaling: Rescaling
+) -> ir.Value | None:
     """LayerNorm, RMSNorm or rows of unit length, of a leaf, that end in `value`."""
     for source in behind(value):
         leaf = leaf_of(program, source)
@@ -158,10 +167,9 @@ def normalization(program: Program, value: ir.Value, out: Output, name: str) -> 
         gamma = np.ones(n) if found.gamma is None else found.gamma.astype(np.float64)
         row = [1] * axis + [n]
         factor = gamma.reshape(row) * math.sqrt(n) * 2.0**-30 / out.scale * (1 << FRACTION)
-        y = scaled(program, unit, factor, name)
+        y = scaled(program, OPS.convert(unit, np.int32), factor, name, rescaling)
         if found.beta is not None:
             beta = np.rint(found.beta.astype(np.float64) / out.scale * (1 << FRACTION))
             y = OPS.add(y, spread(program, beta.reshape(row), shape, f"{name}:beta"))
-        y = rounding_right_shift(OPS, y, splat(OPS, FRACTION, y))
-        return saturated(y, out)
+        return saturated(rescaling.shift(OPS, y, -FRACTION), out)
     return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.formats.requantize import rescale_by, rounding_right_shift, splat
+from jq.formats.requantize import DOUBLE, INT32, Rescaling, rounding_right_shift, splat
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
@@ -27,7 +27,7 @@ SUM_BITS, LEAF_BITS, PRODUCT_BITS = 20, 16, 8
 WIDTH = 30  # bits of a value that is rescaled, without its sign
 
 
-def sum_of(program: Program, value: ir.Value) -> Sum | None:
+def sum_of(program: Program, value: ir.Value, rescaling: Rescaling) -> Sum | None:
     """The integer sum that a value is, or None."""
     leaf = leaf_of(program, value)
     if leaf is not None:
@@ -41,19 +41,12 @@ def sum_of(program: Program, value: ir.Value) -> Sum | None:
     leaves = [leaf_of(program, v) for v in op.operation.operands]
     known = [leaf for leaf in leaves if leaf is not None]
     if kind in ("stablehlo.add", "stablehlo.subtract") and len(known) == 2:
-        return _sum(known, (1, 1 if kind == "stablehlo.add" else -1), name)
+        return _sum(known, kind == "stablehlo.subtract", name, rescaling)
     if kind == "stablehlo.multiply" and len(known) == 2:
         return _product(*known, name=name)
     if known and reduction(program, op) == "add":
         return _reduced(op, known[0], name)
     return None
-
-
-def _shifted(x: ir.Value, bits: int) -> ir.Value:
-    """The int64 value `x * 2^bits`, rounded where bits is negative."""
-    if bits >= 0:
-        return OPS.shift_left(x, splat(OPS, bits, x))
-    return rounding_right_shift(OPS, x, splat(OPS, -bits, x))
 
 
 def _bits(wanted: int, largest: int) -> int:
@@ -63,20 +56,20 @@ def _bits(wanted: int, largest: int) -> int:
 
 def _fraction(leaf: Leaf) -> Sum:
     bits = _bits(LEAF_BITS, leaf.largest)
-    value = OPS.convert(_shifted(centered(leaf, I64), bits), np.int32)
+    value = DOUBLE.shift(OPS, centered(leaf), bits)  # exact
     bound = np.array(float(leaf.largest << bits))
     return Sum(value, np.array(leaf.scale / (1 << bits)), bound, "rescale")
 
 
-def _sum(leaves: Sequence[Leaf], signs: tuple[int, int], name: str) -> Sum:
+def _sum(leaves: Sequence[Leaf], minus: bool, name: str, rescaling: Rescaling) -> Sum:
     """Both terms in units of twice the larger scale, with fractional bits."""
     unit = 2 * max(leaf.scale for leaf in leaves)
     bits = _bits(SUM_BITS, max(leaf.largest for leaf in leaves))
     first, second = (
-        rescale_by(OPS, _shifted(centered(leaf, I64), bits), sign * leaf.scale / unit)
-        for leaf, sign in zip(leaves, signs, strict=True)
+        rescaling.by(OPS, rescaling.shift(OPS, centered(leaf), bits), leaf.scale / unit)
+        for leaf in leaves
     )
-    value = OPS.convert(OPS.add(first, second), np.int32)
+    value = OPS.sub(first, second) if minus else OPS.add(first, second)
     largest = sum(leaf.largest * leaf.scale / unit for leaf in leaves)
     bound = np.array(math.ceil(largest * (1 << bits)) + 2.0)
     require_int32(bound, name)
@@ -86,9 +79,16 @@ def _sum(leaves: Sequence[Leaf], signs: tuple[int, int], name: str) -> Sum:
 def _product(a: Leaf, b: Leaf, *, name: str) -> Sum:
     largest = a.largest * b.largest
     bits = _bits(PRODUCT_BITS, largest)
-    value = _shifted(OPS.mul(centered(a, I64), centered(b, I64)), bits)
+    wide = I64 if largest > INT32.max else np.dtype(np.int32)
+    value = OPS.mul(centered(a, wide), centered(b, wide))
+    value = _halved(value, -bits) if bits < 0 else DOUBLE.shift(OPS, value, bits)
     bound = np.array(largest * 2.0**bits + 1)
     return Sum(OPS.convert(value, np.int32), np.array(a.scale * b.scale / 2.0**bits), bound, name)
+
+
+def _halved(x: ir.Value, bits: int) -> ir.Value:
+    """The int64 value `x / 2^bits`, rounded."""
+    return rounding_right_shift(OPS, x, splat(OPS, bits, x)) if bits else x
 
 
 def _reduced(op: Op, leaf: Leaf, name: str) -> Sum:
@@ -144,7 +144,7 @@ def _contraction(program: Program, op: Op, rule: Contraction, name: str) -> Sum 
 def _narrowed(value: ir.Value, factor: np.ndarray, bound: np.ndarray, name: str) -> Sum:
     """A sum of wide codes in int64, in units that leave 30 bits."""
     bits = max(0, math.ceil(math.log2(max(1.0, float(bound.max())))) - WIDTH)
-    small = OPS.convert(_shifted(value, -bits), np.int32)
+    small = OPS.convert(_halved(value, bits), np.int32)
     return Sum(small, factor * 2.0**bits, bound / 2.0**bits + 1, name)
 
 

@@ -12,7 +12,7 @@ from jq.errors import UserError
 from jq.formats import Encoding, integer_functions
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.integer_functions import Output
-from jq.formats.requantize import INT32, multiplier, rescale, splat
+from jq.formats.requantize import INT32, Rescaling, multiplier, splat
 from jq.ir import Program, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import constant
@@ -109,26 +109,30 @@ def centered(leaf: Leaf, dtype: Any = np.int32) -> ir.Value:
 
 
 def spread(program: Program, array: np.ndarray, shape: tuple[int, ...], name: str) -> ir.Value:
-    """A compact integer array over `shape`, as int64; a vector becomes a weight of the program."""
+    """A compact integer array over `shape`, as int32; a vector becomes a weight of the program."""
     array = np.asarray(array)
     if array.size == 1:
-        return OPS.broadcast(OPS.constant(np.array(int(array.reshape(())), I64)), shape, ())
+        return OPS.broadcast(OPS.constant(np.array(int(array.reshape(())), np.int32)), shape, ())
     kept = [axis for axis, n in enumerate(array.shape) if n > 1]
     vector = array.reshape([array.shape[axis] for axis in kept]).astype(np.int32)
-    return OPS.convert(OPS.broadcast(program.add_weight(name, vector), shape, kept), I64)
+    return OPS.broadcast(program.add_weight(name, vector), shape, kept)
 
 
-def scaled(program: Program, x: ir.Value, factor: np.ndarray, name: str) -> ir.Value:
-    """`rescale` of an int64 value by real factors known now; int64."""
+def scaled(
+    program: Program, x: ir.Value, factor: np.ndarray, name: str, rescaling: Rescaling
+) -> ir.Value:
+    """`rescale` of an int32 value by real factors known now; int32."""
     shape = shape_of(x)
     mantissa, exponent = multiplier(factor)
     left, right = np.maximum(exponent, 0), np.maximum(-exponent, 0)
-    return rescale(
+    return rescaling.rescale(
         OPS,
         x,
         spread(program, mantissa, shape, f"{name}:multiplier"),
-        spread(program, left, shape, f"{name}:left") if left.any() else None,
-        spread(program, right, shape, f"{name}:right") if right.any() else None,
+        (
+            spread(program, left, shape, f"{name}:left") if left.any() else None,
+            spread(program, right, shape, f"{name}:right") if right.any() else None,
+        ),
     )
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from jq.errors import FormatError, UserError
 from jq.formats.integer_functions import FRACTION, Output, tabulated
-from jq.formats.requantize import INT32, rounding_right_shift, splat
+from jq.formats.requantize import INT32, Rescaling, splat
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import backwards
 from jq.ir.arrays import StableHloOps
@@ -34,13 +34,12 @@ from jq.ir.decisions import decline, declined, declined_by_shape
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.ir.slicing import between
 from jq.ir.values import kind_of, maker
-from jq.limits import Function
+from jq.limits import Device, Function
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._functions import comparison, normalization, quotient, softmax
 from jq.passes.integer._ops import apply_to_codes, clamp_of, is_elementwise, is_float
 from jq.passes.integer._sums import sum_of
 from jq.passes.integer._values import (
-    I64,
     Sum,
     leaf_of,
     output_of,
@@ -131,9 +130,11 @@ def _lower(
         return None
     forms: dict[Function, Callable[[], ir.Value | None]] = {
         "table": lambda: _table(program, value, out, device.table_entries),
-        "softmax": lambda: softmax(program, value, out),
-        "normalization": lambda: normalization(program, value, out, marker.tensor),
-        "quotient": lambda: quotient(program, value, out),
+        "softmax": lambda: softmax(program, value, out, device.rescaling),
+        "normalization": lambda: normalization(
+            program, value, out, marker.tensor, device.rescaling
+        ),
+        "quotient": lambda: quotient(program, value, out, device.rescaling),
     }
     lacking = []
     for name, form in forms.items():
@@ -142,7 +143,7 @@ def _lower(
         if codes is not None:  # it stays unread, and is erased
             lacking.append(name)
     if not any(map(declined, between)):
-        codes = _truth(value, out) or _chain(program, value, out, marker.tensor, device.bias_bits)
+        codes = _truth(value, out) or _chain(program, value, out, marker.tensor, device)
         if codes is None and lacking:
             decline(value.owner, f"target {target.name} has no {lacking[0]} on codes", HELP)
         return codes
@@ -230,12 +231,12 @@ def _only_leaf(program: Program, value: ir.Value) -> ir.Value | None:
 
 
 def _chain(
-    program: Program, value: ir.Value, out: Output, name: str, bias_bits: int
+    program: Program, value: ir.Value, out: Output, name: str, device: Device
 ) -> ir.Value | None:
     """clamp(c * sum + b), as one integer chain."""
     low, high, value = _clamps(program, value)
     affine = backwards(program, value)
-    total = sum_of(program, affine.source)
+    total, rescaling = sum_of(program, affine.source, device.rescaling), device.rescaling
     if total is None:
         return None
     real = affine.c * total.factor  # of one step of the sum
@@ -243,34 +244,37 @@ def _chain(
         return None
     require_int32(total.bound, total.name)
     bias = np.rint(affine.b / real)
-    fits = np.abs(bias).max(initial=0) < 1 << (bias_bits - 1)
+    fits = np.abs(bias).max(initial=0) < 1 << (device.bias_bits - 1)
     if fits and np.max(total.bound + np.abs(bias)) <= INT32.max:
         # Beyond int32 every sum but 0 saturates.
         factor = np.clip(real / out.scale, -MOST, MOST)
-        steps = scaled(program, _with_bias(program, total, bias), factor, name)
+        x = _with_bias(program, total, bias)
+        steps = scaled(program, x, factor, name, rescaling)
     else:
-        steps = _bias_behind(program, total, real / out.scale, affine.b / out.scale)
+        by = real / out.scale, affine.b / out.scale
+        steps = _bias_behind(program, total, *by, rescaling)
     return saturated(steps, _clamped(out, low, high))
 
 
 def _with_bias(program: Program, total: Sum, bias: np.ndarray) -> ir.Value:
-    """The int64 value of the sum and its bias, which joins the accumulator in int32."""
+    """The sum and its bias, which joins the accumulator in int32."""
     if not bias.any():
-        return OPS.convert(total.value, I64)
-    vector = spread(program, bias, shape_of(total.value), f"{total.name}:bias")
-    return OPS.convert(OPS.add(total.value, OPS.convert(vector, np.int32)), I64)
+        return total.value
+    return OPS.add(total.value, spread(program, bias, shape_of(total.value), f"{total.name}:bias"))
 
 
-def _bias_behind(program: Program, total: Sum, factor: np.ndarray, bias: np.ndarray) -> ir.Value:
+def _bias_behind(
+    program: Program, total: Sum, factor: np.ndarray, bias: np.ndarray, rescaling: Rescaling
+) -> ir.Value:
     """`factor * sum + bias` in whole steps, where the bias is too large for the accumulator.
 
     Both terms have some fractional bits. A sum that would leave int32 is refused.
     """
     wide, added = factor * (1 << FRACTION), np.rint(bias * (1 << FRACTION))
     require_int32(total.bound * np.maximum(np.abs(wide), 1) + np.abs(added), total.name)
-    x = scaled(program, OPS.convert(total.value, I64), wide, total.name)
+    x = scaled(program, total.value, wide, total.name, rescaling)
     x = OPS.add(x, spread(program, added, shape_of(x), f"{total.name}:bias"))
-    return rounding_right_shift(OPS, x, splat(OPS, FRACTION, x))
+    return rescaling.shift(OPS, x, -FRACTION)
 
 
 def _clamps(program: Program, value: ir.Value) -> tuple[float, float, ir.Value]:
