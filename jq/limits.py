@@ -147,8 +147,8 @@ class Device(Strict):
     """Bits of a bias that is added to an accumulator; a bias that does not fit is added after the
     rescale."""
     rounding: Rounding = "double"
-    """How a rescale rounds: `double` as TFLite's reference kernels and TOSA's DOUBLE_ROUND, `single`
-    as XNNPACK, ONNX Runtime and TOSA's SINGLE_ROUND."""
+    """How a rescale rounds: `double` as in TFLite's reference kernels and TOSA's DOUBLE_ROUND,
+    `single` as in XNNPACK, ONNX Runtime and TOSA's SINGLE_ROUND."""
     rescale_bits: Literal[64, 32] = 64
     """Whether a rescale may use elements of 64 bits; with 32 it gives the same numbers."""
     limits: dict[str, OpLimits] = {}

@@ -2,8 +2,8 @@
 
     M = mantissa * 2^(exponent - 31),  mantissa in [2^30, 2^31),  or negative of that
 
-`double` rounds twice, as gemmlowp and TFLite's reference kernels do (Jacob et al., 2018), and TOSA's
-RESCALE with DOUBLE_ROUND:
+`double` rounds twice, as gemmlowp and TFLite's reference kernels do (Jacob et al., 2018), and as
+TOSA's RESCALE with DOUBLE_ROUND does:
 
     rescale(x) = rounding_right_shift(doubling_high_multiply(x << max(exponent, 0), mantissa),
                                       max(-exponent, 0))

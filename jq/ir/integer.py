@@ -10,7 +10,7 @@ points, bias, mantissas, windows, tables) are its attributes: no writer reads ar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -69,9 +69,18 @@ class IntegerStep:
     attributes: Mapping[str, ir.Attribute] = field(default_factory=dict)
     numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
 
-    def of_op(self, op: Op) -> dict[str, Any]:
-        """Fields that say which op of the program it is."""
-        return {"op": op.operation.name, "attributes": attributes_of(op)}
+    def of_op(self, op: Op) -> IntegerStep:
+        """The same as the form of an op of the program."""
+        return replace(self, op=op.operation.name, attributes=attributes_of(op))
+
+    def knowing(self, **numbers: Any) -> IntegerStep:
+        """The same with further numbers."""
+        arrays = {key: np.asarray(value) for key, value in numbers.items()}
+        return replace(self, numbers={**self.numbers, **arrays})
+
+    def giving(self, out: Output) -> IntegerStep:
+        """The same with a result."""
+        return replace(self, out=out)
 
 
 def integer_step(program: Program, codes: ir.Value, step: IntegerStep) -> ir.Value:
@@ -95,7 +104,7 @@ def integer_step(program: Program, codes: ir.Value, step: IntegerStep) -> ir.Val
 
 
 def _between(value: ir.Value, ends: Sequence[ir.Value]) -> tuple[list[Any], list[ir.Value]]:
-    """The ops that compute a value from `ends`, operands first, and the arguments that they read."""
+    """The ops that compute a value from `ends`, in an order, and the arguments that they read."""
     ops: dict[Any, None] = {}
     arguments: dict[ir.Value, None] = {}
     todo: list[tuple[ir.Value, bool]] = [(value, False)]
@@ -160,7 +169,7 @@ def match_integer(op: Op) -> IntegerStep | None:
     kind, name, kernel = (ir.StringAttr(attrs[k]).value for k in ("kind", "name", "op"))
     scale, whole = ir.FloatAttr(attrs["scale"]).value, list(ir.DenseI64ArrayAttr(attrs["codes"]))
     return IntegerStep(
-        kind,  # type: ignore[arg-type]
+        kind,
         name,
         tuple(operands),
         Output(scale, *whole),

@@ -47,9 +47,11 @@ class Levels(dict[Level, Program]):
 
     Attributes:
         dequantized: where integers become floats again, and why; see `jq.passes.dequantized`.
+        marked: the integer level with its markers, as kernels and writers of other forms read it.
     """
 
     dequantized: list[dict[str, str]]
+    marked: Program
 
     def __init__(self, levels: Mapping[Level, Program] | None = None) -> None:
         super().__init__(levels or {})
@@ -79,6 +81,7 @@ def rewrite(
 def _open_markers(levels: Levels, cx: PassContext) -> None:
     """The target starts from markers, where kernels see whole chains; the integer level that is
     emitted is plain."""
-    levels.dequantized = dequantized(levels["integer"], cx)
-    levels["integer"] = levels["integer"].clone()
+    levels.marked = levels["integer"]
+    levels.dequantized = dequantized(levels.marked, cx)
+    levels["integer"] = levels.marked.clone()
     run_all([LowerMarkers()], levels["integer"], cx)

@@ -80,7 +80,9 @@ def test_elements_of_32_bits_give_the_same_numbers(rounding):
     wide, narrow = (Rescaling(rounding, b).rescale(NUMPY, x, mantissa, shifts) for b in (64, 32))
     assert np.array_equal(wide, narrow)
     some = rng.integers(0, x.size, 2000)
-    wanted = [DEFINITIONS[rounding](*map(int, v)) for v in np.stack([x, mantissa, exponent], 1)[some]]
+    wanted = [
+        DEFINITIONS[rounding](*map(int, v)) for v in np.stack([x, mantissa, exponent], 1)[some]
+    ]
     assert wide[some].tolist() == wanted
 
 

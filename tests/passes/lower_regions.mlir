@@ -20,17 +20,22 @@ func.func @main(%x: tensor<4x4xf32>, %w: tensor<4x4xf32> {jq.weight = "w"}) -> t
 }
 // CHECK: changed: expand-fake-quant, lower-regions
 // CHECK: @main(%arg0: tensor<4x4xf32>, %arg1: tensor<4x4xi8>
-// CHECK-DAG: %[[M:.*]] = stablehlo.constant dense<1114129536> : tensor<i64>
-// CHECK-DAG: %[[B:.*]] = stablehlo.constant dense<3932> : tensor<i64>
-// CHECK-DAG: %[[Z:.*]] = stablehlo.constant dense<-1> : tensor<i64>
 // CHECK: %[[Q:.*]] = stablehlo.composite "jq.quantize" %arg0
-// CHECK: %[[A:.*]] = stablehlo.dot_general %[[Q]], %arg1, {{.*}} -> tensor<4x4xi32>
-// CHECK: stablehlo.subtract %[[A]], {{.*}} : tensor<4x4xi32>
-// CHECK: stablehlo.broadcast_in_dim %[[B]]
-// CHECK: stablehlo.add {{.*}} : tensor<4x4xi32>
-// CHECK: stablehlo.broadcast_in_dim %[[M]]
-// CHECK: stablehlo.broadcast_in_dim %[[Z]]
-// CHECK: stablehlo.maximum {{.*}} : tensor<4x4xi64>
-// CHECK: %[[O:.*]] = stablehlo.convert {{.*}} : (tensor<4x4xi64>) -> tensor<4x4xi8>
+// CHECK: %[[O:.*]] = stablehlo.composite "jq.integer" %[[Q]], %arg1
+// CHECK-SAME: codes = array<i64: -1, -1, 127>, kind = "contraction"
+// CHECK-SAME: bias = dense<3932>
+// CHECK-SAME: op = "stablehlo.dot_general"
+// CHECK-SAME: decomposition = @[[F:.*]]}
 // CHECK-NEXT: %[[D:.*]] = stablehlo.composite "jq.dequantize" %[[O]]
 // CHECK-NEXT: return %[[D]]
+// CHECK: func.func private @[[F]](%arg0: tensor<4x4xi8>, %arg1: tensor<4x4xi8>
+// CHECK-DAG: %[[B:.*]] = stablehlo.constant dense<3932> : tensor<i32>
+// CHECK-DAG: %[[M:.*]] = stablehlo.constant dense<1114129536> : tensor<i32>
+// CHECK-DAG: %[[Z:.*]] = stablehlo.constant dense<-1> : tensor<i32>
+// CHECK: %[[A:.*]] = stablehlo.dot_general %arg0, %arg1, {{.*}} -> tensor<4x4xi32>
+// CHECK: stablehlo.subtract %[[A]], {{.*}} : tensor<4x4xi32>
+// CHECK: stablehlo.add {{.*}} : tensor<4x4xi32>
+// CHECK: stablehlo.multiply {{.*}} : tensor<4x4xi64>
+// CHECK: stablehlo.maximum {{.*}} : tensor<4x4xi32>
+// CHECK: %[[C:.*]] = stablehlo.convert {{.*}} : (tensor<4x4xi32>) -> tensor<4x4xi8>
+// CHECK-NEXT: return %[[C]]

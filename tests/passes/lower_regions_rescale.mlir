@@ -15,8 +15,10 @@ func.func @main(%x: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
 // CHECK: changed: expand-fake-quant, lower-regions
 // CHECK: %[[Q:.*]] = stablehlo.composite "jq.quantize" %arg0
 // CHECK: stablehlo.composite "jq.dequantize" %[[Q]]
-// CHECK: stablehlo.convert %[[Q]] : (tensor<4x8xi8>) -> tensor<4x8xi64>
+// CHECK: stablehlo.composite "jq.integer" %[[Q]] {{.*}}kind = "rescale"
+// CHECK-NOT: "jq.quantize"
+// CHECK: func.func private @jq.integer
+// CHECK: stablehlo.convert %arg0 : (tensor<4x8xi8>) -> tensor<4x8xi32>
 // CHECK: stablehlo.shift_left
 // CHECK: stablehlo.shift_right_arithmetic
-// CHECK: stablehlo.convert {{.*}} : (tensor<4x8xi64>) -> tensor<4x8xi8>
-// CHECK-NOT: "jq.quantize"
+// CHECK: stablehlo.convert {{.*}} : (tensor<4x8xi32>) -> tensor<4x8xi8>

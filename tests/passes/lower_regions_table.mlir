@@ -17,10 +17,12 @@ func.func @main(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
   return %3 : tensor<4x4xf32>
 }
 // CHECK: changed: expand-fake-quant, lower-regions
-// CHECK: %[[T:.*]] = stablehlo.constant {{.*}} : tensor<256xi8>
 // CHECK: %[[Q:.*]] = stablehlo.composite "jq.quantize" %arg0
 // CHECK-NOT: compare
-// CHECK: stablehlo.convert %[[Q]] : (tensor<4x4xi8>) -> tensor<4x4xi32>
-// CHECK: %[[O:.*]] = "stablehlo.gather"(%[[T]]
+// CHECK: %[[O:.*]] = stablehlo.composite "jq.integer" %[[Q]] {{.*}}kind = "table"
 // CHECK-NEXT: %[[D:.*]] = stablehlo.composite "jq.dequantize" %[[O]]
 // CHECK-NEXT: return %[[D]]
+// CHECK: func.func private @jq.integer
+// CHECK: %[[T:.*]] = stablehlo.constant {{.*}} : tensor<256xi8>
+// CHECK: stablehlo.convert %arg0 : (tensor<4x4xi8>) -> tensor<4x4xi32>
+// CHECK: "stablehlo.gather"(%[[T]]

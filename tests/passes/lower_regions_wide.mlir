@@ -13,9 +13,12 @@ func.func @main(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
   return %3 : tensor<4x4xf32>
 }
 // CHECK: changed: expand-fake-quant, lower-regions
-// CHECK: %[[T:.*]] = stablehlo.constant {{.*}} : tensor<257xi32>
 // CHECK: %[[Q:.*]] = stablehlo.composite "jq.quantize" %arg0, {{.*}} -> tensor<4x4xi16>
-// CHECK: stablehlo.convert %[[Q]] : (tensor<4x4xi16>) -> tensor<4x4xi32>
-// CHECK-COUNT-2: "stablehlo.gather"(%[[T]]
-// CHECK-NOT: tanh
+// CHECK: stablehlo.composite "jq.integer" %[[Q]] {{.*}}kind = "table"
+// CHECK-NOT: stablehlo.tanh %
 // CHECK: return
+// CHECK: func.func private @jq.integer
+// CHECK: %[[T:.*]] = stablehlo.constant {{.*}} : tensor<257xi32>
+// CHECK: stablehlo.convert %arg0 : (tensor<4x4xi16>) -> tensor<4x4xi32>
+// CHECK: "stablehlo.gather"(%[[T]]
+// CHECK: "stablehlo.gather"(

@@ -9,15 +9,26 @@ import numpy as np
 from jq.deep import Steps, deep
 from jq.formats.integer_functions import FRACTION, Output, ratio, unit_rows
 from jq.formats.integer_functions import softmax as integer_softmax
-from jq.formats.requantize import Rescaling, clip, rounding_right_shift, splat
+from jq.formats.requantize import Rescaling, clip, splat
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.arrays import StableHloOps
+from jq.ir.build import NAME, string_attr
+from jq.ir.integer import integer_step
 from jq.ir.slicing import between
 from jq.ir.values import kind_of, maker
 from jq.ops.selection import splat_of
 from jq.passes.functions import as_normalization
 from jq.passes.integer._ops import as_softmax, behind
-from jq.passes.integer._values import I64, Leaf, centered, leaf_of, saturated, scaled, spread
+from jq.passes.integer._values import (
+    I64,
+    Leaf,
+    centered,
+    leaf_of,
+    saturated,
+    scaled,
+    spread,
+    step_of,
+)
 
 OPS = StableHloOps()
 FINEST = 2.0**-17  # steps of what softmax takes: an error of 2^-18 of an exponential
@@ -25,7 +36,7 @@ WIDE = 1 << 30  # a sum in front of softmax saturates here: no difference leaves
 
 
 def softmax(
-    program: Program, value: ir.Value, out: Output, rescaling: Rescaling
+    program: Program, value: ir.Value, out: Output, name: str, rescaling: Rescaling
 ) -> ir.Value | None:
     """Softmax that ends in `value`, of what `terms_of` takes apart."""
     if maker(value, "stablehlo.divide") is None:
@@ -40,7 +51,12 @@ def softmax(
             continue
         step = max(min(leaf.scale for leaf in leaves if leaf), FINEST)
         x = clip(OPS, _in_steps(program, source, step, rescaling), -WIDE, WIDE)
-        return integer_softmax(OPS, x, step, found.axis, out, rescaling)
+        codes = integer_softmax(OPS, x, step, found.axis, out, rescaling)
+        leaf = leaf_of(program, source)
+        if leaf is None:  # of a sum or a choice of several tensors
+            return codes
+        made = step_of("softmax", name, [leaf.operand], axis=found.axis, step=step)
+        return integer_step(program, codes, made.giving(out))
     return None
 
 
@@ -100,7 +116,10 @@ def quotient(
     bits = math.floor(math.log2((1 << 30) * unit / furthest))
     bits = min(max(bits, 0), 61 - a.largest.bit_length())
     q = OPS.convert(ratio(OPS, centered(a, I64), centered(b, I64), bits), np.int32)
-    return saturated(rescaling.by(OPS, q, unit * 2.0**-bits / out.scale), out)
+    codes = saturated(rescaling.by(OPS, q, unit * 2.0**-bits / out.scale), out)
+    name = string_attr(value.owner, NAME) or "quotient"
+    step = step_of("quotient", name, [a.operand, b.operand], value.owner, bits=bits)
+    return integer_step(program, codes, step.giving(out))
 
 
 _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
@@ -171,5 +190,10 @@ def normalization(
         if found.beta is not None:
             beta = np.rint(found.beta.astype(np.float64) / out.scale * (1 << FRACTION))
             y = OPS.add(y, spread(program, beta.reshape(row), shape, f"{name}:beta"))
-        return saturated(rescaling.shift(OPS, y, -FRACTION), out)
+        codes = saturated(rescaling.shift(OPS, y, -FRACTION), out)
+        zero = np.zeros(n) if found.beta is None else found.beta
+        step = step_of("normalization", name, [leaf.operand]).knowing(
+            gamma=gamma, beta=zero, epsilon=found.epsilon, center=found.center
+        )
+        return integer_step(program, codes, step.giving(out))
     return None

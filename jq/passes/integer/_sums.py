@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -13,12 +14,21 @@ from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
 from jq.ir.constants import evaluate
+from jq.ir.integer import IntegerStep, Operand
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.values import kind_of, maker
 from jq.ops.base import Contraction, QuantizedOperand, codes_of
 from jq.ops.lookup import rule_of
 from jq.ops.selection import reduce_like, reduction
-from jq.passes.integer._values import I64, Leaf, Sum, centered, leaf_of, require_int32
+from jq.passes.integer._values import (
+    I64,
+    Leaf,
+    Sum,
+    centered,
+    leaf_of,
+    require_int32,
+    step_of,
+)
 
 OPS = StableHloOps()
 # So many fractional bits a sum of two tensors keeps, one tensor alone, and a product; fewer where
@@ -41,9 +51,9 @@ def sum_of(program: Program, value: ir.Value, rescaling: Rescaling) -> Sum | Non
     leaves = [leaf_of(program, v) for v in op.operation.operands]
     known = [leaf for leaf in leaves if leaf is not None]
     if kind in ("stablehlo.add", "stablehlo.subtract") and len(known) == 2:
-        return _sum(known, kind == "stablehlo.subtract", name, rescaling)
+        return _sum(op, known, name, rescaling)
     if kind == "stablehlo.multiply" and len(known) == 2:
-        return _product(*known, name=name)
+        return _product(op, *known, name=name)
     if known and reduction(program, op) == "add":
         return _reduced(op, known[0], name)
     return None
@@ -58,10 +68,11 @@ def _fraction(leaf: Leaf) -> Sum:
     bits = _bits(LEAF_BITS, leaf.largest)
     value = DOUBLE.shift(OPS, centered(leaf), bits)  # exact
     bound = np.array(float(leaf.largest << bits))
-    return Sum(value, np.array(leaf.scale / (1 << bits)), bound, "rescale")
+    step = step_of("rescale", "rescale", [leaf.operand], bits=bits)
+    return Sum(value, np.array(leaf.scale / (1 << bits)), bound, "rescale", step)
 
 
-def _sum(leaves: Sequence[Leaf], minus: bool, name: str, rescaling: Rescaling) -> Sum:
+def _sum(op: Op, leaves: Sequence[Leaf], name: str, rescaling: Rescaling) -> Sum:
     """Both terms in units of twice the larger scale, with fractional bits."""
     unit = 2 * max(leaf.scale for leaf in leaves)
     bits = _bits(SUM_BITS, max(leaf.largest for leaf in leaves))
@@ -69,21 +80,26 @@ def _sum(leaves: Sequence[Leaf], minus: bool, name: str, rescaling: Rescaling) -
         rescaling.by(OPS, rescaling.shift(OPS, centered(leaf), bits), leaf.scale / unit)
         for leaf in leaves
     )
+    minus = kind_of(op) == "stablehlo.subtract"
     value = OPS.sub(first, second) if minus else OPS.add(first, second)
+    operands = [leaf.operand for leaf in leaves]
+    step = step_of("subtract" if minus else "add", name, operands, op, bits=bits, unit=unit)
     largest = sum(leaf.largest * leaf.scale / unit for leaf in leaves)
     bound = np.array(math.ceil(largest * (1 << bits)) + 2.0)
     require_int32(bound, name)
-    return Sum(value, np.array(unit / (1 << bits)), bound, name)
+    return Sum(value, np.array(unit / (1 << bits)), bound, name, step)
 
 
-def _product(a: Leaf, b: Leaf, *, name: str) -> Sum:
+def _product(op: Op, a: Leaf, b: Leaf, *, name: str) -> Sum:
     largest = a.largest * b.largest
     bits = _bits(PRODUCT_BITS, largest)
     wide = I64 if largest > INT32.max else np.dtype(np.int32)
     value = OPS.mul(centered(a, wide), centered(b, wide))
     value = _halved(value, -bits) if bits < 0 else DOUBLE.shift(OPS, value, bits)
     bound = np.array(largest * 2.0**bits + 1)
-    return Sum(OPS.convert(value, np.int32), np.array(a.scale * b.scale / 2.0**bits), bound, name)
+    factor, small = np.array(a.scale * b.scale / 2.0**bits), OPS.convert(value, np.int32)
+    step = step_of("multiply", name, [a.operand, b.operand], op, bits=bits)
+    return Sum(small, factor, bound, name, step)
 
 
 def _halved(x: ir.Value, bits: int) -> ir.Value:
@@ -98,9 +114,9 @@ def _reduced(op: Op, leaf: Leaf, name: str) -> Sum:
         terms = math.prod(ir.DenseI64ArrayAttr(op.operation.attributes["window_dimensions"]))
     bound = np.array(float(terms * leaf.largest))
     require_int32(bound, name)
-    return Sum(
-        reduce_like(op, centered(leaf), "stablehlo.add", 0), np.array(leaf.scale), bound, name
-    )
+    total = reduce_like(op, centered(leaf), "stablehlo.add", 0)
+    step = step_of("sum", name, [leaf.operand], op)
+    return Sum(total, np.array(leaf.scale), bound, name, step)
 
 
 @dataclass(frozen=True)
@@ -135,17 +151,27 @@ def _contraction(program: Program, op: Op, rule: Contraction, name: str) -> Sum 
     if product is None or value is None or shape_of(value) != shape_of(op.operation.results[0]):
         return None
     factor, bound = product.factor, product.bound
+    operands = [_operand(program, side) for side in product.sides]
     if dtype_of(value) == np.int64:
-        return _narrowed(value, factor, bound, name)
+        return _narrowed(value, factor, bound, partial(step_of, "contraction", name, operands, op))
     require_int32(bound, name)
-    return Sum(value, factor, bound, name)
+    return Sum(value, factor, bound, name, step_of("contraction", name, operands, op))
 
 
-def _narrowed(value: ir.Value, factor: np.ndarray, bound: np.ndarray, name: str) -> Sum:
+def _operand(program: Program, side: QuantizedOperand) -> Operand:
+    """A side of a product whose parameters are known (`IntegerProduct.of`) as a step reads it."""
+    scale = np.asarray(evaluate(program, side.scale), np.float32)
+    zero = None if side.zero_point is None else evaluate(program, side.zero_point)
+    return Operand(side.codes, scale, np.zeros(1, np.int32) if zero is None else zero)
+
+
+def _narrowed(
+    value: ir.Value, factor: np.ndarray, bound: np.ndarray, step: Callable[..., IntegerStep]
+) -> Sum:
     """A sum of wide codes in int64, in units that leave 30 bits."""
     bits = max(0, math.ceil(math.log2(max(1.0, float(bound.max())))) - WIDTH)
-    small = OPS.convert(_halved(value, bits), np.int32)
-    return Sum(small, factor * 2.0**bits, bound / 2.0**bits + 1, name)
+    small, made = OPS.convert(_halved(value, bits), np.int32), step(bits=-bits)
+    return Sum(small, factor * 2.0**bits, bound / 2.0**bits + 1, made.name, made)
 
 
 def _factor(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,11 @@ from jq.formats import Encoding, integer_functions
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.integer_functions import Output
 from jq.formats.requantize import INT32, Rescaling, multiplier, splat
-from jq.ir import Program, ir, shape_of
+from jq.ir import Op, Program, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import constant
 from jq.ir.constants import evaluate
+from jq.ir.integer import IntegerStep, Kind, Operand
 from jq.ir.markers import DEQUANTIZE, Marker, match
 
 OPS = StableHloOps()
@@ -32,6 +34,11 @@ class Leaf:
     zero_point: int
     low: int  # smallest and largest code
     high: int
+
+    @property
+    def operand(self) -> Operand:
+        """It as what a step reads."""
+        return Operand(self.codes, np.array([self.scale], np.float32), np.array([self.zero_point]))
 
     @property
     def largest(self) -> int:
@@ -50,6 +57,18 @@ class Sum:
     factor: np.ndarray
     bound: np.ndarray
     name: str
+    step: IntegerStep  # what it is a sum of; its result is not known yet
+
+
+NO_OUTPUT = Output(1.0, 0, 0, 0)  # of a step whose result is not known yet
+
+
+def step_of(
+    kind: Kind, name: str, operands: Sequence[Operand], op: Op | None = None, **numbers: Any
+) -> IntegerStep:
+    """A step of these operands, with the op that it is and what else is known of it."""
+    step = IntegerStep(kind, name, tuple(operands), NO_OUTPUT).knowing(**numbers)
+    return step if op is None else step.of_op(op)
 
 
 def leaf_of(program: Program, value: ir.Value) -> Leaf | None:

@@ -31,6 +31,7 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.decisions import decline, declined, declined_by_shape
+from jq.ir.integer import integer_step
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.ir.slicing import between
 from jq.ir.values import kind_of, maker
@@ -40,6 +41,7 @@ from jq.passes.integer._functions import comparison, normalization, quotient, so
 from jq.passes.integer._ops import apply_to_codes, clamp_of, is_elementwise, is_float
 from jq.passes.integer._sums import sum_of
 from jq.passes.integer._values import (
+    Leaf,
     Sum,
     leaf_of,
     output_of,
@@ -47,11 +49,12 @@ from jq.passes.integer._values import (
     saturated,
     scaled,
     spread,
+    step_of,
 )
 from jq.target import Target
 
 OPS = StableHloOps()
-MOST = 2.0**30
+MOST = 2.0**28
 HELP = "write it with ops that the docs' page on integer-only programs lists"
 
 
@@ -129,8 +132,8 @@ def _lower(
     if any(map(declined_by_shape, between)):
         return None
     forms: dict[Function, Callable[[], ir.Value | None]] = {
-        "table": lambda: _table(program, value, out, device.table_entries),
-        "softmax": lambda: softmax(program, value, out, device.rescaling),
+        "table": lambda: _table(program, value, out, marker.tensor, device.table_entries),
+        "softmax": lambda: softmax(program, value, out, marker.tensor, device.rescaling),
         "normalization": lambda: normalization(
             program, value, out, marker.tensor, device.rescaling
         ),
@@ -162,15 +165,19 @@ def _region(value: ir.Value) -> list[Op]:
     return list(seen.values())
 
 
-def _table(program: Program, value: ir.Value, out: Output, entries: int) -> ir.Value | None:
+def _table(
+    program: Program, value: ir.Value, out: Output, name: str, entries: int
+) -> ir.Value | None:
     """An elementwise function of one tensor, known for every code that it can have."""
     found = _function(program, value)
     if found is None or not is_float(value) or len(found[1]) > entries:
         return None
-    index, y = found
+    leaf, y = found
     with np.errstate(invalid="ignore"):
         steps = np.nan_to_num(np.asarray(y, np.float32) / np.float32(out.scale))
-    return tabulated(OPS, index, steps.astype(np.float64), out)
+    codes = tabulated(OPS, _index(leaf), steps.astype(np.float64), out)
+    step = step_of("table", name, [leaf.operand], value.owner, steps=steps)
+    return integer_step(program, codes, step.giving(out))
 
 
 def _condition(program: Program, value: ir.Value) -> ir.Value | None:
@@ -178,14 +185,20 @@ def _condition(program: Program, value: ir.Value) -> ir.Value | None:
     found = _function(program, value)
     if found is None:
         return None
-    index, y = found
-    truth = OPS.take(np.asarray(y, np.int8), index)
+    leaf, y = found
+    truth = OPS.take(np.asarray(y, np.int8), _index(leaf))
     return OPS.compare(truth, splat(OPS, 0, truth), "NE")
 
 
-def _function(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray] | None:
-    """Where `value` depends on one leaf alone, element by element: the number of its code, from 0
-    on, and the value for each."""
+def _index(leaf: Leaf) -> ir.Value:
+    """The number of each code of a leaf, from the least of its type on."""
+    index = OPS.convert(leaf.codes, np.int32)
+    return OPS.sub(index, splat(OPS, int(np.iinfo(dtype_of(leaf.codes)).min), index))
+
+
+def _function(program: Program, value: ir.Value) -> tuple[Leaf, np.ndarray] | None:
+    """Where `value` depends on one leaf alone, element by element: that leaf, and the value for
+    each code of its type."""
     source = _only_leaf(program, value)
     leaf = leaf_of(program, source) if source is not None else None
     cut = between(program, source, value) if source is not None and source != value else None
@@ -193,8 +206,7 @@ def _function(program: Program, value: ir.Value) -> tuple[ir.Value, np.ndarray] 
         return None
     low, high = np.iinfo(dtype_of(leaf.codes)).min, np.iinfo(dtype_of(leaf.codes)).max
     y = apply_to_codes(cut, leaf.scale * (np.arange(low, high + 1) - leaf.zero_point))
-    index = OPS.convert(leaf.codes, np.int32)
-    return OPS.sub(index, splat(OPS, int(low), index)), np.asarray(y)
+    return leaf, np.asarray(y)
 
 
 def _truth(value: ir.Value, out: Output) -> ir.Value | None:
@@ -243,17 +255,19 @@ def _chain(
     if not np.isfinite(real).all() or (real == 0).any():
         return None
     require_int32(total.bound, total.name)
+    out, factor = _clamped(out, low, high), real / out.scale
     bias = np.rint(affine.b / real)
     fits = np.abs(bias).max(initial=0) < 1 << (device.bias_bits - 1)
     if fits and np.max(total.bound + np.abs(bias)) <= INT32.max:
         # Beyond int32 every sum but 0 saturates.
         factor = np.clip(real / out.scale, -MOST, MOST)
         x = _with_bias(program, total, bias)
-        steps = scaled(program, x, factor, name, rescaling)
+        steps, behind = scaled(program, x, factor, name, rescaling), np.zeros(())
     else:
-        by = real / out.scale, affine.b / out.scale
-        steps = _bias_behind(program, total, *by, rescaling)
-    return saturated(steps, _clamped(out, low, high))
+        bias, behind = np.zeros(()), affine.b / out.scale
+        steps = _bias_behind(program, total, factor, behind, rescaling)
+    step = total.step.giving(out).knowing(bias=bias.astype(np.int64), factor=factor, behind=behind)
+    return integer_step(program, saturated(steps, out), step)
 
 
 def _with_bias(program: Program, total: Sum, bias: np.ndarray) -> ir.Value:
