@@ -1,0 +1,209 @@
+"""The integer program as a small neutral network: steps from tensors to tensors, with parameters.
+
+It is read from the markers of the `integer` level (`jq.ir.integer`), and the writers of other forms
+read nothing else. Codes have a scale and a zero point wherever they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jq.errors import UserError
+from jq.formats.integer_functions import Output
+from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.build import NAME, SCOPE, attributes_of, string_attr
+from jq.ir.constants import evaluate
+from jq.ir.integer import IntegerStep, match_integer
+from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
+from jq.ir.values import kind_of
+from jq.ops.selection import combines
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of the network.
+
+    Attributes:
+        dtype: `int8`, `int16`, `int32`, ... of codes; `float32` at float ends.
+        scale, zero_point: what codes stand for, `scale * (code - zero_point)`; float32 and int32,
+            of size 1 along the axes on which they do not depend. None for what is no codes.
+        data: the elements of a constant, else None.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    scale: np.ndarray | None = None
+    zero_point: np.ndarray | None = None
+    data: np.ndarray | None = None
+
+    @property
+    def zero(self) -> int:
+        """The zero point, where there is one for the whole tensor."""
+        return 0 if self.zero_point is None else int(self.zero_point.reshape(-1)[0])
+
+
+@dataclass(frozen=True)
+class Node:
+    """One step: a kind of `jq.ir.integer.Kind`, `quantize` and `dequantize` at float ends, or the
+    StableHLO name of an op that only moves, selects or compares codes.
+
+    Attributes:
+        inputs: tensors, constants among them.
+        op: the StableHLO op in the middle of a step, with its `attributes`.
+        numbers: see `jq.ir.integer.IntegerStep`.
+        out: parameters of the result of a step; None for moves.
+    """
+
+    kind: str
+    name: str
+    inputs: tuple[Tensor, ...]
+    output: Tensor
+    op: str
+    attributes: Mapping[str, ir.Attribute]
+    numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
+    out: Output | None = None
+    source: Any = None  # the op, for messages
+
+
+@dataclass(frozen=True)
+class Network:
+    """Nodes in an order in which they can run."""
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+# What moves, selects or compares codes and has no parameters of its own.
+MOVES = (
+    *("reshape", "transpose", "broadcast_in_dim", "pad", "slice", "concatenate", "reverse"),
+    *("maximum", "minimum", "clamp", "gather", "reduce", "reduce_window", "convert"),
+)
+
+
+def network(program: Program) -> Network:
+    """The network of an integer program with its markers (`Levels.marked`).
+
+    Raises:
+        UserError: an op has no form here, by its name in the model.
+    """
+    return _Reader(program).read()
+
+
+class _Reader:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.tensors: dict[ir.Value, Tensor] = {}
+        self.names: set[str] = set()
+
+    def read(self) -> Network:
+        program, nodes, returned = self.program, list[Node](), list[ir.Value]()
+        inputs = list(program.body.arguments)[: len(program.inputs)]
+        for spec, value in zip(program.inputs, inputs, strict=True):
+            self.tensors[value] = Tensor(self._name(spec.name), spec.shape, dtype_of(value).name)
+        for op in program.body.operations:
+            if op.operation.name == "func.return":
+                returned = list(op.operation.operands)
+            elif any(v in self.tensors for v in op.operation.operands):
+                nodes.append(self._node(op))
+        outputs = tuple(self._tensor(v) for v in returned)
+        return Network(tuple(nodes), tuple(self.tensors[v] for v in inputs), outputs)
+
+    def _name(self, wanted: str) -> str:
+        """A name that no tensor has yet."""
+        name, n = wanted, 1
+        while name in self.names:
+            n += 1
+            name = f"{wanted}#{n}"
+        self.names.add(name)
+        return name
+
+    def _tensor(self, value: ir.Value) -> Tensor:
+        """A tensor that was computed, or a constant."""
+        if value in self.tensors:
+            return self.tensors[value]
+        data = evaluate(self.program, value)
+        if data is None:
+            raise UserError(
+                "an integer is computed from no input and is no constant",
+                op=named(value.owner),
+            )
+        name = self.program.weight_name(value) or "constant"
+        tensor = Tensor(self._name(name), data.shape, data.dtype.name, data=data)
+        self.tensors[value] = tensor
+        return tensor
+
+    def _node(self, op: Op) -> Node:
+        if (step := match_integer(op)) is not None:
+            return self._step(op, step)
+        if (marker := match(op, QUANTIZE, DEQUANTIZE)) is not None:
+            return self._end(op, marker)
+        kind = kind_of(op).removeprefix("stablehlo.")
+        if kind not in MOVES or len(op.operation.results) != 1:
+            raise UserError(f"{kind} on codes has no form of its own", op=named(op))
+        if kind in ("reduce", "reduce_window"):
+            kind = f"{kind}_{combines(op)}"
+        value = op.operation.results[0]
+        inputs = tuple(self._tensor(v) for v in op.operation.operands)
+        scaled = next((t for t in inputs if t.scale is not None), inputs[0])
+        output = Tensor(
+            self._name(named(op)),
+            shape_of(value),
+            dtype_of(value).name,
+            scaled.scale,
+            scaled.zero_point,
+        )
+        self.tensors[value] = output
+        return Node(kind, named(op), inputs, output, kind_of(op), attributes_of(op), source=op)
+
+    def _step(self, op: Op, step: IntegerStep) -> Node:
+        inputs = tuple(_with(self._tensor(o.codes), o.scale, o.zero_point) for o in step.operands)
+        value = op.operation.results[0]
+        scale = np.array([step.out.scale], np.float32)
+        zero = np.array([step.out.zero_point], np.int32)
+        output = Tensor(
+            self._name(f"{step.name} result"), shape_of(value), dtype_of(value).name, scale, zero
+        )
+        self.tensors[value] = output
+        return Node(
+            step.kind,
+            step.name,
+            inputs,
+            output,
+            step.op,
+            step.attributes,
+            step.numbers,
+            step.out,
+            op,
+        )
+
+    def _end(self, op: Op, marker: Any) -> Node:
+        """Where floats become codes or codes floats."""
+        value, kind = op.operation.results[0], marker.kind.removeprefix("jq.")
+        parts = {k: evaluate(self.program, v) for k, v in marker.parts.items() if k != "codes"}
+        scale = np.asarray(parts["scale"], np.float32)
+        zero = np.asarray(parts.get("zero_point", np.zeros(1)), np.int32)
+        source = self._tensor(op.operation.operands[0])
+        output = Tensor(
+            self._name(f"{marker.tensor} {kind}d"), shape_of(value), dtype_of(value).name
+        )
+        if kind == "quantize":
+            output = _with(output, scale, zero)
+        else:
+            source = _with(source, scale, zero)
+        self.tensors[value] = output
+        return Node(kind, marker.tensor, (source,), output, "", {}, source=op)
+
+
+def _with(tensor: Tensor, scale: np.ndarray, zero_point: np.ndarray) -> Tensor:
+    return Tensor(tensor.name, tensor.shape, tensor.dtype, scale, zero_point, tensor.data)
+
+
+def named(op: Op) -> str:
+    """The user's name of an op: its own, its scope, or what it is."""
+    return string_attr(op, NAME) or string_attr(op, SCOPE) or kind_of(op).removeprefix("stablehlo.")
