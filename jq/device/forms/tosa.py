@@ -215,18 +215,20 @@ class _Writer:
 
     def wide(self, x: Tensor, bits: int = 0) -> str:
         """`(x - zero point) << bits` as int32."""
-        factor = np.array([2.0**bits])
-        if x.dtype == "int8" or x.zero == 0:
+        ends = np.iinfo(x.dtype)
+        largest = max(ends.max - x.zero, x.zero - ends.min)
+        # RESCALE by 2^bits takes values below 2^(29 - bits) alone.
+        fits, shape = largest < 1 << (29 - bits), (x.shape, "int32")
+        if fits and (x.dtype == "int8" or x.zero == 0):
             zeros = x.zero, 0
-            return self.rescale(self.of(x), x.dtype, x.shape, factor, (x.shape, "int32"), zeros)
-        plain = self.rescale(self.of(x), x.dtype, x.shape, WHOLE, (x.shape, "int32"))
-        zero = self.constant(np.full([1] * len(x.shape), x.zero), "int32")
-        centered = self.op("SUB", [plain, zero], (x.shape, "int32"))
-        return (
-            self.rescale(centered, "int32", x.shape, factor, (x.shape, "int32"))
-            if bits
-            else centered
-        )
+            return self.rescale(self.of(x), x.dtype, x.shape, np.array([2.0**bits]), shape, zeros)
+        wide, ones = self.rescale(self.of(x), x.dtype, x.shape, WHOLE, shape), [1] * len(x.shape)
+        if x.zero:
+            wide = self.op("SUB", [wide, self.constant([x.zero], "int32", ones)], shape)
+        if bits:
+            by = self.constant([bits], "int32", ones)
+            wide = self.op("LOGICAL_LEFT_SHIFT", [wide, by], shape)
+        return wide
 
     def end(self, total: str, step: Simple, shape: Sequence[int]) -> None:
         """Bias, rescale, zero point and clamp of an int32 sum."""
