@@ -1,6 +1,6 @@
 """The integer program as a small neutral network: steps from tensors to tensors, with parameters.
 
-It is read from the markers of the `integer` level (`jq.ir.integer`), and the writers of other forms
+It is read from the markers of the `integer` level (`jq.ops.integer_step`), and the writers of other forms
 read nothing else. Codes have a scale and a zero point wherever they stand.
 """
 
@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from jq.errors import UserError
+from jq.errors import InternalError, UserError
 from jq.formats.integer_functions import Output
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import NAME, SCOPE, attributes_of, string_attr
 from jq.ir.constants import evaluate
-from jq.ir.integer import IntegerStep, match_integer
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
 from jq.ir.values import kind_of
+from jq.ops.integer_step import IntegerStep, match_integer
 from jq.ops.selection import combines
 
 
@@ -42,6 +42,13 @@ class Tensor:
     data: np.ndarray | None = None
 
     @property
+    def values(self) -> np.ndarray:
+        """The elements of what is a constant."""
+        if self.data is None:
+            raise InternalError(f"{self.name} is no constant")
+        return self.data
+
+    @property
     def zero(self) -> int:
         """The zero point, where there is one for the whole tensor."""
         return 0 if self.zero_point is None else int(self.zero_point.reshape(-1)[0])
@@ -49,13 +56,13 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Node:
-    """One step: a kind of `jq.ir.integer.Kind`, `quantize` and `dequantize` at float ends, or the
+    """One step: a kind of `jq.ops.integer_step.Kind`, `quantize` and `dequantize` at float ends, or the
     StableHLO name of an op that only moves, selects or compares codes.
 
     Attributes:
         inputs: tensors, constants among them.
         op: the StableHLO op in the middle of a step, with its `attributes`.
-        numbers: see `jq.ir.integer.IntegerStep`.
+        numbers: see `jq.ops.integer_step.IntegerStep`.
         out: parameters of the result of a step; None for moves.
     """
 

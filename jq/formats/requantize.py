@@ -29,7 +29,9 @@ from jq.formats.arrays import Array, IntegerOps
 
 INT32 = np.iinfo(np.int32)
 I32, I64 = np.int32, np.int64
+LARGEST = 2.0**28  # of factors: with every rounding, and far beyond all codes
 MAX_SHIFT = 40  # a factor below 2^-40 gives 0 for every int32
+MAX_LEFT = 29  # of exponents that are rounded once
 Rounding = Literal["double", "single"]
 Shifts = tuple[Array | None, Array | None]  # max(exponent, 0), max(-exponent, 0); None: all are 0
 
@@ -118,10 +120,20 @@ class Rescaling:
         Raises:
             FormatError: the factor is not finite or too large.
         """
-        mantissa, exponent = (int(v) for v in multiplier(np.asarray(factor)))
-        left, right = max(exponent, 0), max(-exponent, 0)
-        shifts = tuple(splat(ops, by, x) if by else None for by in (left, right))
-        return self.rescale(ops, x, splat(ops, mantissa, x), shifts)  # type: ignore[arg-type]
+        mantissa, left, right = (int(v) for v in self.split(np.asarray(factor)))
+        shifts = [splat(ops, by, x) if by else None for by in (left, right)]
+        return self.rescale(ops, x, splat(ops, mantissa, x), (shifts[0], shifts[1]))
+
+    def split(self, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mantissa, left and right shift of real factors: int32 of the same shape.
+
+        Raises:
+            FormatError: a factor is not finite, or too large for how the device rounds.
+        """
+        mantissa, exponent = multiplier(factor)
+        if self.rounding == "single" and (exponent > MAX_LEFT).any():
+            raise FormatError(f"a rescale factor is 2^{MAX_LEFT} or more: too large to round once")
+        return mantissa, np.maximum(exponent, 0), np.maximum(-exponent, 0)
 
     def shift(self, ops: IntegerOps, x: Array, bits: int) -> Array:
         """`x * 2^bits`: exact where bits is positive and the result fits int32, else rounded as by

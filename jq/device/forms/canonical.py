@@ -40,7 +40,7 @@ from jq.ops.layout import Layout, groups_of, padding_of
 @dataclass(frozen=True)
 class Simple:
     """One step of the table above; `bias`, `factor` and `behind` are of one number or one a channel
-    of the last axis (see `jq.ir.integer.IntegerStep`)."""
+    of the last axis (see `jq.ops.integer_step.IntegerStep`)."""
 
     kind: str
     name: str
@@ -202,8 +202,8 @@ class _Builder:
         w = self.transposed(node, w, [d.kernel_out, *d.kernel_spatial, d.kernel_in])
         reversal = node.attributes.get("window_reversal")
         turned = list(ir.DenseBoolArrayAttr(reversal)) if reversal is not None else [False] * rank
-        w = replace(w, data=np.flip(w.data, [1 + i for i, t in enumerate(turned) if t]))  # type: ignore[arg-type]
-        geometry = {
+        w = replace(w, data=np.flip(w.values, tuple(1 + i for i, t in enumerate(turned) if t)))
+        geometry: dict[str, Any] = {
             "stride": list(integers(attrs, "window_strides")) or [1] * rank,
             "padding": padding_of(attrs),
             "dilation": list(integers(attrs, "rhs_dilation")) or [1] * rank,
@@ -246,7 +246,7 @@ class _Builder:
             return
         x, geometry = self._cut(node, x, geometry)
         if groups == x.shape[3] and w.shape[3] == 1:
-            filters = w.data.reshape(groups, -1, *w.shape[1:3]).transpose(2, 3, 0, 1)  # type: ignore[union-attr]
+            filters = w.values.reshape(groups, -1, *w.shape[1:3]).transpose(2, 3, 0, 1)
             w = replace(w, shape=filters.shape, data=np.ascontiguousarray(filters))
             self._put("depthwise", node, [x, w], made, geometry, numbers)
         elif groups == 1:
@@ -286,7 +286,7 @@ class _Builder:
             own = slice(g * o, (g + 1) * o)
             filters = replace(
                 self._fresh(w, (o, *w.shape[1:])),
-                data=w.data[own],  # type: ignore[index]
+                data=w.values[own],
                 scale=w.scale if w.scale is None or w.scale.size == 1 else w.scale[own],
             )
             result = self._fresh(made, (*made.shape[:3], o))
@@ -314,7 +314,7 @@ class _Builder:
             (low - (k - 1), high - (k - 1))
             for (low, high), k in zip(geometry["padding"], kernel, strict=True)
         ]
-        w = replace(w, data=np.ascontiguousarray(np.flip(w.data, (1, 2))))  # type: ignore[arg-type]
+        w = replace(w, data=np.ascontiguousarray(np.flip(w.values, (1, 2))))
         geometry = {"stride": spread, "out_padding": padding}
         self._put("transposed", node, [x, w], made, geometry, numbers)
 

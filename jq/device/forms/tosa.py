@@ -1,7 +1,7 @@
 """TOSA 1.0 flatbuffers (`.tosa`) of an integer network, bit for bit.
 
-Specification: https://www.mlplatform.org/tosa/tosa_spec.html. A rescale is RESCALE with the mantissa
-and `shift = 31 - exponent`; DOUBLE_ROUND and SINGLE_ROUND are the two roundings of
+Specification: https://www.mlplatform.org/tosa/tosa_spec.html. A rescale is RESCALE with the
+mantissa and `shift = 31 - exponent`; DOUBLE_ROUND and SINGLE_ROUND are the two roundings of
 `jq.formats.requantize`. Ends are integers: TOSA's integer profile has no floats.
 """
 

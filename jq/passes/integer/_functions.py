@@ -9,13 +9,13 @@ import numpy as np
 from jq.deep import Steps, deep
 from jq.formats.integer_functions import FRACTION, Output, ratio, unit_rows
 from jq.formats.integer_functions import softmax as integer_softmax
-from jq.formats.requantize import Rescaling, clip, splat
+from jq.formats.requantize import LARGEST, Rescaling, clip, splat
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
-from jq.ir.integer import integer_step
 from jq.ir.slicing import between
 from jq.ir.values import kind_of, maker
+from jq.ops.integer_step import integer_step
 from jq.ops.selection import splat_of
 from jq.passes.functions import as_normalization
 from jq.passes.integer._ops import as_softmax, behind
@@ -88,7 +88,7 @@ def _in_steps(
     """The int64 value of a tree of `terms_of` in units of `step`."""
     leaf = leaf_of(program, source)
     if leaf is not None:  # of a mask as large as floats are, one step is beyond all sums
-        by = min(leaf.scale / step, WIDE)
+        by = min(leaf.scale / step, LARGEST)
         return OPS.convert(rescaling.by(OPS, centered(leaf), by), I64)
     constant = splat_of(program, source)
     if constant is not None:

@@ -14,10 +14,10 @@ from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
 from jq.ir.constants import evaluate
-from jq.ir.integer import IntegerStep, Operand
 from jq.ir.markers import DEQUANTIZE, match
 from jq.ir.values import kind_of, maker
 from jq.ops.base import Contraction, QuantizedOperand, codes_of
+from jq.ops.integer_step import IntegerStep, Operand
 from jq.ops.lookup import rule_of
 from jq.ops.selection import reduce_like, reduction
 from jq.passes.integer._values import (

@@ -13,13 +13,13 @@ from jq.errors import UserError
 from jq.formats import Encoding, integer_functions
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.integer_functions import Output
-from jq.formats.requantize import INT32, Rescaling, multiplier, splat
+from jq.formats.requantize import INT32, Rescaling, splat
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import constant
 from jq.ir.constants import evaluate
-from jq.ir.integer import IntegerStep, Kind, Operand
 from jq.ir.markers import DEQUANTIZE, Marker, match
+from jq.ops.integer_step import IntegerStep, Kind, Operand
 
 OPS = StableHloOps()
 I64 = np.dtype(np.int64)
@@ -142,8 +142,7 @@ def scaled(
 ) -> ir.Value:
     """`rescale` of an int32 value by real factors known now; int32."""
     shape = shape_of(x)
-    mantissa, exponent = multiplier(factor)
-    left, right = np.maximum(exponent, 0), np.maximum(-exponent, 0)
+    mantissa, left, right = rescaling.split(factor)
     return rescaling.rescale(
         OPS,
         x,

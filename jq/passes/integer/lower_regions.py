@@ -24,18 +24,18 @@ import numpy as np
 
 from jq.errors import FormatError, UserError
 from jq.formats.integer_functions import FRACTION, Output, tabulated
-from jq.formats.requantize import INT32, Rescaling, splat
+from jq.formats.requantize import INT32, LARGEST, Rescaling, splat
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import backwards
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, replace, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.decisions import decline, declined, declined_by_shape
-from jq.ir.integer import integer_step
 from jq.ir.markers import QUANTIZE, Marker, match
 from jq.ir.slicing import between
 from jq.ir.values import kind_of, maker
 from jq.limits import Device, Function
+from jq.ops.integer_step import integer_step
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._functions import comparison, normalization, quotient, softmax
 from jq.passes.integer._ops import apply_to_codes, clamp_of, is_elementwise, is_float
@@ -54,7 +54,6 @@ from jq.passes.integer._values import (
 from jq.target import Target
 
 OPS = StableHloOps()
-MOST = 2.0**28
 HELP = "write it with ops that the docs' page on integer-only programs lists"
 
 
@@ -260,7 +259,7 @@ def _chain(
     fits = np.abs(bias).max(initial=0) < 1 << (device.bias_bits - 1)
     if fits and np.max(total.bound + np.abs(bias)) <= INT32.max:
         # Beyond int32 every sum but 0 saturates.
-        factor = np.clip(real / out.scale, -MOST, MOST)
+        factor = np.clip(real / out.scale, -LARGEST, LARGEST)
         x = _with_bias(program, total, bias)
         steps, behind = scaled(program, x, factor, name, rescaling), np.zeros(())
     else:

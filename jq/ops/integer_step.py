@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-from jaxlib.mlir import ir
 
 from jq.formats.integer_functions import Output
+from jq.ir import ir
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import attributes_of
 from jq.ir.markers import composite, marker_kind
