@@ -1,7 +1,7 @@
 """The integer program as a small neutral network: steps from tensors to tensors, with parameters.
 
-It is read from the markers of the `integer` level (`jq.ops.integer_step`), and the writers of other forms
-read nothing else. Codes have a scale and a zero point wherever they stand.
+It is read from the markers of the `integer` level (`jq.ops.integer_step`); the writers of other
+forms read nothing else. Codes have a scale and a zero point wherever they stand.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Node:
-    """One step: a kind of `jq.ops.integer_step.Kind`, `quantize` and `dequantize` at float ends, or the
-    StableHLO name of an op that only moves, selects or compares codes.
+    """One step: a kind of `jq.ops.integer_step.Kind`, `quantize` and `dequantize` at float ends, or
+    the StableHLO name of an op that only moves, selects or compares codes.
 
     Attributes:
         inputs: tensors, constants among them.
