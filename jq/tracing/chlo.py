@@ -165,7 +165,19 @@ def drop_annotations(module: ir.Module, block: ir.Block) -> list[str]:
         for old, new in zip(op.results, op.operands, strict=True):
             old.replace_all_uses_with(new)
         op.operation.erase()
+    _drop_meshes(module)
+    return list(notes)
+
+
+def _drop_meshes(module: ir.Module) -> None:
+    """Removes meshes of devices, and what arguments and results say about them (a type of JAX that
+    says how an array is sharded becomes such an attribute)."""
     for op in list(module.body.operations):
         if op.operation.name == "sdy.mesh":
             op.operation.erase()
-    return list(notes)
+            continue
+        for key in [k for k in ("arg_attrs", "res_attrs") if k in op.attributes]:
+            each = [{named.name: named.attr for named in one} for one in op.attributes[key]]
+            plain = [{k: v for k, v in one.items() if not k.startswith("sdy.")} for one in each]
+            with editing():
+                op.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(one) for one in plain])

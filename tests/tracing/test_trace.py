@@ -403,3 +403,34 @@ def test_deep_structures_are_refused_in_one_line(depth: int) -> None:
 
     with pytest.raises(UserError, match="outputs are nested more than 80 containers deep"):
         trace(Model(lambda _, x: nested(x), {}, (np.ones(2, np.float32),)))
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_shardings_over_one_device_change_nothing(kind, check):
+    """Types that say how an array is sharded, on inputs, in the middle and on the result."""
+    kinds = (getattr(jax.sharding.AxisType, kind),)
+    mesh = jax.make_mesh((1,), ("rows",), axis_types=kinds)
+    spec = jax.sharding.PartitionSpec("rows", None)
+
+    def fn(params, x):
+        return params["head"] @ jax.reshard(x, spec) if kind == "Explicit" else params["head"] @ x
+
+    with jax.set_mesh(mesh):
+        program = check(fn, {"head": array(4, 4)}, array(4, 4))
+    assert names(program, DOT) == ["head"] and "sdy" not in program.text()
+
+
+def test_references_that_are_written_are_arrays(check):
+    def fn(params, x):
+        total = jax.new_ref(jnp.zeros_like(x))
+
+        def step(i, carry):
+            total[i] = carry.sum(axis=0)
+            total[...] += x
+            return carry + 1
+
+        jax.lax.fori_loop(0, 3, step, x)
+        return jax.freeze(total) @ params["head"]
+
+    program = check(fn, {"head": array(4, 4)}, array(4, 4))
+    assert names(program, DOT) == ["head"]

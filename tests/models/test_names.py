@@ -1,0 +1,96 @@
+"""Ops have the same names, and programs the same bits, whatever the version of JAX.
+
+`digests.json` was written with one version; every other has to give the same. The weights are drawn
+by their names, since training gives other ones with every XLA.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jq
+from jq.from_jax import leaf_name
+from jq.model import Model
+
+# Sizes at which nothing takes long, and the levels that are compared.
+MODELS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "digits_cnn": ({"width": 4}, ("float", "integer")),
+    "mlp": ({}, ("float", "integer")),
+    "gpt": (
+        {"layers": 1, "hidden": 64, "vocabulary": 64, "context": 16},
+        ("float", "integer"),
+    ),
+    "resnet": (
+        {"depth": 14, "width": 4, "image": 32, "classes": 10},
+        ("float",),
+    ),
+    "mobilenet": (
+        {"depth": 0.25, "width": 0.25, "image": 32, "classes": 10},
+        ("float",),
+    ),
+    "minilm": ({}, ("float",)),
+}
+FILE = Path(__file__).with_name("digests.json")
+
+
+def drawn(model: Model) -> Model:
+    """The model with weights that its names decide: of either sign, and none near zero."""
+    leaves, tree = jax.tree_util.tree_flatten_with_path(model.params)
+
+    def values(path: Any, leaf: Any) -> Any:
+        if np.dtype(leaf.dtype).kind != "f":
+            return leaf
+        seed = hashlib.sha256(leaf_name(path).encode()).digest()
+        rng = np.random.default_rng(list(seed))
+        found = rng.uniform(0.5, 1, leaf.shape) * rng.choice([-1, 1], leaf.shape)
+        return found.astype(leaf.dtype)
+
+    new = [values(path, leaf) for path, leaf in leaves]
+    return replace(model, params=jax.tree_util.tree_unflatten(tree, new))
+
+
+def untrained(key: str, train: Any, shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+
+
+def digests(name: str) -> dict[str, Any]:
+    """Of each level the digest of its text and weights, and the names of the ops as traced."""
+    module = importlib.import_module(f"jq.models.zoo.{name}")
+    sizes, levels = MODELS[name]
+    with pytest.MonkeyPatch.context() as patch:
+        if hasattr(module, "cached"):
+            patch.setattr(module, "cached", untrained)
+        model = drawn(module.build(**sizes))
+    programs = {"float": jq.trace(model).program}
+    if "integer" in levels:
+        programs["integer"] = jq.rewrite(model, pipeline="int8-dynamic")["integer"]
+    found: dict[str, Any] = {level: digest(programs[level]) for level in levels}
+    return found | {"names": sorted(names(programs["float"]))}
+
+
+def digest(program: Any) -> str:
+    whole = hashlib.sha256(program.text().encode())
+    for name, array in sorted(program.weights.items()):
+        whole.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    return whole.hexdigest()
+
+
+def names(program: Any) -> Iterator[str]:
+    for op in program.walk():
+        if "jq.name" in op.attributes:
+            yield op.attributes["jq.name"].value
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_jax_gives_the_same_names_and_bits(name: str) -> None:
+    assert digests(name) == json.loads(FILE.read_text())[name]
