@@ -16,70 +16,76 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jq.api import calibrate, compare, compile, explain, plan, rewrite
-    from jq.calibration.ranges import Ranges
-    from jq.compiled import CompiledModel, load
+    from jq.base.errors import CompilerError, JqError, UserError
     from jq.device.checking import check
     from jq.device.embedding import embed
     from jq.device.estimating import estimate
     from jq.device.golden import vectors
-    from jq.errors import CompilerError, JqError, UserError
-    from jq.frameworks import from_equinox, from_haiku, from_keras, from_linen, from_nnx
-    from jq.gguf import load_gguf
-    from jq.language import LanguageModel
-    from jq.measuring.measure import bench
-    from jq.mixed_precision import search
-    from jq.model import Model
-    from jq.onnx import load_onnx
-    from jq.page import report
-    from jq.quantized.encoding import encoding
-    from jq.source import Source, trace
-    from jq.tracing.fake_quant import fake_quant, mx_fake_quant
-    from jq.weights.quantize import quantize_weights
+    from jq.driver.compiled import CompiledModel, load
+    from jq.driver.weights.quantize import quantize_weights
+    from jq.frontends.frameworks import from_equinox, from_haiku, from_keras, from_linen, from_nnx
+    from jq.frontends.gguf import load_gguf
+    from jq.frontends.model import Model
+    from jq.frontends.onnx import load_onnx
+    from jq.frontends.source import Source, trace
+    from jq.frontends.tracing.fake_quant import fake_quant, mx_fake_quant
+    from jq.ir.quantized.encoding import encoding
+    from jq.language.model import LanguageModel
+    from jq.mixed_precision.run import search
+    from jq.planning.calibration.ranges import Ranges
+    from jq.reporting.measuring.measure import bench
+    from jq.reporting.report import report
 
 _FRAMEWORKS = ("from_equinox", "from_haiku", "from_keras", "from_linen", "from_nnx")
 _HOMES = {
-    "CompiledModel": "jq.compiled",
-    "CompilerError": "jq.errors",
-    "JqError": "jq.errors",
-    "LanguageModel": "jq.language",
-    "Model": "jq.model",
-    "Ranges": "jq.calibration.ranges",
-    "Source": "jq.source",
-    "UserError": "jq.errors",
-    "bench": "jq.measuring.measure",
+    "CompiledModel": "jq.driver.compiled",
+    "CompilerError": "jq.base.errors",
+    "JqError": "jq.base.errors",
+    "LanguageModel": "jq.language.model",
+    "Model": "jq.frontends.model",
+    "Ranges": "jq.planning.calibration.ranges",
+    "Source": "jq.frontends.source",
+    "UserError": "jq.base.errors",
+    "bench": "jq.reporting.measuring.measure",
     "calibrate": "jq.api",
     "check": "jq.device.checking",
     "compare": "jq.api",
     "compile": "jq.api",
-    "encoding": "jq.quantized.encoding",
+    "encoding": "jq.ir.quantized.encoding",
     "estimate": "jq.device.estimating",
     "embed": "jq.device.embedding",
     "explain": "jq.api",
-    "fake_quant": "jq.tracing.fake_quant",
-    **dict.fromkeys(_FRAMEWORKS, "jq.frameworks"),
-    "load": "jq.compiled",
-    "load_gguf": "jq.gguf",
-    "load_onnx": "jq.onnx",
-    "mx_fake_quant": "jq.tracing.fake_quant",
+    "fake_quant": "jq.frontends.tracing.fake_quant",
+    **dict.fromkeys(_FRAMEWORKS, "jq.frontends.frameworks"),
+    "load": "jq.driver.compiled",
+    "load_gguf": "jq.frontends.gguf",
+    "load_onnx": "jq.frontends.onnx",
+    "mx_fake_quant": "jq.frontends.tracing.fake_quant",
     "plan": "jq.api",
-    "quantize_weights": "jq.weights.quantize",
-    "report": "jq.page",
+    "quantize_weights": "jq.driver.weights.quantize",
+    "report": "jq.reporting.report",
     "rewrite": "jq.api",
-    "search": "jq.mixed_precision",
-    "trace": "jq.source",
+    "search": "jq.mixed_precision.run",
+    "trace": "jq.frontends.source",
     "vectors": "jq.device.golden",
 }
 __version__ = "0.1.0"
 __all__ = sorted(_HOMES)
 
 
-_PACKAGES = ("formats", "gguf", "models", "page")
+# Packages by the names that they have here.
+_PACKAGES = {
+    "formats": "jq.formats",
+    "gguf": "jq.frontends.gguf",
+    "models": "jq.models",
+    "page": "jq.reporting.report",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Loads a name when it is asked for: `import jq` alone stays quick."""
     if name in _PACKAGES:
-        return import_module(f"{__name__}.{name}")
+        return import_module(_PACKAGES[name])
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -12,28 +12,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jq.audit.op_table import Explanation, op_table
-from jq.calibration.ranges import Ranges
-from jq.calibration.shards import NO_SHARDS, Shards
-from jq.choice.auto import settle
-from jq.comparison.metrics import Metric
-from jq.comparison.result import Comparison
-from jq.compiled import CompiledModel, load
-from jq.errors import UserError, known
+from jq.artifact.jobs import Workers, as_workers
+from jq.base.errors import UserError, known
+from jq.base.progress import Progress, Stages
+from jq.base.progress import default as default_progress
+from jq.driver.audit.op_table import Explanation, op_table
+from jq.driver.comparison.metrics import Metric
+from jq.driver.comparison.result import Comparison
+from jq.driver.compiled import CompiledModel, load
+from jq.driver.job import at_size, prepare_job
+from jq.driver.stages import build, calibrate_job, plan_job, rewrite_job
+from jq.frontends.source import AnyModel, Data, Source, check_files, trace
 from jq.ir import Program
-from jq.job import at_size, prepare_job
-from jq.jobs import Workers, as_workers
-from jq.measuring.evaluation import check_metrics
-from jq.measuring.measure import compare_artifact
+from jq.mixed_precision.choice.auto import settle
 from jq.passes.order import LEVELS
-from jq.pipeline import Levels
-from jq.pipeline import rewrite as rewrite_levels
-from jq.pipeline.overrides import Rules, Settings, as_rules, strict
-from jq.planning import QuantPlan
-from jq.progress import Progress, Stages
-from jq.progress import default as default_progress
-from jq.source import AnyModel, Data, Source, check_files, trace
-from jq.stages import build, calibrate_job, plan_job, rewrite_job
+from jq.passes.pipeline import Levels
+from jq.passes.pipeline import rewrite as rewrite_levels
+from jq.passes.pipeline.overrides import Rules, SettingsLike, as_rules, strict
+from jq.planning.calibration.ranges import Ranges
+from jq.planning.calibration.shards import NO_SHARDS, Shards
+from jq.planning.decisions import QuantPlan
+from jq.reporting.measuring.evaluation import check_metrics
+from jq.reporting.measuring.measure import compare_artifact
 
 
 def calibrate(
@@ -42,7 +42,7 @@ def calibrate(
     *,
     pipeline: str = "int8-static",
     target: str = "llvm-cpu",
-    settings: Settings = None,
+    settings: SettingsLike = None,
     shard: str | None = None,
     workers: Workers | int | str = 1,
     progress: Progress | None = None,
@@ -59,7 +59,7 @@ def calibrate(
             that were seen.
         shard: `"2/4"` observes the second of four parts of the data alone; `Ranges.merge` puts the
             parts together.
-        workers: who observes, see `jq.jobs.as_workers`; the ranges are the same.
+        workers: who observes, see `jq.artifact.jobs.as_workers`; the ranges are the same.
 
     Raises:
         UserError: there are no data, or their shapes or types are not those of the model.
@@ -84,7 +84,7 @@ def plan(
     target: str = "llvm-cpu",
     calibration: Data = None,
     ranges: Ranges | str | Path | None = None,
-    settings: Settings = None,
+    settings: SettingsLike = None,
     rules: Rules = None,
     allow_dynamic: bool = False,
     strict_encodings: bool = False,
@@ -131,7 +131,7 @@ def explain(
     target: str = "llvm-cpu",
     calibration: Data = None,
     ranges: Ranges | str | Path | None = None,
-    settings: Settings = None,
+    settings: SettingsLike = None,
     rules: Rules = None,
     allow_dynamic: bool = False,
     strict_encodings: bool = False,
@@ -188,7 +188,7 @@ def rewrite(
     target: str = "llvm-cpu",
     calibration: Data = None,
     ranges: Ranges | str | Path | None = None,
-    settings: Settings = None,
+    settings: SettingsLike = None,
     rules: Rules = None,
     allow_dynamic: bool = False,
 ) -> Mapping[str, Program]:
@@ -230,7 +230,7 @@ def compile(
     calibration: Data = None,
     *,
     ranges: Ranges | str | Path | None = None,
-    settings: Settings = None,
+    settings: SettingsLike = None,
     rules: Rules = None,
     emit: Sequence[str] | str | None = None,
     cache: bool = True,
@@ -264,7 +264,7 @@ def compile(
             is no calibration data; an error otherwise.
         strict_encodings: refuse a model whose own codes cannot be kept; a warning otherwise.
         progress: called with the stage's name and the share done (or None); by default a bar in a
-            terminal or a notebook, `jq.progress.silent` shows nothing.
+            terminal or a notebook, `jq.base.progress.silent` shows nothing.
 
     Raises:
         UserError: something that was given is wrong; nothing has been written.
@@ -323,7 +323,7 @@ def compare(
     pipeline: str = "int8-dynamic",
     target: str = "llvm-cpu",
     calibration: Data = None,
-    settings: Settings = None,
+    settings: SettingsLike = None,
     rules: Rules = None,
     metric: Metric | Sequence[Metric] | None = None,
     labels: Any = None,
@@ -340,15 +340,15 @@ def compare(
             model is compiled.
         data: batches to compare on; by default the model's evaluation set, else its example.
         metric: a name in `jaxq list metrics`, a function `f(outputs, labels)` (see
-            `jq.comparison.metrics`), `"file.py:name"` of one, or several of these. By default the
-            model's own, or accuracy and agreement where there are labels.
+            `jq.driver.comparison.metrics`), `"file.py:name"` of one, or several of these. By
+            default the model's own, or accuracy and agreement where there are labels.
         labels: one a sample; by default those of the model's evaluation set.
-        layers: also the error of every contraction's result (`jq.comparison.layers`). For an
+        layers: also the error of every contraction's result (`jq.driver.comparison.layers`). For an
             artifact that was loaded its plan is made again, with its settings, on the model's
             calibration data.
         iree_flags: see `jq.compile`.
         allow_dynamic: see `jq.compile`.
-        workers: who runs both models, see `jq.jobs.as_workers`; the figures are the same.
+        workers: who runs both models, see `jq.artifact.jobs.as_workers`; the figures are the same.
 
     Returns:
         A `Comparison`, which prints as tables. `outputs` has for each output `sqnr_db` (signal over

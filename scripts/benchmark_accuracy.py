@@ -35,7 +35,7 @@ from peers.case import DYNAMIC, FLOAT, STATIC, WEIGHTS4, WEIGHTS8, Case, Contend
 from peers.installed import machine
 from peers.report import table
 
-from jq.data import data_names
+from jq.base.data import data_names
 from jq.models.zoo.digits_cnn import TEST
 from jq.models.zoo.digits_cnn import build as build_digits
 from jq.models.zoo.minilm import build as build_minilm

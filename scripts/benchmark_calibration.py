@@ -25,8 +25,8 @@ SEQUENCE, HIDDEN, LAYERS, VOCABULARY = 64, 128, 4, 1000
 def work(method: str, samples: int, pipe: Any) -> None:
     """In the child: sends seconds and the peak of resident memory."""
     import jq
+    from jq.base.system.memory import peak_rss_bytes
     from jq.models.zoo.minilm import build_random
-    from jq.system.memory import peak_rss_bytes
 
     rng = np.random.default_rng(0)
     length = rng.integers(8, SEQUENCE + 1, (samples, 1, 1))

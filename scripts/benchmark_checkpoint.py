@@ -30,8 +30,8 @@ import ml_dtypes
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from jq.language.decoder.safetensors import read_file
 from jq.language.shard import Entry, write_shard
-from jq.models.decoder.safetensors import read_file
 
 HIDDEN, INNER, HEADS, VOCABULARY = 4096, 11008, 32, 32000
 PIECES, LENGTH = 32, 128  # of the text for --fit

@@ -22,9 +22,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import jq
-from jq.pipeline import load_pipeline
-from jq.system.processor import this_processor
-from jq.tracing.source import load_model
+from jq.base.system.processor import this_processor
+from jq.frontends.tracing.source import load_model
+from jq.passes.pipeline import load_pipeline
 
 MODELS = ("jq.models:minilm", "jq.models:resnet", "jq.models:mobilenet")
 SETTINGS = ["recovery=false"]

@@ -25,15 +25,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from jq import api, doctor
+from jq import api
 from jq.api import compare
-from jq.benchmark import Job, Session, measure, random_inputs
-from jq.benchmark.session import worker_command
-from jq.benchmark.worker import serve
-from jq.comparison.outputs import samples_of
-from jq.errors import JqError
-from jq.model import Batch, Model, batches
-from jq.system.memory import peak_rss_bytes
+from jq.base.errors import JqError
+from jq.base.system.memory import peak_rss_bytes
+from jq.driver.comparison.outputs import samples_of
+from jq.frontends.model import Batch, Model, batches
+from jq.reporting import doctor
+from jq.reporting.benchmark import Job, Session, measure, random_inputs
+from jq.reporting.benchmark.session import worker_command
+from jq.reporting.benchmark.worker import serve
 
 FLOAT = "float"
 console = Console(stderr=True)
@@ -177,7 +178,7 @@ def serve_jax(name: str, threads: int) -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     import jax
 
-    from jq.oracle.xla import XlaExecutable
+    from jq.ir.oracle.xla import XlaExecutable
 
     before = peak_rss_bytes()
     source = api.trace(name)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats import Encoding, Format, get_format
 
 

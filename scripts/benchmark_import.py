@@ -23,7 +23,7 @@ CHILD = """
 import json, sys, time
 from pathlib import Path
 import jq
-from jq.source import trace
+from jq.frontends.source import trace
 def peak():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))

@@ -33,6 +33,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from jq.base.system.processor import LIMIT, LIMITS, permit_tiles, this_processor
 from jq.formats import Format, get_format
 from jq.kernels import (
     Attention,
@@ -53,7 +54,6 @@ from jq.kernels import (
     detect,
 )
 from jq.kernels.kernel import MatrixProduct
-from jq.system.processor import LIMIT, LIMITS, permit_tiles, this_processor
 from tests.kernels.harness import compile_text, linked
 
 SECONDS = 0.3  # for each kernel

@@ -34,7 +34,7 @@ HERE = Path(__file__).resolve().parent
 
 def ours(model: str, threads: int) -> Callable[[], Take]:
     """What begins a sequence; it takes in tokens and computes the logits after the last."""
-    from jq.language import LanguageModel
+    from jq.language.model import LanguageModel
 
     loaded = LanguageModel(model, context=CONTEXT, threads=threads)
     return lambda: loaded.session().take

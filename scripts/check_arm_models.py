@@ -32,8 +32,8 @@ from check_arm import FOLDER, Missing, emulator, prepare
 
 import jq
 from jq.artifact.programs import TargetProgram
-from jq.compiled import CompiledModel
-from jq.tracing.inputs import flat_inputs
+from jq.driver.compiled import CompiledModel
+from jq.frontends.tracing.inputs import flat_inputs
 from tests.kernels.emulated import Emulated
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -28,9 +28,9 @@ import numpy as np
 from scipy.stats import spearmanr
 
 import jq
-from jq.benchmark import random_inputs
-from jq.limits import Hardware
-from jq.target import load_target
+from jq.reporting.benchmark import random_inputs
+from jq.target.device_table import Hardware
+from jq.target.target import load_target
 
 MODELS = ("jq.models:resnet", "jq.models:mobilenet", "jq.models:minilm")
 PIPELINE = "int8-static"

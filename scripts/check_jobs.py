@@ -29,9 +29,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import jq
-from jq.errors import JqError
-from jq.model import batches
-from jq.tracing.source import load_model
+from jq.base.errors import JqError
+from jq.frontends.model import batches
+from jq.frontends.tracing.source import load_model
 from tests.support.jobs import cluster
 
 WHO = ("core", "1", "2", "dask")

@@ -23,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jq
-from jq.models.decoder import load_decoder, network
-from jq.models.decoder.network import step
+from jq.language.decoder import load_decoder, network
+from jq.language.decoder.network import step
 
 BLOCK, NOISE = 32, 1e-7
 STEPS = {"key": (1 << 14) - 1, "value": (1 << 14) - 1}  # of a block's largest, by product; else 127

@@ -30,9 +30,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jq
+from jq.language.decoder import load_decoder, network
+from jq.language.decoder.network import step
 from jq.language.perplexity import log_softmax
-from jq.models.decoder import load_decoder, network
-from jq.models.decoder.network import step
 
 DRAWS, BLOCK = 16, 32
 

@@ -25,9 +25,9 @@ import typer
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import jq
+from jq.base.system.processor import LIMIT
+from jq.frontends.model import Model
 from jq.kernels import available
-from jq.model import Model
-from jq.system.processor import LIMIT
 
 
 def bits(folder: Path, isa: str, model: Model, samples: int) -> list[bytes]:

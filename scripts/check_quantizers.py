@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 
 import jq
-from jq.gguf import load_gguf, open_gguf
-from jq.gguf.write import NewTensor, write_like
+from jq.frontends.gguf import load_gguf, open_gguf
+from jq.frontends.gguf.write import NewTensor, write_like
+from jq.language.decoder import load_decoder
+from jq.language.decoder.gguf import file_names
+from jq.language.decoder.layerwise import quantized_layers
 from jq.language.fitting import pieces_of
 from jq.language.perplexity import measure
 from jq.language.quantize import quantize
 from jq.language.tokenizer import tokenizer_of_gguf
-from jq.models.decoder import load_decoder
-from jq.models.decoder.gguf import file_names
-from jq.models.decoder.layerwise import quantized_layers
 
 
 def decoded(source: Path, out: Path) -> None:

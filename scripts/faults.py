@@ -28,8 +28,8 @@ import numpy as np  # noqa: E402 - found by the lines above
 from suites.faults import KILLED, WAYS, ended, fault, points_of  # noqa: E402
 
 import jq  # noqa: E402
-from jq.errors import JqError  # noqa: E402
-from jq.mixed_precision import search  # noqa: E402
+from jq.base.errors import JqError  # noqa: E402
+from jq.mixed_precision.run import search  # noqa: E402
 
 RNG = np.random.default_rng(0)
 PARAMS = {name: RNG.standard_normal((32, 32)).astype(np.float32) for name in "ab"}
@@ -61,7 +61,7 @@ WORK: dict[str, Callable[[Path], object]] = {
 
 
 LIMIT = 300.0  # seconds of a process that is to end
-IMPORTED = ["jq.mixed_precision", "suites.faults"]
+IMPORTED = ["jq.mixed_precision.run", "suites.faults"]
 
 
 def disturbed(work: Callable[[Path], object], at: int, way: str, right: object) -> str:

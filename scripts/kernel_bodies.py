@@ -30,7 +30,7 @@ from iree.compiler.passmanager import PassManager
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels import ISAS, GemmRows, Kernel
 from tests.kernels.harness import linked
 from tests.kernels.test_gemm_rows import kernels as gemm_rows

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib import import_module
 
-from jq.model import batches
+from jq.frontends.model import batches
 
 EVALUATION = 4  # batches
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from jq.errors import UserError
-from tests.onnx.node_cases import cases, excluded, run
+from jq.base.errors import UserError
+from tests.frontends.onnx.node_cases import cases, excluded, run
 
 OUTSIDE = ("training", "strings", "the domain ai.onnx.ml")
 

@@ -19,7 +19,7 @@ import typer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.onnx.drawn_graphs import Outcome, outcome
+from tests.frontends.onnx.drawn_graphs import Outcome, outcome
 
 
 def main(

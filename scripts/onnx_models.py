@@ -47,7 +47,7 @@ from peers.case import Arrays, Source, by_onnxruntime
 from peers.programs import Iree, OnnxRuntime
 
 import jq
-from tests.onnx.by_layer import inputs_of, layers
+from tests.frontends.onnx.by_layer import inputs_of, layers
 
 FORMS = ("float", "static", "operators", "dynamic")
 NAMES = ("minilm-1x128", "resnet-224", "mobilenet-224")

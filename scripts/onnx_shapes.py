@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.onnx.wrong_shapes import drawn, verdict
+from tests.frontends.onnx.wrong_shapes import drawn, verdict
 
 
 def main() -> int:

@@ -21,8 +21,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import jq
+from jq.base.progress import silent
 from jq.formats import Format
-from jq.progress import silent
 
 TARGET = "avx512_vnni"
 OPS = {"table": "gather", "w": "dot_general", "k": "convolution"}

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from suites.typed_values import emitted, share
 
 import jq
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 
 MODELS = ["minilm", "resnet", "digits_cnn"]
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/models/packed_weights.safetensors: one matrix as the programs that quantize language
-models store it, and what they decode it to.
+"""Writes tests/language/decoder/packed_weights.safetensors: one matrix as the programs that
+quantize language models store it, and what they decode it to.
 
     pip install torch transformers bitsandbytes compressed-tensors   # elsewhere: tests need none
-    python scripts/write_packed_weights.py tests/models/packed_weights.safetensors
+    python scripts/write_packed_weights.py tests/language/decoder/packed_weights.safetensors
         --gptq FOLDER_OF_auto_gptq --awq FOLDER_OF_awq
 
 The two folders hold the packages AutoGPTQ and AutoAWQ, of which only the modules that pack are

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/models/transformers_logits.json: what `transformers` computes on tiny random models.
+"""Writes tests/language/decoder/transformers_logits.json: what `transformers` computes on tiny
+random models.
 
     pip install torch transformers   # elsewhere: the tests need neither
-    python scripts/write_transformers_logits.py tests/models/transformers_logits.json
+    python scripts/write_transformers_logits.py tests/language/decoder/transformers_logits.json
 
 Per case: the config as `transformers` writes it, the seed of the weights, tokens, and float32
 logits. Weights are drawn anew from the seed by the tests, so that they are not stored.

@@ -68,7 +68,7 @@ def quick_xla(monkeypatch: pytest.MonkeyPatch) -> None:
     where its own bits are not the question."""
     import jax
 
-    from jq.oracle import xla
+    from jq.ir.oracle import xla
 
     quick = {"xla_backend_optimization_level": 0}
     compile = jax.stages.Lowered.compile

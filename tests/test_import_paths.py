@@ -39,7 +39,7 @@ def test_public_names_survive_the_import_of_every_module() -> None:
     "statement",
     [
         "import jq.planning.planner as p; assert p.plan",
-        "import jq.tracing.source; assert jq.tracing.source.load_model; assert callable(jq.trace)",
+        "import jq.frontends.tracing.source as s, jq; assert s.load_model and callable(jq.trace)",
         "from jq.mixed_precision.budget import parse_budget; import jq; assert callable(jq.search)",
         "import jq; assert jq.page.report and jq.formats.get_format and jq.gguf.load_gguf",
         "import jq.models.zoo.digits_cnn as m, jq; assert m.build and jq.models.digits_cnn.fn",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.errors import UserError
+from jq.base.errors import UserError
 
 X = np.ones((4, 8), np.float32)
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from jq.artifact.manifest import SEVERAL_SIZES, TOOL, Manifest
 from jq.artifact.records import StoredSize, StoredTensor, Tensor
+from jq.base.tree import structure_of
 from jq.ir import Program
-from jq.target import Target
-from jq.tree import structure_of
+from jq.target.target import Target
 
 _PACKAGES = ("iree-base-compiler", "jax", "jaxlib", "numpy", "ml-dtypes")
 

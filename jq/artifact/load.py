@@ -27,9 +27,9 @@ from jq.artifact.parameters import Parameter, check_parameters
 from jq.artifact.programs import DUMP, MODULE, TargetProgram, choose
 from jq.artifact.records import StoredProgram
 from jq.artifact.signature import verify
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.base.system.files import TEXT_LIMIT, check_input, read_input, read_text, sha256
 from jq.ir import Program
-from jq.system.files import TEXT_LIMIT, check_input, read_input, read_text, sha256
 
 MANIFEST = "manifest.json"
 ARCHIVES = ("weights.irpa", "weights.safetensors")

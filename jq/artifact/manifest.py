@@ -19,8 +19,8 @@ from jq.artifact.records import (
     Tensor,
     like,
 )
-from jq.settings import Rule
-from jq.tree import check_structure
+from jq.base.tree import check_structure
+from jq.target.settings import Rule
 
 # The newest that is read: raised when a reader of the old schema would misread the new one. An
 # artifact says the oldest that reads it: 2 where it has several sizes.
@@ -35,7 +35,7 @@ class Manifest(Part):
     pipeline, target, driver, flags: how it was compiled and what runs it.
     inputs, outputs: in order, flat; of the first size.
     sizes: all of them, where there are several.
-    in_structure, out_structure: see `jq.tree`.
+    in_structure, out_structure: see `jq.base.tree`.
     weights: the float model's weights, by name.
     encodings: weight -> how it is stored (format, shape, granularity, parts, float_dtype, ...;
         `float_copy`: also in float, for ops that a rule keeps float).

@@ -19,9 +19,9 @@ import ml_dtypes
 import numpy as np
 from iree import runtime as rt
 
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.base.system.files import check_input
 from jq.ir.deferred import Deferred
-from jq.system.files import check_input
 
 _ALIGN = 64  # of the data; an aligned tensor of a mapped file is used in place
 _METADATA = "TENSORv0:"

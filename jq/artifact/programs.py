@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.base.system.processor import permit_tiles, this_processor
 from jq.iree import cpu
 from jq.kernels import ISAS, detect
-from jq.system.processor import permit_tiles, this_processor
-from jq.target import Target
+from jq.target.target import Target
 
 MODULE, DUMP = "model.vmfb", "program.mlir"
 _NUMBERED = re.compile(r"model\.\d+\.vmfb|program\.\d+\.mlir")

@@ -20,13 +20,13 @@ from jq.artifact.parameters import write_parameters
 from jq.artifact.programs import TargetProgram, file_names, is_program_file
 from jq.artifact.records import Processor, StoredFile, StoredProgram, StoredTensor
 from jq.artifact.signature import SIGNATURE, sign
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.base.system.files import beside_prefix, check_parent, sha256
+from jq.base.system.folders import replacing
 from jq.ir import Program
 from jq.ir.portable import portable, portable_version
+from jq.ir.quantized.markers import to_quant_types
 from jq.iree import cpu
-from jq.quantized.markers import to_quant_types
-from jq.system.files import beside_prefix, check_parent, sha256
-from jq.system.folders import replacing
 
 
 class _ArtifactLike(Protocol):

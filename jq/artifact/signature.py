@@ -16,8 +16,8 @@ from typing import Any
 
 import platformdirs
 
-from jq.errors import UserError
-from jq.system.files import read_input
+from jq.base.errors import UserError
+from jq.base.system.files import read_input
 
 SIGNATURE = "manifest.sig"
 ALGORITHM = "ed25519"

@@ -9,8 +9,8 @@ import signal
 import sys
 from typing import NoReturn
 
-from jq.errors import Terminated
-from jq.system.signals import ended_by
+from jq.base.errors import Terminated
+from jq.base.system.signals import ended_by
 
 # New objects between two searches for garbage: importing and rewriting make many, and no cycles.
 OBJECTS = 50_000

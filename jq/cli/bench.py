@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from jq.base.tables import size
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
-from jq.tables import size
 
 
 def register(app: typer.Typer) -> None:
@@ -47,8 +47,8 @@ def bench_artifact(
 
     It is run in a process of its own, here or by `--on` on other machines.
     """
-    from jq.measuring.hosts import bench_on
-    from jq.measuring.measure import bench
+    from jq.reporting.measuring.hosts import bench_on
+    from jq.reporting.measuring.measure import bench
 
     if on:
         hosts = [name for text in on for name in text.split(",")]

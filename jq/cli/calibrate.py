@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jq.base.errors import UserError
 from jq.cli import completion, options
 from jq.cli.command import command
 from jq.cli.output import Output
-from jq.errors import UserError
 
 if TYPE_CHECKING:
-    from jq.calibration.ranges import Ranges
+    from jq.planning.calibration.ranges import Ranges
 
 
 def register(app: typer.Typer) -> None:
@@ -55,7 +55,7 @@ def calibrate(
 ) -> dict[str, Any]:
     """Observes the activations of the float model on samples and saves their ranges."""
     from jq import api
-    from jq.system.files import check_file
+    from jq.base.system.files import check_file
 
     check_file(output)
     workers = options.workers(jobs, dask, ray)
@@ -81,7 +81,7 @@ def only(given: list[str]) -> str:
 
 def merged(files: list[Path]) -> Ranges:
     """The ranges of several runs as those of one."""
-    from jq.calibration.ranges import Ranges
+    from jq.planning.calibration.ranges import Ranges
 
     total = Ranges.load(files[0])
     for file in files[1:]:

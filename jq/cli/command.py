@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from jq.base.guard.limits import Limits, limited, parse_size
 from jq.cli.failure import report
 from jq.cli.output import Output
-from jq.guard.limits import Limits, limited, parse_size
 
 COMMON: dict[str, tuple[tuple[str, ...], str]] = {
     "json": (("--json",), "Print the result as one JSON document."),

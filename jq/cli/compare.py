@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from jq.base.errors import UserError
+from jq.base.system.processor import MOST_THREADS
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.language import (
@@ -17,8 +19,6 @@ from jq.cli.language import (
     refuse_other_options,
 )
 from jq.cli.output import Output
-from jq.errors import UserError
-from jq.system.processor import MOST_THREADS
 
 LAYERS = (
     *("name", "op", "sqnr_db", "cosine", "max_abs_error"),
@@ -141,7 +141,7 @@ def compare(
             latency=bench,
         )
     from jq.api import compare as measure_error
-    from jq.compiled import load
+    from jq.driver.compiled import load
 
     with out.progress() as progress:
         comparison = measure_error(
@@ -172,7 +172,7 @@ def compare(
 
 def ranked(out: Output, style: Style, *arguments: Any, **options_of: Any) -> dict[str, Any]:
     """Several artifacts in one table."""
-    from jq.measuring.ranking import rank
+    from jq.reporting.measuring.ranking import rank
 
     with out.progress() as progress:
         found = rank(*arguments, **options_of, progress=progress)

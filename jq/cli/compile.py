@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group
 
+from jq.base.errors import UserError
+from jq.base.tables import groups, size
 from jq.cli import completion, options
 from jq.cli.command import command
 from jq.cli.language import (
@@ -20,8 +22,6 @@ from jq.cli.language import (
     refuse_other_options,
 )
 from jq.cli.output import Output
-from jq.errors import UserError
-from jq.tables import groups, size
 
 
 def register(app: typer.Typer) -> None:
@@ -122,11 +122,11 @@ def compile_model(
     from jq import api
     from jq.artifact.save import check_output, check_version
     from jq.artifact.signature import check_key
-    from jq.choice.rules import pipeline_of
-    from jq.measuring.glance import Glance, at_a_glance, verdict
-    from jq.measuring.glance import document as measured
-    from jq.page.suggest import warning
-    from jq.system.files import check_new
+    from jq.base.system.files import check_new
+    from jq.mixed_precision.choice.rules import pipeline_of
+    from jq.reporting.measuring.glance import Glance, at_a_glance, verdict
+    from jq.reporting.measuring.glance import document as measured
+    from jq.reporting.report.suggest import warning
 
     check_output(output, force=force)
     version = check_version(stablehlo_version, emit or ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jq.data import data_names
+from jq.base.data import data_names
 
 MODELS = "jq.models:"
 FILES = (".py", ".mlir", ".mlirbc", ".jaxexport", ".onnx", ".gguf")
@@ -17,7 +17,7 @@ def pipelines(incomplete: str) -> list[str]:
 
 def targets(incomplete: str) -> list[str]:
     """Completes the last name of a list by comma."""
-    from jq.target import SAME
+    from jq.target.target import SAME
 
     before, comma, last = incomplete.rpartition(",")
     found = _starting([*data_names("targets"), *SAME], last)
@@ -37,13 +37,13 @@ def models(incomplete: str) -> list[str]:
 
 
 def settings(incomplete: str) -> list[str]:
-    from jq.reference import rows
+    from jq.reporting.reference import rows
 
     return _starting([f"{row['name']}=" for row in rows("settings")], incomplete)
 
 
 def metrics(incomplete: str) -> list[str]:
-    from jq.reference import rows
+    from jq.reporting.reference import rows
 
     return _starting([row["name"] for row in rows("metrics")], incomplete)
 

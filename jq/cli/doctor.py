@@ -6,9 +6,9 @@ from typing import Any
 
 import typer
 
+from jq.base.tables import size
 from jq.cli.command import command
 from jq.cli.output import Output
-from jq.tables import size
 
 
 def register(app: typer.Typer) -> None:
@@ -22,7 +22,7 @@ def doctor(out: Output) -> dict[str, Any]:
     With memory, folders and variables this is what the report of a bug needs. Exit code 1: a result
     is wrong.
     """
-    from jq.doctor import examine
+    from jq.reporting.doctor import examine
 
     with out.progress() as progress:
         document = examine(progress)

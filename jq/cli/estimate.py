@@ -36,9 +36,9 @@ def estimate(
     It shows what bounds each layer, the peak of on-chip memory, the latency of all and the
     utilization, by the table [hardware] of the target's file. No data is needed.
     """
+    from jq.base.system.files import check_new, written_whole
     from jq.device.estimating import estimate as find
     from jq.device.picture import picture as draw
-    from jq.system.files import check_new, written_whole
 
     if picture is not None:
         check_new(picture, force=force)

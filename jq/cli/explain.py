@@ -6,11 +6,11 @@ from typing import Any
 
 import typer
 
+from jq.base.tables import groups
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.language import is_language_model, own
 from jq.cli.output import Output
-from jq.tables import groups
 
 
 def register(app: typer.Typer) -> None:
@@ -39,11 +39,11 @@ def explain(
     where it stays float. Then the places where integers become floats again, and why.
     """
     from jq import api
-    from jq.audit.op_table import COLUMNS
+    from jq.driver.audit.op_table import COLUMNS
 
     chosen: tuple[Any, Any] = settings, rules
     if is_language_model(model):
-        from jq.pipeline.overrides import as_overrides
+        from jq.passes.pipeline.overrides import as_overrides
 
         base, first = own(pipeline)
         chosen = base | as_overrides(settings), [*(rules or ()), *first]

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import typer
 
-from jq.errors import JqError, Terminated
-from jq.tables import printable
+from jq.base.errors import JqError, Terminated
+from jq.base.tables import printable
 
 _LONGEST = 2000  # characters of an error
 USAGE, INTERRUPTED, INTERNAL = 2, 130, 1

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
+from jq.base.errors import UserError
+from jq.base.system.files import read_text
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.language import converse, stream, text_of
 from jq.cli.output import Output
-from jq.errors import UserError
-from jq.system.files import read_text
 
 Model = Annotated[
     Path,
@@ -87,9 +87,9 @@ def generate(
     trust: options.Trust = "any",
 ) -> dict[str, Any]:
     """Continues a text with a language model, token by token; with --chat, answers in its chat."""
-    from jq.language import LanguageModel
+    from jq.base.system.memory import peak_rss_bytes
+    from jq.language.model import LanguageModel
     from jq.language.sampling import Sampling
-    from jq.system.memory import peak_rss_bytes
 
     start = time.perf_counter()
     drawn = Sampling(temperature, top_k, top_p, min_p, repeat_penalty)
@@ -181,8 +181,8 @@ def quantize(
     Matrices of a GGUF file become those of a format of ggml, matrices of a folder become integers.
     A run that was ended goes on where it was.
     """
+    from jq.base.system.files import check_new
     from jq.language.quantize import quantize as write
-    from jq.system.files import check_new
 
     if source.is_dir():
         if force:
@@ -239,7 +239,7 @@ def perplexity(
     threads: options.Threads = 1,
 ) -> dict[str, Any]:
     """Measures the perplexity of a language model on a text."""
-    from jq.language import LanguageModel
+    from jq.language.model import LanguageModel
     from jq.language.perplexity import measure
     from jq.language.saved import is_saved
 

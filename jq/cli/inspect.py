@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Group
 
+from jq.base.tables import size
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
-from jq.tables import size
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +51,7 @@ def inspect(
 
 def inspect_gguf(out: Output, path: Path) -> dict[str, Any]:
     """The tensors of a GGUF file, also those of types that cannot be loaded."""
-    from jq.gguf import describe_gguf
+    from jq.frontends.gguf import describe_gguf
 
     rows = [row._asdict() for row in describe_gguf(path)]
     out.table("tensors", ("name", "shape", "type", "bytes"), rows)
@@ -61,7 +61,7 @@ def inspect_gguf(out: Output, path: Path) -> dict[str, Any]:
 
 def inspect_onnx(out: Output, path: Path) -> dict[str, Any]:
     """Inputs, sizes, operators and what is quantized in an ONNX file."""
-    from jq.onnx import describe_checked
+    from jq.frontends.onnx import describe_checked
 
     found = describe_checked(path)
     for key in ("inputs", "outputs"):

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jq.base.errors import UserError
+from jq.base.tables import printable, size
 from jq.cli.output import Output
-from jq.errors import UserError
-from jq.tables import printable, size
 
 WINDOW = 512  # tokens of a piece of text
 COLUMNS = ("perplexity", "perplexity_float", "kl", "kl_largest", "top1_agreement", "changed")
@@ -28,8 +28,8 @@ def is_language_model(model: str) -> bool:
 
 def one_token(model: Path) -> Any:
     """The step that generates, as a model like any other: one token, and room for those before."""
-    from jq.models.decoder import load_decoder
-    from jq.models.decoder.program import decoder_model
+    from jq.language.decoder import load_decoder
+    from jq.language.decoder.program import decoder_model
 
     decoder = load_decoder(model)
     return decoder_model(decoder, 1, min(WINDOW, decoder.config.context))
@@ -75,11 +75,11 @@ def compile_language_model(
     force: bool,
 ) -> dict[str, Any]:
     from jq.artifact.signature import check_key
+    from jq.base.system.files import temporary_folder
+    from jq.language.decoder import load_decoder
     from jq.language.fitted_folder import fit_folder
     from jq.language.model import options_for
     from jq.language.saved import save
-    from jq.models.decoder import load_decoder
-    from jq.system.files import temporary_folder
 
     if text and pipeline not in FITTED_PIPELINES:
         raise UserError(
@@ -122,10 +122,10 @@ def compare_language_models(
 ) -> dict[str, Any]:
     """Artifacts, or other files of the same model, against the model with float activations;
     without any, the model in a pipeline."""
-    from jq.language import LanguageModel
+    from jq.language.decoder import load_decoder
+    from jq.language.model import LanguageModel
     from jq.language.perplexity import measure
     from jq.language.saved import is_saved
-    from jq.models.decoder import load_decoder
 
     if not text:
         raise UserError("a language model is compared on text", hint="give files with --text")

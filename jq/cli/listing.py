@@ -83,7 +83,7 @@ def passes(out: Output) -> dict[str, Any]:
 
 
 def reference(out: Output, kind: str) -> dict[str, Any]:
-    from jq.reference import rows
+    from jq.reporting.reference import rows
 
     found = rows(kind)
     shown = [{k: ", ".join(v) if isinstance(v, list) else v for k, v in r.items()} for r in found]
@@ -101,7 +101,7 @@ def toml_files(kind: str) -> list[dict[str, Any]]:
     """Name and description of each of our data files."""
     import tomllib
 
-    from jq.data import data_file, data_names
+    from jq.base.data import data_file, data_names
 
     return [
         {"name": name, "description": tomllib.loads(text).get("description", "")}

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from jq.base.errors import UserError
+from jq.base.system.processor import MOST_THREADS
 from jq.cli import completion
 from jq.cli.language import is_language_model, one_token, refuse_other_options
-from jq.errors import UserError
-from jq.system.processor import MOST_THREADS
 
 Model = Annotated[
     str,
@@ -172,16 +172,16 @@ def sized(model: str, sizes: list[str] | None, values: list[str] | None = None) 
         return one_token(Path(model))
     if not sizes and not values:
         return model
-    from jq.settings import parse_assignments
-    from jq.source import trace
+    from jq.frontends.source import trace
+    from jq.target.settings import parse_assignments
 
     known = parse_assignments(sizes or [])
     if not values:
         return trace(model, sizes=known)
     if Path(model).suffix != ".onnx":
         raise UserError("--value fixes inputs of ONNX files", location=model)
-    from jq.onnx import load_checked
-    from jq.source import each_size_of
+    from jq.frontends.onnx import load_checked
+    from jq.frontends.source import each_size_of
 
     fixed = parse_assignments(values)
     first, *others = (
@@ -193,7 +193,7 @@ def sized(model: str, sizes: list[str] | None, values: list[str] | None = None) 
 
 def workers(jobs: int, dask: str | None, ray: str | None) -> Any:
     """Who does the work."""
-    from jq.jobs import Workers, as_workers
+    from jq.artifact.jobs import Workers, as_workers
 
     if sum([jobs > 1, bool(dask), bool(ray)]) > 1:
         raise UserError("--jobs, --dask and --ray are three ways to share work: give one")
@@ -204,6 +204,6 @@ def workers(jobs: int, dask: str | None, ray: str | None) -> Any:
 
 def read_labels(path: Path | None) -> Any:
     """The array in a `.npy` file; None without one."""
-    from jq import npz
+    from jq.base import npz
 
     return None if path is None else npz.read_array(path)

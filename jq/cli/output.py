@@ -19,8 +19,8 @@ from typing import Any, TextIO
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from jq.progress import Bar, Progress, silent
-from jq.tables import SafeConsole, plain_table, printable
+from jq.base.progress import Bar, Progress, silent
+from jq.base.tables import SafeConsole, plain_table, printable
 
 PIPE_WIDTH = 200  # columns of a table that goes to a file; nothing is cut off
 

@@ -34,9 +34,9 @@ def quickstart(
     """
     from jq import api
     from jq.artifact.save import check_output
-    from jq.measuring.ranking import rank
-    from jq.source import trace
-    from jq.system.files import temporary_folder
+    from jq.base.system.files import temporary_folder
+    from jq.frontends.source import trace
+    from jq.reporting.measuring.ranking import rank
 
     with temporary_folder() as temporary:
         folder = output or temporary

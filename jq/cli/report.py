@@ -46,8 +46,8 @@ def report(
     error of every layer, histograms, sizes, the latency beside the float model's, and the plan with
     its reasons.
     """
-    from jq.page import report as write_page
-    from jq.system.files import check_folder, check_new
+    from jq.base.system.files import check_folder, check_new
+    from jq.reporting.report import report as write_page
 
     check_new(output, force=force)
     if model_explorer:

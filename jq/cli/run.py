@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from jq.base.errors import UserError
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
-from jq.errors import UserError
 
 
 def register(app: typer.Typer) -> None:
@@ -27,8 +27,9 @@ def run(
     trust: options.Trust = "any",
 ) -> dict[str, Any]:
     """Runs an artifact on the arrays of a file."""
-    from jq import api, npz
-    from jq.system.files import check_file
+    from jq import api
+    from jq.base import npz
+    from jq.base.system.files import check_file
 
     check_file(outputs)
     if outputs.exists() and inputs.exists() and outputs.samefile(inputs):

@@ -71,8 +71,8 @@ def search(
     result is compiled and measured, so that it is known to hold the budget. The same command goes
     on where an interrupted search was.
     """
-    from jq.mixed_precision import search as search_formats
-    from jq.system.files import check_new
+    from jq.base.system.files import check_new
+    from jq.mixed_precision.run import search as search_formats
 
     if output is not None:
         check_new(output, force=force)

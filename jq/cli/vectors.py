@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from jq.base.errors import UserError
 from jq.cli import options
 from jq.cli.command import command
 from jq.cli.output import Output
-from jq.errors import UserError
 
 
 def register(app: typer.Typer) -> None:

@@ -1,4 +1,5 @@
 """What a device would say of a model, before there is one at hand: refusals, cost, golden vectors.
 
-The device is a target file (`jq.limits`); shapes suffice, calibration data is not needed.
+The device is a target file (`jq.target.device_table`); shapes suffice, calibration data is not
+needed.
 """

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jq.calibration.range import Range
-from jq.calibration.ranges import Ranges
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.base.progress import Stages
+from jq.driver.job import Job, prepare_job
+from jq.driver.stages import plan_job
+from jq.frontends.source import AnyModel
 from jq.ir import Program
-from jq.job import Job, prepare_job
 from jq.passes.base import run_all
-from jq.pipeline import Pipeline, load_pipeline
-from jq.pipeline.overrides import Rules, Settings
-from jq.planning import QuantPlan
-from jq.progress import Stages
-from jq.settings import FLOAT
-from jq.source import AnyModel
-from jq.stages import plan_job
-from jq.target import Target, load_target
+from jq.passes.pipeline import Pipeline, load_pipeline
+from jq.passes.pipeline.overrides import Rules, SettingsLike
+from jq.planning.calibration.range import Range
+from jq.planning.calibration.ranges import Ranges
+from jq.planning.decisions import QuantPlan
+from jq.target.settings import FLOAT
+from jq.target.target import Target, load_target
 
 # The first that a device accepts: with the least that has to be known beforehand.
 PIPELINES = ("int8-dynamic", "int8-static", "int8-static-integer-only", "int8-weight-only", "float")
@@ -46,7 +46,11 @@ class Planned:
 
 
 def planned(
-    model: AnyModel, target: str | Target, pipeline: str | None, settings: Settings, rules: Rules
+    model: AnyModel,
+    target: str | Target,
+    pipeline: str | None,
+    settings: SettingsLike,
+    rules: Rules,
 ) -> Planned:
     """The plan and the integer program on assumed ranges, without recovery of accuracy."""
     where = load_target(target)

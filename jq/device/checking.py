@@ -9,16 +9,17 @@ from collections.abc import Iterator
 
 from jq.device.assumed import Planned, planned
 from jq.device.results import Check
+from jq.frontends.source import AnyModel
 from jq.ir import Op, ir, shape_of
 from jq.ir.build import SCOPE, string_attr
 from jq.ir.decisions import declined
 from jq.ir.markers import marker_kind
 from jq.ir.values import kind_of, maker
 from jq.passes.integer.verify_integer import name_of, offenders
-from jq.pipeline.overrides import Rules, Settings
-from jq.planning import OpPlan, contractions, op_name
-from jq.source import AnyModel
-from jq.target import Target
+from jq.passes.pipeline.overrides import Rules, SettingsLike
+from jq.planning.decisions import OpPlan
+from jq.planning.operands import contractions, op_name
+from jq.target.target import Target
 
 FLOAT_HELP = "--rule '{name}: float' says that it is meant"
 INTEGER_HELP = "change the model there, or cut it: compute this outside of the device"
@@ -29,7 +30,7 @@ def check(
     target: str | Target = "llvm-cpu",
     *,
     pipeline: str | None = None,
-    settings: Settings = None,
+    settings: SettingsLike = None,
     rules: Rules = None,
 ) -> Check:
     """The ops of a model that a device cannot run as the pipeline asks.

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from jq.compiled import CompiledModel, folder_of
+from jq.base.errors import UserError
+from jq.base.system.files import new_folder
 from jq.device.golden import integer_level
-from jq.errors import UserError
+from jq.driver.compiled import CompiledModel, folder_of
 from jq.ir import TensorSpec
 from jq.iree.static_library import compile_static
-from jq.system.files import new_folder
 
 HOST = "x86_64-unknown-linux-gnu"
 WRITTEN = ("main.c", "CMakeLists.txt")  # the same for every program

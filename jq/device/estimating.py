@@ -15,22 +15,22 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from jq.base.errors import UserError
 from jq.device.assumed import Planned, planned
 from jq.device.buffers import Buffer, lower_bound, placed
 from jq.device.results import Estimate
 from jq.device.units import Unit, units
-from jq.errors import UserError
+from jq.frontends.source import AnyModel
 from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.ops.lookup import is_product
+from jq.ir.ops.work import operations
 from jq.ir.values import kind_of
-from jq.limits import Hardware
-from jq.ops.lookup import is_product
-from jq.ops.work import operations
 from jq.passes.base import run_all
 from jq.passes.integer.verify_integer import name_of
-from jq.passes.target.lower_markers import LowerMarkers
-from jq.pipeline.overrides import Rules, Settings
-from jq.source import AnyModel
-from jq.target import Target
+from jq.passes.iree_mends.lower_markers import LowerMarkers
+from jq.passes.pipeline.overrides import Rules, SettingsLike
+from jq.target.device_table import Hardware
+from jq.target.target import Target
 
 ROWS = ("stablehlo.gather", "stablehlo.dynamic_slice")  # read a part of what they are given
 
@@ -40,7 +40,7 @@ def estimate(
     target: str | Target = "ethos-u-like",
     *,
     pipeline: str | None = None,
-    settings: Settings = None,
+    settings: SettingsLike = None,
     rules: Rules = None,
 ) -> Estimate:
     """Cycles, bytes and memory of a model on a device; see the module for the formula.

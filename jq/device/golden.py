@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from jq.benchmark import random_inputs
-from jq.compiled import CompiledModel, folder_of
+from jq.base.errors import UserError
+from jq.base.guard.limits import require_memory
+from jq.base.npz import read_array
+from jq.base.system.files import new_folder, read_text
 from jq.device.steps import steps_of
 from jq.device.units import Unit, as_program, units
-from jq.errors import UserError
-from jq.guard.limits import require_memory
+from jq.driver.compiled import CompiledModel, folder_of
+from jq.frontends.source import trace
 from jq.ir import Program, dtype_of, shape_of
-from jq.npz import read_array
-from jq.oracle.xla import XlaExecutable
-from jq.source import trace
-from jq.system.files import new_folder, read_text
+from jq.ir.oracle.xla import XlaExecutable
+from jq.reporting.benchmark import random_inputs
 
 RUNNER = ("runner/replay.py", "replay_ops.py")  # the second says what each step means
 INDEX, LIMIT = "index.json", 16  # MiB of a unit's largest case

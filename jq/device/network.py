@@ -1,6 +1,6 @@
 """The integer program as a small neutral network: steps from tensors to tensors, with parameters.
 
-It is read from the markers of the `integer` level (`jq.ops.integer_step`); the writers of other
+It is read from the markers of the `integer` level (`jq.ir.ops.integer_step`); the writers of other
 forms read nothing else. Codes have a scale and a zero point wherever they stand.
 """
 
@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from jq.errors import InternalError, UserError
+from jq.base.errors import InternalError, UserError
 from jq.formats.integer_functions import Output
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import NAME, SCOPE, attributes_of, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
+from jq.ir.ops.integer_step import IntegerStep, match_integer
+from jq.ir.ops.selection import combines
 from jq.ir.values import kind_of
-from jq.ops.integer_step import IntegerStep, match_integer
-from jq.ops.selection import combines
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Node:
-    """One step: a kind of `jq.ops.integer_step.Kind`, `quantize` and `dequantize` at float ends, or
-    the StableHLO name of an op that only moves, selects or compares codes.
+    """One step: a kind of `jq.ir.ops.integer_step.Kind`, `quantize` and `dequantize` at float ends,
+    or the StableHLO name of an op that only moves, selects or compares codes.
 
     Attributes:
         inputs: tensors, constants among them.
         op: the StableHLO op in the middle of a step, with its `attributes`.
-        numbers: see `jq.ops.integer_step.IntegerStep`.
+        numbers: see `jq.ir.ops.integer_step.IntegerStep`.
         out: parameters of the result of a step; None for moves.
     """
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from rich.table import Table
 
-from jq.tables import plain_table, size, to_html, to_text
+from jq.base.tables import plain_table, size, to_html, to_text
 
 
 class _Document(dict[str, Any]):

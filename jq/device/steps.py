@@ -9,8 +9,8 @@ import numpy as np
 from jq.device.replay_ops import COMBINE, OPS
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import attributes_of, integers
+from jq.ir.ops.lookup import contraction, multiplies
 from jq.ir.values import kind_of
-from jq.ops.lookup import contraction, multiplies
 
 ARRAYS = (
     "broadcast_dimensions",

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats import checks
 from jq.formats.affine_math import scale_of_extent, to_codes, zero_point_of_range
 from jq.formats.affine_storage import FULL, HALF, NARROW, StoredIntegers

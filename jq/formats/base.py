@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jq.errors import FormatError, known
+from jq.base.errors import FormatError, known
 from jq.formats.arrays import Array, ArrayOps
 
 Parts = Mapping[str, Array]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats.base import Encoding
 
 SCALE_TYPES = ("float32", "float16", "bfloat16")

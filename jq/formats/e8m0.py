@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.blocks import full
 from jq.formats.elements import Element

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding
 from jq.formats.blocks import reduce_blocks

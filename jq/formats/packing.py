@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.blocks import crop, full
 

@@ -24,7 +24,7 @@ from typing import Literal
 
 import numpy as np
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats.arrays import Array, IntegerOps
 
 INT32 = np.iinfo(np.int32)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats import checks
 from jq.formats.affine_math import zero_if_nan
 from jq.formats.arrays import Array, ArrayOps

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import ml_dtypes
 import numpy as np
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats import checks, e8m0
 from jq.formats.affine_math import scale_of_extent, zero_if_nan
 from jq.formats.arrays import Array, ArrayOps

@@ -14,7 +14,7 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.ir.types import dtype_of, shape_of, tensor_type
 
 SELECT_LIMIT = 16  # tables up to this size become selects, which vectorize; larger ones gathers

@@ -9,7 +9,7 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from jq.deep import Steps, deep, every
+from jq.base.deep import Steps, deep, every
 from jq.ir.build import integer, integers
 from jq.ir.mlir_context import editing
 from jq.ir.program import Program

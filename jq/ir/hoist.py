@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.ir.build import attributes_of, constant
 from jq.ir.mlir_context import at, context
 from jq.ir.values import Op, maker

@@ -26,14 +26,14 @@ DEEPEST = 48  # ops between a value and what is known about it
 
 
 @dataclass(frozen=True)
-class Place:
-    """Element `index` along `axis`; all of the tensor where there is no `Place`."""
+class Element:
+    """Element `index` along `axis`; all of the tensor where there is no `Element`."""
 
     axis: int
     index: int
 
 
-def index_range(value: ir.Value, place: Place | None = None, depth: int = DEEPEST) -> Range:
+def index_range(value: ir.Value, place: Element | None = None, depth: int = DEEPEST) -> Range:
     """The range of all elements of an integer or bool tensor, or of those at `place`."""
     owner = maker(value)
     limits = _limits(value)
@@ -43,7 +43,7 @@ def index_range(value: ir.Value, place: Place | None = None, depth: int = DEEPES
     if rule is None:
         return limits
 
-    def read(i: int, where: Place | None) -> Range:
+    def read(i: int, where: Element | None) -> Range:
         operand = owner.operation.operands[i]
         return index_range(operand, where if shape_of(operand) else None, depth - 1)
 
@@ -60,15 +60,15 @@ def _limits(value: ir.Value) -> Range:
     return ANY  # floats, which no conversion here keeps
 
 
-Read = Callable[[int, Place | None], Range]
-Rule = Callable[[Any, Place | None, Read], Range]
+Read = Callable[[int, Element | None], Range]
+Rule = Callable[[Any, Element | None, Read], Range]
 
 
 def _union(ranges: list[Range]) -> Range:
     return min(low for low, _ in ranges), max(high for _, high in ranges)
 
 
-def _constant(op: Op, place: Place | None, read: Read) -> Range:
+def _constant(op: Op, place: Element | None, read: Read) -> Range:
     array = dense_array(op.operation.results[0])
     if array is None or array.dtype.kind not in "iub":
         return _limits(op.operation.results[0])
@@ -77,49 +77,49 @@ def _constant(op: Op, place: Place | None, read: Read) -> Range:
     return int(array.min()), int(array.max())
 
 
-def _iota(op: Op, place: Place | None, read: Read) -> Range:
+def _iota(op: Op, place: Element | None, read: Read) -> Range:
     axis = integer(op, "iota_dimension")
     if place is not None and place.axis == axis:
         return place.index, place.index
     return 0, shape_of(op.operation.results[0])[axis] - 1
 
 
-def _broadcast(op: Op, place: Place | None, read: Read) -> Range:
+def _broadcast(op: Op, place: Element | None, read: Read) -> Range:
     dims, shape = integers(op, "broadcast_dimensions"), shape_of(op.operation.operands[0])
     if place is None or place.axis not in dims:
         return read(0, None)
     axis = dims.index(place.axis)
-    return read(0, Place(axis, 0 if shape[axis] == 1 else place.index))
+    return read(0, Element(axis, 0 if shape[axis] == 1 else place.index))
 
 
-def _reshape(op: Op, place: Place | None, read: Read) -> Range:
+def _reshape(op: Op, place: Element | None, read: Read) -> Range:
     """An axis stays one where as many elements lie in front of it and along it."""
     before, after = shape_of(op.operation.operands[0]), shape_of(op.operation.results[0])
     if place is not None:
         for axis, n in enumerate(before):
             ahead = np.prod(before[:axis]) == np.prod(after[: place.axis])
             if ahead and n == after[place.axis]:
-                return read(0, Place(axis, place.index))
+                return read(0, Element(axis, place.index))
     return read(0, None)
 
 
-def _transpose(op: Op, place: Place | None, read: Read) -> Range:
+def _transpose(op: Op, place: Element | None, read: Read) -> Range:
     if place is None:
         return read(0, None)
-    return read(0, Place(integers(op, "permutation")[place.axis], place.index))
+    return read(0, Element(integers(op, "permutation")[place.axis], place.index))
 
 
-def _slice(op: Op, place: Place | None, read: Read) -> Range:
+def _slice(op: Op, place: Element | None, read: Read) -> Range:
     starts, strides = integers(op, "start_indices"), integers(op, "strides")
     if place is None:  # one element along an axis is that element; all that is known holds
         taken, whole = shape_of(op.operation.results[0]), shape_of(op.operation.operands[0])
-        single = [Place(a, starts[a]) for a, n in enumerate(taken) if n == 1 < whole[a]]
+        single = [Element(a, starts[a]) for a, n in enumerate(taken) if n == 1 < whole[a]]
         known = [read(0, one) for one in single] or [read(0, None)]
         return max(low for low, _ in known), min(high for _, high in known)
-    return read(0, Place(place.axis, starts[place.axis] + place.index * strides[place.axis]))
+    return read(0, Element(place.axis, starts[place.axis] + place.index * strides[place.axis]))
 
 
-def _concatenate(op: Op, place: Place | None, read: Read) -> Range:
+def _concatenate(op: Op, place: Element | None, read: Read) -> Range:
     operands = list(op.operation.operands)
     axis = integer(op, "dimension")
     if place is None or place.axis != axis:
@@ -128,12 +128,12 @@ def _concatenate(op: Op, place: Place | None, read: Read) -> Range:
     left = place.index
     for i, operand in enumerate(operands):
         if left < shape_of(operand)[axis]:
-            return read(i, Place(axis, left))
+            return read(i, Element(axis, left))
         left -= shape_of(operand)[axis]
     return _limits(op.operation.results[0])
 
 
-def _clamp(op: Op, place: Place | None, read: Read) -> Range:
+def _clamp(op: Op, place: Element | None, read: Read) -> Range:
     (a, b), (low, high), (c, d) = read(0, place), read(1, place), read(2, place)
     return min(max(low, a), c), min(max(high, b), d)
 
@@ -141,7 +141,7 @@ def _clamp(op: Op, place: Place | None, read: Read) -> Range:
 def _pairwise(combine: Callable[[int, int], int]) -> Rule:
     """For what grows, or falls, with each of two operands: the extremes are at the corners."""
 
-    def rule(op: Op, place: Place | None, read: Read) -> Range:
+    def rule(op: Op, place: Element | None, read: Read) -> Range:
         left, right = read(0, place), read(1, place)
         corners = [combine(a, b) for a in left for b in right]
         return min(corners), max(corners)
@@ -149,7 +149,7 @@ def _pairwise(combine: Callable[[int, int], int]) -> Rule:
     return rule
 
 
-def _select(op: Op, place: Place | None, read: Read) -> Range:
+def _select(op: Op, place: Element | None, read: Read) -> Range:
     chosen = maker(op.operation.operands[0])
     truth = None if chosen is None else _decided(chosen)
     if truth is None:
@@ -173,20 +173,20 @@ def _decided(op: Op) -> bool | None:
     return False if never.get(direction) else None
 
 
-def _and(op: Op, place: Place | None, read: Read) -> Range:
+def _and(op: Op, place: Element | None, read: Read) -> Range:
     natural = [high for low, high in (read(0, place), read(1, place)) if low >= 0]
     return (0, min(natural)) if natural else _limits(op.operation.results[0])
 
 
-def _same(op: Op, place: Place | None, read: Read) -> Range:
+def _same(op: Op, place: Element | None, read: Read) -> Range:
     return read(0, place)
 
 
-def _some(op: Op, place: Place | None, read: Read) -> Range:
+def _some(op: Op, place: Element | None, read: Read) -> Range:
     return read(0, None)
 
 
-def _barrier(op: Op, place: Place | None, read: Read) -> Range:
+def _barrier(op: Op, place: Element | None, read: Read) -> Range:
     several = len(op.operation.operands) > 1  # which of them is not known here
     return ANY if several else read(0, place)
 

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats import NUMPY, Encoding, Format, get_format
 from jq.formats.ggml import GgmlFormat, blocked_axis
 from jq.formats.packing import pack, packed_shape, unpack

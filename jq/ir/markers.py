@@ -16,7 +16,7 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.formats import Encoding, get_format
 from jq.formats.affine import Affine, affine_format, is_affine
 from jq.ir.arrays import StableHloOps

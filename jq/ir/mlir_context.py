@@ -11,8 +11,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir import passmanager as pm
 from jaxlib.mlir.dialects import stablehlo
 
-from jq.errors import UserError
-from jq.from_jax import new_context
+from jq.base.errors import UserError
+from jq.base.from_jax import new_context
 
 
 @cache

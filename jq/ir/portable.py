@@ -13,7 +13,7 @@ import re
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.ir.mlir_context import context
 
 

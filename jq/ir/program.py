@@ -18,7 +18,7 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.ir.build import constant_of
 from jq.ir.deferred import Deferred
 from jq.ir.mlir_context import at, context, editing, parse_module, run_passes

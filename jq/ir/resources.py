@@ -13,7 +13,7 @@ import math
 import numpy as np
 from jaxlib.mlir import ir
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.ir.mlir_context import editing
 from jq.ir.types import to_dtype
 

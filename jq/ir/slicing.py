@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
-from jq.deep import Steps, deep, every
+from jq.base.deep import Steps, deep, every
 from jq.ir.build import integers
 from jq.ir.constants import converted, evaluate
 from jq.ir.hoist import block_of

@@ -19,7 +19,7 @@ import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.formats.blocks import full
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import constant

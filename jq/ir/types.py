@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 from jaxlib.mlir import ir
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 
 # MLIR spelling of every element type that a program of ours can hold.
 _NAMES: dict[str, Any] = {

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 from iree.runtime import HalElementType
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 
 _ELEMENTS: dict[np.dtype[Any], Any] = {
     np.dtype(dtype): element

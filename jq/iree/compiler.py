@@ -18,13 +18,13 @@ from pathlib import Path
 
 from iree.compiler.tools.binaries import find_tool
 
-from jq.compiler_flags import combined
-from jq.dump.reader import all_valid, dump_flags, read_phases
-from jq.errors import CompilerError, JqError, UserError
-from jq.guard.limits import limits
+from jq.base.errors import CompilerError, JqError, UserError
+from jq.base.guard.limits import limits
+from jq.base.system.files import check_room, temporary_folder
+from jq.base.system.signals import held_back
 from jq.iree.cpu import HOST, believed_flags
-from jq.system.files import check_room, temporary_folder
-from jq.system.signals import held_back
+from jq.iree.dump.reader import all_valid, dump_flags, read_phases
+from jq.target.compiler_flags import combined
 
 # What every module of ours is compiled with; a target adds the rest.
 BASE_FLAGS: tuple[str, ...] = (
@@ -90,11 +90,11 @@ def compile_module(
 ) -> Compilation:
     """Compiles MLIR bytecode (or text) with `iree-compile BASE_FLAGS flags`.
 
-    `timeout` in seconds, and the memory that it may take, are those of `jq.guard.limits` otherwise.
-    A function that the compiler lacks is a `UserError`. Any other failure, crash or timeout is a
-    `CompilerError` with the compiler's first error in one line; the IR, the command and the
-    compiler's output are kept in a directory `jaxq-crash-*` under the system's temporary directory.
-    An interrupt kills the compiler and leaves nothing behind.
+    `timeout` in seconds, and the memory that it may take, are those of `jq.base.guard.limits`
+    otherwise. A function that the compiler lacks is a `UserError`. Any other failure, crash or
+    timeout is a `CompilerError` with the compiler's first error in one line; the IR, the command
+    and the compiler's output are kept in a directory `jaxq-crash-*` under the system's temporary
+    directory. An interrupt kills the compiler and leaves nothing behind.
     """
     with temporary_folder() as work:
         (work / "module.mlirbc").write_bytes(source)

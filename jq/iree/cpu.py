@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jq.errors import UserError
-from jq.system.processor import Processor, limit, machine_name, this_processor
+from jq.base.errors import UserError
+from jq.base.system.processor import Processor, limit, machine_name, this_processor
 
 # LLVM's name -> the flag in /proc/cpuinfo, where the two differ. These are the features whose
 # instructions a compiler puts into loops; others (caches, system calls) decide nothing.

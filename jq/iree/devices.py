@@ -8,8 +8,8 @@ from typing import Any
 
 from iree import runtime as rt
 
-from jq.errors import UserError
-from jq.system.processor import MOST_THREADS
+from jq.base.errors import UserError
+from jq.base.system.processor import MOST_THREADS
 
 # Bytes of the stack of each worker thread. The compiler lets a function take 256 KiB
 # (`BASE_FLAGS` of `jq.iree.compiler`); a worker's own stack has half of that, and memory that is

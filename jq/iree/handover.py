@@ -23,11 +23,11 @@ from iree.compiler import ir
 from iree.compiler.dialects import func, util
 from iree.compiler.passmanager import PassManager
 
-from jq.dump.stored import location_names
-from jq.errors import CompilerError, InternalError, UserError
+from jq.base.errors import CompilerError, InternalError, UserError
 from jq.ir import Op, Program, dtype_name
 from jq.ir.decisions import DECISIONS
 from jq.ir.portable import newest_version
+from jq.iree.dump.stored import location_names
 from jq.iree.parameters import SCOPE
 from jq.kernels import linking
 

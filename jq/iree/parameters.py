@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from iree import runtime as rt
 
+from jq.base.system.files import check_input
 from jq.iree.status import RUNTIME_ERRORS, readable
-from jq.system.files import check_input
 
 SCOPE = "model"  # of the parameters
 

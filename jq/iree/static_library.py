@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from iree.compiler.tools.binaries import find_tool
 
-from jq.compiler_flags import combined
-from jq.guard.limits import limits
+from jq.base.guard.limits import limits
+from jq.base.system.files import temporary_folder
 from jq.iree.compiler import _failure, _run
-from jq.system.files import temporary_folder
+from jq.target.compiler_flags import combined
 
 FILES = ("module.c", "library.h", "library.o")
 FLAGS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jq.errors import JqError, UserError
+from jq.base.errors import JqError, UserError
 
 # What the runtime's status codes become in Python.
 RUNTIME_ERRORS = (RuntimeError, ValueError, LookupError, OSError, MemoryError)

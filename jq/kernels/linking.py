@@ -10,9 +10,9 @@ from iree.compiler import ir
 from iree.compiler.dialects import func
 
 import jq.kernels
-from jq.errors import InternalError
-from jq.kernels.build.bodies import emit
-from jq.kernels.build.values import mlir_type
+from jq.base.errors import InternalError
+from jq.kernels.emit.bodies import emit
+from jq.kernels.emit.values import mlir_type
 from jq.kernels.kernel import ATTRIBUTE, Kernel
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -1,5 +1,1 @@
 """Language models from their files: text in, text out."""
-
-from jq.language.model import LanguageModel
-
-__all__ = ["LanguageModel"]

@@ -15,11 +15,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jq.errors import JqError, UserError
+from jq.base.errors import JqError, UserError
+from jq.base.system.cache_folder import make_private
+from jq.base.system.child import python_command
 from jq.language.store import Options, Shape, Store, as_json, content_key
-from jq.settings import Rule
-from jq.system.cache_folder import make_private
-from jq.system.child import python_command
+from jq.target.settings import Rule
 
 # Activations in blocks, as weights have them: large values spoil no others.
 _SETTINGS = {
@@ -71,10 +71,10 @@ def own_settings(options: Options) -> tuple[dict[str, Any], list[Rule]]:
 def write(model: Path, options: Options, shape: Shape, store: Store) -> None:
     """Compiles a program and writes it, and what weights the store does not have yet."""
     from jq.artifact.parameters import read_index, write_parameters
-    from jq.job import Stages, prepare_job
-    from jq.models.decoder import load_decoder
-    from jq.models.decoder.program import decoder_model
-    from jq.stages import build, plan_job
+    from jq.driver.job import Stages, prepare_job
+    from jq.driver.stages import build, plan_job
+    from jq.language.decoder import load_decoder
+    from jq.language.decoder.program import decoder_model
 
     float_model = decoder_model(
         load_decoder(model),

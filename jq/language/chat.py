@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jq.errors import UserError
-from jq.guard.worker import WORKER
+from jq.base.errors import UserError
+from jq.base.guard.worker import WORKER
 from jq.language.tokenizer import Tokenizer
 from jq.models._extras import need
 
@@ -41,7 +41,7 @@ def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> 
 
 
 def rendered(template: bytes, messages: list[Any], names: dict[str, str]) -> str:
-    """The prompt. Runs in a process that has limits (`jq.guard`): a template may never end."""
+    """The prompt. Runs in a process that has limits (`jq.base.guard`): a template may never end."""
     jinja, sandbox = need("jinja2"), need("jinja2.sandbox")
     environment = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
 

@@ -6,7 +6,7 @@ A shard of the source becomes a shard of the same name. Rows of a matrix are rea
 written some at a time, so that memory depends neither on the model nor on its largest matrix. A
 shard takes its place when it is whole: a run that was ended goes on after the last one.
 
-Per module, pack-quantized (see `jq.models.decoder.checkpoints.compressed_tensors`):
+Per module, pack-quantized (see `jq.language.decoder.checkpoints.compressed_tensors`):
 `weight_packed` i32 [out, in * bits / 32], `weight_scale` bf16 [out, in / group], `weight_shape`
 i64 [2]; `value = scale * code`, codes of [-2^(bits-1), 2^(bits-1) - 1] stored plus 2^(bits-1).
 """
@@ -24,16 +24,16 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.base.progress import Progress, silent
+from jq.base.system.files import check_folder, read_text, write_text, written_whole
 from jq.formats.affine import affine_format
 from jq.formats.affine_storage import FULL
 from jq.formats.base import Encoding
-from jq.language.beside import copy_files, files_beside
+from jq.language.decoder.huggingface import read_config
+from jq.language.decoder.safetensors import INDEX, json_object, read_shards
 from jq.language.shard import Entry, write_shard
-from jq.models.decoder.huggingface import read_config
-from jq.models.decoder.safetensors import INDEX, json_object, read_shards
-from jq.progress import Progress, silent
-from jq.system.files import check_folder, read_text, write_text, written_whole
+from jq.language.sidecar_files import copy_files, files_beside
 
 BITS = {"int4": 4, "int8": 8}
 PIECE = 1 << 24  # elements that are rounded at a time

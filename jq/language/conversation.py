@@ -9,7 +9,7 @@ from jq.language.generation import Generation
 from jq.language.session import Session
 
 
-class Model(Protocol):
+class LanguageModelLike(Protocol):
     """What is asked of a `LanguageModel`."""
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]: ...
@@ -31,7 +31,7 @@ class Conversation:
         ```
     """
 
-    def __init__(self, model: Model, system: str | None = None) -> None:
+    def __init__(self, model: LanguageModelLike, system: str | None = None) -> None:
         self.model, self._session = model, model.session()
         self.messages: list[dict[str, str]] = []
         if system is not None:

@@ -21,22 +21,22 @@ from pathlib import Path
 
 import numpy as np
 
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.base.npz import read_array
+from jq.base.system.blas import one_thread
+from jq.base.system.files import write_text, written_whole
 from jq.formats.affine import affine_format
 from jq.formats.tensor import QuantizedTensor
-from jq.language.beside import files_beside
 from jq.language.checkpoint import BITS, Kind, begin, finish
+from jq.language.decoder import load_decoder
+from jq.language.decoder.architectures import ARCHITECTURES
+from jq.language.decoder.layerwise import quantized_layers
+from jq.language.decoder.names import expanded
+from jq.language.decoder.safetensors import INDEX, json_object, read_file, read_folder
 from jq.language.fitting import pieces_of
+from jq.language.sidecar_files import files_beside
 from jq.language.tokenizer import tokenizer_of_folder
-from jq.models.decoder import load_decoder
-from jq.models.decoder.architectures import ARCHITECTURES
-from jq.models.decoder.layerwise import quantized_layers
-from jq.models.decoder.names import expanded
-from jq.models.decoder.safetensors import INDEX, json_object, read_file, read_folder
-from jq.npz import read_array
 from jq.passes.recovery._solve import solve
-from jq.system.blas import one_thread
-from jq.system.files import write_text, written_whole
 
 _STATES = ".jaxq-states-{}.npy"
 Tell = Callable[[str, float | None], None]

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.base.system.files import read_text
 from jq.formats.base import Encoding, get_format
 from jq.formats.ggml import GgmlFormat
 from jq.formats.numpy_ops import NUMPY
 from jq.formats.tensor import QuantizedTensor
+from jq.language.decoder import Config, load_decoder
+from jq.language.decoder.gguf import file_names
 from jq.language.tokenizer import Tokenizer, check_tokens, tokenizer_of_gguf
-from jq.models.decoder import Config, load_decoder
-from jq.models.decoder.gguf import file_names
 from jq.passes.recovery._fixed_scales import best_codes
-from jq.system.files import read_text
 
 PIECE = 256  # tokens of a piece of text
 
@@ -46,7 +46,7 @@ class Fitted:
         kinds: Mapping[str, str | None],
         progress: Callable[[str, float | None], None],
     ) -> Fitted:
-        from jq.models.decoder.layerwise import quantized_layers
+        from jq.language.decoder.layerwise import quantized_layers
 
         decoder = load_decoder(source)
         assert decoder.file is not None

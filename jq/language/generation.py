@@ -37,7 +37,7 @@ class Times:
         return self.decoded / self.decode if self.decode else 0.0
 
 
-class Model(Protocol):
+class DecodingModel(Protocol):
     """What is asked of a `LanguageModel`."""
 
     options: Options
@@ -57,7 +57,7 @@ class Generation(Iterator[int]):
     `session`: a sequence to go on with, of which the tokens that the prompt begins with, too, need
     not be computed again."""
 
-    model: Model
+    model: DecodingModel
     prompt: Sequence[int]
     max_tokens: int
     sampling: Sampling

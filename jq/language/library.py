@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from jq.errors import UserError
-from jq.guard.worker import WORKER
+from jq.base.errors import UserError
+from jq.base.guard.worker import WORKER
 from jq.models._extras import need
 
 
@@ -40,8 +40,8 @@ class Library:
 @dataclass(frozen=True)
 class Guarded:
     """The tokenizer of a `tokenizer.json`, which may come from anybody: what normalizes text can
-    make much of little, so that text is encoded in a process that has limits (`jq.guard`). What
-    decodes it was found to make no more of a token than `_MOST` times itself."""
+    make much of little, so that text is encoded in a process that has limits (`jq.base.guard`).
+    What decodes it was found to make no more of a token than `_MOST` times itself."""
 
     content: bytes = field(repr=False)
     path: str

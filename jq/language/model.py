@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from jq.artifact.signature import asked_keys
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.language.chat import chat_prompt
 from jq.language.conversation import Conversation
+from jq.language.decoder import Decoder, load_decoder
 from jq.language.generation import Generation, Times
 from jq.language.perplexity import Perplexity, measure
 from jq.language.sampling import Sampling, checked_seed
@@ -27,7 +28,6 @@ from jq.language.tokenizer import (
     tokenizer_of_folder,
     tokenizer_of_gguf,
 )
-from jq.models.decoder import Decoder, load_decoder
 
 CONTEXT, PIPELINE = 4096, "int8-dynamic"
 CACHES = ("float32", "bfloat16", "int8")

@@ -11,17 +11,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.base.system.files import read_text
+from jq.language.decoder import Config
 from jq.language.session import Session
 from jq.language.store import Options
 from jq.language.tokenizer import Tokenizer, check_tokens
-from jq.models.decoder import Config
-from jq.system.files import read_text
 
 PIECE = 16  # tokens whose logits are held at once
 
 
-class Model(Protocol):
+class MeasuredModel(Protocol):
     """What is asked of a `LanguageModel`."""
 
     path: Path
@@ -63,9 +63,9 @@ class Perplexity:
 
 
 def measure(
-    model: Model,
+    model: MeasuredModel,
     files: Sequence[Path],
-    other: Model | None = None,
+    other: MeasuredModel | None = None,
     limit: int | None = None,
     progress: Callable[[float], None] = lambda share: None,
     window: int | None = None,
@@ -127,7 +127,7 @@ def _exp(value: float) -> float:
 
 
 def _check_same_tokens(
-    model: Model, other: Model, texts: Sequence[str], tokens: Sequence[int]
+    model: MeasuredModel, other: MeasuredModel, texts: Sequence[str], tokens: Sequence[int]
 ) -> None:
     theirs = [t for text in texts for t in other.tokenizer.codec.encode(text)]
     sizes = [m.config.vocabulary for m in (model, other)]

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.formats.base import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
-from jq.gguf import load_gguf, open_gguf
-from jq.gguf.types import TYPES
-from jq.gguf.write import NewTensor, write_like
+from jq.frontends.gguf import load_gguf, open_gguf
+from jq.frontends.gguf.types import TYPES
+from jq.frontends.gguf.write import NewTensor, write_like
 from jq.language.fitting import Fitted
 
 # A type that can be asked for, and its number as `general.file_type` (all layers in one type).

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 
 SORTED = 1024  # of the likeliest tokens, at first
 RECENT = 64  # tokens before the next one that `repeat_penalty` counts

@@ -17,12 +17,16 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from jq.artifact.signature import SIGNATURE, sign, verify
-from jq.errors import UserError
-from jq.gguf import open_gguf
-from jq.gguf.write import write_like
+from jq.base.errors import UserError
+from jq.base.system.files import TEXT_LIMIT, check_folder, read_input
+from jq.base.system.folders import replacing
+from jq.frontends.gguf import open_gguf
+from jq.frontends.gguf.write import write_like
 from jq.iree import cpu
-from jq.language.beside import check_inside, copy_files
 from jq.language.build import build
+from jq.language.decoder import Config, Decoder
+from jq.language.decoder.rope import Rope
+from jq.language.decoder.safetensors import as_object
 from jq.language.saved_files import (
     HEADER,
     MANIFEST,
@@ -33,12 +37,8 @@ from jq.language.saved_files import (
     checksums,
 )
 from jq.language.session import COSTS, LONG, capacities
+from jq.language.sidecar_files import check_inside, copy_files
 from jq.language.store import Options, Shape, Store, as_json, described
-from jq.models.decoder import Config, Decoder
-from jq.models.decoder.rope import Rope
-from jq.models.decoder.safetensors import as_object
-from jq.system.files import TEXT_LIMIT, check_folder, read_input
-from jq.system.folders import replacing
 
 VERSION = 2
 

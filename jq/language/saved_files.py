@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from jq.artifact.signature import SIGNATURE
-from jq.errors import UserError
-from jq.system.files import check_input, sha256
+from jq.base.errors import UserError
+from jq.base.system.files import check_input, sha256
 
 MANIFEST, TOKENIZER, HEADER = "language.json", "tokenizer", "header.gguf"
 OF_TOKENIZERS = (

@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes  # noqa: F401 - gives NumPy names such as bfloat16
 import numpy as np
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.iree.runtime import Executable, ParameterFiles
 from jq.kernels.machine.isa import CHAINS
 from jq.language.build import build

@@ -22,12 +22,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jq.data
-from jq.errors import UserError
-from jq.models.decoder.safetensors import json_object
-from jq.system.cache_folder import cache_folder, make_private
-from jq.system.files import read_text, sha256, written_whole
-from jq.system.processor import this_processor
+import jq.base.data
+from jq.base.errors import UserError
+from jq.base.system.cache_folder import cache_folder, make_private
+from jq.base.system.files import read_text, sha256, written_whole
+from jq.base.system.processor import this_processor
+from jq.language.decoder.safetensors import json_object
 
 LIMIT = 24 << 30  # bytes of all folders
 _PACKAGES = ("iree-base-compiler", "iree-base-runtime", "jax", "numpy")
@@ -175,7 +175,7 @@ def _digest(model: Path, root: Path) -> str:
 
 def _own_code() -> list[Any]:
     """The digest of this package's own files: another version may compile otherwise."""
-    own = Path(jq.data.__file__).parent
+    own = Path(jq.base.data.__file__).parents[1]
     facts = [(str(p.relative_to(own)), p.stat().st_mtime_ns) for p in sorted(own.rglob("*.py"))]
     return [hashlib.sha256(json.dumps(facts).encode()).hexdigest()]
 

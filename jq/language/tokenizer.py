@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.base.system.files import read_input, read_text
 from jq.language.library import Library, guarded_library
 from jq.language.sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, SentencePiece
 from jq.language.words import WORDS, Words
 from jq.models._extras import need
-from jq.system.files import read_input, read_text
 
 _KEY = "tokenizer.ggml."
 # Names of tokens that end a turn, where the file does not say so; llama.cpp has the same list.
@@ -213,7 +213,7 @@ def _byte_pairs(
 
 def tokenizer_of_folder(folder: Path) -> Tokenizer:
     """The tokenizer of a folder of Hugging Face: `tokenizer.json` and what lies beside it."""
-    from jq.models.decoder.safetensors import json_object
+    from jq.language.decoder.safetensors import json_object
 
     path = folder / "tokenizer.json"
     if not path.is_file():

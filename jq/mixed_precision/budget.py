@@ -15,11 +15,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jq.comparison.metrics import ALIASES, ERRORS, NAMES, Metric
-from jq.comparison.outputs import Comparison, worst
-from jq.errors import UserError, known
-from jq.measuring.evaluation import Evaluation
-from jq.oracle.xla import XlaExecutable
+from jq.base.errors import UserError, known
+from jq.driver.comparison.metrics import ALIASES, ERRORS, NAMES, Metric
+from jq.driver.comparison.outputs import Comparison, worst
+from jq.ir.oracle.xla import XlaExecutable
+from jq.reporting.measuring.evaluation import Evaluation
 
 RESOURCES = ("size", "work", "latency")
 _POINTS = {"accuracy", "top1_agreement", "retrieval_agreement", "match"}  # shares, in hundredths

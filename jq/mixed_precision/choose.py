@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from jq.choice.frontier import Choice, Points, frontier, hull, price, within
-from jq.choice.groups import Group
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.mixed_precision.budget import Budget
+from jq.mixed_precision.choice.frontier import Choice, Points, frontier, hull, price, within
+from jq.mixed_precision.choice.groups import Group
 from jq.mixed_precision.costs import Resource
 from jq.mixed_precision.evaluate import Judge
 

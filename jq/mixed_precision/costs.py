@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from jq.artifact.description import float_weights
-from jq.choice.frontier import Choice
-from jq.choice.groups import Group, Stored, bit_operations, op_facts
-from jq.errors import UserError, known
-from jq.job import Job
+from jq.base.errors import UserError, known
+from jq.driver.job import Job
 from jq.mixed_precision.budget import RESOURCES, Budget
-from jq.planning import QuantPlan
+from jq.mixed_precision.choice.frontier import Choice
+from jq.mixed_precision.choice.groups import Group, Stored, bit_operations, op_facts
+from jq.planning.decisions import QuantPlan
 
 USUAL = "size+work"
 

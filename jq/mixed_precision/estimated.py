@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jq.choice.problem import Problem
-from jq.choice.rules import with_rules
 from jq.device.assumed import planned_job
 from jq.device.estimating import estimated
-from jq.job import Job
+from jq.driver.job import Job
+from jq.mixed_precision.choice.problem import Problem
+from jq.mixed_precision.choice.rules import with_rules
 from jq.mixed_precision.costs import Resource
-from jq.settings import Rule
+from jq.target.settings import Rule
 
 
 def estimated_latency(problem: Problem) -> Resource:

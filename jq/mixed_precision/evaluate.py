@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 
-from jq.choice.frontier import Choice
-from jq.choice.groups import Group, Option
-from jq.choice.sensitivity import Alone, Choices, Together
-from jq.comparison.metrics import NAMES, Figures
-from jq.comparison.outputs import Comparison
-from jq.errors import UserError, known
-from jq.jobs import HERE, Workers, run_jobs
-from jq.measuring.evaluation import Evaluation, Outputs
+from jq.artifact.jobs import HERE, Workers, run_jobs
+from jq.base.errors import UserError, known
+from jq.base.progress import Progress
+from jq.driver.comparison.metrics import NAMES, Figures
+from jq.driver.comparison.outputs import Comparison
 from jq.mixed_precision.budget import RESOURCES, figures
+from jq.mixed_precision.choice.frontier import Choice
+from jq.mixed_precision.choice.groups import Group, Option
+from jq.mixed_precision.choice.sensitivity import Alone, Choices, Together
 from jq.mixed_precision.state import State
-from jq.progress import Progress
+from jq.reporting.measuring.evaluation import Evaluation, Outputs
 
 CALLS = 8  # of a job
 

@@ -15,20 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from jq.benchmark import random_inputs
-from jq.choice.groups import Group, trips
-from jq.choice.problem import Problem
-from jq.choice.rules import with_rules
-from jq.compiled import CompiledModel
-from jq.job import Job, Source, Stages
+from jq.base.progress import Progress
+from jq.base.system.processor import this_processor
+from jq.driver.compiled import CompiledModel
+from jq.driver.job import Job, Source, Stages
+from jq.driver.stages import build, plan_job
+from jq.mixed_precision.choice.groups import Group, trips
+from jq.mixed_precision.choice.problem import Problem
+from jq.mixed_precision.choice.rules import with_rules
 from jq.mixed_precision.costs import Resource
 from jq.mixed_precision.single import single
 from jq.mixed_precision.state import State
-from jq.planning import contractions, op_name
-from jq.progress import Progress
-from jq.settings import FLOAT, Rule
-from jq.stages import build, plan_job
-from jq.system.processor import this_processor
+from jq.planning.operands import contractions, op_name
+from jq.reporting.benchmark import random_inputs
+from jq.target.settings import FLOAT, Rule
 
 SECONDS, LEAST = 0.2, 10  # measuring time of a program, and calls at least
 AS_FLOAT = {"format": FLOAT}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from jq.choice.problem import Problem
-from jq.choice.rules import MixedPipeline
-from jq.comparison.outputs import Comparison
-from jq.compiled import CompiledModel
-from jq.job import Stages
-from jq.jobs import HERE, Workers
-from jq.measuring.evaluation import Evaluation
-from jq.measuring.measure import compare_compiled
+from jq.artifact.jobs import HERE, Workers
+from jq.base.system.files import temporary_folder
+from jq.driver.comparison.outputs import Comparison
+from jq.driver.compiled import CompiledModel
+from jq.driver.job import Stages
+from jq.driver.stages import build, plan_job
 from jq.mixed_precision.budget import Budget
+from jq.mixed_precision.choice.problem import Problem
+from jq.mixed_precision.choice.rules import MixedPipeline
 from jq.mixed_precision.costs import Resource
 from jq.mixed_precision.estimated import estimated_ms
 from jq.mixed_precision.latency import median_ms
-from jq.pipeline import for_target, load_pipeline
-from jq.stages import build, plan_job
-from jq.system.files import temporary_folder
+from jq.passes.pipeline import for_target, load_pipeline
+from jq.reporting.measuring.evaluation import Evaluation
+from jq.reporting.measuring.measure import compare_compiled
 
 
 @dataclass(frozen=True)

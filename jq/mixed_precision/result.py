@@ -11,11 +11,11 @@ from typing import Any
 
 from rich.table import Table
 
-from jq.choice.rules import MixedPipeline
-from jq.comparison.outputs import Comparison
-from jq.compiled import CompiledModel
-from jq.settings import Rule
-from jq.tables import plain_table, to_html, to_text
+from jq.base.tables import plain_table, to_html, to_text
+from jq.driver.comparison.outputs import Comparison
+from jq.driver.compiled import CompiledModel
+from jq.mixed_precision.choice.rules import MixedPipeline
+from jq.target.settings import Rule
 
 
 @dataclass(frozen=True)

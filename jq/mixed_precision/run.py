@@ -8,28 +8,32 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jq.choice.candidates import make_candidates
-from jq.choice.frontier import Choice, total
-from jq.choice.problem import Problem, make_problem
-from jq.choice.rules import MixedPipeline, check_rules, rules_of
-from jq.choice.sensitivity import Choices
-from jq.comparison.metrics import Metric
-from jq.errors import UserError
-from jq.iree.compiler import check_flags
-from jq.job import (
+from jq.artifact.jobs import Workers, as_workers, prepare
+from jq.base.errors import UserError
+from jq.base.progress import Progress, silent
+from jq.base.progress import default as default_progress
+from jq.driver.comparison.metrics import Metric
+from jq.driver.job import (
     AnyModel,
     Calls,
     Data,
     Rules,
-    Settings,
+    SettingsLike,
     Stages,
     as_overrides,
     as_rules,
     prepare_job,
 )
-from jq.jobs import Workers, as_workers, prepare
-from jq.measuring.evaluation import Evaluation, check_metrics, evaluation_of
+from jq.frontends.model import Model
+from jq.frontends.source import check_files, trace
+from jq.frontends.tracing.source import load_function, load_model
+from jq.iree.compiler import check_flags
 from jq.mixed_precision.budget import Budget, check_figures, check_reached, parse_budget
+from jq.mixed_precision.choice.candidates import make_candidates
+from jq.mixed_precision.choice.frontier import Choice, total
+from jq.mixed_precision.choice.problem import Problem, make_problem
+from jq.mixed_precision.choice.rules import MixedPipeline, check_rules, rules_of
+from jq.mixed_precision.choice.sensitivity import Choices
 from jq.mixed_precision.choose import Chooser
 from jq.mixed_precision.costs import USUAL, check_objective, objective, size_of, work_in
 from jq.mixed_precision.estimated import estimated_latency
@@ -38,13 +42,9 @@ from jq.mixed_precision.latency import latency_of
 from jq.mixed_precision.prove import Proof, prove
 from jq.mixed_precision.result import LayerChoice, Point, SearchResult
 from jq.mixed_precision.state import State, digest_of, state_dir
-from jq.model import Model
-from jq.pipeline import load_pipeline
-from jq.progress import Progress, silent
-from jq.progress import default as default_progress
-from jq.source import check_files, trace
-from jq.target import load_target
-from jq.tracing.source import load_function, load_model
+from jq.passes.pipeline import load_pipeline
+from jq.reporting.measuring.evaluation import Evaluation, check_metrics, evaluation_of
+from jq.target.target import load_target
 
 ATTEMPTS = 4  # compilations until the compiled model holds what the search promised
 SHOWN = 6  # steps of the frontier, besides the choices that were run
@@ -62,7 +62,7 @@ def search(
     metric: Metric | Sequence[Metric] | None = None,
     labels: Any = None,
     calibration: Data = None,
-    settings: Settings = None,
+    settings: SettingsLike = None,
     rules: Rules = None,
     cost: str | None = None,
     samples: int = SAMPLES,
@@ -77,7 +77,7 @@ def search(
         budget: one or several, see `jq.mixed_precision.budget`. Of resources alone: the most exact
             choice within them.
         pipeline: the base: its passes run, its own formats are a candidate.
-        candidates: see `jq.choice.candidates`.
+        candidates: see `jq.mixed_precision.choice.candidates`.
         data: as in `jq.compare`; the budgets are held on it.
         metric: as in `jq.compare`.
         labels: as in `jq.compare`.
@@ -87,9 +87,9 @@ def search(
         state: a file to keep measurements in, by default in the user's cache directory.
         iree_flags: see `jq.compile`.
         workers: who quantizes weights for each candidate and measures errors: this process, more
-            of them, or a cluster (see `jq.jobs.as_workers`). The result is the same. Latency is
-            measured here, one at a time; that of a target with a table `[hardware]` is estimated
-            (`jq.estimate`), as a share of what the base pipeline takes.
+            of them, or a cluster (see `jq.artifact.jobs.as_workers`). The result is the same.
+            Latency is measured here, one at a time; that of a target with a table `[hardware]` is
+            estimated (`jq.estimate`), as a share of what the base pipeline takes.
 
     Raises:
         UserError: among others when a budget cannot be met; it says what can be reached.
@@ -120,7 +120,7 @@ def search(
         check_flags(where_it_runs.flags)
     check_files(data, calibration)
     functions = tuple(load_function(b.function) for b in budgets if b.function)
-    prepare(where, "jq.choice.encodings", "jq.passes.order")
+    prepare(where, "jq.mixed_precision.choice.encodings", "jq.passes.order")
     if isinstance(model, str | Path):
         model = load_model(str(model))
     check_metrics(model, metric, labels)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from jq.deep import Steps, deep, every
+from jq.base.deep import Steps, deep, every
 from jq.ir import Op, Program, TensorSpec, dtype_of, editing, func, ir, shape_of
+from jq.ir.ops.base import Movement
+from jq.ir.ops.lookup import rule_of
 from jq.ir.values import maker
-from jq.ops.base import Movement
-from jq.ops.lookup import rule_of
 
 
 def single(program: Program, op: Op) -> Program:

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from jq.errors import UserError
-from jq.job import Job
-from jq.system.cache_folder import cache_folder
-from jq.system.files import read_text, written_whole
+from jq.base.errors import UserError
+from jq.base.system.cache_folder import cache_folder
+from jq.base.system.files import read_text, written_whole
+from jq.driver.job import Job
 
 LOG = logging.getLogger("jq")
 SCHEMA = 1

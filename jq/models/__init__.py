@@ -12,8 +12,8 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from jq.errors import UserError, known
-from jq.model import Model
+from jq.base.errors import UserError, known
+from jq.frontends.model import Model
 
 _ZOO = Path(__file__).parent / "zoo"
 _built: dict[str, Model] = {}

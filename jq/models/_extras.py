@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 
 
 def need(module: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jq.model import Batch
+from jq.frontends.model import Batch
 
 
 def images(count: int, size: int, seed: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jq.system.cache_folder import cache_folder, make_private
+from jq.base.system.cache_folder import cache_folder, make_private
 
 Arrays = dict[str, np.ndarray]
 

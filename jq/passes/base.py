@@ -19,15 +19,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jq.cache.results import Results
-from jq.errors import FormatError, InternalError, JqError, UserError, known
+from jq.artifact.cache.results import Results
+from jq.base.errors import FormatError, InternalError, JqError, UserError, known
 from jq.ir import Program
-from jq.moments.gains import Gains
-from jq.moments.inputs import Wanted
-from jq.moments.known import KnownMoments
-from jq.planning import QuantPlan
-from jq.settings import Rule, Settings
-from jq.target import Target
+from jq.planning.decisions import QuantPlan
+from jq.planning.moments.gains import Gains
+from jq.planning.moments.inputs import Wanted
+from jq.planning.moments.moments_cache import MomentsCache
+from jq.target.settings import Rule, Settings
+from jq.target.target import Target
 
 LOG = logging.getLogger("jq")
 NO_DATA = "it needs calibration data"
@@ -56,8 +56,9 @@ class PassContext:
     factors that given ranges were observed with; `gains` are those found so far, for the next pass,
     `moments` those of the last plan, where there are several; `batches` are those of the data that
     moments are taken of, where it is not each pass that says so; `results` has what earlier runs
-    found. `rules` and `explicit` are what the plan is made by (see `jq.planning.plan`), for passes
-    in front of it. What passes decide stands in the program (`jq.ir.decisions`, `Program.chosen`).
+    found. `rules` and `explicit` are what the plan is made by (see `jq.planning.planner.plan`), for
+    passes in front of it. What passes decide stands in the program (`jq.ir.decisions`,
+    `Program.chosen`).
     """
 
     plan: QuantPlan
@@ -66,7 +67,7 @@ class PassContext:
     data: Sequence[Sequence[np.ndarray]] | None = None  # calibration: flat inputs, batch by batch
     known_smoothing: Mapping[str, np.ndarray] | None = None
     gains: Gains = field(default_factory=Gains)
-    moments: KnownMoments | None = None
+    moments: MomentsCache | None = None
     batches: Sequence[int] | None = None
     results: Results | None = None
     rules: tuple[Rule, ...] = ()

@@ -8,11 +8,11 @@ from jq.ir import Op, Program, ir
 from jq.ir.build import NAME, string_attr
 from jq.ir.contract import match_contract
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
+from jq.ir.ops.base import Contraction
+from jq.ir.ops.elementwise import ELEMENTWISE
+from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.selection import elements
 from jq.ir.values import kind_of
-from jq.ops.base import Contraction
-from jq.ops.elementwise import ELEMENTWISE
-from jq.ops.lookup import rule_of
-from jq.ops.selection import elements
 from jq.passes.base import PassContext
 from jq.passes.integer._ops import PRODUCTS_AND_SUMS
 from jq.planning.operands import is_stored

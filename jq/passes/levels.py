@@ -10,22 +10,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.ir import Op, Program
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import marker_kind
+from jq.passes.iree_mends.integers.shield_booleans import reads_booleans
+from jq.passes.iree_mends.multiply_outer import is_outer
+from jq.passes.iree_mends.order_broadcasts import permutes
+from jq.passes.iree_mends.plain_transforms import needs_products
+from jq.passes.iree_mends.plain_windows import ends_early, reversed_axes
+from jq.passes.iree_mends.scatters.plain_scatters import needs_rows
+from jq.passes.iree_mends.shields.shield_carries import lost_carries
+from jq.passes.iree_mends.shields.shield_slices import read_apart
+from jq.passes.iree_mends.shields.shield_starts import shared_starts
+from jq.passes.iree_mends.shields.shield_unsigned import is_unsigned
+from jq.passes.iree_mends.widen_depthwise import is_narrow_depthwise
 from jq.passes.prepare.clamp_indices import may_be_outside
-from jq.passes.target.integers.shield_booleans import reads_booleans
-from jq.passes.target.multiply_outer import is_outer
-from jq.passes.target.order_broadcasts import permutes
-from jq.passes.target.plain_transforms import needs_products
-from jq.passes.target.plain_windows import ends_early, reversed_axes
-from jq.passes.target.scatters.plain_scatters import needs_rows
-from jq.passes.target.shields.shield_carries import lost_carries
-from jq.passes.target.shields.shield_slices import read_apart
-from jq.passes.target.shields.shield_starts import shared_starts
-from jq.passes.target.shields.shield_unsigned import is_unsigned
-from jq.passes.target.widen_depthwise import is_narrow_depthwise
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from jq.errors import InternalError
-from jq.ops.lookup import contraction
+from jq.base.errors import InternalError
+from jq.ir.ops.lookup import contraction
 from jq.passes.base import Pass, known_passes, make_pass
-from jq.settings import FLOAT, Settings
+from jq.target.settings import FLOAT, Settings
 
 Level = Literal["float", "qdq", "integer", "target"]
 LEVELS: tuple[Level, ...] = ("float", "qdq", "integer", "target")

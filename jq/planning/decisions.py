@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from rich.table import Table
 
+from jq.base.tables import plain_table, to_html, to_text
 from jq.formats import Encoding
-from jq.tables import plain_table, to_html, to_text
 
 Kind = Literal["weight", "dynamic", "static", "given"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from jq.calibration.range import Range
-from jq.calibration.ranges import Ranges, site
 from jq.formats.affine import affine_format
 from jq.formats.checks import SMALLEST_SCALE
+from jq.planning.calibration.range import Range
+from jq.planning.calibration.ranges import Ranges, site
 from jq.planning.decisions import QuantPlan, TensorPlan
 
 HUGE = 2.0**64  # no activation of a model is so large; products of two leave float32

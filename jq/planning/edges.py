@@ -1,6 +1,6 @@
 """Parameters of the tensors between regions, where ops want the same ones for several tensors.
 
-Ops that move or choose elements (`jq.ops.selection`) work on codes when all their operands and
+Ops that move or choose elements (`jq.ir.ops.selection`) work on codes when all their operands and
 the result have one scale and zero point. Tensors that such ops join are a group; its range is that
 of all its edges, forwards and backwards. An edge whose step would more than double leaves
 the group: it keeps its own range, and one integer rescale stands where the parameters change.
@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from jq.calibration.range import Range
-from jq.calibration.ranges import site
 from jq.formats import get_format
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.markers import edge_name, is_carried, is_wide
+from jq.ir.ops.base import Contraction
+from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.selection import elements
 from jq.ir.values import maker
-from jq.ops.base import Contraction
-from jq.ops.lookup import rule_of
-from jq.ops.selection import elements
+from jq.planning.calibration.range import Range
+from jq.planning.calibration.ranges import site
 from jq.planning.decisions import Declined, OpPlan, TensorPlan
 from jq.planning.operands import op_name
 from jq.planning.tensors import TensorPlanner
-from jq.settings import FLOAT, ActivationSettings
+from jq.target.settings import FLOAT, ActivationSettings
 
 COARSER = 2.0  # how many times larger a step may become for the sake of equal parameters
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.ir import Op
-from jq.ops.base import Axes, Contraction, Role
-from jq.ops.lookup import contraction
+from jq.ir.ops.base import Axes, Contraction, Role
+from jq.ir.ops.lookup import contraction
 from jq.planning.decisions import Declined, TensorPlan
 from jq.planning.operands import WeightUse
-from jq.settings import TensorSettings, WeightSettings
+from jq.target.settings import TensorSettings, WeightSettings
 
 
 def stored_plan(use: WeightUse) -> TensorPlan:

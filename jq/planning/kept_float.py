@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from jq.base.tables import size
 from jq.ir import Program
 from jq.ir.types import number_kind
 from jq.planning.decisions import QuantPlan
-from jq.settings import FLOAT, Settings
-from jq.tables import size
+from jq.target.settings import FLOAT, Settings
 
 
 def mostly_float(program: Program, plan: QuantPlan, settings: Settings) -> str | None:

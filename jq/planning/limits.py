@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from jq.ir import Op, ir, shape_of, stablehlo
+from jq.ir.ops.geometry import Geometry, of_window
+from jq.ir.ops.lookup import known_ops
 from jq.ir.values import kind_of
-from jq.limits import OpLimits
-from jq.ops.geometry import Geometry, of_window
-from jq.ops.lookup import known_ops
-from jq.target import Target
+from jq.target.device_table import OpLimits
+from jq.target.target import Target
 
 
 @cache

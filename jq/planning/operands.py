@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from jq.deep import Steps, deep
+from jq.base.deep import Steps, deep
 from jq.formats import Encoding
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import DEQUANTIZE, QUANTIZE_DYNAMIC, Marker, match
+from jq.ir.ops.base import Axes, Contraction, Movement, Role
+from jq.ir.ops.lookup import rule_of
 from jq.ir.values import maker
-from jq.ops.base import Axes, Contraction, Movement, Role
-from jq.ops.lookup import rule_of
 
 
 @dataclass(frozen=True)

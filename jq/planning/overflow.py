@@ -11,7 +11,7 @@ import numpy as np
 from jq.formats import NUMPY, Encoding
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import expand, reduce_blocks
-from jq.ops.base import Axes
+from jq.ir.ops.base import Axes
 from jq.planning.decisions import TensorPlan
 from jq.planning.encodings import code_bits
 

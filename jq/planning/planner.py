@@ -6,16 +6,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from jq.calibration.ranges import Ranges
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats import get_format
 from jq.formats.affine import is_affine
 from jq.ir import Op, Program, dtype_of
 from jq.ir.build import SCOPE, string_attr
+from jq.ir.ops.base import Contraction
+from jq.ir.ops.lookup import contraction_names
 from jq.ir.types import number_kind
-from jq.ops.base import Contraction
-from jq.ops.lookup import contraction_names
 from jq.planning.agree import agree_on_weights
+from jq.planning.calibration.ranges import Ranges
 from jq.planning.decisions import Declined, OpPlan, QuantPlan, TensorPlan
 from jq.planning.doubts import doubts
 from jq.planning.edges import plan_edges
@@ -24,8 +24,8 @@ from jq.planning.limits import OpShape, refusal
 from jq.planning.operands import WeightUse, contractions, find_weight, op_name
 from jq.planning.overflow import LIMIT, largest_code, largest_sum, worst_case
 from jq.planning.tensors import TensorPlanner
-from jq.settings import FLOAT, Rule, Settings, apply_overrides
-from jq.target import Target
+from jq.target.settings import FLOAT, Rule, Settings, apply_overrides
+from jq.target.target import Target
 
 COMPLEX = "it multiplies complex numbers, which no format holds"
 TWO_ACTIVATIONS = "a product of two activations stays float (activation_products=float)"

@@ -9,16 +9,16 @@ from functools import cached_property
 
 import numpy as np
 
-from jq.calibration.range import Range
-from jq.calibration.ranges import Ranges, site
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.base import unpacked
 from jq.ir import Op, Program, shape_of
+from jq.ir.ops.base import Role
+from jq.ir.ops.dataflow import Encodings
+from jq.ir.ops.lattice import Encoded
 from jq.ir.types import number_kind
-from jq.ops.base import Role
-from jq.ops.encoded import Encoded
-from jq.ops.encodings import Encodings
+from jq.planning.calibration.range import Range
+from jq.planning.calibration.ranges import Ranges, site
 from jq.planning.decisions import Declined, TensorPlan
 from jq.planning.encodings import (
     activation_block,
@@ -30,8 +30,8 @@ from jq.planning.encodings import (
     weight_block,
 )
 from jq.planning.operands import WeightUse, blocks_behind, op_name
-from jq.settings import FLOAT, Settings, TensorSettings
-from jq.target import Target
+from jq.target.settings import FLOAT, Settings, TensorSettings
+from jq.target.target import Target
 
 
 @dataclass

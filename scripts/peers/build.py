@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.comparison.outputs import compare_outputs, samples_of
-from jq.system.processor import this_processor
+from jq.base.system.processor import this_processor
+from jq.driver.comparison.outputs import compare_outputs, samples_of
 from peers.case import EXPORT, Arrays, Contender, Skipped, Source, digest_of
 from peers.exact import exact_program
 from peers.programs import RUNTIMES

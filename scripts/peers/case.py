@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 import jq
-from jq.model import Batch, Model, batches
+from jq.frontends.model import Batch, Model, batches
 
 Arrays = list[np.ndarray]
 FLOAT, BFLOAT16 = "float", "bfloat16"  # kinds: what is quantized

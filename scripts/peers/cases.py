@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from functools import partial
 
-from jq.model import Model
-from jq.tracing.source import load_model
+from jq.frontends.model import Model
+from jq.frontends.tracing.source import load_model
 from peers.case import DYNAMIC, HERE, MODELS, STATIC, WEIGHTS4, WEIGHTS8, Case
 from peers.decode import decode_step
 from peers.product import product

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jq.model import Batch, Model
+from jq.frontends.model import Batch, Model
 
 MASKED = -1e9
 

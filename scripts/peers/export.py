@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from jq.model import Model
+from jq.frontends.model import Model
 
 OPSET = 21
 Layout = list[int]  # inputs that are given as NCHW

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from jq.model import Model
-from jq.onnx import load_onnx
+from jq.frontends.model import Model
+from jq.frontends.onnx import load_onnx
 from peers import drawn_text, labelled_files
 from peers.case import DYNAMIC, STATIC, Case
 

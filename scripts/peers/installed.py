@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from jq import doctor
+from jq.base.system.processor import this_processor
 from jq.kernels import detect
-from jq.system.processor import this_processor
+from jq.reporting import doctor
 from peers.case import Skipped
 
 PACKAGES = ("onnxruntime", "openvino", "nncf", "onnx", "jax2onnx", "jax", "iree-base-compiler")

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from jq.benchmark.worker import write_arrays
+from jq.reporting.benchmark.worker import write_arrays
 from peers.build import Built
 from peers.case import Arrays
 

@@ -17,10 +17,10 @@ from iree.compiler import ir
 
 from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.kernels import Kernel, detect
-from jq.kernels.build.bodies import Operand, emit
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, vec
+from jq.kernels.emit.bodies import Operand, emit
+from jq.kernels.emit.builder import Builder, Tile
+from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.values import Index, vec
 from jq.kernels.linking import link
 from jq.kernels.machine import dot as products
 from jq.kernels.tensor import TensorType
@@ -97,7 +97,7 @@ class Peak(Kernel):
 
 
 @emit.register
-def _(peak: Peak, operands: Sequence[Operand]) -> list[ir.Value]:
+def emit_peak(peak: Peak, operands: Sequence[Operand]) -> list[ir.Value]:
     def body(
         b: Builder, ids: Sequence[Index], tensors: Sequence[ir.Value], tiles: Sequence[Tile]
     ) -> None:

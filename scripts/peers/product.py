@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jq.model import Batch, Model
+from jq.frontends.model import Batch, Model
 
 
 def product(m: int, k: int, n: int, copies: int) -> Model:

@@ -18,9 +18,9 @@ from typing import Any
 import jax
 
 from jq import api
-from jq.model import Model
-from jq.ops.work import CONVOLUTION, DOT, work_of
-from jq.tracing.naming import weight_of
+from jq.frontends.model import Model
+from jq.frontends.tracing.naming import weight_of
+from jq.ir.ops.work import CONVOLUTION, DOT, work_of
 from peers import peaks
 from peers.build import Built
 from peers.case import FLOAT, WEIGHTS4, Contender

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 import jq
-from jq.errors import UserError
-from jq.oracle.xla import XlaExecutable
+from jq.base.errors import UserError
+from jq.ir.oracle.xla import XlaExecutable
 from suites.outcome import FAILED, REFUSED, RIGHT, WRONG, Outcome
 
 WIDTH, HIDDEN, OUT = 16, 12, 6

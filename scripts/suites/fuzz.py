@@ -3,7 +3,8 @@
 Mutation `i` of a reader follows from the seed and `i` alone, so that a crash is found again.
 
 A process that has imported everything is forked, and its copy reads one file after another until
-it dies. What `jq.guard` has done in a process of its own is done in the copy, within the guard's
+it dies. What `jq.base.guard` has done in a process of its own is done in the copy, within the
+guard's
 limits: there it may crash, for the guard makes an error of it. Behind the guard it may not.
 """
 
@@ -27,9 +28,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jq.errors import UserError
-from jq.guard.limits import limits
-from jq.guard.worker import STACK, Worker, answered, taken
+from jq.base.errors import UserError
+from jq.base.guard.limits import limits
+from jq.base.guard.worker import STACK, Worker, answered, taken
 from suites.mutate import mutated
 from suites.readers import READERS, Reader
 

@@ -12,9 +12,9 @@ from typing import Any
 import iree.runtime as rt
 import numpy as np
 
+from jq.base.system.processor import permit_tiles
 from jq.iree.buffers import element_type
 from jq.iree.parameters import SCOPE
-from jq.system.processor import permit_tiles
 from suites.memory import Built, StrayAccess, read
 from tests.kernels.guard import ALIGNED, Guarded
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jq
-from jq.errors import UserError
+from jq.base.errors import UserError
 
 FLOOR = 10.0  # dB, of a sample: int4 weights have 17
 LENGTH, SAMPLES = 32, ("left-padded", "right-padded", "packed", "fully masked")

@@ -22,7 +22,7 @@ import jq
 from jq.ir import Program, TensorSpec
 from jq.iree.compiler import compile_module
 from jq.iree.handover import handover
-from jq.target import load_target
+from jq.target.target import load_target
 from suites.program import Case, calibration, model_of
 
 TARGET = "x86-64-v3"  # Valgrind knows no AVX-512

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jq
-from jq.errors import UserError
-from jq.oracle.interpreter import interpret
-from jq.settings import parse_rule
+from jq.base.errors import UserError
+from jq.ir.oracle.interpreter import interpret
+from jq.target.settings import parse_rule
 from suites.differential.networks import SETTINGS, SHARE, near, op_by_op
 from suites.outcome import DID_NOT_RUN, FAILED, REFUSED, RIGHT, WRONG, Outcome
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jq
-from jq.errors import UserError
+from jq.base.errors import UserError
 from suites.close import difference, is_exact, rounding_power
 from suites.noise import STEPS, difference_power, power
 from suites.outcome import DID_NOT_RUN, FAILED, REFUSED, RIGHT, SKIPPED, WRONG, Outcome

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jq
-from jq.oracle.interpreter import interpret
-from jq.oracle.xla import XlaExecutable
-from jq.planning import OpPlan
+from jq.ir.oracle.interpreter import interpret
+from jq.ir.oracle.xla import XlaExecutable
+from jq.planning.decisions import OpPlan
 from suites.outcome import RIGHT, WRONG, Outcome
 
 Array = Any

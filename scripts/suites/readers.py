@@ -1,7 +1,7 @@
 """Every reader of files that others may have written, each with a few small valid files.
 
-Readers of the first kind run here; those behind a process (`jq.guard`) may crash there, and answer
-with a `UserError` all the same.
+Readers of the first kind run here; those behind a process (`jq.base.guard`) may crash there, and
+answer with a `UserError` all the same.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from jax import export
 from jq.artifact.load import read_manifest
 from jq.artifact.parameters import read_index, write_parameters
 from jq.artifact.signature import SIGNATURE, sign, verify
-from jq.calibration.range import Range
-from jq.calibration.ranges import Ranges
-from jq.data import data_file, data_names
-from jq.gguf import describe_gguf, load_gguf
+from jq.base.data import data_file, data_names
+from jq.base.npz import read, read_array
+from jq.frontends.gguf import describe_gguf, load_gguf
+from jq.frontends.onnx import load_checked
+from jq.frontends.onnx.describe import describe_onnx
+from jq.frontends.tracing.entry import trace
+from jq.language.decoder.gguf import read_gguf
+from jq.language.decoder.huggingface import read_config, read_huggingface
+from jq.language.decoder.safetensors import read_file
 from jq.language.saved import MANIFEST, VERSION
 from jq.language.saved import load as load_saved
 from jq.language.store import Options, as_json, described
 from jq.language.tokenizer import tokenizer_of_folder, tokenizer_of_gguf
-from jq.models.decoder.gguf import read_gguf
-from jq.models.decoder.huggingface import read_config, read_huggingface
-from jq.models.decoder.safetensors import read_file
-from jq.npz import read, read_array
-from jq.onnx import load_checked
-from jq.onnx.describe import describe_onnx
-from jq.pipeline import load_pipeline
-from jq.target import load_target
-from jq.tracing.entry import trace
+from jq.passes.pipeline import load_pipeline
+from jq.planning.calibration.range import Range
+from jq.planning.calibration.ranges import Ranges
+from jq.target.target import load_target
 from tests.support.decoders import CASES, write_folder, write_gguf
 from tests.trust.artifacts import SAVED
 

@@ -15,8 +15,8 @@ import numpy as np
 
 import jq
 from jq.ir import parse_module
-from jq.oracle.interpreter import interpret
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.interpreter import interpret
+from jq.ir.oracle.xla import XlaExecutable
 from suites.outcome import REFUSED, RIGHT, WRONG, Outcome
 
 EQUAL = re.compile(

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from jq.ir import Program, ir
-from jq.quantized.markers import to_quant_types
+from jq.ir.quantized.markers import to_quant_types
 from suites.untyped import reasons
 
 # Conversions between a type and another are no ops of the model.

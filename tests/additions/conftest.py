@@ -9,11 +9,11 @@ import pytest
 
 import jq
 from jq.formats import Format
+from jq.frontends.tracing.source import READERS
+from jq.ir.ops.base import OpRule
+from jq.ir.ops.lookup import known_ops
 from jq.kernels import Kernel
-from jq.ops.base import OpRule
-from jq.ops.lookup import known_ops
 from jq.passes.base import Pass, known_passes
-from jq.tracing.source import READERS
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import jq
-from jq.errors import InternalError
-from jq.tracing.source import reader
+from jq.base.errors import InternalError
+from jq.frontends.tracing.source import reader
 
 
 def test_a_file_type(tmp_path):

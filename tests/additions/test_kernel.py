@@ -10,11 +10,11 @@ import numpy as np
 import jq
 from jq.ir import at, shape_of
 from jq.ir.build import NAME, replace, string_attr
+from jq.ir.oracle.xla import XlaExecutable
 from jq.kernels import Kernel, TensorType
-from jq.kernels.build.bodies import emit
-from jq.kernels.build.values import vec
+from jq.kernels.emit.bodies import emit
+from jq.kernels.emit.values import vec
 from jq.kernels.schedule.rows import Rows, row_dispatch
-from jq.oracle.xla import XlaExecutable
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import call_kernel, isa_of
 
@@ -41,7 +41,7 @@ def test_a_kernel() -> None:
             return (TensorType((self.m, self.k // 2), "f32"),)
 
     @emit.register
-    def _(kernel: Halves, operands: Sequence[Any]) -> list[Any]:
+    def emit_halves(kernel: Halves, operands: Sequence[Any]) -> list[Any]:
         def row(b: Any, tensors: Sequence[Any], tiles: Sequence[Any], rows: Rows) -> None:
             (source,), half = tensors, kernel.k // 2
             x, y = (b.load(source, [rows.at[0], i], vec(half, "f32")) for i in (0, half))

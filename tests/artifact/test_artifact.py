@@ -21,16 +21,16 @@ from jq.artifact.manifest import SCHEMA_VERSION, Manifest, Tensor
 from jq.artifact.parameters import write_parameters
 from jq.artifact.programs import TargetProgram
 from jq.artifact.save import check_output, save_artifact
-from jq.compiled import load
-from jq.errors import JqError, UserError
+from jq.base.errors import JqError, UserError
+from jq.base.system import folders
+from jq.base.system.files import sha256
+from jq.base.tree import check_depth, check_structure, structure_of, unflatten
+from jq.driver.compiled import load
 from jq.iree import cpu
 from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.iree.handover import handover
 from jq.iree.runtime import Executable
-from jq.system import folders
-from jq.system.files import sha256
-from jq.target import Target
-from jq.tree import check_depth, check_structure, structure_of, unflatten
+from jq.target.target import Target
 from tests.iree.helpers import make_program
 
 RNG = np.random.default_rng(5)
@@ -204,7 +204,7 @@ def test_full_disk_and_interrupt_in_a_process(saved: Path, tmp_path: Path) -> No
         from pathlib import Path
         from jq.artifact import load as artifact
         from jq.artifact import save
-        from jq.errors import JqError
+        from jq.base.errors import JqError
         signal.signal(signal.SIGINT, signal.default_int_handler)  # else a background job ignores it
         source, place, mode = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
         made = artifact.load_artifact(source)

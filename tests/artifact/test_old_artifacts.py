@@ -16,8 +16,8 @@ import pytest
 
 from jq.artifact.load import load_artifact
 from jq.artifact.manifest import SCHEMA_VERSION
-from jq.audit import audit_program
-from jq.dump.reader import read_dump
+from jq.driver.audit import audit_program
+from jq.iree.dump.reader import read_dump
 from jq.iree.runtime import Executable
 
 FOLDER = Path(__file__).parent / "artifacts"

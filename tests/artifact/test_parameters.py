@@ -17,9 +17,9 @@ from jq.artifact.parameters import (
     read_index,
     write_parameters,
 )
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.base.system.files import sha256
 from jq.ir.deferred import Deferred
-from jq.system.files import sha256
 
 RNG = np.random.default_rng(4)
 ARRAYS = {

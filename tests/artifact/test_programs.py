@@ -11,15 +11,15 @@ import jq
 from jq.artifact import programs
 from jq.artifact.load import read_manifest
 from jq.artifact.programs import TargetProgram, best_first, check_runs, choose
-from jq.data import data_names
-from jq.errors import UserError
+from jq.base.data import data_names
+from jq.base.errors import UserError
+from jq.base.system.processor import Processor
 from jq.iree import cpu
 from jq.iree.cpu import Cpu
 from jq.kernels import ISAS, detect, get_isa
 from jq.kernels.machine.isa import available
 from jq.models.zoo import minilm
-from jq.system.processor import Processor
-from jq.target import SAME, load_target
+from jq.target.target import SAME, load_target
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((5, 64)).astype(np.float32)

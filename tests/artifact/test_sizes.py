@@ -15,12 +15,12 @@ import pytest
 from jax import export
 
 import jq
-from jq import npz
 from jq.artifact.shared_weights import SharedWeights
+from jq.base import npz
+from jq.base.errors import UserError
 from jq.cli.options import sized
-from jq.errors import UserError
-from jq.oracle.xla import XlaExecutable
-from jq.tracing.dynamic import each_size
+from jq.frontends.tracing.dynamic import each_size
+from jq.ir.oracle.xla import XlaExecutable
 
 RNG = np.random.default_rng(0)
 PARAMS = {"w": RNG.normal(size=(64, 96)).astype(np.float32), "b": np.ones(96, np.float32)}

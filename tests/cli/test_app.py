@@ -11,9 +11,9 @@ import gguf
 import numpy as np
 import pytest
 
+from jq.base.data import data_names
 from jq.cli import completion
 from jq.cli.app import main
-from jq.data import data_names
 
 Captured = pytest.CaptureFixture[str]
 COMMANDS = ["compile", "run", "compare", "inspect", "explain", "calibrate", "bench", "doctor"]

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import typer
 
+from jq.base.errors import Terminated, UserError
 from jq.cli.command import command
 from jq.cli.failure import classify
 from jq.cli.output import Output, cell, plain
-from jq.errors import Terminated, UserError
 
 Captured = pytest.CaptureFixture[str]
 

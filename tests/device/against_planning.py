@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import jq
+from jq.base.progress import Stages
 from jq.device.assumed import Planned
 from jq.device.checking import _refused
-from jq.job import prepare_job
+from jq.driver.job import prepare_job
+from jq.driver.stages import plan_job
 from jq.passes.base import run_all
-from jq.progress import Stages
-from jq.stages import plan_job
 from tests.passes.test_integer_only import COLUMNS, ONE, PARAMS, ROWS, TWO
 
 RNG = np.random.default_rng(0)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import jq
+from jq.base.errors import UserError
 from jq.cli.app import main
-from jq.errors import UserError
-from jq.oracle.xla import XlaExecutable
-from jq.target import load_target
+from jq.ir.oracle.xla import XlaExecutable
+from jq.target.target import load_target
 from tests.device.against_planning import TARGETS, compared, models
 from tests.passes.test_integer_only import PARAMS
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import jq
+from jq.base.errors import UserError
 from jq.cli.app import main
 from jq.device.embedding import _rows
-from jq.errors import UserError
 from jq.ir import TensorSpec
 
 

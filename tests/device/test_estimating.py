@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jq
+from jq.base.errors import UserError
 from jq.cli.app import main
 from jq.device.buffers import Buffer, lower_bound, placed
-from jq.errors import UserError
-from jq.target import load_target
+from jq.target.target import load_target
 
 HARDWARE = """
 [hardware]

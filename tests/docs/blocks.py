@@ -28,7 +28,7 @@ import pytest
 from typer.core import TyperCommand
 
 from jq.cli.app import main
-from jq.limits import Device
+from jq.target.device_table import Device
 
 ROOT = Path(__file__).resolve().parents[2]
 READ = {"text", "mlir", "c", "json"}
@@ -196,7 +196,7 @@ def installs(what: list[str]) -> None:
 
 def settings(text: str) -> None:
     """A part of a pipeline file or of a target file."""
-    from jq.pipeline import load_pipeline
+    from jq.passes.pipeline import load_pipeline
 
     found = tomllib.loads(text)
     if "device" in found:

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats import NUMPY, Encoding, get_format
 from tests.formats.encodings import AFFINE, SHAPES, encodings, values
 from tests.support.programs import Case, check

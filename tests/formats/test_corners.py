@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats import NUMPY, Encoding, Format, get_format
 from jq.formats.ggml import GgmlFormat
 from tests.formats.encodings import AFFINE

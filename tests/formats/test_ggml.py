@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType, quants
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats import NUMPY, Encoding, Format, get_format
 from jq.formats.ggml import GgmlFormat
 

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.e8m0 import SCALE_ROUNDINGS
 

@@ -18,7 +18,7 @@ import pytest
 import jq
 from jq.formats import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 from tests.support.programs import Case, build, run_xla
 
 onnx = pytest.importorskip("onnx")

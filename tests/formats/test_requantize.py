@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats import NUMPY
 from jq.formats.integer_functions import (
     Output,

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.ir import editing, func, ir, tensor_type
 from jq.ir.arrays import StableHloOps
 from tests.support.programs import RUNNERS, Case, check

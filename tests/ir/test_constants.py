@@ -10,10 +10,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.ir import Program, dtype_name, editing, ir
 from jq.ir.constants import converted, dense_array
-from jq.oracle.interpreter import interpret
+from jq.ir.oracle.interpreter import interpret
 from tests.iree.helpers import compiled, make_program
 
 RNG = np.random.default_rng(3)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats import NUMPY, Encoding, Format, get_format
 from jq.formats.affine import Affine
 from jq.ir.layout import MatrixForm

@@ -6,7 +6,7 @@ import pytest
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.ir.mlir_context import context
 from jq.ir.portable import newest_version, portable, portable_version
 

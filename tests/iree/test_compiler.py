@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jq.errors import CompilerError, UserError
+from jq.base.errors import CompilerError, UserError
 from jq.iree import compiler
 from jq.iree.compiler import HOST_FLAGS, compile_module, first_error
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.base.system.processor import this_processor
 from jq.iree import cpu
 from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.iree.cpu import Cpu
 from jq.kernels import available
-from jq.system.processor import this_processor
 
 ADD = b"""func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
   %0 = stablehlo.add %a, %a : tensor<4xf32>

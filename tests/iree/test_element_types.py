@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jq.errors import CompilerError
+from jq.base.errors import CompilerError
 from jq.iree.compiler import HOST_FLAGS, compile_module
 
 TEXT = b"""func.func @main(%x: tensor<4x8xf4E2M1FN>) -> tensor<4x8xf32> {

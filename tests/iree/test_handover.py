@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from iree.compiler import ir
 
-from jq.dump.reader import read_dump
-from jq.errors import CompilerError, UserError
+from jq.base.errors import CompilerError, UserError
 from jq.ir import Program, dtype_name
 from jq.ir.decisions import SMOOTHING, decide, decisions, facts_of
 from jq.iree.compiler import BASE_FLAGS, HOST_FLAGS, compile_module
+from jq.iree.dump.reader import read_dump
 from jq.iree.handover import handover, parameter_key, read_module
 from jq.iree.runtime import Executable
 from tests.iree.helpers import compiled, make_program

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from iree import runtime as rt
 
-from jq.errors import CompilerError
+from jq.base.errors import CompilerError
 from jq.iree.compiler import HOST_FLAGS, compile_module
 from tests.iree.helpers import make_program, run
 

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jq.errors import JqError, UserError
+from jq.base.errors import JqError, UserError
 from jq.iree.compiler import compile_module
 from jq.iree.handover import handover
 from jq.iree.runtime import Executable
@@ -123,7 +123,7 @@ def test_worker_threads(vmfb: bytes, tmp_path: Path) -> None:
         from pathlib import Path
         from jq.iree.devices import WORKER_STACK
         from jq.iree.runtime import Executable
-        from jq.errors import UserError
+        from jq.base.errors import UserError
         module, w = Path(sys.argv[1]), np.ones((64, 32), np.float32)
         x = np.ones((4, 64), np.float32)
         assert (Executable.load(module, {"w": w}, threads=3)(x)[0] == 64).all()

@@ -16,8 +16,8 @@ import sys
 import iree.runtime as rt
 import numpy as np
 
+from jq.base.system.processor import permit_tiles
 from jq.kernels import Kernel
-from jq.system.processor import permit_tiles
 from tests.kernels.harness import compile_text, linked
 
 ALIGNED, PATTERN, PAGE = 64, 0x5A, mmap.PAGESIZE

@@ -8,10 +8,10 @@ import iree.runtime as rt
 import numpy as np
 from iree.compiler import ir
 
+from jq.base.system.processor import permit_tiles
 from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.kernels import Kernel
 from jq.kernels.linking import link
-from jq.system.processor import permit_tiles
 from tests.kernels import emulated
 
 

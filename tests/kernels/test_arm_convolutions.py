@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from jq.passes.base import PassContext, make_pass, run_all
-from jq.planning import QuantPlan
-from jq.settings import Settings
-from jq.target import load_target
+from jq.planning.decisions import QuantPlan
+from jq.target.settings import Settings
+from jq.target.target import load_target
+from tests.ir.ops.test_convolution import Window, convolve
 from tests.kernels import emulated
-from tests.ops.test_convolution import Window, convolve
 from tests.support.texts import built_for_iree, load
 
 pytestmark = pytest.mark.skipif(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels import Attention, Quantize, get_isa
 from tests.kernels.harness import Runner
 from tests.kernels.strategies import HERE

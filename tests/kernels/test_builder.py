@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from iree.compiler import ir
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels import ISAS, Gemm, TensorType, get_isa
-from jq.kernels.build.builder import Builder
-from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import mlir_type, vec
+from jq.kernels.emit.builder import Builder
+from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.values import mlir_type, vec
 from jq.kernels.machine.tiling import choose
 from jq.kernels.machine.workgroups import parts, unevenness
 from tests.kernels.harness import compile_text, linked

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 import jq
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels import Convolution, Depthwise, Dequantize, PairConvolution, Quantize
 from jq.kernels.epilogue.steps import QuantizedResidual
 from jq.kernels.gemm.pair_weights import PairWeights

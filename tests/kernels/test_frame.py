@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels import Batch, Convolution, Dequantize, Frame, Gemm, Kernel, Quantize
 from jq.kernels.machine.isa import get_isa
 from tests.kernels import test_convolution, test_gemm

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels import Bias, Gemv, Residual, Scale, Step, ZeroPoint
 from jq.kernels.gemv.description import SCALES
 from jq.kernels.gemv.layout import PLANES

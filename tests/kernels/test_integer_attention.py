@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels import Dequantize, IntegerAttention, Kernel, Quantize
 from jq.kernels.machine.isa import CHAINS
 from tests.kernels.harness import Runner

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jq.errors import InternalError, UserError
+from jq.base.errors import InternalError, UserError
+from jq.base.system.processor import this_processor
 from jq.kernels import (
     ISAS,
     Added,
@@ -40,7 +41,6 @@ from jq.kernels import (
     get_isa,
 )
 from jq.kernels.linking import link
-from jq.system.processor import this_processor
 from tests.kernels.harness import compile_text, linked
 from tests.kernels.strategies import HERE
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels import Convolution, Frame, PairConvolution, get_isa
 from jq.kernels.gemm.pair_weights import STAGE, PairWeights
 from tests.kernels.harness import Runner

@@ -13,9 +13,9 @@ from iree.compiler import ir
 from iree.compiler.dialects import arith, func, llvm
 
 from jq.kernels import Batch, Convolution, Gemm, Gemv, Isa, RegisterTile, TensorType
-from jq.kernels.build.builder import Builder
-from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, high, mlir_type, vec
+from jq.kernels.emit.builder import Builder
+from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.values import Index, high, mlir_type, vec
 from jq.kernels.machine.tiling import LINE
 from jq.kernels.schedule import prefetch
 from jq.kernels.schedule.prefetch import Prefetch, address

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels import (
     Bias,
     Dequantize,
@@ -28,7 +28,7 @@ from jq.kernels import (
     Streams,
     get_isa,
 )
-from jq.kernels.build.builder import Builder
+from jq.kernels.emit.builder import Builder
 from jq.kernels.machine.tiling import even_rows
 from jq.kernels.schedule.ragged_rows import Blocks
 from tests.kernels.harness import Runner

@@ -13,9 +13,9 @@ from scipy.stats import entropy
 import jq
 from jq.cli.app import main
 from jq.language.build import write
+from jq.language.decoder import load_decoder
 from jq.language.model import options_for
 from jq.language.saved import save
-from jq.models.decoder import load_decoder
 from tests.support.decoders import write_gguf
 
 CONTEXT = 24

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.formats.base import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
+from jq.language.decoder import load_decoder
 from jq.language.fitted_folder import fit_folder
-from jq.models.decoder import load_decoder
 from tests.support.decoders import weights, write_folder
 
 

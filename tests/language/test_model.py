@@ -12,15 +12,15 @@ import pytest
 import tokenizers
 
 import jq
-from jq.errors import UserError
-from jq.job import Stages, prepare_job
+from jq.base.errors import UserError
+from jq.driver.job import Stages, prepare_job
+from jq.driver.stages import plan_job, rewrite_job
 from jq.language.build import build, own_settings, write
+from jq.language.decoder import load_decoder
+from jq.language.decoder.network import step
+from jq.language.decoder.program import decoder_model
 from jq.language.session import cheapest
 from jq.language.store import Options
-from jq.models.decoder import load_decoder
-from jq.models.decoder.network import step
-from jq.models.decoder.program import decoder_model
-from jq.stages import plan_job, rewrite_job
 from tests.support.checkpoints import write_checkpoint
 from tests.support.decoders import weights, write_folder, write_gguf
 

@@ -8,14 +8,14 @@ import gguf
 import numpy as np
 import pytest
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.formats.base import Encoding, get_format
 from jq.formats.numpy_ops import NUMPY
-from jq.gguf import load_gguf
+from jq.frontends.gguf import load_gguf
+from jq.language.decoder import load_decoder
+from jq.language.decoder.layerwise import quantized_layers
 from jq.language.fitting import fitted
 from jq.language.quantize import quantize
-from jq.models.decoder import load_decoder
-from jq.models.decoder.layerwise import quantized_layers
 from tests.support.decoders import weights, write_gguf
 
 

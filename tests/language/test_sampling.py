@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.language.sampling import RECENT, Sampling
 
 LOGITS = np.log(np.array([0.1, 0.4, 0.2, 0.3], np.float32))

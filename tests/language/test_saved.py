@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import jq
+from jq.base.errors import UserError
 from jq.cli.app import main
-from jq.errors import UserError
 from jq.language.build import write
+from jq.language.decoder import load_decoder
 from jq.language.model import options_for
 from jq.language.saved import is_saved, load, save
 from jq.language.saved_files import MANIFEST, checksums
 from jq.language.session import capacities
 from jq.language.store import Options
-from jq.models.decoder import load_decoder
 from tests.support.decoders import write_gguf
 from tests.support.keys import keys
 

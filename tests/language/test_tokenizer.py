@@ -11,7 +11,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.language.chat import chat_prompt
 from jq.language.sentencepiece import BYTE, CONTROL, NORMAL, SPACE, USER_DEFINED, SentencePiece
 from jq.language.tokenizer import Tokenizer, tokenizer_of_gguf

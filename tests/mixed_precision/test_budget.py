@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jq.choice.candidates import make_candidates, parse_candidate
-from jq.comparison.outputs import compare_outputs
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.driver.comparison.outputs import compare_outputs
 from jq.mixed_precision.budget import parse_budget
-from jq.pipeline import load_pipeline
-from jq.settings import apply_overrides
+from jq.mixed_precision.choice.candidates import make_candidates, parse_candidate
+from jq.passes.pipeline import load_pipeline
+from jq.target.settings import apply_overrides
 
 BASE = load_pipeline("int8-dynamic").settings
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import jq
-from jq.choice.candidates import make_candidates
-from jq.choice.problem import Problem, make_problem
-from jq.choice.rules import check_rules, rules_of, with_rules
-from jq.job import Stages, prepare_job
+from jq.driver.job import Stages, prepare_job
+from jq.ir.oracle.xla import XlaExecutable
+from jq.mixed_precision.choice.candidates import make_candidates
+from jq.mixed_precision.choice.problem import Problem, make_problem
+from jq.mixed_precision.choice.rules import check_rules, rules_of, with_rules
 from jq.mixed_precision.single import single
-from jq.oracle.xla import XlaExecutable
-from jq.pipeline import make_plan, rewrite
-from jq.planning import contractions, op_name
+from jq.passes.pipeline import make_plan, rewrite
+from jq.planning.operands import contractions, op_name
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:

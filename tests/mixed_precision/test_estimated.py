@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.errors import UserError
+from jq.base.errors import UserError
 
 RNG = np.random.default_rng(2)
 PARAMS = {

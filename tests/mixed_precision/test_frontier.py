@@ -8,7 +8,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jq.choice.frontier import frontier, hull, total, within
+from jq.mixed_precision.choice.frontier import frontier, hull, total, within
 from jq.mixed_precision.choose import cheapest, further
 
 POINTS = st.lists(

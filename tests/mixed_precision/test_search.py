@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import jq
-from jq.choice import sensitivity
 from jq.cli.app import main
 from jq.cli.search import split
+from jq.mixed_precision.choice import sensitivity
 from jq.mixed_precision.evaluate import Judge
 
 Captured = pytest.CaptureFixture[str]

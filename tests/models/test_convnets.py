@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.models import _convnet, _images
 from jq.models._tree import flatten
 from jq.models.zoo.mobilenet import build as build_mobilenet

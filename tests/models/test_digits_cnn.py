@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import jq.models
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.models.zoo.digits_cnn import accuracy, build, forward, half_shifts, initial, splits
 
 

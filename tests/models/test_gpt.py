@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.models.zoo.gpt import build, empty_cache, forward, greedy, step
 
 SIZES = {"layers": 2, "hidden": 32, "heads": 4, "vocabulary": 61, "context": 12}

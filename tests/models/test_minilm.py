@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jq.models
-from jq.errors import UserError
-from jq.model import batches
+from jq.base.errors import UserError
+from jq.frontends.model import batches
 from jq.models import _bert
 from jq.models.zoo.minilm import build, build_random, folder, tokenize
 

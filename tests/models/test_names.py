@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import jq
-from jq.from_jax import leaf_name
-from jq.model import Model
+from jq.base.from_jax import leaf_name
+from jq.frontends.model import Model
 
 # Sizes at which nothing takes long, and the levels that are compared.
 MODELS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 import jq.models
-from jq.errors import UserError
-from jq.model import Model
+from jq.base.errors import UserError
+from jq.frontends.model import Model
 
 
 def test_names_come_with_descriptions():

@@ -12,7 +12,7 @@ import jq
 from jq.formats import get_format
 from jq.formats.fp4 import NORMAL_QUANTILES
 from jq.ir.encodings import encoding_in
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 64)).astype(np.float32)

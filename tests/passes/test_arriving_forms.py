@@ -12,7 +12,7 @@ import jq
 from jq.formats import NUMPY, get_format
 from jq.formats.affine import is_affine
 from jq.ir.encodings import encoding_in
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 from tests.support.programs import run_iree
 
 RNG = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import pytest
 
 import jq
 from jq.formats import Encoding, get_format
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 
 K, N = 96, 40
 RNG = np.random.default_rng(3)

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import jq
-from jq.deep import Steps, deep
-from jq.oracle.xla import XlaExecutable
+from jq.base.deep import Steps, deep
+from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
-from jq.passes.target.shields.shield_equal import ShieldEqual
-from jq.planning import QuantPlan
-from jq.settings import Settings
-from jq.target import load_target
+from jq.passes.iree_mends.shields.shield_equal import ShieldEqual
+from jq.planning.decisions import QuantPlan
+from jq.target.settings import Settings
+from jq.target.target import load_target
 from tests.support.texts import load
 
 OPS = 300  # of a chain; Python's stack ends at 1000 calls, and an op takes several

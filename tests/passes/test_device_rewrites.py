@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 
 RNG = np.random.default_rng(0)
 DIMS = ("NHWC", "HWIO", "NHWC")

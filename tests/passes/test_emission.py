@@ -10,7 +10,7 @@ import jq
 from jq.formats import NUMPY, get_format
 from jq.ir import parse_module, run_passes
 from jq.ir.encodings import encoding_in, read_encodings
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((64, 33)).astype(np.float32)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=(16, 16)).astype(np.float32)

@@ -11,12 +11,12 @@ import pytest
 
 import jq
 from jq import api
-from jq.job import prepare_job
-from jq.oracle.xla import XlaExecutable
+from jq.driver.job import prepare_job
+from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass
-from jq.pipeline import load_pipeline, prepare
-from jq.planning import QuantPlan
-from jq.target import load_target
+from jq.passes.pipeline import load_pipeline, prepare
+from jq.planning.decisions import QuantPlan
+from jq.target.target import load_target
 
 CONV = ("NHWC", "HWIO", "NHWC")
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import jq
+from jq.driver.job import prepare_job
 from jq.iree.compiler import compile_module
 from jq.iree.handover import handover
 from jq.iree.runtime import Executable
-from jq.job import prepare_job
 from jq.kernels import Kernel, detect
 from jq.passes.base import PassContext
 from jq.passes.kernels._kernel import declarations
-from jq.pipeline import make_plan, rewrite
+from jq.passes.pipeline import make_plan, rewrite
 from tests.passes.test_kernel_passes import array
 
 B, S, D, HEADS = 3, 64, 32, 2

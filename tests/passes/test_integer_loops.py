@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import jq
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.ir import dtype_of
-from jq.oracle.interpreter import interpret
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.interpreter import interpret
+from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.integer.verify_integer import offenders
 from tests.support.noise import bound
 from tests.support.programs import assert_same_bits, run_iree

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import jq
 from jq import api
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.ir.build import NAME, string_attr
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.integer.verify_integer import offenders
 from tests.support import stablehlo_numpy
 from tests.support.noise import bound, error

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 from tests.support.programs import assert_same_bits, run_iree
 
 RNG = np.random.default_rng(0)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import jq
-from jq.job import prepare_job
+from jq.driver.job import prepare_job
 from jq.kernels import Attention
 from jq.kernels.attention.description import TILED_QUERIES
 from jq.passes.base import PassContext
 from jq.passes.kernels._kernel import described
-from jq.pipeline import make_plan, rewrite
+from jq.passes.pipeline import make_plan, rewrite
 from tests.passes.test_kernel_passes import Both, array
 from tests.support.steps import assert_one_code
 

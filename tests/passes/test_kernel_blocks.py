@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from jq import api
+from jq.frontends.model import Model
+from jq.ir.oracle.interpreter import interpret
+from jq.ir.oracle.xla import XlaExecutable
 from jq.kernels import detect
-from jq.model import Model
-from jq.oracle.interpreter import interpret
-from jq.oracle.xla import XlaExecutable
 
 TOKEN = {"activations.granularity": "per-token"}
 EIGHT = {"weights.format": "int8", "weights.scheme": "symmetric"}

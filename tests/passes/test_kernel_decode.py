@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import jq
-from jq.data import data_file
+from jq.base.data import data_file
+from jq.ir.oracle.xla import XlaExecutable
 from jq.kernels import detect, get_isa
-from jq.oracle.xla import XlaExecutable
 
 RNG = np.random.default_rng(0)
 

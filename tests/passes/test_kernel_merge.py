@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import jq
+from jq.driver.job import prepare_job
 from jq.ir.decisions import facts_of
-from jq.job import prepare_job
 from jq.passes.base import PassContext
-from jq.pipeline import make_plan, rewrite
+from jq.passes.pipeline import make_plan, rewrite
 from tests.passes.test_kernel_passes import Both, array
 from tests.support.steps import assert_one_code, moved
 

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 import jq
+from jq.base.progress import Stages
+from jq.driver.job import prepare_job
+from jq.driver.stages import calibrate_job
+from jq.frontends.source import trace
 from jq.ir.decisions import facts_of
+from jq.ir.oracle.interpreter import interpret
 from jq.iree.compiler import compile_module
 from jq.iree.handover import handover
 from jq.iree.runtime import Executable
-from jq.job import prepare_job
 from jq.kernels import Clamp, Gelu, Silu
-from jq.oracle.interpreter import interpret
 from jq.passes.base import PassContext
 from jq.passes.functions import find_activation, find_normalization
-from jq.pipeline import make_plan, rewrite
-from jq.progress import Stages
-from jq.source import trace
-from jq.stages import calibrate_job
+from jq.passes.pipeline import make_plan, rewrite
 from tests.kernels.strategies import HERE
 from tests.support.steps import moved
 

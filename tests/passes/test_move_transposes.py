@@ -16,11 +16,11 @@ import numpy as np
 from hypothesis import given, settings
 
 import jq
+from jq.frontends.source import trace
 from jq.ir import Program, dtype_of, shape_of
+from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.values import kind_of
-from jq.oracle.xla import XlaExecutable
 from jq.passes.prepare.transposes.move_transposes import MoveTransposes
-from jq.source import trace
 
 Axis = Any
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from jq.errors import InternalError, UserError
+from jq.base.errors import InternalError, UserError
 from jq.ir import Program
 from jq.passes.base import Pass, PassContext, Recovery, known_passes
 from jq.passes.order import LEVELS, ORDER, passes_for
-from jq.pipeline import load_pipeline
-from jq.settings import Settings, apply_overrides
+from jq.passes.pipeline import load_pipeline
+from jq.target.settings import Settings, apply_overrides
 
 STEPS = [step for level in LEVELS for step in ORDER[level]]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass, run_all
-from jq.planning import QuantPlan
-from jq.settings import Settings
-from jq.target import load_target
+from jq.planning.decisions import QuantPlan
+from jq.target.settings import Settings
+from jq.target.target import load_target
 from tests.support.texts import inputs_of, load
 
 ONE = "{batch_group_count = 1 : i64, feature_group_count = 1 : i64}"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jq
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 
 RNG = np.random.default_rng(0)
 P = {n: {"kernel": RNG.standard_normal((32, 32)).astype(np.float32)} for n in "abcd"}

@@ -11,12 +11,12 @@ import pytest
 
 import jq
 from jq import api
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.ir import dtype_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import QUANTIZE, match
+from jq.ir.oracle.xla import XlaExecutable
 from jq.models.zoo.minilm import build_random
-from jq.oracle.xla import XlaExecutable
 from tests.support.noise import bound
 
 pytestmark = pytest.mark.usefixtures("quick_xla")

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import strategies as st
 
 import jq
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass, run_all
-from jq.passes.target.scatters.plain_scatters import needs_rows
-from jq.planning import QuantPlan
-from jq.settings import Settings
-from jq.target import load_target
+from jq.passes.iree_mends.scatters.plain_scatters import needs_rows
+from jq.planning.decisions import QuantPlan
+from jq.target.settings import Settings
+from jq.target.target import load_target
 from tests.passes.drawn_scatters import Drawn, program_text, scatters
 from tests.support.drawn import random_example
 from tests.support.texts import load, run_iree

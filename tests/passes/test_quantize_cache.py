@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import jq
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.formats import Encoding, get_format
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 from scripts.check_cache import decode, whole
 
 gpt = importlib.import_module("jq.models.zoo.gpt")

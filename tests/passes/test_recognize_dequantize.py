@@ -8,8 +8,8 @@ import pytest
 
 import jq
 from jq import api
-from jq.errors import UserError
-from jq.oracle.xla import XlaExecutable
+from jq.base.errors import UserError
+from jq.ir.oracle.xla import XlaExecutable
 
 RNG = np.random.default_rng(0)
 W = RNG.integers(-127, 128, (8, 3)).astype(np.int8)

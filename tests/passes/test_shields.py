@@ -6,7 +6,7 @@ import numpy as np
 
 import jq
 from jq.ir.memory.origins import origins
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 
 
 def test_a_chain_of_values_that_are_read_three_times() -> None:

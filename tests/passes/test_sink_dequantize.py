@@ -12,12 +12,12 @@ from jq.formats import NUMPY, Encoding, Format, get_format
 from jq.formats.affine import Affine
 from jq.ir import Program, at, func
 from jq.ir.markers import DEQUANTIZE, match
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass, run_all
-from jq.pipeline import load_pipeline
-from jq.planning import QuantPlan
-from jq.target import load_target
-from tests.ops.integers import tensor
+from jq.passes.pipeline import load_pipeline
+from jq.planning.decisions import QuantPlan
+from jq.target.target import load_target
+from tests.ir.ops.integers import tensor
 from tests.support.texts import load
 
 SHAPE = (3, 8, 256)

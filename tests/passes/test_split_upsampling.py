@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 import jq
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass, run_all
-from jq.planning import QuantPlan
-from jq.settings import Settings
-from jq.target import load_target
+from jq.planning.decisions import QuantPlan
+from jq.target.settings import Settings
+from jq.target.target import load_target
 from tests.passes.test_drawn_layouts import placed
 from tests.passes.test_kernel_passes import Both, array
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import jq
+from jq.driver.job import prepare_job
 from jq.formats import Encoding, get_format
 from jq.formats.tensor import QuantizedTensor
-from jq.job import prepare_job
 
 
 def stored(name: str, shape: tuple[int, ...], block: tuple[int, ...]) -> QuantizedTensor:

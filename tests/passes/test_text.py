@@ -22,14 +22,15 @@ import pytest
 from filecheck.matcher import Matcher
 from filecheck.options import Options
 
-from jq.calibration.range import Range
-from jq.calibration.ranges import Ranges
-from jq.errors import JqError
+from jq.base.errors import JqError
 from jq.ir import Program
 from jq.passes.base import Pass, PassContext, make_pass, run_all
-from jq.planning import QuantPlan, plan
-from jq.settings import Settings, apply_overrides, parse_assignments, parse_rule, parse_value
-from jq.target import load_target
+from jq.planning.calibration.range import Range
+from jq.planning.calibration.ranges import Ranges
+from jq.planning.decisions import QuantPlan
+from jq.planning.planner import plan
+from jq.target.settings import Settings, apply_overrides, parse_assignments, parse_rule, parse_value
+from jq.target.target import load_target
 from tests.support.texts import load
 
 FOLDER = Path(__file__).parent

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jq.oracle.xla import XlaExecutable
+from jq.base.system.processor import Processor
+from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, make_pass, run_all
-from jq.passes.target import widen_convolutions
-from jq.planning import QuantPlan
-from jq.settings import Settings
-from jq.system.processor import Processor
-from jq.target import Target, load_target
+from jq.passes.iree_mends import widen_convolutions
+from jq.planning.decisions import QuantPlan
+from jq.target.settings import Settings
+from jq.target.target import Target, load_target
 from tests.support.texts import inputs_of, load
 
 # A window; every second element; and what is a product.

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jq
-from jq.ops.rules.reshape import new_block
-from jq.oracle.xla import XlaExecutable
+from jq.ir.ops.rules.reshape import new_block
+from jq.ir.oracle.xla import XlaExecutable
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((12, 64, 96)).astype(np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import jq
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((64, 48)).astype(np.float32)

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import jq
-from jq.calibration.range import Range
-from jq.calibration.ranges import Ranges
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.formats import get_format
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext
-from jq.pipeline import load_pipeline, make_plan, rewrite
-from jq.planning import OpPlan, QuantPlan
+from jq.passes.pipeline import load_pipeline, make_plan, rewrite
+from jq.planning.calibration.range import Range
+from jq.planning.calibration.ranges import Ranges
+from jq.planning.decisions import OpPlan, QuantPlan
 from jq.planning.kept_float import mostly_float
-from jq.settings import parse_rule
-from jq.target import Device, Target
+from jq.target.settings import parse_rule
+from jq.target.target import Device, Target
 from tests.support.texts import inputs_of, load
 
 DENSE = """(%x: tensor<4x64xf32>, %w: tensor<64x32xf32> {jq.weight = "a/dense/kernel"},

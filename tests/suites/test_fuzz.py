@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from tests.support.child import Child
 
 CORPUS = Path(__file__).parents[1] / "trust/corpus"
@@ -51,7 +51,7 @@ def copies(folder: Path) -> tuple[list[tuple[int, str]], dict[int, str]]:
     from suites import fuzz
     from suites.readers import READERS, Reader
 
-    from jq.guard.worker import WORKER
+    from jq.base.guard.worker import WORKER
 
     def read(path: Path) -> None:
         match int(path.read_text()):

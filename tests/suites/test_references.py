@@ -20,7 +20,7 @@ def test_usual_options_are_seen_to_be_wrong(monkeypatch: pytest.MonkeyPatch) -> 
     from suites.differential.references import Case, judge
     from suites.outcome import WRONG
 
-    from jq.oracle import xla
+    from jq.ir.oracle import xla
 
     def usual(_: Any, **options: str) -> dict[str, str]:
         return options

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import jq
+from jq.frontends.model import Model
 from jq.ir import parse_module, run_passes
 from jq.ir.build import string_attr
-from jq.model import Model
+from jq.ir.oracle.xla import XlaExecutable
 from jq.models.zoo.digits_cnn import build
-from jq.oracle.xla import XlaExecutable
 
 PASSES = "stablehlo-legalize-quant-to-math,chlo-legalize-to-stablehlo"
 SUM = "a sum with a float tensor"

@@ -16,7 +16,7 @@ sys.path.insert(0, str(FOLDER.parent / "scripts"))
 from write_transformers_logits import draw, neutral  # noqa: E402
 
 CASES: dict[str, dict[str, Any]] = json.loads(
-    (FOLDER / "models/transformers_logits.json").read_text()
+    (FOLDER / "language/decoder/transformers_logits.json").read_text()
 )["cases"]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.jobs import Result, Work
+from jq.artifact.jobs import Result, Work
 
 ROOT = Path(__file__).resolve().parents[2]
 

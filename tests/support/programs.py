@@ -22,11 +22,11 @@ from jq.ir import (
     tensor_type,
 )
 from jq.ir.arrays import StableHloOps
+from jq.ir.oracle.interpreter import interpret
+from jq.ir.oracle.xla import XlaExecutable
 from jq.iree.compiler import compile_module
 from jq.iree.handover import handover
 from jq.iree.runtime import Executable
-from jq.oracle.interpreter import interpret
-from jq.oracle.xla import XlaExecutable
 
 Arrays = list[np.ndarray]
 

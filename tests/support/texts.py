@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from jq.frontends.tracing.naming import name_ops
 from jq.ir import Program, TensorSpec, dtype_of, ir, parse_module, shape_of
 from jq.ir.build import NAME
 from jq.ir.program import WEIGHT
 from jq.iree.compiler import HOST_FLAGS, compile_module
 from jq.iree.handover import handover
 from jq.iree.runtime import Executable
-from jq.tracing.naming import name_ops
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -13,9 +13,9 @@ import pytest
 
 from jq.ir import Program
 from jq.passes.base import PassContext, make_pass, run_all
-from jq.planning import QuantPlan
-from jq.settings import Settings
-from jq.target import load_target
+from jq.planning.decisions import QuantPlan
+from jq.target.settings import Settings
+from jq.target.target import load_target
 from tests.support.child import Child
 from tests.support.texts import built_for_iree, load, run_module
 

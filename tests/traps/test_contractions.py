@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jq
-from tests.ops.test_convolution import Window, convolve
+from tests.ir.ops.test_convolution import Window, convolve
 from tests.traps.helpers import defect, mended, raw
 
 RNG = np.random.default_rng(0)

@@ -11,7 +11,7 @@ from jq.formats import Encoding, get_format
 from jq.ir import at, run_passes
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 from tests.support.texts import load
 from tests.traps.helpers import defect
 

@@ -7,14 +7,14 @@ import re
 import numpy as np
 import pytest
 
-from jq.errors import CompilerError
+from jq.base.errors import CompilerError
 from jq.formats import NUMPY, get_format
 from jq.ir import Program
 from jq.iree import compiler
 from jq.iree.handover import handover
 from jq.passes.base import PassContext
-from jq.pipeline import load_pipeline, make_plan, prepare, rewrite
-from jq.target import load_target
+from jq.passes.pipeline import load_pipeline, make_plan, prepare, rewrite
+from jq.target.target import load_target
 from tests.support.texts import load, run_iree
 from tests.traps.helpers import defect, raw
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from tests.traps.helpers import defect, mended, raw
 
 RNG = np.random.default_rng(0)

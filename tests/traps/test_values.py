@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jq.errors import CompilerError
+from jq.base.errors import CompilerError
 from tests.traps.helpers import defect, mended, raw
 
 # Indices of a gather are not clamped: memory out of bounds is read, and with constant ones the

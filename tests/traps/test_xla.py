@@ -15,7 +15,7 @@ import pytest
 
 import jq
 from jq.ir.memory.xla_options import DISABLED, NO_LIBRARY, xla_options
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 
 JAXLIB = tuple(int(part) for part in version("jaxlib").split(".")[:2])
 RNG = np.random.default_rng(0)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import jq
-from jq.cache.modules import cache_dir
+from jq.artifact.cache.modules import cache_dir
+from jq.base.system.cache_folder import _of_this_process, cache_folder, make_private
 from jq.language.store import Options, Store
-from jq.system.cache_folder import _of_this_process, cache_folder, make_private
 
 
 @pytest.fixture

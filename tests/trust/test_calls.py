@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jq.compiled import load
+from jq.driver.compiled import load
 from tests.trust.artifacts import SAVED
 
 
@@ -36,7 +36,7 @@ def test_processes_that_share_a_cache(state: str, tmp_path: Path) -> None:
     """Each finds nothing, or what is damaged, compiles, and writes the same entry."""
     code = (
         "import sys, hashlib\n"
-        "from jq.cache.modules import cache_dir, compile_cached, key_of\n"
+        "from jq.artifact.cache.modules import cache_dir, compile_cached, key_of\n"
         "from jq.iree.compiler import HOST_FLAGS\n"
         "text = open('m.mlir', 'rb').read()\n"
         "cache_dir().mkdir(parents=True, exist_ok=True)\n"

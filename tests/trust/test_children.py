@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jq.system.child import python_command
+from jq.base.system.child import python_command
 from tests.trust.artifacts import copy_of
 
 # Modules that Python, NumPy or we import late.
@@ -41,7 +41,7 @@ def test_bench_runs_nothing_of_the_current_directory(hostile: Path) -> None:
 
 
 def test_a_child_does_not_look_at_the_directory_or_pythonpath(hostile: Path) -> None:
-    command = python_command("jq.benchmark.worker", "no-such-job")
+    command = python_command("jq.reporting.benchmark.worker", "no-such-job")
     done = run(*command, PYTHONPATH=str(hostile), PYTHONSTARTUP=str(hostile / "json.py"))
     assert "FileNotFoundError" in done.stderr
     assert not (hostile / "ran").exists(), (hostile / "ran").read_text()
@@ -76,7 +76,7 @@ def test_a_file_beside_the_model_takes_the_place_of_no_later_import(
     (tmp_path / "beside/later.py").write_text("")
     (tmp_path / "netrc.py").write_text("raise SystemExit(3)")  # of the standard library
     code = (
-        "from jq.errors import UserError\nfrom jq.tracing.source import load_model\n"
+        "from jq.base.errors import UserError\nfrom jq.frontends.tracing.source import load_model\n"
         "try:\n    load_model('model.py:build')\nexcept UserError as e:\n    print(e)\n"
         "import netrc; print(netrc.__file__)"
     )

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from jq.base.data import data_names
+from jq.base.errors import UserError
 from jq.cli.app import main
-from jq.compiler_flags import FROM_FILES, check_user_flags, combined
-from jq.data import data_names
-from jq.errors import UserError
-from jq.target import load_target
+from jq.target.compiler_flags import FROM_FILES, check_user_flags, combined
+from jq.target.target import load_target
 
 MODULE = b"""func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
   %y = stablehlo.add %x, %x : tensor<4xf32>

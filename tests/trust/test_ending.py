@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-import jq.system.folders as folders
+import jq.base.system.folders as folders
 from jq.artifact.save import ABANDONED
-from jq.compiled import load
+from jq.driver.compiled import load
 from jq.iree.compiler import compile_module
 from tests.trust.artifacts import SAVED, copy_of
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jq import npz
-from jq.calibration.range import Range
-from jq.calibration.ranges import Ranges
-from jq.compiled import load
-from jq.errors import JqError
+from jq.base import npz
+from jq.base.errors import JqError
+from jq.driver.compiled import load
 from jq.mixed_precision.state import State
+from jq.planning.calibration.range import Range
+from jq.planning.calibration.ranges import Ranges
 from tests.trust.artifacts import SAVED, copy_of, rehashed
 
 ALLOWED = (JqError, OSError, MemoryError)

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from jq.artifact.load import read_manifest
+from jq.base.errors import UserError
+from jq.base.npz import read, write
 from jq.device.golden import INDEX, _difference, check_vectors, vectors
-from jq.errors import UserError
-from jq.npz import read, write
-from jq.onnx.order import refuse_twice
+from jq.frontends.onnx.validate import refuse_twice
 from tests.trust.artifacts import SAVED
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.language.decoder import load_decoder
+from jq.language.decoder.rope import Rope
+from jq.language.decoder.safetensors import read_file
 from jq.language.fitting import pieces_of
 from jq.language.perplexity import measure
 from jq.language.sentencepiece import NORMAL, SentencePiece
 from jq.language.tokenizer import Tokenizer, tokenizer_of_folder
-from jq.models.decoder import load_decoder
-from jq.models.decoder.rope import Rope
-from jq.models.decoder.safetensors import read_file
 from tests.support import decoders
 from tests.support.decoders import write_folder, write_gguf
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from jq.base.errors import UserError
+from jq.base.guard import patterns
+from jq.base.guard.limits import Limits, limited
 from jq.cli.calibrate import merged
-from jq.errors import UserError
-from jq.guard import patterns
-from jq.guard.limits import Limits, limited
-from jq.pipeline import load_pipeline
-from jq.settings import Rule, parse_rule
+from jq.passes.pipeline import load_pipeline
+from jq.target.settings import Rule, parse_rule
 
 FOREVER = "re:" + ".*" * 25 + "#"  # which no name matches
 

@@ -14,16 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jq import npz
 from jq.artifact.parameters import read_index
-from jq.calibration.ranges import Ranges
-from jq.errors import UserError
-from jq.gguf import load_gguf
+from jq.base import npz
+from jq.base.errors import UserError
+from jq.frontends.gguf import load_gguf
+from jq.frontends.tracing import load_model
+from jq.frontends.tracing.entry import trace
 from jq.ir import TensorSpec, context
-from jq.pipeline import load_pipeline
-from jq.target import load_target
-from jq.tracing import load_model
-from jq.tracing.entry import trace
+from jq.passes.pipeline import load_pipeline
+from jq.planning.calibration.ranges import Ranges
+from jq.target.target import load_target
 
 READERS: dict[str, Callable[[Path], object]] = {
     "in.npz": npz.read,

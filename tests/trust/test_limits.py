@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper, save
 
+from jq.base.errors import UserError
+from jq.base.guard.limits import Limits, limited
+from jq.base.guard.worker import WORKER
 from jq.cli.app import main
-from jq.errors import UserError
-from jq.guard.limits import Limits, limited
-from jq.guard.worker import WORKER
 from jq.iree.compiler import compile_module
 from jq.language.chat import chat_prompt
 from jq.language.tokenizer import Tokenizer, tokenizer_of_folder

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from jq.api import compile, rewrite
-from jq.compiled import load
-from jq.errors import UserError
-from jq.guard.limits import Limits, Reading, limited, parse_size
-from jq.guard.worker import Worker
+from jq.base.errors import UserError
+from jq.base.guard.limits import Limits, Reading, limited, parse_size
+from jq.base.guard.worker import Worker
+from jq.driver.compiled import load
+from jq.driver.weights.quantize import quantize_weights
+from jq.frontends.tracing.entry import trace
 from jq.ir import context, ir
-from jq.tracing.entry import trace
-from jq.weights.quantize import quantize_weights
 from tests.trust.artifacts import copy_of, rehashed
 
 GOOD = """func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
@@ -203,7 +203,7 @@ def test_what_a_reader_may_do(function: str, allowed: Limits, message: str, work
 def test_an_interrupted_question_leaves_no_answer_behind(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jq.guard import worker as module
+    from jq.base.guard import worker as module
 
     def interrupted(process: Any, data: bytes, seconds: float) -> bytes:
         exchange(process, data, seconds)

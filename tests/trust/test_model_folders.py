@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from jq.base.errors import UserError
 from jq.cli.app import main
-from jq.errors import UserError
+from jq.language.decoder import load_decoder
+from jq.language.decoder.safetensors import INDEX
 from jq.language.saved import load as load_saved
 from jq.language.saved_files import MANIFEST
 from jq.language.store import Options, as_json, described
-from jq.models.decoder import load_decoder
-from jq.models.decoder.safetensors import INDEX
 from tests.support.decoders import write_folder, write_gguf
 
 CASE = "llama-one-head-of-keys"

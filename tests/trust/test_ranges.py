@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import jq
-from jq.calibration.range import Range
-from jq.calibration.ranges import Ranges
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.planning.calibration.range import Range
+from jq.planning.calibration.ranges import Ranges
 
 pytestmark = pytest.mark.usefixtures("quick_xla")
 

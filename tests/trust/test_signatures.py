@@ -10,9 +10,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization as s
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from jq.base.errors import UserError
 from jq.cli.app import main
-from jq.compiled import load
-from jq.errors import UserError
+from jq.driver.compiled import load
 from tests.support.keys import keys
 from tests.trust.artifacts import copy_of, rehashed
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from rich.table import Table
 
+from jq.base.tables import printable, to_text
 from jq.cli.app import main
 from jq.cli.output import Output
-from jq.tables import printable, to_text
 from tests.trust.artifacts import copy_of
 
 # Clears the screen; a link; turns the line around; an end of style without a start.

@@ -38,4 +38,4 @@ def test_text_has_an_encoding(path: Path) -> None:
 def test_python_is_started_in_one_place() -> None:
     """`python -m` and `-c` look for modules in the current directory."""
     users = [path for path in FILES if "sys.executable" in path.read_text(encoding="utf-8")]
-    assert users == [ROOT / "jq/system/child.py"]
+    assert users == [ROOT / "jq/base/system/child.py"]

@@ -29,18 +29,18 @@ from typing import Any
 
 import numpy as np
 
+from jq.base.errors import UserError
 from jq.device.network import Network, Node, Tensor
-from jq.errors import UserError
 from jq.formats.integer_functions import Output
 from jq.ir import ir, stablehlo
 from jq.ir.build import Attributes, integers
-from jq.ops.layout import Layout, groups_of, padding_of
+from jq.ir.ops.layout import Layout, groups_of, padding_of
 
 
 @dataclass(frozen=True)
 class Simple:
     """One step of the table above; `bias`, `factor` and `behind` are of one number or one a channel
-    of the last axis (see `jq.ops.integer_step.IntegerStep`)."""
+    of the last axis (see `jq.ir.ops.integer_step.IntegerStep`)."""
 
     kind: str
     name: str

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from jq.base.errors import UserError
 from jq.device.forms.canonical import Simple
 from jq.device.forms.flatbuffer import Schema
 from jq.device.network import Tensor
-from jq.errors import UserError
 from jq.formats.requantize import Rescaling, multiplier
 
 # Operators by number, from 1 on; the table of each one's attributes has its name.

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats.arrays import Array, ArrayOps
 from jq.formats.base import Encoding, Format, Integers, Parts
 from jq.formats.checks import (

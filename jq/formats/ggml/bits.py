@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats.arrays import Array, ArrayOps
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from jq.kernels.attention.head import Head
-from jq.kernels.build.values import Index, vec
+from jq.kernels.emit.values import Index, vec
 from jq.kernels.machine import amx
 from jq.kernels.machine.tile_cut import ROWS, WORDS
 

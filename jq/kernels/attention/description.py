@@ -23,7 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.attention.heads import Heads
 from jq.kernels.epilogue.steps import LOG2_E, SCALAR, Step, check, operand_types
 from jq.kernels.machine.isa import CHAINS

@@ -22,9 +22,9 @@ from iree.compiler import ir
 
 from jq.kernels.attention.description import Attention
 from jq.kernels.attention.scores import scored
-from jq.kernels.build.builder import Builder
-from jq.kernels.build.lanes import Chains, transpose
-from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.emit.builder import Builder
+from jq.kernels.emit.lanes import Chains, transpose
+from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.functions import exp2
 from jq.kernels.machine.isa import CHAINS
 from jq.kernels.schedule.rows import split

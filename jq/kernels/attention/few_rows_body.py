@@ -9,10 +9,10 @@ from iree.compiler import ir
 from jq.kernels.attention.description import Attention
 from jq.kernels.attention.few_rows import FewRows
 from jq.kernels.attention.shown import shown
-from jq.kernels.build.bodies import Operands
-from jq.kernels.build.builder import Builder, Tiles
-from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, Indices, Values
+from jq.kernels.emit.bodies import Operands
+from jq.kernels.emit.builder import Builder, Tiles
+from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.values import Index, Indices, Values
 from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.machine import workgroups
 from jq.kernels.schedule.rows import split

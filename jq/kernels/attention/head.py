@@ -11,9 +11,9 @@ from jq.kernels.attention.description import Attention
 from jq.kernels.attention.pack import Lanes
 from jq.kernels.attention.scores import scored
 from jq.kernels.attention.shown import shown
-from jq.kernels.attention.skeleton import HeadRows, Place
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.attention.skeleton import HeadPart, HeadRows
+from jq.kernels.emit.builder import Builder, Tile
+from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.schedule.rows import split
 
@@ -24,7 +24,7 @@ class Head(HeadRows):
     together = 4
 
     def __init__(
-        self, kernel: Attention, b: Builder, tensors: Values, tile: Tile, place: Place
+        self, kernel: Attention, b: Builder, tensors: Values, tile: Tile, place: HeadPart
     ) -> None:
         super().__init__(kernel, b, tile, place)
         self.kernel, self.pair, self.ops = kernel, kernel.pair, Lanes(kernel, b)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.kernel import Kernel
 from jq.kernels.machine import workgroups
 from jq.kernels.tensor import Array, TensorType

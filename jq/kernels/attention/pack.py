@@ -9,10 +9,10 @@ from iree.compiler import ir
 from jq.kernels.attention.description import Attention
 from jq.kernels.attention.shown import shown
 from jq.kernels.attention.skeleton import over_heads
-from jq.kernels.build.bodies import Operands
-from jq.kernels.build.builder import Builder, Tile, Tiles
-from jq.kernels.build.lanes import transpose
-from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.emit.bodies import Operands
+from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit.lanes import transpose
+from jq.kernels.emit.values import Index, Indices, Values, vec
 
 
 class Lanes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from jq.kernels.attention.description import Attention
-from jq.kernels.build.builder import Builder
-from jq.kernels.build.values import lanes_of
+from jq.kernels.emit.builder import Builder
+from jq.kernels.emit.values import lanes_of
 
 
 def scored(kernel: Attention, b: Builder, sums: ir.Value, mask: ir.Value) -> ir.Value:

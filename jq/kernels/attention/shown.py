@@ -5,8 +5,8 @@ from __future__ import annotations
 from iree.compiler import ir
 
 from jq.kernels.attention.description import Attention
-from jq.kernels.build.builder import Builder
-from jq.kernels.build.values import Index, Position, vec
+from jq.kernels.emit.builder import Builder
+from jq.kernels.emit.values import Index, Position, vec
 from jq.kernels.machine.isa import CHAINS
 
 LOWEST = -3.4028234663852886e38  # of the finite numbers

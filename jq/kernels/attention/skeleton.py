@@ -19,22 +19,22 @@ from typing import ClassVar
 from iree.compiler import ir
 
 from jq.kernels.attention.heads import Heads
-from jq.kernels.build.bodies import Operands
-from jq.kernels.build.builder import Builder, Tile, Tiles
-from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.lanes import Chains, batches
-from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.emit.bodies import Operands
+from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.lanes import Chains, batches
+from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.functions import exp2
 from jq.kernels.epilogue.steps import LOG2_E
 from jq.kernels.schedule.rows import split
 from jq.kernels.tensor import TensorType
 
-MOST = 12  # vectors of a tile
+MAX_TILE_VECTORS = 12  # vectors of a tile
 WIDE = 4  # vectors that go through a function as one
 
 
 @dataclass(frozen=True)
-class Place:
+class HeadPart:
     """The work of a workgroup: rows from `row` of one head of one sample."""
 
     row: Index
@@ -53,7 +53,7 @@ class HeadRows(ABC):
     mask: ir.Value | None
     scores: ir.Value
 
-    def __init__(self, kernel: Heads, b: Builder, tile: Tile, place: Place) -> None:
+    def __init__(self, kernel: Heads, b: Builder, tile: Tile, place: HeadPart) -> None:
         self.b, self.tile, self.isa, self.lanes = b, tile, kernel.target, kernel.target.lanes
         self.row, self.head, self._heads = place.row, place.head, kernel
         # Where a head's keys and values are, which several heads may share.
@@ -95,7 +95,7 @@ class HeadRows(ABC):
 
     def _width(self, count: int) -> int:
         """Vectors of a tile of so many rows."""
-        return max(1, min(MOST, (self.isa.registers - 2) // (count + 1)))
+        return max(1, min(MAX_TILE_VECTORS, (self.isa.registers - 2) // (count + 1)))
 
     def _scores(self, first: Index, count: int) -> None:
         whole, tail = divmod(self._heads.keys, self.lanes)
@@ -205,7 +205,7 @@ class HeadRows(ABC):
         """An accumulator after a step."""
 
 
-Body = Callable[[Builder, Values, Tile, Place], None]
+Body = Callable[[Builder, Values, Tile, HeadPart], None]
 
 
 def over_rows(kernel: Heads, operands: Operands, result: TensorType, body: Body) -> list[ir.Value]:
@@ -218,7 +218,7 @@ def over_rows(kernel: Heads, operands: Operands, result: TensorType, body: Body)
         return [ids[2], row(b, ids), b.scaled(ids[1], kernel.dim)]
 
     def workgroup(b: Builder, ids: Indices, tensors: Values, tiles: Tiles) -> None:
-        body(b, tensors, tiles[0], Place(row(b, ids), ids[1], ids[2]))
+        body(b, tensors, tiles[0], HeadPart(row(b, ids), ids[1], ids[2]))
 
     output = Output(result, (1, kernel.block, kernel.dim), offsets)
     blocks = math.ceil(kernel.queries / kernel.block)

@@ -7,16 +7,16 @@ from functools import partial
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operands, emit
-from jq.kernels.build.builder import Builder, Tile, Tiles
-from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, Indices, Values, vec
 from jq.kernels.convolution.description import Convolution
 from jq.kernels.convolution.pair_convolution import PairConvolution
 from jq.kernels.convolution.window_panels import WindowPanels
+from jq.kernels.emit.bodies import Operands, emit
+from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.gemm import amx, pair_body
 from jq.kernels.gemm.pipelined import PipelinedPanel
-from jq.kernels.gemm.source import Place, Source
+from jq.kernels.gemm.source import PanelPart, Source
 from jq.kernels.machine.tile_cut import DEPTH, ROWS
 from jq.kernels.schedule.padded_output import Part, framed
 
@@ -84,7 +84,7 @@ class Windows(Source):
 
 
 @emit.register
-def _(conv: Convolution, operands: Operands) -> list[ir.Value]:
+def emit_convolution(conv: Convolution, operands: Operands) -> list[ir.Value]:
     if conv.on_tiles:
         return _on_tiles(conv, operands)
     cut, width = conv.tiling, conv.panel
@@ -100,7 +100,7 @@ def _(conv: Convolution, operands: Operands) -> list[ir.Value]:
         if part:
             part.fill(b, tiles[0], conv.results[0])
         panel = b.offset(b.scaled(ids[2], cut.panels), ids[1])
-        place = Place(conv.pixels, row, column, panel, part=part)
+        place = PanelPart(conv.pixels, row, column, panel, part=part)
         windows = Windows.of(conv, ids[2])
         PipelinedPanel(windows, b, tensors, tiles[0], place).emit(cut.block, cut.block)
 
@@ -110,7 +110,7 @@ def _(conv: Convolution, operands: Operands) -> list[ir.Value]:
 
 
 @emit.register
-def _(conv: PairConvolution, operands: Operands) -> list[ir.Value]:
+def emit_pair_convolution(conv: PairConvolution, operands: Operands) -> list[ir.Value]:
     return pair_body.multiply(conv, operands, lambda group: Windows.of_pairs(conv, group))
 
 

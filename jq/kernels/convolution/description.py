@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.convolution.window_panels import WindowPanels
 from jq.kernels.convolution.windowed import PackedWindows
 from jq.kernels.machine.tile_cut import DEPTH, TiledCut, pack_weight

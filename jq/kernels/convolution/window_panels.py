@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.convolution.windowed import Windowed
 from jq.kernels.epilogue.steps import check
 from jq.kernels.gemm.product import PanelProduct

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.epilogue.steps import operand_types
 from jq.kernels.gemm.product import IntegerProduct
 from jq.kernels.tensor import Array, TensorType

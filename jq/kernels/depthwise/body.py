@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.errors import InternalError
-from jq.kernels.build.bodies import Operands, emit
-from jq.kernels.build.builder import Builder, Tile, Tiles
-from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.base.errors import InternalError
 from jq.kernels.depthwise.description import Depthwise
+from jq.kernels.emit.bodies import Operands, emit
+from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue, Row
 from jq.kernels.gemm.start import Start, split_corrections
 from jq.kernels.machine import dot
@@ -172,7 +172,7 @@ class ChannelRows:
 
 
 @emit.register
-def _(kernel: Depthwise, operands: Operands) -> list[ir.Value]:
+def emit_depthwise(kernel: Depthwise, operands: Operands) -> list[ir.Value]:
     high, wide = kernel.output
 
     def row(b: Builder, ids: Indices) -> Index:

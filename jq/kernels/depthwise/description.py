@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.convolution.windowed import PackedWindows
 from jq.kernels.epilogue.steps import check
 from jq.kernels.tensor import Array, TensorType, cut_last

@@ -8,9 +8,9 @@ from typing import Any
 
 from iree.compiler import ir
 
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.lanes import batches
-from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.emit.builder import Builder, Tile
+from jq.kernels.emit.lanes import batches
+from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emitters import emitter
 from jq.kernels.epilogue.functions import DOUBT, doubt
 from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, SCALAR, Step

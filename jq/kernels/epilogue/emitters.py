@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar
 
 from iree.compiler import ir
 
-from jq.errors import InternalError
-from jq.kernels.build.builder import Builder
-from jq.kernels.build.values import Values, lanes_of
+from jq.base.errors import InternalError
+from jq.kernels.emit.builder import Builder
+from jq.kernels.emit.values import Values, lanes_of
 from jq.kernels.epilogue.functions import (
     Divisor,
     divisor,

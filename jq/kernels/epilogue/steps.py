@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.tensor import Array, TensorType
 
 LOG2_E = math.log2(math.e)

@@ -19,10 +19,10 @@ from collections.abc import Callable
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operand, Operands
-from jq.kernels.build.builder import Builder, Tile, Tiles
-from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.emit.bodies import Operand, Operands
+from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.product import PanelProduct

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operands, emit
-from jq.kernels.build.builder import Builder, Tile, Tiles
-from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, Indices, Values
+from jq.kernels.emit.bodies import Operands, emit
+from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.values import Index, Indices, Values
 from jq.kernels.gemm import amx
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.pipelined import PipelinedPanel
 from jq.kernels.gemm.product import PanelProduct
-from jq.kernels.gemm.source import Place, Source
+from jq.kernels.gemm.source import PanelPart, Source
 from jq.kernels.schedule.padded_output import Part, framed
 from jq.kernels.schedule.ragged_rows import Blocks, wanted_rows
 from jq.kernels.schedule.rows import fill
@@ -72,7 +72,7 @@ def emit_block(
 
 
 @emit.register
-def _(gemm: Gemm, operands: Operands) -> list[ir.Value]:
+def emit_gemm(gemm: Gemm, operands: Operands) -> list[ir.Value]:
     if gemm.on_tiles:
         return amx.multiply(gemm, [amx.pack_rows(gemm, operands[0]), *operands[1:]])
     cut, depth = gemm.tiling, len(gemm.lead)
@@ -88,7 +88,7 @@ def _(gemm: Gemm, operands: Operands) -> list[ir.Value]:
         *prefix, row, column = offsets(b, ids)
 
         def panel(tensors: Values, wanted: Index, part: Part | None) -> None:
-            place = Place(gemm.m, row, column, ids[1], prefix, part=part)
+            place = PanelPart(gemm.m, row, column, ids[1], prefix, part=part)
             source = MatrixRows.of(gemm, prefix)
             PipelinedPanel(source, b, tensors, tiles[0], place).emit(cut.block, wanted)
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.epilogue.steps import COLUMN, ELEMENT, ROW, check, operand_types
 from jq.kernels.gemm.matrix_panels import Batch, MatrixPanels
 from jq.kernels.machine import tiling

@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.kernel import Kernel
 from jq.kernels.machine import workgroups

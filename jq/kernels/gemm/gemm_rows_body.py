@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operands, emit
-from jq.kernels.build.builder import Builder, Tile, Tiles
-from jq.kernels.build.values import Index, Values, vec
+from jq.kernels.emit.bodies import Operands, emit
+from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit.values import Index, Values, vec
 from jq.kernels.epilogue.steps import ELEMENT
 from jq.kernels.gemm.body import MatrixRows
 from jq.kernels.gemm.description import Gemm
 from jq.kernels.gemm.gemm_rows import GemmRows
 from jq.kernels.gemm.pipelined import PipelinedPanel
-from jq.kernels.gemm.source import Place
+from jq.kernels.gemm.source import PanelPart
 from jq.kernels.rowwise.row_body import row_body
 from jq.kernels.schedule.rows import Rows, row_dispatch
 
@@ -20,7 +20,7 @@ LINE = 64  # bytes of a cache line
 
 
 @emit.register
-def _(kernel: GemmRows, operands: Operands) -> list[ir.Value]:
+def emit_gemm_rows(kernel: GemmRows, operands: Operands) -> list[ir.Value]:
     def chunk(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
         _chunk(kernel, b, tensors, tiles, rows)
 
@@ -39,7 +39,7 @@ def _chunk(kernel: GemmRows, b: Builder, tensors: Values, tiles: Tiles, rows: Ro
         _fetch(gemm, b, tensors[:own], b.offset(first, row))
     with b.loop(0, gemm.tiling.panels) as loop:
         column = b.at_most(b.scaled(loop.index, width), gemm.n - width)
-        place = Place(gemm.m, first, column, loop.index, to=column)
+        place = PanelPart(gemm.m, first, column, loop.index, to=column)
         panel = PipelinedPanel(MatrixRows.of(gemm, []), b, tensors[:own], between, place)
         panel.emit(count, rows.wanted)
     together = min(count, kernel.second.together)

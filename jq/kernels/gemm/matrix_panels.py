@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.epilogue.steps import check
 from jq.kernels.gemm.product import PanelProduct
 from jq.kernels.kernel import MatrixProduct

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operands, emit
-from jq.kernels.build.builder import Builder, Tile, Tiles
-from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.emit.bodies import Operands, emit
+from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.gemm.body import MatrixRows, emit_block
 from jq.kernels.gemm.pair_gemm import PairGemm
 from jq.kernels.gemm.pair_order import CHAIN
 from jq.kernels.gemm.pair_product import COUNTS, PairProduct
 from jq.kernels.gemm.pair_weights import STAGE
 from jq.kernels.gemm.panel import Panel, Run
-from jq.kernels.gemm.source import Place, Source
+from jq.kernels.gemm.source import PanelPart, Source
 from jq.kernels.schedule.padded_output import Part, framed
 from jq.kernels.schedule.ragged_rows import Blocks
 
@@ -33,7 +33,7 @@ class PairPanel(Panel):
         b: Builder,
         tensors: Values,
         tile: Tile,
-        place: Place,
+        place: PanelPart,
     ) -> None:
         codes, weights, self.order, self.plan, *rest = tensors
         super().__init__(source, b, [codes, weights, *rest], tile, place)
@@ -134,7 +134,9 @@ def multiply(
                 panel = b.at_most(b.offset(first_panel(b, ids), loop.index), kernel.panels - 1)
                 panel = b.offset(b.scaled(ids[2], kernel.panels), panel)
                 to = b.at_most(b.scaled(loop.index, lanes), width - lanes)
-                place = Place(kernel.shape[0], row, b.offset(start, to), panel, to=to, part=part)
+                place = PanelPart(
+                    kernel.shape[0], row, b.offset(start, to), panel, to=to, part=part
+                )
                 columns = PairPanel(kernel, source(ids[2]), b, tensors, tiles[0], place)
                 columns.emit(cut.block, wanted)
 
@@ -146,6 +148,6 @@ def multiply(
 
 
 @emit.register
-def _(kernel: PairGemm, operands: Operands) -> list[ir.Value]:
+def emit_pair_gemm(kernel: PairGemm, operands: Operands) -> list[ir.Value]:
     rows = MatrixRows(product=kernel, prefix=(), whole=0, tail=0, flip=False, fetches=False)
     return multiply(kernel, operands, lambda group: rows)

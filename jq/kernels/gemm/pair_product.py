@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.gemm.pair_order import CHAIN
 from jq.kernels.gemm.pair_weights import STAGE, PairWeights, segment_depth
 from jq.kernels.gemm.product import PanelProduct

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.emit.builder import Builder, Tile
+from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import TOGETHER, Columns, Epilogue, Row
-from jq.kernels.gemm.source import Place, Source
+from jq.kernels.gemm.source import PanelPart, Source
 from jq.kernels.gemm.start import Start, split_corrections
 from jq.kernels.machine import dot
 from jq.kernels.machine.tiling import tiles
@@ -46,7 +46,7 @@ class Panel:
     """Rows from `place.row` by one panel of columns from `place.column`."""
 
     def __init__(
-        self, source: Source, b: Builder, tensors: Values, tile: Tile, place: Place
+        self, source: Source, b: Builder, tensors: Values, tile: Tile, place: PanelPart
     ) -> None:
         self.source, self.b, self.place, product = source, b, place, source.product
         self.isa, self.tile, self.prefix = product.target, tile, list(place.prefix)

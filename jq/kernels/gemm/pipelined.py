@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.build.values import Index, vec
+from jq.kernels.emit.values import Index, vec
 from jq.kernels.gemm.panel import Panel, Run
 
 MANY_REGISTERS = 32

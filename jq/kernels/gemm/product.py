@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.epilogue.steps import Step, applied, check
 from jq.kernels.kernel import ByColumn
 from jq.kernels.machine.tile_cut import TiledCut

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from jq.kernels.build.builder import Builder
-from jq.kernels.build.values import Index, Indices
+from jq.kernels.emit.builder import Builder
+from jq.kernels.emit.values import Index, Indices
 from jq.kernels.gemm.product import PanelProduct
 from jq.kernels.schedule.padded_output import Part
 
@@ -57,7 +57,7 @@ class Source(ABC):
 
 
 @dataclass(frozen=True)
-class Place:
+class PanelPart:
     """Which part of a product a panel is.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from jq.kernels.build.values import Index, Values
+from jq.kernels.emit.values import Index, Values
 from jq.kernels.epilogue.emission import Epilogue
 from jq.kernels.gemm.product import IntegerProduct
 

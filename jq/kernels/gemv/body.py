@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operands, emit
-from jq.kernels.build.builder import Builder, Tile, Tiles
-from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, Indices, Values
+from jq.kernels.emit.bodies import Operands, emit
+from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.values import Index, Indices, Values
 from jq.kernels.gemv.decoded import decoded, sum_rows
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Part
@@ -42,7 +42,7 @@ def _plain(gemv: Gemv, b: Builder, tensors: Values, tile: Tile, whole: Part) -> 
 
 
 @emit.register
-def _(gemv: Gemv, operands: Operands) -> list[ir.Value]:
+def emit_gemv(gemv: Gemv, operands: Operands) -> list[ir.Value]:
     width, rows = min(gemv.n, gemv.width), gemv.row_block
 
     if gemv.tiled:

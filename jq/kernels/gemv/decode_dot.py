@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.formats import Encoding, get_format
 from jq.kernels.kernel import MatrixProduct
 from jq.kernels.tensor import TensorType, element_name

@@ -8,13 +8,13 @@ from typing import Any
 
 from iree.compiler import ir
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.formats import get_format
-from jq.kernels.build.bodies import Operands, emit
-from jq.kernels.build.builder import Builder, Tile, Tiles
-from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, Indices, Values, vec
-from jq.kernels.build.vector_ops import Array, VectorOps
+from jq.kernels.emit.bodies import Operands, emit
+from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.values import Index, Indices, Values, vec
+from jq.kernels.emit.vector_ops import Array, VectorOps
 from jq.kernels.gemv.decode_dot import COLUMNS, ROWS, DecodeDot
 from jq.kernels.tensor import element_name
 
@@ -150,7 +150,7 @@ class _Group:
 
 
 @emit.register
-def _(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
+def emit_decode_dot(kernel: DecodeDot, operands: Operands) -> list[ir.Value]:
     width = kernel.width
 
     def offsets(b: Builder, ids: Indices) -> list[Index]:

@@ -22,10 +22,10 @@ from typing import Any
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operand, Operands
-from jq.kernels.build.builder import Builder, Tile, Tiles
-from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.emit.bodies import Operand, Operands
+from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Loaded, Part
 from jq.kernels.gemv.panels import Levels, RowPanels, joined_number

@@ -44,7 +44,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.epilogue.steps import Step, applied, check, operand_types
 from jq.kernels.gemv.layout import PLANES
 from jq.kernels.gemv.pack import Packed, Scale

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.gemv.layout import PLANES, Layout, Stored
 from jq.kernels.tensor import Array, TensorType, cut_last, pad_last
 

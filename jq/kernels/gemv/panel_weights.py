@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.build.builder import Builder
-from jq.kernels.build.values import Index, vec
+from jq.kernels.emit.builder import Builder
+from jq.kernels.emit.values import Index, vec
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.layout import PLANES
 from jq.kernels.tensor import TensorType

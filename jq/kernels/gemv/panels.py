@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from iree.compiler import ir
 
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.emit.builder import Builder, Tile
+from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue
 from jq.kernels.gemv.description import Gemv
 from jq.kernels.gemv.panel_weights import Loaded, PanelWeights, Part

@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.attention.heads import Heads
 from jq.kernels.epilogue.steps import COLUMN, SCALAR, Step, applied, check, operand_types
 from jq.kernels.kernel import ByColumn

@@ -7,10 +7,10 @@ import math
 
 from iree.compiler import ir
 
-from jq.kernels.attention.skeleton import HeadRows, Place, over_rows
-from jq.kernels.build.bodies import Operands, emit
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.values import Index, Indices, Values, high, vec
+from jq.kernels.attention.skeleton import HeadPart, HeadRows, over_rows
+from jq.kernels.emit.bodies import Operands, emit
+from jq.kernels.emit.builder import Builder, Tile
+from jq.kernels.emit.values import Index, Indices, Values, high, vec
 from jq.kernels.epilogue.emission import Columns, Epilogue, Row
 from jq.kernels.epilogue.functions import MAGIC, MAGIC_BITS
 from jq.kernels.integer_attention.description import IntegerAttention
@@ -37,7 +37,7 @@ class CodesHead(HeadRows):
     together = 8
 
     def __init__(
-        self, kernel: IntegerAttention, b: Builder, tensors: Values, tile: Tile, place: Place
+        self, kernel: IntegerAttention, b: Builder, tensors: Values, tile: Tile, place: HeadPart
     ) -> None:
         super().__init__(kernel, b, tile, place)
         self.kernel, self.group = kernel, kernel.group
@@ -238,12 +238,12 @@ class CodesHead(HeadRows):
 
 
 @emit.register
-def _(kernel: IntegerAttention, operands: Operands) -> list[ir.Value]:
+def emit_integer_attention(kernel: IntegerAttention, operands: Operands) -> list[ir.Value]:
     q, k, v, zeros, *rest = operands
     shown = rest[:2] if kernel.skips else []
     packed = zip(pack(kernel, [k, v, zeros, *shown]), kernel.packed, strict=True)
 
-    def body(b: Builder, tensors: Values, tile: Tile, place: Place) -> None:
+    def body(b: Builder, tensors: Values, tile: Tile, place: HeadPart) -> None:
         wanted: Index = kernel.block
         if kernel.sequences:
             *tensors, counts = tensors

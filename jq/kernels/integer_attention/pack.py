@@ -7,10 +7,10 @@ import math
 from iree.compiler import ir
 
 from jq.kernels.attention.skeleton import over_heads
-from jq.kernels.build.bodies import Operands
-from jq.kernels.build.builder import Builder, Tiles
-from jq.kernels.build.lanes import transpose
-from jq.kernels.build.values import Index, Position, Values, vec
+from jq.kernels.emit.bodies import Operands
+from jq.kernels.emit.builder import Builder, Tiles
+from jq.kernels.emit.lanes import transpose
+from jq.kernels.emit.values import Index, Position, Values, vec
 from jq.kernels.integer_attention.description import SPREAD, UNDERFLOW, IntegerAttention
 from jq.kernels.machine import dot
 

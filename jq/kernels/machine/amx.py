@@ -11,9 +11,9 @@ import math
 from iree.compiler import ir
 from iree.compiler.dialects import arith, llvm, memref
 
-from jq.errors import InternalError
-from jq.kernels.build.builder import Builder
-from jq.kernels.build.values import Index, high, vec
+from jq.base.errors import InternalError
+from jq.kernels.emit.builder import Builder
+from jq.kernels.emit.values import Index, high, vec
 from jq.kernels.machine.tile_cut import ROWS, WORDS
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from jq.kernels.build.builder import Builder
-from jq.kernels.build.values import Indices, Values, lanes_of, vec
+from jq.kernels.emit.builder import Builder
+from jq.kernels.emit.values import Indices, Values, lanes_of, vec
 from jq.kernels.machine.isa import Isa
 
 SIGN_BITS = 0x80808080 - (1 << 32)

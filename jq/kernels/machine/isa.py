@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jq.errors import UserError
-from jq.system.processor import permit_tiles, this_processor
+from jq.base.errors import UserError
+from jq.base.system.processor import permit_tiles, this_processor
 
 # Partial sums of a float sum along a row, whatever the lanes: its bits are the same everywhere.
 CHAINS = 16

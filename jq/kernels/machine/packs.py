@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from jq.kernels.build.builder import Builder
-from jq.kernels.build.values import Values, vec
+from jq.kernels.emit.builder import Builder
+from jq.kernels.emit.values import Values, vec
 from jq.kernels.machine.isa import Isa
 
 PACKED = 4  # vectors of int32 that fill one of bytes

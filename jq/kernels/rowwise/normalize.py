@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.machine.isa import CHAINS
 from jq.kernels.rowwise.quantization import RowQuantization
 from jq.kernels.rowwise.quantize_rows import RowKernel

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operands, emit
-from jq.kernels.build.builder import Builder, Tiles
-from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.emit.bodies import Operands, emit
+from jq.kernels.emit.builder import Builder, Tiles
+from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.machine.isa import CHAINS
 from jq.kernels.rowwise.normalize import Normalize
 from jq.kernels.rowwise.quantizer import RowParameters, RowQuantizer
@@ -151,10 +151,12 @@ class _NormalizedRows:
 
 
 @row_body.register
-def _(kernel: Normalize, b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
+def row_body_normalize(
+    kernel: Normalize, b: Builder, tensors: Values, tiles: Tiles, rows: Rows
+) -> None:
     _NormalizedRows(kernel, b, tensors, rows.at).emit(tiles, rows.to)
 
 
 @emit.register
-def _(kernel: Normalize, operands: Operands) -> list[ir.Value]:
+def emit_normalize(kernel: Normalize, operands: Operands) -> list[ir.Value]:
     return over_rows(kernel, operands, kernel.together)

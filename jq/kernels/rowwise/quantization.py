@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.tensor import TensorType
 
 SMALLEST_NORMAL = 2.0**-126

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.kernel import Kernel
 from jq.kernels.rowwise.quantization import RowQuantization
 from jq.kernels.schedule.sequences import Sequences

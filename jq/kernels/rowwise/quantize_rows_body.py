@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operands, emit
-from jq.kernels.build.builder import Builder, Tiles
-from jq.kernels.build.values import Index, Values, vec
+from jq.kernels.emit.bodies import Operands, emit
+from jq.kernels.emit.builder import Builder, Tiles
+from jq.kernels.emit.values import Index, Values, vec
 from jq.kernels.rowwise.quantize_rows import QuantizeRows
 from jq.kernels.rowwise.quantizer import RowQuantizer
 from jq.kernels.rowwise.row_body import over_rows, row_body
@@ -14,7 +14,9 @@ from jq.kernels.schedule.rows import Rows, States, over_row
 
 
 @row_body.register
-def _(kernel: QuantizeRows, b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
+def row_body_quantize_rows(
+    kernel: QuantizeRows, b: Builder, tensors: Values, tiles: Tiles, rows: Rows
+) -> None:
     """One row of the first tensor, to the tiles."""
     (row,), (local,) = rows.at, rows.to
     lanes = kernel.target.lanes
@@ -48,5 +50,5 @@ def _(kernel: QuantizeRows, b: Builder, tensors: Values, tiles: Tiles, rows: Row
 
 
 @emit.register
-def _(kernel: QuantizeRows, operands: Operands) -> list[ir.Value]:
+def emit_quantize_rows(kernel: QuantizeRows, operands: Operands) -> list[ir.Value]:
     return over_rows(kernel, operands)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.build.builder import Builder, Tile, Tiles
-from jq.kernels.build.values import Index, Values, vec
+from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit.values import Index, Values, vec
 from jq.kernels.epilogue.functions import MAGIC_BITS, Divisor, divisor, rounded_bits, to_i8
 from jq.kernels.machine.isa import Isa
 from jq.kernels.machine.packs import PACKED, pack_bytes

@@ -6,10 +6,10 @@ from functools import singledispatch
 
 from iree.compiler import ir
 
-from jq.errors import InternalError
-from jq.kernels.build.bodies import Operands
-from jq.kernels.build.builder import Builder, Tiles
-from jq.kernels.build.values import Values
+from jq.base.errors import InternalError
+from jq.kernels.emit.bodies import Operands
+from jq.kernels.emit.builder import Builder, Tiles
+from jq.kernels.emit.values import Values
 from jq.kernels.machine.workgroups import row_block
 from jq.kernels.rowwise.quantize_rows import RowKernel
 from jq.kernels.schedule.rows import Rows, row_dispatch

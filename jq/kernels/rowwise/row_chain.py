@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.kernel import Kernel
 from jq.kernels.machine.workgroups import row_block
 from jq.kernels.rowwise.quantization import RowQuantization

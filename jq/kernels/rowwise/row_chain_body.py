@@ -7,10 +7,10 @@ from functools import partial
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operands, emit
-from jq.kernels.build.builder import Builder, Tile, Tiles
-from jq.kernels.build.dispatch import Output
-from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.emit.bodies import Operands, emit
+from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit.dispatch import Output
+from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.machine.workgroups import row_block
 from jq.kernels.rowwise.normalize import Normalize
 from jq.kernels.rowwise.quantizer import RowQuantizer
@@ -164,7 +164,7 @@ class _Row:
 
 
 @emit.register
-def _(kernel: RowChain, operands: Operands) -> list[ir.Value]:
+def emit_row_chain(kernel: RowChain, operands: Operands) -> list[ir.Value]:
     firsts: dict[int, ir.Value] = {}  # of updates, by step
 
     def body(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:

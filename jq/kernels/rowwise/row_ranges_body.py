@@ -6,16 +6,18 @@ import math
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operands, emit
-from jq.kernels.build.builder import Builder, Tiles
-from jq.kernels.build.values import Index, Values, vec
+from jq.kernels.emit.bodies import Operands, emit
+from jq.kernels.emit.builder import Builder, Tiles
+from jq.kernels.emit.values import Index, Values, vec
 from jq.kernels.rowwise.row_body import over_rows, row_body
 from jq.kernels.rowwise.row_ranges import RowRanges
 from jq.kernels.schedule.rows import Rows, States, over_row
 
 
 @row_body.register
-def _(kernel: RowRanges, b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
+def row_body_row_ranges(
+    kernel: RowRanges, b: Builder, tensors: Values, tiles: Tiles, rows: Rows
+) -> None:
     """One row of the first tensor, to the tiles."""
     (row,), (local,) = rows.at, rows.to
     lanes, (source,) = kernel.target.lanes, tensors
@@ -47,5 +49,5 @@ def _with(b: Builder, x: ir.Value, state: Values) -> list[ir.Value]:
 
 
 @emit.register
-def _(kernel: RowRanges, operands: Operands) -> list[ir.Value]:
+def emit_row_ranges(kernel: RowRanges, operands: Operands) -> list[ir.Value]:
     return over_rows(kernel, operands)

@@ -23,7 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.kernel import Kernel
 from jq.kernels.tensor import TensorType
 

@@ -6,9 +6,9 @@ from functools import partial
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operands, emit
-from jq.kernels.build.builder import Builder, Tiles
-from jq.kernels.build.values import Index, Values, vec
+from jq.kernels.emit.bodies import Operands, emit
+from jq.kernels.emit.builder import Builder, Tiles
+from jq.kernels.emit.values import Index, Values, vec
 from jq.kernels.epilogue.functions import MAGIC_BITS, rounded_bits
 from jq.kernels.machine.workgroups import row_block
 from jq.kernels.rowwise.quantization import RowQuantization
@@ -18,7 +18,7 @@ from jq.kernels.schedule.rows import Rows, row_dispatch
 
 
 @emit.register
-def _(kernel: SplitRows, operands: Operands) -> list[ir.Value]:
+def emit_split_rows(kernel: SplitRows, operands: Operands) -> list[ir.Value]:
     def row(b: Builder, tensors: Values, tiles: Tiles, rows: Rows) -> None:
         block = partial(split_block, kernel, b, tensors[0], tiles, rows)
         b.sweep(kernel.k, kernel.block, block, writes=tiles, counted=True)

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.kernel import Kernel
 from jq.kernels.machine.workgroups import row_block
 from jq.kernels.tensor import TensorType

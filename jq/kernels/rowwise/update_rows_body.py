@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from iree.compiler import ir
 
-from jq.kernels.build.bodies import Operands, emit
-from jq.kernels.build.builder import Builder, Tiles
-from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, Indices, Values, vec
+from jq.kernels.emit.bodies import Operands, emit
+from jq.kernels.emit.builder import Builder, Tiles
+from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.values import Index, Indices, Values, vec
 from jq.kernels.rowwise.update_rows import UpdateRows
 
 LANES = 64  # elements at a time
 
 
 @emit.register
-def _(kernel: UpdateRows, operands: Operands) -> list[ir.Value]:
+def emit_update_rows(kernel: UpdateRows, operands: Operands) -> list[ir.Value]:
     first: list[Index] = []
 
     def row(b: Builder, ids: Indices) -> Index:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jq.kernels.build.builder import Builder, Tile
-from jq.kernels.build.dispatch import Output
-from jq.kernels.build.values import Index, Indices
+from jq.kernels.emit.builder import Builder, Tile
+from jq.kernels.emit.dispatch import Output
+from jq.kernels.emit.values import Index, Indices
 from jq.kernels.schedule.frame import Frame
 from jq.kernels.schedule.rows import fill
 from jq.kernels.tensor import TensorType

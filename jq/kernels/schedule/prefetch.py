@@ -20,8 +20,8 @@ from typing import Any
 from iree.compiler import ir
 from iree.compiler.dialects import arith, func, llvm, memref, tensor
 
-from jq.kernels.build.builder import Builder
-from jq.kernels.build.values import Index
+from jq.kernels.emit.builder import Builder
+from jq.kernels.emit.values import Index
 from jq.kernels.machine.isa import Isa
 from jq.kernels.machine.tiling import LINE
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.build.builder import Builder
-from jq.kernels.build.values import Index
+from jq.kernels.emit.builder import Builder
+from jq.kernels.emit.values import Index
 from jq.kernels.schedule.sequences import Sequences
 
 GOLDEN = 0.618

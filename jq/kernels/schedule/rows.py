@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from iree.compiler import ir
 
-from jq.kernels.build.builder import Builder, Tile, Tiles
-from jq.kernels.build.dispatch import Output, dispatch
-from jq.kernels.build.values import Index, Indices, Values, lanes_of, vec
+from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit.dispatch import Output, dispatch
+from jq.kernels.emit.values import Index, Indices, Values, lanes_of, vec
 from jq.kernels.schedule.ragged_rows import Blocks, wanted_rows
 from jq.kernels.schedule.sequences import Sequences
 from jq.kernels.tensor import TensorType

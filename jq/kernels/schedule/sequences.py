@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.kernels.tensor import TensorType
 
 

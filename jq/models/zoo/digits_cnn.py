@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jq.errors import UserError
-from jq.model import Batch, Model
+from jq.base.errors import UserError
+from jq.frontends.model import Batch, Model
 from jq.models._extras import need
 from jq.models._store import cached
 from jq.models._train import train_classifier

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.frontends.model import Batch, Model
 from jq.ir.memory.xla_options import NO_LIBRARY
-from jq.model import Batch, Model
 from jq.models._tree import nest, spec
 
 EPSILON = 1e-6  # of the norms

@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jq.errors import UserError
-from jq.model import Batch, Model
+from jq.base.errors import UserError
+from jq.frontends.model import Batch, Model
 from jq.models import _bert as bert
 from jq.models._extras import need
 from jq.models._text import sentences

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jq.model import Batch, Model
+from jq.frontends.model import Batch, Model
 
 INPUTS, CLASSES, BATCH = 64, 10, 8
 

@@ -10,8 +10,8 @@ from functools import partial
 
 import numpy as np
 
-from jq.errors import UserError
-from jq.model import Model
+from jq.base.errors import UserError
+from jq.frontends.model import Model
 from jq.models import _images
 from jq.models._convnet import Net, Tensor, apply, initialise
 from jq.models._tree import spec

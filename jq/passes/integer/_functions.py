@@ -6,17 +6,17 @@ import math
 
 import numpy as np
 
-from jq.deep import Steps, deep
+from jq.base.deep import Steps, deep
 from jq.formats.integer_functions import FRACTION, Output, ratio, unit_rows
 from jq.formats.integer_functions import softmax as integer_softmax
 from jq.formats.requantize import LARGEST, Rescaling, clip, splat
 from jq.ir import Op, Program, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
+from jq.ir.ops.integer_step import integer_step
+from jq.ir.ops.selection import splat_of
 from jq.ir.slicing import between
 from jq.ir.values import kind_of, maker
-from jq.ops.integer_step import integer_step
-from jq.ops.selection import splat_of
 from jq.passes.functions import as_normalization
 from jq.passes.integer._ops import as_softmax, behind
 from jq.passes.integer._values import (

@@ -10,10 +10,10 @@ import numpy as np
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.markers import marker_kind
+from jq.ir.ops.elementwise import ELEMENTWISE
+from jq.ir.ops.selection import splat_of
 from jq.ir.slicing import Cut
 from jq.ir.values import kind_of, maker
-from jq.ops.elementwise import ELEMENTWISE
-from jq.ops.selection import splat_of
 
 PRODUCTS_AND_SUMS = ("stablehlo.add", "stablehlo.subtract", "stablehlo.multiply")
 

@@ -15,11 +15,11 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.ops.base import Contraction, QuantizedOperand, codes_of
+from jq.ir.ops.integer_step import IntegerStep, Operand
+from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.selection import reduce_like, reduction
 from jq.ir.values import kind_of, maker
-from jq.ops.base import Contraction, QuantizedOperand, codes_of
-from jq.ops.integer_step import IntegerStep, Operand
-from jq.ops.lookup import rule_of
-from jq.ops.selection import reduce_like, reduction
 from jq.passes.integer._values import (
     I64,
     Leaf,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.formats import Encoding, integer_functions
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.integer_functions import Output
@@ -19,7 +19,7 @@ from jq.ir.arrays import StableHloOps
 from jq.ir.build import constant
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, Marker, match
-from jq.ops.integer_step import IntegerStep, Kind, Operand
+from jq.ir.ops.integer_step import IntegerStep, Kind, Operand
 
 OPS = StableHloOps()
 I64 = np.dtype(np.int64)

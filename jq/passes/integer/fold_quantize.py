@@ -21,7 +21,7 @@ from jq.ir import Program
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, Marker, match
-from jq.ops.movement import plain
+from jq.ir.ops.movement import plain
 from jq.passes.base import Pass, PassContext
 from jq.passes.qdq.sink_dequantize import erase_dead
 

@@ -13,18 +13,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.formats.affine import is_affine
 from jq.ir import Op, Program, at, ir
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
 from jq.ir.contract import contract
 from jq.ir.markers import DEQUANTIZE, Marker, match
-from jq.ops.base import Contraction
+from jq.ir.ops.base import Contraction
 from jq.passes.base import Pass, PassContext
 from jq.passes.qdq.sink_dequantize import erase_dead
-from jq.planning import OpPlan, contractions, op_name
+from jq.planning.decisions import OpPlan
 from jq.planning.encodings import code_bits
+from jq.planning.operands import contractions, op_name
 from jq.planning.overflow import LIMIT, largest_code, largest_sum, worst_case
 
 

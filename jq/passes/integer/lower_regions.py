@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.errors import FormatError, UserError
+from jq.base.errors import FormatError, UserError
 from jq.formats.integer_functions import FRACTION, Output, tabulated
 from jq.formats.requantize import INT32, LARGEST, Rescaling, splat
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
@@ -32,10 +32,9 @@ from jq.ir.build import NAME, replace, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.decisions import decline, declined, declined_by_shape
 from jq.ir.markers import QUANTIZE, Marker, match
+from jq.ir.ops.integer_step import integer_step
 from jq.ir.slicing import between
 from jq.ir.values import kind_of, maker
-from jq.limits import Device, Function
-from jq.ops.integer_step import integer_step
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._functions import comparison, normalization, quotient, softmax
 from jq.passes.integer._ops import apply_to_codes, clamp_of, is_elementwise, is_float
@@ -51,7 +50,8 @@ from jq.passes.integer._values import (
     spread,
     step_of,
 )
-from jq.target import Target
+from jq.target.device_table import Device, Function
+from jq.target.target import Target
 
 OPS = StableHloOps()
 HELP = "write it with ops that the docs' page on integer-only programs lists"

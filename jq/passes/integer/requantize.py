@@ -35,17 +35,17 @@ from jq.ir.affine import Affine, backwards
 from jq.ir.build import NAME, string_attr
 from jq.ir.build import replace as replace_op
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, match
+from jq.ir.ops.base import Contraction, codes_of
+from jq.ir.ops.lookup import makes_feature_map, rule_of
 from jq.ir.requantize import requantize
 from jq.ir.values import maker, only_user, users
-from jq.ops.base import Contraction, codes_of
-from jq.ops.lookup import makes_feature_map, rule_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import clamp_of
 from jq.passes.integer._sums import IntegerProduct
 from jq.passes.integer._values import Leaf, leaf_of, output_of
 from jq.passes.qdq.sink_dequantize import erase_dead
-from jq.planning import OpPlan
-from jq.settings import FLOAT
+from jq.planning.decisions import OpPlan
+from jq.target.settings import FLOAT
 
 LARGEST = 2.0**30  # steps; a conversion to int32 does not overflow
 NEARLY = 2.0**-14  # steps of the result that a bias may be off by rounding, to be a whole number

@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.ir import Op, Program, dtype_of, ir
 from jq.ir.build import NAME, string_attr
 from jq.ir.decisions import declined
 from jq.ir.markers import match
+from jq.ir.ops.base import Contraction
+from jq.ir.ops.lookup import rule_of
 from jq.ir.values import kind_of, maker
-from jq.ops.base import Contraction
-from jq.ops.lookup import rule_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.qdq.carry_codes import BRANCHES, LOOP
 

@@ -14,14 +14,14 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from jq.deep import Steps, deep
-from jq.errors import InternalError
+from jq.base.deep import Steps, deep
+from jq.base.errors import InternalError
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
 from jq.ir.slicing import Cut, cuts
 from jq.ir.values import kind_of, maker, only_user
-from jq.passes.kernels._kernel import OPS, Decided, NoKernel
+from jq.passes.kernels._kernel import OPS, KernelDecisions, NoKernel
 
 A = TypeVar("A", bound="Attention")
 
@@ -116,7 +116,7 @@ def to_kernels(
     of both products."""
     keys = [hash(op.operation) for op in ops]  # before any is erased
     gone: set[int] = set()
-    decided = Decided()
+    decided = KernelDecisions()
     for op, key in zip(ops, keys, strict=True):
         found = None if key in gone else find(op)
         if found is None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from jq.ir import ir, shape_of
 from jq.ir.build import integers
+from jq.ir.ops.dims import Dims
 from jq.ir.values import maker
-from jq.ops.dims import Dims
 from jq.passes.kernels._attention import Between, Mask, transposed
 from jq.passes.kernels._kernel import OPS, NoKernel
 

@@ -11,16 +11,16 @@ import numpy as np
 
 from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
-from jq.formats.brought.minimum import WithMinimum
 from jq.formats.ggml import GgmlFormat
 from jq.formats.ggml.k import KQuant
+from jq.formats.imported.minimum import WithMinimum
 from jq.formats.scaled import Scaled
 from jq.ir import Program, ir
 from jq.ir.constants import evaluate
+from jq.ir.ops.movement import WHOLE
 from jq.kernels import Gemv
 from jq.kernels.gemv.layout import PLANES
 from jq.kernels.gemv.pack import Scale
-from jq.ops.movement import WHOLE
 from jq.passes.kernels._kernel import NoKernel
 
 Parts = tuple[np.ndarray, Any, Any, Any]

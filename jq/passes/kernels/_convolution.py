@@ -14,7 +14,7 @@ from jq.ir import Program, ir, shape_of
 from jq.ir.build import Attributes, integers
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract
-from jq.ops.layout import Layout, pad
+from jq.ir.ops.layout import Layout, pad
 from jq.passes.kernels._kernel import FLIP, OPS, NoKernel, unsigned_view
 
 

@@ -15,7 +15,7 @@ from jq.ir.constants import evaluate
 from jq.ir.decisions import decide, facts_of
 from jq.ir.values import maker
 from jq.kernels import ATTRIBUTE, Kernel, detect, get_isa
-from jq.target import Target
+from jq.target.target import Target
 
 OPS = StableHloOps()
 FLIP = np.int8(-128)
@@ -25,7 +25,7 @@ class NoKernel(Exception):
     """Why an op has no kernel; the message goes to the user."""
 
 
-class Decided:
+class KernelDecisions:
     """What a pass decides about ops by name: their kernel, or why they have none."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.errors import FormatError
+from jq.base.errors import FormatError
 from jq.formats import Encoding
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.build import i64_array, like

@@ -13,6 +13,7 @@ from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, match
+from jq.ir.ops.movement import plain
 from jq.ir.values import maker, only_user
 from jq.kernels import (
     Bias,
@@ -24,7 +25,6 @@ from jq.kernels import (
     Residual,
     Step,
 )
-from jq.ops.movement import plain
 from jq.passes.functions import find_activation
 from jq.passes.kernels._kernel import OPS, column_factors, unsigned_view
 from jq.passes.kernels.kernel_quantize import row_scheme, static_parameters

@@ -22,9 +22,9 @@ from jq.ir import Op, Program, at, dtype_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.contract import match_contract
 from jq.ir.markers import match
+from jq.ir.ops.dims import Dims
 from jq.ir.values import only_user
 from jq.kernels import Attention, get_isa
-from jq.ops.dims import Dims
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._attention import Between, find_softmax, to_kernels
 from jq.passes.kernels._attention_view import view

@@ -29,12 +29,12 @@ from jq.formats.affine_storage import HALF
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.contract import Contract, match_contract
 from jq.ir.markers import QUANTIZE_DYNAMIC, match
+from jq.ir.ops.dims import Dims
 from jq.kernels import Gemv, Scale, SplitRows, ZeroPoint
 from jq.kernels.rowwise.split_rows import STEPS
-from jq.ops.dims import Dims
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._block_weight import BlockWeight
-from jq.passes.kernels._kernel import OPS, Decided, NoKernel, call_kernel, isa_of
+from jq.passes.kernels._kernel import OPS, KernelDecisions, NoKernel, call_kernel, isa_of
 from jq.passes.kernels._tail import Tail
 
 # Of a product of codes, by the bits of the weight, less that with a zero point.
@@ -46,7 +46,7 @@ class KernelBlocks(Pass):
     name = "kernel-blocks"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        isa, decided, splits = isa_of(cx.target), Decided(), Splits({})
+        isa, decided, splits = isa_of(cx.target), KernelDecisions(), Splits({})
         for op in [op for op in program.walk() if match_contract(op)] if isa else []:
             c = match_contract(op)  # now: an operand may have been replaced since
             if c is None or isa is None or not _applies(c):

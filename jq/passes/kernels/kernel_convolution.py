@@ -26,6 +26,7 @@ from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
 from jq.ir.contract import match_contract
+from jq.ir.ops.layout import CONVOLUTION
 from jq.ir.requantize import Requantized, match_requantize
 from jq.kernels import (
     AddCodes,
@@ -37,10 +38,16 @@ from jq.kernels import (
     Step,
     get_isa,
 )
-from jq.ops.layout import CONVOLUTION
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._convolution import Convolved
-from jq.passes.kernels._kernel import OPS, Decided, NoKernel, call_kernel, isa_of, unsigned_view
+from jq.passes.kernels._kernel import (
+    OPS,
+    KernelDecisions,
+    NoKernel,
+    call_kernel,
+    isa_of,
+    unsigned_view,
+)
 from jq.passes.kernels._tail import Tail
 from jq.passes.qdq.sink_dequantize import erase_dead
 
@@ -53,7 +60,7 @@ class KernelConvolution(Pass):
     name = "kernel-convolution"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        isa, decided = isa_of(cx.target), Decided()
+        isa, decided = isa_of(cx.target), KernelDecisions()
         markers = [op for op in program.walk() if match_contract(op) or match_requantize(op)]
         for op in markers if isa else ():
             product, codes = match_contract(op), match_requantize(op)  # operands may have changed

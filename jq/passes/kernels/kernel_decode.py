@@ -28,14 +28,14 @@ from jq.ir.build import replace as replace_op
 from jq.ir.contract import match_contract
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.ops.base import Contraction
+from jq.ir.ops.lookup import contraction
+from jq.ir.ops.matrices import Matrices as MatrixView
+from jq.ir.ops.matrices import NotMatrices, WeightProduct
 from jq.kernels import DecodeDot, SplitRows, get_isa
-from jq.ops.base import Contraction
-from jq.ops.lookup import contraction
-from jq.ops.matrices import Matrices as MatrixView
-from jq.ops.matrices import NotMatrices, WeightProduct
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._block_weight import BlockWeight
-from jq.passes.kernels._kernel import OPS, Decided, NoKernel, call_kernel, isa_of
+from jq.passes.kernels._kernel import OPS, KernelDecisions, NoKernel, call_kernel, isa_of
 from jq.passes.kernels._stored_matrix import Matrices, Stored
 
 SPLIT_ROWS = 8  # up to here the products of three digits are cheaper than reading the weights
@@ -50,7 +50,7 @@ class KernelDecode(Pass):
     name = "kernel-decode"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        isa, decided = isa_of(cx.target), Decided()
+        isa, decided = isa_of(cx.target), KernelDecisions()
         matrices = Matrices(program)
         given = {op.name for op in cx.plan.ops if any(p.stored for p in op.operands.values())}
         for op in list(program.walk()) if isa else []:

@@ -25,10 +25,17 @@ from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
 from jq.ir.decisions import facts_of
+from jq.ir.ops.dims import Dims
 from jq.kernels import Batch, Dequantize, Gemm, Streams, get_isa
-from jq.ops.dims import Dims
 from jq.passes.base import Pass, PassContext
-from jq.passes.kernels._kernel import OPS, Decided, NoKernel, call_kernel, isa_of, unsigned_view
+from jq.passes.kernels._kernel import (
+    OPS,
+    KernelDecisions,
+    NoKernel,
+    call_kernel,
+    isa_of,
+    unsigned_view,
+)
 from jq.passes.kernels._tail import Tail
 from jq.passes.qdq.sink_dequantize import erase_dead
 
@@ -41,7 +48,7 @@ class KernelGemm(Pass):
     name = "kernel-gemm"
 
     def run(self, program: Program, cx: PassContext) -> bool:
-        isa, decided = isa_of(cx.target), Decided()
+        isa, decided = isa_of(cx.target), KernelDecisions()
         known = facts_of(program, "no_kernel")
         contracts = [op for op in program.walk() if match_contract(op)] if isa else []
         for op in contracts:

@@ -21,10 +21,10 @@ from jq.ir import Op, Program, at, dtype_of, ir
 from jq.ir.constants import evaluate
 from jq.ir.contract import Contract, match_contract
 from jq.ir.markers import QUANTIZE, Marker, match
+from jq.ir.ops.dims import Dims
 from jq.ir.values import only_user
 from jq.kernels import Dequantize, IntegerAttention, Quantize
 from jq.kernels.integer_attention.description import SMALLEST_SCALE
-from jq.ops.dims import Dims
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._attention import LOWEST, Between, Mask, find_softmax, to_kernels
 from jq.passes.kernels._attention_view import view

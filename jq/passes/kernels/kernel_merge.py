@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.deep import Steps, deep
+from jq.base.deep import Steps, deep
 from jq.ir import Op, Program, at, ir, shape_of
 from jq.ir.build import NAME, attributes_of, string_attr
 from jq.ir.constants import evaluate

@@ -19,9 +19,9 @@ from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import integer, integers, replace
 from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.ops.rules.concatenate import join_parts
 from jq.ir.stored import drop_unused_encodings, store
 from jq.ir.values import maker
-from jq.ops.rules.concatenate import join_parts
 from jq.passes.qdq.sink_dequantize import erase_dead
 
 OPS = StableHloOps()

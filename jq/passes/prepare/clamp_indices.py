@@ -19,7 +19,7 @@ import numpy as np
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import integers
-from jq.ir.index_range import Place, index_range
+from jq.ir.index_range import Element, index_range
 from jq.passes.base import Pass, PassContext
 
 OPS = StableHloOps()
@@ -50,7 +50,7 @@ def may_be_outside(op: Op) -> bool:
     table, index = op.operands[0], op.operands[1]
     whole = d.index_vector_dim < len(shape_of(index))
     for k, axis in enumerate(d.start_index_map):
-        low, high = index_range(index, Place(d.index_vector_dim, k) if whole else None)
+        low, high = index_range(index, Element(d.index_vector_dim, k) if whole else None)
         if low < 0 or high > shape_of(table)[axis] - integers(op, "slice_sizes")[axis]:
             return True
     return False

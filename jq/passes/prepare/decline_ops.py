@@ -15,8 +15,8 @@ from typing import Any
 
 from jq.ir import Program, ir
 from jq.ir.decisions import decline
-from jq.ops.base import Contraction
-from jq.ops.lookup import rule_of
+from jq.ir.ops.base import Contraction
+from jq.ir.ops.lookup import rule_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import is_float
 from jq.planning.limits import refusal

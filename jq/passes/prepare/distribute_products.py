@@ -15,21 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from jq.deep import Steps, deep
+from jq.base.deep import Steps, deep
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import constant_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, like, replace
 from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.ops.base import Contraction, Movement
+from jq.ir.ops.dims import Dims, dot
+from jq.ir.ops.integer import constant_or_weight
+from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.ir.values import maker
-from jq.ops.base import Contraction, Movement
-from jq.ops.dims import Dims, dot
-from jq.ops.integer import constant_or_weight
-from jq.ops.lookup import rule_of
-from jq.ops.rules.dot_general import DotGeneral
 from jq.passes.base import Pass, PassContext
-from jq.planning import contractions, op_name
-from jq.planning.operands import is_stored
+from jq.planning.operands import contractions, is_stored, op_name
 
 OPS = StableHloOps()
 ADD, SUBTRACT = "stablehlo.add", "stablehlo.subtract"

@@ -17,7 +17,7 @@ from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import replace
 from jq.ir.constants import evaluate
-from jq.ops.dims import Dims
+from jq.ir.ops.dims import Dims
 from jq.passes.base import Pass, PassContext
 
 OPS = StableHloOps()

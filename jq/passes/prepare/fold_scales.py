@@ -21,8 +21,8 @@ from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import Affine, forwards
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
-from jq.ops.base import Contraction
-from jq.ops.lookup import rule_of
+from jq.ir.ops.base import Contraction
+from jq.ir.ops.lookup import rule_of
 from jq.passes.base import Pass, PassContext
 
 OPS = StableHloOps()

@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from jq.deep import Steps, deep
+from jq.base.deep import Steps, deep
 from jq.ir import Op, Program, at, dtype_of, func, ir, shape_of
 from jq.ir.build import NAME, string_attr
 from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.ops.base import Contraction, Movement
+from jq.ir.ops.lookup import rule_of
+from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.values import maker
-from jq.ops.base import Contraction, Movement
-from jq.ops.lookup import rule_of
-from jq.oracle.xla import XlaExecutable
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare._join_stored import join_stored
 

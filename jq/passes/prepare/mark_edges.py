@@ -25,11 +25,11 @@ from typing import Any, Literal
 from jq.ir import Op, Program, dtype_of, ir, shape_of, walk
 from jq.ir.affine import is_constant, step
 from jq.ir.decisions import declined, declined_by_shape
+from jq.ir.ops.base import Contraction
+from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.selection import elements, reduction, splat_of
 from jq.ir.slicing import Cut, functions
 from jq.ir.values import kind_of, only_user
-from jq.ops.base import Contraction
-from jq.ops.lookup import rule_of
-from jq.ops.selection import elements, reduction, splat_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.functions import as_normalization
 from jq.passes.integer._functions import terms_of

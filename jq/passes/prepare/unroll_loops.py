@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.deep import Steps, deep
+from jq.base.deep import Steps, deep
 from jq.ir import Op, Program, at, ir, shape_of, walk
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import NAME, string_attr
@@ -26,10 +26,10 @@ from jq.ir.build import replace as replace_op
 from jq.ir.constants import evaluate
 from jq.ir.contract import match_contract
 from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.ops.lookup import is_product
 from jq.ir.slicing import compute
 from jq.ir.stack import trip_count
 from jq.ir.values import maker
-from jq.ops.lookup import is_product
 from jq.passes.base import Pass, PassContext
 from jq.passes.kernels._kernel import isa_of
 

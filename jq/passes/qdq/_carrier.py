@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from jq.ir import Op, Program, at, dtype_of, ir
 from jq.ir.markers import DEQUANTIZE, dequantize, match, quantize
+from jq.ir.ops.dataflow import Encodings
+from jq.ir.ops.lattice import Encoded
+from jq.ir.ops.lookup import rule_of
 from jq.ir.values import maker
-from jq.ops.encoded import Encoded
-from jq.ops.encodings import Encodings
-from jq.ops.lookup import rule_of
 from jq.passes.integer._values import static_parameters
 
 

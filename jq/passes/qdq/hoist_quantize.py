@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from jq.deep import Steps, deep
+from jq.base.deep import Steps, deep
 from jq.formats import Encoding
 from jq.formats.affine import affine_format
 from jq.formats.integer_functions import Output
@@ -27,9 +27,9 @@ from jq.ir import Op, Program, at, ir, shape_of
 from jq.ir.affine import compact
 from jq.ir.arrays import StableHloOps
 from jq.ir.markers import QUANTIZE, Marker, match, quantize
+from jq.ir.ops.selection import elements, select_codes
 from jq.ir.slicing import compute
 from jq.ir.values import kind_of, maker
-from jq.ops.selection import elements, select_codes
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._ops import is_float
 from jq.passes.integer._values import output_of, static_parameters

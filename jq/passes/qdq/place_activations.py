@@ -21,7 +21,8 @@ from jq.ir.markers import DEQUANTIZE, dequantize, match, quantize, quantize_dyna
 from jq.passes.base import Pass, PassContext
 from jq.passes.integer._values import static_parameters
 from jq.passes.qdq._carrier import Carrier
-from jq.planning import TensorPlan, contractions, op_name
+from jq.planning.decisions import TensorPlan
+from jq.planning.operands import contractions, op_name
 
 
 @dataclass(frozen=True)

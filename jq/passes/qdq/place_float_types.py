@@ -16,7 +16,7 @@ from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import like, replace
 from jq.passes.base import Pass, PassContext
-from jq.planning import contractions, op_name
+from jq.planning.operands import contractions, op_name
 
 OPS = StableHloOps()
 

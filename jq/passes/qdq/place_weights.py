@@ -23,12 +23,13 @@ from jq.ir import Op, Program, at, dtype_of
 from jq.ir.build import replace
 from jq.ir.encodings import write_encodings
 from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.ops.base import Movement
+from jq.ir.ops.lookup import rule_of
 from jq.ir.stored import store_weight
 from jq.ir.values import maker
-from jq.ops.base import Movement
-from jq.ops.lookup import rule_of
 from jq.passes.base import Pass, PassContext, of_weight
-from jq.planning import QuantPlan, contractions, op_name
+from jq.planning.decisions import QuantPlan
+from jq.planning.operands import contractions, op_name
 
 FLOAT = ":float"  # after the name of a weight that is stored as it is, besides its parts
 

@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.base.tree import WithParts
 from jq.formats import Encoding
 from jq.ir import Op, Program, TensorSpec, at, context, dtype_of, editing, ir, shape_of, tensor_type
 from jq.ir.build import attributes_of, i64_array, like
 from jq.ir.markers import dequantize, quantize_dynamic
 from jq.ir.values import maker
 from jq.passes.base import Pass, PassContext
-from jq.settings import FLOAT
-from jq.tree import WithParts
+from jq.target.settings import FLOAT
 
 UPDATE, LOOP = "stablehlo.dynamic_update_slice", "stablehlo.while"
 MOVES = ("stablehlo.dynamic_slice", "stablehlo.reshape", "stablehlo.broadcast_in_dim", UPDATE)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.moments.collect import Moments
+from jq.planning.moments.collect import Moments
 
 STRENGTHS = np.arange(0, 1.01, 0.05)
 SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)  # of the channels that keep their size

@@ -13,17 +13,18 @@ import numpy as np
 from jq.formats import Encoding
 from jq.ir import Op, Program, shape_of
 from jq.ir.build import integers
+from jq.ir.ops.dims import Dims
+from jq.ir.ops.layout import groups_of
+from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.rules.convolution import Convolution
+from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.ir.values import maker
-from jq.moments.collect import Moments, collect
-from jq.moments.inputs import Wanted
-from jq.ops.dims import Dims
-from jq.ops.layout import groups_of
-from jq.ops.lookup import rule_of
-from jq.ops.rules.convolution import Convolution
-from jq.ops.rules.dot_general import DotGeneral
 from jq.passes.base import PassContext
-from jq.planning import contractions, find_weight, op_name, plan
-from jq.settings import FLOAT
+from jq.planning.moments.collect import Moments, collect
+from jq.planning.moments.inputs import Wanted
+from jq.planning.operands import contractions, find_weight, op_name
+from jq.planning.planner import plan
+from jq.target.settings import FLOAT
 
 T = TypeVar("T")
 LARGEST = 16384  # inputs of a contraction: beyond, its moments take too much memory

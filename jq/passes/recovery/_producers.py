@@ -17,10 +17,10 @@ from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import integers
 from jq.ir.constants import evaluate
+from jq.ir.ops.lookup import contraction
+from jq.ir.ops.rules.reshape import groups
+from jq.ir.ops.selection import reduction
 from jq.ir.values import maker
-from jq.ops.lookup import contraction
-from jq.ops.rules.reshape import groups
-from jq.ops.selection import reduction
 
 OPS = StableHloOps()
 Factor = np.ndarray  # of the value's rank, each axis of its size or of 1

@@ -12,13 +12,13 @@ import numpy as np
 
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
+from jq.ir.ops.layout import Layout, groups_of
+from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.rules.convolution import Convolution
+from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.ir.values import maker
-from jq.ops.layout import Layout, groups_of
-from jq.ops.lookup import rule_of
-from jq.ops.rules.convolution import Convolution
-from jq.ops.rules.dot_general import DotGeneral
 from jq.passes.recovery._inputs import NotApplicable, find_use
-from jq.planning import contractions
+from jq.planning.operands import contractions
 
 Channels = np.ndarray  # the channel of every element of a weight, broadcast; -1: of none
 

@@ -11,9 +11,9 @@ import numpy as np
 from jq.ir import Op, Program, shape_of, stablehlo
 from jq.ir.affine import constant_of
 from jq.ir.build import integers
-from jq.ops.lookup import contraction
-from jq.ops.rules.reshape import groups
-from jq.ops.selection import reduction
+from jq.ir.ops.lookup import contraction
+from jq.ir.ops.rules.reshape import groups
+from jq.ir.ops.selection import reduction
 
 
 class Blocked(Exception):

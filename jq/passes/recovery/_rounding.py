@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jq.base.system.blas import one_thread
 from jq.formats import Encoding
 from jq.formats.affine import affine_format, is_affine
 from jq.ir import Program
-from jq.moments.collect import Moments
-from jq.moments.inputs import Wanted
 from jq.passes.base import PassContext, Recovery, of_weight
 from jq.passes.recovery._descent import Solution
 from jq.passes.recovery._inputs import (
@@ -29,7 +28,8 @@ from jq.passes.recovery._inputs import (
     uses_of_weights,
 )
 from jq.passes.recovery._solve import joined
-from jq.system.blas import one_thread
+from jq.planning.moments.collect import Moments
+from jq.planning.moments.inputs import Wanted
 
 LOG = logging.getLogger("jq")
 Solvable = dict[str, tuple[Matrix, Encoding]]  # by weight: as a matrix, and how that is encoded
@@ -43,9 +43,9 @@ class Rounding(Recovery):
     integers, keeps plain rounding, and the reason is logged. One that another pass chose codes for
     is left alone.
 
-    Options: `power` and `shared`, see `jq.moments.collect.collect`; `samples`, how many batches
-    of the calibration data are enough where all codes have 8 bits or more, whose rounding matters
-    little (fewer bits take all).
+    Options: `power` and `shared`, see `jq.planning.moments.collect.collect`; `samples`, how many
+    batches of the calibration data are enough where all codes have 8 bits or more, whose rounding
+    matters little (fewer bits take all).
     """
 
     power: float = 0.5

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from jq.errors import InternalError
+from jq.base.errors import InternalError
 from jq.formats import Encoding
 from jq.formats.affine import affine_format
 from jq.formats.checks import SMALLEST_SCALE

@@ -22,7 +22,6 @@ import numpy as np
 from jq.formats import NUMPY, Encoding, get_format
 from jq.ir import Program, at, dtype_of, shape_of
 from jq.ir.arrays import StableHloOps
-from jq.moments.collect import Moments, collect
 from jq.passes.base import PassContext, Recovery, of_weight
 from jq.passes.recovery._inputs import (
     LARGEST,
@@ -36,7 +35,8 @@ from jq.passes.recovery._inputs import (
 from jq.passes.recovery._producers import edits_for
 from jq.passes.recovery._product_inputs import Channels, Input, along, find_inputs
 from jq.passes.recovery._units import far_exponents
-from jq.settings import FLOAT
+from jq.planning.moments.collect import Moments, collect
+from jq.target.settings import FLOAT
 
 LOG = logging.getLogger("jq")
 OPS = StableHloOps()
@@ -71,7 +71,7 @@ class Awq(Recovery):
     steps: values of t from 0 up to 1 (excluded).
     gain: how many times smaller the error must become, else an input is left alone.
     insert: also where nothing can take the division, at the price of an op.
-    power: see `jq.moments.collect.collect`.
+    power: see `jq.planning.moments.collect.collect`.
     """
 
     name = "awq"

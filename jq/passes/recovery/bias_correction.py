@@ -18,19 +18,20 @@ from typing import Any
 
 import numpy as np
 
-from jq.calibration.stat_ops import PROGRAM_STATS as OPS
 from jq.ir import Op, Program, at, dtype_of, ir, shape_of
 from jq.ir.affine import compact, constant_of
+from jq.ir.ops.dims import Dims
+from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.rules.dot_general import DotGeneral
+from jq.ir.oracle.xla import XlaExecutable
 from jq.ir.values import only_user
-from jq.moments.collect import Wanted, sensitivity
-from jq.moments.inputs import other_axes
-from jq.ops.dims import Dims
-from jq.ops.lookup import rule_of
-from jq.ops.rules.dot_general import DotGeneral
-from jq.oracle.xla import XlaExecutable
 from jq.passes.base import PassContext, Recovery
 from jq.passes.isolated import Isolation
-from jq.planning import OpPlan, contractions, op_name
+from jq.planning.calibration.stat_ops import PROGRAM_STATS as OPS
+from jq.planning.decisions import OpPlan
+from jq.planning.moments.collect import Wanted, sensitivity
+from jq.planning.moments.inputs import other_axes
+from jq.planning.operands import contractions, op_name
 
 LOG = logging.getLogger("jq")
 F32 = np.float32

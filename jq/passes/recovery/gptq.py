@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jq.base.system.blas import one_thread
 from jq.formats import Encoding
 from jq.passes.recovery._descent import Solution
 from jq.passes.recovery._rounding import Rounding
 from jq.passes.recovery._solve import solve
-from jq.system.blas import one_thread
 
 
 @dataclass(frozen=True)

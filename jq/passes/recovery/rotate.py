@@ -33,7 +33,7 @@ from jq.passes.recovery._inputs import planned_weights
 from jq.passes.recovery._product_inputs import find_inputs
 from jq.passes.recovery._rotated_set import Closure
 from jq.passes.recovery._rotations import Blocked, Rotation
-from jq.settings import FLOAT
+from jq.target.settings import FLOAT
 
 LOG = logging.getLogger("jq")
 OPS = StableHloOps()

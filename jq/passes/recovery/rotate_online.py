@@ -28,14 +28,14 @@ from jq.formats import NUMPY, Encoding, get_format
 from jq.formats.base import unpacked
 from jq.ir import Op, Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type
 from jq.ir.arrays import StableHloOps
-from jq.moments.collect import Moments, collect
-from jq.ops.lookup import contraction
-from jq.ops.rules.dot_general import PLAIN
+from jq.ir.ops.lookup import contraction
+from jq.ir.ops.rules.dot_general import PLAIN
 from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._hadamard import block_of, factors_of, hadamard, matrix
 from jq.passes.recovery._inputs import Use, find_use, planned_weights
 from jq.passes.recovery._product_inputs import Input, find_inputs
-from jq.settings import FLOAT, Settings
+from jq.planning.moments.collect import Moments, collect
+from jq.target.settings import FLOAT, Settings
 
 LOG = logging.getLogger("jq")
 OPS = StableHloOps()

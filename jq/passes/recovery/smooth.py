@@ -21,19 +21,19 @@ from typing import Any
 
 import numpy as np
 
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.formats import get_format
 from jq.ir import Program, at, dtype_of, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.decisions import SMOOTHING, decide
-from jq.moments.collect import collect
-from jq.ops.rules.dot_general import DotGeneral
+from jq.ir.ops.rules.dot_general import DotGeneral
 from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._factors import Weighted, factors
 from jq.passes.recovery._inputs import NotApplicable, Use, find_use, spread, uses_in
 from jq.passes.recovery._producers import Edits, edits_for
-from jq.planning import contractions, find_weight
-from jq.settings import FLOAT
+from jq.planning.moments.collect import collect
+from jq.planning.operands import contractions, find_weight
+from jq.target.settings import FLOAT
 
 LOG = logging.getLogger("jq")
 OPS = StableHloOps()

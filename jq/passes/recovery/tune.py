@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.autodiff.tuning import Blocks, Tuning, Unsupported
 from jq.formats import Encoding, get_format
 from jq.formats.affine import affine_format, is_affine
 from jq.formats.blocks import sizes
 from jq.ir import Program
+from jq.ir.autodiff.tuning import Blocks, Tuning, Unsupported
 from jq.passes.base import PassContext, Recovery
 from jq.passes.recovery._inputs import spread
 

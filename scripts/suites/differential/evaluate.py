@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from jq.ir import Program
-from jq.oracle.interpreter import interpret
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.interpreter import interpret
+from jq.ir.oracle.xla import XlaExecutable
 
 Arrays = Sequence[np.ndarray]
 

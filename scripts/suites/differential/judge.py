@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jq.calibration.range import Range
-from jq.calibration.ranges import Ranges, site
-from jq.errors import UserError
+from jq.base.errors import UserError
+from jq.base.progress import Stages
+from jq.driver.job import Job, prepare_job
+from jq.driver.stages import build, plan_job, rewrite_job
 from jq.ir import Program
 from jq.ir.markers import edge_name
-from jq.job import Job, prepare_job
-from jq.pipeline import make_plan
-from jq.progress import Stages
-from jq.stages import build, plan_job, rewrite_job
+from jq.passes.pipeline import make_plan
+from jq.planning.calibration.range import Range
+from jq.planning.calibration.ranges import Ranges, site
 from suites.differential.evaluate import Arrays, by_interpreter, by_xla, difference
 from suites.differential.kinds import Kind, kind_of
 from suites.differential.modules import Module, drawn, module_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jq.frontends.tracing.entry import flatten, make_program
 from jq.ir import Program, parse_module
-from jq.tracing.entry import flatten, make_program
 from suites.differential import elementwise, movement, products, regions
 from suites.differential.draw import DRAWERS, draw, shape_of
 from suites.differential.graph import Graph, Value, numbers

@@ -17,10 +17,10 @@ import jax
 import numpy as np
 
 import jq
-from jq.errors import UserError
+from jq.base.errors import UserError
 from jq.ir import Op, Program, at, dtype_of, ir
-from jq.oracle.interpreter import interpret
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.interpreter import interpret
+from jq.ir.oracle.xla import XlaExecutable
 from suites.close import difference
 from suites.differential.architectures import Network, network
 from suites.differential.numpy_values import steps_by_op, value

@@ -10,7 +10,7 @@ import numpy as np
 from jq.device.replay_ops import OPS
 from jq.device.steps import step_of
 from jq.ir import Op, Program, dtype_of, ir
-from jq.oracle.interpreter import interpret
+from jq.ir.oracle.interpreter import interpret
 
 Arrays = Sequence[np.ndarray]
 

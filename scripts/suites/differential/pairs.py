@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jq
-from jq.errors import UserError
-from jq.oracle.interpreter import interpret
+from jq.base.errors import UserError
+from jq.ir.oracle.interpreter import interpret
 from suites.differential.architectures import HIDDEN, Network, network
 from suites.differential.evaluate import same, told
 from suites.differential.networks import SETTINGS, near, reference

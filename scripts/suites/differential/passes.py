@@ -20,7 +20,7 @@ import numpy as np
 
 from jq.ir import Program, at, func
 from jq.ir.markers import DEQUANTIZE, QUANTIZE, QUANTIZE_DYNAMIC, match
-from jq.oracle.interpreter import interpret
+from jq.ir.oracle.interpreter import interpret
 from jq.passes.base import Pass, PassContext, make_pass
 from suites.differential.evaluate import Arrays, same, told
 

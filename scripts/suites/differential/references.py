@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jq.oracle.xla import XlaExecutable
+from jq.ir.oracle.xla import XlaExecutable
 from suites.differential.draw import axis_of, draw
 from suites.differential.evaluate import difference
 from suites.differential.graph import LARGEST, Graph, Value

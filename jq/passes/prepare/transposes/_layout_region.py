@@ -1,7 +1,8 @@
 """The part of a block that could compute in another order of axes, and which of it had better.
 
-A region grows from one transpose through every op that can follow its order (`jq.ops.orders`). What
-each of its values would be stored as is then known; each op is to take it on or not. A transpose
+A region grows from one transpose through every op that can follow its order (`jq.ir.ops.orders`).
+What each of its values would be stored as is then known; each op is to take it on or not. A
+transpose
 stands wherever that changes along a value, and one that is there already goes where it does not:
 the fewest bytes that are transposed are a minimum cut between what cannot move and the transposes.
 """
@@ -15,10 +16,10 @@ from dataclasses import dataclass, field
 from jq.ir import Op, Program, dtype_of, ir, shape_of
 from jq.ir.build import integers
 from jq.ir.hoist import block_of
+from jq.ir.ops.lookup import takes_any_order
+from jq.ir.ops.orders import RESULT, Order, Orders, inverse, is_moved, significant
+from jq.ir.ops.reordered import orders_of
 from jq.ir.values import kind_of, maker
-from jq.ops.lookup import takes_any_order
-from jq.ops.orders import RESULT, Order, Orders, inverse, is_moved, significant
-from jq.ops.reordered import orders_of
 from jq.passes.prepare.transposes._cut import Cut
 
 TRANSPOSE = "stablehlo.transpose"

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from jq.ir import Op, Program, context
 from jq.ir.build import integers
+from jq.ir.ops.dims import Dims
 from jq.ir.values import maker
-from jq.ops.dims import Dims
 from jq.passes.base import Pass, PassContext
 
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from jq.ir import Op, Program, at, context, ir, shape_of
 from jq.ir.arrays import StableHloOps
 from jq.ir.build import integers
+from jq.ir.ops.orders import RESULT, Order, inverse, is_moved, permuted
+from jq.ir.ops.reordered import compute_in, orders_of
 from jq.ir.values import kind_of, maker
-from jq.ops.orders import RESULT, Order, inverse, is_moved, permuted
-from jq.ops.reordered import compute_in, orders_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.transposes._layout_region import TRANSPOSE, Facts, Region, cost, is_turn
 

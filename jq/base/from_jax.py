@@ -1,0 +1,136 @@
+"""What we take from JAX beyond its ordinary, documented functions, in one place.
+
+Each release of JAX may move a private or experimental module, the options of its compiler, or the
+words of the paths that it writes into locations. All of these are read here and nowhere else, and
+`tests/base/test_from_jax.py` has a test for each: where a new JAX differs, this file is what
+changes (docs/internals/jax.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax import export
+from jax.extend.backend import get_compile_options
+from jax.extend.core import jaxpr_as_fun
+from jaxlib.mlir import ir
+
+# Words that JAX's own transformations add to a path and that say nothing about the model. JAX 0.10
+# writes the body of a scan as `closed_call`, JAX 0.11 and 0.12 as `eval_jaxpr`.
+_OWN_WORDS = frozenset(
+    [
+        *("while", "body", "scan", "closed_call", "core_call", "eval_jaxpr", "jit", "pjit", "pmap"),
+        *("checkpoint", "remat", "remat2", "rematted_computation", "shard_map", "call_exported"),
+        *("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_vmap_call"),
+    ]
+)
+_WRAPPER = re.compile(r"^[\w.]+\((.*)\)$")
+_VALUE = jax.tree_util.GetAttrKey("value")
+
+
+def new_context() -> ir.Context:
+    """An MLIR context with the dialects that JAX lowers to."""
+    from jax._src.interpreters import mlir
+
+    context: ir.Context = mlir.make_ir_context()
+    return context
+
+
+def load_by_xla(module: bytes, device: Any, options: Mapping[str, str] | None = None) -> Any:
+    """The executable that XLA compiles a module's bytecode to, for one device.
+
+    Raises:
+        jax.errors.JaxRuntimeError: XLA refuses the module.
+    """
+    given = get_compile_options(1, 1, env_options_overrides=dict(options or {}))
+    return device.client.compile_and_load(module, [device], given)
+
+
+def calling_conventions() -> tuple[int, int]:
+    """The oldest and the newest convention of files of `jax.export` that this JAX reads."""
+    return (
+        export.minimum_supported_calling_convention_version,
+        export.maximum_supported_calling_convention_version,
+    )
+
+
+def as_function(jaxpr: Any) -> Callable[..., list[Any]]:
+    """What `jax.make_jaxpr` gave, as a function of flat arguments."""
+    found: Callable[..., list[Any]] = jaxpr_as_fun(jaxpr)
+    return found
+
+
+def without_errors(program: Callable[..., Any]) -> Callable[..., Any]:
+    """`program` with its checks (`checkify.check`) dropped."""
+    from jax.experimental import checkify  # rarely needed
+
+    checked = checkify.checkify(program, errors=frozenset())
+    return lambda *args: checked(*args)[1]
+
+
+def leaf_name(path: Sequence[Any]) -> str:
+    """`layer1/0/kernel` for the path of a leaf; empty for a tree that is a leaf itself."""
+    return jax.tree_util.keystr(tuple(path), simple=True, separator="/")
+
+
+def position(key: Any) -> int | None:
+    """The index of a part of a leaf's path in a tuple or list; None for a key of other kind."""
+    return key.idx if isinstance(key, jax.tree_util.SequenceKey) else None
+
+
+def is_value(key: Any) -> bool:
+    """Whether a part of a leaf's path is the attribute `value`, as of a box around one array."""
+    return bool(key == _VALUE)
+
+
+def scope(location: ir.Location) -> str:
+    """The name in a location (`jit(f)/layer1/dot_general`), empty when it has none."""
+    if isinstance(location, ir.NameLoc):
+        return str(location.name_str)
+    if isinstance(location, ir.FusedLoc):
+        return next(filter(None, map(scope, location.locations)), "")
+    if isinstance(location, ir.CallSiteLoc):
+        return scope(location.callee)
+    return ""
+
+
+def join(*parts: str) -> ir.Location:
+    """A location under the joined path; needs a current context."""
+    return ir.Location.name("/".join(filter(None, parts)))
+
+
+def clean_scope(path: str) -> str:
+    """The path of a model's own scopes, without what JAX adds for its transformations.
+
+    `jit(f)/while/body/eval_jaxpr/jit(block)/vmap(attn)/dot_general` -> `block/attn/dot_general`.
+    """
+    parts = _split(path)
+    if parts and _WRAPPER.match(parts[0]):
+        parts = parts[1:]  # the function that was traced
+    cleaned = []
+    for part in parts:
+        inside = _unwrapped(part)
+        cleaned += [inside] if inside == part else _split(inside)
+    return "/".join(part for part in cleaned if part not in _OWN_WORDS)
+
+
+def _unwrapped(part: str) -> str:
+    """`vmap(jvp(attn))` -> `attn`."""
+    while match := _WRAPPER.match(part):
+        part = match.group(1)
+    return part
+
+
+def _split(path: str) -> list[str]:
+    """The parts that are not empty, at slashes outside of parentheses."""
+    parts, depth = [""], 0
+    for char in path:
+        depth += (char == "(") - (char == ")")
+        if char == "/" and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part for part in parts if part]

@@ -1,0 +1,32 @@
+"""How a Python process of ours starts: isolated from wherever the user happens to be.
+
+`python -m` and `PYTHONPATH` look for modules in the current directory, so that a `resource.py`
+beside an artifact would run. A child runs this file with `-I` instead: it sees the standard library
+first, then what is installed, then the folder that holds this package, and nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def python_command(module: str, *arguments: str) -> list[str]:
+    """The command of a process that calls `main(*arguments)` of a module of ours."""
+    return [sys.executable, "-I", __file__, json.dumps(_folders()), module, *arguments]
+
+
+def _folders() -> list[str]:
+    """Where packages are installed, and where this one is (a clone, perhaps)."""
+    installed = [p for p in sys.path if Path(p).name in _INSTALLED and Path(p).is_absolute()]
+    return list(dict.fromkeys([*installed, str(Path(__file__).resolve().parents[3])]))
+
+
+if __name__ == "__main__":
+    _, _folders_text, _module, *_arguments = sys.argv
+    sys.path += [p for p in json.loads(_folders_text) if p not in sys.path]
+    importlib.import_module(_module).main(*_arguments)

@@ -1,0 +1,218 @@
+"""Files: read when they are files and not larger than they may be; written whole or not at all."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from jq.base.errors import JqError, UserError
+
+TEXT_LIMIT = 256 << 20  # bytes of a file that is read as text: manifests, ranges, programs
+
+
+def check_input(path: Path, limit: int | None = None) -> int:
+    """The size of an input file in bytes; refuses pipes, devices, folders, and what is larger than
+    `limit`, before a byte of it is read.
+
+    Raises:
+        UserError: it is not there, no regular file, or too large.
+    """
+    try:
+        found = path.stat()
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise UserError("no such file", location=str(path)) from error
+        raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
+    except ValueError as error:  # a null character in the name
+        raise UserError("no such file", location=repr(path)) from error
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a device or a socket"
+        raise UserError(f"not a file but {kind}", location=str(path))
+    if limit is not None and found.st_size > limit:
+        raise UserError(f"{found.st_size} bytes, at most {limit} are read", location=str(path))
+    return found.st_size
+
+
+def read_input(path: Path, limit: int | None = None) -> bytes:
+    """The content of an input file, see `check_input`. It may grow while it is read; what is
+    beyond its size at the start is not read."""
+    size = check_input(path, limit)
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
+    except OSError as error:
+        raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_text(path: Path, limit: int = TEXT_LIMIT) -> str:
+    """The same for UTF-8 text."""
+    try:
+        return read_input(path, limit).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"this is no UTF-8 text: byte {error.start}", location=str(path)) from error
+
+
+def settle(path: Path) -> None:
+    """Waits until a file, or the names in a folder, are on the disk: a rename before that may
+    survive a power failure without the content."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place when the block succeeds."""
+    check_file(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=beside_prefix(path))
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o666 & ~umask())
+        settle(temporary)
+        temporary.replace(path)
+        settle(path.absolute().parent)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # what fails in a write names no file
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file whole or not at all; a link there is replaced, not followed."""
+    with written_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder beside `path` that takes its name when the block succeeds; `path` must not
+    exist."""
+    check_parent(path)
+    if path.exists():
+        raise UserError(f"{path} exists already", hint="choose another directory")
+    work = Path(tempfile.mkdtemp(dir=path.absolute().parent, prefix=beside_prefix(path)))
+    try:
+        yield work
+        work.chmod(0o777 & ~umask())
+        for written in (*work.rglob("*"), work):
+            settle(written)
+        work.rename(path)
+        settle(path.absolute().parent)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def beside_prefix(path: Path) -> str:
+    """How a temporary name beside `path` begins: a name may be as long as any can be, and a longer
+    one is refused by the system."""
+    return f".{path.name[:_SHORT]}."
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder for as long as the block runs. Where that fails and the disk is full or read-only,
+    a `UserError` says so, whatever the failure looked like."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="jaxq-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise _no_room("the folder for temporary files", error) from error
+    with folder as name:
+        try:
+            yield Path(name)
+        except (OSError, JqError):
+            check_room(Path(name))
+            raise
+
+
+def _no_room(place: str, error: OSError) -> UserError:
+    reason = error.strerror or str(error)
+    return UserError(f"cannot write to {place}: {reason}", hint="TMPDIR=... names another folder")
+
+
+def check_room(folder: Path) -> None:
+    """Refuses a temporary folder that nothing can be written to any more."""
+    try:
+        with (folder / "room").open("wb") as file:
+            file.write(bytes(_ROOM))
+    except OSError as error:
+        raise _no_room(str(folder.parent), error) from error
+
+
+_SHORT = 40  # characters, of at most 4 bytes each, of the 255 that a name may have
+_ROOM = 1 << 20  # bytes; a disk with less is as good as full
+_EXCHANGE = 2  # of renameat2: two names change places, and neither is ever missing
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Two folders change places at once; False where the system cannot do that."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    here = -100  # AT_FDCWD
+    return rename(here, os.fsencode(one), here, os.fsencode(other), _EXCHANGE) == 0
+
+
+def check_parent(path: Path) -> None:
+    """Refuses an output that leads nowhere, or whose folder does not exist or is read-only."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:  # links in a circle: a file would take the place of one
+        raise UserError(f"cannot write {path}: {error.strerror}", hint="name another") from error
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UserError(f"no such folder: {path.parent}", hint="make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"no permission to write into {path.parent}", hint="choose another folder")
+
+
+def check_file(path: Path) -> None:
+    """Refuses an output file that cannot be written there, before any work is done for it."""
+    check_parent(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a directory", hint="name a file")
+    if path.exists() and not path.is_file():  # a file would take the place of the device
+        raise UserError(f"{path} is a pipe, a device or a socket", hint="name a file")
+
+
+def umask() -> int:
+    """Permissions that new files go without."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def check_new(path: Path, *, force: bool = False) -> None:
+    """Refuses an output file that exists already, unless it may be replaced."""
+    check_file(path)
+    if path.exists() and not force:
+        raise UserError(f"{path} exists already", hint="choose another name, or give --force")
+
+
+def check_folder(path: Path, *, force: bool = False) -> None:
+    """Refuses a folder to write files into that has some already, unless they may be replaced."""
+    check_parent(path)
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path} is a file", hint="name a folder")
+    if path.is_dir() and any(path.iterdir()) and not force:
+        raise UserError(f"{path} is not empty", hint="choose another name, or give --force")

@@ -1,0 +1,175 @@
+"""Pytree structures as plain JSON, so that a saved program gives back what the function gave.
+
+A structure is `{"leaf": i}`, `{"none": true}`, `{"tuple": [...]}`, `{"list": [...]}`,
+`{"dict": [[key, structure], ...]}` or, for other containers and dicts whose keys are no strings or
+numbers, `{"leaves": [i, ...]}`: they are given as they are, or as anything with as many leaves,
+and come back as tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from jq.base.errors import UserError
+
+Structure = Mapping[str, Any]
+_DEEPEST = 80  # of a structure: JSON has up to three levels for each, and readers allow 255
+
+
+def leaves_of(value: Any) -> list[Any]:
+    """What a tree holds, in order."""
+    return jax.tree.leaves(value)
+
+
+def describe(value: Any) -> Structure:
+    """The structure of a tree whose leaves are their own positions (integers)."""
+    if isinstance(value, int):
+        return {"leaf": value}
+    if value is None:
+        return {"none": True}
+    if isinstance(value, Mapping) and all(isinstance(key, str | int | float) for key in value):
+        return {"dict": [[key, describe(child)] for key, child in value.items()]}
+    if isinstance(value, list):
+        return {"list": [describe(child) for child in value]}
+    if isinstance(value, tuple):
+        return {"tuple": [describe(child) for child in value]}
+    leaves = jax.tree.leaves(value)
+    if not all(isinstance(leaf, int) for leaf in leaves):
+        raise TypeError(type(value).__name__)
+    return {"leaves": leaves}
+
+
+@dataclass(frozen=True)
+class WithParts:
+    """A tree definition some of whose leaves became dicts of `parts`.
+
+    Attributes:
+        tree: the definition it was, of `count` leaves; None for a flat tuple.
+        held: which leaves.
+    """
+
+    tree: Any
+    count: int
+    held: tuple[int, ...]
+    parts: tuple[str, ...]
+
+    @property
+    def num_leaves(self) -> int:
+        return self.count + len(self.held) * (len(self.parts) - 1)
+
+    def unflatten(self, leaves: Sequence[Any]) -> Any:
+        rest: Iterator[Any] = iter(leaves)
+        whole = [
+            {part: next(rest) for part in self.parts} if i in self.held else next(rest)
+            for i in range(self.count)
+        ]
+        return tuple(whole) if self.tree is None else self.tree.unflatten(whole)
+
+
+def check_depth(treedef: Any, what: str) -> None:
+    """Raises `UserError` for a JAX tree definition that is too deep to be saved."""
+    level = [treedef] if treedef is not None else []
+    for _ in range(_DEEPEST):
+        level = [child for node in level for child in node.children()]
+        if not level:
+            return
+    raise UserError(
+        f"{what} are nested more than {_DEEPEST} containers deep",
+        hint="give them as a tuple or a dict of arrays",
+    )
+
+
+def structure_of(treedef: Any, count: int = 0) -> Structure:
+    """The structure of a JAX tree definition.
+
+    A flat tuple where a container refuses integers as leaves, and of `count` leaves where there is
+    no tree (a program that came from a file).
+    """
+    if treedef is None:
+        return {"tuple": [{"leaf": i} for i in range(count)]}
+    count = treedef.num_leaves
+    try:
+        return describe(treedef.unflatten(list(range(count))))
+    except Exception:  # each container in its own way
+        return {"tuple": [{"leaf": i} for i in range(count)]}
+
+
+def check_structure(structure: Any, count: int) -> None:
+    """Raises `ValueError` for anything but a structure of `count` leaves: a file may hold more."""
+    leaves: list[int] = []
+    _check(structure, leaves, _DEEPEST)
+    if sorted(leaves) != list(range(count)):
+        raise ValueError(f"a structure of {len(leaves)} leaves for {count} tensors")
+
+
+def _check(structure: Any, leaves: list[int], depth: int) -> None:
+    if not isinstance(structure, Mapping) or len(structure) != 1 or not depth:
+        raise ValueError("it is no structure, or a very deep one")
+    ((kind, content),) = structure.items()
+    if kind == "leaf":
+        content, kind = [content], "leaves"
+    children: list[Any] = []
+    if kind == "dict" and isinstance(content, Sequence):
+        for pair in content:
+            if not isinstance(pair, Sequence) or len(pair) != 2 or not _is_key(pair[0]):
+                raise ValueError("a dict of a structure has pairs of a key and a structure")
+        children = [child for _, child in content]
+    elif kind in ("list", "tuple") and isinstance(content, list):
+        children = content
+    elif kind == "leaves" and isinstance(content, list) and all(type(i) is int for i in content):
+        leaves.extend(content)
+    elif kind != "none":
+        raise ValueError(f"{str(kind)!r:.40} is no structure")
+    for child in children:
+        _check(child, leaves, depth - 1)
+
+
+def _is_key(key: Any) -> bool:
+    return isinstance(key, str | int | float)
+
+
+def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
+    """The tree of `structure` with these leaves."""
+    ((kind, content),) = structure.items()
+    if kind == "leaf":
+        return leaves[content]
+    if kind == "none":
+        return None
+    if kind == "dict":
+        return {key: unflatten(child, leaves) for key, child in content}
+    if kind == "leaves":
+        return tuple(leaves[i] for i in content)
+    children = [unflatten(child, leaves) for child in content]
+    return children if kind == "list" else tuple(children)
+
+
+def flatten(structure: Structure, value: Any) -> list[Any]:
+    """The leaves of `value`, which must have this structure; `ValueError` says where it has not."""
+    leaves: dict[int, Any] = {}
+    _collect(structure, value, "", leaves)
+    return [leaves[i] for i in sorted(leaves)]
+
+
+def _collect(structure: Structure, value: Any, path: str, leaves: dict[int, Any]) -> None:
+    ((kind, content),) = structure.items()
+    if kind == "leaf":
+        leaves[content] = value
+    elif kind == "dict":
+        if not isinstance(value, Mapping) or set(value) != {key for key, _ in content}:
+            raise ValueError(f"{path or 'input'} must be a dict of {[k for k, _ in content]}")
+        for key, child in content:
+            _collect(child, value[key], f"{path}/{key}", leaves)
+    elif kind == "leaves":
+        found = jax.tree.leaves(value)
+        if len(found) != len(content):
+            raise ValueError(f"{path or 'input'} must be {len(content)} arrays, not {len(found)}")
+        leaves.update(zip(content, found, strict=True))
+    elif kind in ("list", "tuple"):
+        if not isinstance(value, Sequence) or len(value) != len(content):
+            raise ValueError(f"{path or 'input'} must be a {kind} of {len(content)}")
+        for i, child in enumerate(content):
+            _collect(child, value[i], f"{path}/{i}", leaves)

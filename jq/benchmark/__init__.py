@@ -1,8 +1,0 @@
-"""Latency and memory of a compiled program, measured in a process of its own."""
-
-from __future__ import annotations
-
-from jq.benchmark.inputs import random_inputs
-from jq.benchmark.session import Job, Latency, Session, bench, measure
-
-__all__ = ["Job", "Latency", "Session", "bench", "measure", "random_inputs"]

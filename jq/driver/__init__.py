@@ -1,0 +1,1 @@
+"""The stages of a compile, and what is made of it: artifacts, audits, comparisons."""

@@ -1,0 +1,235 @@
+"""Claims of the manifest, one by one, against what the compiler's program shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jq.driver.audit.evidence import by_column, code_bits, holds, kept_bits, too_little
+from jq.driver.audit.owners import Owners, mlir_name, weight_of
+from jq.driver.audit.report import AuditedContraction, FloatUse, StoredWeight
+from jq.iree.dump.reader import Contraction, Dump
+from jq.iree.dump.stored import StoredConstant, bit_width
+
+FOLDED = "folded"  # a weight that went into another constant, or has an equal one
+UNSEEN = "?"  # the type of a contraction that the dump does not show
+
+
+@dataclass
+class Claims:
+    """One pass over the manifest; `false` collects disagreements, `notes` other warnings."""
+
+    manifest: Mapping[str, Any]
+    dump: Dump
+    false: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    float_ops: list[FloatUse] = field(default_factory=list)
+    folded: set[str] = field(default_factory=set)  # weights of which nothing is stored
+    other_bytes: int = 0
+
+    def weights(self) -> tuple[StoredWeight, ...]:
+        encodings = self.manifest.get("encodings", {})
+        plain = self.manifest.get("weights", {})
+        names = [*encodings, *(n for n in plain if n not in encodings)]
+        ops = self.manifest.get("ops", ())
+        read_by = {op["name"]: op["weight"] for op in ops if op.get("weight") in encodings}
+        stored = Owners.of(self.dump.constants, names, read_by)
+        splats = Owners.of(self.dump.splats, names, read_by)
+        derived = Owners.of(self.dump.derived, names).named
+        kept = kept_bits(self.manifest.get("ops", ()))
+        for group in self._merged():
+            sizes = {n: math.prod(encodings[n]["shape"]) for n in group if n in encodings}
+            stored.share(sizes)
+            splats.share(sizes)
+        rows = []
+        for name in names:
+            if name in encodings:
+                claim = encodings[name]
+                size = math.prod(claim["shape"])
+                bits = min(code_bits(claim, size), kept.get(name, math.inf))
+                found = stored.encoded(name, claim["parts"], size)
+                if too_little(found, bits, size):  # equal codes are a number in the program
+                    found += splats.encoded(name, claim["parts"], size)
+                row = self._encoded(name, claim, bits, found, derived[name], stored.rest)
+            else:
+                row = _plain(name, plain[name], stored.plain(name, plain[name]))
+            rows.append(row)
+        self.other_bytes = sum(c.bytes for c in stored.rest)
+        self._without_evidence()
+        return tuple(rows)
+
+    def _without_evidence(self) -> None:
+        """A weight of which nothing is stored is what it is claimed to be if an equal one is."""
+        claims = self.manifest.get("encodings", {})
+        stored = [_kind(claim) for name, claim in claims.items() if name not in self.folded]
+        for name in claims:
+            one = math.prod(claims[name]["shape"]) == 1  # a number in the program, no constant
+            if name in self.folded and not one and _kind(claims[name]) not in stored:
+                kind = claims[name]["format"]
+                self.false.append(
+                    f"{name} is claimed {kind} and the program shows neither it nor an equal one"
+                )
+
+    def program(self) -> None:
+        """The program takes and gives what the manifest says that the artifact does."""
+        claimed = self.manifest.get("inputs"), self.manifest.get("outputs")
+        if claimed == (None, None):
+            return
+        meant = tuple(tuple(tuple(t["shape"]) for t in side or ()) for side in claimed)
+        if self.dump.signature is None:
+            self.false.append("program.mlir shows no function @main: there is nothing to verify by")
+        elif meant != self.dump.signature:
+            takes, gives = (list(map(list, side)) for side in self.dump.signature)
+            self.false.append(
+                f"program.mlir is of another artifact: its @main takes {takes} and gives {gives}"
+            )
+
+    def _merged(self) -> list[list[str]]:
+        """The weights of products that are one, each group once."""
+        ops = {op["name"]: op for op in self.manifest.get("ops", ())}
+        groups = {frozenset((name, *op.get("merged_from", ()))) for name, op in ops.items()}
+        weights = [[ops[n].get("weight") for n in sorted(g) if n in ops] for g in groups]
+        return [[w for w in group if w] for group in weights if len(group) > 1]
+
+    def _encoded(
+        self,
+        name: str,
+        claim: Mapping[str, Any],
+        bits: float,
+        found: Sequence[StoredConstant],
+        derived: Sequence[StoredConstant],
+        nameless: Sequence[StoredConstant],
+    ) -> StoredWeight:
+        shape = tuple(claim["shape"])
+        kind, granularity = claim["format"], claim["granularity"]
+        size = math.prod(shape)
+        large = [c for c in found if holds(c, size)]
+        wide = [c for c in large if bit_width(c.dtype) > code_bits(claim, size)]
+        if len(wide) < len(large):  # its codes are there
+            wide = [c for c in wide if not by_column(c, claim["parts"])]
+        if wide and claim.get("float_copy"):
+            self.notes.append(
+                f"{name} is stored in {wide.pop().dtype} besides: a rule keeps it float"
+            )
+        if wide:
+            self.false.append(f"{name} is claimed {kind} but stored as {wide[0].dtype}")
+            kind, granularity = wide[0].dtype, "none"
+        elif not found and not any(holds(c, size) for c in nameless):
+            self.folded.add(name)
+            kind, granularity = FOLDED, "none"
+        elif too_little(found, bits, size):
+            self.false.append(f"{name} is claimed {kind} but the program stores no such constant")
+        for e in self.dump.expanded:
+            mine = any(weight_of(n, {name}) for n in e.names)
+            if mine and math.prod(e.shape) >= size > 1:
+                self.notes.append(f"{name} is decoded to {e.dtype} in memory at every call")
+        for c in derived:
+            if holds(c, size) and bit_width(c.dtype) > bits:
+                self.notes.append(f"{name} is expanded to {c.dtype} in memory when loaded")
+        floats = size * bit_width(mlir_name(claim.get("float_dtype", "float32"))) // 8
+        total = sum(c.bytes for c in found)
+        if total > floats and not (wide or claim.get("float_copy")):
+            self.notes.append(f"{name} takes {total} bytes, in float it has {floats}")
+        return StoredWeight(name, shape, kind, granularity, total, floats)
+
+    def contractions(self) -> tuple[AuditedContraction, ...]:
+        rows: list[AuditedContraction] = []
+        seen: set[int] = set()
+        for claim in self.manifest.get("ops", ()):
+            names = {claim["name"], *claim.get("merged_from", ())}
+            found = [c for c in self.dump.contractions if names & set(c.names)]
+            seen.update(map(id, found))
+            if claim.get("decision") == "float":
+                self.float_ops.append(
+                    FloatUse(claim["name"], claim["op"], claim.get("reason") or "")
+                )
+            if claim.get("acc"):
+                rows += self._contraction(claim, found, names)
+        for c in self.dump.contractions:
+            if id(c) not in seen:
+                rows.append(AuditedContraction(c.name, c.op, c.lhs, c.rhs, c.acc))
+                if not _integer((c.lhs, c.rhs, c.acc)):
+                    self.float_ops.append(FloatUse(c.name, c.op, "not part of the plan"))
+        return tuple(rows)
+
+    def _contraction(
+        self, claim: Mapping[str, Any], found: Sequence[Contraction], names: set[str]
+    ) -> list[AuditedContraction]:
+        meant = (claim["lhs"], claim["rhs"], claim["acc"])
+        shown = self._shown(claim, found, names)
+        if shown is None and (
+            claim.get("decision") == "float" or claim.get("weight") in self.folded
+        ):
+            return []  # folded away, or an element-wise product in the end
+        if shown is None:
+            self.false.append(f"{claim['name']}: the program shows no contraction of that name")
+            shown = (UNSEEN,) * 3
+        elif claim.get("decision") == "float" and _within(shown, meant):
+            pass
+        elif not any(_as_good(types, meant) for types in (shown, _swapped(shown))):
+            says = "claimed {} x {} -> {}".format(*meant)
+            self.false.append(f"{claim['name']}: {says}, is " + "{} x {} -> {}".format(*shown))
+            if _integer(meant) and not _integer(shown):
+                reason = f"the compiler's program computes it in {shown[2]}"
+                self.float_ops.append(FloatUse(claim["name"], claim["op"], reason))
+        elif meant in (shown, _swapped(shown)):
+            shown = meant
+        kernel, merged = claim.get("kernel") or None, tuple(claim.get("merged_from") or ())
+        return [AuditedContraction(claim["name"], claim["op"], *shown, kernel, merged)]
+
+    def _shown(
+        self, claim: Mapping[str, Any], found: Sequence[Contraction], names: set[str]
+    ) -> tuple[str, str, str] | None:
+        """Types of the largest contraction of that name; in a kernel, of the claimed product."""
+        if claim.get("kernel"):
+            products = [
+                (p.lhs, p.rhs, p.acc)
+                for k in self.dump.kernels
+                if names & set(k.names)
+                for p in k.products
+            ]
+            meant = (claim["lhs"], claim["rhs"], claim["acc"])
+            return meant if meant in products else next(iter(products), None)
+        if not found:
+            return None
+        largest = max(found, key=lambda c: (c.work, not _integer((c.lhs, c.rhs, c.acc))))
+        return largest.lhs, largest.rhs, largest.acc
+
+
+def _plain(name: str, spec: Mapping[str, Any], found: Sequence[StoredConstant]) -> StoredWeight:
+    kind, shape = mlir_name(spec["dtype"]), tuple(spec["shape"])
+    total, floats = sum(c.bytes for c in found), math.prod(shape) * bit_width(kind) // 8
+    return StoredWeight(name, shape, kind if total else FOLDED, "none", total, floats)
+
+
+def _kind(claim: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What equal weights have in common."""
+    parts = {part: (p["dtype"], tuple(p["shape"])) for part, p in claim["parts"].items()}
+    return claim["format"], tuple(claim["shape"]), tuple(sorted(parts.items()))
+
+
+def _integer(types: tuple[str, str, str]) -> bool:
+    return types[2].startswith("i")
+
+
+def _within(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
+    """Narrower types than were meant: a conversion fused into the product, a complex number's
+    parts. A wider sum is rounded less often."""
+    operands = zip(shown[:2], meant[:2], strict=True)
+    narrower = bit_width(shown[2]) <= bit_width(meant[2]) or _wider_sum(shown, meant)
+    return narrower and all(bit_width(s) <= bit_width(m) for s, m in operands)
+
+
+def _as_good(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
+    """The operands that were meant, and their sum, or a wider one."""
+    return shown[:2] == meant[:2] and (shown[2] == meant[2] or _wider_sum(shown, meant))
+
+
+def _wider_sum(shown: tuple[str, str, str], meant: tuple[str, str, str]) -> bool:
+    return _integer(shown) == _integer(meant) and bit_width(shown[2]) >= bit_width(meant[2])
+
+
+def _swapped(types: tuple[str, str, str]) -> tuple[str, str, str]:
+    return types[1], types[0], types[2]

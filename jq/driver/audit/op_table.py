@@ -1,0 +1,72 @@
+"""The table of ops that an artifact carries: what was decided, and what the integer level holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from jq.base.tables import plain_table, to_html, to_text
+from jq.ir import Op, Program, dtype_name, dtype_of
+from jq.ir.build import NAME, string_attr
+from jq.ir.decisions import decisions
+from jq.ir.ops.lookup import is_product
+from jq.passes.order import Level
+from jq.planning.decisions import QuantPlan
+
+COLUMNS = ("name", "op", "decision", "weights", "activations", "reason", "kernel", "no_kernel")
+
+
+class Explanation(dict[str, Any]):
+    """The document of `jaxq explain`, which shows itself as a table."""
+
+    def table(self) -> Table:
+        """One row an op, in the columns that have something to say."""
+        names = [c for c in COLUMNS if any(row.get(c) for row in self["ops"])]
+        table = plain_table(*names)
+        for row in self["ops"]:
+            table.add_row(*(str(row.get(name) or "") for name in names))
+        return table
+
+    def notes(self) -> list[str]:
+        """What is wrong with it."""
+        refused = [f"compiling is refused: {self['refused']}"] if "refused" in self else []
+        return refused + [f"rule {rule!r} matches nothing" for rule in self["unused_rules"]]
+
+    def __str__(self) -> str:
+        return to_text(self.table(), *self.notes())
+
+    __repr__ = __str__  # at a prompt, too
+
+    def _repr_html_(self) -> str:
+        return to_html(self.table(), *self.notes())
+
+
+def op_table(plan: QuantPlan, levels: Mapping[Level, Program]) -> list[dict[str, Any]]:
+    """One row an op of the plan: the decision, the element types at the `integer` level (or in its
+    kernel), and the kernel that computes it, or why there is none. Without levels (the program was
+    refused) there are neither types nor kernels."""
+    integer = levels.get("integer")
+    decided = decisions(levels["target"]) if levels else {}
+    types = {
+        name: (op.operation.name.removeprefix("stablehlo."), *_types(op))
+        for op in (integer.walk() if integer else ())
+        if (name := string_attr(op, NAME)) is not None and is_product(op)
+    }
+    types |= {name: ("", *facts["types"]) for name, facts in decided.items() if "types" in facts}
+    rows = []
+    for op in plan.ops:
+        row, facts = op.to_dict(), decided.get(op.name, {})
+        weight = next((p.weight for p in op.operands.values() if p.weight), None)
+        _, lhs, rhs, acc = types.get(op.name, ("", None, None, None))
+        row |= {"weight": weight, "lhs": lhs, "rhs": rhs, "acc": acc}
+        row |= {"kernel": facts.get("kernel"), "no_kernel": facts.get("no_kernel", "")}
+        row |= {"merged_from": list(facts.get("merged", ()))}
+        rows.append(row)
+    return rows
+
+
+def _types(op: Op) -> tuple[str, str, str]:
+    lhs, rhs, acc = op.operands[0], op.operands[1], op.results[0]
+    return tuple(dtype_name(dtype_of(v)) for v in (lhs, rhs, acc))  # type: ignore[return-value]

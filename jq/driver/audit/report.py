@@ -1,0 +1,192 @@
+"""The result of an audit: rows, the JSON document, and tables for people."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from jq.base.tables import plain_table, size, to_html, to_text
+
+
+@dataclass(frozen=True)
+class StoredWeight:
+    """A float weight of the model and what the artifact stores of it."""
+
+    name: str
+    shape: tuple[int, ...]
+    format: str
+    granularity: str
+    stored_bytes: int
+    float_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.__dict__, "shape": list(self.shape)}
+
+
+@dataclass(frozen=True)
+class AuditedContraction:
+    """Element types that the program multiplies and accumulates; `?` where it shows none."""
+
+    name: str
+    op: str
+    lhs: str
+    rhs: str
+    acc: str
+    kernel: str | None = None
+    merged_from: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.__dict__, "merged_from": list(self.merged_from)}
+
+
+@dataclass(frozen=True)
+class FloatUse:
+    """An op that could have been quantized and stayed float."""
+
+    name: str
+    op: str
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+@dataclass(frozen=True, repr=False)
+class Audit:
+    """What `jaxq inspect` shows.
+
+    `verified` is true when the program shows all that the manifest claims; `warnings` say
+    what it does not show, and what costs memory. `other_constant_bytes` belong to no weight.
+    `programs` are target and bytes of each that the artifact has, `sizes` are its sizes and the
+    bytes of their programs, where there are several; the rest is of the program that runs here, at
+    the first size, and so are `requirements`: what it takes to run it without `jaxq`.
+    """
+
+    weights: tuple[StoredWeight, ...]
+    contractions: tuple[AuditedContraction, ...]
+    float_ops: tuple[FloatUse, ...]
+    module_bytes: int
+    parameter_bytes: int
+    float_parameter_bytes: int
+    other_constant_bytes: int = 0
+    verified: bool = True
+    warnings: tuple[str, ...] = ()
+    programs: tuple[tuple[str, int], ...] = ()
+    sizes: tuple[tuple[str, int], ...] = ()
+    requirements: tuple[str, ...] = ()
+    float_asked: bool = False  # the settings leave activations float
+
+    @property
+    def ratio(self) -> float:
+        """Module and parameters together, over the float parameters."""
+        stored = self.module_bytes + self.parameter_bytes
+        return stored / self.float_parameter_bytes if self.float_parameter_bytes else math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `jaxq inspect --json`."""
+        return {
+            "weights": [w.to_dict() for w in self.weights],
+            "contractions": [c.to_dict() for c in self.contractions],
+            "float_ops": [f.to_dict() for f in self.float_ops],
+            "programs": [{"target": target, "bytes": count} for target, count in self.programs],
+            "sizes": [{"size": label, "bytes": count} for label, count in self.sizes],
+            "module_bytes": self.module_bytes,
+            "parameter_bytes": self.parameter_bytes,
+            "float_parameter_bytes": self.float_parameter_bytes,
+            "other_constant_bytes": self.other_constant_bytes,
+            "requirements": list(self.requirements),
+            "verified": self.verified,
+            "warnings": list(self.warnings),
+        }
+
+    def tables(self) -> list[Table]:
+        tables = [_weight_table(self), _contraction_table(self), _float_table(self)]
+        return [t for t in tables if t.row_count]
+
+    def summary(self) -> str:
+        stored = f"{size(self.module_bytes)} of program"
+        if self.parameter_bytes:
+            stored += f" and {size(self.parameter_bytes)} of weights beside it"
+        if self.float_parameter_bytes:
+            share = f"{100 * self.ratio:.3g} %"
+            stored += f", {share} of the {size(self.float_parameter_bytes)} of the float weights"
+        return "\n".join(
+            [
+                stored,
+                self._arithmetic(),
+                *self._programs(),
+                "verified against the compiler's program" if self.verified else "NOT VERIFIED",
+                *(f"warning: {w}" for w in self.warnings),
+                *self.requirements,
+            ]
+        )
+
+    def verdict(self) -> str:
+        """How much smaller it is than the float weights, in a sentence without its full stop."""
+        if not self.ratio < 1:
+            return "it is no smaller than the float weights: most of it is code"
+        return f"it is {1 / self.ratio:.1f} times smaller than the float weights"
+
+    def _programs(self) -> list[str]:
+        found = {"programs": self.programs, "sizes": self.sizes}
+        return [
+            f"{what}: " + ", ".join(f"{name} {size(n)}" for name, n in each)
+            for what, each in found.items()
+            if len(each) > 1
+        ]
+
+    def _arithmetic(self) -> str:
+        """How weights are stored and what multiplies, in one line."""
+        low = [w for w in self.weights if 0 < w.stored_bytes < w.float_bytes]
+        formats = sorted({w.format for w in low} - {"folded"})
+        count, integer = len(self.contractions), sum(_is_integer(c) for c in self.contractions)
+        stored = ""
+        if formats:
+            floats = sum(w.float_bytes for w in self.weights) or 1
+            share = sum(w.float_bytes for w in low if w.format in formats) / floats
+            stored = f"{share:.0%} of the weights stored as {', '.join(formats)}; "
+        if integer:
+            return f"{stored}{integer} of {count} products in integers (i8 x i8 -> i32)"
+        asked = ", as this pipeline asks" if self.float_asked else ""
+        return f"{stored}arithmetic in float{asked}"
+
+    def _repr_html_(self) -> str:
+        return to_html(*self.tables(), self.summary())
+
+    def __str__(self) -> str:
+        return to_text(*self.tables()) + "\n" + self.summary()
+
+    __repr__ = __str__  # at a prompt, too
+
+
+def _is_integer(c: AuditedContraction) -> bool:
+    return c.lhs == c.rhs == "i8" and c.acc == "i32"
+
+
+def _weight_table(audit: Audit) -> Table:
+    table = plain_table(
+        "weight", "shape", "format", "granularity", "stored", "of float", title="Weights"
+    )
+    for w in audit.weights:
+        share = f"{w.stored_bytes / w.float_bytes:.3f}" if w.float_bytes else ""
+        shape = "x".join(map(str, w.shape))
+        table.add_row(w.name, shape, w.format, w.granularity, size(w.stored_bytes), share)
+    return table
+
+
+def _contraction_table(audit: Audit) -> Table:
+    table = plain_table("contraction", "op", "types", "kernel", title="Contractions")
+    for c in audit.contractions:
+        name = f"{c.name} ({', '.join(c.merged_from)})" if c.merged_from else c.name
+        table.add_row(name, c.op, f"{c.lhs} x {c.rhs} -> {c.acc}", c.kernel or "")
+    return table
+
+
+def _float_table(audit: Audit) -> Table:
+    table = plain_table("op", "kind", "why", title="Stayed float")
+    for f in audit.float_ops:
+        table.add_row(f.name, f.op, f.reason)
+    return table

@@ -1,0 +1,119 @@
+"""Where inside a model the error comes from: every contraction's result, quantized against float.
+
+The quantized side is the `qdq` level: the same ops on tensors that went through their formats.
+Both run on XLA. A loop's body computes a result several times; all of them count (up to
+`jq.ir.stack.LIMIT`). An op in a loop's condition has no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from jq.base.progress import Progress, silent
+from jq.driver.comparison.activations import STATISTICS, Watched, hoisted, measure, watched
+from jq.driver.comparison.error_sum import ErrorSum
+from jq.driver.comparison.result import Inside, LayerError
+from jq.ir import Program, dtype_of, ir
+from jq.ir.build import NAME, string_attr
+from jq.ir.hoist import can_leave
+from jq.ir.ops.base import Contraction
+from jq.ir.ops.lookup import rule_of
+from jq.ir.oracle.xla import XlaExecutable
+from jq.ir.stack import stacked
+from jq.passes.isolated import Isolation
+from jq.planning.decisions import QuantPlan
+from jq.planning.operands import find_weight
+
+Calls = Sequence[Sequence[np.ndarray]]
+
+
+def compare_layers(
+    reference: Program,
+    quantized: Program,
+    plan: QuantPlan,
+    calls: Calls,
+    progress: Progress = silent,
+) -> Inside:
+    """The error of every contraction that both programs have, and the range of what it reads.
+
+    Args:
+        reference, quantized: the `float` and the `qdq` level of one model.
+        plan: what the second was made by.
+        calls: flat inputs, one list a call.
+    """
+    kinds = {name: rule.op for name, _, rule in _contractions(reference)}
+    there = {name for name, _, _ in _contractions(quantized)}
+    names = [name for name in kinds if name in there]
+    both, seen = _instrumented(reference, quantized, plan, names)
+    programs = XlaExecutable(both), XlaExecutable(_returning(quantized, names))
+    errors = {name: (ErrorSum(), ErrorSum()) for name in names}
+    for i, arrays in enumerate(calls):
+        progress("compare layers", i / len(calls))
+        found, accumulated = (run(*arrays) for run in programs)
+        for k, name in enumerate(names):
+            r, isolated = found[2 * k : 2 * k + 2]
+            errors[name][0].add(r, accumulated[k])
+            errors[name][1].add(r, isolated)
+        for k, record in enumerate(seen):
+            first = 2 * len(names) + k * len(STATISTICS)
+            record.add(found[first : first + len(STATISTICS)])
+    layers = tuple(_layer(name, kinds[name], *errors[name]) for name in names)
+    return Inside(layers, tuple(record.result() for record in seen if record.count))
+
+
+def _layer(name: str, op: str, all_errors: ErrorSum, own: ErrorSum) -> LayerError:
+    return LayerError(
+        name=name,
+        op=op,
+        sqnr_db=all_errors.sqnr_db,
+        cosine=all_errors.cosine,
+        max_abs_error=all_errors.max_abs_error,
+        isolated_sqnr_db=own.sqnr_db,
+        isolated_cosine=own.cosine,
+        isolated_max_abs_error=own.max_abs_error,
+    )
+
+
+def _contractions(program: Program) -> Iterator[tuple[str, Any, Contraction]]:
+    """Name, op and rule of every contraction whose result is float and can be brought out."""
+    for op in program.walk():
+        rule, name = rule_of(op), string_attr(op, NAME)
+        if not isinstance(rule, Contraction) or not name:
+            continue
+        if dtype_of(op.results[0]).kind in "fV" and can_leave(op, program.body):
+            yield name, op, rule
+
+
+def _instrumented(
+    reference: Program, quantized: Program, plan: QuantPlan, names: Sequence[str]
+) -> tuple[Program, list[Watched]]:
+    """The float program with other results: of each op its own and that of its quantized copy,
+    then the statistics of each activation."""
+    copy, plans = reference.clone(), {op.name: op for op in plan.ops}
+    isolation = Isolation(copy, quantized.weights)
+    results: dict[str, tuple[ir.Value, ir.Value]] = {}
+    measured: list[tuple[Watched, list[ir.Value]]] = []
+    for name, op, rule in list(_contractions(copy)):
+        if name not in names:
+            continue
+        p = plans.get(name)
+        roles = [r for r in rule.roles(op) if find_weight(copy, op.operands[r.index], r)]
+        for index, record in watched(op, p, [r.index for r in roles]):
+            measured.append((record, measure(op, index, record)))
+        results[name] = op.results[0], isolation.result(op, p) if p else op.results[0]
+    # Only now: loops are rebuilt, and their results change identity.
+    outside = [stacked(copy, v) for name in names for v in results[name]]
+    outside += [v for _, values in measured for v in hoisted(copy, values)]
+    copy.return_values(outside)
+    return copy, [record for record, _ in measured]
+
+
+def _returning(program: Program, names: Sequence[str]) -> Program:
+    """A copy whose results are those of the named ops."""
+    copy = program.clone()
+    results = {name: op.results[0] for name, op, _ in _contractions(copy)}
+    copy.return_values([stacked(copy, results[name]) for name in names])
+    return copy

@@ -1,0 +1,229 @@
+"""The job of compiling a traced model for a target: what every stage after tracing needs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.artifact.cache.results import Results
+from jq.artifact.programs import best_first
+from jq.base.data import data_names
+from jq.base.errors import UserError
+from jq.base.progress import Stages
+from jq.frontends.source import AnyModel, Calls, Data, LazyCalls, Source, check_files, trace
+from jq.ir import Program
+from jq.iree.compiler import check_flags
+from jq.passes.base import PassContext, Report, unheard
+from jq.passes.pipeline import (
+    Pipeline,
+    PipelineFile,
+    for_target,
+    load_pipeline,
+    make_plan,
+    prepare,
+    without_ranges,
+)
+from jq.passes.pipeline.overrides import Rules, SettingsLike, as_overrides, as_rules, strict
+from jq.planning.calibration.digest import program_digest
+from jq.planning.calibration.ranges import Ranges
+from jq.planning.decisions import QuantPlan
+from jq.target.target import Target, is_ours, load_target
+
+LOG = logging.getLogger("jq")
+ONE_RECOVERY = "weights are the same at all sizes: what recovers accuracy with data was left out"
+RANGES_AT_RUN_TIME = "there is no calibration data: ranges of activations are found at run time"
+NO_DATA = "static activations need calibration data and there is none"
+DATA_HINT = (
+    "give --calibration FILE.npz (calibration=...; `jaxq calibrate` has --data), use int8-dynamic,"
+    " or let ranges be found at run time with --allow-dynamic (allow_dynamic=True)"
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A traced model with its pipeline and target: what every stage after tracing needs.
+
+    Attributes:
+        program: prepared: the float passes have run.
+        data: for calibration.
+        own_files: pipeline and target, where they are not ours.
+        prepared: the context that the float passes ran in.
+        ranges: given by the user, instead of calibration; or `observed` for this very job.
+    """
+
+    source: Source
+    program: Program
+    pipeline: Pipeline
+    target: Target
+    data: Calls | None
+    own_files: Mapping[str, Mapping[str, Any]]
+    prepared: PassContext
+    ranges: Ranges | None = None
+    observed: bool = False
+
+    @property
+    def needs_ranges(self) -> bool:
+        """Whether calibration is needed; a model may bring all its ranges itself."""
+        return bool(make_plan(self.program, self.pipeline, self.target).unranged)
+
+    def context(self, plan: QuantPlan, report: Report = unheard) -> PassContext:
+        """What the passes after planning may read."""
+        before = self.prepared
+        return PassContext(
+            plan,
+            self.pipeline.settings,
+            self.target,
+            self.data,
+            gains=before.gains,
+            moments=before.moments,
+            results=before.results,
+            recover=before.recover,
+            report=report,
+        )
+
+
+def prepare_job(
+    model: AnyModel,
+    pipeline: str | PipelineFile,
+    target: str | Target,
+    settings: SettingsLike = None,
+    rules: Rules = None,
+    calibration: Data = None,
+    ranges: Ranges | str | Path | None = None,
+    *,
+    stages: Stages | None = None,
+    recover: bool = True,
+    cache: bool = False,
+    iree_flags: Sequence[str] = (),
+    allow_dynamic: bool = False,
+    several: bool = False,
+) -> Job:
+    """Checks every name and setting before any slow work, then traces and cleans up.
+
+    `recover=False` leaves out what takes time and changes values alone (see `PassContext`);
+    `cache` takes what recovery and calibration find from earlier runs, and keeps it;
+    `iree_flags` are added to the target's; `allow_dynamic` finds ranges at run time where
+    calibrated ones are asked for and there is no calibration data, which is an error without it;
+    `several` allows a source of several sizes: the job is that of the first (`at_size`).
+    """
+    stages = stages or Stages()
+    first, own_target = tuple(as_rules(rules)), best_first(load_target(target))
+    where = own_target.with_flags(iree_flags)
+    chosen = for_target(load_pipeline(pipeline, as_overrides(settings), first), where)
+    if chosen.open and not where.device.static:
+        chosen = without_ranges(chosen, where) or chosen
+    known = Ranges.load(Path(ranges)) if isinstance(ranges, str | Path) else ranges
+    check_files(calibration)
+    if iree_flags:
+        check_flags(where.flags)
+    with stages("trace"):
+        source = trace(model)
+        if source.others and not several:
+            raise UserError(
+                "it is traced at several sizes", hint="give one: only compile takes more"
+            )
+        if known is not None:
+            check_ranges(known, source.program, ranges)
+        own = source.model.calibration if source.model else None
+        given = calibration is not None
+        data = source.calls(calibration) if given else LazyCalls(partial(source.calls, own))
+    smoothing = known.smoothing if known else None
+    # What an open pipeline chooses depends on recovery, also where the plan alone is asked for.
+    recovery_asked, recover = recover, (recover or chosen.open) and not source.others
+    with stages("prepare") as report:
+        results = Results(data) if cache else None
+        cx = _context(chosen, where, data, smoothing, recover, report, results)
+        program = prepare(source.program, chosen, where, cx=cx)
+        fixed = known is None and not chosen.open
+        other = without_ranges(chosen, where) if fixed else None
+        if other and not data and make_plan(program, chosen, where).unranged:
+            if not allow_dynamic:
+                raise UserError(NO_DATA, hint=DATA_HINT)
+            LOG.warning("%s: %s", chosen.name, RANGES_AT_RUN_TIME)
+            chosen, start = other, source.program.clone()
+            start.notes = program.notes
+            start.tell(RANGES_AT_RUN_TIME)
+            cx = _context(chosen, where, data, smoothing, recover, report, results)
+            program = prepare(start, chosen, where, cx=cx)
+    if source.others and recovery_asked and chosen.settings.recovery and data:
+        program.tell(ONE_RECOVERY)
+    own_files: dict[str, Mapping[str, Any]] = {}
+    if pipeline not in data_names("pipelines"):
+        own_files["pipeline"] = chosen.file.model_dump()
+    if not (isinstance(target, str) and is_ours(target)):
+        own_files["target"] = own_target.model_dump()
+    return Job(source, program, chosen, where, data, own_files, cx, known)
+
+
+def at_size(job: Job, other: Source, ranges: Ranges | None) -> Job:
+    """The job at another size, with the ranges of the first: ops have the same names."""
+    known = ranges.smoothing if ranges else None
+    cx = _context(job.pipeline, job.target, (), known, False, unheard, None)
+    program = prepare(other.program, job.pipeline, job.target, cx=cx)
+    return replace(job, source=other, program=program, data=(), prepared=cx, ranges=ranges)
+
+
+def check_ranges(ranges: Ranges, program: Program, given: Ranges | str | Path | None) -> None:
+    """Refuses ranges that make no sense, are of another model or of a part of the data, or come
+    from a file that does not say of which."""
+    ranges.check()
+    if missing := ranges.shards.missing:
+        raise UserError(
+            f"the ranges lack shard {missing[0]}/{ranges.shards.count} of the calibration data",
+            hint="`jaxq calibrate --merge` puts all shards together",
+        )
+    file = f"{given}: " if isinstance(given, str | Path) else ""
+    if ranges.model != program_digest(program) and (ranges.model or file):
+        raise UserError(
+            f"{file}the ranges are of another model, or of other weights, shapes or versions",
+            hint="make them with `jaxq calibrate` on this model",
+        )
+
+
+def _context(
+    pipeline: Pipeline,
+    target: Target,
+    data: Calls | None,
+    smoothing: Mapping[str, np.ndarray] | None,
+    recover: bool,
+    report: Report,
+    results: Results | None,
+) -> PassContext:
+    """What the float passes may read."""
+    return PassContext(
+        QuantPlan((), {}),
+        pipeline.settings,
+        target,
+        data,
+        known_smoothing=smoothing,
+        rules=pipeline.rules,
+        explicit=pipeline.explicit,
+        recover=recover,
+        report=report,
+        results=results,
+    )
+
+
+__all__ = [
+    "AnyModel",
+    "Calls",
+    "Data",
+    "Job",
+    "Rules",
+    "SettingsLike",
+    "Source",
+    "Stages",
+    "as_overrides",
+    "as_rules",
+    "at_size",
+    "check_ranges",
+    "prepare_job",
+    "strict",
+    "trace",
+]

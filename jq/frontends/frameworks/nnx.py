@@ -1,0 +1,65 @@
+"""Flax NNX: modules that hold their own state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
+
+from jq.base.errors import UserError
+from jq.frontends.frameworks.base import Options, as_inputs, in_evaluation, model_of
+from jq.frontends.model import Model
+
+
+def from_nnx(
+    module: Any,
+    example_inputs: Any,
+    *,
+    method: str = "__call__",
+    call: Mapping[str, Any] | None = None,
+    keys: Sequence[str] = (),
+    **options: Unpack[Options],
+) -> Model:
+    """The model of a `flax.nnx.Module`, as after `module.eval()`.
+
+    Args:
+        module: is copied: neither its mode nor its state changes.
+        example_inputs: a tuple of inputs, or a single one; fixes shapes and types.
+        method: what is called.
+        call: keyword arguments of it. Evaluation mode is passed where it asks for one
+            (`train`, `deterministic`, ...) and nothing is given.
+        keys: streams of random numbers (`"noise"`) that become inputs, u32[2] each: the keys that
+            `nnx.reseed` takes. Others keep the keys that the module holds.
+        options: fields of `jq.Model` (`calibration`, `evaluation`, `metric`, ...).
+
+    Weights are called by their path: `blocks/0/kernel`.
+
+    Example:
+        ```python
+        from flax import nnx
+
+        model = jq.from_nnx(nnx.Linear(16, 8, rngs=nnx.Rngs(0)), (np.ones((4, 16)),))
+        ```
+    """
+    from flax import nnx
+
+    if not isinstance(module, nnx.Module):
+        raise UserError(f"a {type(module).__name__} is no flax.nnx.Module")
+    copy = nnx.clone(module)
+    copy.eval()
+    streams = {s.tag for _, s in nnx.iter_graph(copy) if isinstance(s, nnx.RngStream)}
+    if missing := sorted(set(keys) - streams):
+        raise UserError(
+            f"the module has no random numbers called {missing[0]!r}",
+            hint=f"it has {', '.join(sorted(streams)) or 'none'}",
+        )
+    graph, state = nnx.split(copy)
+    inputs = as_inputs(example_inputs)
+    keywords = in_evaluation(getattr(copy, method), len(inputs), call or {})
+
+    def fn(state: Any, drawn: Mapping[str, Any], *args: Any) -> Any:
+        whole = nnx.merge(graph, state)
+        if drawn:
+            nnx.reseed(whole, **drawn)
+        return getattr(whole, method)(*args, **keywords)
+
+    return model_of(fn, state, inputs, keys, options, module)

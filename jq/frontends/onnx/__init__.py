@@ -1,0 +1,31 @@
+"""Models in ONNX files: `load_onnx` makes a JAX function of the graph, node by node.
+
+`import onnx` in here is the library. What an operator does is in `jq/frontends/onnx/operators`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jq.frontends.onnx.checked import describe_checked, load_checked
+    from jq.frontends.onnx.describe import describe_onnx
+    from jq.frontends.onnx.load import load_onnx
+
+__all__ = ["describe_checked", "describe_onnx", "load_checked", "load_onnx"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from jq.base.errors import UserError
+
+    try:
+        from jq.frontends.onnx import checked
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("onnx", "google"):
+            raise
+        raise UserError(
+            "ONNX files need the onnx package", hint="pip install 'jaxq[examples]'"
+        ) from error
+    return getattr(checked, name)

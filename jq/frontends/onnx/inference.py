@@ -1,0 +1,78 @@
+"""What onnx itself says of one call: whether its inputs and attributes fit together.
+
+A file may have any shapes and attributes. Operators here are written for those that the standard
+allows, and would compute something of others; onnx's inference of shapes refuses most of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+from onnx.checker import ValidationError
+from onnx.shape_inference import InferenceError, infer_node_outputs
+
+from jq.frontends.onnx.definitions import call_of, type_of
+from jq.frontends.onnx.registry import Call
+from jq.frontends.onnx.values import Value, known
+
+_TOLERANT = {"Range"}  # whose inference wants scalars, where vectors of one element are common
+# Attributes that are 0 or 1, which inference does not look at.
+_FLAGS = (
+    *("align_corners", "allowzero", "antialias", "ceil_mode", "count_include_pad"),
+    *("detect_negative", "detect_positive", "exclude_outside", "exclusive", "fmod"),
+    *("input_forget", "inverse", "is_causal", "keepdims", "largest", "linear_before_reset"),
+    *("noop_with_empty_axes", "onesided", "reverse", "saturate", "select_last_index", "sorted"),
+    *("storage_order", "training_mode", "transA", "transB", "upper"),
+)
+_FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_DATA = 64  # elements of an input whose numbers inference may ask for: shapes, axes, scales
+_READ = (np.dtype(np.int64), np.dtype(np.int32), np.dtype(np.float32))
+
+
+def require_sound(
+    call: Call, schema: Any, opset: int, inputs: Sequence[Value], attributes: Mapping[str, Any]
+) -> None:
+    """
+    Raises:
+        UserError: the inputs or attributes are none that the operator has.
+    """
+    node = call.node
+    for name, value in attributes.items() if schema is not None else ():
+        if name in _FLAGS and value not in (0, 1):
+            raise call.refuse(f"its {name} is {value!r:.20}, and not 0 or 1")
+        if name == "stash_type" and value not in _FLOATS:
+            raise call.refuse(f"its {name} is {value!r:.20}, no type of floats")
+    if schema is None or node.graphs or node.op in _TOLERANT:
+        return
+    if not schema.has_type_and_shape_inference_function or list in map(type, inputs):
+        return
+    pairs = [(n, x) for n, x in zip(node.inputs, inputs, strict=True) if x is not None]
+    try:
+        types = {name: type_of(x) for name, x in pairs}
+        proto = call_of(node, attributes, inputs)
+    except (KeyError, TypeError, ValueError):  # a type that this onnx has no number for
+        return
+    arrays = {n: known(x) for n, x in pairs}
+    data = {
+        n: numpy_helper.from_array(a)
+        for n, a in arrays.items()
+        if a is not None and a.size <= _DATA and a.dtype in _READ
+    }
+    imports = [helper.make_opsetid(node.domain, opset)]
+    try:
+        infer_node_outputs(schema, proto, types, data, opset_imports=imports)
+    except InferenceError as error:
+        raise call.refuse(f"{_reason(str(error))} (of {call.shapes(inputs)})") from None
+    except ValidationError:  # an operator that a definition of the standard takes from elsewhere
+        return
+
+
+def _reason(text: str) -> str:
+    """Without the place in onnx's own source, and without the node, which the error has."""
+    text = text.partition("\n")[0]
+    for mark in ("[ShapeInferenceError] ", "[TypeInferenceError] "):
+        text = text.rpartition(mark)[2]
+    return text.strip()

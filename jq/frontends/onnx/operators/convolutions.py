@@ -1,0 +1,114 @@
+"""Convolutions, and their transposes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from jq.frontends.onnx.operators.windows import padding
+from jq.frontends.onnx.registry import Array, operator
+
+
+def convolve(
+    x: Any,
+    w: Any,
+    *,
+    strides: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    auto_pad: str,
+    group: int,
+    dtype: Any = None,
+) -> Any:
+    """NCHW by OIHW. Computed in NHWC by HWIO, which is what integer kernels take."""
+    rank = x.ndim - 2
+    s, d = strides or [1] * rank, dilations or [1] * rank
+    pairs = padding(auto_pad, pads, x.shape[2:], w.shape[2:], s, d)
+    letters = "DHW"[-rank:] if rank <= 3 else "".join(map(chr, range(97, 97 + rank)))
+    numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
+    back = tuple(range(2, 2 + rank))
+    y = lax.conv_general_dilated(
+        jnp.transpose(x, (0, *back, 1)),
+        jnp.transpose(w, (*back, 1, 0)),
+        s,
+        pairs,
+        rhs_dilation=d,
+        dimension_numbers=numbers,
+        feature_group_count=group,
+        preferred_element_type=dtype,
+    )
+    return jnp.transpose(y, (0, rank + 1, *range(1, rank + 1)))
+
+
+@operator("Conv")
+def conv(
+    x: Array,
+    w: Array,
+    b: Array = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    pads: Any = None,
+    strides: Any = None,
+) -> Array:
+    y = convolve(
+        x, w, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad, group=group
+    )
+    return y if b is None else y + b.reshape(-1, *[1] * (x.ndim - 2))
+
+
+@operator("ConvTranspose")
+def conv_transpose(
+    x: Array,
+    w: Array,
+    b: Array = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    output_padding: Any = None,
+    output_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Array:
+    """Weights are [C_in, C_out / group, ...]; computed as a convolution of the spread input."""
+    rank, window = x.ndim - 2, w.shape[2:]
+    s, d = strides or [1] * rank, dilations or [1] * rank
+    extra = output_padding or [0] * rank
+    reach = [(k - 1) * g + 1 for k, g in zip(window, d, strict=True)]
+    pairs = []
+    for i, (n, k) in enumerate(zip(x.shape[2:], reach, strict=True)):
+        full = s[i] * (n - 1) + extra[i] + k
+        if output_shape or auto_pad.startswith("SAME"):
+            total = full - (output_shape[i - rank] if output_shape else n * s[i])
+            small, large = total // 2, total - total // 2
+            upper = auto_pad == "SAME_UPPER"
+            pairs.append((small, large) if upper else (large, small))
+        elif auto_pad == "VALID":
+            pairs.append((0, 0))
+        else:
+            pairs.append((pads[i], pads[i + rank]) if pads else (0, 0))
+    c_in, c_out = w.shape[:2]
+    # Turned round, and [C_in, C_out / g] of each group as [C_out, C_in / g].
+    kernel = jnp.flip(jnp.asarray(w), tuple(range(2, 2 + rank)))
+    kernel = kernel.reshape(group, c_in // group, c_out, *window).swapaxes(1, 2)
+    kernel = kernel.reshape(group * c_out, c_in // group, *window)
+    back = tuple(range(2, 2 + rank))
+    letters = "".join(map(chr, range(97, 97 + rank)))
+    y = lax.conv_general_dilated(
+        jnp.transpose(x, (0, *back, 1)),
+        jnp.transpose(kernel, (*back, 1, 0)),
+        [1] * rank,
+        [(k - 1 - a, k - 1 - e + o) for k, (a, e), o in zip(reach, pairs, extra, strict=True)],
+        lhs_dilation=s,
+        rhs_dilation=d,
+        dimension_numbers=(f"N{letters}C", f"{letters}IO", f"N{letters}C"),
+        feature_group_count=group,
+    )
+    y = jnp.transpose(y, (0, rank + 1, *range(1, rank + 1)))
+    return y if b is None else y + b.reshape(-1, *[1] * rank)

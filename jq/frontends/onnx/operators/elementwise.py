@@ -1,0 +1,264 @@
+"""Arithmetic, comparison and logic, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jq.frontends.onnx.registry import Array, Known, operator
+
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "Abs": jnp.abs,
+    "Acos": jnp.arccos,
+    "Acosh": jnp.arccosh,
+    "Asin": jnp.arcsin,
+    "Asinh": jnp.arcsinh,
+    "Atan": jnp.arctan,
+    "Atanh": jnp.arctanh,
+    "BitwiseNot": jnp.bitwise_not,
+    "Ceil": jnp.ceil,
+    "Cos": jnp.cos,
+    "Cosh": jnp.cosh,
+    "Exp": jnp.exp,
+    "Floor": jnp.floor,
+    "IsNaN": jnp.isnan,
+    "Log": jnp.log,
+    "Neg": jnp.negative,
+    "Not": jnp.logical_not,
+    "Relu": lambda x: jnp.maximum(x, jnp.zeros((), x.dtype)),
+    "Sigmoid": lambda x: jax.nn.sigmoid(x),
+    "Sign": jnp.sign,
+    "Sin": jnp.sin,
+    "Sinh": jnp.sinh,
+    "Softplus": lambda x: jnp.logaddexp(x, jnp.zeros((), x.dtype)),
+    "Softsign": lambda x: x / (1 + jnp.abs(x)),
+    "Sqrt": jnp.sqrt,
+    "Tan": jnp.tan,
+    "Tanh": jnp.tanh,
+}
+
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": jnp.add,
+    "And": jnp.logical_and,
+    "BitwiseAnd": jnp.bitwise_and,
+    "BitwiseOr": jnp.bitwise_or,
+    "BitwiseXor": jnp.bitwise_xor,
+    "Equal": jnp.equal,
+    "Greater": jnp.greater,
+    "GreaterOrEqual": jnp.greater_equal,
+    "Less": jnp.less,
+    "LessOrEqual": jnp.less_equal,
+    "Mul": jnp.multiply,
+    "Or": jnp.logical_or,
+    "Sub": jnp.subtract,
+    "Xor": jnp.logical_xor,
+}
+
+
+def _unary(name: str, function: Callable[[Any], Any]) -> None:
+    @operator(name)
+    def apply(x: Array) -> Array:
+        return function(jnp.asarray(x))
+
+
+def _binary(name: str, function: Callable[[Any, Any], Any]) -> None:
+    @operator(name)
+    def apply(a: Array, b: Array) -> Array:
+        return function(jnp.asarray(a), jnp.asarray(b))
+
+
+for _name, _function in _UNARY.items():
+    _unary(_name, _function)
+for _name, _pair in _BINARY.items():
+    _binary(_name, _pair)
+
+
+@operator("Reciprocal")
+def reciprocal(x: Array) -> Array:
+    return jnp.ones((), x.dtype) / x
+
+
+@operator("Erf")
+def erf(x: Array) -> Array:
+    return lax.erf(jnp.asarray(x))
+
+
+@operator("Round")
+def round_even(x: Array) -> Array:
+    return lax.round(jnp.asarray(x), lax.RoundingMethod.TO_NEAREST_EVEN)
+
+
+@operator("Div")
+def div(a: Array, b: Array) -> Array:
+    """Integers are divided towards zero."""
+    return lax.div(*jnp.broadcast_arrays(a, b))
+
+
+@operator("Mod")
+def mod(a: Array, b: Array, *, fmod: int = 0) -> Array:
+    """`fmod`: the result has the sign of `a`, otherwise that of `b`."""
+    if fmod:
+        return lax.rem(*jnp.broadcast_arrays(a, b))
+    return jnp.mod(a, b)
+
+
+@operator("Pow")
+def power(x: Array, y: Array) -> Array:
+    """In the type of `x`, whatever that of `y`; known small whole exponents are products."""
+    if isinstance(y, np.ndarray) and y.size == 1 and not isinstance(x, np.ndarray):
+        exponent = float(y.reshape(()))
+        shape = jnp.broadcast_shapes(x.shape, y.shape)
+        if exponent.is_integer() and 0 <= exponent <= 4:
+            return jnp.broadcast_to(lax.integer_pow(x, int(exponent)), shape)
+        if exponent == 0.5:
+            return jnp.broadcast_to(jnp.sqrt(x), shape)
+    x, y = jnp.asarray(x), jnp.asarray(y)
+    if x.dtype.kind in "iu" and y.dtype.kind in "iu":
+        return jnp.power(x, y.astype(x.dtype))
+    if x.dtype.kind in "iu":
+        return jnp.power(x.astype(y.dtype), y).astype(x.dtype)
+    return jnp.power(x, y.astype(x.dtype))
+
+
+@operator("BitShift")
+def bit_shift(x: Array, y: Array, *, direction: str) -> Array:
+    x, y = jnp.asarray(x), jnp.asarray(y)
+    last = np.asarray(x.dtype.itemsize * 8 - 1, y.dtype)
+    if direction == "RIGHT" and x.dtype.kind == "i":
+        return jnp.right_shift(x, jnp.minimum(y, last).astype(x.dtype))
+    shift = jnp.left_shift if direction == "LEFT" else lax.shift_right_logical
+    moved = shift(*jnp.broadcast_arrays(x, jnp.minimum(y, last).astype(x.dtype)))
+    return jnp.where(y > last, jnp.zeros((), x.dtype), moved)
+
+
+@operator("IsInf")
+def is_inf(x: Array, *, detect_negative: int, detect_positive: int) -> Array:
+    infinite = jnp.isinf(x)
+    return infinite & (((x > 0) & bool(detect_positive)) | ((x < 0) & bool(detect_negative)))
+
+
+@operator("Sum")
+def sum_of(*xs: Array) -> Array:
+    return reduce(jnp.add, map(jnp.asarray, xs))
+
+
+@operator("Mean")
+def mean_of(*xs: Array) -> Array:
+    return reduce(jnp.add, map(jnp.asarray, xs)) / np.asarray(len(xs), xs[0].dtype)
+
+
+@operator("Max")
+def max_of(*xs: Array) -> Array:
+    return reduce(jnp.maximum, map(jnp.asarray, xs))
+
+
+@operator("Min")
+def min_of(*xs: Array) -> Array:
+    return reduce(jnp.minimum, map(jnp.asarray, xs))
+
+
+@operator("Clip")
+def clip(x: Array, min: Array = None, max: Array = None) -> Array:
+    """Where `min` is above `max` all becomes `max`."""
+    x = jnp.asarray(x)
+    if min is not None:
+        x = jnp.maximum(x, jnp.asarray(min, x.dtype))
+    return x if max is None else jnp.minimum(x, jnp.asarray(max, x.dtype))
+
+
+@operator("Where")
+def where(condition: Array, x: Array, y: Array) -> Array:
+    return jnp.where(condition, x, y)
+
+
+@operator("PRelu")
+def prelu(x: Array, slope: Array) -> Array:
+    return jnp.where(x < 0, x * slope, x)
+
+
+@operator("LeakyRelu")
+def leaky_relu(x: Array, *, alpha: float) -> Array:
+    return jnp.where(x < 0, x * np.asarray(alpha, x.dtype), x)
+
+
+@operator("Elu")
+def elu(x: Array, *, alpha: float) -> Array:
+    return jnp.where(x < 0, np.asarray(alpha, x.dtype) * jnp.expm1(x), x)
+
+
+@operator("Selu")
+def selu(x: Array, *, alpha: float, gamma: float) -> Array:
+    return np.asarray(gamma, x.dtype) * elu(x, alpha=alpha)
+
+
+@operator("Celu")
+def celu(x: Array, *, alpha: float) -> Array:
+    zero, a = jnp.zeros((), x.dtype), np.asarray(alpha, x.dtype)
+    return jnp.maximum(x, zero) + jnp.minimum(zero, a * jnp.expm1(x / a))
+
+
+@operator("ThresholdedRelu")
+def thresholded_relu(x: Array, *, alpha: float) -> Array:
+    return jnp.where(x > np.asarray(alpha, x.dtype), x, jnp.zeros((), x.dtype))
+
+
+@operator("HardSigmoid")
+def hard_sigmoid(x: Array, *, alpha: float, beta: float) -> Array:
+    line = np.asarray(alpha, x.dtype) * x + np.asarray(beta, x.dtype)
+    return jnp.clip(line, 0, 1).astype(x.dtype)
+
+
+@operator("HardSwish")
+def hard_swish(x: Array) -> Array:
+    return x * hard_sigmoid(x, alpha=1 / 6, beta=0.5)
+
+
+@operator("Mish")
+def mish(x: Array) -> Array:
+    return x * jnp.tanh(jnp.logaddexp(x, jnp.zeros((), x.dtype)))
+
+
+@operator("Shrink")
+def shrink(x: Array, *, lambd: float, bias: float) -> Array:
+    low, by, zero = np.asarray(lambd, x.dtype), np.asarray(bias, x.dtype), jnp.zeros((), x.dtype)
+    return jnp.where(x < -low, x + by, jnp.where(x > low, x - by, zero))
+
+
+@operator("Gelu")
+@operator("Gelu", domain="com.microsoft")
+def gelu(x: Array, *, approximate: str = "none") -> Array:
+    return jax.nn.gelu(jnp.asarray(x), approximate=approximate == "tanh")
+
+
+@operator("CumSum")
+def cumsum(x: Array, axis: Known, *, exclusive: int, reverse: int) -> Array:
+    return _cumulative(jnp.asarray(x), axis, lax.cumsum, 0, exclusive, reverse)
+
+
+@operator("CumProd")
+def cumprod(x: Array, axis: Known, *, exclusive: int, reverse: int) -> Array:
+    return _cumulative(jnp.asarray(x), axis, lax.cumprod, 1, exclusive, reverse)
+
+
+def _cumulative(x: Any, axis: Any, run: Any, first: int, exclusive: int, reverse: int) -> Any:
+    at = int(axis.reshape(()))
+    if not -x.ndim <= at < x.ndim:
+        raise IndexError(f"axis {at} of {x.ndim}")
+    at %= x.ndim
+    if exclusive:
+        shape = tuple(1 if i == at else n for i, n in enumerate(x.shape))
+        edge = jnp.full(shape, first, x.dtype)
+        n = x.shape[at]
+        inner = (
+            lax.slice_in_dim(x, 1, n, axis=at)
+            if reverse
+            else lax.slice_in_dim(x, 0, n - 1, axis=at)
+        )
+        x = jnp.concatenate([inner, edge] if reverse else [edge, inner], axis=at)
+    return run(x, axis=at, reverse=bool(reverse))

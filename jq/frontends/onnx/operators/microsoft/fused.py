@@ -1,0 +1,150 @@
+"""Operators that ONNX Runtime's optimizer fuses (`com.microsoft`): activations and normalizations.
+
+Defaults are those of ONNX Runtime's schemas, which the `onnx` package does not have.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jq.frontends.onnx.operators.convolutions import conv
+from jq.frontends.onnx.operators.indexing import from_front
+from jq.frontends.onnx.operators.products import gemm
+from jq.frontends.onnx.operators.recurrent import activation as activation_of
+from jq.frontends.onnx.registry import MICROSOFT, Array, operator
+
+_EPSILON = 1e-12
+
+
+@operator("BiasGelu", domain=MICROSOFT)
+def bias_gelu(x: Array, bias: Array) -> Array:
+    return jax.nn.gelu(jnp.asarray(x) + bias, approximate=False)
+
+
+@operator("FastGelu", domain=MICROSOFT)
+def fast_gelu(x: Array, bias: Array = None) -> Array:
+    x = jnp.asarray(x)
+    return jax.nn.gelu(x if bias is None else x + bias, approximate=True)
+
+
+@operator("QuickGelu", domain=MICROSOFT)
+def quick_gelu(x: Array, *, alpha: float = 1.702) -> Array:
+    return x * jax.nn.sigmoid(np.asarray(alpha, x.dtype) * x)
+
+
+@operator("SkipLayerNormalization", domain=MICROSOFT)
+def skip_layer_normalization(
+    x: Array,
+    skip: Array,
+    gamma: Array,
+    beta: Array = None,
+    bias: Array = None,
+    *,
+    epsilon: float = _EPSILON,
+) -> Any:
+    """The result, mean and inverse deviation of the rows, and the sum that is normalized."""
+    total = _sum(x, skip, bias)
+    return (*_normalized(total, gamma, beta, epsilon), total)
+
+
+@operator("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def skip_rms_normalization(
+    x: Array, skip: Array, gamma: Array, bias: Array = None, *, epsilon: float = _EPSILON
+) -> Any:
+    total = _sum(x, skip, bias)
+    square = jnp.mean(total * total, -1, keepdims=True)
+    inverse = lax.rsqrt(square + np.asarray(epsilon, total.dtype))
+    return total * inverse * gamma, jnp.zeros_like(inverse), inverse, total
+
+
+@operator("EmbedLayerNormalization", domain=MICROSOFT)
+def embed_layer_normalization(
+    ids: Array,
+    segments: Array = None,
+    words: Array = None,
+    positions: Array = None,
+    segment_table: Array = None,
+    gamma: Array = None,
+    beta: Array = None,
+    mask: Array = None,
+    position_ids: Array = None,
+    *,
+    epsilon: float = _EPSILON,
+) -> Any:
+    """The result, the number of words that `mask` [batch, length] has, and the sum of the rows."""
+    batch, length = ids.shape
+    total = _rows(words, ids)
+    total = total + (positions[:length] if position_ids is None else _rows(positions, position_ids))
+    if segments is not None and segment_table is not None:
+        total = total + _rows(segment_table, segments)
+    count: Any = np.zeros(batch, np.int32)
+    if mask is not None:
+        count = jnp.sum(jnp.asarray(mask) == 1, -1, dtype=np.int32)
+    return _normalized(total, gamma, beta, epsilon)[0], count, total
+
+
+def _sum(x: Any, skip: Any, bias: Any) -> Any:
+    total = jnp.asarray(x) + skip
+    return total if bias is None else total + bias
+
+
+def _normalized(x: Any, gamma: Any, beta: Any, epsilon: float) -> tuple[Any, Any, Any]:
+    mean = jnp.mean(x, -1, keepdims=True)
+    centred = x - mean
+    var = jnp.mean(centred * centred, -1, keepdims=True)
+    inverse = lax.rsqrt(var + np.asarray(epsilon, x.dtype))
+    y = centred * inverse * gamma
+    return (y if beta is None else y + beta), mean, inverse
+
+
+def _rows(table: Any, ids: Any) -> Any:
+    return jnp.take(table, from_front(ids, table.shape[0]), axis=0, mode="clip")
+
+
+@operator("FusedConv", domain=MICROSOFT)
+def fused_conv(
+    x: Array,
+    w: Array,
+    b: Array = None,
+    z: Array = None,
+    *,
+    activation: str = "",
+    activation_params: Any = (),
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    pads: Any = None,
+    strides: Any = None,
+) -> Array:
+    """A convolution, `z` added to it, and an activation after that."""
+    y = conv(
+        x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides
+    )
+    y = y if z is None else y + z
+    if activation == "Clip":
+        return jnp.clip(y, *activation_params)
+    first, second = [*activation_params, None, None][:2]
+    return activation_of(activation, first, second)(y) if activation else y
+
+
+@operator("FusedGemm", domain=MICROSOFT)
+def fused_gemm(
+    a: Array,
+    b: Array,
+    c: Array = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    activation: str = "",
+    activation_alpha: float | None = None,
+    activation_beta: float | None = None,
+) -> Array:
+    y = gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    return activation_of(activation, activation_alpha, activation_beta)(y) if activation else y

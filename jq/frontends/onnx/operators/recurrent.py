@@ -1,0 +1,277 @@
+"""LSTM, GRU and RNN, forward, reverse and bidirectional."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jq.frontends.onnx.registry import Array, operator
+
+Function = Callable[[Any], Any]
+_DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
+
+
+def _product(x: Any, weights: Any, d: int) -> Any:
+    """By the weights of a direction, [directions, outputs, inputs], or by what a function makes."""
+    if callable(weights):
+        return weights(x, d)
+    return x @ weights[d].T
+
+
+def activation(name: str, alpha: float | None, beta: float | None) -> Function:
+    def or_(given: float | None, default: float) -> float:
+        return default if given is None else given
+
+    table: dict[str, Function] = {
+        "Relu": lambda x: jnp.maximum(x, 0),
+        "Tanh": jnp.tanh,
+        "Sigmoid": jax.nn.sigmoid,
+        "Affine": lambda x: or_(alpha, 1.0) * x + or_(beta, 0.0),
+        "LeakyRelu": lambda x: jnp.where(x < 0, or_(alpha, 0.01) * x, x),
+        "ThresholdedRelu": lambda x: jnp.where(x > or_(alpha, 1.0), x, 0),
+        "ScaledTanh": lambda x: or_(alpha, 1.0) * jnp.tanh(or_(beta, 1.0) * x),
+        "HardSigmoid": lambda x: jnp.clip(or_(alpha, 0.2) * x + or_(beta, 0.5), 0, 1),
+        "Elu": lambda x: jnp.where(x < 0, or_(alpha, 1.0) * jnp.expm1(x), x),
+        "Softsign": lambda x: x / (1 + jnp.abs(x)),
+        "Softplus": jax.nn.softplus,
+    }
+    found = table[name]
+    return lambda x: found(x).astype(x.dtype)
+
+
+@operator("LSTM")
+def lstm(
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array = None,
+    sequence_lens: Array = None,
+    initial_h: Array = None,
+    initial_c: Array = None,
+    p: Array = None,
+    *,
+    hidden_size: int,
+    direction: str = "forward",
+    layout: int = 0,
+    activations: Any = None,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    clip: float | None = None,
+    input_forget: int = 0,
+) -> Any:
+    functions = _functions("LSTM", activations, activation_alpha, activation_beta, direction)
+
+    def cell(d: int, weights: Any) -> Any:
+        f, g, h_of = functions[d]
+        bias, peep = weights
+
+        def step(state: Any, gates: Any) -> Any:
+            h, c = state
+            gates = gates + _product(h, r, d) + bias
+            i, o, forget, new = jnp.split(gates, 4, axis=-1)
+            pi, po, pf = peep
+            i = f(_clipped(i + pi * c, clip))
+            forget = 1 - i if input_forget else f(_clipped(forget + pf * c, clip))
+            c = forget * c + i * g(_clipped(new, clip))
+            o = f(_clipped(o + po * c, clip))
+            return o * h_of(c), c
+
+        return step
+
+    def prepare(d: int) -> Any:
+        size = 4 * hidden_size
+        bias = 0 if b is None else b[d][:size] + b[d][size:]
+        peep = (0, 0, 0) if p is None else jnp.split(jnp.asarray(p[d]), 3)
+        return cell(d, (bias, peep))
+
+    initial = [initial_h, initial_c]
+    return _run(x, w, sequence_lens, initial, hidden_size, direction, layout, prepare)
+
+
+@operator("GRU")
+def gru(
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array = None,
+    sequence_lens: Array = None,
+    initial_h: Array = None,
+    *,
+    hidden_size: int,
+    direction: str = "forward",
+    layout: int = 0,
+    activations: Any = None,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    clip: float | None = None,
+    linear_before_reset: int = 0,
+) -> Any:
+    functions = _functions("GRU", activations, activation_alpha, activation_beta, direction)
+    n = hidden_size
+
+    def prepare(d: int) -> Any:
+        f, g = functions[d]
+        own = jnp.zeros(6 * n, x.dtype) if b is None else jnp.asarray(b[d])
+        wb, rb = own[: 3 * n], own[3 * n :]
+        zr, new = r[d][: 2 * n], r[d][2 * n :]
+
+        def step(state: Any, gates: Any) -> Any:
+            (h,) = state
+            both = gates[..., : 2 * n] + h @ zr.T + wb[: 2 * n] + rb[: 2 * n]
+            z, reset = jnp.split(f(_clipped(both, clip)), 2, axis=-1)
+            if linear_before_reset:
+                inner = reset * (h @ new.T + rb[2 * n :])
+            else:
+                inner = (reset * h) @ new.T + rb[2 * n :]
+            candidate = g(_clipped(gates[..., 2 * n :] + inner + wb[2 * n :], clip))
+            return ((1 - z) * candidate + z * h,)
+
+        return step
+
+    return _run(x, w, sequence_lens, [initial_h], n, direction, layout, prepare)
+
+
+@operator("RNN")
+def rnn(
+    x: Array,
+    w: Array,
+    r: Array,
+    b: Array = None,
+    sequence_lens: Array = None,
+    initial_h: Array = None,
+    *,
+    hidden_size: int,
+    direction: str = "forward",
+    layout: int = 0,
+    activations: Any = None,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    clip: float | None = None,
+) -> Any:
+    functions = _functions("RNN", activations, activation_alpha, activation_beta, direction)
+
+    def prepare(d: int) -> Any:
+        (f,) = functions[d]
+        bias = 0 if b is None else b[d][:hidden_size] + b[d][hidden_size:]
+
+        def step(state: Any, gates: Any) -> Any:
+            return (f(_clipped(gates + state[0] @ r[d].T + bias, clip)),)
+
+        return step
+
+    return _run(x, w, sequence_lens, [initial_h], hidden_size, direction, layout, prepare)
+
+
+def _functions(
+    kind: str, names: Any, alphas: Any, betas: Any, direction: str
+) -> list[list[Function]]:
+    """The activation functions of each direction; those that take parameters get them in order."""
+    default = _DEFAULTS[kind]
+    count = 2 if direction == "bidirectional" else 1
+    chosen = list(names or default * count)
+    alpha, beta = list(alphas or ()), list(betas or ())
+    with_alpha = {"Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu"}
+    with_beta = {"Affine", "ScaledTanh", "HardSigmoid"}
+    functions = []
+    for name in chosen:
+        a = alpha.pop(0) if alpha and name in with_alpha else None
+        b = beta.pop(0) if beta and name in with_beta else None
+        functions.append(activation(name, a, b))
+    size = len(default)
+    return [functions[i * size : (i + 1) * size] for i in range(count)]
+
+
+def _clipped(x: Any, limit: float | None) -> Any:
+    return x if not limit else jnp.clip(x, -limit, limit)
+
+
+def _run(
+    x: Any,
+    w: Any,
+    lengths: Any,
+    initial: Sequence[Any],
+    hidden: int,
+    direction: str,
+    layout: int,
+    prepare: Callable[[int], Any],
+) -> tuple[Any, ...]:
+    """Y [steps, directions, batch, hidden] and the last state of each, in the chosen layout.
+
+    What the input contributes is one product for all steps, in front of the loop.
+    """
+    x = jnp.asarray(x)
+    x = jnp.swapaxes(x, 0, 1) if layout else x
+    steps, batch = x.shape[:2]
+    ways = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
+    outputs, finals = [], []
+    for d, reverse in enumerate(ways):
+        state = tuple(_first(h, d, batch, hidden, x.dtype, layout) for h in initial)
+        step, gates = prepare(d), _product(x, w, d)
+        y, last = _steps(step, gates, state, reverse, lengths, steps)
+        outputs.append(y)
+        finals.append(last)
+    y = jnp.stack(outputs, axis=1)
+    last = [jnp.stack(s) for s in zip(*finals, strict=True)]
+    if layout:
+        y, last = jnp.transpose(y, (2, 0, 1, 3)), [jnp.swapaxes(s, 0, 1) for s in last]
+    return (y, *last)
+
+
+def _first(h: Any, d: int, batch: int, hidden: int, dtype: Any, layout: int) -> Any:
+    if h is None:
+        return jnp.zeros((batch, hidden), dtype)
+    return jnp.asarray(h[:, d] if layout else h[d])
+
+
+def _steps(
+    step: Any, gates: Any, state: Any, reverse: bool, lengths: Any, steps: int
+) -> tuple[Any, Any]:
+    """The output of each step and the last states, in the order in which the input has them."""
+
+    def body(state: Any, gates: Any) -> Any:
+        new = step(state, gates)
+        return new, new[0]
+
+    if lengths is not None:
+        return _steps_of_lengths(step, gates, state, reverse, jnp.asarray(lengths), steps)
+    last, y = lax.scan(body, state, gates, reverse=reverse)
+    return y, last
+
+
+def _steps_of_lengths(
+    step: Any, gates: Any, state: Any, reverse: bool, lengths: Any, steps: int
+) -> tuple[Any, Any]:
+    """Steps after a sample's length leave its state as it is and give zeros.
+
+    As in ONNX Runtime, all samples are at their first step at once, also in reverse, and a sample
+    that has ended computes with zeros: a range over the state of all samples has neither old nor
+    early ones in it. What has no step at all ends with zeros.
+    """
+    time = jnp.arange(steps, dtype=np.int32)
+    lengths = lengths.astype(np.int32)
+
+    def body(state: Any, item: Any) -> Any:
+        gates, t = item
+        going = (t <= lengths)[:, None]
+        new = step(tuple(jnp.where(going, s, jnp.zeros_like(s)) for s in state), gates)
+        live = (t < lengths)[:, None]
+        kept = tuple(jnp.where(live, n, s) for n, s in zip(new, state, strict=True))
+        return kept, jnp.where(live, new[0], jnp.zeros_like(new[0]))
+
+    turned = partial(_turned, lengths=lengths) if reverse else lambda x: x
+    last, y = lax.scan(body, state, (turned(gates), time))
+    some = (lengths > 0)[:, None]
+    return turned(y), tuple(jnp.where(some, s, jnp.zeros_like(s)) for s in last)
+
+
+def _turned(x: Any, lengths: Any) -> Any:
+    """`x` [steps, batch, ...], the first steps of each sample in reverse order."""
+    time = jnp.arange(x.shape[0], dtype=np.int32)[:, None]
+    places = jnp.where(time < lengths, lengths - 1 - time, time)
+    return jnp.take_along_axis(x, places[..., None], axis=0, mode="clip")

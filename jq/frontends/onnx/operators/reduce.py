@@ -1,0 +1,144 @@
+"""Reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jq.frontends.onnx.registry import Array, Call, Known, operator
+from jq.frontends.onnx.values import is_float
+
+Reduce = Callable[..., Any]
+
+
+def _log_sum_exp(x: Any, axis: Any, keepdims: bool) -> Any:
+    kind = x.dtype
+    x = x if is_float(x.dtype) else x.astype(np.float32)
+    return jax.scipy.special.logsumexp(x, axis=axis, keepdims=keepdims).astype(kind)
+
+
+def _sum(x: Any, axis: Any, keepdims: bool) -> Any:
+    return jnp.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype)
+
+
+def _mean(x: Any, axis: Any, keepdims: bool) -> Any:
+    count = np.prod([x.shape[a] for a in axis], dtype=np.int64)
+    total = _sum(x, axis, keepdims)
+    return lax.div(total, jnp.full(total.shape, count, total.dtype))
+
+
+_REDUCTIONS: dict[str, Reduce] = {
+    "ReduceSum": _sum,
+    "ReduceMean": _mean,
+    "ReduceProd": lambda x, axis, keepdims: jnp.prod(
+        x, axis=axis, keepdims=keepdims, dtype=x.dtype
+    ),
+    "ReduceL1": lambda x, axis, keepdims: _sum(jnp.abs(x), axis, keepdims),
+    "ReduceL2": lambda x, axis, keepdims: jnp.sqrt(_sum(x * x, axis, keepdims)).astype(x.dtype),
+    "ReduceSumSquare": lambda x, axis, keepdims: _sum(x * x, axis, keepdims),
+    "ReduceLogSum": lambda x, axis, keepdims: jnp.log(_sum(x, axis, keepdims)).astype(x.dtype),
+    "ReduceLogSumExp": _log_sum_exp,
+    "ReduceMax": lambda x, axis, keepdims: _extreme(jnp.max, True, x, axis, keepdims),
+    "ReduceMin": lambda x, axis, keepdims: _extreme(jnp.min, False, x, axis, keepdims),
+}
+
+
+def _extreme(function: Reduce, largest: bool, x: Any, axis: Any, keepdims: bool) -> Any:
+    """The extreme of nothing, which changes no result: the least or the greatest number of the
+    type."""
+    if x.dtype == bool:
+        return (jnp.any if largest else jnp.all)(x, axis=axis, keepdims=keepdims)
+    if is_float(x.dtype):
+        first = -np.inf if largest else np.inf
+    else:
+        limits = jnp.iinfo(x.dtype)
+        first = limits.min if largest else limits.max
+    return function(x, axis=axis, keepdims=keepdims, initial=np.asarray(first, x.dtype))
+
+
+def _define(name: str, function: Reduce) -> None:
+    @operator(name)
+    def apply(
+        data: Array, axes: Known = None, *, keepdims: int, noop_with_empty_axes: int = 0
+    ) -> Array:
+        x = jnp.asarray(data)
+        chosen = (
+            () if axes is None else tuple(int(a) % x.ndim for a in np.asarray(axes).reshape(-1))
+        )
+        if not chosen:
+            if noop_with_empty_axes:
+                return function(x[None], axis=(0,), keepdims=False)
+            chosen = tuple(range(x.ndim))
+        return function(x, axis=chosen, keepdims=bool(keepdims))
+
+
+for _name, _function in _REDUCTIONS.items():
+    _define(_name, _function)
+
+
+@operator("ArgMax")
+def argmax(x: Array, *, axis: int, keepdims: int, select_last_index: int = 0) -> Array:
+    return _index(jnp.argmax, jnp.asarray(x), axis, keepdims, select_last_index)
+
+
+@operator("ArgMin")
+def argmin(x: Array, *, axis: int, keepdims: int, select_last_index: int = 0) -> Array:
+    return _index(jnp.argmin, jnp.asarray(x), axis, keepdims, select_last_index)
+
+
+def _index(function: Reduce, x: Any, axis: int, keepdims: int, last: int) -> Any:
+    """Found in 32 bits, which IREE does faster; the result is i64 as ONNX has it."""
+    if last:
+        found = x.shape[axis] - 1 - function(jnp.flip(x, axis), axis=axis, keepdims=bool(keepdims))
+    else:
+        found = function(x, axis=axis, keepdims=bool(keepdims))
+    return found.astype(np.int64)
+
+
+@operator("GlobalAveragePool")
+def global_average_pool(x: Array) -> Array:
+    return jnp.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True)
+
+
+@operator("GlobalMaxPool", moves=True)
+def global_max_pool(x: Array) -> Array:
+    return jnp.max(x, axis=tuple(range(2, x.ndim)), keepdims=True)
+
+
+@operator("GlobalLpPool")
+def global_lp_pool(x: Array, *, p: int) -> Array:
+    total = jnp.sum(jnp.abs(x) ** p, axis=tuple(range(2, x.ndim)), keepdims=True)
+    return (total ** (1 / p)).astype(x.dtype)
+
+
+@operator("Softmax")
+def softmax(x: Array, *, axis: int, node: Call) -> Array:
+    return _soft(jax.nn.softmax, x, axis, node)
+
+
+@operator("LogSoftmax")
+def log_softmax(x: Array, *, axis: int, node: Call) -> Array:
+    return _soft(jax.nn.log_softmax, x, axis, node)
+
+
+@operator("Hardmax")
+def hardmax(x: Array, *, axis: int, node: Call) -> Array:
+    def largest(x: Any, axis: int) -> Any:
+        return jax.nn.one_hot(jnp.argmax(x, axis), x.shape[axis], dtype=x.dtype, axis=axis)
+
+    return _soft(largest, x, axis, node)
+
+
+def _soft(function: Reduce, x: Any, axis: int, node: Call) -> Any:
+    """Before version 13 all axes from `axis` on are one."""
+    x = jnp.asarray(x)
+    if node.version >= 13:
+        return function(x, axis=axis)
+    axis %= max(x.ndim, 1)
+    rows = int(np.prod(x.shape[:axis], dtype=np.int64))
+    return function(x.reshape(rows, -1), axis=1).reshape(x.shape)

@@ -1,0 +1,190 @@
+"""Shapes, and operators that only move elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Known, operator
+from jq.frontends.onnx.values import Codes, plain, traced
+
+
+def ints(x: Any) -> list[int]:
+    return [int(n) for n in np.asarray(x).reshape(-1)]
+
+
+@operator("Shape", codes=True)
+def shape(x: Array, *, start: int = 0, end: int | None = None) -> Array:
+    return np.asarray(x.shape[start:end], np.int64)
+
+
+@operator("Size", codes=True)
+def size(x: Array) -> Array:
+    return np.asarray(np.prod(x.shape, dtype=np.int64))
+
+
+@operator("Reshape", moves=True)
+def reshape(x: Array, shape: Known, *, allowzero: int = 0) -> Array:
+    sizes = ints(shape)
+    if not allowzero:
+        sizes = [x.shape[i] if n == 0 else n for i, n in enumerate(sizes)]
+    if -1 in sizes:
+        rest = int(np.prod([n for n in sizes if n != -1], dtype=np.int64))
+        total = int(np.prod(x.shape, dtype=np.int64))
+        sizes[sizes.index(-1)] = total // rest if rest else 0
+    return x.reshape(sizes)
+
+
+@operator("Flatten", moves=True)
+def flatten(x: Array, *, axis: int) -> Array:
+    axis = axis if axis >= 0 else axis + x.ndim
+    rows = int(np.prod(x.shape[:axis], dtype=np.int64))
+    return x.reshape(rows, int(np.prod(x.shape[axis:], dtype=np.int64)))
+
+
+@operator("Squeeze", moves=True)
+def squeeze(x: Array, axes: Known = None) -> Array:
+    if axes is None:
+        return x.reshape([n for n in x.shape if n != 1])
+    return jnp.squeeze(x, tuple(ints(axes.reshape(-1))))
+
+
+@operator("Unsqueeze", moves=True)
+@operator("ExpandDims", domain=MICROSOFT, moves=True)
+def unsqueeze(x: Array, axes: Known) -> Array:
+    return jnp.expand_dims(x, tuple(ints(axes)))
+
+
+@operator("Transpose", moves=True)
+def transpose(x: Array, *, perm: list[int] | None = None) -> Array:
+    return jnp.transpose(x, perm)
+
+
+@operator("Expand", moves=True)
+def expand(x: Array, shape: Known) -> Array:
+    return jnp.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(ints(shape))))
+
+
+@operator("Tile", moves=True)
+def tile(x: Array, repeats: Known) -> Array:
+    return jnp.tile(x, ints(repeats))
+
+
+@operator("Concat", moves=True)
+def concat(*xs: Array, axis: int) -> Array:
+    return jnp.concatenate(xs, axis=axis)
+
+
+@operator("Split", moves=True)
+def split(
+    x: Array, split: Known = None, *, axis: int, num_outputs: int | None = None, node: Call
+) -> Any:
+    n = x.shape[axis]
+    if split is not None:
+        sizes = ints(split)
+    else:
+        count = num_outputs or node.results
+        each = -(-n // count)
+        sizes = [max(0, min(each, n - i * each)) for i in range(count)]
+    if sum(sizes) != n:
+        raise node.refuse(f"parts {sizes} of an axis of {n}")
+    cuts = np.cumsum(sizes)[:-1].tolist()
+    return tuple(jnp.split(x, cuts, axis=axis))
+
+
+@operator("Slice", moves=True)
+def slice_of(
+    x: Array, starts: Known, ends: Known, axes: Known = None, steps: Known = None
+) -> Array:
+    first, last = ints(starts), ints(ends)
+    chosen = list(range(len(first))) if axes is None else ints(axes)
+    step = [1] * len(first) if steps is None else ints(steps)
+    index = [slice(None)] * x.ndim
+    for axis, a, b, s in zip(chosen, first, last, step, strict=True):
+        index[axis % x.ndim] = _slice(a, b, s, x.shape[axis])
+    return x[tuple(index)]
+
+
+def _slice(start: int, end: int, step: int, n: int) -> slice:
+    """Negative numbers count from the end; what is beyond is clamped."""
+    start = start + n if start < 0 else start
+    end = end + n if end < 0 else end
+    if step > 0:
+        return slice(min(max(start, 0), n), min(max(end, 0), n), step)
+    start, end = min(max(start, -1), n - 1), min(max(end, -1), n - 1)
+    if start < 0:
+        return slice(0, 0, 1)
+    return slice(start, None if end < 0 else end, step)
+
+
+@operator("Pad", codes=True)
+@operator("Pad", domain=MICROSOFT, codes=True)
+def pad(
+    x: Array,
+    pads: Known,
+    value: Array = None,
+    axes: Known = None,
+    *,
+    mode: str = "constant",
+    node: Call,
+) -> Array:
+    x, value = traced(x), plain(value)
+    if isinstance(x, Codes):  # padded with the code of the number
+        zero = np.zeros((), np.int32) if value is None else value
+        fill = jnp.asarray(zero).astype(np.int32) - x.offset
+        inner = pad(x.signed, pads, fill.astype(x.signed.dtype), axes, mode=mode, node=node)
+        return Codes(inner, x.dtype)
+    x = jnp.asarray(plain(x))
+    chosen = list(range(x.ndim)) if axes is None else [a % x.ndim for a in ints(axes)]
+    widths = ints(pads)
+    low, high = [0] * x.ndim, [0] * x.ndim
+    for i, axis in enumerate(chosen):
+        low[axis], high[axis] = widths[i], widths[i + len(chosen)]
+    if mode == "constant":
+        fill = jnp.zeros((), x.dtype) if value is None else jnp.asarray(value, x.dtype).reshape(())
+        return lax.pad(x, fill, [(a, b, 0) for a, b in zip(low, high, strict=True)])
+    cut = tuple(
+        slice(max(0, -a), n + min(0, b)) for a, b, n in zip(low, high, x.shape, strict=True)
+    )
+    grow = [(max(a, 0), max(b, 0)) for a, b in zip(low, high, strict=True)]
+    return jnp.pad(x[cut], grow, mode={"reflect": "reflect", "edge": "edge", "wrap": "wrap"}[mode])
+
+
+@operator("Trilu", moves=True)
+@operator("Trilu", domain=MICROSOFT, moves=True)
+def trilu(x: Array, k: Known = None, *, upper: int = 1) -> Array:
+    by = 0 if k is None else int(k.reshape(()))
+    return jnp.triu(x, by) if upper else jnp.tril(x, by)
+
+
+@operator("DepthToSpace", moves=True)
+def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
+    n, c, h, w = x.shape
+    b = blocksize
+    if mode == "DCR":
+        parts = x.reshape(n, b, b, c // b**2, h, w).transpose(0, 3, 4, 1, 5, 2)
+    else:
+        parts = x.reshape(n, c // b**2, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+    return parts.reshape(n, c // b**2, h * b, w * b)
+
+
+@operator("SpaceToDepth", moves=True)
+def space_to_depth(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
+    n, c, h, w = x.shape
+    b = blocksize
+    parts = x.reshape(n, c, h // b, b, w // b, b)
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    return parts.transpose(order).reshape(n, c * b * b, h // b, w // b)
+
+
+@operator("ReverseSequence")
+def reverse_sequence(x: Array, lengths: Array, *, batch_axis: int, time_axis: int) -> Array:
+    moved = jnp.moveaxis(x, (batch_axis, time_axis), (0, 1))
+    time = jnp.arange(moved.shape[1])[None, :]
+    length = jnp.asarray(lengths)[:, None]
+    index = jnp.where(time < length, length - 1 - time, time)
+    index = index.reshape(index.shape + (1,) * (moved.ndim - 2))
+    return jnp.moveaxis(jnp.take_along_axis(moved, index, axis=1), (0, 1), (batch_axis, time_axis))

@@ -1,0 +1,128 @@
+"""Casts, and constants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jq.frontends.onnx.conversion import convert
+from jq.frontends.onnx.registry import MICROSOFT, Array, Call, operator
+from jq.frontends.onnx.tensors import numpy_type
+from jq.frontends.onnx.values import Sums, plain
+
+
+@operator("Cast", codes=True)
+def cast(x: Array, *, to: int, saturate: int = 1, round_mode: str = "up", node: Call) -> Array:
+    dtype = numpy_type(to)
+    if isinstance(x, Sums) and dtype == np.float32:
+        return x.floats()
+    x = plain(x)
+    if dtype.hasobject or np.dtype(x.dtype).hasobject:
+        raise node.refuse("strings are not supported")
+    if dtype.name == "float8_e8m0fnu":
+        return _to_e8m0(jnp.asarray(x).astype(np.float32), dtype, bool(saturate), round_mode)
+    return convert(x, dtype, bool(saturate))
+
+
+def _to_e8m0(x: Any, dtype: np.dtype[Any], saturate: bool, mode: str) -> Any:
+    """The exponent alone, of 8 bits: rounded up, down or to the nearest power of two."""
+    bits = lax.bitcast_convert_type(x, np.uint32)
+    exponent, fraction = (bits >> 23) & 255, bits & 0x7FFFFF
+    up = {"up": fraction > 0, "down": fraction < 0, "nearest": fraction >= 0x400000}[mode]
+    limit = 254 if saturate else 255
+    code = jnp.where(exponent == 255, 255, jnp.minimum(exponent + up, limit))
+    code = jnp.where(jnp.isinf(x) & saturate, 254, code)
+    return lax.bitcast_convert_type(code.astype(np.uint8), dtype)
+
+
+@operator("CastLike")
+def cast_like(x: Array, target: Array, *, saturate: int = 1, round_mode: str = "up") -> Array:
+    dtype = np.dtype(target.dtype)
+    if dtype.name == "float8_e8m0fnu":
+        return _to_e8m0(jnp.asarray(x).astype(np.float32), dtype, bool(saturate), round_mode)
+    return convert(x, dtype, bool(saturate))
+
+
+@operator("BitCast")
+def bit_cast(x: Array, *, to: int) -> Array:
+    dtype = numpy_type(to)
+    x = jnp.asarray(x)
+    if "b" in (x.dtype.kind, dtype.kind):
+        return x.astype(dtype)
+    return lax.bitcast_convert_type(x, dtype)
+
+
+@operator("Identity", moves=True)
+def identity(x: Array) -> Array:
+    return x
+
+
+@operator("Constant")
+def constant(
+    *,
+    value: Any = None,
+    value_float: Any = None,
+    value_floats: Any = None,
+    value_int: Any = None,
+    value_ints: Any = None,
+    node: Call,
+) -> Array:
+    if value is not None:
+        return np.asarray(value)
+    floats = value_float if value_float is not None else value_floats
+    if floats is not None:
+        return np.asarray(floats, np.float32)
+    integers = value_int if value_int is not None else value_ints
+    if integers is not None:
+        return np.asarray(integers, np.int64)
+    raise node.refuse(f"a constant of {', '.join(node.attributes) or 'nothing'}")
+
+
+@operator("ConstantOfShape")
+def constant_of_shape(input: Any, *, value: Any = None, node: Call) -> Array:
+    if not isinstance(input, np.ndarray):
+        raise node.refuse("its shape depends on the model's inputs", "fix it with --value NAME=V")
+    fill = np.zeros(1, np.float32) if value is None else value
+    return filled(input, fill.reshape(()))
+
+
+def filled(shape: Any, value: Any) -> Any:
+    """A large one is computed in the program, not held."""
+    sizes = [int(n) for n in np.asarray(shape).reshape(-1)]
+    if np.prod(sizes, dtype=np.float64) < 1 << 20:
+        return np.full(sizes, value, value.dtype)
+    return jnp.full(sizes, value, value.dtype)
+
+
+@operator("EyeLike")
+def eye_like(x: Array, *, dtype: int | None = None, k: int = 0) -> Array:
+    kind = np.dtype(x.dtype) if dtype is None else numpy_type(dtype)
+    rows, columns = x.shape
+    return np.eye(rows, columns, k, kind)
+
+
+@operator("Range")
+@operator("Range", domain=MICROSOFT)
+def arange(start: Any, limit: Any, delta: Any = None, *, node: Call) -> Array:
+    delta = np.ones((), start.dtype) if delta is None else delta
+    if not all(isinstance(v, np.ndarray) for v in (start, limit, delta)):
+        raise node.refuse("its length depends on the model's inputs", "use --value NAME=V")
+    if node.node.attributes.get("stash_type"):
+        start, limit, delta = (np.asarray(v, np.float32) for v in (start, limit, delta))
+    first, last, step = (np.float64(v.reshape(())) for v in (start, limit, delta))
+    count = max(0, int(np.ceil((last - first) / step)))
+    return (first + np.arange(count, dtype=np.float64) * step).astype(start.dtype)
+
+
+@operator("Dropout")
+def dropout(x: Array, ratio: Array = None, training_mode: Array = None, *, node: Call) -> Any:
+    if training_mode is not None and not (
+        isinstance(training_mode, np.ndarray) and not training_mode.any()
+    ):
+        raise node.refuse("it is in training mode")
+    if node.asks_for(1):
+        return x, jnp.ones(x.shape, bool)
+    return x

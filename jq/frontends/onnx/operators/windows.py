@@ -1,0 +1,271 @@
+"""Windows over the axes after batch and channels, and pooling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jq.frontends.onnx.registry import MICROSOFT, Array, Call, Known, operator
+from jq.frontends.onnx.values import is_float
+
+Pairs = list[tuple[int, int]]
+
+
+def padding(
+    auto_pad: str,
+    pads: Sequence[int] | None,
+    sizes: Sequence[int],
+    window: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> Pairs:
+    """Elements before and after each axis."""
+    rank = len(window)
+    if auto_pad in ("NOTSET", ""):
+        flat = list(pads or [0] * 2 * rank)
+        return list(zip(flat[:rank], flat[rank:], strict=True))
+    if auto_pad == "VALID":
+        return [(0, 0)] * rank
+    pairs = []
+    for n, k, s, d in zip(sizes, window, strides, dilations, strict=True):
+        total = max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
+        small, large = total // 2, total - total // 2
+        pairs.append((small, large) if auto_pad == "SAME_UPPER" else (large, small))
+    return pairs
+
+
+class Window:
+    """Places of a pooling window, with those that `ceil_mode` adds at the end."""
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        kernel: Sequence[int],
+        strides: Any,
+        dilations: Any,
+        pads: Any,
+        auto_pad: str,
+        ceil: int,
+    ) -> None:
+        rank = len(kernel)
+        self.kernel = list(kernel)
+        self.strides = list(strides or [1] * rank)
+        self.dilations = list(dilations or [1] * rank)
+        sizes = list(shape[2:])
+        self.pads = padding(auto_pad, pads, sizes, self.kernel, self.strides, self.dilations)
+        self.extra = [0] * rank
+        for i, (n, (a, b)) in enumerate(zip(sizes, self.pads, strict=True)):
+            reach = (self.kernel[i] - 1) * self.dilations[i] + 1
+            left = n + a + b - reach
+            count = (-(-left // self.strides[i]) if ceil else left // self.strides[i]) + 1
+            if ceil and (count - 1) * self.strides[i] >= n + a:
+                count -= 1  # a window that would begin in the padding after
+            self.extra[i] = max(0, (count - 1) * self.strides[i] + reach - (n + a + b))
+
+    def reduce(self, x: Any, first: Any, function: Any, counted: bool = False) -> Any:
+        """`counted`: what the padding adds, `ceil_mode` left out, counts as one more element."""
+        pairs = [(a, b + e) for (a, b), e in zip(self.pads, self.extra, strict=True)]
+        if counted:
+            fill = [(0, 0, 0)] * 2 + [(a, b, 0) for a, b in self.pads]
+            x = lax.pad(x, jnp.ones((), x.dtype), fill)
+            pairs = [(0, e) for e in self.extra]
+        return lax.reduce_window(
+            x,
+            first,
+            function,
+            (1, 1, *self.kernel),
+            (1, 1, *self.strides),
+            [(0, 0), (0, 0), *pairs],
+            window_dilation=(1, 1, *self.dilations),
+        )
+
+
+@operator("MaxPool", moves=True)
+def max_pool(
+    x: Array,
+    *,
+    kernel_shape: list[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Any = None,
+    pads: Any = None,
+    storage_order: int = 0,
+    strides: Any = None,
+    node: Call,
+) -> Any:
+    x = jnp.asarray(x)
+    window = Window(x.shape, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    least = np.asarray(-np.inf if is_float(x.dtype) else jnp.iinfo(x.dtype).min, x.dtype)
+    if not node.asks_for(1):
+        return window.reduce(x, least, lax.max)
+    return _with_places(x, window, least, storage_order)
+
+
+@operator("NhwcMaxPool", domain=MICROSOFT, moves=True)
+def max_pool_channels_last(
+    x: Array,
+    *,
+    kernel_shape: list[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+    node: Call,
+) -> Any:
+    options = {"auto_pad": auto_pad, "ceil_mode": ceil_mode, "dilations": dilations}
+    options |= {"kernel_shape": kernel_shape, "pads": pads, "strides": strides}
+    y = max_pool(jnp.moveaxis(jnp.asarray(x), -1, 1), **options, node=node)
+    return jnp.moveaxis(y, 1, -1)
+
+
+def _with_places(x: Any, window: Window, least: Any, order: int) -> tuple[Any, Any]:
+    """The greatest and where the first of them is, an index into the flat tensor."""
+    spatial = x.shape[2:]
+    places = np.arange(math.prod(x.shape)).reshape(x.shape)
+    if order:
+        flat = np.arange(math.prod(spatial)).reshape(spatial[::-1]).T
+        places = np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * len(spatial))
+        places = places * math.prod(spatial) + flat
+    views = list(_views(x, window, least))
+    spots = list(_views(jnp.asarray(places), window, np.asarray(-1, np.int64)))
+    best, where = views[0], spots[0]
+    for value, spot in zip(views[1:], spots[1:], strict=True):
+        better = (value > best) | ((where < 0) & (spot >= 0))
+        best, where = jnp.where(better, value, best), jnp.where(better, spot, where)
+    return best, where
+
+
+def _views(x: Any, window: Window, fill: Any) -> Any:
+    """One array an element of the window."""
+    widths = [(a, b + e, 0) for (a, b), e in zip(window.pads, window.extra, strict=True)]
+    padded = lax.pad(x, jnp.asarray(fill, x.dtype), [(0, 0, 0)] * 2 + widths)
+    sizes = padded.shape[2:]
+    ends = [(k - 1) * d for k, d in zip(window.kernel, window.dilations, strict=True)]
+    for at in product(*(range(k) for k in window.kernel)):
+        cut = tuple(
+            slice(i * d, n - end + i * d, s)
+            for i, d, n, end, s in zip(
+                at, window.dilations, sizes, ends, window.strides, strict=True
+            )
+        )
+        yield padded[(slice(None), slice(None), *cut)]
+
+
+@operator("AveragePool")
+def average_pool(
+    x: Array,
+    *,
+    kernel_shape: list[int],
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Array:
+    window = Window(x.shape, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    zero = np.zeros((), x.dtype)
+    total = window.reduce(x, zero, lax.add)
+    counts = window_counts(window, x.shape[2:], bool(count_include_pad))
+    if counts.min(initial=1) == counts.max(initial=1):
+        return total / np.asarray(counts.flat[0], x.dtype)
+    return total / counts.astype(x.dtype)
+
+
+def average_in_order(x: Array, window: Window, padded: bool) -> Array:
+    """The elements of each window are added one after the other, row by row, as they stand in
+    memory; `padded`: each window counts as a whole one, also where `ceil_mode` goes beyond."""
+    total = sum(_views(x, window, 0), start=jnp.zeros((), x.dtype))
+    if padded:
+        return total / np.asarray(math.prod(window.kernel), x.dtype)
+    return total / window_counts(window, x.shape[2:], padded=False).astype(x.dtype)
+
+
+def window_counts(window: Window, sizes: Sequence[int], padded: bool) -> np.ndarray:
+    """How many elements each window averages, [1, 1, ...]: a product of counts along each axis."""
+    counts = np.ones((1, 1), np.int64)
+    for i, n in enumerate(sizes):
+        (a, b), k = window.pads[i], window.kernel[i]
+        total = n + a + b + window.extra[i] - (k - 1) * window.dilations[i]
+        starts = np.arange(0, total, window.strides[i])
+        places = starts[:, None] + np.arange(k) * window.dilations[i]
+        low, high = (0, a + n + b) if padded else (a, a + n)
+        along = ((places >= low) & (places < high)).sum(axis=1)
+        counts = counts[..., None] * along
+    return counts
+
+
+@operator("LpPool")
+def lp_pool(
+    x: Array,
+    *,
+    kernel_shape: list[int],
+    p: int = 2,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Array:
+    window = Window(x.shape, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    total = window.reduce(jnp.abs(x) ** p, np.zeros((), x.dtype), lax.add)
+    return (total ** (1 / p)).astype(x.dtype)
+
+
+@operator("MaxUnpool")
+def max_unpool(
+    x: Array,
+    indices: Array,
+    output_shape: Known = None,
+    *,
+    kernel_shape: list[int],
+    pads: Any = None,
+    strides: Any = None,
+) -> Array:
+    rank = x.ndim - 2
+    s, p = strides or [1] * rank, pads or [0] * 2 * rank
+    sizes = [
+        (n - 1) * s[i] - p[i] - p[i + rank] + kernel_shape[i] for i, n in enumerate(x.shape[2:])
+    ]
+    natural = (*x.shape[:2], *sizes)
+    shape = natural if output_shape is None else tuple(int(n) for n in output_shape)
+    # The indices are those of the tensor that was pooled.
+    parts = jnp.unravel_index(jnp.asarray(indices).reshape(-1), natural)
+    return jnp.zeros(shape, x.dtype).at[parts].set(jnp.asarray(x).reshape(-1))
+
+
+@operator("Col2Im")
+def col2im(
+    x: Array,
+    image_shape: Known,
+    block_shape: Known,
+    *,
+    dilations: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Array:
+    """Blocks, one a column, are added up where they lie in the image."""
+    sizes, block = [int(n) for n in image_shape], [int(n) for n in block_shape]
+    rank = len(sizes)
+    s, d, p = strides or [1] * rank, dilations or [1] * rank, pads or [0] * 2 * rank
+    padded = [n + p[i] + p[i + rank] for i, n in enumerate(sizes)]
+    counts = [(n - d[i] * (block[i] - 1) - 1) // s[i] + 1 for i, n in enumerate(padded)]
+    n, c = x.shape[0], x.shape[1] // math.prod(block)
+    blocks = jnp.asarray(x).reshape(n, c, *block, *counts)
+    image = jnp.zeros((n, c, *padded), x.dtype)
+    for at in product(*(range(b) for b in block)):
+        places = tuple(
+            slice(i * d[a], i * d[a] + s[a] * (counts[a] - 1) + 1, s[a]) for a, i in enumerate(at)
+        )
+        image = image.at[(slice(None), slice(None), *places)].add(
+            blocks[(slice(None), slice(None), *at)]
+        )
+    inner = tuple(slice(p[i], p[i] + n) for i, n in enumerate(sizes))
+    return image[(slice(None), slice(None), *inner)]

@@ -1,0 +1,99 @@
+"""The order of an ONNX graph's nodes, and the mistakes in names that are refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import Message
+
+from jq.base.errors import UserError
+from jq.frontends.onnx.graph import Function, Graph, Node
+
+
+def sorted_nodes(nodes: list[Node], path: Path) -> tuple[Node, ...]:
+    """In an order in which every node comes after what it reads; a cycle is refused."""
+    makers: dict[str, int] = {}
+    for i, node in enumerate(nodes):
+        for name in filter(None, node.outputs):
+            if makers.setdefault(name, i) != i:
+                raise UserError(f"two nodes make {name!r}", op=node.where, location=str(path))
+    needs = [{makers[n] for n in reads(node) if n in makers} for node in nodes]
+    readers: list[list[int]] = [[] for _ in nodes]
+    for i, sources in enumerate(needs):
+        for source in sources:
+            readers[source].append(i)
+    ready = [i for i, sources in enumerate(needs) if not sources][::-1]
+    left, order = [len(sources) for sources in needs], []
+    while ready:
+        order.append(i := ready.pop())
+        for reader in reversed(readers[i]):
+            left[reader] -= 1
+            if not left[reader]:
+                ready.append(reader)
+    if len(order) < len(nodes):
+        stuck = next(node for node, n in zip(nodes, left, strict=True) if n)
+        raise UserError("the graph has a cycle", op=stuck.where, location=str(path))
+    return (
+        tuple(nodes[i] for i in sorted(order))
+        if _in_order(needs)
+        else tuple(nodes[i] for i in order)
+    )
+
+
+def _in_order(needs: list[set[int]]) -> bool:
+    return all(max(sources, default=-1) < i for i, sources in enumerate(needs))
+
+
+def reads(node: Node) -> Iterator[str]:
+    """Names that a node reads, from around it too when it has sub-graphs."""
+    yield from node.inputs
+    for graph in node.graphs:
+        own = {*graph.inputs, *graph.initializers, *(o for n in graph.nodes for o in n.outputs)}
+        yield from (name for n in graph.nodes for name in reads(n) if name not in own)
+        yield from (name for name in graph.outputs if name not in own)
+
+
+def require_names(graph: Graph, path: Path) -> None:
+    known = {*graph.inputs, *graph.initializers, *(o for n in graph.nodes for o in n.outputs), ""}
+    for node in graph.nodes:
+        for name in reads(node):
+            if name not in known:
+                raise UserError(f"nothing makes {name!r}", op=node.where, location=str(path))
+    for name in graph.outputs:
+        if name not in known:
+            raise UserError(f"nothing makes the output {name!r}", location=str(path))
+
+
+def refuse_twice(names: list[str], path: Path) -> None:
+    """Names are given once: this reader would take one of two, and another the other."""
+    if len(set(names)) < len(names):
+        (twice, _), *_ = Counter(names).most_common(1)
+        raise UserError(f"the model has the {twice!r} twice", location=str(path))
+
+
+def refuse_recursion(functions: Mapping[Any, Function], path: Path) -> None:
+    calls = {
+        key: {k for n in f.graph.walk() if (k := (n.domain, n.op, n.overload)) in functions}
+        for key, f in functions.items()
+    }
+    done: set[Any] = set()
+    while len(done) < len(calls):
+        leaves = {key for key, called in calls.items() if key not in done and called <= done}
+        if not leaves:
+            name = next(key for key in calls if key not in done)[1]
+            raise UserError(f"the function {name} calls itself", location=str(path))
+        done |= leaves
+
+
+def require_text(message: Message, path: Path) -> None:
+    """Refuses names that are no UTF-8: protobuf gives them as bytes, without a word."""
+    for kind, value in message.ListFields():
+        values = (value,) if isinstance(value, str | bytes | Message) else value
+        if kind.type == kind.TYPE_STRING and any(isinstance(v, bytes) for v in values):
+            raise UserError(f"{kind.full_name} is no UTF-8 text", location=str(path))
+        if kind.message_type is not None:
+            for each in values:
+                require_text(each, path)

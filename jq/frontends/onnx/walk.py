@@ -1,0 +1,245 @@
+"""The walk over a graph: each node calls its operator's function; what is known is folded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jq.base.errors import JqError, UserError
+from jq.frontends.onnx.definitions import definition
+from jq.frontends.onnx.graph import File, Function, Graph, Node, Reference
+from jq.frontends.onnx.inference import require_sound
+from jq.frontends.onnx.operand_shapes import require_shapes
+from jq.frontends.onnx.registry import OPERATORS, Call, Operator, bind, defaults_of, schema_of
+from jq.frontends.onnx.values import Codes, Value, known, plain, signed_type, to_signed, traced
+
+_LAYOUTS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")  # of ONNX Runtime's optimizer
+# No program has a size for what they give, and what reads it would take rows that fill it for real.
+_COUNTED = {("", "NonMaxSuppression")}
+_OLDEST = 7  # version of the standard's operators
+_FOLD = 1 << 22  # elements; more than this is computed in the program
+
+
+class Walk:
+    """Evaluates the graphs of one file on values (see `jq.frontends.onnx.values`)."""
+
+    def __init__(self, file: File, note: Callable[[str], None] = lambda text: None) -> None:
+        self.file, self.note = file, note
+
+    def run(
+        self, graph: Graph, inputs: Sequence[Value], around: Mapping[str, Value] | None = None
+    ) -> list[Value]:
+        """Outputs of the graph; `around` are values to use in place of its initializers."""
+        env: dict[str, Value] = {**graph.initializers, **(around or {})}
+        env |= dict(zip(graph.inputs, inputs, strict=True))
+        return self._nodes(graph, env, self.file.opsets, {})
+
+    def _nodes(
+        self,
+        graph: Graph,
+        env: dict[str, Value],
+        opsets: Mapping[str, int],
+        arguments: Mapping[str, Any],
+    ) -> list[Value]:
+        env[""] = None
+        for node in graph.nodes:
+            results = self._node(node, env, opsets, arguments)
+            for name, value in zip(node.outputs, results, strict=False):
+                if name:
+                    env[name] = value
+        # A definition may leave out what its call does not ask for.
+        return [env.get(name) for name in graph.outputs]
+
+    def _node(
+        self,
+        node: Node,
+        env: dict[str, Value],
+        opsets: Mapping[str, int],
+        arguments: Mapping[str, Any],
+    ) -> Sequence[Value]:
+        inputs = [env.get(name) for name in node.inputs]
+        attributes = _resolved(node.attributes, arguments)
+        function = self.file.functions.get((node.domain, node.op, node.overload))
+        if function is not None:
+            return self._call(function, inputs, attributes)
+        op = OPERATORS.get((node.domain, node.op))
+        opset = opsets.get(node.domain, 1)
+        if op is None:
+            inner = definition(node, opset, inputs, attributes, self.file.path)
+            if inner is None:
+                reason = "the standard does not define it for these inputs and attributes"
+                raise UserError(f"{node.op}: {reason}", op=node.where)
+            return self._call(
+                inner, inputs, {**defaults_of(node.op, node.domain, opset), **attributes}
+            )
+        schema = schema_of(node.op, node.domain, opset)
+        call = Call(
+            node,
+            schema.since_version if schema else opset,
+            {**defaults_of(node.op, node.domain, opset), **attributes},
+            lambda graph, given: self._sub(graph, given, env, opsets, arguments),
+            self.note,
+        )
+        try:
+            require_sound(call, schema, opset, inputs, attributes)
+            with jax.named_scope(_scope(node)):
+                return apply(op, call, inputs)
+        except (JqError, MemoryError):
+            raise
+        except Exception as error:  # of any kind: a call that the operator was not written for
+            reason = str(error).partition("\n")[0]
+            text = f"{type(error).__name__}: {reason} (of {call.shapes(inputs)})"
+            raise call.refuse(text) from error
+
+    def _sub(
+        self,
+        graph: Graph,
+        given: Sequence[Value],
+        env: Mapping[str, Value],
+        opsets: Mapping[str, int],
+        arguments: Mapping[str, Any],
+    ) -> list[Value]:
+        inner = {**env, **graph.initializers, **dict(zip(graph.inputs, given, strict=True))}
+        return self._nodes(graph, inner, opsets, arguments)
+
+    def _call(
+        self, function: Function, inputs: Sequence[Value], attributes: Mapping[str, Any]
+    ) -> list[Value]:
+        names = function.graph.inputs
+        given = [*inputs, *[None] * (len(names) - len(inputs))]
+        env = dict(zip(names, given, strict=True))
+        opsets = function.opsets or self.file.opsets
+        return self._nodes(function.graph, env, opsets, {**function.defaults, **attributes})
+
+
+def apply(op: Operator, call: Call, inputs: Sequence[Value]) -> Sequence[Value]:
+    """Results of one operator, folded when all that it reads is known."""
+    args, keywords = bind(op, call, inputs)
+    require_shapes(op, call, args)
+    for i, (name, must) in enumerate(op.positional[: len(args)]):
+        if must and args[i] is not None:
+            data = known(args[i])
+            if data is None:
+                raise call.refuse(
+                    f"its input {name!r} depends on the model's inputs",
+                    "fix the input that it comes from with --value NAME=V, in Python values={...}",
+                )
+            args[i] = data
+    if op.fold and all(a is None or isinstance(a, np.ndarray) for a in args):
+        with jax.ensure_compile_time_eval():
+            results = _tuple(op.function(*args, **keywords))
+        return [_folded(r) for r in results]
+    if op.codes:
+        return _tuple(op.function(*args, **keywords))
+    args = [traced(a) for a in args]
+    codes = {a.dtype for a in args if isinstance(a, Codes)}
+    if op.moves and len(codes) == 1:
+        return _moved(op, args, keywords, codes.pop())
+    return _tuple(op.function(*map(plain, args), **keywords))
+
+
+def _moved(
+    op: Operator, args: Sequence[Value], keywords: Mapping[str, Any], dtype: np.dtype[Any]
+) -> list[Value]:
+    """An operator that only moves elements, on the codes of what it moves."""
+
+    def codes(x: Value) -> Any:
+        mine = x is not None and not isinstance(x, list) and np.dtype(x.dtype) == dtype
+        return to_signed(x) if mine else plain(x)
+
+    results = _tuple(op.function(*map(codes, args), **keywords))
+    kind = signed_type(dtype)
+    return [Codes(r, dtype) if r is not None and r.dtype == kind else r for r in results]
+
+
+def _folded(x: Value) -> Value:
+    if x is None or isinstance(x, np.ndarray | list | Codes):
+        return x
+    if isinstance(x, jax.core.Tracer) or x.size > _FOLD:
+        return x
+    return np.asarray(x)
+
+
+def _tuple(results: Any) -> Sequence[Value]:
+    return results if isinstance(results, tuple) else (results,)
+
+
+def _scope(node: Node) -> str:
+    return node.where.strip("/").replace("(", "_").replace(")", "_") or node.op
+
+
+def _resolved(attributes: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """References to a function's attributes replaced by what its call gives."""
+    found = {}
+    for key, value in attributes.items():
+        if isinstance(value, Reference):
+            value = arguments.get(value.name)
+        if value is not None:
+            found[key] = value
+    return found
+
+
+def require_operators(file: File) -> None:
+    """Names all missing operators at once, with counts, versions and the first node."""
+    found: dict[tuple[str, str, int], list[Node]] = {}
+    for key, node in _missing(file):
+        found.setdefault(key, []).append(node)
+    if not found:
+        return
+    rows = [
+        f"{domain or 'ai.onnx'}.{name} (opset {opset}, {len(nodes)} nodes, "
+        f"first {nodes[0].where!r}{_because(domain, name)})"
+        for (domain, name, opset), nodes in sorted(found.items())
+    ]
+    hint = "rewrite these parts of the model, or export it with other operators"
+    if any(domain in _LAYOUTS for domain, _, _ in found):
+        hint = "ONNX Runtime laid it out for one machine: save it with ORT_ENABLE_EXTENDED at most"
+    elif all((domain, name) in _COUNTED for domain, name, _ in found):
+        names = next(nodes[0].inputs for nodes in found.values())
+        hint = f"end the model at its inputs ({', '.join(filter(None, names[:2]))}) with"
+        hint += " onnx.utils.extract_model, and compute the rest after it"
+    elif any(not domain and opset < _OLDEST for domain, _, opset in found):
+        hint = f"bring the model to operators of version {_OLDEST} or newer, with"
+        hint += " onnx.version_converter.convert_version"
+    raise UserError(
+        f"{len(found)} operators are not supported: {'; '.join(rows)}",
+        location=str(file.path),
+        hint=hint,
+    )
+
+
+def _because(domain: str, name: str) -> str:
+    return ", how many results it has depends on the data" if (domain, name) in _COUNTED else ""
+
+
+def _missing(file: File) -> list[tuple[tuple[str, str, int], Node]]:
+    graphs = [(file.graph, file.opsets)]
+    graphs += [(f.graph, f.opsets) for f in file.functions.values()]
+    found = []
+    for graph, opsets in graphs:
+        for node in graph.walk():
+            known_here = (node.domain, node.op) in OPERATORS
+            own = (node.domain, node.op, node.overload) in file.functions
+            opset = opsets.get(node.domain, 1)
+            missing = not known_here and not has_definition(node, opset)
+            if not own and (missing or _before_oldest(node, opset)):
+                found.append(((node.domain, node.op, opset), node))
+    return found
+
+
+def _before_oldest(node: Node, opset: int) -> bool:
+    """Whether an operator of the standard changed since (`Add` aligned axes by an attribute)."""
+    if node.domain or opset >= _OLDEST:
+        return False
+    then, since = (schema_of(node.op, "", version) for version in (opset, _OLDEST))
+    return then is None or since is None or then.since_version != since.since_version
+
+
+def has_definition(node: Node, opset: int) -> bool:
+    schema = schema_of(node.op, node.domain, opset)
+    if node.graphs:  # a definition cannot be asked for with sub-graphs at hand
+        return False
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)

@@ -1,0 +1,119 @@
+"""Large constants of a module become weights, so that they have a name and can be quantized."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Collection
+
+import jax
+import numpy as np
+
+from jq.base.from_jax import clean_scope, load_by_xla, scope
+from jq.ir import Op, editing, func, ir, shape_of, to_dtype, walk
+from jq.ir.arrays import StableHloOps
+from jq.ir.resources import resource_array
+
+MAX_INLINE = 16  # elements; a small table is clearer in the text, and compilers fold it
+# Index tables and masks steer other ops; compilers want to see them, unless they are huge.
+MAX_INLINE_INTEGERS = 4096
+
+
+def lift_constants(block: ir.Block, taken: Collection[str]) -> dict[str, np.ndarray]:
+    """Turns large constants into arguments appended to `block`; gives their names and data.
+
+    A name is the constant's location, else the scope of the op that reads it with
+    `constant` at its end, and is none of those `taken`; equal constants become one.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    arguments: dict[ir.Attribute, ir.Value] = {}
+    _split_complex(block)
+    for op in walk(block):
+        if op.operation.name != "stablehlo.constant":
+            continue
+        if not _is_large(op):
+            _make_dense(op)
+            continue
+        value, attr = op.results[0], op.attributes["value"]
+        if attr not in arguments:
+            name = _name(op, {*taken, *arrays})
+            arrays[name] = constant_array(attr, value.type)
+            with editing():
+                arguments[attr] = block.add_argument(value.type, ir.Location.name(name))
+        value.replace_all_uses_with(arguments[attr])
+        op.operation.erase()
+    return arrays
+
+
+def _split_complex(block: ir.Block) -> None:
+    """Complex constants become two real ones: the bindings cannot read them."""
+    for op in [op for op in walk(block) if op.operation.name == "stablehlo.constant"]:
+        value = op.results[0]
+        if not isinstance(ir.RankedTensorType(value.type).element_type, ir.ComplexType):
+            continue
+        array = _evaluate(value.type, op.operation.clone)
+        with editing(), ir.InsertionPoint(op.operation), op.location:
+            ops = StableHloOps()
+            parts = [ops.constant(part) for part in (array.real, array.imag)]
+            joined = ir.Operation.create("stablehlo.complex", [value.type], parts)
+        value.replace_all_uses_with(joined.result)
+        op.operation.erase()
+
+
+def _make_dense(op: Op) -> None:
+    """Resources are not for XLA, and not for the interpreter."""
+    attr, kind = op.attributes["value"], op.results[0].type
+    if not isinstance(attr, ir.DenseElementsAttr):
+        with editing():
+            op.attributes["value"] = ir.DenseElementsAttr.get(resource_array(attr, kind), type=kind)
+
+
+def _is_large(op: Op) -> bool:
+    attr, value = op.attributes["value"], op.results[0]
+    if isinstance(attr, ir.DenseElementsAttr) and attr.is_splat:
+        return False
+    count = int(np.prod(shape_of(value)))
+    is_float = isinstance(ir.RankedTensorType(value.type).element_type, ir.FloatType)
+    return count > (MAX_INLINE if is_float else MAX_INLINE_INTEGERS)
+
+
+def _name(op: Op, taken: Collection[str]) -> str:
+    base = clean_scope(scope(op.location))
+    if not base:
+        reader = next(iter(op.results[0].uses)).owner
+        parent = clean_scope(scope(reader.location)).rpartition("/")[0]
+        base = f"{parent}/constant" if parent else "constant"
+    name, n = base, 1
+    while name in taken:
+        n += 1
+        name = f"{base}#{n}"
+    return name
+
+
+def constant_array(attr: ir.Attribute, kind: ir.Type) -> np.ndarray:
+    """The data of a `stablehlo.constant`'s attribute, resource blobs included."""
+    tensor = ir.RankedTensorType(kind)
+    if not isinstance(attr, ir.DenseElementsAttr):
+        return resource_array(attr, tensor)
+    if to_dtype(tensor.element_type).isbuiltin == 1:
+        return np.asarray(attr)
+    constant = {"value": attr}
+    return _evaluate(
+        tensor, lambda: ir.Operation.create("stablehlo.constant", [kind], [], constant)
+    )
+
+
+def _evaluate(kind: ir.Type, build: Callable[[], ir.Operation]) -> np.ndarray:
+    """A constant through XLA: the bindings do not read complex numbers, bf16, fp8 and sub-byte
+    types."""
+    with editing():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            main = func.FuncOp("main", ir.FunctionType.get([], [kind]))
+        with ir.InsertionPoint(main.add_entry_block()):
+            func.ReturnOp([build().result])
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    device = jax.devices("cpu")[0]
+    compiled = load_by_xla(buffer.getvalue(), device)
+    (result,) = compiled.execute_sharded([]).disassemble_into_single_device_arrays()
+    return np.asarray(result[0])

@@ -1,0 +1,120 @@
+"""Code outside of StableHLO that a model calls, named as the user wrote it.
+
+custom_call @lapack_sgeqrf_ffi, in the scope `qr/geqrf`  ->  jnp.linalg.qr
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax.numpy as jnp
+import jax.scipy.linalg
+from jax.lax import linalg
+
+from jq.base.errors import UserError
+from jq.base.from_jax import clean_scope, scope, without_errors
+from jq.ir import Op
+
+Result = TypeVar("Result")
+Program = Callable[..., Any]
+
+_LAPACK = re.compile(r"lapack_([a-z0-9]+?)(?:_ffi)?$")
+# StableHLO's own that no target has.
+_LINEAR_ALGEBRA = ("stablehlo.triangular_solve", "stablehlo.cholesky")
+_DEVICES = (
+    *("all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute"),
+    *("infeed", "outfeed", "partition_id", "recv", "reduce_scatter", "replica_id", "send"),
+)
+_ELSEWHERE = (
+    "compute it outside of the model and give its result as an input or a weight, or keep it in a"
+    " float function of its own, that JAX runs"
+)
+_CHECKS = (
+    "checkify.check is left out: a compiled program raises no errors (wrap the function with"
+    " checkify.checkify to get the error as an output)"
+)
+_JITTED = re.compile(r"jit\((\w+)\)")
+_CALLBACK = re.compile(r"callback")
+_DEBUG = re.compile(r"\bdebug_(print|callback):?$")
+# What a function of `jax.lax.linalg` is made of, where it is not called by its own name.
+_PRIMITIVES = {"geqrf": "qr", "geqp3": "qr"}
+_MODULES = (
+    ("jnp.linalg", jnp.linalg),
+    ("jax.scipy.linalg", jax.scipy.linalg),
+    ("jax.lax.linalg", linalg),
+)
+
+
+def refusal(target: str, path: str) -> UserError:
+    """The error for a call of `target` under `path`, as JAX writes it (`jit(f)/jit(qr)/geqrf`)."""
+    scope = clean_scope(path)
+    if routine := _LAPACK.match(target):
+        name = written(path) or "linear algebra"
+        return UserError(
+            f"{name} is done by LAPACK ({routine[1]}), which only JAX on a CPU calls: no target"
+            " has it",
+            op=scope or None,
+            hint=_ELSEWHERE,
+        )
+    if _CALLBACK.search(target):
+        return UserError(
+            "the model calls back into Python, which no compiled program can",
+            op=scope or None,
+            hint="take the callback (pure_callback, io_callback) out of the model",
+        )
+    return UserError(
+        f"the model calls {target}, code outside of StableHLO that no target has",
+        op=scope or None,
+        hint="rewrite that part of the model with ordinary array operations",
+    )
+
+
+def left_out(target: str, op: Op) -> str | None:
+    """A sentence on a call of `jax.debug.print` or `jax.debug.callback`, which nothing depends on;
+    None for any other."""
+    path = clean_scope(scope(op.location))
+    if len(op.results) or not _CALLBACK.search(target) or not _DEBUG.search(path):
+        return None
+    return f"{path.rstrip(':')} is left out: a compiled program cannot call Python"
+
+
+def without_checks(
+    lower: Callable[[Program, Sequence[Any]], Result], program: Program, specs: Sequence[Any]
+) -> tuple[Result, tuple[str, ...]]:
+    """`lower(program, specs)`, with notes. Where JAX refuses checks (`checkify.check`) that nobody
+    functionalized, a second time without them: nothing depends on them."""
+    try:
+        return lower(program, specs), ()
+    except ValueError as error:
+        if "checkify" not in str(error):
+            raise
+    return lower(without_errors(program), specs), (_CHECKS,)
+
+
+def refuse_op(name: str, path: str) -> None:
+    """Raises a `UserError` for an op of StableHLO that no target has."""
+    scope = clean_scope(path) or None
+    if name in _LINEAR_ALGEBRA:
+        written_as = written(path) or f"jax.lax.linalg.{name.partition('.')[2]}"
+        raise UserError(
+            f"{written_as} has no form that a target can run", op=scope, hint=_ELSEWHERE
+        )
+    if name.partition(".")[2] in _DEVICES:
+        raise UserError(
+            f"{name} speaks to other devices, and a compiled program runs on one",
+            op=scope,
+            hint="give the function of one device, without shard_map or pmap",
+        )
+
+
+def written(path: str) -> str | None:
+    """The public function of linear algebra in a path, the outermost: `jnp.linalg.qr`."""
+    for name in _JITTED.findall(path):
+        for prefix, module in _MODULES:
+            if hasattr(module, name.lstrip("_")):
+                return f"{prefix}.{name.lstrip('_')}"
+    primitive = path.rpartition("/")[2]
+    primitive = _PRIMITIVES.get(primitive, primitive)
+    return f"jax.lax.linalg.{primitive}" if hasattr(linalg, primitive) else None

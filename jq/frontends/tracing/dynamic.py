@@ -1,0 +1,185 @@
+"""Symbolic dimensions: every program has fixed sizes, so they get their values here."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from jq.base.errors import UserError, known
+from jq.base.from_jax import scope
+from jq.ir import editing, func, ir, run_passes, walk
+
+LARGEST = (1 << 31) - 1  # of a size
+_AXES = 60  # of a tensor; NumPy has 64, and passes add some
+_MOST = 1 << 40  # elements of a tensor: the address space of a machine
+
+
+class Sizes(Mapping[str, int]):
+    """Sizes by the name of a dimension, which notes what the model asks for: `refuse_unused` then
+    knows which names are of no dimension.
+
+    Raises:
+        UserError: a size is none.
+    """
+
+    def __init__(self, sizes: Mapping[str, int] | None) -> None:
+        self._sizes, self._asked = dict(sizes or {}), set[str]()
+        for name, size in self._sizes.items():
+            number = hasattr(size, "__index__") and not isinstance(size, bool)
+            if not number or not 0 <= size <= LARGEST:
+                raise no_single_size(name, size)
+
+    def __getitem__(self, name: str) -> int:
+        self._asked.add(name)
+        return self._sizes[name]
+
+    def plain(self) -> dict[str, int]:
+        """What was given, for another process."""
+        return {name: int(size) for name, size in self._sizes.items()}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sizes)
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def refuse_unused(self) -> None:
+        for name in self._sizes.keys() - self._asked:
+            there = known(name, sorted(self._asked)) if self._asked else "all its sizes are fixed"
+            raise UserError(f"the model has no open dimension {name!r}", hint=there)
+
+
+def no_single_size(name: str, sizes: Any) -> UserError:
+    """What is wrong with a size that is no number, or too large a one."""
+    if not isinstance(sizes, Sequence) or isinstance(sizes, str):
+        hint = f"it is a number from 0 to {LARGEST}"
+        return UserError(f"size {name} is {sizes!r:.40}", hint=hint)
+    return UserError(
+        f"{name} is given {len(sizes)} sizes here, and a program has one",
+        hint=f"`jaxq compile --size {name}={','.join(map(str, list(sizes)[:4]))}` makes an artifact"
+        " of several, in Python jq.compile(jq.trace(model, sizes={...}))",
+    )
+
+
+def _number(size: Any) -> Any:
+    """A size of several, which a command line gives as text."""
+    return int(size) if isinstance(size, str) and size.isdecimal() else size
+
+
+MOST_SIZES = 16  # programs of an artifact for one target
+
+
+def each_size(
+    sizes: Mapping[str, Any] | None, shapes: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """Sizes where names have several (`{"batch": [1, 8]}`), one by one: every combination. A name
+    in `shapes` has a list that is one shape.
+
+    Raises:
+        UserError: there are too many, or one is given twice.
+    """
+    lists = {
+        name: [_number(each) for each in size]
+        if isinstance(size, list | tuple) and name not in shapes
+        else [size]
+        for name, size in (sizes or {}).items()
+    }
+    for name, values in lists.items():
+        if not values or len(set(map(str, values))) < len(values):
+            raise UserError(f"size {name} is {values!r:.40}", hint="numbers that differ")
+    if math.prod(map(len, lists.values())) > MOST_SIZES:
+        raise UserError(f"more than {MOST_SIZES} sizes", hint="compile several artifacts")
+    return [dict(zip(lists, found, strict=True)) for found in itertools.product(*lists.values())]
+
+
+def concrete_shape(
+    shape: Sequence[Any], name: str, sizes: Mapping[str, int] | None
+) -> tuple[int, ...]:
+    """`shape` with its symbolic dimensions (`b`, `2*b + 1`) evaluated at `sizes`."""
+    return tuple(_size(dim, name, sizes or {}) for dim in shape)
+
+
+def _size(dim: Any, name: str, sizes: Mapping[str, int]) -> int:
+    if not hasattr(dim, "_evaluate"):  # an integer, not a symbolic expression of JAX
+        return int(dim)
+    names = dim._get_vars()
+    missing = sorted(v for v in names if v not in sizes)
+    if missing:
+        raise _no_size(f"dimension {dim}", name, missing)
+    return int(dim._evaluate({v: sizes[v] for v in names}))
+
+
+def _no_size(what: str, name: str, missing: Sequence[str]) -> UserError:
+    options = " ".join(f"--size {m}=8" for m in missing)
+    wanted = ", ".join(f"{m!r}: 8" for m in missing)
+    hint = f"give {options}, in Python jq.trace(model, sizes={{{wanted}}})"
+    return UserError(f"{what} has no size", op=name, hint=hint)
+
+
+def argument_shapes(
+    main: func.FuncOp, sizes: Mapping[str, int] | None
+) -> list[tuple[int, ...]] | None:
+    """Shapes of the arguments with `?` replaced by `sizes["arg0[0]"]`; None when all are fixed."""
+    types = [ir.RankedTensorType(t) for t in main.type.inputs]
+    if all(t.has_static_shape for t in types):
+        return None
+    shapes, missing = [], []
+    for i, t in enumerate(types):
+        shape = list(t.shape)
+        for axis in (a for a in range(t.rank) if t.is_dynamic_dim(a)):
+            key = f"arg{i}[{axis}]"
+            if sizes is None or key not in sizes:
+                missing.append(key)
+            shape[axis] = (sizes or {}).get(key, 1)
+        shapes.append(tuple(shape))
+    if missing:
+        raise _no_size(f"dimension {missing[0]}", main.name.value, missing)
+    return shapes
+
+
+def specialise(module: ir.Module, main: func.FuncOp, shapes: Sequence[Sequence[int]]) -> None:
+    """Gives the arguments of `@main` fixed shapes and carries them through the module."""
+    with editing():
+        types = ",".join(
+            str(ir.RankedTensorType.get(list(shape), ir.RankedTensorType(t).element_type))
+            for shape, t in zip(shapes, main.type.inputs, strict=True)
+        )
+    try:
+        run_passes(
+            module,
+            f"stablehlo-refine-arguments{{types={types}}}",
+            "stablehlo-refine-shapes",
+            "func.func(stablehlo-canonicalize-dynamism)",
+            "canonicalize",
+            "func.func(stablehlo-check-shape-assertions)",
+            "symbol-dce",
+        )
+    except ir.MLIRError as error:
+        reason = next((d.message for d in error.error_diagnostics), str(error))
+        raise UserError(f"the model does not accept these sizes: {reason}") from error
+
+
+def require_static(block: ir.Block) -> None:
+    """Refuses a program in which a size is known at run time only, or that no machine holds."""
+    for value in block.arguments:
+        _check_extent(value, "argument")
+    for op in walk(block):
+        for value in op.results:
+            if isinstance(value.type, ir.RankedTensorType) and not value.type.has_static_shape:
+                raise UserError(
+                    f"{op.operation.name} has a size that depends on data: {value.type}",
+                    op=scope(op.location) or None,
+                    hint="fix the sizes of the inputs",
+                )
+            _check_extent(value, scope(op.location) or op.operation.name)
+
+
+def _check_extent(value: ir.Value, name: str) -> None:
+    if not isinstance(value.type, ir.RankedTensorType):
+        return
+    if value.type.rank > _AXES:
+        raise UserError(f"a tensor of {value.type.rank} axes, at most {_AXES} are read", op=name)
+    if math.prod(value.type.shape) > _MOST:
+        raise UserError(f"a tensor of more than {_MOST} elements: {value.type}", op=name)

@@ -1,0 +1,231 @@
+"""From a model, or a file of one, to a `Program` at level `float`."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.base.guard.worker import WORKER
+from jq.base.system.files import read_input
+from jq.base.tree import check_depth
+from jq.formats.tensor import QuantizedTensor
+from jq.frontends.model import Model, how_to_take
+from jq.frontends.tracing.approximate import plain_products, sort_approximate
+from jq.frontends.tracing.chlo import drop_annotations, legalize, open_quantized_types
+from jq.frontends.tracing.constants import lift_constants
+from jq.frontends.tracing.dynamic import Sizes, require_static
+from jq.frontends.tracing.empty import drop_empty
+from jq.frontends.tracing.exported import read_exported
+from jq.frontends.tracing.inline import inline_calls
+from jq.frontends.tracing.loops import hoist_invariants
+from jq.frontends.tracing.lower import lower
+from jq.frontends.tracing.modules import Imported, import_module, parse_stablehlo
+from jq.frontends.tracing.naming import name_ops
+from jq.frontends.tracing.source import load_model
+from jq.frontends.tracing.stored import restore_stored
+from jq.frontends.tracing.weights import Leaf, bind, data_of
+from jq.ir import (
+    Program,
+    TensorSpec,
+    dtype_of,
+    editing,
+    func,
+    ir,
+    parse_module,
+    run_passes,
+    shape_of,
+)
+from jq.ir.encodings import read_encodings
+from jq.ir.quantized.read import from_quant_types
+from jq.ir.stored import store_weight
+
+log = logging.getLogger("jq")
+
+
+def trace(
+    model: Model | Program | ir.Module | str | Path, *, sizes: Mapping[str, int] | None = None
+) -> Program:
+    """The float program of a model.
+
+    Args:
+        model: a `jq.Model`, a StableHLO module (which is left as it is), the path of a file,
+            or what the command line takes (`package.module:name`). A `Program` comes back itself.
+        sizes: values of symbolic dimensions: by name (`b`), or by argument and axis
+            (`arg0[0]`) in a module where they have none.
+    """
+    given = Sizes(sizes)
+    program = _traced(load_model(model) if isinstance(model, str) else model, given)
+    given.refuse_unused()
+    return program
+
+
+def _traced(model: Model | Program | ir.Module | Path, sizes: Sizes) -> Program:
+    if isinstance(model, Program):
+        return model
+    if isinstance(model, Model):
+        return _from_model(model, sizes)
+    if isinstance(model, ir.Module):
+        buffer = io.BytesIO()
+        model.operation.write_bytecode(buffer)
+        return _from_module(import_module(parse_module(buffer.getvalue()), None, sizes))
+    if isinstance(model, Path):
+        return _from_module(_read(model, sizes))
+    raise UserError(
+        f"a {type(model).__name__} is no model",
+        hint=how_to_take(model) or "give jq.Model(fn, params, example_inputs)",
+    )
+
+
+def _read(path: Path, sizes: Sizes) -> Imported:
+    data, what = read_input(path), str(path)
+    WORKER.ask("jq.frontends.tracing.entry:try_file", data, what, path=what, sizes=sizes.plain())
+    return _imported(data, path, sizes)
+
+
+def try_file(data: bytes, path: str, sizes: Mapping[str, int] | None) -> None:
+    """The whole way from the bytes of a file to a program, for what may go wrong on it. Runs in a
+    process that may crash (`jq.base.guard`): MLIR's readers and passes do, on files made for
+    that."""
+    _from_module(_imported(data, Path(path), sizes))
+
+
+def _imported(data: bytes, path: Path, sizes: Mapping[str, int] | None) -> Imported:
+    if path.suffix == ".jaxexport":
+        return read_exported(data, str(path), sizes)
+    return import_module(parse_stablehlo(data, str(path)), str(path), sizes)
+
+
+def _from_model(model: Model, sizes: Mapping[str, int] | None) -> Program:
+    lowered = lower(model, sizes)
+    constants, notes = flatten(lowered.module, [name for name, _ in lowered.params])
+    block = main_of(lowered.module).entry_block
+    weights = bind(block, len(lowered.inputs), lowered.params)
+    update_signature(main_of(lowered.module))
+    trees = lowered.in_tree, lowered.out_tree
+    return make_program(
+        lowered.module,
+        {**weights, **constants},
+        lowered.inputs,
+        lowered.outputs,
+        trees,
+        notes=[*lowered.notes, *notes],
+        traced=True,
+    )
+
+
+def _from_module(imported: Imported) -> Program:
+    constants, notes = flatten(imported.module)
+    trees = imported.in_tree, imported.out_tree
+    return make_program(
+        imported.module, constants, imported.inputs, imported.outputs, trees, notes=notes
+    )
+
+
+def flatten(
+    module: ir.Module, taken: Collection[str] = ()
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """One function of plain StableHLO, in place: no calls, no constant carries, no duplicates.
+
+    Large constants become arguments after the others; gives their names, none of them
+    `taken`, and their data; and notes on what was left out.
+    """
+    from_quant_types(module)
+    open_quantized_types(module)
+    sort_approximate(module)
+    plain_products(module)
+    legalize(module)
+    inline_calls(module)
+    block = main_of(module).entry_block
+    notes = drop_annotations(module, block)
+    require_static(block)
+    drop_empty(block)
+    hoist_invariants(block)
+    constants = lift_constants(block, taken)
+    update_signature(main_of(module))
+    run_passes(module, "canonicalize", "cse", "symbol-dce")
+    return constants, notes
+
+
+# IREE's compiler calls files after the module: `../x` would be written where somebody else wants.
+_NAME = re.compile(r"[A-Za-z_]\w{0,99}", re.ASCII)
+
+
+def _kept(module: ir.Module, attribute: str) -> bool:
+    """Whether an attribute of the module stays: its name, if that is an ordinary one."""
+    if attribute != "sym_name":
+        return False
+    return bool(_NAME.fullmatch(ir.StringAttr(module.operation.attributes[attribute]).value))
+
+
+def make_program(
+    module: ir.Module,
+    weights: Mapping[str, Leaf],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    trees: tuple[Any, Any],
+    *,
+    notes: Sequence[str] = (),
+    traced: bool = False,
+) -> Program:
+    """A verified program of `@main(inputs..., weights...)`, whose ops have their names."""
+    check_depth(trees[0], "inputs")
+    check_depth(trees[1], "outputs")
+    main = main_of(module)
+    block = main.entry_block
+    terminator = block.operations[len(block.operations) - 1]
+    for key in ("res_attrs", "arg_attrs"):
+        if key in main.attributes:
+            del main.attributes[key]
+    listed = read_encodings(module)
+    for key in [k for k in module.operation.attributes if not _kept(module, k)]:
+        del module.operation.attributes[key]
+    program = Program(
+        module,
+        {name: data_of(leaf) for name, leaf in weights.items()},
+        _specs(inputs, list(block.arguments)[: len(inputs)]),
+        _specs(outputs, list(terminator.operands)),
+        in_tree=trees[0],
+        out_tree=trees[1],
+        notes=tuple(notes),
+    )
+    for note in notes:
+        log.warning("%s", note)
+    if not traced:  # a traced model lists nothing: its markers are its own
+        restore_stored(program, listed)
+    for name, leaf in weights.items():
+        if isinstance(leaf, QuantizedTensor):
+            store_weight(program, name, leaf.encoding, leaf.parts)
+    program.drop_unused_weights()
+    program.refresh()
+    name_ops(program)
+    program.verify()
+    return program
+
+
+def main_of(module: ir.Module) -> func.FuncOp:
+    functions = (op for op in module.body.operations if isinstance(op, func.FuncOp))
+    return next(f for f in functions if f.name.value == "main")
+
+
+def update_signature(main: func.FuncOp) -> None:
+    """Makes the function's type agree with the arguments of its block."""
+    with editing():
+        kinds = [arg.type for arg in main.entry_block.arguments]
+        kind = ir.FunctionType.get(kinds, list(main.type.results))
+        main.attributes["function_type"] = ir.TypeAttr.get(kind)
+        if "arg_attrs" in main.attributes:
+            del main.attributes["arg_attrs"]
+
+
+def _specs(names: Sequence[str], values: Sequence[ir.Value]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(name, shape_of(value), dtype_of(value).name)
+        for name, value in zip(names, values, strict=True)
+    )

@@ -1,0 +1,224 @@
+"""Fake quantization for training: values that a format can hold, gradients as if nothing happened.
+
+Each call is one composite in the traced program, which the compiler takes for what it is: the
+parameters of a weight or of an activation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+
+from jq.base.errors import UserError
+from jq.formats import Encoding, get_format
+from jq.formats.affine import affine_format, is_affine
+from jq.formats.blocks import expand
+from jq.formats.mx import Mx
+from jq.frontends.tracing.arrays import JaxOps
+from jq.ir.fake_quant import FAKE_QUANT, attributes_of
+
+OPS = JaxOps()
+Axis = int | Sequence[int] | None
+
+
+def fake_quant(
+    x: Any,
+    format: str = "int8",
+    *,
+    scheme: str = "symmetric",
+    granularity: str = "per-tensor",
+    axis: Axis = None,
+    block_size: int = 32,
+    range: tuple[Any, Any] | None = None,
+) -> jax.Array:
+    """`x` quantized to integers and back, in its own type and shape.
+
+    The gradient of x is passed on where x lies in the range, and is 0 beyond it; what lies beyond
+    is passed on to the end of the range instead, so that a range can be learned (Choi et al.
+    2018, PACT).
+
+    Args:
+        x: float array.
+        format: an integer format, `int8`, `int4`, ...
+        scheme: `symmetric` or `asymmetric`.
+        granularity: `per-tensor`; `per-channel`, a scale for each index of `axis` (one axis or
+            several, default the last); `per-token`, a scale for each index of all axes but
+            `axis` (default the last); `per-block`, blocks of `block_size` along `axis`
+            (default the first) and a scale for each index of the others.
+        range: smallest and largest value, numbers or arrays of one number a scale (or one for
+            all), constant or learned. None takes them from x: of a weight once and for all, of
+            an activation on every call.
+
+    Raises:
+        UserError: x is no float array, or an argument does not fit.
+
+    Example:
+        ```python
+        x = jnp.linspace(-1.0, 1.0, 8)
+        print(jq.fake_quant(x, "int4", scheme="asymmetric", range=(-1.0, 1.0)))
+        ```
+    """
+    fmt, x = get_format(format), _floats(x)
+    if not is_affine(format):
+        raise UserError(f"fake_quant has no format {fmt.name}", hint="see jq.mx_fake_quant")
+    block = _block(x.ndim, granularity, axis, block_size)
+    enc = Encoding(fmt.name, x.shape, block, scheme)
+    fmt.check(enc)
+    if range is None:
+        return _own(enc, x)
+    low, high = (_on_grid(v, enc) for v in range)
+    return _given(enc, x, low, high)
+
+
+def mx_fake_quant(x: Any, format: str = "mxint8", axis: int = -1) -> jax.Array:
+    """Rounds `x` to an MX format with blocks of 32 along `axis`; type and shape stay.
+
+    The gradient is passed on as it is.
+
+    Args:
+        x: float array of any shape.
+        format: `mxint8`, `mxfp4`, `mxfp6_e2m3`, `mxfp6_e3m2`, `mxfp8_e4m3` or `mxfp8_e5m2`.
+        axis: the axis of the blocks, which share a power of two; the last block may be short.
+
+    Raises:
+        UserError: x is no float array, or `format` is no MX format.
+
+    Example:
+        ```python
+        rounded = jq.mx_fake_quant(jnp.linspace(0.0, 1.0, 64), "mxfp4")
+        ```
+    """
+    fmt, x = get_format(format), _floats(x)
+    if not isinstance(fmt, Mx):
+        raise UserError(f"mx_fake_quant has no format {fmt.name}", hint="see jq.fake_quant")
+    block = fmt.default_block(x.shape, _axes(axis, x.ndim)[0])
+    assert block is not None
+    enc = Encoding(fmt.name, x.shape, block)
+    fmt.check(enc)
+    return _own(enc, x)
+
+
+def _floats(x: Any) -> jax.Array:
+    x = jnp.asarray(x)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise UserError(f"only float arrays can be fake-quantized, not {x.dtype}")
+    return x
+
+
+def _axes(axis: Axis, rank: int) -> list[int]:
+    given = [axis] if isinstance(axis, int) else list(axis or ())
+    if any(not -rank <= a < rank for a in given):
+        raise UserError(f"axis {axis} of an array of {rank} axes")
+    return [a % rank for a in given]
+
+
+def _block(rank: int, granularity: str, axis: Axis, size: int) -> tuple[int, ...]:
+    default: dict[str, Axis] = {
+        "per-tensor": (),
+        "per-channel": -1,
+        "per-token": -1,
+        "per-block": 0,
+    }
+    if granularity not in default:
+        known = ", ".join(default)
+        raise UserError(f"unknown granularity {granularity!r}", hint=f"known: {known}")
+    if granularity == "per-tensor" or not rank:
+        return (0,) * rank
+    chosen = _axes(default[granularity] if axis is None else axis, rank)
+    inside, outside = {"per-channel": (1, 0), "per-token": (0, 1), "per-block": (size, 1)}[
+        granularity
+    ]
+    return tuple(inside if a in chosen else outside for a in np.arange(rank).tolist())
+
+
+def _on_grid(value: Any, enc: Encoding) -> jax.Array:
+    value = jnp.asarray(value, jnp.float32)
+    if value.size == 1:
+        return jnp.broadcast_to(value.reshape(()), enc.grid)
+    if value.size != np.prod(enc.grid, dtype=int):
+        raise UserError(f"a range of shape {value.shape} for scales of shape {enc.grid}")
+    return value.reshape(enc.grid)
+
+
+@cache
+def _marked(enc: Encoding) -> Callable[..., jax.Array]:
+    """The composite of an encoding, as a function of x and, when they are given, low and high.
+
+    Under `vmap` it is one composite still: with a scale of its own for each index of the new axis,
+    or with those of the others where x alone is mapped and the range is given.
+    """
+
+    def body(x: jax.Array, *given: jax.Array, **_: str) -> jax.Array:
+        fmt = get_format(enc.format)
+        if not given:
+            return fmt.fake_quantize(OPS, x, enc).astype(x.dtype)
+        low, high = given
+        return affine_format(enc.format).fake_quantize(OPS, x, enc, (low, high)).astype(x.dtype)
+
+    @custom_vmap
+    def call(x: jax.Array, *given: jax.Array) -> jax.Array:
+        y: jax.Array = jax.lax.composite(body, FAKE_QUANT)(x, *given, **attributes_of(enc))
+        return y
+
+    @call.def_vmap
+    def _(size: int, mapped: Sequence[Any], x: jax.Array, *given: jax.Array) -> Any:
+        if not mapped[0]:
+            x = jnp.broadcast_to(x, (size, *x.shape))
+        own = 0 if given and not any(mapped[1:]) else 1
+        wider = enc.with_shape(x.shape, (own, *enc.block))
+        ranges = [
+            v if m else jnp.broadcast_to(v, wider.grid)
+            for v, m in zip(given, mapped[1:], strict=True)
+        ]
+        return _marked(wider)(x, *ranges), True
+
+    result: Callable[..., jax.Array] = call
+    return result
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _own(enc: Encoding, x: jax.Array) -> jax.Array:
+    return _marked(enc)(x)
+
+
+def _own_forward(enc: Encoding, x: jax.Array) -> tuple[jax.Array, None]:
+    return _own(enc, x), None
+
+
+def _own_backward(enc: Encoding, _: None, g: jax.Array) -> tuple[jax.Array]:
+    return (g,)
+
+
+_own.defvjp(_own_forward, _own_backward)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _given(enc: Encoding, x: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
+    return _marked(enc)(x, low, high)
+
+
+def _given_forward(enc: Encoding, *args: jax.Array) -> tuple[jax.Array, Any]:
+    return _given(enc, *args), args
+
+
+def _given_backward(enc: Encoding, args: Any, g: jax.Array) -> tuple[jax.Array, ...]:
+    gradients: tuple[jax.Array, ...] = jax.vjp(partial(_clipped, enc), *args)[1](g)
+    return gradients
+
+
+def _clipped(enc: Encoding, x: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
+    """What fake quantization is but for the steps: its derivatives are taken from this."""
+    if enc.scheme == "symmetric":
+        high = jnp.maximum(jnp.abs(low), jnp.abs(high))
+        low = -high
+    low, high = (expand(OPS, v, enc).astype(x.dtype) for v in (low, high))
+    return jnp.where(x > high, high, jnp.where(x < low, low, x))
+
+
+_given.defvjp(_given_forward, _given_backward)

@@ -1,0 +1,132 @@
+"""From a `jq.Model` to a StableHLO module in our context, with its arguments' leaves."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jq.base.errors import OF_USERS, UserError
+from jq.base.from_jax import leaf_name, position
+from jq.frontends.model import Model
+from jq.frontends.tracing.custom_calls import without_checks
+from jq.frontends.tracing.dynamic import concrete_shape
+from jq.frontends.tracing.leaves import leaf_names, unique
+from jq.frontends.tracing.trace_errors import cannot_trace
+from jq.ir import ir, parse_module
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A module as JAX made it: `@main(input leaves..., param leaves...)`, nothing dropped.
+
+    Attributes:
+        inputs: names of the leading arguments.
+        params: name and leaf (array, or what stands for one) of the other arguments.
+        outputs: names of the results.
+        in_tree, out_tree: structure of the tuple of inputs, and of the result.
+        notes: what was left out.
+    """
+
+    module: ir.Module
+    inputs: list[str]
+    params: list[tuple[str, Any]]
+    outputs: list[str]
+    in_tree: Any
+    out_tree: Any
+    notes: tuple[str, ...] = ()
+
+
+def lower(model: Model, sizes: Mapping[str, int] | None = None) -> Lowered:
+    """Traces `model` with its parameters as arguments; symbolic dimensions get their `sizes`."""
+    with jax.enable_x64(True) if model.x64 else nullcontext():
+        return _lower(model, sizes)
+
+
+def _lower(model: Model, sizes: Mapping[str, int] | None) -> Lowered:
+    params = jax.tree_util.tree_leaves_with_path(model.params)
+    param_tree = jax.tree_util.tree_structure(model.params)
+    examples, in_tree = jax.tree_util.tree_flatten_with_path(tuple(model.example_inputs))
+    inputs = _input_names([path for path, _ in examples], model)
+    named_params = list(
+        zip(leaf_names([path for path, _ in params], "params"), params, strict=True)
+    )
+
+    def program(*leaves: Any) -> Any:
+        args = jax.tree_util.tree_unflatten(in_tree, leaves[: len(examples)])
+        return model.fn(jax.tree_util.tree_unflatten(param_tree, leaves[len(examples) :]), *args)
+
+    specs = [
+        _spec(leaf, name, sizes)
+        for name, leaf in [
+            *zip(inputs, (leaf for _, leaf in examples), strict=True),
+            *((name, leaf) for name, (_, leaf) in named_params),
+        ]
+    ]
+    try:
+        lowered, notes = without_checks(_lowered, program, specs)
+    except OF_USERS as error:
+        raise cannot_trace(error, model) from error
+    buffer = io.BytesIO()
+    lowered.compiler_ir("stablehlo").operation.write_bytecode(buffer)
+    results, out_tree = jax.tree_util.tree_flatten_with_path(lowered.out_info)
+    return Lowered(
+        parse_module(buffer.getvalue(), what="the traced model"),
+        inputs,
+        [(name, leaf) for name, (_, leaf) in named_params],
+        leaf_names([path for path, _ in results], "out"),
+        in_tree,
+        out_tree,
+        notes,
+    )
+
+
+def _lowered(program: Callable[..., Any], specs: Sequence[Any]) -> Any:
+    """Nothing is dropped here, so that arguments and leaves stay one to one."""
+    return jax.jit(program, keep_unused=True).trace(*specs).lower(lowering_platforms=("cpu",))
+
+
+def _input_names(paths: list[Any], model: Model) -> list[str]:
+    """`arg0`, `arg1/x`, or the model's own names, one an input or one a leaf."""
+    default, given = leaf_names(paths, "arg"), model.input_names
+    if given is None:
+        return default
+    if len(set(given)) < len(given):
+        raise UserError(f"two inputs have one name: {', '.join(given)}")
+    if len(given) == len(model.example_inputs):
+        both = [(given[position(path[0]) or 0], leaf_name(path[1:])) for path in paths]
+        return unique(["/".join(filter(None, pair)) for pair in both])
+    if len(given) == len(paths):
+        return list(given)
+    raise UserError(
+        f"{len(given)} input names for {len(model.example_inputs)} inputs",
+        hint="give one name per input",
+    )
+
+
+def _spec(leaf: Any, name: str, sizes: Mapping[str, int] | None) -> jax.ShapeDtypeStruct:
+    """Shape and type under which a leaf is traced, the way `jax.jit` would see it."""
+    shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+    if isinstance(leaf, jax.Array) and leaf.is_deleted():
+        hint = "give a copy of what is donated (jnp.copy)"
+        raise UserError("the array was deleted, or donated to a function", op=name, hint=hint)
+    if shape is not None and dtype is not None:
+        if not jnp.issubdtype(dtype, jax.dtypes.extended):
+            dtype = jax.dtypes.canonicalize_dtype(dtype)
+        weak = bool(getattr(leaf, "weak_type", False))
+        return jax.ShapeDtypeStruct(concrete_shape(shape, name, sizes), dtype, weak_type=weak)
+    try:
+        kind = jax.typeof(leaf)
+    except TypeError:
+        raise UserError(
+            f"{type(leaf).__name__} is not an array",
+            op=name,
+            hint="parameters and inputs are arrays; a setting is fixed in the function: "
+            "functools.partial(fn, mode=...)",
+        ) from None
+    return jax.ShapeDtypeStruct(kind.shape, kind.dtype, weak_type=kind.weak_type)

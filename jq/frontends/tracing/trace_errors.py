@@ -1,0 +1,77 @@
+"""What went wrong in a model while JAX traced it, told to whom wrote the model."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jq.base.errors import UserError
+from jq.frontends.model import Model
+from jq.frontends.tracing.leaves import leaf_names
+
+# What to write where a model needs the value of what is known only when the program runs.
+INSTEAD: dict[type[Exception], str] = {
+    jax.errors.TracerArrayConversionError: "compute with jax.numpy, not with NumPy",
+    jax.errors.TracerBoolConversionError: "choose with jnp.where or jax.lax.cond, not with if",
+    jax.errors.TracerIntegerConversionError: "index with arrays of jax.numpy",
+    jax.errors.ConcretizationTypeError: "sizes and loops must not depend on values of the inputs",
+}
+_LIBRARIES = (str(Path(jax.__file__).parent), str(Path(__file__).parents[2]))  # JAX, and us
+
+
+def cannot_trace(error: BaseException, model: Model) -> UserError:
+    """JAX's own first line, with the place in the user's code that it came from."""
+    if isinstance(error, UserError):
+        return error
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    message = f"the model cannot be traced: {type(error).__name__}: {(lines or ['no message'])[0]}"
+    return UserError(message, location=_place(error, model), hint=_hint(error, model))
+
+
+def _place(error: BaseException, model: Model) -> str | None:
+    """The last line of the traceback that is the user's; else where the model's function is."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if own := [f for f in frames if not f.filename.startswith(_LIBRARIES)]:
+        return f"{own[-1].filename}:{own[-1].lineno}"
+    code = getattr(inspect.unwrap(model.fn), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else None
+
+
+def _hint(error: BaseException, model: Model) -> str | None:
+    if isinstance(error, TypeError) and not _takes(model):
+        given = ", ".join(["params", *(f"input {i}" for i in range(len(model.example_inputs)))])
+        return f"it is called as fn({given}); fix other arguments: functools.partial(fn, name=...)"
+    hint = next((text for kind, text in INSTEAD.items() if isinstance(error, kind)), None)
+    if hint and (names := _settings(model)):
+        own = f"{', '.join(names)}: a Python number there is traced as an array"
+        return f"{hint}; {own}, so fix a setting in the function: functools.partial(fn, name=...)"
+    return hint
+
+
+def _takes(model: Model) -> bool:
+    """Whether the function can be called with the parameters and that many inputs."""
+    try:
+        inspect.signature(model.fn).bind(model.params, *model.example_inputs)
+    except TypeError:
+        return False
+    except ValueError:  # no signature: built into Python
+        return True
+    return True
+
+
+def _settings(model: Model) -> list[str]:
+    """Names of inputs and parameters that are Python's own bools and integers."""
+    return [
+        *_python_numbers(tuple(model.example_inputs), "arg"),
+        *_python_numbers(model.params, "params"),
+    ]
+
+
+def _python_numbers(tree: Any, name: str) -> list[str]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    names = leaf_names([path for path, _ in leaves], name)
+    return [n for n, (_, leaf) in zip(names, leaves, strict=True) if isinstance(leaf, int)]

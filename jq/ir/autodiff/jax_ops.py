@@ -1,0 +1,183 @@
+"""StableHLO ops in JAX, one rule an op: from JAX arrays and the op to its value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jq.base.errors import JqError
+from jq.ir import Op, dtype_of, ir, shape_of, stablehlo
+from jq.ir.build import integer, integers
+
+lax: Any = jax.lax  # its annotations are too narrow for what it takes
+Rule = Callable[[list[Any], Any], Any]
+
+
+class Unsupported(JqError):
+    """An op that this module does not know."""
+
+
+def _compare(args: list[Any], op: Op) -> Any:
+    direction = str(op.operation.attributes["comparison_direction"])
+    for name, f in _COMPARISONS.items():
+        if f"comparison_direction {name}>" in direction:
+            return f(*args)
+    raise Unsupported(f"comparison {direction}")
+
+
+def _broadcast(args: list[Any], op: Op) -> Any:
+    result = op.operation.results[0]
+    return lax.broadcast_in_dim(args[0], shape_of(result), integers(op, "broadcast_dimensions"))
+
+
+def _slice(args: list[Any], op: Op) -> Any:
+    parts = (integers(op, k) for k in ("start_indices", "limit_indices", "strides"))
+    return lax.slice(args[0], *parts)
+
+
+def _pad(args: list[Any], op: Op) -> Any:
+    keys = ("edge_padding_low", "edge_padding_high", "interior_padding")
+    return lax.pad(*args, list(zip(*(integers(op, k) for k in keys), strict=True)))
+
+
+def _iota(_: list[Any], op: Op) -> Any:
+    result, axis = op.operation.results[0], op.operation.attributes["iota_dimension"]
+    return lax.broadcasted_iota(dtype_of(result), shape_of(result), ir.IntegerAttr(axis).value)
+
+
+def _dot(args: list[Any], op: Op) -> Any:
+    d = stablehlo.DotDimensionNumbers(op.operation.attributes["dot_dimension_numbers"])
+    contract = (d.lhs_contracting_dimensions, d.rhs_contracting_dimensions)
+    batch = (d.lhs_batching_dimensions, d.rhs_batching_dimensions)
+    kind = dtype_of(op.operation.results[0])
+    return lax.dot_general(*args, (contract, batch), preferred_element_type=kind)
+
+
+def _convolution(args: list[Any], op: Op) -> Any:
+    a = op.operation.attributes
+    d = stablehlo.ConvDimensionNumbers(a["dimension_numbers"])
+    spatial = len(d.input_spatial_dimensions)
+    if "window_reversal" in a and any(ir.DenseBoolArrayAttr(a["window_reversal"])):
+        raise Unsupported("a reversed window")
+    numbers = lax.ConvDimensionNumbers(
+        (d.input_batch_dimension, d.input_feature_dimension, *d.input_spatial_dimensions),
+        (
+            d.kernel_output_feature_dimension,
+            d.kernel_input_feature_dimension,
+            *d.kernel_spatial_dimensions,
+        ),
+        (d.output_batch_dimension, d.output_feature_dimension, *d.output_spatial_dimensions),
+    )
+    ones = (1,) * spatial
+    return lax.conv_general_dilated(
+        *args,
+        window_strides=integers(op, "window_strides") or ones,
+        padding=padding(op, spatial),
+        lhs_dilation=integers(op, "lhs_dilation") or ones,
+        rhs_dilation=integers(op, "rhs_dilation") or ones,
+        dimension_numbers=numbers,
+        feature_group_count=ir.IntegerAttr(a["feature_group_count"]).value,
+        batch_group_count=ir.IntegerAttr(a["batch_group_count"]).value,
+        preferred_element_type=dtype_of(op.operation.results[0]),
+    )
+
+
+def padding(op: Op, axes: int) -> list[tuple[int, int]]:
+    """Padding before and after each axis of a window op, in elements; negative ones cut off.
+
+    Args:
+        axes: of the window; without the attribute there is no padding.
+    """
+    attributes = op.operation.attributes
+    if "padding" not in attributes:
+        return [(0, 0)] * axes
+    pairs = np.array(ir.DenseIntElementsAttr(attributes["padding"])).reshape(axes, 2)
+    return [(int(low), int(high)) for low, high in pairs]
+
+
+def _fft(args: list[Any], op: Op) -> Any:
+    kind = str(op.operation.attributes["fft_type"]).rstrip(">").rpartition(" ")[2]
+    return lax.fft(args[0], getattr(lax.FftType, kind), integers(op, "fft_length"))
+
+
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    "add": lax.add,
+    "subtract": lax.sub,
+    "multiply": lax.mul,
+    "divide": lax.div,
+    "remainder": lax.rem,
+    "maximum": lax.max,
+    "minimum": lax.min,
+    "power": lax.pow,
+    "atan2": lax.atan2,
+    "negate": lax.neg,
+    "abs": lax.abs,
+    "sign": lax.sign,
+    "floor": lax.floor,
+    "ceil": lax.ceil,
+    "round_nearest_even": jnp.round,
+    "exponential": lax.exp,
+    "exponential_minus_one": lax.expm1,
+    "log": lax.log,
+    "log_plus_one": lax.log1p,
+    "logistic": lax.logistic,
+    "tanh": lax.tanh,
+    "sine": lax.sin,
+    "cosine": lax.cos,
+    "sqrt": lax.sqrt,
+    "rsqrt": lax.rsqrt,
+    "cbrt": lax.cbrt,
+    "and": lax.bitwise_and,
+    "or": lax.bitwise_or,
+    "xor": lax.bitwise_xor,
+    "not": lax.bitwise_not,
+    "shift_left": lax.shift_left,
+    "shift_right_logical": lax.shift_right_logical,
+    "shift_right_arithmetic": lax.shift_right_arithmetic,
+    "complex": lax.complex,
+    "real": lax.real,
+    "imag": lax.imag,
+    "popcnt": lax.population_count,
+    "count_leading_zeros": lax.clz,
+    "tan": lax.tan,
+    "round_nearest_afz": lax.round,
+    "select": lambda p, a, b: jnp.where(p, a, b),
+    "clamp": lax.clamp,
+    "is_finite": lax.is_finite,
+    "optimization_barrier": lambda x: x,
+}
+
+_COMPARISONS = {"EQ": lax.eq, "NE": lax.ne, "LT": lax.lt, "LE": lax.le, "GT": lax.gt, "GE": lax.ge}
+COMPOSITES = {"chlo.erf": lax.erf, "chlo.erfc": lax.erfc}
+
+RULES: dict[str, Rule] = {
+    "compare": _compare,
+    "convert": lambda args, op: args[0].astype(dtype_of(op.operation.results[0])),
+    "bitcast_convert": lambda args, op: lax.bitcast_convert_type(
+        args[0], dtype_of(op.operation.results[0])
+    ),
+    "reduce_precision": lambda args, op: lax.reduce_precision(
+        args[0], integer(op, "exponent_bits"), integer(op, "mantissa_bits")
+    ),
+    "fft": _fft,
+    "reshape": lambda args, op: args[0].reshape(shape_of(op.operation.results[0])),
+    "transpose": lambda args, op: args[0].transpose(integers(op, "permutation")),
+    "reverse": lambda args, op: lax.rev(args[0], integers(op, "dimensions")),
+    "concatenate": lambda args, op: lax.concatenate(
+        args, ir.IntegerAttr(op.operation.attributes["dimension"]).value
+    ),
+    "dynamic_slice": lambda args, op: lax.dynamic_slice(
+        args[0], args[1:], integers(op, "slice_sizes")
+    ),
+    "dynamic_update_slice": lambda args, op: lax.dynamic_update_slice(args[0], args[1], args[2:]),
+    "broadcast_in_dim": _broadcast,
+    "slice": _slice,
+    "pad": _pad,
+    "iota": _iota,
+    "dot_general": _dot,
+    "convolution": _convolution,
+}

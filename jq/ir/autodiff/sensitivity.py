@@ -1,0 +1,92 @@
+"""How much the rows of intermediate results matter to a program's output, by differentiation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jq.ir import Program, dtype_of, ir, shape_of
+from jq.ir.autodiff.blocks import reverse_mode
+from jq.ir.autodiff.evaluate import compiled, run
+
+MOST = 2.0**60  # a squared gradient: rows that count are multiplied by it, and squared
+
+
+class Sensitivity:
+    """How much each row of some values moves the program's output.
+
+    For a random direction v of the output (signs), g = d<v, output> / d(value); the mean of
+    g^2 over v is the squared gain from that element to the output. Averaged over the axes
+    given, which leaves one number a row: rows that never reach the output (padding) get 0.
+    """
+
+    def __init__(
+        self, program: Program, values: Mapping[str, tuple[ir.Value, Sequence[int]]]
+    ) -> None:
+        """
+        Args:
+            values: results of ops of the outermost block by a name, with the axes to average over.
+
+        Raises:
+            Unsupported: the program holds an op that has no gradient here.
+        """
+        self.program = program
+        self._names: dict[Any, list[str]] = {}
+        for name, (value, _) in values.items():
+            self._names.setdefault(value, []).append(name)
+        self.axes = {name: tuple(axes) for name, (_, axes) in values.items()}
+        weights = [jnp.asarray(w) for w in program.weights.values()]
+        blank = [jax.ShapeDtypeStruct(i.shape, _own(i.dtype)) for i in program.inputs]
+        # Compiled here: a program without a gradient is refused now, not in the first call.
+        with reverse_mode():
+            self._step = compiled(self._squares, blank, weights, np.int32(0))
+        self._weights = weights
+
+    def __call__(
+        self, inputs: Sequence[np.ndarray], seed: int, rounds: int
+    ) -> dict[str, np.ndarray]:
+        """Mean squared gradient by op, in the shape of the result without the averaged axes."""
+        given = [jnp.asarray(x) for x in inputs]
+        seeds = range(seed * rounds, (seed + 1) * rounds)
+        found = [self._step(given, self._weights, np.int32(s)) for s in seeds]
+        return {k: np.mean([f[k] for f in found], axis=0) for k in self.axes}
+
+    def _squares(self, inputs: Any, weights: Any, seed: Any) -> dict[str, Any]:
+        """The squared gradients of one direction, averaged over axes."""
+        taps = {
+            names[0]: jnp.zeros(shape_of(value), _own(dtype_of(value)))
+            for value, names in self._names.items()
+        }
+        gradients = jax.grad(self._projected)(taps, inputs, weights, jax.random.key(seed))
+        return {
+            k: _bounded(jnp.square(gradients[names[0]]).mean(self.axes[k]))
+            for names in self._names.values()
+            for k in names
+        }
+
+    def _projected(self, taps: Any, inputs: Any, weights: Any, key: Any) -> Any:
+        def edit(result: ir.Value, value: Any) -> Any:
+            names = self._names.get(result)
+            return value + taps[names[0]] if names else value
+
+        outputs = run(self.program, inputs, weights, edit)[: len(self.program.outputs)]
+        total = jnp.zeros(())
+        for i, y in enumerate(outputs):
+            if jnp.issubdtype(y.dtype, jnp.floating):
+                signs = jax.random.rademacher(jax.random.fold_in(key, i), y.shape, jnp.float32)
+                total = total + (y.astype(jnp.float32) * signs).sum()
+        return total
+
+
+def _bounded(gains: Any) -> Any:
+    """At most `MOST`, where gradients leave float32 too."""
+    return jnp.minimum(jnp.where(jnp.isnan(gains), MOST, gains), MOST)
+
+
+def _own(dtype: Any) -> Any:
+    """JAX's type: it narrows those of 64 bits."""
+    return jax.dtypes.canonicalize_dtype(dtype)

@@ -1,0 +1,91 @@
+"""How every value of a program is encoded: the least solution of what the ops' rules say.
+
+Forwards through the blocks in program order; what a loop carries starts as unknown and goes around
+until nothing changes. That comes to an end: a carry that is found to be float, or in conflict,
+stays so, and one encoding becomes no other (`jq.ir.ops.lattice`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jq.ir import Op, Program, ir, shape_of
+from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.ops.lattice import (
+    CONFLICT,
+    FLOAT,
+    UNKNOWN,
+    Encoded,
+    State,
+    common,
+    of_marker,
+)
+from jq.ir.ops.lookup import rule_of
+
+LOOP, BRANCHES = "stablehlo.while", ("stablehlo.case", "stablehlo.if")
+
+
+class Encodings:
+    """States of values; those of inputs, and of what no rule knows, are `FLOAT`."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._states: dict[ir.Value, State] = {}
+        if any(match(op, DEQUANTIZE) for op in program.walk()):
+            self._block(program.body)
+
+    def of(self, value: ir.Value) -> State:
+        return self._states.get(value, FLOAT)
+
+    def _block(self, block: ir.Block) -> None:
+        for op in block.operations:
+            name = op.operation.name
+            if name == LOOP:
+                self._loop(op)
+            elif name in BRANCHES:
+                self._branches(op)
+            elif len(op.operation.results):
+                self._states[op.operation.results[0]] = self._state(op)
+
+    def _state(self, op: Op) -> State:
+        if marker := match(op, DEQUANTIZE):
+            return of_marker(self.program, marker)
+        states = [self.of(v) for v in op.operation.operands]
+        if all(s is FLOAT for s in states) or (rule := rule_of(op)) is None:
+            return FLOAT
+        return rule.encoded(self.program, op, states)
+
+    def _loop(self, op: Op) -> None:
+        starts = list(op.operation.operands)
+        carried: list[State] = [UNKNOWN] * len(starts)
+        while True:
+            for region in op.operation.regions:
+                block = region.blocks[0]
+                self._states.update(zip(block.arguments, carried, strict=True))
+                self._block(block)
+            ends = _returned(op.operation.regions[1].blocks[0])
+            found = [
+                old if old in (FLOAT, CONFLICT) else self._ways(pair)
+                for old, *pair in zip(carried, starts, ends, strict=True)
+            ]
+            if found == carried:
+                break
+            carried = found
+        self._states.update(zip(op.operation.results, carried, strict=True))
+
+    def _branches(self, op: Op) -> None:
+        blocks = [region.blocks[0] for region in op.operation.regions]
+        for block in blocks:
+            self._block(block)
+        ends = [_returned(block) for block in blocks]
+        for i, result in enumerate(op.operation.results):
+            self._states[result] = self._ways([e[i] for e in ends])
+
+    def _ways(self, values: Sequence[ir.Value]) -> State:
+        """The encoding of a value that is one of several, with parameters that all of them know."""
+        found = common(self.program, [(v, self.of(v)) for v in values], shape_of(values[0]))
+        return FLOAT if isinstance(found, Encoded) and found.scale is None else found
+
+
+def _returned(block: ir.Block) -> list[ir.Value]:
+    return list(block.operations[len(block.operations) - 1].operation.operands)

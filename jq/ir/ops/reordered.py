@@ -1,0 +1,75 @@
+"""Ops on values that are stored in another order of axes (see `jq.ir.ops.orders`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jq.ir import Op, Program, dtype_of, ir, shape_of, tensor_type
+from jq.ir.arrays import StableHloOps
+from jq.ir.markers import DEQUANTIZE, QUANTIZE, Marker, dequantize, match, quantize
+from jq.ir.ops.elementwise import POINTWISE
+from jq.ir.ops.lookup import known_ops
+from jq.ir.ops.movement import plain
+from jq.ir.ops.orders import Order, Orders, every_axis, permuted
+from jq.ir.values import kind_of
+
+OPS = StableHloOps()
+
+
+def orders_of(op: Op, index: int, order: Order) -> Orders | None:
+    """The orders of an op where its operand `index` has one, or its results (`RESULT`); None where
+    it has to read or make the value as it is."""
+    if marker := match(op, DEQUANTIZE, QUANTIZE):
+        movable = marker.kind == QUANTIZE or plain(marker)
+        return every_axis(op, order) if movable else None
+    rule = known_ops().get(kind_of(op).removeprefix("stablehlo."))
+    found = None if rule is None else rule.orders(op, index, order)
+    return every_axis(op, order) if found is None and kind_of(op) in POINTWISE else found
+
+
+def compute_in(
+    program: Program, op: Op, orders: Orders, operands: Sequence[ir.Value]
+) -> list[ir.Value]:
+    """The op on operands that are stored in its orders, at the current insertion point."""
+    if marker := match(op, DEQUANTIZE, QUANTIZE):
+        return [_marker(program, marker, orders, operands)]
+    if op.operation.name == "stablehlo.composite":
+        return _by_elements(op, orders, operands)
+    new = op.operation.clone()
+    placed = [operands[i] for i in orders.places] if orders.places else operands
+    for i, value in enumerate(placed):
+        new.operands[i] = value
+    for key, attribute in orders.attributes.items():
+        new.attributes[key] = attribute
+    for result, order in zip(new.results, orders.results, strict=True):
+        if order is not None:
+            result.set_type(tensor_type(permuted(shape_of(result), order), dtype_of(result)))
+    return list(new.results)
+
+
+def _by_elements(op: Op, orders: Orders, operands: Sequence[ir.Value]) -> list[ir.Value]:
+    """A composite, whose definition is of fixed shapes: it computes each element by itself, and
+    gets them in the order in which they are stored, in the shape that it takes."""
+    pairs = zip(op.operation.operands, operands, strict=True)
+    given = [OPS.reshape(value, shape_of(old)) for old, value in pairs]
+    new = op.operation.clone()
+    for i, value in enumerate(given):
+        new.operands[i] = value
+    return [
+        result if order is None else OPS.reshape(result, permuted(shape_of(result), order))
+        for result, order in zip(new.results, orders.results, strict=True)
+    ]
+
+
+def _marker(
+    program: Program, marker: Marker, orders: Orders, operands: Sequence[ir.Value]
+) -> ir.Value:
+    order, enc = orders.results[0], marker.encoding
+    assert order is not None
+    stored = enc.with_shape(tuple(permuted(enc.shape, order)), tuple(permuted(enc.block, order)))
+    if marker.kind == DEQUANTIZE:
+        parts = dict(zip(marker.parts, operands, strict=True))
+        dtype = dtype_of(marker.op.results[0])
+        return dequantize(program, stored, parts, dtype, tensor=marker.tensor)
+    parts = dict(zip(marker.parts, operands[1:], strict=True))
+    return quantize(program, operands[0], stored, parts, tensor=marker.tensor)["codes"]

@@ -1,0 +1,76 @@
+"""Quantized tensors with equal parameters are joined without dequantizing them.
+
+Not along an axis that shares a scale, nor where the end of a tensor is not the end of a block or
+of a byte of packed codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jq.formats import Encoding
+from jq.formats.cuts import joined
+from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.build import integer
+from jq.ir.markers import DEQUANTIZE, Marker, dequantize, match
+from jq.ir.ops.base import Sinking
+from jq.ir.ops.integer import OPS
+from jq.ir.ops.lattice import State, common
+from jq.ir.ops.orders import Order, Orders, every_axis
+from jq.ir.ops.rules.selecting import carry_codes
+
+Join = Callable[[Sequence[Any], int], Any]
+
+
+def join_parts(
+    encodings: Sequence[Encoding], parts: Sequence[Mapping[str, Any]], axis: int, join: Join
+) -> tuple[Encoding, dict[str, Any]] | None:
+    """Encoding and parts of tensors one after the other; None where that cannot be.
+
+    `join` concatenates arrays along an axis. Sums of blocks are joined as scales are.
+    """
+    found = joined(encodings, axis)
+    if found is None or any(p.keys() != parts[0].keys() for p in parts):
+        return None
+    enc, axes = found
+    if "sum" in parts[0]:
+        axes["sum"] = axes["scale"]
+    return enc, {name: join([p[name] for p in parts], a) for name, a in axes.items()}
+
+
+class Concatenate(Sinking):
+    op = "concatenate"
+
+    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
+        return every_axis(op, order, naming=("dimension",))
+
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
+        return self.of_one_type(op)
+
+    def of_one_type(self, op: Op) -> tuple[int, ...]:
+        return tuple(range(len(op.operation.operands)))
+
+    def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
+        operands = list(op.operation.operands)
+        shape = shape_of(op.operation.results[0])
+        return common(program, list(zip(operands, states, strict=True)), shape)
+
+    def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
+        return carry_codes(self, program, op, markers)
+
+    def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
+        markers = [match(v, DEQUANTIZE) for v in op.operands]
+        known = [m for m in markers if m is not None]
+        if len(known) < len(markers):
+            return None
+        made = join_parts(
+            [m.encoding for m in known],
+            [m.parts for m in known],
+            integer(op, "dimension"),
+            OPS.concatenate,
+        )
+        if made is None:
+            return None
+        name = "+".join(dict.fromkeys(m.tensor for m in known))
+        return dequantize(program, *made, dtype_of(op.results[0]), tensor=name)

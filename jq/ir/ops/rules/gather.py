@@ -1,0 +1,91 @@
+"""Lookup in an embedding table that stays quantized.
+
+    gather(dequantize(codes, scale), rows) -> dequantize(gather(codes, rows), gather(scale, rows))
+
+One scale a row, and only the rows that are read are dequantized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jq.ir import Op, Program, dtype_of, ir, shape_of, stablehlo
+from jq.ir.build import i64_array, integers, like
+from jq.ir.markers import Marker
+from jq.ir.ops.base import Contraction, Role
+from jq.ir.ops.integer import OPS
+from jq.ir.ops.lattice import State, common
+from jq.ir.ops.movement import leading, plain, rebuilt
+from jq.ir.ops.rules.selecting import carry_codes
+
+
+class Gather(Contraction):
+    op = "gather"
+
+    def roles(self, op: Op) -> tuple[Role, ...]:
+        d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
+        rank = len(shape_of(op.operands[0]))
+        read = frozenset(range(rank)) - set(d.start_index_map) - set(d.operand_batching_dims)
+        return (Role(0, read, max(read, default=None)),)
+
+    def elements(self, program: Program, op: Op) -> tuple[int, ...]:
+        return (0,)
+
+    def of_one_type(self, op: Op) -> tuple[int, ...]:
+        return (0,)
+
+    def encoded(self, program: Program, op: Op, states: Sequence[State]) -> State:
+        chosen = [(op.operation.operands[0], states[0])]
+        return common(program, chosen, shape_of(op.operation.results[0]))
+
+    def carry(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
+        return carry_codes(self, program, op, markers)
+
+    def terms(self, op: Op) -> int:
+        return 1
+
+    def decline(self, op: Op) -> str | None:
+        d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
+        table, sizes = shape_of(op.operands[0]), integers(op, "slice_sizes")
+        whole = all(n == s for a, (n, s) in enumerate(zip(table, sizes, strict=True)) if a)
+        if list(d.start_index_map) != [0] or list(d.collapsed_slice_dims) != [0] or not whole:
+            return "only a lookup of whole rows is quantized"
+        if list(d.operand_batching_dims):
+            return "a batched lookup is not quantized"
+        return None
+
+    def lower(self, program: Program, op: Op, markers: Sequence[Marker | None]) -> ir.Value | None:
+        marker, result = markers[0], shape_of(op.results[0])
+        d = stablehlo.GatherDimensionNumbers(op.operation.attributes["dimension_numbers"])
+        lead = len(result) - len(d.offset_dims)  # axes that come from the indices
+        if marker is None or self.decline(op) or list(d.offset_dims) != [*range(lead, len(result))]:
+            return None
+        enc = marker.encoding
+        per_row = leading(marker) >= 1
+        if not per_row and not (plain(marker) and enc.block[0] == 0):
+            return None
+
+        def rows(part: ir.Value) -> ir.Value:
+            first, *row = shape_of(part)
+            if first != enc.shape[0]:  # one scale for all rows
+                return OPS.reshape(part, [1] * lead + row)
+            dims = stablehlo.GatherDimensionNumbers.get(
+                offset_dims=[lead + i for i in range(len(row))],
+                collapsed_slice_dims=[0],
+                operand_batching_dims=[],
+                start_indices_batching_dims=[],
+                start_index_map=[0],
+                index_vector_dim=d.index_vector_dim,
+            )
+            return like(
+                op,
+                [part, op.operands[1]],
+                [*result[:lead], *row],
+                dtype_of(part),
+                dimension_numbers=dims,
+                slice_sizes=i64_array([1, *row]),
+            )
+
+        parts = {k: rows(v) for k, v in marker.parts.items()}
+        block = (1 if per_row else 0,) * lead + enc.block[1:]
+        return rebuilt(program, marker, result, block, parts)

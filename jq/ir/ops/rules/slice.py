@@ -1,0 +1,95 @@
+"""A tensor is sliced as it is stored, if no block is cut.
+
+A dynamic slice along the leading axis is how a layer reads its weight in a `scan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jq.formats.cuts import cut_axes, cut_range
+from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.build import i64_array, integers, like
+from jq.ir.markers import Marker
+from jq.ir.ops.base import Axes, Movement
+from jq.ir.ops.integer import OPS
+from jq.ir.ops.movement import rebuilt
+from jq.ir.ops.orders import Order, Orders, every_axis, with_starts
+
+
+class Slice(Movement):
+    op = "slice"
+
+    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
+        return every_axis(op, order, ("start_indices", "limit_indices", "strides"))
+
+    def back(self, op: Op, axes: Axes) -> Axes:
+        return axes
+
+    def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
+        start, limit, stride = (
+            integers(op, key) for key in ("start_indices", "limit_indices", "strides")
+        )
+        enc, after = marker.encoding, shape_of(op.results[0])
+        bounds = {k: [(0, n, 1) for n in shape_of(v)] for k, v in marker.parts.items()}
+        for axis in (a for a, n in enumerate(enc.shape) if after[a] != n):
+            cut = cut_range(enc, axis, start[axis], limit[axis])
+            if cut is None or (stride[axis] > 1 and cut_axes(enc, axis, 1) is None):
+                return None
+            for name, (a, low, high) in with_sum(cut, bounds).items():
+                bounds[name][a] = (low, high, stride[axis])
+        parts = {k: _slice(op, marker.parts[k], b) for k, b in bounds.items()}
+        return rebuilt(program, marker, after, enc.block, parts)
+
+
+def with_sum(cut: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """The cut of the sums of blocks, too: that of the scales. One of a whole axis is dropped."""
+    if "sum" not in parts:
+        return cut
+    if "scale" in cut:
+        return cut | {"sum": cut["scale"]}
+    del parts["sum"]
+    return cut
+
+
+def _slice(op: Op, part: ir.Value, bounds: Sequence[tuple[int, int, int]]) -> ir.Value:
+    if list(bounds) == [(0, n, 1) for n in shape_of(part)]:
+        return part
+    low, high, by = zip(*bounds, strict=True)
+    size = [-(-(b - a) // s) for a, b, s in bounds]
+    names = {"start_indices": low, "limit_indices": high, "strides": by}
+    return like(op, [part], size, dtype_of(part), **{k: i64_array(v) for k, v in names.items()})
+
+
+class DynamicSlice(Movement):
+    op = "dynamic_slice"
+
+    def orders(self, op: Op, index: int, order: Order) -> Orders | None:
+        return with_starts(every_axis(op, order, ("slice_sizes",)), order, 1)
+
+    def back(self, op: Op, axes: Axes) -> Axes:
+        return axes
+
+    def sink(self, program: Program, op: Op, marker: Marker) -> ir.Value | None:
+        enc, after = marker.encoding, shape_of(op.results[0])
+        starts = list(op.operands)[1:]
+        zero = OPS.constant(np.zeros((), dtype_of(starts[0]) if starts else np.int32))
+        at = {k: [(zero, n) for n in shape_of(v)] for k, v in marker.parts.items()}
+        for axis in (a for a, n in enumerate(enc.shape) if after[a] != n):
+            cut = cut_axes(enc, axis, 1)  # from any index on
+            if cut is None:
+                return None
+            for name, a in with_sum({k: a for k, a in cut.items() if a is not None}, at).items():
+                at[name][a] = (starts[axis], after[axis])
+        parts = {k: _dynamic(op, marker.parts[k], where) for k, where in at.items()}
+        return rebuilt(program, marker, after, enc.block, parts)
+
+
+def _dynamic(op: Op, part: ir.Value, at: Sequence[tuple[ir.Value, int]]) -> ir.Value:
+    starts, sizes = zip(*at, strict=True)
+    if sizes == shape_of(part):
+        return part
+    return like(op, [part, *starts], sizes, dtype_of(part), slice_sizes=i64_array(sizes))

@@ -1,0 +1,13 @@
+"""Addition and subtraction, whose operands may be rounded to the type of the sum."""
+
+from __future__ import annotations
+
+from jq.ir.ops.base import OpRule
+
+
+class Add(OpRule):
+    op, sums = "add", True
+
+
+class Subtract(Add):
+    op = "subtract"

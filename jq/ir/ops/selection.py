@@ -1,0 +1,131 @@
+"""Ops that move or choose elements: of quantized operands they give the quantized result.
+
+    quantize(f(x, y)) = f(quantize(x), quantize(y))        with the same scale and zero point
+
+exactly, since each element of the result is one of the operands' elements, and quantization
+keeps the order that a maximum goes by. (NaN, which has the code of 0, is the exception.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jq.ir import Op, Program, dtype_of, ir, shape_of, tensor_type
+from jq.ir.affine import constant_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import attributes_of, like
+from jq.ir.ops.lookup import rule_of
+from jq.ir.values import kind_of
+
+OPS = StableHloOps()
+SCATTER = "stablehlo.scatter"
+EXTREMES = ("maximum", "minimum")
+LOWEST = float(np.finfo(np.float32).min)
+
+
+def elements(program: Program, op: Op) -> tuple[int, ...]:
+    """Numbers of the operands whose elements `op` moves or chooses from; none for other ops."""
+    rule = rule_of(op)
+    return () if rule is None else rule.elements(program, op)
+
+
+def splat_of(program: Program, value: ir.Value) -> float | None:
+    """The number that every element of a constant is, or None."""
+    array = constant_of(program, value)
+    return float(array.reshape(())) if array is not None and array.size == 1 else None
+
+
+def combines(op: Op) -> str | None:
+    """The one op by which a reduce or reduce_window of one tensor combines its elements."""
+    if kind_of(op) not in ("stablehlo.reduce", "stablehlo.reduce_window"):
+        return None
+    inner = [o.operation.name for o in op.operation.regions[0].blocks[0].operations]
+    plain = len(op.operation.operands) == 2 and len(inner) == 2
+    return inner[0].removeprefix("stablehlo.") if plain else None
+
+
+def reduction(program: Program, op: Op) -> str | None:
+    """`add`, `maximum` or `minimum` for a plain reduce or reduce_window of one tensor."""
+    found = combines(op)
+    start = None if found is None else splat_of(program, op.operation.operands[1])
+    if found is None or start is None:
+        return None
+    neutral = {"add": start == 0, "maximum": start <= LOWEST, "minimum": start >= -LOWEST}
+    return found if neutral.get(found) else None
+
+
+def written(op: Op) -> str | None:
+    """What a scatter of one tensor puts where it writes: the update ("update"), or the `maximum` or
+    `minimum` of both; None for others."""
+    if kind_of(op) != SCATTER or len(op.operation.operands) != 3:
+        return None
+    block = op.operation.regions[0].blocks[0]
+    ops, arguments = [o.operation for o in block.operations], list(block.arguments)
+    if len(ops) == 1:
+        return "update" if list(ops[0].operands) == arguments[1:] else None
+    extreme = ops[0].name.removeprefix("stablehlo.")
+    both = len(ops) == 2 and set(ops[0].operands) == set(arguments)
+    return extreme if both and extreme in EXTREMES else None
+
+
+def select_codes(program: Program, op: Op, codes: Sequence[ir.Value]) -> ir.Value:
+    """`op` on codes in the place of its elements, at the current insertion point."""
+    kind = kind_of(op)
+    if kind in ("stablehlo.reduce", "stablehlo.reduce_window"):
+        return _extreme(op, codes[0])
+    if kind == SCATTER:
+        return _scattered(op, *codes)
+    dtype, shape = dtype_of(codes[0]), shape_of(op.operation.results[0])
+    operands = list(op.operation.operands)
+    for index, value in zip(elements(program, op), codes, strict=True):
+        operands[index] = value
+    return like(op, operands, shape, dtype)
+
+
+def _extreme(op: Op, codes: ir.Value) -> ir.Value:
+    inner = next(iter(op.operation.regions[0].blocks[0].operations)).operation.name
+    info = np.iinfo(dtype_of(codes))
+    largest = inner == "stablehlo.minimum"
+    return reduce_like(op, codes, inner, info.max if largest else info.min)
+
+
+def _scattered(op: Op, into: ir.Value, updates: ir.Value) -> ir.Value:
+    extreme, dtype = written(op), dtype_of(into)
+    new = ir.Operation.create(
+        SCATTER,
+        results=[tensor_type(shape_of(into), dtype)],
+        operands=[into, op.operation.operands[1], updates],
+        attributes=attributes_of(op),
+        regions=1,
+    )
+    scalar = tensor_type((), dtype)
+    block = new.regions[0].blocks.append(scalar, scalar)
+    with ir.InsertionPoint(block):
+        result: ir.Value = block.arguments[1]
+        if extreme != "update":
+            inputs = list(block.arguments)
+            result = ir.Operation.create(
+                f"stablehlo.{extreme}", results=[scalar], operands=inputs
+            ).result
+        ir.Operation.create("stablehlo.return", operands=[result])
+    return new.result
+
+
+def reduce_like(op: Op, x: ir.Value, combine: str, start: int) -> ir.Value:
+    """The reduce or reduce_window `op` on integers `x`, combined by the op `combine`."""
+    dtype = dtype_of(x)
+    scalar = tensor_type((), dtype)
+    new = ir.Operation.create(
+        op.operation.name,
+        results=[tensor_type(shape_of(op.operation.results[0]), dtype)],
+        operands=[x, OPS.constant(np.array(start, dtype))],
+        attributes=attributes_of(op),
+        regions=1,
+    )
+    block = new.regions[0].blocks.append(scalar, scalar)
+    with ir.InsertionPoint(block):
+        inner = ir.Operation.create(combine, results=[scalar], operands=list(block.arguments))
+        ir.Operation.create("stablehlo.return", operands=[inner.result])
+    return new.result

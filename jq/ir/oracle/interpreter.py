@@ -1,0 +1,139 @@
+"""The StableHLO reference interpreter: slow, in process, and the definition of every op."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jq.base.errors import InternalError
+from jq.ir import Program, at, dtype_of, editing, ir, shape_of, stablehlo, tensor_type, to_dtype
+from jq.ir.build import attributes_of
+
+# Types that the bindings cannot turn into NumPy arrays leave the interpreter as their bits.
+_OPAQUE = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"}
+
+
+def interpret(program: Program, *inputs: Any) -> list[np.ndarray]:
+    """Evaluates `@main` in StableHLO's reference interpreter.
+
+    Args:
+        inputs: arrays of the shapes and types of `program.inputs`; the weights are added.
+
+    Returns:
+        The results, in the order of `program.outputs`.
+    """
+    copy = program.clone()
+    _check(copy)
+    _widen_convolutions(copy)
+    _order_convolutions(copy)
+    _copy_scattered(copy)
+    dtypes = _bits_instead(copy)
+    arrays = [np.asarray(value) for value in inputs] + [
+        np.asarray(w) for w in program.weights.values()
+    ]
+    with editing():
+        results = stablehlo.eval_module(copy.module, [_attribute(array) for array in arrays])
+    return [_array(attr, dtype) for attr, dtype in zip(results, dtypes, strict=True)]
+
+
+def _check(program: Program) -> None:
+    """The interpreter takes a resource for a dense constant and reads arbitrary memory."""
+    for op in program.walk():
+        if op.operation.name == "stablehlo.constant":
+            try:
+                ir.DenseElementsAttr(op.operation.attributes["value"])
+            except ValueError:
+                raise InternalError("the interpreter reads no resources") from None
+
+
+def _widen_convolutions(program: Program) -> None:
+    """The interpreter adds up a convolution in the type of its operands (i8 sums wrap around), not
+    in that of its result, as it does for products and as the specification has it."""
+    for op in program.walk():
+        if op.operation.name != "stablehlo.convolution":
+            continue
+        wide = dtype_of(op.results[0])
+        with at(op):
+            for i, value in enumerate(list(op.operands)):
+                if dtype_of(value) != wide:
+                    kind = tensor_type(shape_of(value), wide)
+                    op.operation.operands[i] = stablehlo.convert(kind, value)
+
+
+def _order_convolutions(program: Program) -> None:
+    """The interpreter ends the process where the result's features come in front of its batch."""
+    for op in list(program.walk()):
+        if op.operation.name != "stablehlo.convolution":
+            continue
+        d = stablehlo.ConvDimensionNumbers(op.operation.attributes["dimension_numbers"])
+        batch, feature = d.output_batch_dimension, d.output_feature_dimension
+        if batch < feature:
+            continue
+        (result,), order = op.operation.results, list(range(len(shape_of(op.results[0]))))
+        order[batch], order[feature] = feature, batch
+        with at(op):
+            made = ir.Operation.create(
+                op.operation.name,
+                [tensor_type([shape_of(result)[a] for a in order], dtype_of(result))],
+                list(op.operands),
+                attributes_of(op) | {"dimension_numbers": _exchanged(d)},
+            )
+            result.replace_all_uses_with(stablehlo.transpose(made.result, order))
+            op.operation.erase()
+
+
+def _exchanged(d: Any) -> ir.Attribute:
+    """Dimension numbers with batch and features of the result in each other's place."""
+    return stablehlo.ConvDimensionNumbers.get(
+        d.input_batch_dimension,
+        d.input_feature_dimension,
+        d.input_spatial_dimensions,
+        d.kernel_input_feature_dimension,
+        d.kernel_output_feature_dimension,
+        d.kernel_spatial_dimensions,
+        d.output_feature_dimension,
+        d.output_batch_dimension,
+        d.output_spatial_dimensions,
+    )
+
+
+def _copy_scattered(program: Program) -> None:
+    """The interpreter writes what is scattered into the tensor itself, which others may read."""
+    for op in program.walk():
+        if op.operation.name == "stablehlo.scatter":
+            with at(op):
+                for i, value in enumerate(list(op.inputs)):
+                    op.operation.operands[i] = stablehlo.reshape(value.type, value)
+
+
+def _bits_instead(program: Program) -> list[np.dtype[Any]]:
+    """Makes `@main` return opaque types as integers; the dtypes that it returned before."""
+    main, block = program.main, program.body
+    terminator = block.operations[len(block.operations) - 1]
+    dtypes = [dtype_of(value) for value in terminator.operands]
+    with at(terminator):
+        for i, dtype in enumerate(dtypes):
+            if dtype.name in _OPAQUE:
+                value = terminator.operands[i]
+                kind = tensor_type(shape_of(value), f"i{dtype.itemsize}")
+                terminator.operands[i] = stablehlo.bitcast_convert(kind, value)
+    with editing():
+        kinds = [argument.type for argument in block.arguments]
+        results = [value.type for value in terminator.operands]
+        main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kinds, results))
+    return dtypes
+
+
+def _attribute(array: np.ndarray) -> ir.Attribute:
+    kind = tensor_type(array.shape, array.dtype)
+    if array.dtype.name in _OPAQUE:  # no buffer protocol; the interpreter is for small arrays
+        data = np.ascontiguousarray(array).tobytes().hex()
+        return ir.Attribute.parse(f'dense<"0x{data}"> : {kind}' if data else f"dense<> : {kind}")
+    return ir.DenseElementsAttr.get(np.ascontiguousarray(array).reshape(array.shape), type=kind)
+
+
+def _array(attr: ir.Attribute, dtype: np.dtype[Any]) -> np.ndarray:
+    kind = ir.RankedTensorType(attr.type)
+    array = np.array(attr, dtype=to_dtype(kind.element_type)).reshape(kind.shape)
+    return array.view(dtype)

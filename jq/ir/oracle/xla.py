@@ -1,0 +1,91 @@
+"""XLA on the CPU: the float reference, the calibration runner, and an oracle for IREE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jq.base.errors import CompilerError, UserError
+from jq.base.from_jax import load_by_xla
+from jq.ir import Program
+from jq.ir.memory.xla_options import DISABLED, xla_options
+from jq.ir.oracle.narrow import widen_narrow_products
+
+# By default XLA may keep bfloat16 intermediates in float32, and loses a NaN on the right of a
+# maximum.
+_OPTIONS = {"xla_allow_excess_precision": "False", "xla_cpu_enable_fast_min_max": "False"}
+# Its simplifier turns a / c into a * (1 / c) and a / (b / c) into (a * c) / b, which rounds
+# otherwise. Without it, though, XLA computes wrong sums after the convolutions of some networks.
+# LLVM makes one instruction, which rounds once, of a multiply and an add only where it optimizes.
+_STRICT = {DISABLED: "algsimp", "xla_backend_optimization_level": "0"}
+# XLA 0.10 with fusion emitters crashes on transposes that the simplifier would have taken away;
+# without them it refuses negative padding.
+_EMITTERS = ({**_STRICT, "xla_cpu_use_fusion_emitters": "False"}, _STRICT)
+
+
+class XlaExecutable:
+    """A program compiled by XLA, called like `jq.iree.runtime.Executable`.
+
+    Denormals are flushed to zero, and a multiply that feeds an add may be fused (XLA's defaults).
+
+    Args:
+        strict: divisions, and a multiply and the add that reads it, are computed as they are
+            written, for programs whose bits are compared. Not for whole networks: see `_STRICT`.
+    """
+
+    def __init__(self, program: Program, *, strict: bool = False) -> None:
+        copy = program.clone()
+        copy.run_passes("func.func(stablehlo-legalize-composite-to-call)")
+        if "arg_attrs" in copy.main.attributes:
+            del copy.main.attributes["arg_attrs"]  # donation and sharding are not for us
+        widen_narrow_products(copy)
+        device = jax.local_devices(backend="cpu")[0]
+        options = [xla_options(copy.module, **o) for o in (_EMITTERS if strict else ({},))]
+        self._executable = _compiled(copy.bytecode(), device, options)
+        self._device = device
+        self._inputs = program.inputs
+        self._names = {name: i for i, name in enumerate(program.weights)}
+        self._weights = self._put(list(program.weights.values()))
+
+    def bind(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Gives weights other values, for the calls that follow."""
+        for name, array in zip(arrays, self._put(list(arrays.values())), strict=True):
+            self._weights[self._names[name]] = array
+
+    def __call__(self, *inputs: Any) -> list[np.ndarray]:
+        """Results as fresh arrays. Shapes and types must be the program's: `UserError` if not."""
+        if len(inputs) != len(self._inputs):
+            raise UserError(f"the program takes {len(self._inputs)} inputs, not {len(inputs)}")
+        arrays = []
+        for value, spec in zip(inputs, self._inputs, strict=True):
+            array = np.asarray(value)
+            if array.shape != spec.shape or array.dtype.name != spec.dtype:
+                raise UserError(
+                    f"input is {array.dtype.name}{list(array.shape)}, "
+                    f"the program takes {spec.dtype}{list(spec.shape)}",
+                    op=spec.name,
+                )
+            arrays.append(array)
+        results = self._executable.execute_sharded([*self._put(arrays), *self._weights])
+        parts = results.disassemble_into_single_device_arrays()
+        return [np.array(shards[0]) for shards in parts]
+
+    def _put(self, arrays: Sequence[np.ndarray]) -> list[Any]:
+        with jax.enable_x64(True):  # JAX would narrow 64-bit arrays
+            given: list[Any] = jax.device_put([np.asarray(a) for a in arrays], self._device)
+        return given
+
+
+def _compiled(module: bytes, device: Any, options: Sequence[Mapping[str, str]]) -> Any:
+    """By the first of the options with which XLA can compile it."""
+    for i, chosen in enumerate(options):
+        try:
+            return load_by_xla(module, device, {**_OPTIONS, **chosen})
+        except jax.errors.JaxRuntimeError as error:
+            if i == len(options) - 1:
+                reason = str(error).strip().splitlines()[0]
+                raise CompilerError(f"XLA cannot compile the program: {reason}") from error
+    raise AssertionError("no options")

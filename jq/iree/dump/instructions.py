@@ -1,0 +1,123 @@
+"""Multiply-accumulate inside ready-made kernels: dot-product instructions, plain vector code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jq.ir import Op
+from jq.iree.dump.products import ADD, MUL, WIDEN, MultiplyAdd, contraction_of, element_type, is_op
+from jq.iree.dump.stored import bit_width
+
+# Part of an LLVM intrinsic's name -> what the instruction multiplies, and adds into.
+INSTRUCTIONS = {
+    "vpdpbusd": MultiplyAdd("i8", "i8", "i32"),
+    "vpdpwssd": MultiplyAdd("i16", "i16", "i32"),
+    # Sums in 16 bits that cannot saturate (`Isa.for_bits`), widened right after.
+    "pmadd.ub": MultiplyAdd("i8", "i8", "i32"),
+    "pmaddubs": MultiplyAdd("i8", "i8", "i32"),
+    "pmaddw.d": MultiplyAdd("i16", "i16", "i32"),
+    "pmadd.wd": MultiplyAdd("i16", "i16", "i32"),
+    "tdpbssd": MultiplyAdd("i8", "i8", "i32"),
+    "tdpbusd": MultiplyAdd("i8", "i8", "i32"),
+    "tdpbf16ps": MultiplyAdd("bf16", "bf16", "f32"),
+    "dpbf16ps": MultiplyAdd("bf16", "bf16", "f32"),
+    "neon.sdot": MultiplyAdd("i8", "i8", "i32"),
+    "neon.udot": MultiplyAdd("i8", "i8", "i32"),
+    "neon.usdot": MultiplyAdd("i8", "i8", "i32"),
+    "neon.smmla": MultiplyAdd("i8", "i8", "i32"),
+    "neon.usmmla": MultiplyAdd("i8", "i8", "i32"),
+}
+# Ops on registers whose result holds the bits of operand 0.
+_KEEP = WIDEN | {
+    "arith.xori",  # with a constant: codes seen with the other sign
+    "vector.bitcast",
+    "vector.broadcast",
+    "vector.extract",
+    "vector.shape_cast",
+    "vector.shuffle",
+    "vector.transpose",
+}
+_LOADS = {"vector.load", "memref.load"}
+_STORES = {"vector.store", "memref.store"}
+
+
+def kernel_products(body: Iterable[Any]) -> tuple[MultiplyAdd, ...]:
+    """Every kind of product in the body of a kernel, each once, in order of appearance."""
+    found: dict[MultiplyAdd, None] = {}
+    for op in body:
+        for product in _products(op):
+            if "index" not in (product.lhs, product.rhs):
+                found[product] = None
+    return tuple(found)
+
+
+def _products(op: Op) -> Iterable[MultiplyAdd]:
+    if op.name == "llvm.call_intrinsic":
+        name = op.attributes["intrin"].value
+        known = next((p for key, p in INSTRUCTIONS.items() if key in name), None)
+        if known:
+            lhs, rhs = list(op.operands)[-2:]
+            if known.rhs == "i16" and _is_one(rhs):
+                return  # it adds neighbours
+            yield MultiplyAdd(_origin(lhs, known.lhs), _origin(rhs, known.rhs), known.acc)
+    elif op.name in ("vector.contract", "vector.outerproduct", "math.fma", "vector.fma"):
+        lhs, rhs, *acc = (element_type(v) for v in op.operands)
+        yield MultiplyAdd(lhs, rhs, acc[0] if acc else lhs)
+    elif op.name in ADD:
+        for term in op.operands:
+            if is_op(term, MUL):
+                a, b = term.owner.operands
+                types = _origin(a, element_type(a)), _origin(b, element_type(b))
+                yield MultiplyAdd(*types, element_type(op.results[0]))
+    elif linalg := contraction_of(op):
+        yield linalg[0]
+
+
+def _is_one(value: Any) -> bool:
+    """Whether a value is a constant vector of ones."""
+    if not is_op(value, {"arith.constant"}):
+        return False
+    number = value.owner.attributes["value"]
+    return bool(number.is_splat and number.get_splat_value().value == 1)
+
+
+def _origin(value: Any, read_as: str, within: frozenset[Any] = frozenset()) -> str:
+    """The narrowest integer type that the values of a register had on their way into it.
+
+    `read_as` is what the instruction takes its operand for; tiles have no element type at all.
+    `within` are the buffers through which the search has come.
+    """
+    narrowest = read_as
+    while True:
+        narrowest = _narrower(narrowest, element_type(value))
+        if is_op(value, _LOADS):
+            stored = _stored_type(value.owner.operands[0], within)
+            return _narrower(narrowest, stored) if stored else narrowest
+        if not is_op(value, _KEEP):
+            return narrowest
+        value = value.owner.operands[0]
+
+
+def _narrower(one: str, other: str) -> str:
+    integers = other.startswith("i") and other != "index"
+    return other if integers and bit_width(other) < bit_width(one) else one
+
+
+def _stored_type(buffer: Any, within: frozenset[Any]) -> str:
+    """The widest type among what is stored in a kernel's own buffer; empty where that is unknown.
+
+    Kernels widen the codes of a tile once, and read them from such a buffer many times.
+    """
+    if not is_op(buffer, {"memref.alloca"}) or buffer.owner in within:
+        return ""
+    found = ""
+    for use in buffer.uses:
+        op = use.owner.operation
+        if op.name in _LOADS and use.operand_number == 0:
+            continue
+        if op.name not in _STORES or use.operand_number != 1:
+            return ""
+        kind = _origin(op.operands[0], element_type(op.operands[0]), within | {buffer.owner})
+        found = kind if not found or bit_width(kind) > bit_width(found) else found
+    return found

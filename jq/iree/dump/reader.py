@@ -1,0 +1,236 @@
+"""What the compiler holds after its own folding: the ground truth of an audit.
+
+IREE hoists expressions over constants, evaluates them, and only then stores the results.
+`DUMP_PHASE` is the phase after that, where contractions are still linalg ops with visible
+element types. The dump is parsed with IREE's own bindings: large constants are elided in
+it, but their types remain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from iree.compiler import ir
+
+from jq.base.errors import UserError
+from jq.ir import Op
+from jq.iree.dump import expanded
+from jq.iree.dump.expanded import Expanded
+from jq.iree.dump.instructions import kernel_products
+from jq.iree.dump.products import MultiplyAdd, contraction_of, float_math
+from jq.iree.dump.stored import (
+    CONSTANT_OPS,
+    StoredConstant,
+    constant_of,
+    location_names,
+    resource_key,
+)
+
+DUMP_PHASE = "global-optimization"
+
+
+def dump_flags(directory: Path) -> list[str]:
+    """Flags that make iree-compile write its phases, names kept and constants elided."""
+    return [
+        f"--dump-compilation-phases-to={directory}",
+        "--mlir-print-debuginfo",
+        "--mlir-elide-elementsattrs-if-larger=16",
+        "--mlir-elide-resource-strings-if-larger=16",
+    ]
+
+
+def read_phases(directory: Path) -> str:
+    """The text of `DUMP_PHASE` among the files that `dump_flags` produced, and what a later phase
+    shows of constants that are decoded to memory, as comments after it."""
+    program = next(directory.glob(f"*.{DUMP_PHASE}.mlir")).read_text(encoding="utf-8")
+    later = next(directory.glob(f"*.{expanded.PHASE}.mlir")).read_text(encoding="utf-8")
+    end = "" if program.endswith("\n") else "\n"
+    return program + end + expanded.as_comments(expanded.find_expanded(later))
+
+
+def all_valid(directory: Path) -> bool:
+    """Whether the program that the compiler makes of its input keeps the rules of its ops.
+
+    A printer checks what it prints, and writes an invalid program in MLIR's generic form, where
+    the names of ops are quoted, that of the module as well.
+    """
+    return all(_is_valid(path) for path in directory.glob("*.1.input.mlir"))
+
+
+def _is_valid(path: Path) -> bool:
+    with path.open(encoding="utf-8") as lines:
+        heads = (line for line in lines if line.startswith(("module", '"builtin.module"')))
+        return next(heads, "").startswith("module")
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A loop nest that multiplies and accumulates, with the types of its operands.
+
+    Types are seen through widening: i8 operands extended to i32 count as `i8`.
+    `work` orders contractions of one name by size.
+    """
+
+    name: str
+    op: str
+    lhs: str
+    rhs: str
+    acc: str
+    names: tuple[str, ...] = ()
+    work: int = 0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A dispatch that came in ready-made, and the products found in its body."""
+
+    names: tuple[str, ...]
+    products: tuple[MultiplyAdd, ...]
+
+
+@dataclass(frozen=True)
+class FloatOp:
+    """Float arithmetic other than a contraction."""
+
+    name: str
+    op: str
+
+
+Shapes = tuple[tuple[int, ...], ...]
+Signature = tuple[Shapes, Shapes]
+
+
+@dataclass(frozen=True)
+class Dump:
+    """All that an audit needs from the compiler's IR.
+
+    `derived` are tensors computed when the module is loaded: they cost memory, not file size.
+    `splats` are constants that are one number everywhere: they cost neither.
+    `expanded` are floats computed from constants alone at every call. `signature` are the shapes
+    that `@main` takes and gives; None where there is no such function.
+    """
+
+    constants: tuple[StoredConstant, ...]
+    contractions: tuple[Contraction, ...]
+    kernels: tuple[Kernel, ...]
+    float_ops: tuple[FloatOp, ...]
+    derived: tuple[StoredConstant, ...]
+    expanded: tuple[Expanded, ...] = ()
+    signature: Signature | None = None
+    splats: tuple[StoredConstant, ...] = ()
+
+
+def read_dump(text: str) -> Dump:
+    """Reads the text of `DUMP_PHASE`; raises `UserError` when it is not that."""
+    with ir.Context():
+        try:
+            module = ir.Module.parse(text)
+        except ir.MLIRError as error:
+            first = str(error).splitlines()[0]
+            raise UserError(f"program.mlir cannot be read: {first}") from None
+        return replace(_read(module), expanded=expanded.from_comments(text))
+
+
+def try_dump(data: bytes) -> None:
+    """Reads a dump, for what may go wrong on that; see `jq.base.guard.worker`."""
+    read_dump(data.decode())
+
+
+def _read(module: Any) -> Dump:
+    stored: dict[str, StoredConstant] = {}
+    contractions, kernels, floats, derived, splats = [], [], [], [], []
+    bodies = _executables(module)
+    for op in walk(module.operation):
+        kind, names = op.name, location_names(op.location)
+        name = names[0] if names else ""
+        if kind in CONSTANT_OPS:
+            constant = constant_of(op, names)
+            if constant and constant.kind == "derived":
+                derived.append(constant)
+            elif constant and constant.kind == "splat":
+                splats.append(constant)
+            elif constant:  # one resource may be mentioned by several functions
+                stored.setdefault(resource_key(op) or f"#{len(stored)}", constant)
+        elif kind == "flow.dispatch.workgroups":
+            kernels.append(Kernel(names, kernel_products(walk(op))))
+        elif kind == "flow.dispatch":
+            kernels.append(Kernel(names, bodies[_callee(op)]))
+        elif found := contraction_of(op):
+            product, work = found
+            contractions.append(
+                Contraction(
+                    name,
+                    kind.rpartition(".")[2],
+                    product.lhs,
+                    product.rhs,
+                    product.acc,
+                    names,
+                    work,
+                )
+            )
+        elif kind.startswith("linalg.") and (maths := float_math(op)):
+            floats.append(FloatOp(name, "+".join(maths)))
+    return Dump(
+        tuple(stored.values()),
+        tuple(contractions),
+        tuple(kernels),
+        tuple(floats),
+        tuple(derived),
+        signature=_signature(module),
+        splats=tuple(splats),
+    )
+
+
+def _signature(module: Any) -> Signature | None:
+    """From what the compiler notes of `@main` for its callers:
+    `sync func @main(%input0: tensor<4x64xf32>) -> (%output0: tensor<4xi32>)`. An unsigned type is
+    in an attribute besides: `%input0: tensor<4xi8> {iree.abi.encoding = tensor<4xui8>}`."""
+    for op in module.body.operations:
+        if op.operation.name != "util.func" or op.attributes["sym_name"].value != "main":
+            continue
+        if "iree.reflection" not in op.attributes:
+            return None
+        noted = ir.DictAttr(op.attributes["iree.reflection"])
+        if "iree.abi.declaration" not in noted:
+            return None
+        takes, _, gives = ir.StringAttr(noted["iree.abi.declaration"]).value.partition(" -> ")
+        return _shapes(takes), _shapes(gives)
+    return None
+
+
+def _shapes(types: str) -> Shapes:
+    found = re.findall(r": tensor<((?:\d+x)*)", types)
+    return tuple(tuple(int(n) for n in shape.split("x")[:-1]) for shape in found)
+
+
+def _executables(module: Any) -> dict[str, tuple[MultiplyAdd, ...]]:
+    """The products of every ready-made body that dispatches refer to by name."""
+    return {
+        op.attributes["sym_name"].value: kernel_products(walk(op.operation))
+        for op in module.body.operations
+        if op.operation.name == "flow.executable"
+    }
+
+
+def _callee(op: Op) -> str:
+    """The executable that a `flow.dispatch` runs."""
+    (entry,) = ir.ArrayAttr(op.attributes["entry_points"])
+    return ir.SymbolRefAttr(entry).value[0]
+
+
+def walk(op: Op) -> Iterator[Any]:
+    """Ops inside `op`, parents first. Bodies of contractions and ready-made kernels stay closed."""
+    for region in op.regions:
+        for block in region:
+            for inner in block:
+                inner = inner.operation
+                yield inner
+                if not inner.name.startswith(_CLOSED):
+                    yield from walk(inner)
+
+
+_CLOSED = ("linalg.", "iree_codegen.inner_tiled", "flow.dispatch.workgroups", "flow.executable")

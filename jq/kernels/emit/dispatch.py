@@ -1,0 +1,151 @@
+"""Puts the body of one workgroup in an executable of the module, and dispatches it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from iree.compiler import ir
+from iree.compiler.dialects import arith, builtin, flow, func, iree_tensor_ext, tensor
+
+from jq.base.errors import InternalError
+from jq.kernels.emit.builder import Builder, Tile, Tiles
+from jq.kernels.emit.values import Indices, Position, Values, element, high, mlir_type
+from jq.kernels.tensor import TensorType
+
+
+@dataclass(frozen=True)
+class Output:
+    """A result of a dispatch: its whole type, the tile of a workgroup, and where that tile is.
+
+    Where tiles differ in size, `sizes` says how large one is, and `tile` how large they can be.
+    `into`: the number of the input that the result takes the place of. What no tile covers keeps
+    its value; the body does not see this input.
+    """
+
+    whole: TensorType
+    tile: tuple[int, ...]
+    offsets: Callable[[Builder, Indices], Indices]
+    sizes: Callable[[Builder, Indices], Indices] | None = None
+    into: int | None = None
+
+
+def dispatch(
+    inputs: Sequence[tuple[ir.Value, TensorType]],
+    outputs: Sequence[Output],
+    workgroups: Sequence[int],
+    body: Callable[[Builder, Indices, Values, Tiles], None],
+) -> list[ir.Value]:
+    """A dispatch over `workgroups` (x fastest) at the current insertion point; its results.
+
+    `body(builder, workgroup_ids, input_tensors, output_tiles)` emits the work of one workgroup.
+    It stands in an executable of the module from the start: calls are copied into their callers,
+    and IREE would take a body through every pass once a call.
+    """
+    symbol, block = _executable(inputs, outputs, workgroups)
+    builder = Builder(block)
+    with ir.InsertionPoint(block):
+        ids = [
+            0 if n == 1 else Position(flow.DispatchWorkgroupIDOp(axis).result, n - 1)
+            for axis, n in enumerate(workgroups)
+        ]
+        arguments, given = list(block.arguments), [o.into for o in outputs]
+        tensors = [
+            _load_whole(arguments[i], t) for i, (_, t) in enumerate(inputs) if i not in given
+        ]
+        sizes = [o.sizes(builder, ids) if o.sizes else o.tile for o in outputs]
+        tiles = [_tile(output, size) for output, size in zip(outputs, sizes, strict=True)]
+        body(builder, ids, tensors, tiles)
+        left = iter(arguments[len(inputs) :])
+        targets = [next(left) if i is None else arguments[i] for i in given]
+        for tile, output, target, size in zip(tiles, outputs, targets, sizes, strict=True):
+            _store_tile(tile.value, target, output, output.offsets(builder, ids), size)
+        func.ReturnOp([])
+    entry = ir.SymbolRefAttr.get([symbol, symbol])
+    results = [mlir_type(o.whole) for o in outputs]
+    values = [value for value, _ in inputs]
+    tied = _tied([o.into for o in outputs])
+    entries = ir.ArrayAttr.get([entry])
+    return list(flow.DispatchOp(results, [], entries, values, [], [], tied_operands=tied).results)
+
+
+def _tied(inputs: Sequence[int | None]) -> ir.ArrayAttr | None:
+    """Which input each result takes the place of; None where none does."""
+    if all(i is None for i in inputs):
+        return None
+    index = ir.IndexType.get()
+    return ir.ArrayAttr.get([ir.IntegerAttr.get(index, -1 if i is None else i) for i in inputs])
+
+
+def _executable(
+    inputs: Sequence[tuple[ir.Value, TensorType]],
+    outputs: Sequence[Output],
+    workgroups: Sequence[int],
+) -> tuple[str, ir.Block]:
+    """A new executable in front of the function that is being built: its symbol, its entry."""
+    caller = ir.InsertionPoint.current.block.owner
+    module = caller.parent
+    symbols = [op.attributes["sym_name"] for op in module.regions[0].blocks[0]]
+    taken = {ir.StringAttr(symbol).value for symbol in symbols}
+    base = f"{ir.StringAttr(caller.attributes['sym_name']).value}_part"
+    symbol = next(name for i in range(len(taken) + 1) if (name := f"{base}{i}") not in taken)
+    given = [o.into for o in outputs]
+    kinds = [
+        _placeholder("readwrite" if i in given else "readonly", t)
+        for i, (_, t) in enumerate(inputs)
+    ]
+    kinds += [_placeholder("writeonly", o.whole) for o in outputs if o.into is None]
+    with ir.InsertionPoint(caller):
+        executable = flow.ExecutableOp(symbol, sym_visibility="private")
+    with ir.InsertionPoint(executable.body.blocks.append()):
+        export = flow.ExecutableExportOp(symbol, symbol)
+        _count(export.workgroup_count, workgroups)
+        inner = builtin.ModuleOp()
+        flow.ExecutableEndOp()
+    with ir.InsertionPoint(inner.body):
+        function = func.FuncOp(symbol, (kinds, []))
+    return symbol, function.add_entry_block()
+
+
+def _count(region: ir.Region, workgroups: Sequence[int]) -> None:
+    with ir.InsertionPoint(ir.Block.create_at_start(region, [])):
+        sizes = [*workgroups, *([1] * (3 - len(workgroups)))]
+        index = ir.IndexType.get()
+        flow.ReturnOp([arith.ConstantOp(index, ir.IntegerAttr.get(index, n)) for n in sizes])
+
+
+def _placeholder(access: str, kind: TensorType) -> ir.Type:
+    return ir.Type.parse(f"!iree_tensor_ext.dispatch.tensor<{access}:{mlir_type(kind)}>")
+
+
+def _load_whole(source: ir.Value, kind: TensorType) -> ir.Value:
+    rank = len(kind.shape)
+    return iree_tensor_ext.DispatchTensorLoadOp(
+        mlir_type(kind), source, [], [], [], [], [0] * rank, list(kind.shape), [1] * rank
+    ).result
+
+
+def _tile(output: Output, size: Indices) -> Tile:
+    sizes = [n if isinstance(n, int) else n.value for n in size]
+    return Tile(tensor.EmptyOp(sizes, element(output.whole.element)).result, output.tile)
+
+
+def _store_tile(
+    value: ir.Value, target: ir.Value, output: Output, offsets: Indices, sizes: Indices
+) -> None:
+    for offset, size, bound in zip(offsets, sizes, output.whole.shape, strict=True):
+        if high(offset) + (size if isinstance(size, int) else 0) > bound:
+            raise InternalError(f"tile {output.tile} leaves {output.whole}")
+    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
+    unknown = ir.ShapedType.get_dynamic_size()
+    iree_tensor_ext.DispatchTensorStoreOp(
+        value,
+        target,
+        [],
+        [o.value for o in offsets if not isinstance(o, int)],
+        [n.value for n in sizes if not isinstance(n, int)],
+        [],
+        [o if isinstance(o, int) else dynamic for o in offsets],
+        [n if isinstance(n, int) else unknown for n in sizes],
+        [1] * len(sizes),
+    )

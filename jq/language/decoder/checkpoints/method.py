@@ -1,0 +1,161 @@
+"""What a method of quantizing checkpoints is: which tensors a product has, and what they stand for.
+
+A module such as `model.layers.0.mlp.up_proj` has several tensors, named after a dot
+(`qweight`, `scales`, ...). A method reads them as one stored weight [out, in].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.base.errors import UserError, known
+from jq.formats.base import Encoding, get_format
+from jq.formats.tensor import QuantizedTensor
+from jq.language.decoder.names import Leaf
+
+Tensors = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One product's tensors, by the part of their name that comes after the module's.
+
+    Attributes:
+        name: of the module.
+        config: the checkpoint's `quantization_config`.
+        where: the file, for messages.
+    """
+
+    name: str
+    tensors: Tensors
+    config: Mapping[str, Any]
+    where: str
+
+    def get(self, name: str, kinds: str, rank: int) -> np.ndarray:
+        """A tensor, not empty, which must have one of the NumPy kinds of types and so many axes."""
+        array = self.tensors.get(name)
+        if array is None:
+            raise self.wrong(f"there is no {name}")
+        kind = "f" if array.dtype.kind == "V" else array.dtype.kind  # floats of ml_dtypes are V
+        if kind not in kinds or array.ndim != rank or not array.size:
+            raise self.wrong(f"{name} is {array.dtype.name}{list(array.shape)}")
+        return array
+
+    def words(self, name: str) -> np.ndarray:
+        """A matrix of 32-bit words."""
+        array = self.get(name, "iu", 2)
+        if array.dtype.itemsize != 4:
+            raise self.wrong(f"{name} is {array.dtype.name}, not words of 32 bits")
+        return array
+
+    def need(self, name: str, shape: tuple[int, ...]) -> None:
+        found = self.tensors[name].shape
+        if found != shape:
+            raise self.wrong(f"{name} has shape {list(found)}, {list(shape)} belongs there")
+
+    def finite(self, name: str, scale: np.ndarray) -> np.ndarray:
+        if scale.dtype.kind not in "fV":  # floats of ml_dtypes are V
+            raise self.wrong(f"{name} is {scale.dtype.name}")
+        with np.errstate(over="ignore"):
+            single = scale.astype(np.float32)
+        if not np.isfinite(single).all():
+            raise self.wrong(f"{name} holds NaN or infinity")
+        return scale
+
+    def wrong(self, reason: str) -> UserError:
+        return UserError(
+            f"the quantized weight of {self.name} cannot be read: {reason}", location=self.where
+        )
+
+    def stored(
+        self, encoding: Encoding, make: Callable[[], Mapping[str, np.ndarray]]
+    ) -> QuantizedTensor:
+        """A weight whose parts are made when they are first read: a model that is compiled
+        already is loaded without them."""
+        parts = MadeParts(tuple(get_format(encoding.format).storage(encoding)), make)
+        return QuantizedTensor(encoding, parts, f"{self.name}.weight")
+
+
+class MadeParts(Mapping[str, np.ndarray]):
+    """Parts that are made, all at once, when one is first read."""
+
+    def __init__(self, names: tuple[str, ...], make: Callable[[], Mapping[str, np.ndarray]]):
+        self._names, self._make = names, make
+        self._made: Mapping[str, np.ndarray] | None = None
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if self._made is None:
+            self._made = self._make()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@dataclass(frozen=True)
+class Method:
+    """Attributes:
+    name: `quant_method` of the config.
+    marks: tensors that only a quantized module has.
+    parts: all tensors that belong to such a module, but for its bias.
+    read: the module's weight as `weight`, and `order` where its columns stand in another one.
+    """
+
+    name: str
+    marks: frozenset[str]
+    parts: frozenset[str]
+    read: Callable[[Layer], Mapping[str, Leaf]]
+
+
+METHODS: dict[str, Method] = {}
+
+
+def method(name: str, marks: str, others: str) -> Callable[[Any], Any]:
+    """Registers a function that reads the modules of a method; names are parted by spaces."""
+
+    def register(read: Callable[[Layer], Mapping[str, Leaf]]) -> Any:
+        own = frozenset(marks.split())
+        METHODS[name] = Method(name, own, own | frozenset(others.split()), read)
+        return read
+
+    return register
+
+
+def unpacked_tensors(config: Mapping[str, Any], tensors: Tensors, where: str) -> dict[str, Leaf]:
+    """The tensors of a checkpoint, those of each quantized module replaced by its weight.
+
+    Raises:
+        UserError: the method, or how it stored a weight, is not known.
+    """
+    name = str(config.get("quant_method"))
+    if name not in METHODS:
+        raise UserError(
+            f"the checkpoint is quantized by {name!r}, which is not known",
+            location=where,
+            hint=known(name, sorted(METHODS)),
+        )
+    found = METHODS[name]
+    plain: dict[str, Leaf] = {}
+    modules: dict[str, dict[str, np.ndarray]] = {}
+    for tensor, array in tensors.items():
+        # The longest: `weight.absmax` begins with the name of another part.
+        ends = [part for part in found.parts if tensor.endswith(f".{part}")]
+        if not ends:
+            plain[tensor] = array
+            continue
+        part = max(ends, key=len)
+        modules.setdefault(tensor.removesuffix(f".{part}"), {})[part] = array
+    for module, own in modules.items():
+        if found.marks & own.keys():
+            made = found.read(Layer(module, own, config, where))
+            plain |= {f"{module}.{part}": leaf for part, leaf in made.items()}
+        else:
+            plain |= {f"{module}.{part}": array for part, array in own.items()}
+    return plain

@@ -1,0 +1,237 @@
+"""A decoder from a GGUF file: its metadata as a `Config`, its blocks as the parameters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.formats.base import Encoding
+from jq.formats.tensor import QuantizedTensor
+from jq.frontends.gguf import GgufFile, load_gguf
+from jq.language.decoder import rope
+from jq.language.decoder.architectures import ARCHITECTURES, Architecture
+from jq.language.decoder.config import Config
+from jq.language.decoder.names import Leaf, check_shapes, expanded, tensor_tree
+
+# Tensors that hold no parameter: factors of the rotary frequencies.
+_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+
+
+def read_gguf(path: str | Path) -> tuple[Config, dict[str, Any], GgufFile]:
+    """The model in a file: what it is, its parameters in the file's own formats, and the file.
+
+    Raises:
+        UserError: the file is damaged, or has an architecture, a tensor, a shape or a choice
+            that is not known; named.
+    """
+    file = load_gguf(path)
+    parts = file.metadata.get("split.count", 1)
+    if type(parts) is not int or parts != 1:
+        raise UserError(
+            f"this is one of {parts!r:.20} parts of a model",
+            location=str(path),
+            hint="join them: llama-gguf-split --merge FIRST_PART JOINED.gguf",
+        )
+    config = _Reader(file).config()
+    architecture = _architecture(file)
+    tensors = {name: t for name, t in file.tensors.items() if name not in _FACTORS}
+    tree = tensor_tree(architecture.gguf, tensors, config, str(path), split=_experts)
+    check_shapes(config, tree, str(path))
+    return config, tree, file
+
+
+def _architecture(file: GgufFile) -> Architecture:
+    name = file.metadata.get("general.architecture")
+    for known in ARCHITECTURES:
+        if known.name == name:
+            return known
+    raise UserError(
+        f"the architecture {name!r} is not known",
+        location=str(file.path),
+        hint="known: " + ", ".join(a.name for a in ARCHITECTURES),
+    )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Metadata under the architecture's name."""
+
+    file: GgufFile
+
+    def get(self, key: str, kind: type, default: Any = None) -> Any:
+        """A value of the wanted kind; a whole number will do for a float."""
+        name = f"{_architecture(self.file).name}.{key}"
+        value: Any = self.file.metadata.get(name, default)
+        if value is None:
+            raise self.wrong(f"there is no {name}")
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind:
+            raise self.wrong(
+                f"{name} is {value!r:.40}, not {'a number' if kind is float else kind.__name__}"
+            )
+        if isinstance(value, float) and not math.isfinite(value):
+            raise self.wrong(f"{name} is {value}")
+        return value
+
+    def size(self, key: str, default: int | None = None) -> int:
+        value: int = self.get(key, int, default)
+        if not 0 <= value < 1 << 31 or (value == 0 and default != 0):
+            raise self.wrong(f"{key} is {value}")
+        return value
+
+    def wrong(self, reason: str) -> UserError:
+        return UserError(f"the metadata describe no model: {reason}", location=str(self.file.path))
+
+    def config(self) -> Config:
+        known = _architecture(self.file)
+        layers, hidden = self.size("block_count"), self.size("embedding_length")
+        experts = self.size("expert_count", 0)
+        inner = self._of_all_layers("feed_forward_length")
+        if experts:
+            inner = self.size("expert_feed_forward_length", inner)
+        if layers > 4096:
+            raise self.wrong(f"block_count is {layers}")
+        heads = self._of_all_layers("attention.head_count")
+        kv_heads = self._of_all_layers("attention.head_count_kv", heads)
+        head = self.size("attention.key_length", max(hidden // heads, 1))
+        if heads % kv_heads or self.size("attention.value_length", head) != head:
+            raise self.wrong(f"{heads} heads of {head} do not share {kv_heads} of values")
+        wide = layers == known.wide_scale_layers
+        scale = 1 / math.sqrt(hidden / heads if wide else head)
+        windows = self._windows(known, layers)
+        ropes = self._ropes(known, self.size("rope.dimension_count", head))
+        local = "local" if len(ropes) > 1 else "all"
+        return Config(
+            architecture=known.name,
+            vocabulary=self._vocabulary(),
+            hidden=hidden,
+            inner=inner,
+            heads=heads,
+            kv_heads=kv_heads,
+            head=head,
+            context=self.size("context_length"),
+            epsilon=self.get("attention.layer_norm_rms_epsilon", float),
+            windows=windows,
+            ropes=tuple(ropes.items()),
+            rope_of=tuple(local if window else "all" for window in windows),
+            activation=known.activation,
+            pairs=known.gguf_pairs,
+            embedding_scale=math.sqrt(hidden) if known.scaled_embedding else 1.0,
+            attention_scale=scale,
+            attention_cap=known.caps[0]
+            and self.get("attn_logit_softcapping", float, known.caps[0]),
+            logit_cap=self.get("final_logit_softcapping", float, known.caps[1]),
+            experts=experts,
+            experts_used=self.size("expert_used_count") if experts else 0,
+        )
+
+    def _of_all_layers(self, key: str, default: int | None = None) -> int:
+        """One number; files may give one for each layer when all are equal."""
+        name = f"{_architecture(self.file).name}.{key}"
+        value = self.file.metadata.get(name)
+        if isinstance(value, np.ndarray):
+            if value.dtype.kind not in "iu" or len(set(value.tolist())) != 1:
+                raise self.wrong(f"{key} is not one whole number for all layers")
+            value = int(value[0])
+            if value < 1:
+                raise self.wrong(f"{key} is {value}")
+            return value
+        return self.size(key, default)
+
+    def _vocabulary(self) -> int:
+        table = self.file.tensors.get("token_embd.weight")
+        if table is None or len(table.shape) != 2:
+            raise self.wrong("there is no table token_embd.weight")
+        return int(table.shape[0])
+
+    def _windows(self, known: Architecture, layers: int) -> tuple[int, ...]:
+        # Files of `llama` may name a window that their own reader ignores.
+        window = 0 if known.name == "llama" else self.size("attention.sliding_window", known.window)
+        name = f"{known.name}.attention.sliding_window_pattern"
+        pattern = self.file.metadata.get(name, known.global_every)
+        if isinstance(pattern, np.ndarray):
+            if len(pattern) != layers:
+                raise self.wrong(f"{name} has {len(pattern)} entries for {layers} layers")
+            return tuple(window if local else 0 for local in pattern)
+        if type(pattern) is not int or pattern < 0:
+            raise self.wrong(f"{name} is {pattern!r:.40}")
+        return tuple(0 if pattern and (i + 1) % pattern == 0 else window for i in range(layers))
+
+    def _ropes(self, known: Architecture, dims: int) -> dict[str, rope.Rope]:
+        base = self.get("rope.freq_base", float, 10000.0)
+        if not base > 1 or dims % 2:
+            raise self.wrong(f"rotary positions of base {base} on {dims} elements")
+        found = {"all": self._rope(base, dims)}
+        local = self.get("rope.freq_base_swa", float, known.local_base)
+        if known.local_base:
+            plain = rope.plain(local, dims)
+            found["local"] = replace(plain, scale=self._turn_scale())
+        elif local:
+            found["local"] = self._rope(local, dims)
+        return found
+
+    def _rope(self, base: float, dims: int) -> rope.Rope:
+        """Scaled by kind, each frequency divided by a factor of its own where a tensor says so, and
+        cosines and sines multiplied by `attn_factor`; files of 2023 call the factor otherwise."""
+        factor = self.get("rope.scaling.factor", float, self.get("rope.scale_linear", float, 1.0))
+        kind = self.get("rope.scaling.type", str, "none" if factor == 1 else "linear")
+        context = self.size("context_length")
+        if "rope_factors_short.weight" in self.file.tensors or kind == "longrope":
+            original = self.size("rope.scaling.original_context_length")
+            scale = self._turn_scale(rope.longrope_scale(context, original))
+            short = rope.divided(
+                base, dims, self._factors("rope_factors_short.weight", dims), scale
+            )
+            long = rope.divided(base, dims, self._factors("rope_factors_long.weight", dims), scale)
+            return rope.Rope(short.frequencies, scale, long.frequencies, original)
+        if kind in ("none", "linear"):
+            found = rope.plain(base, dims, factor if kind == "linear" else 1.0)
+        elif kind == "yarn":
+            original = self.size("rope.scaling.original_context_length", context)
+            found = rope.yarn(base, dims, factor, original)
+        else:
+            raise self.wrong(f"rotary positions are scaled by {kind!r}, which is not known")
+        if "rope_freqs.weight" in self.file.tensors:
+            found = found.divided(self._factors("rope_freqs.weight", dims))
+        return replace(found, scale=found.scale * self._turn_scale())
+
+    def _turn_scale(self, default: float = 1.0) -> float:
+        found: float = self.get("rope.scaling.attn_factor", float, default)
+        return found
+
+    def _factors(self, name: str, dims: int) -> list[float]:
+        factors = self.file.tensors.get(name)
+        if not isinstance(factors, np.ndarray) or factors.size != dims // 2:
+            raise self.wrong(f"{name} does not hold {dims // 2} numbers")
+        return [float(f) for f in factors.reshape(-1)]
+
+
+def file_names(config: Config) -> dict[str, str]:
+    """Our name of every tensor that a file could have, and the file's; experts share a tensor."""
+    known = next(a for a in ARCHITECTURES if a.name == config.architecture)
+    found = {}
+    for theirs, ours in expanded(known.gguf, config):
+        for e in range(config.experts) if "*" in ours else (0,):
+            found[ours.replace("*", str(e))] = theirs
+    return found
+
+
+def _experts(leaf: Leaf) -> list[Leaf]:
+    """A stack [experts, out, in] as its matrices, over the same memory."""
+    if not isinstance(leaf, QuantizedTensor):
+        return list(leaf)
+    enc = leaf.encoding
+    one = Encoding(enc.format, enc.shape[1:], enc.block[1:])
+    return [
+        QuantizedTensor(one, {name: part[i] for name, part in leaf.parts.items()}, leaf.name)
+        for i in range(enc.shape[0])
+    ]
+
+
+__all__ = ["read_gguf"]

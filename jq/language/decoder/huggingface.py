@@ -1,0 +1,260 @@
+"""A decoder from a folder of Hugging Face: `config.json` as a `Config`, safetensors as weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.language.decoder import rope
+from jq.language.decoder.architectures import ARCHITECTURES, Architecture
+from jq.language.decoder.checkpoints import unpacked_tensors
+from jq.language.decoder.config import Config
+from jq.language.decoder.names import Leaf, check_shapes, tensor_tree
+from jq.language.decoder.safetensors import json_object, read_folder
+
+_COMPUTED = "rotary_emb.inv_freq"  # which old checkpoints hold and the config gives
+_ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+}
+
+
+def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
+    """The model in a folder: what it is, and its parameters over the mapped files.
+
+    Raises:
+        UserError: a file is damaged, or it has an architecture, a tensor, a shape or a choice
+            that is not known; named.
+    """
+    folder = Path(folder)
+    config, reader = _read_config(folder)
+    known = reader.known
+    held = {n: t for n, t in read_folder(folder).items() if not n.endswith(_COMPUTED)}
+    tensors: Mapping[str, Leaf] = held
+    quantized = reader.values.get("quantization_config")
+    if quantized is not None and not isinstance(quantized, dict):
+        raise reader.wrong(f"quantization_config is {quantized!r:.40}")
+    own = reader.values.get("quantization")  # MLX repeats it as `quantization_config`
+    if isinstance(own, dict) and "quant_method" not in (quantized or {}):
+        quantized = {**own, "quant_method": "mlx"}
+    if quantized is not None:
+        tensors = unpacked_tensors(quantized, held, str(folder))
+    if reader.tied:
+        tensors = {n: t for n, t in tensors.items() if not n.startswith("lm_head.")}
+    tree = tensor_tree(known.hugging_face, tensors, config, str(folder))
+    check_shapes(config, tree, str(folder))
+    return config, _one_plus(tree) if known.one_plus else tree
+
+
+def read_config(folder: Path) -> Config:
+    """What the model in a folder is, without its weights."""
+    return _read_config(folder)[0]
+
+
+def _read_config(folder: Path) -> tuple[Config, _Reader]:
+    reader = _Reader(json_object(folder / "config.json"), str(folder / "config.json"))
+    try:
+        return reader.config(), reader
+    except UserError:
+        raise
+    except (TypeError, ValueError, ArithmeticError) as error:  # of values that are no numbers
+        raise reader.wrong(f"{error}".partition("\n")[0][:100]) from error
+
+
+def _one_plus(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Norms as what they multiply by."""
+    return {
+        name: (
+            {"weight": 1 + np.asarray(node["weight"], np.float32)}
+            if "norm" in name
+            else _one_plus(node)
+        )
+        if isinstance(node, Mapping)
+        else node
+        for name, node in tree.items()
+    }
+
+
+@dataclass(frozen=True)
+class _Reader:
+    values: Mapping[str, Any]
+    where: str
+
+    @property
+    def known(self) -> Architecture:
+        kind = self.values.get("model_type")
+        for known in ARCHITECTURES:
+            if kind in known.model_types:
+                return known
+        types = [t for a in ARCHITECTURES for t in a.model_types]
+        raise UserError(
+            f"the model type {kind!r} is not known",
+            location=self.where,
+            hint="known: " + ", ".join(types),
+        )
+
+    @property
+    def tied(self) -> bool:
+        default = self.known.one_plus  # Gemma's configs leave it out
+        return bool(self.values.get("tie_word_embeddings", default))
+
+    def number(self, key: str, default: float | None = None) -> float:
+        value: Any = self.values.get(key)
+        value = default if value is None else value
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise self.wrong(f"{key} is {value!r:.40}")
+        return float(value)
+
+    def size(self, key: str, default: int | None = None) -> int:
+        value = self.number(key, default)
+        if value != int(value) or not 0 < value < 1 << 31:
+            raise self.wrong(f"{key} is {value}")
+        return int(value)
+
+    def wrong(self, reason: str) -> UserError:
+        return UserError(f"the config describes no known model: {reason}", location=self.where)
+
+    def config(self) -> Config:
+        known = self.known
+        layers, hidden = self.size("num_hidden_layers"), self.size("hidden_size")
+        if layers > 4096:
+            raise self.wrong(f"num_hidden_layers is {layers}")
+        heads = self.size("num_attention_heads")
+        kv_heads = self.size("num_key_value_heads", heads)
+        head = self.size("head_dim", max(hidden // heads, 1))
+        if heads % kv_heads:
+            raise self.wrong(f"{heads} heads do not share {kv_heads} of keys")
+        windows = self._windows(known, layers)
+        ropes = self._ropes(known, head)
+        local = "local" if len(ropes) > 1 else "all"
+        scalar = self.number("query_pre_attn_scalar", head) if known.one_plus else head
+        experts, inner = self._experts()
+        return Config(
+            architecture=known.name,
+            vocabulary=self.size("vocab_size"),
+            hidden=hidden,
+            inner=inner,
+            heads=heads,
+            kv_heads=kv_heads,
+            head=head,
+            context=self.size("max_position_embeddings"),
+            epsilon=self.number("rms_norm_eps"),
+            windows=windows,
+            ropes=tuple(ropes.items()),
+            rope_of=tuple(local if window else "all" for window in windows),
+            activation=self._activation(known),
+            embedding_scale=math.sqrt(hidden) if known.scaled_embedding else 1.0,
+            attention_scale=scalar**-0.5,
+            attention_cap=known.caps[0] and self._cap("attn_logit_softcapping", known.caps[0]),
+            logit_cap=self._cap("final_logit_softcapping", known.caps[1]),
+            experts=experts,
+            experts_used=self.size("num_experts_per_tok") if experts else 0,
+            normal_shares=bool(self.values.get("norm_topk_prob", known.normal_shares)),
+        )
+
+    def _experts(self) -> tuple[int, int]:
+        """How many there are, and the width of each feed-forward layer."""
+        width = self.size("intermediate_size")
+        for key in ("num_experts", "num_local_experts"):
+            if self.values.get(key) is not None:
+                return self.size(key), self.size("moe_intermediate_size", width)
+        return 0, width
+
+    def _cap(self, key: str, default: float) -> float:
+        """An explicit null turns it off."""
+        return float(self.values.get(key, default) or 0.0)
+
+    def _activation(self, known: Architecture) -> str:
+        name = self.values.get("hidden_activation") or self.values.get("hidden_act")
+        if name is None or (known.one_plus and name == "gelu"):
+            return known.activation  # Gemma's first configs named the wrong one
+        if name not in _ACTIVATIONS:
+            raise self.wrong(f"the activation {name!r} is not known")
+        return _ACTIVATIONS[name]
+
+    def _windows(self, known: Architecture, layers: int) -> tuple[int, ...]:
+        window = self.values.get("sliding_window")
+        window = known.window if window is None and known.global_every else window
+        if window is None or self.values.get("use_sliding_window") is False:
+            return (0,) * layers
+        kinds = self.values.get("layer_types")
+        if kinds is None and self.values.get("use_sliding_window"):  # qwen: from a layer on
+            first = self.size("max_window_layers", layers)
+            kinds = ["sliding_attention" if i >= first else "full_attention" for i in range(layers)]
+        if kinds is None:
+            every = int(self.number("sliding_window_pattern", known.global_every))
+            ends = [every and (i + 1) % every == 0 for i in range(layers)]
+            kinds = ["full_attention" if end else "sliding_attention" for end in ends]
+        if not isinstance(kinds, list) or not all(isinstance(k, str) for k in kinds):
+            raise self.wrong(f"layer_types are {kinds!r:.80}")
+        if len(kinds) != layers or set(kinds) - {"full_attention", "sliding_attention"}:
+            raise self.wrong(f"layer_types are {kinds!r:.80}")
+        size = self.size("sliding_window", known.window or None)
+        return tuple(size if kind == "sliding_attention" else 0 for kind in kinds)
+
+    def _ropes(self, known: Architecture, head: int) -> dict[str, rope.Rope]:
+        given = self.values.get("rope_parameters") or {}
+        scaling = self.values.get("rope_scaling") or {}
+        nested = [v for v in given.values() if v is not None] if isinstance(given, dict) else []
+        full = isinstance(given, dict) and "full_attention" in given
+        sound = not full or (
+            "sliding_attention" in given and all(isinstance(v, dict) for v in nested)
+        )
+        if not isinstance(given, dict) or not isinstance(scaling, dict) or not sound:
+            raise self.wrong("rope_parameters or rope_scaling are not as they should be")
+        base = self.number("rope_theta", 10000.0)
+        if "full_attention" in given:
+            return {
+                "all": self._rope(given["full_attention"], base, head),
+                "local": self._rope(given["sliding_attention"], base, head),
+            }
+        found = {"all": self._rope(given or scaling, base, head)}
+        if known.local_base:
+            local = self.number("rope_local_base_freq", known.local_base)
+            found["local"] = rope.plain(local, head)
+        return found
+
+    def _rope(self, given: Mapping[str, Any], base: float, head: int) -> rope.Rope:
+        inner = _Reader({**self.values, **given}, self.where)
+        base = inner.number("rope_theta", base)
+        dims = int(head * inner.number("partial_rotary_factor", 1.0))
+        kind = given.get("rope_type") or given.get("type") or "default"
+        if kind in ("default", "dynamic"):  # which changes what is longer than the model's context
+            return rope.plain(base, dims)
+        if kind in ("longrope", "su"):
+            return inner.longrope(base, dims)
+        factor = inner.number("factor")
+        if kind == "linear":
+            return rope.plain(base, dims, factor)
+        original = inner.size(
+            "original_max_position_embeddings", self.size("max_position_embeddings")
+        )
+        if kind == "llama3":
+            low, high = inner.number("low_freq_factor"), inner.number("high_freq_factor")
+            return rope.llama3(base, dims, factor, low, high, original)
+        if kind == "yarn" and not given.get("mscale"):
+            fast, slow = inner.number("beta_fast", 32.0), inner.number("beta_slow", 1.0)
+            scale = given.get("attention_factor")
+            return rope.yarn(base, dims, factor, original, fast, slow, scale)
+        raise self.wrong(f"rotary positions are scaled by {kind!r}, which is not known")
+
+    def longrope(self, base: float, dims: int) -> rope.Rope:
+        original, context = (
+            self.size(key)
+            for key in ("original_max_position_embeddings", "max_position_embeddings")
+        )
+        scale = self.values.get("attention_factor")
+        scale = rope.longrope_scale(context, original) if scale is None else float(scale)
+        lists = [self.values.get(key) for key in ("short_factor", "long_factor")]
+        if any(not isinstance(f, list) or len(f) != dims // 2 for f in lists):
+            raise self.wrong(f"short_factor and long_factor do not hold {dims // 2} numbers each")
+        short, long = (rope.divided(base, dims, f or (), scale) for f in lists)
+        return rope.Rope(short.frequencies, scale, long.frequencies, original)

@@ -1,0 +1,139 @@
+"""A decoder's products quantized a layer at a time, on a text.
+
+Of a layer only its own weights are held in float32, and what comes into it for every token of the
+text. What a product is multiplied by is measured with the layers before it quantized already, so
+that later layers make up for what earlier ones lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jq.base.from_jax import leaf_name
+from jq.ir.memory.xla_options import NO_LIBRARY
+from jq.language.decoder.config import Config
+from jq.language.decoder.load import Decoder
+from jq.language.decoder.names import Leaf
+from jq.language.decoder.network import TAPS, layer
+from jq.models._tree import flatten, nest
+
+TOGETHER = 4  # pieces of text that go through a layer side by side
+
+# Path of a weight, the weight f32 [out, in], and the mean of x x^T of its inputs f32 [in, in]:
+# the weight as it will be stored, or None for one that stays.
+Encode = Callable[[str, np.ndarray, np.ndarray], Leaf | None]
+
+
+def quantized_layers(
+    decoder: Decoder,
+    pieces: Sequence[Sequence[int]],
+    encode: Encode,
+    progress: Callable[[float], None] = lambda share: None,
+    start: tuple[int, np.ndarray] | None = None,
+    reached: Callable[[int, np.ndarray], None] = lambda layer, x: None,
+) -> Iterator[dict[str, Leaf]]:
+    """The weights that `encode` gives of each layer, by paths such as `layers/0/mlp/down/weight`.
+
+    `pieces` of text have the same number of tokens. An expert counts all tokens, as if the router
+    sent each to all.
+
+    Args:
+        start: a layer and what comes into it, to go on from.
+        reached: told these when the caller is done with what the layer before gave.
+    """
+    config, count = decoder.config, len(pieces[0])
+    params = decoder.parameters(count)
+    if start is None:
+        table = params["embed"]["weight"]
+        start = 0, _rows(table, np.asarray(pieces)) * np.float32(config.embedding_scale)
+    first, x = start
+    for i in range(first, config.layers):
+        p = _floats(decoder.params["layers"][str(i)])
+        rope = params["rope"][config.rope_of[i]]
+        turn = (jnp.asarray(rope["cos"][:count]), jnp.asarray(rope["sin"][:count]))
+        measure = partial(_measured, config, config.windows[i])
+        grams = _mean(measure(p, part, turn) for part in _parts(x))
+        flat, found = flatten(p), {}
+        for name, gram in grams.items():
+            leaf = encode(f"layers/{i}/{name}", flat[name], gram)
+            if leaf is not None:
+                found[f"layers/{i}/{name}"] = leaf
+                flat[name] = np.asarray(leaf, np.float32)
+        p = nest(flat)
+        x = np.concatenate(
+            [np.asarray(_give(config, config.windows[i], p, part, turn)) for part in _parts(x)]
+        )
+        progress((i + 1) / config.layers)
+        yield found
+        reached(i + 1, x)
+
+
+@partial(jax.jit, static_argnums=(0, 1), compiler_options=NO_LIBRARY)
+def _measured(config: Config, window: int, p: Any, x: jax.Array, turn: Any) -> dict[str, jax.Array]:
+    """For every product of the layer the mean of x x^T."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(p)
+    names = {id(leaf): leaf_name(path) for path, leaf in leaves}
+    taps: list[tuple[Any, jax.Array]] = []
+    reset = TAPS.set(taps)
+    try:
+        _given(config, window, p, x, turn)
+    finally:
+        TAPS.reset(reset)
+    return {names[id(weight)]: _gram(inputs) for weight, inputs in taps}
+
+
+def _given(config: Config, window: int, p: Any, x: jax.Array, turn: Any) -> jax.Array:
+    """What the layer gives."""
+    empty = jnp.zeros(config.cache_shape(len(x), x.shape[1]))
+    with jax.default_matmul_precision("highest"):
+        return layer(config, p, x, jnp.int32(0), turn, (empty, empty), window)[0]
+
+
+_give = partial(jax.jit, static_argnums=(0, 1), compiler_options=NO_LIBRARY)(_given)
+
+
+def _gram(x: jax.Array) -> jax.Array:
+    rows = x.reshape(-1, x.shape[-1])
+    return jnp.matmul(rows.T, rows, precision="highest") / len(rows)
+
+
+def _mean(grams: Iterator[dict[str, jax.Array]]) -> dict[str, np.ndarray]:
+    total: dict[str, np.ndarray] = {}
+    for count, found in enumerate(grams, start=1):
+        for name, gram in found.items():
+            old = total.get(name, np.float32(0))
+            total[name] = old + (np.asarray(gram) - old) / np.float32(count)
+    return total
+
+
+def _parts(x: np.ndarray) -> Iterator[jax.Array]:
+    """Some pieces at a time, what is left over one by one: two programs do."""
+    size = min(TOGETHER, len(x))
+    whole = len(x) // size * size
+    for i in range(0, whole, size):
+        yield jnp.asarray(x[i : i + size])
+    for i in range(whole, len(x)):
+        yield jnp.asarray(x[i : i + 1])
+
+
+def _rows(table: Any, tokens: np.ndarray) -> np.ndarray:
+    """Rows f32 of a table that is decoded for that alone."""
+    used, place = np.unique(tokens, return_inverse=True)
+    return np.asarray(table, np.float32)[used][place.reshape(tokens.shape)]
+
+
+def _floats(tree: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _floats(node)
+        if isinstance(node, Mapping)
+        else np.asarray(node)
+        if name == "order"
+        else np.asarray(node, np.float32)
+        for name, node in tree.items()
+    }

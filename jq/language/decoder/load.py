@@ -1,0 +1,56 @@
+"""A decoder from whatever holds one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jq.base.errors import UserError
+from jq.frontends.gguf import GgufFile
+from jq.language.decoder.config import Config
+from jq.language.decoder.gguf import read_gguf
+from jq.language.decoder.huggingface import read_huggingface
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A model as its file has it.
+
+    Attributes:
+        params: the tree that `network.step` takes, but for the tables of rotary positions; leaves
+            are over the mapped files.
+        file: the GGUF file, where it is one.
+    """
+
+    path: Path
+    config: Config
+    params: dict[str, Any] = field(repr=False)
+    file: GgufFile | None = field(default=None, repr=False)
+
+    def parameters(self, count: int, context: int | None = None) -> dict[str, Any]:
+        """All that `network.step` reads in the first `count` positions of a `context`."""
+        tables = {}
+        for name, rope in self.config.ropes:
+            if name in self.config.rope_of:
+                cos, sin = rope.table(count, context or count)
+                tables[name] = {"cos": cos, "sin": sin}
+        return {**self.params, "rope": tables}
+
+
+def load_decoder(path: str | Path) -> Decoder:
+    """The model of a `.gguf` file, or of a folder with `config.json` and safetensors."""
+    path = Path(path)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise UserError(
+                "this folder is no language model: it has no config.json",
+                location=str(path),
+                hint="give a .gguf file, a folder of Hugging Face, or what compile made of either",
+            )
+        return Decoder(path, *read_huggingface(path))
+    if path.suffix != ".gguf":
+        raise UserError(
+            "not a language model", location=str(path), hint="give a .gguf file or a folder"
+        )
+    return Decoder(path, *read_gguf(path))

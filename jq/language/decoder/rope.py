@@ -1,0 +1,112 @@
+"""Rotary positions: at position p, pair i of a head is turned by the angle p * frequency[i].
+
+Su et al. 2021. Longer contexts scale the frequencies: all alike (`linear`; Chen et al. 2023), the
+slow ones alone (`llama3`; as in Llama 3.1), the slow ones more than the fast ones (`yarn`; Peng et
+al. 2023), each by a factor of its own (`longrope`; Ding et al. 2024).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jq.base.errors import UserError
+
+MOST = 1 << 16  # elements of a head; what a file says beyond it is no head
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Frequencies in radians per token of the pairs that are turned, the fastest first.
+
+    `scale` multiplies cosines and sines. Elements of a head after `2 * len(frequencies)` stay.
+    In a context of more than `original` tokens frequencies are those of `long`, where it has any.
+    """
+
+    frequencies: tuple[float, ...]
+    scale: float = 1.0
+    long: tuple[float, ...] = ()
+    original: int = 0
+
+    def __post_init__(self) -> None:
+        if not np.isfinite([*self.frequencies, *self.long, self.scale]).all():
+            raise UserError("rotary positions have a frequency or a scale that is not finite")
+
+    def divided(self, factors: Sequence[float]) -> Rope:
+        """The same, each frequency divided by a factor of its own."""
+        with np.errstate(all="ignore"):  # what is not finite is refused
+            own = np.asarray(self.frequencies) / np.asarray(factors, np.float64)
+        return replace(self, frequencies=tuple(own))
+
+    def table(self, count: int, context: int) -> tuple[np.ndarray, np.ndarray]:
+        """Cosines and sines of the first `count` positions, f32[count, pairs], in a `context`.
+
+        Angles are computed in double precision: far along a sequence float32 has lost their
+        fraction of a turn.
+        """
+        chosen = self.long if self.long and context > self.original else self.frequencies
+        angles = np.arange(count)[:, None] * np.asarray(chosen, np.float64)
+        cos, sin = np.cos(angles) * self.scale, np.sin(angles) * self.scale
+        return cos.astype(np.float32), sin.astype(np.float32)
+
+
+def plain(base: float, dims: int, factor: float = 1.0) -> Rope:
+    """`dims` turned elements; positions divided by `factor`."""
+    return Rope(tuple(_frequencies(base, dims, factor) / factor))
+
+
+def divided(base: float, dims: int, factors: Sequence[float], scale: float = 1.0) -> Rope:
+    """Each frequency divided by a factor of its own."""
+    return replace(plain(base, dims), scale=scale).divided(factors)
+
+
+def llama3(base: float, dims: int, factor: float, low: float, high: float, original: int) -> Rope:
+    """Frequencies of fewer than `low` turns in `original` tokens are divided by `factor`, of more
+    than `high` kept, and between the two blended."""
+    f = _frequencies(base, dims, factor)
+    turns = original * f / (2 * math.pi)
+    kept = np.clip((turns - low) / (high - low), 0, 1)
+    return Rope(tuple(f * kept + f / factor * (1 - kept)))
+
+
+def yarn(
+    base: float,
+    dims: int,
+    factor: float,
+    original: int,
+    fast: float = 32.0,
+    slow: float = 1.0,
+    scale: float | None = None,
+) -> Rope:
+    """Pairs of more than `fast` turns in `original` tokens keep their frequency, those of fewer
+    than `slow` have it divided by `factor`, by their index in between."""
+    f = _frequencies(base, dims, factor)
+
+    def index(turns: float) -> float:
+        return dims * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    first, last = max(math.floor(index(fast)), 0), min(math.ceil(index(slow)), dims - 1)
+    ramp = np.clip((np.arange(len(f)) - first) / max(last - first, 0.001), 0, 1)
+    if scale is None:
+        scale = 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
+    return Rope(tuple(f / factor * ramp + f * (1 - ramp)), scale)
+
+
+def longrope_scale(context: int, original: int) -> float:
+    """What cosines and sines are multiplied by in a context longer than the `original` one."""
+    if context <= original:
+        return 1.0
+    if original < 2:
+        raise UserError(f"rotary positions of a context of {original} cannot be scaled")
+    return math.sqrt(1 + math.log(context / original) / math.log(original))
+
+
+def _frequencies(base: float, dims: int, factor: float = 1.0) -> np.ndarray:
+    if not base > 1 or not 2 <= dims <= MOST or dims % 2 or not factor > 0:
+        raise UserError(
+            f"no rotary positions of base {base} on {dims} elements, scaled by {factor}"
+        )
+    return np.asarray(base ** (-np.arange(0, dims, 2, dtype=np.float64) / dims))

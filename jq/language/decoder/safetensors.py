@@ -1,0 +1,128 @@
+"""Tensors of `.safetensors` files, over the mapped file: the package copies what it reads, and
+gives NumPy no bfloat16.
+
+Layout: u64 length of a JSON header, the header, the data. Source: the format's own description at
+https://github.com/huggingface/safetensors.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import mmap
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.base.system.files import check_input, read_text
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+_LARGEST_HEADER = 100 << 20  # the format's own limit
+_TYPES = {"BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn}
+_TYPES |= {"F8_E5M2": ml_dtypes.float8_e5m2, "BOOL": np.bool_}
+_TYPES |= {f"F{n}": f"<f{n // 8}" for n in (16, 32, 64)}
+_TYPES |= {f"{kind}{n}": f"<{kind.lower()}{n // 8}" for kind in "IU" for n in (8, 16, 32, 64)}
+
+
+def read_folder(folder: Path) -> dict[str, np.ndarray]:
+    """The tensors of a model: of one file, or of those that an index names."""
+    shards = read_shards(folder).values()
+    return {name: array for tensors in shards for name, array in tensors.items()}
+
+
+def read_shards(folder: Path) -> dict[str, dict[str, np.ndarray]]:
+    """The same by file, in the order of their names: what the index says is in each."""
+    index = folder / INDEX
+    if not index.exists():
+        return {SINGLE: read_file(folder / SINGLE)}
+    found = json_object(index).get("weight_map")
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise UserError("the index has no weight_map", location=str(index))
+    files: dict[str, dict[str, np.ndarray]] = {}
+    for file in sorted(set(found.values())):
+        if Path(file).name != file:
+            raise UserError(
+                f"the index names a file outside of its folder: {file}", location=str(index)
+            )
+        held, own = read_file(folder / file), [n for n, where in found.items() if where == file]
+        if missing := [name for name in own if name not in held]:
+            raise UserError(f"{file} lacks the tensor {missing[0]!r}", location=str(index))
+        files[file] = {name: held[name] for name in own}
+    return files
+
+
+def read_file(path: Path) -> dict[str, np.ndarray]:
+    """Read-only arrays by name; nothing of the data is touched."""
+    try:
+        size = check_input(path)
+        with path.open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+    except OSError as error:
+        raise UserError(f"cannot read: {error.strerror}", location=str(path)) from error
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > min(len(data) - 8, _LARGEST_HEADER):
+        raise _wrong(f"a header of {length} bytes does not fit", path, 0)
+    try:
+        header = json.loads(data[8 : 8 + length])
+    except (ValueError, RecursionError) as error:
+        raise _wrong(f"the header is no JSON: {error}", path, 8) from error
+    if not isinstance(header, dict):
+        raise _wrong("the header is no JSON object", path, 8)
+    header.pop("__metadata__", None)
+    found = {name: _tensor(data, name, entry, 8 + length, path) for name, entry in header.items()}
+    _check_apart({name: header[name]["data_offsets"] for name in found}, path)
+    return found
+
+
+def _check_apart(places: dict[str, list[int]], path: Path) -> None:
+    """No byte is of two tensors: readers would disagree on what the file holds."""
+    order = sorted((start, end, name) for name, (start, end) in places.items() if end > start)
+    for (_, end, first), (start, _, second) in itertools.pairwise(order):
+        if start < end:
+            raise _wrong(f"tensors {first!r} and {second!r} overlap", path, start)
+
+
+def _tensor(data: Any, name: str, entry: Any, start: int, path: Path) -> np.ndarray:
+    try:
+        kind, shape, (first, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        sound = isinstance(kind, str)
+        sound &= all(type(n) is int and n >= 0 for n in (*shape, first, end))
+    except (TypeError, KeyError, ValueError):
+        sound = False
+    if not sound:
+        raise _wrong(f"the entry of tensor {name!r} is {entry!r:.80}", path, 8)
+    if kind not in _TYPES:
+        raise _wrong(f"tensor {name!r} has type {kind!r}, which is not known", path, start + first)
+    dtype, count = np.dtype(_TYPES[kind]), math.prod(shape)
+    if end - first != count * dtype.itemsize or start + end > len(data):
+        raise _wrong(
+            f"tensor {name!r}, {kind}{shape}, is at {first} to {end} of {len(data) - start} bytes",
+            path,
+            start + first,
+        )
+    return np.frombuffer(data, dtype, count, start + first).reshape(shape)
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """What a JSON file holds; `UserError` where it is no object."""
+    return as_object(read_text(path), path)
+
+
+def as_object(text: str | bytes, path: Path) -> dict[str, Any]:
+    """What the text of a JSON file holds; `UserError` where it is no object."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"not valid JSON: {error}", location=str(path)) from error
+    if not isinstance(found, dict):
+        raise UserError("this JSON is no object", location=str(path))
+    return found
+
+
+def _wrong(reason: str, path: Path, offset: int) -> UserError:
+    return UserError(f"not a valid safetensors file: {reason}", location=f"{path}, byte {offset}")

@@ -1,6 +1,0 @@
-"""Decoder-only language models from their files: GGUF, or a folder of Hugging Face."""
-
-from jq.models.decoder.config import Config
-from jq.models.decoder.load import Decoder, load_decoder
-
-__all__ = ["Config", "Decoder", "load_decoder"]

@@ -1,0 +1,58 @@
+"""Rewrites the elementwise functions that IREE 3.13 computes badly, to the last places of float32.
+
+    sine %x       ->  a polynomial of what is left of %x in its octant (`_angles`)
+    cosine, tan       likewise
+    cbrt %x       ->  a few steps of an iteration, in float64 (`_roots`)
+    logistic %x   ->  convert (logistic (convert %x : f32)), for %x of 16 bits
+
+IREE's sine, cosine and tangent lose what is next to zero and everything from 1,000 on, its cube
+root of infinity is NaN, and its logistic function of float16 is 0 below -11.
+`scripts/elementwise.py` measures what remains. float64 stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import like, replace
+from jq.passes.base import Pass, PassContext
+from jq.passes.iree_mends.functions._angles import cosine, sine, tangent
+from jq.passes.iree_mends.functions._roots import cube_root
+
+OPS = StableHloOps()
+REWRITTEN: dict[str, Callable[[ir.Value], ir.Value]] = {
+    "stablehlo.sine": sine,
+    "stablehlo.cosine": cosine,
+    "stablehlo.tan": tangent,
+    "stablehlo.cbrt": cube_root,
+}
+WIDENED = ("stablehlo.logistic",)
+NARROW = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class PlainFunctions(Pass):
+    name = "plain-functions"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        found = [op for op in program.walk_all() if _is_rewritten(op)]
+        for op in found:
+            with at(op):
+                x = OPS.convert(op.operation.operands[0], np.float32)
+                build = REWRITTEN.get(op.operation.name)
+                result = like(op, [x], shape_of(x), np.float32) if build is None else build(x)
+                replace(op, [OPS.convert(result, dtype_of(op.operation.results[0]))])
+        return bool(found)
+
+
+def _is_rewritten(op: Op) -> bool:
+    name = op.operation.name
+    if name not in REWRITTEN and name not in WIDENED:
+        return False
+    kind = dtype_of(op.operation.results[0]).name
+    return kind in NARROW or (kind == "float32" and name in REWRITTEN)

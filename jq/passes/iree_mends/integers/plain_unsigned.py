@@ -1,0 +1,163 @@
+"""Unsigned integers are computed as signed ones of the same bits.
+
+    maximum(%a, %b) : ui8   ->   xor(maximum(xor(%a, 0x80), xor(%b, 0x80)), 0x80) : i8
+    convert %a : ui8 -> f32 ->   convert (and (convert %a : i8 -> i32), 255) : i32 -> f32
+
+IREE 3.13 has integers without a sign, and loses or refuses unsigned ones in reversals, windows,
+loops and contractions. Most ops treat the bits of both alike; those that do not are written in
+signed ones. Inputs and results of the program keep their types.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of, walk
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import like, replace
+from jq.passes.base import Pass, PassContext
+from jq.passes.iree_mends.integers._retype import retype, retype_functions, values_of
+from jq.passes.iree_mends.integers._unsigned import (
+    bits_of,
+    cast,
+    converted,
+    flipped,
+    shifted,
+    signed,
+    widened,
+)
+
+OPS = StableHloOps()
+ORDERED = ("stablehlo.maximum", "stablehlo.minimum", "stablehlo.clamp")
+WIDENED = ("stablehlo.divide", "stablehlo.remainder", "stablehlo.power")
+
+
+@dataclass(frozen=True)
+class PlainUnsigned(Pass):
+    name = "plain-unsigned"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        bodies = [f.entry_block for f in program.functions()]
+        if not any(is_unsigned(v) for block in bodies for v in values_of(block)):
+            return False
+        kept = _keep_signature(program)
+        for block in bodies:
+            for op in walk(block):
+                if any(is_unsigned(v) and v not in kept for v in (*op.operands, *op.results)):
+                    _rewrite(op, kept)
+        for block in bodies:
+            for value in list(values_of(block)):
+                if is_unsigned(value) and value not in kept:
+                    retype(value, signed(dtype_of(value)))
+            for op in walk(block):
+                _tidy(op)
+        retype_functions(program)
+        return True
+
+
+def is_unsigned(value: ir.Value) -> bool:
+    """Whether a value is a tensor of unsigned integers of whole bytes."""
+    kind = value.type
+    if not isinstance(kind, ir.RankedTensorType):
+        return False
+    element = kind.element_type
+    return isinstance(element, ir.IntegerType) and _unsigned(element)
+
+
+def _unsigned(element: ir.IntegerType) -> bool:
+    return bool(element.is_unsigned) and element.width >= 8
+
+
+def _rewrite(op: Op, kept: set[ir.Value]) -> None:
+    """What reads the sign of its operands is written in signed integers; types are valid."""
+    name = op.operation.name
+    with at(op):
+        if name == "stablehlo.constant":
+            array = np.array(op.operation.attributes["value"])
+            whole = np.broadcast_to(array, shape_of(op.results[0]))
+            replace(op, [cast(OPS.constant(bits_of(whole)), dtype_of(op.results[0]))])
+        elif name == "stablehlo.compare":
+            _compare(op)
+        elif name in ORDERED:
+            result = dtype_of(op.results[0])
+            sides = [shifted(v) for v in op.operands]
+            found = like(op, sides, shape_of(op.results[0]), signed(result))
+            replace(op, [cast(flipped(found), result)])
+        elif name in WIDENED and dtype_of(op.results[0]).itemsize < 8:
+            result = dtype_of(op.results[0])
+            wide = np.dtype(f"i{2 * result.itemsize}")
+            sides = [widened(v, wide) for v in op.operands]
+            found = like(op, sides, shape_of(op.results[0]), wide)
+            replace(op, [cast(OPS.convert(found, signed(result)), result)])
+        elif (
+            name == "func.call" or name in WIDENED or (name == "stablehlo.convert" and _is_wide(op))
+        ):
+            kept.update(_left_alone(op))
+        elif name == "stablehlo.convert":
+            replace(op, [converted(op.operands[0], dtype_of(op.results[0]))])
+
+
+def _compare(op: Op) -> None:
+    """The order of unsigned integers is that of signed ones with the highest bit changed."""
+    sides = [shifted(v) for v in op.operands]
+    found = like(
+        op,
+        sides,
+        shape_of(op.results[0]),
+        np.bool_,
+        compare_type=ir.Attribute.parse("#stablehlo<comparison_type SIGNED>"),
+    )
+    replace(op, [found])
+
+
+def _is_wide(op: Op) -> bool:
+    """Whether it converts between floats and 64 bits without a sign: no integer is wider."""
+    kinds = [dtype_of(op.operands[0]), dtype_of(op.results[0])]
+    wide = any(kind.kind == "u" and kind.itemsize == 8 for kind in kinds)
+    return wide and not all(kind.kind in "iub" for kind in kinds)
+
+
+def _left_alone(op: Op) -> list[ir.Value]:
+    """Keeps the types of an op's operands and results, by casts around it."""
+    kept = []
+    for i, value in enumerate(op.operands):
+        if is_unsigned(value):
+            kept.append(_again(value))
+            op.operation.operands[i] = kept[-1]
+    with at(op, after=True):
+        for value in op.results:
+            if is_unsigned(value):
+                _cast_readers(value)
+                kept.append(value)
+    return kept
+
+
+def _again(value: ir.Value) -> ir.Value:
+    return cast(cast(value, signed(dtype_of(value))), dtype_of(value))
+
+
+def _cast_readers(value: ir.Value) -> None:
+    bits = cast(value, signed(dtype_of(value)))
+    value.replace_all_uses_except(cast(bits, dtype_of(value)), bits.owner.operation)
+
+
+def _keep_signature(program: Program) -> set[ir.Value]:
+    """What `@main` takes and gives back keeps its type."""
+    kept = {argument for argument in program.body.arguments if is_unsigned(argument)}
+    with at(program.body.operations[0]):
+        for argument in kept:
+            _cast_readers(argument)
+    back = program.body.operations[len(program.body.operations) - 1]
+    with at(back):
+        kept.update(_left_alone(back))
+    return kept
+
+
+def _tidy(op: Op) -> None:
+    """Casts between equal types go."""
+    if op.operation.name != "stablehlo.bitcast_convert":
+        return
+    if op.operands[0].type == op.results[0].type:
+        replace(op, [op.operands[0]])

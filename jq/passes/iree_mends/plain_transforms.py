@@ -1,0 +1,129 @@
+"""Fourier transforms that IREE 3.13 cannot compile become products.
+
+    fft(%x : complex<f32>[3, 12], FFT)
+    ->
+    dot_general(concatenate(real %x, imag %x), %m : f32[24, 24]), its halves joined to complex
+
+IREE has transforms along the last axis, of a power of two, but for the inverse real one. Any other
+is taken axis by axis. A transform is linear in the real and imaginary parts of its numbers: the
+rows of the matrix are the transforms of unit vectors, by NumPy in double precision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import NAME, i64_array, integers, replace, string_attr
+from jq.ir.ops.dims import by_matrix
+from jq.ir.types import tensor_type
+from jq.passes.base import Pass, PassContext
+
+OPS = StableHloOps()
+LARGEST = 1024 * 1024  # length of what goes in times what comes out: 16 MiB of matrix
+Kind = str  # FFT, IFFT, RFFT or IRFFT, as StableHLO calls them
+_NUMPY: dict[Kind, Any] = {
+    "FFT": np.fft.fft,
+    "IFFT": np.fft.ifft,
+    "RFFT": np.fft.rfft,
+    "IRFFT": np.fft.irfft,
+}
+
+
+@dataclass(frozen=True)
+class PlainTransforms(Pass):
+    name = "plain-transforms"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        found = [op for op in program.walk() if needs_products(op)]
+        for op in found:
+            with at(op):
+                replace(op, [_transform(op)])
+        return bool(found)
+
+
+def needs_products(op: Op) -> bool:
+    """Whether `op` is a transform that IREE has not."""
+    if op.operation.name != "stablehlo.fft":
+        return False
+    lengths = integers(op, "fft_length")
+    return len(lengths) != 1 or not _is_plain(_kind(op), lengths[0])
+
+
+def _kind(op: Op) -> Kind:
+    text = str(op.operation.attributes["fft_type"])  # #stablehlo<fft_type RFFT>
+    return text.rstrip(">").split()[-1]
+
+
+def _is_plain(kind: Kind, length: int) -> bool:
+    return kind != "IRFFT" and length > 1 and length & (length - 1) == 0
+
+
+def _transform(op: Op) -> ir.Value:
+    """The last axis is transformed first, but by the inverse real transform."""
+    kind, lengths, x = _kind(op), integers(op, "fft_length"), op.operands[0]
+    rank = len(shape_of(x))
+    others = "IFFT" if kind.startswith("I") else "FFT"
+    steps = [(axis, others, n) for axis, n in enumerate(lengths, rank - len(lengths))]
+    steps[-1] = (rank - 1, kind, lengths[-1])
+    where = string_attr(op, NAME)
+    for axis, each, n in steps if kind == "IRFFT" else reversed(steps):
+        order = [a for a in range(rank) if a != axis] + [axis]
+        back = [int(a) for a in np.argsort(order)]
+        x = OPS.transpose(_along_last(OPS.transpose(x, order), each, n, where), back)
+    return x
+
+
+def _along_last(x: ir.Value, kind: Kind, length: int, where: str | None) -> ir.Value:
+    *rows, width = shape_of(x)
+    if _is_plain(kind, length):
+        size = length // 2 + 1 if kind == "RFFT" else length
+        return ir.Operation.create(
+            "stablehlo.fft",
+            results=[tensor_type([*rows, size], _complex(x))],
+            operands=[x],
+            attributes={
+                "fft_type": ir.Attribute.parse(f"#stablehlo<fft_type {kind}>"),
+                "fft_length": i64_array([length]),
+            },
+        ).result
+    matrix = _matrix(kind, length, width, where)
+    if kind != "RFFT":
+        x = OPS.concatenate([_part("real", x), _part("imag", x)], len(rows))
+    y = by_matrix(x, OPS.constant(matrix.astype(dtype_of(x))))
+    if kind == "IRFFT":
+        return y
+    half, low = matrix.shape[1] // 2, [0] * len(rows)
+    parts = [OPS.slice(y, [*low, i * half], [*rows, (i + 1) * half]) for i in (0, 1)]
+    kind_of = tensor_type([*rows, half], _complex(y))
+    return ir.Operation.create("stablehlo.complex", results=[kind_of], operands=parts).result
+
+
+def _matrix(kind: Kind, length: int, width: int, where: str | None) -> np.ndarray:
+    """f64[real and imaginary parts in, real and imaginary parts out]."""
+    if width * length > LARGEST:
+        raise UserError(
+            f"a Fourier transform of {length} elements",
+            op=where,
+            hint="those of a power of two and of up to 1024 elements are compiled",
+        )
+    unit = np.eye(width)
+    rows = unit if kind == "RFFT" else np.concatenate([unit, 1j * unit])
+    found = _NUMPY[kind](rows, length)
+    return found if kind == "IRFFT" else np.concatenate([found.real, found.imag], 1)
+
+
+def _complex(x: ir.Value) -> type:
+    return np.complex128 if dtype_of(x) in (np.float64, np.complex128) else np.complex64
+
+
+def _part(name: str, x: ir.Value) -> ir.Value:
+    kind = np.float64 if dtype_of(x) == np.complex128 else np.float32
+    return ir.Operation.create(
+        f"stablehlo.{name}", results=[tensor_type(shape_of(x), kind)], operands=[x]
+    ).result

@@ -1,0 +1,170 @@
+"""Windows that IREE 3.13 compiles wrongly, or not at all, are written out.
+
+Of convolutions, and of pools (`reduce_window`):
+
+    convolution(%x, %w) window = {reverse = [true], pad = [[-1, 0]], lhs_dilate = [2]}
+    ->
+    convolution(pad %x, reverse %w) window = {}
+
+- A reversed window is ignored when each group has one input channel: the kernel is reversed.
+- Negative padding and a dilated input: the input is padded (or cut) and dilated beforehand.
+- A result of one row, whose window does not end on the last element, is that of another place, or
+  of memory after the tensor; a grouped convolution is refused. What is never read is cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import attributes_of, i64_array, integers
+from jq.ir.ops.layout import Layout, pad, padding_of
+from jq.passes.base import Pass, PassContext
+
+OPS = StableHloOps()
+
+
+@dataclass(frozen=True)
+class PlainWindows(Pass):
+    name = "plain-windows"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        changed = False
+        for op in program.walk():
+            with at(op):
+                if Layout.match(op):
+                    changed |= any([_reverse(op), _pad(op)])
+                elif op.operation.name == "stablehlo.reduce_window":
+                    changed |= _pad_pool(op)
+        return changed
+
+
+def ends_early(op: Op) -> bool:
+    """Whether a window of a convolution or pool leaves elements that IREE stumbles over."""
+    if op.operation.name == "stablehlo.reduce_window":
+        return any(_pool_excess(op))
+    return Layout.match(op) is not None and any(_excess(op))
+
+
+def reversed_axes(op: Op) -> list[int]:
+    """The kernel's axes along which a convolution's window is reversed."""
+    attrs, layout = attributes_of(op), Layout.match(op)
+    if layout is None or "window_reversal" not in attrs:
+        return []
+    flags = list(ir.DenseBoolArrayAttr(attrs["window_reversal"]))
+    return [a for a, flag in zip(layout.kernel_spatial, flags, strict=True) if flag]
+
+
+def _reverse(op: Op) -> bool:
+    axes = reversed_axes(op)
+    if axes:
+        kernel = op.operands[1]
+        op.operation.operands[1] = ir.Operation.create(
+            "stablehlo.reverse",
+            results=[kernel.type],
+            operands=[kernel],
+            attributes={"dimensions": i64_array(axes)},
+        ).result
+        del op.operation.attributes["window_reversal"]
+    return bool(axes)
+
+
+def _pad(op: Op) -> bool:
+    layout, padding = Layout.of(op), padding_of(op)
+    axes = layout.input_spatial
+    dilation = integers(op, "lhs_dilation") or (1,) * len(axes)
+    excess = _excess(op)
+    padding = [(low, high - e) for (low, high), e in zip(padding, excess, strict=True)]
+    if max(dilation, default=1) == 1 and not any(p < 0 for pair in padding for p in pair):
+        _set_padding(op, padding)
+        return any(excess)
+    x = op.operands[0]
+    low, high, interior = ([0] * len(shape_of(x)) for _ in range(3))
+    for axis, pair, d in zip(axes, padding, dilation, strict=True):
+        (low[axis], high[axis]), interior[axis] = pair, d - 1
+    zero = OPS.constant(np.zeros((), dtype_of(x)))
+    op.operation.operands[0] = pad(x, zero, low, high, interior)
+    _set_padding(op, [(0, 0)] * len(axes))
+    op.operation.attributes["lhs_dilation"] = i64_array([1] * len(axes))
+    return True
+
+
+def _set_padding(op: Op, pairs: list[tuple[int, int]]) -> None:
+    array = np.array(pairs, np.int64).reshape(len(pairs), 2)
+    op.operation.attributes["padding"] = ir.DenseElementsAttr.get(array)
+
+
+def _excess(op: Op) -> list[int]:
+    """How many of the last elements a convolution's window never reaches, where that matters."""
+    layout = Layout.of(op)
+    count = len(layout.input_spatial)
+    x, kernel = shape_of(op.operands[0]), shape_of(op.operands[1])
+    return _unread(
+        [x[a] for a in layout.input_spatial],
+        [kernel[a] for a in layout.kernel_spatial],
+        integers(op, "window_strides") or (1,) * count,
+        padding_of(op),
+        integers(op, "lhs_dilation") or (1,) * count,
+        integers(op, "rhs_dilation") or (1,) * count,
+        everywhere=ir.IntegerAttr(op.operation.attributes["feature_group_count"]).value > 1,
+    )
+
+
+def _unread(
+    sizes: Sequence[int],
+    windows: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    window_dilation: Sequence[int],
+    *,
+    everywhere: bool = False,
+) -> list[int]:
+    """Elements after the last window, by axis: of axes whose result has one row, or of all."""
+    unread = []
+    for n, window, stride, edges, by, apart in zip(
+        sizes, windows, strides, padding, dilation, window_dilation, strict=True
+    ):
+        left = (n - 1) * by + 1 + sum(edges) - ((window - 1) * apart + 1)
+        matters = left > 0 and (everywhere or left < stride)
+        unread.append(left % stride if matters else 0)
+    return unread
+
+
+def _pool_excess(op: Op) -> list[int]:
+    shape = shape_of(op.operands[0])
+    ones = (1,) * len(shape)
+    return _unread(
+        shape,
+        integers(op, "window_dimensions"),
+        integers(op, "window_strides") or ones,
+        _pool_padding(op),
+        integers(op, "base_dilations") or ones,
+        integers(op, "window_dilations") or ones,
+    )
+
+
+def _pool_padding(op: Op) -> list[tuple[int, int]]:
+    rank, padding = len(shape_of(op.operands[0])), attributes_of(op).get("padding")
+    pairs = np.zeros((rank, 2), int) if padding is None else np.array(padding).reshape(rank, 2)
+    return [(int(low), int(high)) for low, high in pairs]
+
+
+def _pad_pool(op: Op) -> bool:
+    """The operands are padded, dilated and cut beforehand."""
+    if not any(excess := _pool_excess(op)):
+        return False
+    padding, rank = _pool_padding(op), len(excess)
+    low, high = [a for a, _ in padding], [b - e for (_, b), e in zip(padding, excess, strict=True)]
+    interior = [n - 1 for n in integers(op, "base_dilations") or (1,) * rank]
+    count = len(op.operation.operands) // 2
+    for i in range(count):
+        x, init = op.operation.operands[i], op.operation.operands[count + i]
+        op.operation.operands[i] = pad(x, init, low, high, interior)
+    _set_padding(op, [(0, 0)] * rank)
+    op.operation.attributes["base_dilations"] = i64_array([1] * rank)
+    return True

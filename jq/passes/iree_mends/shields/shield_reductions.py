@@ -1,0 +1,136 @@
+"""A reduction that is read along different axes is computed by itself.
+
+    %s = reduce %x;  %a = broadcast %s, dims = [0];  %b = broadcast %s, dims = [1];  add %a, %b
+    ->
+    %s = optimization_barrier (reduce %x);  ...
+
+IREE 3.13 computes the sums where they are read, once a row of the result, and takes them for those
+of its columns, too: distances between all pairs of rows were wrong. Elementwise ops in between do
+not matter, and two reductions that are the same become one there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from jq.ir import Op, Program, at, ir, shape_of
+from jq.ir.build import attributes_of
+from jq.ir.ops.dims import Dims
+from jq.ir.values import maker
+from jq.passes.base import Pass, PassContext
+from jq.passes.iree_mends.widen_depthwise import barrier
+
+Path = tuple[str, ...]
+MOVES = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
+DEPTH = 6  # computations that are the same so far back count as the same
+
+
+@dataclass(frozen=True)
+class ShieldReductions(Pass):
+    name = "shield-reductions"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        found = list(shared_reductions(program))
+        for value in found:
+            op = maker(value)
+            assert op is not None
+            uses = [(use.owner, use.operand_number) for use in value.uses]
+            with at(op, after=True):
+                shielded = barrier(value)
+            for owner, number in uses:
+                owner.operation.operands[number] = shielded
+        return bool(found)
+
+
+def shared_reductions(program: Program) -> Iterator[ir.Value]:
+    """Results of reductions, of more than one number, that are read along different axes."""
+    alike: dict[str, list[list[ir.Value]]] = defaultdict(list)
+    for op in program.walk():
+        if op.operation.name == "stablehlo.reduce" and math.prod(shape_of(op.results[0])) > 1:
+            groups = alike[_form(op)]
+            group = next((g for g in groups if same(maker(g[0]), op)), None)
+            if group is None:
+                groups.append(list(op.operation.results))
+            else:
+                group += op.operation.results
+    for groups in alike.values():
+        for group in groups:
+            if len({path for value in group for path in paths(value)}) > 1:
+                yield from group
+
+
+def paths(value: ir.Value) -> set[Path]:
+    """The ways that a value is spread or turned on, by the ops on the way; two are enough."""
+    found: set[Path] = set()
+    seen: set[tuple[ir.Value, Path]] = set()
+    todo: list[tuple[ir.Value, Path]] = [(value, ())]
+    while todo and len(found) < 2:
+        if (place := todo.pop()) in seen:
+            continue
+        seen.add(place)
+        for use in place[0].uses:
+            todo += _step(use, place, found)
+    return found
+
+
+def _step(
+    use: ir.OpOperand, place: tuple[ir.Value, Path], found: set[Path]
+) -> Iterator[tuple[ir.Value, Path]]:
+    """Where a use leads; a way that ends with it is added to those found."""
+    (value, before), op = place, use.owner
+    way = (*before, _form(op))
+    if op.operation.name in MOVES:
+        (result,) = op.operation.results
+        larger = math.prod(shape_of(result)) > math.prod(shape_of(value))
+        if larger or op.operation.name == "stablehlo.transpose":
+            found.add(way)
+        else:
+            yield result, way
+    elif is_outer(op):
+        found.add((*way, str(use.operand_number)))
+    elif is_elementwise(op):
+        yield from ((result, before) for result in op.operation.results)
+
+
+def same(one: Op | None, other: Op | None, depth: int = DEPTH) -> bool:
+    """Whether two ops compute the same, as far back as is looked."""
+    if one is None or other is None:
+        return False
+    if one == other or not depth:
+        return True
+    return _form(one) == _form(other) and all(
+        a == b or same(maker(a), maker(b), depth - 1)
+        for a, b in zip(one.operation.operands, other.operation.operands, strict=True)
+    )
+
+
+def _form(op: Op) -> str:
+    """What an op does: its name, attributes, types and regions."""
+    named = attributes_of(op).items()
+    attributes = (f"{name}={value}" for name, value in named if not name.startswith("jq."))
+    types = (str(v.type) for v in (*op.operation.operands, *op.operation.results))
+    inside = (each.operation.name for r in op.operation.regions for b in r.blocks for each in b)
+    return " ".join((op.operation.name, *attributes, *types, *inside))
+
+
+def is_outer(op: Op) -> bool:
+    """Whether an op is a product with one term, which IREE writes as a multiplication."""
+    dims = Dims.match(op)
+    if dims is None:
+        return False
+    shape = shape_of(op.operation.operands[0])
+    return all(shape[a] == 1 for a in dims.contracted(0))
+
+
+def is_elementwise(op: Op) -> bool:
+    """Whether an element of the results is computed from the same element of each operand."""
+    operation = op.operation
+    values = [*operation.operands, *operation.results]
+    if not operation.name.startswith("stablehlo.") or len(operation.regions) or not values:
+        return False
+    return all(isinstance(v.type, ir.RankedTensorType) for v in values) and (
+        len({shape_of(v) for v in values if shape_of(v)}) == 1
+    )

@@ -1,0 +1,125 @@
+"""What a loop starts with, and something else reads as well, is computed in front of the loop.
+
+    %0 = f(%x);  %1 = while(%a = %0) {...};  g(%1, %0)
+    ->
+    %0 = optimization_barrier (f(%x));  %1 = while(%a = %0) {...};  g(%1, %0)
+
+IREE 3.13 makes one dispatch of `f` and `g`, which the loop between them then waits for in a circle.
+So it does where `g` does not wait for the loop, but another op does, which becomes part of the
+same dispatch:
+
+    %0 = f(%x);  %1 = while(%a = %0) {...};  g(%0), h(%1)
+
+And where it is not the start that `k` reads, but a value that the start is computed from:
+
+    %0 = f(%x);  %1 = g(%0);  %2 = while(%a = %1) {...};  h(%2), k(%0)
+    ->
+    %0 = f(%x);  %1 = optimization_barrier (g(%0));  ...
+
+Where no op waits for the loop nothing is done: in nested loops the runtime refuses a program with
+such barriers when it is called ("indirect buffer reference slot 0 is out range").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jq.ir import Op, Program, at, ir
+from jq.ir.values import maker, users, walk
+from jq.passes.base import Pass, PassContext
+from jq.passes.iree_mends.shields.shield_reductions import is_elementwise
+from jq.passes.iree_mends.widen_depthwise import barrier
+
+_CONTROL = {"func.return", *(f"stablehlo.{kind}" for kind in ("return", "while", "if", "case"))}
+MADE = ("stablehlo.constant", "stablehlo.optimization_barrier")
+
+
+@dataclass(frozen=True)
+class ShieldStarts(Pass):
+    name = "shield-starts"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        found = dict.fromkeys(v for op in program.walk() for v in shared_starts(op))
+        for value in found:
+            with at(value.owner, after=True):
+                shielded = barrier(value)
+            value.replace_all_uses_except(shielded, shielded.owner.operation)
+        return bool(found)
+
+
+def shared_starts(op: Op) -> list[ir.Value]:
+    """Computed values that a loop starts with, and that are read, or computed, together with what
+    waits for the loop."""
+    if op.operation.name != "stablehlo.while":
+        return []
+    starts = [v for v in op.operation.operands if _is_computed(v)]
+    read = {v: {u.operation for u in users(v)} for v in starts}
+    others = {v: _beside(v) | {r for r in read[v] if _is_dispatch(r)} for v in starts}
+    if not any(others.values()) and all(len(readers) == 1 for readers in read.values()):
+        return []
+    waiting, needed = _behind(op), _before(op)
+    ends = {found for found in waiting if found.name != "func.return"}
+    return [v for v in starts if waiting & read[v] or (ends and others[v] - needed)]
+
+
+def _is_fused(value: ir.Value) -> bool:
+    """Whether the ops around `value` may be one dispatch with it."""
+    op = maker(value)
+    return op is not None and (is_elementwise(op) or op.operation.name == "stablehlo.reshape")
+
+
+def _beside(start: ir.Value) -> set[Any]:
+    """What else reads the values that `start` is computed from, element by element."""
+    if not _is_fused(start):
+        return set()
+    chain, found, ahead = {start.owner.operation}, set[Any](), [start]
+    while ahead:
+        for value in ahead.pop().owner.operation.operands:
+            if _is_fused(value):
+                found |= {u.operation for u in users(value)}
+                if value.owner.operation not in chain:
+                    chain.add(value.owner.operation)
+                    ahead.append(value)
+    return {u for u in found - chain if u.name != "func.return"}
+
+
+def _is_dispatch(op: Any) -> bool:
+    """Whether an op may be one dispatch with others: no control flow, and no end of a block."""
+    return op.name not in _CONTROL
+
+
+def _before(op: Op) -> set[Any]:
+    """An op, those in its regions, and those that they need."""
+    found, ahead = {op.operation}, [op.operation]
+    while ahead:
+        one = ahead.pop()
+        inner = [each.operation for r in one.regions for block in r.blocks for each in walk(block)]
+        found |= set(inner)
+        for value in (v for each in (one, *inner) for v in each.operands):
+            made = maker(value)
+            if made is not None and made.operation not in found:
+                found.add(made.operation)
+                ahead.append(made.operation)
+    return found
+
+
+def _behind(op: Op) -> set[Any]:
+    """The ops that need a result of an op, at once or by others, also inside of their regions."""
+    found: set[Any] = set()
+    todo = [op.operation]
+    while todo:
+        readers = [u.operation for result in todo.pop().results for u in users(result)]
+        for reader in readers:
+            outer = reader
+            while outer is not None and outer.name != "func.func":
+                if outer not in found:
+                    found.add(outer)
+                    todo.append(outer)
+                outer = outer.parent
+    return found
+
+
+def _is_computed(value: ir.Value) -> bool:
+    made = maker(value)
+    return made is not None and made.operation.name not in MADE

@@ -1,0 +1,142 @@
+"""Sorts keep the order of equal elements, as JAX asks; those of IREE 3.13 do not.
+
+    sort(%x) {lt(a, b)}  ->  sort(%x, iota) {lt(a, b) or (not lt(b, a) and i < j)}
+
+The further operand is the place of each element, which no two have in common; where the sort has
+such an operand already (`argsort`, `top_k`), it serves. A sort of integers alone needs none: equal
+ones are the same.
+
+IREE also sorts in place what others read: what two operands, or two sorts, have in common is
+computed once. Each operand is therefore a copy that is equal to no other: its bits, turned by a
+number of its own (`xor`), which the comparison and whoever reads the result turn back.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Op, Program, at, constant_of, dtype_of, ir, shape_of, stablehlo, tensor_type
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import attributes_of, integer, replace
+from jq.ir.values import maker
+from jq.passes.base import Pass, PassContext
+from jq.passes.iree_mends.widen_depthwise import barrier
+
+OPS = StableHloOps()
+
+
+@dataclass(frozen=True)
+class StableSorts(Pass):
+    name = "stable-sorts"
+
+    def run(self, program: Program, cx: PassContext) -> bool:
+        found = [op for op in program.walk_all() if op.operation.name == "stablehlo.sort"]
+        numbers = itertools.count(1)
+        for op in found:
+            with at(op):
+                replace(op, _stable(op, numbers))
+        return bool(found)
+
+
+def _stable(op: Op, numbers: Iterator[int]) -> list[ir.Value]:
+    given, compare = list(op.operation.operands), op.operation.regions[0].blocks[0]
+    axis = integer(op, "dimension")
+    own = next((i for i, v in enumerate(given) if _is_place(v, axis)), None)
+    place: int | None = len(given) if own is None else own
+    if len(given) == 1 and dtype_of(given[0]).kind in "iub":
+        place = None
+    every = [*given, _places(given[0], axis)] if place == len(given) else given
+    turned = [Turned(v, next(numbers) % 127 + 1) for v in every]
+    operands = [barrier(t.apply(v)) for t, v in zip(turned, every, strict=True)]
+    new = ir.Operation.create(
+        "stablehlo.sort",
+        results=[v.type for v in operands],
+        operands=operands,
+        attributes=attributes_of(op),
+        regions=1,
+    )
+    block = new.regions[0].blocks.append(
+        *(tensor_type((), dtype_of(v)) for v in operands for _ in (0, 1))
+    )
+    with ir.InsertionPoint(block):
+        pairs = [turned[i // 2].back(a) for i, a in enumerate(block.arguments)]
+        stablehlo.return_([_ordered(compare, pairs, len(given), place)])
+    kept = zip(turned, new.results, given, strict=False)
+    return [t.back(result) for t, result, _ in kept]
+
+
+def _ordered(
+    compare: ir.Block, pairs: Sequence[ir.Value], count: int, place: int | None
+) -> ir.Value:
+    """Whether the first elements come in front of the second ones, given in turns."""
+    mine = pairs[: 2 * count]
+    before = _inlined(compare, mine)
+    if place is None:
+        return before
+    behind = _inlined(compare, [mine[i ^ 1] for i in range(len(mine))])
+    no = OPS.constant(np.asarray(False))
+    earlier = OPS.compare(pairs[2 * place], pairs[2 * place + 1], "LT")
+    return OPS.bit_or(before, OPS.bit_and(OPS.equal(behind, no), earlier))
+
+
+class Turned:
+    """Values like `like` as integers, their bits turned by `number`."""
+
+    def __init__(self, like: ir.Value, number: int) -> None:
+        self.dtype, self.number = dtype_of(like), number
+        bits = f"i{self.dtype.itemsize}"  # a bool has a byte, of which 1 bit would not do
+        self.held = self.dtype if self.dtype.kind in "iuc" else np.dtype(bits)
+
+    def apply(self, x: ir.Value) -> ir.Value:
+        if self.dtype.kind == "b":
+            x = OPS.convert(x, self.held)
+        elif self.held != self.dtype:
+            x = OPS.bitcast(x, self.held)
+        return self._turn(x)
+
+    def back(self, x: ir.Value) -> ir.Value:
+        x = self._turn(x)
+        if self.dtype.kind == "b":
+            return OPS.convert(x, self.dtype)
+        if self.held == self.dtype:
+            return x
+        return stablehlo.bitcast_convert(tensor_type(shape_of(x), self.dtype), x)
+
+    def _turn(self, x: ir.Value) -> ir.Value:
+        if self.held.kind == "c":  # has no bits
+            return x
+        number = constant_of(np.asarray(self.number, self.held))
+        return OPS.bit_xor(x, OPS.broadcast(number, shape_of(x), []))
+
+
+def _places(like: ir.Value, axis: int) -> ir.Value:
+    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), axis)
+    return stablehlo.iota(tensor_type(shape_of(like), np.int32), number)
+
+
+def _is_place(value: ir.Value, axis: int) -> bool:
+    iota = maker(value, "stablehlo.iota")
+    if iota is None:
+        return False
+    length = shape_of(value)[axis]
+    fits = dtype_of(value).kind == "i" and length <= np.iinfo(dtype_of(value)).max
+    return fits and integer(iota, "iota_dimension") == axis
+
+
+def _inlined(block: ir.Block, values: Sequence[ir.Value]) -> ir.Value:
+    """A copy of the block's ops on `values`; what it returns."""
+    known: dict[Any, ir.Value] = dict(zip(block.arguments, values, strict=True))
+    for op in block.operations:
+        if op.operation.name == "stablehlo.return":
+            result = op.operation.operands[0]
+            return known.get(result, result)
+        copy = op.operation.clone()
+        for i, operand in enumerate(op.operation.operands):
+            copy.operands[i] = known.get(operand, operand)
+        known.update(zip(op.operation.results, copy.results, strict=True))
+    raise AssertionError("a comparison returns")

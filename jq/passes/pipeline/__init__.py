@@ -1,0 +1,25 @@
+"""A pipeline: settings and rules, read from `pipelines/<name>.toml`.
+
+Which passes run follows from the settings: `jq.passes.order` has all of them in their order.
+"""
+
+from jq.passes.order import LEVELS
+from jq.passes.pipeline.adaptation import for_target, without_ranges
+from jq.passes.pipeline.file import PipelineFile, flat_settings
+from jq.passes.pipeline.load import load_pipeline
+from jq.passes.pipeline.loaded import Pipeline
+from jq.passes.pipeline.rewriting import Levels, make_plan, prepare, rewrite
+
+__all__ = [
+    "LEVELS",
+    "Levels",
+    "Pipeline",
+    "PipelineFile",
+    "flat_settings",
+    "for_target",
+    "load_pipeline",
+    "make_plan",
+    "prepare",
+    "rewrite",
+    "without_ranges",
+]

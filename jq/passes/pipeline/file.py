@@ -1,0 +1,74 @@
+"""A pipeline file: settings and rules, with what it takes from its base."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jq.base.errors import UserError
+from jq.target.settings import Rule, Settings, Strict, validate
+from jq.target.target import load_toml
+
+
+class PipelineFile(Strict):
+    """What a pipeline file holds. Settings are those of `jq.target.settings.Settings`.
+
+    `base` is a pipeline that this one starts from: the file's own rules come before the rules of
+    its base, and its settings replace those of its base. A path is relative to the file.
+
+    `candidates`: what an op may be, where the file leaves that to `compile`
+    (`jq.mixed_precision.choice.auto`); see `jq.mixed_precision.choice.candidates` for how they are
+    written.
+    """
+
+    name: str = ""
+    base: str = ""
+    description: str = ""
+    settings: dict[str, Any] = {}
+    rules: tuple[Rule, ...] = ()
+    candidates: tuple[str, ...] = ()
+
+
+def read_pipeline(name: str, readers: tuple[str, ...] = ()) -> PipelineFile:
+    """A pipeline file by name or path, with what it takes from its base."""
+    stem, data = load_toml("pipelines", name)
+    where = f"pipeline {stem}"
+    if "passes" in data:
+        raise UserError(
+            f"{where} has `passes`: which passes run, and their order, follows from the settings",
+            hint="leave them out and write settings: `recovery = [...]` for what keeps accuracy,"
+            " `placement`, `integer_only`; `jaxq list passes` shows the order and the conditions",
+        )
+    if outside := sorted(data.keys() & Settings.model_fields.keys()):
+        raise UserError(
+            f"{where} has the setting {outside[0]!r} outside of [settings]",
+            hint='write it below a line [settings]: `weights.format = "int4"`',
+        )
+    file = validate(PipelineFile, {"name": stem, **data}, where=where)
+    if not file.base:
+        return file.model_copy(update={"settings": flat_settings(file.settings)})
+    path = Path(file.base)
+    beside = path.suffix == ".toml" and not path.is_absolute()
+    found = str(Path(name).parent / path) if beside else file.base
+    if found in (*readers, name):
+        raise UserError(f"{where} is a base of itself")
+    base = read_pipeline(found, (*readers, name))
+    return PipelineFile(
+        name=file.name,
+        description=file.description or base.description,
+        settings=base.settings | flat_settings(file.settings),
+        rules=(*file.rules, *base.rules),
+        candidates=file.candidates or base.candidates,
+    )
+
+
+def flat_settings(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys, so that every setting has one spelling."""
+    out: dict[str, Any] = {}
+    for key, value in node.items():
+        out |= (
+            flat_settings(value, f"{prefix}{key}.")
+            if isinstance(value, dict)
+            else {prefix + key: value}
+        )
+    return out

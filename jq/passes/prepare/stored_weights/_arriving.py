@@ -1,0 +1,235 @@
+"""Weights that arrive quantized keep their codes, in the format that they are in.
+
+Behind the operand of a contraction (`_stored_parts` finds codes, scale and zero point): blocks are
+what shares a scale. Only where the format gives the numbers that the model computes, within two
+roundings of its type. What is added to such a weight, or scales it besides, stays apart
+(`distribute-products`); what does not fit any format is noted, and becomes a float weight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jq.formats import Encoding
+from jq.ir import Op, Program, dtype_of, ir, shape_of
+from jq.ir.affine import constant_of
+from jq.ir.markers import DEQUANTIZE, match
+from jq.ir.ops.lookup import rule_of
+from jq.ir.stored import store
+from jq.ir.values import maker
+from jq.passes.prepare.fold_weights import Constant, evaluate_all
+from jq.passes.prepare.stored_weights import FLOATS
+from jq.passes.prepare.stored_weights._column_factors import fold_factors
+from jq.passes.prepare.stored_weights._kept_codes import Arrays, Parts, by_layer, held, integral
+from jq.passes.prepare.stored_weights._lookups import whole_lookups
+from jq.passes.prepare.stored_weights._lost_codes import lost_codes, unmoved
+from jq.passes.prepare.stored_weights._row_order import RowOrder, products, reorder, row_order
+from jq.passes.prepare.stored_weights._stored_parts import Arriving, arriving
+from jq.planning.operands import contractions
+
+DIVIDE = "stablehlo.divide"
+WHOLE = ("stablehlo.constant", "stablehlo.broadcast_in_dim")  # a product of its own would be dense
+SUMS, FACTORS = ("stablehlo.add", "stablehlo.subtract"), ("stablehlo.multiply", DIVIDE)
+
+
+@dataclass
+class _Found:
+    """A value that weights alone make, integers or 8-bit floats among them.
+
+    Attributes:
+        parts: how, where that is known.
+        lost: the weight with its codes, if nothing holds them; "": they are no codes.
+        layers: each index of the first axis has scales of its own, as kernels cut a stack.
+    order: that in which its rows are stored, where it is another.
+    """
+
+    value: ir.Value
+    names: set[str]
+    parts: Arriving | None
+    lost: str
+    layers: bool = False
+    order: RowOrder | None = None
+
+
+def store_arriving(program: Program) -> tuple[bool, list[str]]:
+    """Whether there were any, and the names of those that no format holds, or that come in a form
+    that is not known."""
+    fold_factors(program)
+    once, lost, seen = Stored(), list[str](), set[ir.Value]()
+    lookups = whole_lookups(program)
+    layers = {x.whole for x in lookups if x.layer}
+    waiting = list(dict.fromkeys([*(x.whole for x in lookups), *_candidates(program)]))
+    while waiting:
+        seen.update(waiting)
+        constant = Constant(program)
+        found = list(_quantized(program, waiting, constant))
+        waiting = []
+        for f in found:
+            f.layers = f.value in layers
+        for f, made in zip(found, _made(program, found), strict=True):
+            if made is not None:
+                name, dtype = _largest(program, f.names), dtype_of(f.value)
+                if f.order is not None:
+                    reorder(products(f.value, f.order.axis) or (), f.order)
+                f.value.replace_all_uses_with(once.get(program, name, *made, dtype))
+            elif terms := _terms(program, f.value):
+                waiting += [v for v in terms if v not in seen]
+            elif f.lost:
+                lost.append(f.lost)
+    for lookup in lookups:
+        if match(_unreshaped(lookup.found).operands[0], DEQUANTIZE):
+            lookup.value.replace_all_uses_with(lookup.found)
+    program.drop_dead()
+    return bool(once.known), list(dict.fromkeys(lost))
+
+
+@dataclass
+class Stored:
+    """What is stored once, however many ways the model takes to it."""
+
+    known: list[tuple[str, Parts, np.dtype[Any], ir.Value]] = field(default_factory=list)
+
+    def get(
+        self, program: Program, name: str, enc: Encoding, parts: Arrays, dtype: np.dtype[Any]
+    ) -> ir.Value:
+        for other, (own, arrays), kind, value in self.known:
+            same = (other, own, kind, arrays.keys()) == (name, enc, dtype, parts.keys())
+            if same and all(np.array_equal(arrays[k], parts[k]) for k in parts):
+                return value
+        value = store(program, name, enc, parts, dtype)
+        self.known.append((name, (enc, dict(parts)), dtype, value))
+        return value
+
+
+def _unreshaped(value: ir.Value) -> Op:
+    op = maker(value)
+    assert op is not None
+    inner = maker(op.operation.operands[0]) if op.operation.name == "stablehlo.reshape" else None
+    return inner or op
+
+
+def _quantized(
+    program: Program, values: Sequence[ir.Value], constant: Constant
+) -> Iterator[_Found]:
+    for value in values:
+        names = constant.weights(value)
+        if not names or program.weight_name(value):
+            continue
+        parts = arriving(program, value)
+        if parts is None:
+            name = lost_codes(program, value, constant) or ""
+            if name or _codes_alone(program, value, names):
+                yield _Found(value, names, None, name)
+        elif pays(program, value, names):
+            yield _Found(value, names, parts, _largest(program, names))
+
+
+def _codes_alone(program: Program, value: ir.Value, names: set[str]) -> bool:
+    """Whether integers have a bit for each number, and floats no number for each."""
+    sizes = {n: program.weights[n].size for n in names}
+    floats = sum(size for n, size in sizes.items() if program.weights[n].dtype.name in FLOATS)
+    bits = 8 * sum(w.nbytes for n in names if (w := program.weights[n]).dtype.kind in "iub")
+    return floats < math.prod(shape_of(value)) <= bits
+
+
+def _largest(program: Program, names: set[str]) -> str:
+    return max(names, key=lambda n: program.weights[n].size)
+
+
+def _terms(program: Program, value: ir.Value) -> list[ir.Value]:
+    """What a value is the sum of, or is scaled from, as `distribute-products` can take it apart."""
+    op = maker(value, *SUMS, *FACTORS)
+    if op is None:
+        return []
+    operands = list(op.operation.operands)
+    if op.operation.name in SUMS:
+        makers = [maker(unmoved(v)) for v in operands]
+        apart = all(m is not None and m.operation.name not in WHOLE for m in makers)
+        return operands if apart else []
+    for inner, other in (operands, operands[::-1])[: 1 if op.operation.name == DIVIDE else 2]:
+        factor = constant_of(program, other)
+        if factor is not None and sum(n > 1 for n in factor.shape) <= 1:
+            return [inner]
+    return []
+
+
+def _made(program: Program, found: Sequence[_Found]) -> Iterator[Parts | None]:
+    """What is stored of each."""
+    arrays = iter(_evaluated(program, found))
+    for f in found:
+        whole, given = next(arrays), {n: program.weights[n] for n in f.names}
+        own = f.parts is not None and program.weight_name(unmoved(f.parts.codes)) is not None
+        made = None if f.parts is None else _held(f, f.parts, arrays, whole, given, own)
+        made = made or integral(whole, given)
+        yield by_layer(made) if made and f.layers else made
+
+
+def _held(
+    f: _Found,
+    parts: Arriving,
+    arrays: Iterator[np.ndarray],
+    whole: np.ndarray,
+    given: Arrays,
+    own: bool,
+) -> Parts | None:
+    """What is stored of a value, in another order of its rows where only products read them."""
+    values = [None if v is None else next(arrays) for v in parts.values]
+    made = held(parts, values, whole, given, own)
+    if made is not None or f.layers:
+        return made
+    _, scale, zero, _, minimum = values
+    parameters = [a for a in (scale, zero if minimum is None else minimum) if a is not None]
+    order = row_order(whole.shape, parameters) if parameters else None
+    if order is None or products(f.value, order.axis) is None:
+        return None
+    ordered = [order.applied(a, whole.shape) for a in values]
+    made = held(parts, ordered, np.take(whole, order.rows, order.axis), given, own)
+    f.order = None if made is None else order
+    return made
+
+
+def _candidates(program: Program) -> Iterator[ir.Value]:
+    """What contractions read, further up than what a stored tensor moves through."""
+    for op, rule in list(contractions(program)):
+        for role in rule.roles(op):
+            value = op.operation.operands[role.index]
+            while (
+                (mover := maker(value, "stablehlo.transpose", "stablehlo.convert"))
+                and rule_of(mover) is not None
+                and dtype_of(mover.operation.operands[0]).name in FLOATS
+            ):
+                value = mover.operation.operands[0]
+            if dtype_of(value).name in FLOATS:
+                yield value
+
+
+def pays(program: Program, value: ir.Value, names: set[str]) -> bool:
+    """Not what a small weight is repeated to: no more elements than quarters of bytes."""
+    return math.prod(shape_of(value)) <= 4 * sum(program.weights[n].nbytes for n in names)
+
+
+def _evaluated(program: Program, found: Sequence[_Found]) -> list[Any]:
+    wanted: list[ir.Value] = []
+    for f in found:
+        wanted += [f.value, *(v for v in (f.parts.values if f.parts else ()) if v is not None)]
+    computed = [v for v in dict.fromkeys(wanted) if maker(v) is not None]
+    arrays = dict(zip(computed, evaluate_all(program, computed), strict=True))
+    own = {v: program.weights[n] for v in wanted if (n := program.weight_name(v))}
+    return [own[v] if v in own else arrays[v] for v in wanted]
+
+
+def source_of(program: Program, value: ir.Value) -> str | None:
+    """The name of the weight that a value is computed from, the first where there are several."""
+    while True:
+        name = program.weight_name(value)
+        if name is not None:
+            return name
+        owner = maker(value)
+        if owner is None or not list(owner.operation.operands):
+            return None
+        value = owner.operation.operands[0]

@@ -1,0 +1,178 @@
+"""Weights that are decoded where one layer or some rows are looked up, decoded as a whole.
+
+    multiply (convert (dynamic_slice %codes, %i)), (dynamic_slice %scales, %i)
+    ->
+    dynamic_slice (multiply (convert %codes), %scales), %i
+
+as a scan over layers has them, and an embedding whose codes and scales are looked up beside each
+other. `store_arriving` then finds the codes of a weight in front of the lookup, as anywhere else.
+Every op in between works on each element or moves them within a layer or row, so it does the same
+to all of them at once: in front of a new axis instead of those that come from the indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from jq.ir import Op, Program, at, dtype_of, ir, shape_of, stablehlo, tensor_type
+from jq.ir.arrays import StableHloOps
+from jq.ir.build import NAME, constant, i64_array, like, string_attr
+from jq.ir.constants import evaluate
+from jq.ir.values import maker
+from jq.passes.prepare.stored_weights import FLOATS
+from jq.passes.prepare.stored_weights._lookup_keys import GATHER, SLICE, Key, key_of
+from jq.passes.prepare.stored_weights._whole_ops import (
+    EACH,
+    MOVED,
+    Whole,
+    concatenated,
+    from_table,
+    of_each,
+)
+
+OPS = StableHloOps()
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A float value, the whole that it is looked up in, and the lookup.
+
+    `layer`: one index picks it, as a loop does from a stack of layers.
+    """
+
+    value: ir.Value
+    whole: ir.Value
+    found: ir.Value
+    layer: bool
+
+
+def whole_lookups(program: Program) -> list[Lookup]:
+    """The lookups of codes; new ops compute the wholes, and look up in them after each value."""
+    found: list[Lookup] = []
+    done, first = dict[Key, _Decoder](), program.body.operations[0]
+    for op in list(program.walk()):
+        key = key_of(program, op)
+        if key is None or dtype_of(op.operation.operands[0]).name in FLOATS:
+            continue
+        decoder = done.setdefault(key, _Decoder(program, key, op, first))
+        found += decoder.lookups(op.operation.results[0])
+    return found
+
+
+@dataclass
+class _Decoder:
+    """What is computed of the lookups of one key, for all layers or rows."""
+
+    program: Program
+    key: Key
+    op: Op  # one of the lookups
+    first: Op  # of the program: all is computed in front of it
+    known: dict[ir.Value, Whole | None] = field(default_factory=dict)
+    given: set[ir.Value] = field(default_factory=set)
+
+    def lookups(self, first: ir.Value) -> Iterator[Lookup]:
+        """The last floats that are computed from a lookup alone."""
+        waiting, seen = [first], set[ir.Value]()
+        while waiting:
+            value = waiting.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            results = [list(use.owner.operation.results) for use in value.uses]
+            inside = [r[0] for r in results if len(r) == 1 and self.whole(r[0])]
+            waiting += inside
+            last = not results or len(inside) < len(results)
+            if last and dtype_of(value).name in FLOATS and value not in self.given:
+                self.given.add(value)
+                whole = self.whole(value)
+                assert whole is not None
+                found = self._looked_up(value, whole)
+                yield Lookup(value, whole.value, found, self.key.kind == SLICE)
+
+    def whole(self, value: ir.Value) -> Whole | None:
+        if value not in self.known:
+            self.known[value] = self._whole(value)
+        return self.known[value]
+
+    def _whole(self, value: ir.Value) -> Whole | None:
+        op = maker(value)
+        if op is None:
+            return None
+        if key_of(self.program, op) == self.key:
+            table = op.operation.operands[0]
+            return Whole(table, len(shape_of(value)) - len(shape_of(table)) + 1)
+        name, operands = op.operation.name.removeprefix("stablehlo."), list(op.operation.operands)
+        wholes = [self.whole(v) for v in operands]
+        known = [w for w in wholes if w is not None]
+        if not known or any(w.lead != known[0].lead for w in known):
+            return None
+        with at(self.first):
+            if name in EACH or name == "concatenate":
+                parts = [
+                    w.value if w else self._constant(v, known[0].lead)
+                    for v, w in zip(operands, wholes, strict=True)
+                ]
+                if any(p is None for p in parts):
+                    return None
+                if name == "concatenate":
+                    return concatenated(op, parts, known[0].lead)
+                return of_each(op, parts, known[0])
+            if name == GATHER.removeprefix("stablehlo.") and wholes[0] is None:
+                return from_table(self.program, op, known[0])
+            moved = MOVED.get(name)
+            return moved(op, known[0]) if moved and len(operands) == 1 else None
+
+    def _constant(self, value: ir.Value, lead: int) -> ir.Value | None:
+        """A constant of all layers or rows, where it is the same for each."""
+        array = evaluate(self.program, value)
+        if array is None or not array.size:
+            return None
+        array = np.asarray(array)
+        one = array[(0,) * lead]
+        if not (array == one).all():
+            return None
+        plain = (one == one.flat[0]).all()
+        part = _numbers(np.asarray(one.flat[0] if plain else one, array.dtype))
+        dims = i64_array([] if plain else range(1, one.ndim + 1))
+        kind = tensor_type([self.key.count, *one.shape], array.dtype)
+        return stablehlo.broadcast_in_dim(kind, part, dims)
+
+    def _looked_up(self, value: ir.Value, whole: Whole) -> ir.Value:
+        """A value as what its index finds in the whole."""
+        rest, name = whole.rest, string_attr(self.op, NAME)
+        dtype, operands = dtype_of(value), list(self.op.operation.operands)
+        with at(value.owner, after=True):
+            attrs: dict[str, ir.Attribute] = {"slice_sizes": i64_array([1, *rest])}
+            if name:
+                attrs[NAME] = ir.StringAttr.get(f"{name}#whole{len(self.given)}")
+            if self.key.kind == SLICE:
+                zero = OPS.constant(np.zeros((), dtype_of(self.key.index)))
+                starts = [self.key.index, *[zero] * len(rest)]
+                found = like(self.op, [whole.value, *starts], [1, *rest], dtype, **attrs)
+            else:
+                d = stablehlo.GatherDimensionNumbers(
+                    self.op.operation.attributes["dimension_numbers"]
+                )
+                result = shape_of(self.op.operation.results[0])
+                lead = list(result[: len(result) - len(list(d.offset_dims))])
+                attrs["dimension_numbers"] = stablehlo.GatherDimensionNumbers.get(
+                    offset_dims=[*range(len(lead), len(lead) + len(rest))],
+                    collapsed_slice_dims=[0],
+                    operand_batching_dims=[],
+                    start_indices_batching_dims=[],
+                    start_index_map=[0],
+                    index_vector_dim=d.index_vector_dim,
+                )
+                found = like(self.op, [whole.value, operands[1]], [*lead, *rest], dtype, **attrs)
+            return OPS.reshape(found, shape_of(value))
+
+
+def _numbers(array: np.ndarray) -> ir.Value:
+    """A constant, also of unsigned integers."""
+    if array.dtype.kind != "u":
+        return constant(array)
+    wide = constant(array.astype(np.int64))
+    return stablehlo.convert(tensor_type(array.shape, array.dtype), wide)

@@ -1,0 +1,106 @@
+"""Codes that a chain of ops on single elements turns into numbers, whatever the ops are.
+
+    select(%bits, ..., multiply (bitcast_convert (or (and (bitcast_convert %float), ...))), ...)
+
+`jnp.ldexp(codes, exponents)` is such a chain. Where it is `scale * codes + minimum`, with numbers
+that do not depend on the codes, its value for codes of 0 is the minimum, and for codes of 1 the
+scale is added: the chain is computed once more for each. Whether it is so is seen by its numbers,
+as of every form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from jq.ir import Op, dtype_of, ir, shape_of
+from jq.ir.arrays import StableHloOps
+from jq.ir.ops.elementwise import POINTWISE
+from jq.ir.values import kind_of, maker
+from jq.passes.prepare.stored_weights import FLOATS
+
+OPS = StableHloOps()
+Codes = Mapping[ir.Value, ir.Value]
+CHAIN = POINTWISE | {"stablehlo.bitcast_convert"}
+LIMIT = 200  # ops of a chain
+SPREAD = ("stablehlo.broadcast_in_dim", "stablehlo.constant", "stablehlo.iota")
+
+
+def probed(op: Op, codes_of: Codes) -> tuple[ir.Value, ir.Value, ir.Value] | None:
+    """Codes, scale and minimum of an op's result, in its shape, computed at the insertion point;
+    None where there are no codes, or several.
+
+    Args:
+        codes_of: the codes of those of `float_sources` that are nothing but codes.
+    """
+    chain = _chain(op)
+    found = _codes(op, chain, codes_of)
+    if found is None:
+        return None
+    source, codes = found
+    low, one = (_computed(chain, source, n) for n in (0, 1))
+    minus = OPS.broadcast(OPS.constant(np.array(-1, np.float32)), shape_of(low), [])
+    return codes, OPS.add(one, OPS.mul(low, minus)), low
+
+
+def float_sources(op: Op) -> list[ir.Value]:
+    """The floats in front of the chain that leads to an op."""
+    found = _given(_chain(op))
+    return [v for v in found if dtype_of(v).name in FLOATS and not _is_spread(v)]
+
+
+def _given(chain: list[Op]) -> list[ir.Value]:
+    """What a chain reads and does not make."""
+    made = {o.operation.results[0] for o in chain}
+    return [
+        v for v in dict.fromkeys(v for o in chain for v in o.operation.operands) if v not in made
+    ]
+
+
+def _chain(op: Op) -> list[Op]:
+    """The ops on single elements that lead to an op, in program order."""
+    found, todo = dict[ir.Operation, Op](), [op]
+    while todo and len(found) < LIMIT:
+        each = todo.pop()
+        if each.operation in found or not _is_pointwise(each):
+            continue
+        found[each.operation] = each
+        makers = (maker(v) for v in each.operation.operands)
+        todo += [m for m in makers if m is not None]
+    return [o for o in op.operation.block.operations if o.operation in found]
+
+
+def _is_pointwise(op: Op) -> bool:
+    shapes = [shape_of(v) for v in (*op.operation.operands, *op.operation.results)]
+    return kind_of(op) in CHAIN and len(shapes) > 1 and shapes[0] == shapes[-1]
+
+
+def _codes(op: Op, chain: list[Op], codes_of: Codes) -> tuple[ir.Value, ir.Value] | None:
+    """The one value in front of a chain, or turned into floats in it, that is codes; and the
+    codes."""
+    given = _given(chain)
+    turned = [o for o in chain if kind_of(o) == "stablehlo.convert"]
+    whole = [v for o in turned if (v := o.operation.operands[0]) in given]
+    found = [(v, v) for v in dict.fromkeys(whole) if dtype_of(v).kind in "iu" and not _is_spread(v)]
+    found += [(v, codes_of[v]) for v in given if v in codes_of]
+    size = math.prod(shape_of(op.operation.results[0]))
+    found = [(v, codes) for v, codes in found if math.prod(shape_of(v)) == size]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_spread(value: ir.Value) -> bool:
+    return maker(value, *SPREAD) is not None
+
+
+def _computed(chain: list[Op], source: ir.Value, number: int) -> ir.Value:
+    """The last value of a chain, with a number in the place of all codes."""
+    plain = OPS.broadcast(OPS.constant(np.array(number, np.int8)), shape_of(source), [])
+    known = {source: OPS.convert(plain, dtype_of(source))}
+    for op in chain:
+        copy = op.operation.clone()
+        for i, value in enumerate(copy.operands):
+            copy.operands[i] = known.get(value, value)
+        known[op.operation.results[0]] = copy.results[0]
+    return OPS.convert(known[chain[-1].operation.results[0]], np.float32)

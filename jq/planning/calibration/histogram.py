@@ -1,0 +1,137 @@
+"""A streaming histogram whose range grows by merging, in a program and in NumPy.
+
+2048 bins of a width that is a power of two cover [-2^k, 2^k). To grow, k rises by d and 2^d
+neighbours become one bin. Bins of different widths nest, so the counts depend only on the
+data: not on its order, nor on how it was cut into batches, loop iterations or runs.
+
+Packed as one i32[3 + 2048] (or i64) array, since a loop carries one value at a time:
+[k, bits of the smallest value, bits of the largest, counts...].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.formats.arrays import Array
+from jq.formats.blocks import full
+from jq.planning.calibration.stat_ops import NUMPY_STATS, StatOps
+
+BINS = 2048
+HEAD = 3
+LOG_HALF = 10  # bins on one side, as a power of two
+LOWEST, HIGHEST = -100, 127  # limits of k, so that the width is a normal float32
+I32, F32 = np.int32, np.float32
+
+
+def neutral() -> np.ndarray:
+    """The histogram of no data."""
+    packed = np.zeros(HEAD + BINS, I32)
+    packed[0] = LOWEST
+    packed[1], packed[2] = np.array([np.inf, -np.inf], F32).view(I32)
+    return packed
+
+
+def measure(ops: StatOps, x: Array) -> Array:
+    """The packed histogram of a tensor.
+
+    Args:
+        x: floats of any shape. With NaN or infinity the smallest or largest value is not finite.
+
+    Returns:
+        i32 [3 + 2048]; `neutral()` for a tensor without elements.
+    """
+    count = int(np.prod(ops.shape(x)))
+    if not count:
+        return ops.constant(neutral())
+    x = ops.reshape(ops.convert(x, F32), (count,))
+    low, high = ops.reduce_min(x, (0,)), ops.reduce_max(x, (0,))
+    k = _exponent(ops, ops.maximum(ops.abs(low), ops.abs(high)))
+    # x * 2^(10 - k): exact, since the factor is a power of two
+    shift = _i32(ops, LOG_HALF + 127, (1,))
+    factor = ops.bitcast(ops.shift_left(ops.sub(shift, k), _i32(ops, 23, (1,))), F32)
+    steps = ops.floor(ops.mul(x, ops.broadcast(factor, (count,), (0,))))
+    index = _index(ops, ops.convert(steps, I32), count)
+    counts = ops.accumulate(index, _i32(ops, 1, (count,)), BINS)
+    return ops.concatenate([k, ops.bitcast(low, I32), ops.bitcast(high, I32), counts], 0)
+
+
+def combine(ops: StatOps, a: Array, b: Array) -> Array:
+    """The packed histogram of the data of both: integers are added, so the order has no effect.
+
+    Args:
+        a, b: i32 or i64 [3 + 2048], of the same type, in which no count may overflow.
+    """
+    kind = ops.dtype(a)
+    head = [ops.slice(v, [0], [1]) for v in (a, b)]
+    top = ops.maximum(*head)
+    counts = [_coarsen(ops, v, ops.sub(top, k)) for v, k in zip((a, b), head, strict=True)]
+    extremes = []
+    for i, pick in ((1, ops.minimum), (2, ops.maximum)):
+        bits = [ops.convert(ops.slice(v, [i], [i + 1]), I32) for v in (a, b)]
+        chosen = pick(*(ops.bitcast(v, F32) for v in bits))
+        extremes.append(ops.convert(ops.bitcast(chosen, I32), kind))
+    return ops.concatenate([top, *extremes, ops.add(*counts)], 0)
+
+
+def _exponent(ops: StatOps, largest: Array) -> Array:
+    """The smallest k with largest < 2^k, within limits; i32[1]."""
+    field = ops.shift_right(ops.bitcast(largest, I32), _i32(ops, 23, (1,)))
+    k = ops.sub(field, _i32(ops, 126, (1,)))
+    return ops.maximum(ops.minimum(k, _i32(ops, HIGHEST, (1,))), _i32(ops, LOWEST, (1,)))
+
+
+def _coarsen(ops: StatOps, packed: Array, by: Array) -> Array:
+    by = ops.minimum(ops.convert(by, I32), _i32(ops, 31, (1,)))
+    bins = ops.constant(np.arange(BINS, dtype=I32) - BINS // 2)
+    moved = ops.shift_down(bins, ops.broadcast(by, (BINS,), (0,)))
+    counts = ops.slice(packed, [HEAD], [HEAD + BINS])
+    return ops.accumulate(_index(ops, moved, BINS), counts, BINS)
+
+
+def _index(ops: StatOps, steps: Array, count: int) -> Array:
+    """Bin numbers 0 .. 2047 from -1024 .. 1023; what lies beyond goes to the ends."""
+    index = ops.add(steps, _i32(ops, BINS // 2, (count,)))
+    index = ops.maximum(index, _i32(ops, 0, (count,)))
+    return ops.minimum(index, _i32(ops, BINS - 1, (count,)))
+
+
+def _i32(ops: StatOps, value: int, shape: tuple[int, ...]) -> Array:
+    return full(ops, value, shape, I32)
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of values in equal bins, for the methods that choose a range.
+
+    Attributes:
+        centers: f64[n], the middle of each bin (clipped to what was seen).
+        counts: f64[n].
+        width: of a bin.
+        low, high: the smallest and largest value seen.
+    """
+
+    centers: np.ndarray
+    counts: np.ndarray
+    width: float
+    low: float
+    high: float
+
+    @staticmethod
+    def of(packed: np.ndarray) -> Histogram:
+        """Reads a packed histogram; empty bins beyond the outermost ones are left out."""
+        k, counts = int(packed[0]), packed[HEAD:]
+        low, high = (float(v) for v in packed[1:HEAD].astype(I32).view(F32))
+        width = 2.0 ** (k - LOG_HALF)
+        used = np.flatnonzero(counts)
+        first, last = (used[0], used[-1] + 1) if len(used) else (BINS // 2, BINS // 2)
+        edges = (np.arange(first, last) - BINS // 2) * width
+        centers = np.clip(edges + width / 2, low, high)
+        return Histogram(centers, counts[first:last].astype(np.float64), width, low, high)
+
+    @staticmethod
+    def of_data(x: Any) -> Histogram:
+        """The histogram of an array, computed in NumPy."""
+        return Histogram.of(measure(NUMPY_STATS, np.asarray(x)))

@@ -1,0 +1,167 @@
+"""Observers: what is measured of an activation inside the program, and what range follows.
+
+An observer computes a few small arrays of a tensor (`measure`, as ops of the program). They
+are combined over the iterations of a loop and over samples by `combine`, in the program and
+in NumPy alike, so memory does not grow with the number of samples. A method is a class in
+this folder, found by being defined.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jq.base.errors import InternalError, UserError, known
+from jq.formats import NumpyOps
+from jq.formats.arrays import Array
+from jq.planning.calibration import histogram
+from jq.planning.calibration.histogram import Histogram
+from jq.planning.calibration.range import Range
+from jq.planning.calibration.stat_ops import StatOps
+
+Stats = tuple[np.ndarray, ...]
+
+
+class Observer(ABC):
+    """One calibration method. Subclasses define `name` and register themselves."""
+
+    name: ClassVar[str] = ""
+    registry: ClassVar[dict[str, Observer]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not cls.name:
+            return
+        if cls.name in Observer.registry:
+            raise InternalError(f"two observers are called {cls.name!r}")
+        Observer.registry[cls.name] = cls()
+
+    @abstractmethod
+    def neutral(self) -> Stats:
+        """The statistics of no data at all."""
+
+    @abstractmethod
+    def measure(self, ops: StatOps, x: Array) -> tuple[Array, ...]:
+        """Statistics of one tensor."""
+
+    @abstractmethod
+    def combine(
+        self, ops: StatOps, a: tuple[Array, ...], b: tuple[Array, ...]
+    ) -> tuple[Array, ...]:
+        """Statistics of the data of both. Component i depends on components i alone."""
+
+    @abstractmethod
+    def extremes(self, stats: Stats) -> tuple[float, float]:
+        """Smallest and largest value seen; not finite when the data were not."""
+
+    @abstractmethod
+    def range_of(self, stats: Stats, bits: int = 8, scheme: str = "asymmetric") -> Range:
+        """The range to quantize with, for integers of `bits` bits in a scheme."""
+
+
+class MinMax(Observer):
+    """The smallest and the largest value ever seen."""
+
+    name = "minmax"
+
+    def neutral(self) -> Stats:
+        return np.array(np.inf, np.float32), np.array(-np.inf, np.float32)
+
+    def measure(self, ops: StatOps, x: Array) -> tuple[Array, ...]:
+        axes = range(len(ops.shape(x)))
+        x = ops.convert(x, np.float32)
+        low, high = ops.reduce_min(x, axes), ops.reduce_max(x, axes)
+        return ops.reshape(low, ()), ops.reshape(high, ())
+
+    def combine(
+        self, ops: StatOps, a: tuple[Array, ...], b: tuple[Array, ...]
+    ) -> tuple[Array, ...]:
+        return ops.minimum(a[0], b[0]), ops.maximum(a[1], b[1])
+
+    def extremes(self, stats: Stats) -> tuple[float, float]:
+        return float(stats[0]), float(stats[1])
+
+    def range_of(self, stats: Stats, bits: int = 8, scheme: str = "asymmetric") -> Range:
+        return Range(*self.extremes(stats))
+
+
+class HistogramObserver(Observer):
+    """A method that chooses from a histogram; subclasses say how."""
+
+    def neutral(self) -> Stats:
+        return (histogram.neutral(),)
+
+    def measure(self, ops: StatOps, x: Array) -> tuple[Array, ...]:
+        return (histogram.measure(ops, x),)
+
+    def combine(
+        self, ops: StatOps, a: tuple[Array, ...], b: tuple[Array, ...]
+    ) -> tuple[Array, ...]:
+        return (histogram.combine(ops, a[0], b[0]),)
+
+    def extremes(self, stats: Stats) -> tuple[float, float]:
+        h = Histogram.of(stats[0])
+        return h.low, h.high
+
+    def range_of(self, stats: Stats, bits: int = 8, scheme: str = "asymmetric") -> Range:
+        h = Histogram.of(stats[0])
+        if h.low == h.high:
+            return Range(h.low, h.high)
+        low, high = self.choose(h, bits, scheme == "symmetric")
+        return Range(max(low, h.low), min(high, h.high))
+
+    @abstractmethod
+    def choose(self, h: Histogram, bits: int, symmetric: bool) -> tuple[float, float]:
+        """Low and high end; what lies outside of the data is cut off afterwards."""
+
+
+@cache
+def _scan() -> None:
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"jq.planning.calibration.{module.name}")
+
+
+def observer_names() -> list[str]:
+    """The calibration methods that there are."""
+    _scan()
+    return sorted(Observer.registry)
+
+
+def get_observer(name: str) -> Observer:
+    """The calibration method of this name.
+
+    Raises:
+        UserError: there is none; the hint lists those that there are.
+    """
+    _scan()
+    try:
+        return Observer.registry[name]
+    except KeyError:
+        hint = known(name, sorted(Observer.registry))
+        raise UserError(f"unknown calibration method {name!r}", hint=hint) from None
+
+
+def not_finite(sample: int, name: str) -> UserError:
+    """The error of an activation that has no range."""
+    return UserError(
+        f"NaN or infinity in sample {sample} of the calibration data, or made of it",
+        op=name,
+        hint="leave the sample out, or let the model mask with large finite numbers",
+    )
+
+
+__all__ = [
+    "HistogramObserver",
+    "MinMax",
+    "NumpyOps",
+    "Observer",
+    "Stats",
+    "get_observer",
+    "not_finite",
+]

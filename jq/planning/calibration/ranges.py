@@ -1,0 +1,220 @@
+"""What was observed of each activation: mergeable, and saved as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.base.system.files import read_text, written_whole
+from jq.planning.calibration.checks import (
+    Statistics,
+    check_range,
+    check_smoothing,
+    check_statistics,
+)
+from jq.planning.calibration.observer import get_observer
+from jq.planning.calibration.range import Range
+from jq.planning.calibration.shards import NO_SHARDS, Shards
+from jq.planning.calibration.stat_ops import NUMPY_STATS
+
+SCHEMA = 2  # 1 did not say of which model they are
+_MOST_OF_ALL = 1 << 24  # elements of all statistics, and half as many more as the file has letters
+_TYPES, _MOST = ("int32", "int64", "float32", "float64"), 1 << 16  # of one statistic
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """What was seen at each site, `"<op name>:<operand number>"`.
+
+    Attributes:
+        sites: smallest and largest value.
+        statistics: the method's statistics, which a merge needs; empty for `minmax`.
+        smoothing: powers of two by weight, that activations were divided by channel by channel
+            before they were observed (see `jq.passes.recovery.smooth`).
+        model: digest of the float program they were observed on (`jq.planning.calibration.digest`);
+        empty
+            when nobody says.
+        shards: which parts of the data were seen, of how many; empty when it was all.
+
+    Example:
+        ```python
+        first, second = (jq.calibrate(model, shard=part) for part in ("1/2", "2/2"))
+        ranges = first.merge(second)
+        ```
+    """
+
+    sites: Mapping[str, Range] = field(default_factory=dict)
+    samples: int = 0
+    method: str = "minmax"
+    statistics: Mapping[str, Statistics] = field(default_factory=dict)
+    smoothing: Mapping[str, np.ndarray] = field(default_factory=dict)
+    model: str = ""
+    shards: Shards = NO_SHARDS
+
+    def __repr__(self) -> str:
+        of = f"{len(self.sites)} tensors, {self.samples} samples, {self.method}"
+        return f"<Ranges of {of}{f', shard {self.shards}' if self.shards.count else ''}>"
+
+    def get(self, name: str, bits: int = 8, scheme: str = "asymmetric") -> Range | None:
+        """The range that the method chooses for a site; None when no sample reached it."""
+        if name not in self.statistics:
+            return self.sites.get(name)
+        return get_observer(self.method).range_of(self.statistics[name], bits, scheme)
+
+    def merge(self, other: Ranges) -> Ranges:
+        """As if both had been observed in one run, in any order.
+
+        Counts, smallest and largest values are exact. Of `average` the sums of n samples are of
+        float64: another order moves them by at most n * 2^-53 of the sum of their magnitudes.
+
+        Raises:
+            UserError: the methods differ, or the programs that were observed, or both have seen
+                the same part of the data.
+        """
+        if self.model != other.model and self.model and other.model:
+            raise UserError("ranges of different models cannot be merged")
+        if self.method != other.method:
+            raise UserError(f"ranges of {self.method} and of {other.method} cannot be merged")
+        if not _equal(self.smoothing, other.smoothing):
+            raise UserError(
+                "these ranges were observed after different smoothing",
+                hint="calibrate the second time with ranges=... of the first, or all data at once",
+            )
+        sites, statistics = dict(self.sites), dict(self.statistics)
+        for name, r in other.sites.items():
+            sites[name] = sites[name].merge(r) if name in sites else r
+        for name, s in other.statistics.items():
+            if name in statistics:
+                s = get_observer(self.method).combine(NUMPY_STATS, statistics[name], s)
+            statistics[name] = s
+        return replace(
+            self,
+            sites=sites,
+            samples=self.samples + other.samples,
+            statistics=statistics,
+            model=self.model or other.model,
+            shards=self.shards.merge(other.shards),
+        )
+
+    def check(self) -> None:
+        """Raises `UserError` for ranges that nothing can be computed from."""
+        get_observer(self.method)
+        for name, found in self.sites.items():
+            check_range(name, found)
+        check_statistics(self.method, self.sites, self.statistics)
+        check_smoothing(self.smoothing)
+
+    def text(self) -> str:
+        """As JSON."""
+        data = {
+            "schema": SCHEMA,
+            "model": self.model,
+            "method": self.method,
+            "samples": self.samples,
+            "sites": {k: [r.low, r.high] for k, r in sorted(self.sites.items())},
+            "statistics": {
+                k: [_to_json(a) for a in arrays] for k, arrays in sorted(self.statistics.items())
+            },
+        }
+        if self.shards.count:
+            data["shards"] = {"count": self.shards.count, "seen": sorted(self.shards.seen)}
+        if self.smoothing:
+            data["smoothing"] = {
+                k: np.log2(v).astype(int).tolist() for k, v in sorted(self.smoothing.items())
+            }
+        return json.dumps(data, indent=1) + "\n"
+
+    def save(self, path: str | Path) -> None:
+        try:
+            with written_whole(Path(path)) as temporary:
+                temporary.write_text(self.text(), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+    @staticmethod
+    def load(path: str | Path) -> Ranges:
+        return Ranges.of_text(read_text(Path(path)), str(path))
+
+    @staticmethod
+    def of_text(text: str, path: str = "this") -> Ranges:
+        """The inverse of `text`; errors name `path`."""
+        try:
+            data = json.loads(text)
+            if (schema := data["schema"]) != SCHEMA:
+                raise UserError(
+                    f"{path}: ranges of schema {schema!r:.20}, this reads {SCHEMA}",
+                    hint="make them again with `jaxq calibrate`",
+                )
+            sites = {str(k): Range(float(a), float(b)) for k, (a, b) in data["sites"].items()}
+            method, statistics = str(data["method"]), dict[str, Statistics]()
+            if counted := data.get("statistics", {}):
+                shapes = [n.shape for n in get_observer(method).neutral()]
+                _check_extent(method, shapes, counted, _MOST_OF_ALL + len(text) // 2)
+                statistics = {str(k): tuple(map(_from_json, v)) for k, v in counted.items()}
+            with np.errstate(over="ignore"):  # and refused below
+                logs = data.get("smoothing", {}).items()
+                powers = {str(k): np.array(v, np.float32) for k, v in logs}
+                smoothing = {k: np.exp2(v) for k, v in powers.items()}
+            samples = int(data["samples"])
+            shards = Shards.of_json(data.get("shards"))
+            model = str(data["model"])
+            found = Ranges(sites, samples, method, statistics, smoothing, model, shards)
+        except _MALFORMED as error:
+            reason = f"no {error}" if isinstance(error, KeyError) else f"{error}"
+            raise UserError(f"{path} is not a file of ranges: {reason:.200}") from error
+        try:
+            found.check()
+        except UserError as error:
+            raise UserError(f"{path}: {error.message}", op=error.op, hint=error.hint) from error
+        return found
+
+
+def _equal(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> bool:
+    return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a)
+
+
+def _to_json(array: np.ndarray) -> dict[str, Any]:
+    """Flat values from the first to the last that is not zero, on one line."""
+    flat = array.reshape(-1)
+    used = np.flatnonzero(flat)
+    first, last = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)
+    kept = " ".join(str(v) for v in flat[first:last].tolist())
+    return {"type": array.dtype.name, "shape": list(array.shape), "first": first, "values": kept}
+
+
+def _check_extent(
+    method: str, shapes: Sequence[tuple[int, ...]], counted: Mapping[str, Any], most: int
+) -> None:
+    """Refuses statistics of other shapes than the method's, and more than anybody has, before there
+    is memory for them: a few letters of a file stand for thousands of zeros."""
+    for name, arrays in counted.items():
+        if [tuple(a["shape"]) for a in arrays] != shapes:
+            raise UserError(f"the statistics are not those of {method}", op=str(name))
+    if len(counted) * sum(map(math.prod, shapes)) > most:
+        raise ValueError(f"statistics of {len(counted)} tensors")
+
+
+def _from_json(data: Mapping[str, Any]) -> np.ndarray:
+    shape, first = tuple(int(n) for n in data["shape"]), int(data["first"])
+    if data["type"] not in _TYPES or min(shape, default=0) < 0 or math.prod(shape) > _MOST:
+        raise ValueError(f"no statistics are {data['type']!r:.20}{list(shape)!r:.40}")
+    array = np.zeros(shape, np.dtype(data["type"]))
+    values = np.array(data["values"].split(), array.dtype)
+    flat = array.reshape(-1)
+    if not 0 <= first <= first + len(values) <= len(flat):
+        raise ValueError(f"{len(values)} values from {first} on do not fit into {list(shape)}")
+    flat[first : first + len(values)] = values
+    return array
+
+
+def site(op_name: str, operand: int) -> str:
+    """The name under which ranges hold an operand: `encoder/dot_general:0` is the first one."""
+    return f"{op_name}:{operand}"

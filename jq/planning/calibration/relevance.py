@@ -1,0 +1,62 @@
+"""Which rows of the activations reach the output: padding that a mask removes does not.
+
+A range need not hold what is thrown away later, and one that does is coarser for the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program, ir, shape_of
+from jq.ir.autodiff.evaluate import Unsupported
+from jq.ir.autodiff.sensitivity import Sensitivity
+from jq.ir.values import maker
+
+LOG = logging.getLogger("jq")
+Rows = Mapping[str, tuple[ir.Value, Sequence[int]]]  # site -> value, the axes of one row
+
+
+class Relevance:
+    """For a batch of inputs: by site, 1 for rows that move the output and 0 for others.
+
+    Exact zeros of a gradient decide (never a NaN), in one random direction of the output. Sites
+    that cannot be followed or have one row are missing; a batch in which nothing moves the output
+    counts whole.
+    """
+
+    def __init__(self, program: Program, rows: Rows) -> None:
+        inside = {
+            name: (value, axes)
+            for name, (value, axes) in rows.items()
+            if _many(value, axes)
+            and maker(value) is not None
+            and value.owner.operation.block == program.body
+        }
+        self.shapes = {
+            name: [n for a, n in enumerate(shape_of(value)) if a not in axes]
+            for name, (value, axes) in inside.items()
+        }
+        self._gain: Sensitivity | None = None
+        try:
+            self._gain = Sensitivity(program, inside) if inside else None
+        except Unsupported as reason:
+            LOG.warning("ranges hold all rows of the calibration data: %s", reason)
+            self.shapes = {}
+
+    def __call__(self, inputs: Sequence[np.ndarray], seed: int) -> dict[str, Any]:
+        if self._gain is None:
+            return {}
+        found = {k: (~(g == 0)).astype(np.float32) for k, g in self._gain(inputs, seed, 1).items()}
+        if not any(g.any() for g in found.values()):
+            return {k: np.ones_like(g) for k, g in found.items()}
+        return found
+
+
+def _many(value: ir.Value, axes: Sequence[int]) -> bool:
+    """Whether there are rows to choose from."""
+    return math.prod(n for a, n in enumerate(shape_of(value)) if a not in axes) > 1

@@ -1,0 +1,208 @@
+"""Calibration: an instrumented copy of the program measures its own activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from jq.artifact.jobs import HERE, JobCache, Result, Work, Workers, in_order, run_jobs
+from jq.base.errors import UserError
+from jq.base.progress import silent
+from jq.ir import Op, Program, at, dtype_of, enclosing, ir, shape_of
+from jq.ir.build import NAME, string_attr
+from jq.ir.hoist import hoist
+from jq.ir.markers import EDGE, edge_name, marker_kind
+from jq.ir.ops.base import Contraction
+from jq.ir.ops.lookup import rule_of
+from jq.ir.oracle.xla import XlaExecutable
+from jq.planning.calibration.digest import program_digest
+from jq.planning.calibration.observer import Observer, Stats, get_observer, not_finite
+from jq.planning.calibration.range import Range
+from jq.planning.calibration.ranges import Ranges, site
+from jq.planning.calibration.relevance import Relevance
+from jq.planning.calibration.stat_ops import NUMPY_STATS, PROGRAM_STATS
+
+Batch = tuple[int, Sequence[np.ndarray]]
+
+
+def instrument(
+    program: Program, observer: Observer, masks: Mapping[str, Sequence[int]] | None = None
+) -> tuple[Program, list[str]]:
+    """A copy whose further results are the statistics of every activation, site after site.
+
+    Args:
+        masks: shape of the rows of some sites; the copy has a weight `<site>:rows` of that shape,
+            and a row for which it is 0 counts as zeros.
+    """
+    copy, masks = program.clone(), masks or {}
+    sites: list[str] = []
+    measured: dict[tuple[ir.Block, ir.Value], list[ir.Value]] = {}
+    order: list[list[ir.Value]] = []
+    for op, index in _activations(copy):
+        x = op.operands[index]
+        name = site(edge_name(op) or string_attr(op, NAME) or "", index)
+        # Not shared across the branches of a conditional: only one of them runs.
+        stats = next((m for b in enclosing(op) if (m := measured.get((b, x)))), None)
+        if stats is None:
+            with at(op):
+                kept = _masked(copy, op, index, name, masks[name]) if name in masks else x
+                stats = list(observer.measure(PROGRAM_STATS, kept))
+            measured[op.operation.block, x] = stats
+        sites.append(name)
+        order.append(stats)
+    # Only now: lifting rebuilds loops, and values that were results of a loop change identity.
+    hoisted = {id(stats): _hoist(copy, stats, observer) for stats in measured.values()}
+    statistics = [value for stats in order for value in hoisted[id(stats)]]
+    copy.return_values([*copy.returned, *statistics])
+    return copy, sites
+
+
+def _masked(program: Program, op: Op, index: int, name: str, rows: Sequence[int]) -> ir.Value:
+    """The operand with zeros in the rows that do not count."""
+    x, ops = op.operands[index], PROGRAM_STATS
+    shape, axes = shape_of(x), row_axes(op, index)
+    mask = ops.broadcast(
+        program.add_weight(f"{name}:rows", np.ones(rows, np.float32)),
+        shape,
+        [a for a in range(len(shape)) if a not in axes],
+    )
+    zero = ops.broadcast(ops.constant(np.zeros((), np.float32)), shape, [])
+    blank = ops.broadcast(ops.constant(np.zeros((), dtype_of(x))), shape, [])
+    return ops.select(ops.equal(mask, zero), blank, x)
+
+
+def row_axes(op: Op, index: int) -> frozenset[int]:
+    """The axes of an operand that one row of it has: those that are summed over."""
+    rule = rule_of(op)
+    if not isinstance(rule, Contraction):
+        return frozenset()
+    return next(r.contracted for r in rule.roles(op) if r.index == index)
+
+
+def _activations(program: Program) -> Iterator[tuple[Any, int]]:
+    """Every operand of a contraction that is not a weight itself, and every edge."""
+    for op in list(program.walk()):
+        rule = rule_of(op)
+        if isinstance(rule, Contraction) and string_attr(op, NAME) is not None:
+            for role in rule.roles(op):
+                if program.weight_name(op.operands[role.index]) is None:
+                    yield op, role.index
+        elif marker_kind(op) == EDGE:
+            yield op, 0
+
+
+def _rows(program: Program) -> dict[str, tuple[ir.Value, Sequence[int]]]:
+    """Every value that is observed, under the name of its first site."""
+    found: dict[ir.Value, str] = {}
+    rows: dict[str, tuple[ir.Value, Sequence[int]]] = {}
+    for op, index in _activations(program):
+        x, axes = op.operands[index], row_axes(op, index)
+        if x not in found and axes and dtype_of(x).kind == "f":
+            found[x] = site(string_attr(op, NAME) or "", index)
+            rows[found[x]] = x, sorted(axes)
+    return rows
+
+
+def _hoist(program: Program, stats: list[ir.Value], observer: Observer) -> list[ir.Value]:
+    return [
+        hoist(value, program.body, neutral, partial(_component, observer, i))
+        for i, (value, neutral) in enumerate(zip(stats, observer.neutral(), strict=True))
+    ]
+
+
+def _component(observer: Observer, index: int, a: ir.Value, b: ir.Value) -> ir.Value:
+    """Statistic number `index` of the combination; the others do not influence it."""
+    count = len(observer.neutral())
+    return observer.combine(PROGRAM_STATS, (a,) * count, (b,) * count)[index]
+
+
+@dataclass(frozen=True)
+class Observation(Work):
+    """A job is the number of a batch and its inputs; its result, the statistics of every site."""
+
+    program: Program
+    method: str
+    relevant: bool
+
+    def open(self) -> Callable[[Batch], Result]:
+        observer = get_observer(self.method)
+        rows = Relevance(self.program, _rows(self.program)) if self.relevant else None
+        instrumented, sites = instrument(self.program, observer, rows.shapes if rows else {})
+        run, first = XlaExecutable(instrumented), len(self.program.outputs)
+        width = len(observer.neutral())
+
+        def observe(batch: Batch) -> Result:
+            number, inputs = batch
+            if rows:
+                found = rows(inputs, number)
+                run.bind({f"{name}:rows": kept for name, kept in found.items()})
+            results = run(*inputs)[first:]
+            stats = {k: tuple(results[i * width :][:width]) for i, k in enumerate(sites)}
+            for name, seen in stats.items():
+                finite = np.isfinite(observer.extremes(seen)).all()
+                if not finite and not _empty(observer, seen):
+                    raise not_finite(number, name)
+            return {f"{k}:{c}": part for k, seen in stats.items() for c, part in enumerate(seen)}
+
+        return observe
+
+
+def calibrate(
+    program: Program,
+    batches: Iterable[Sequence[np.ndarray]],
+    method: str = "minmax",
+    progress: Callable[[float], None] | None = None,
+    *,
+    relevant: bool = False,
+    first: int = 0,
+    workers: Workers = HERE,
+) -> Ranges:
+    """Runs `batches` (flat lists of inputs) through the program and gives every range seen.
+
+    Args:
+        progress: told the share of the batches that is done.
+        relevant: leave out rows that never reach the output (see
+        `jq.planning.calibration.relevance`).
+        first: number of the first batch among those of all shards.
+        workers: who runs them; what another process did is kept for a later run.
+
+    Raises:
+        UserError: there is no batch, or an activation is NaN or infinite; it is named.
+    """
+    observer, items = get_observer(method), list(enumerate(map(tuple, batches), first))
+    if not items:
+        raise UserError("no calibration data", hint="give at least one batch of inputs")
+    told = (lambda stage, share: progress(share or 0.0)) if progress else silent
+    kept = None
+    if not workers.inside:
+        kept = JobCache(f"calibrate {method} {relevant} {program_digest(program)}")
+    work = Observation(program, method, relevant)
+    total: dict[str, Stats] = {}
+    for stats in in_order(run_jobs(work, items, workers, progress=told, kept=kept)):
+        for name, seen in _by_site(stats, len(observer.neutral())).items():
+            before = total.get(name) or _wide(observer.neutral())
+            total[name] = observer.combine(NUMPY_STATS, before, _wide(seen))
+    # Where no sample got there is no range.
+    reached = {name: stats for name, stats in total.items() if not _empty(observer, stats)}
+    extremes = {name: Range(*observer.extremes(stats)) for name, stats in reached.items()}
+    return Ranges(extremes, len(items), method, {} if method == "minmax" else reached)
+
+
+def _by_site(stats: Result, width: int) -> dict[str, Stats]:
+    names = dict.fromkeys(key.rpartition(":")[0] for key in stats)
+    return {name: tuple(stats[f"{name}:{c}"] for c in range(width)) for name in names}
+
+
+def _wide(stats: Stats) -> Stats:
+    """Counts in 64 bits and sums in double, for any number of samples."""
+    wide = {"i": np.int64, "f": np.float64}
+    return tuple(np.asarray(s).astype(wide[s.dtype.kind]) for s in stats)
+
+
+def _empty(observer: Observer, stats: Stats) -> bool:
+    """Whether these are the statistics of no data."""
+    return all(np.array_equal(x, y) for x, y in zip(stats, observer.neutral(), strict=True))

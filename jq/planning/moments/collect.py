@@ -1,0 +1,140 @@
+"""Second moments of the inputs of contractions: what the recovery of weights is solved with.
+
+    gram = sum over rows r of  weight(r) * x_r x_r^T          [K, K]
+
+for a contraction y = x W. `weight(r)` says how much row r of y moves the program's output
+(`jq.ir.autodiff.sensitivity`), so that padding does not count and what matters counts more.
+
+Where rows are positions of sequences, errors that a whole sequence has in common add up in what is
+pooled or attended to later, and others cancel. `shared` gives the gram of the sequences' weighted
+sums of rows that share ("expand" and "reduce": Eschenhagen et al., "Kronecker-Factored Approximate
+Curvature for Modern Neural Network Architectures", 2023).
+
+Memory does not grow with the number of batches: sums are taken inside the program, or, of few
+rows, of some thousand at a time, without those of weight 0. A few rows are kept as they are, drawn
+with probability weight(r).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program
+from jq.ir.autodiff.evaluate import Unsupported
+from jq.ir.autodiff.sensitivity import Sensitivity
+from jq.ir.build import NAME, string_attr
+from jq.ir.oracle.xla import XlaExecutable
+from jq.planning.calibration.observer import not_finite
+from jq.planning.moments.gains import Gains
+from jq.planning.moments.inputs import Wanted, extent, other_axes
+from jq.planning.moments.readers import Ask, Moments, Reader, Results
+
+LOG = logging.getLogger("jq")
+F32, I32 = np.float32, np.int32
+Weights = np.ndarray  # f32[groups, rows]: how much each counts
+
+
+def collect(
+    program: Program,
+    data: Sequence[Sequence[np.ndarray]],
+    wanted: Sequence[Wanted],
+    *,
+    power: float = 0.5,
+    full: bool = True,
+    rows: int = 0,
+    shared: float = 0.0,
+    samples: Sequence[int] | None = None,
+    gains: Gains | None = None,
+    others: Sequence[Wanted] = (),
+    report: Callable[[float], None] = lambda share: None,
+) -> dict[str, Moments]:
+    """Moments by op name.
+
+    Args:
+        data: flat inputs, batch by batch.
+        full: the whole gram; else its diagonal.
+        power: of the mean squared gradient of a row, which is its weight; 0: all rows alike.
+        rows: how many rows to keep, about.
+        shared: 0 to 1, how much of the whole gram is that of what the rows of a sequence have in
+            common.
+        samples: the batches to look at, by number; default all.
+        gains: the gradients that are known already; what is found is added.
+        others: whose gradients a later pass will ask for: one program finds all.
+        report: told the share of the data that is done.
+    """
+    copy = program.clone()
+    ops = _outermost(copy)
+    present = [w for w in wanted if w.name in ops]
+    if not present:
+        return {}
+    chosen = range(len(data)) if samples is None else samples
+    gains = Gains() if gains is None else gains
+    asked = list({w.name: w for w in (*others, *present) if w.name in ops}.values())
+    gradient = partial(sensitivity, program.clone(), asked)  # passes edit this one later
+    kept, results = -(-rows // len(chosen)), Results()
+    ask = Ask(full, kept, shared)
+    readers = [Reader.of(copy, ops[w.name], w, results, ask) for w in present]
+    copy.return_values(list(results.values()))
+    run, draw = XlaExecutable(copy), np.random.default_rng(0)
+    for done, i in enumerate(chosen, 1):
+        found = gains.of([w.name for w in present], i, data[i], gradient) if power else {}
+        weights = [_weights(reader, found.get(reader.name), power) for reader in readers]
+        drawn = [_draw(draw, counted, kept) for counted in weights]
+        bound = [r.bound(*given) for r, *given in zip(readers, weights, drawn, strict=True)]
+        run.bind({name: array for arrays in bound for name, array in arrays.items()})
+        values = dict(zip(results, run(*data[i]), strict=True))
+        for reader, *given in zip(readers, weights, drawn, strict=True):
+            if not reader.add(values, *given):
+                raise not_finite(i, reader.name)
+        report(done / len(chosen))
+    return {reader.name: reader.moments() for reader in readers}
+
+
+def _weights(reader: Reader, gains: np.ndarray | None, power: float) -> np.ndarray:
+    """f32[groups, rows]: how much each row counts."""
+    shape = (reader.extent.groups, reader.extent.rows)
+    if gains is None:
+        return np.ones(shape, F32)
+    # A convolution's groups read the same rows.
+    weights = np.broadcast_to(gains.reshape(-1, shape[1]), shape) ** F32(power)
+    return np.asarray(weights)
+
+
+def _draw(random: np.random.Generator, weights: Weights, count: int) -> np.ndarray:
+    """Numbers of `count` rows, each with probability of its weight, one from each of as many
+    stretches of equal weight."""
+    total = np.cumsum(weights.reshape(-1), dtype=np.float64)
+    at = (np.arange(count) + random.random(count)) / max(count, 1) * total[-1]
+    return np.minimum(np.searchsorted(total, at, side="right"), weights.size - 1).astype(I32)
+
+
+def _outermost(program: Program) -> dict[str | None, Any]:
+    return {string_attr(op, NAME): op for op in program.body.operations}
+
+
+def sensitivity(program: Program, wanted: Sequence[Wanted]) -> Sensitivity | None:
+    """How much the rows of these ops matter; None, with a warning, where that has no answer."""
+    ops = _outermost(program)
+    values = {
+        w.name: (ops[w.name].operation.results[0], other_axes(ops[w.name], w)) for w in wanted
+    }
+    try:
+        return Sensitivity(program, values)
+    except Unsupported as reason:
+        LOG.warning("all rows of the calibration data count alike: %s", reason)
+        return None
+
+
+def gains_bytes(program: Program, wanted: Iterable[Wanted]) -> int:
+    """The bytes of what `sensitivity` finds for one batch, at most."""
+    ops = _outermost(program)
+    extents = [extent(ops[w.name], w) for w in wanted]
+    return sum(np.dtype(F32).itemsize * e.groups * e.rows for e in extents)
+
+
+__all__ = ["Moments", "Wanted", "collect", "gains_bytes", "sensitivity"]

@@ -1,0 +1,77 @@
+"""What one program was asked and what weights were solved with it, kept for the next plan.
+
+Candidates of a search ask for the same moments, and many for the same codes. Answers depend on what
+is asked alone, never on what was asked before: an answer that is kept brings along the gains that
+were found on the way, and a solution is found by a digest of all that it was solved with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jq.ir import Program
+from jq.planning.moments.gains import Gains
+from jq.planning.moments.readers import Moments
+
+ROOM = 1 << 30  # bytes of moments that are kept
+Found = Mapping[str, Moments]
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass
+class MomentsCache:
+    """It knows one program, with one set of calibration data, at a time."""
+
+    _program: bytes = b""
+    _weights: list[Any] = field(default_factory=list)
+    _found: dict[str, tuple[Found, Arrays]] = field(default_factory=dict)
+    _solved: dict[str, Arrays] = field(default_factory=dict)
+
+    def of(self, program: Program, question: str, gains: Gains, make: Callable[[], Found]) -> Found:
+        """What `make` gives, which may add to the gains, or gave for the same question."""
+        if not self.is_of(program):
+            self._found = {}  # before there are others: they may be large
+            self.attach(program)
+        key = f"{question} {gains.digest()}"
+        if key in self._found:
+            found, new = self._found[key]
+            gains.unpack(new)
+            return found
+        if sum(map(_size, (f for f, _ in self._found.values()))) > ROOM:
+            self._found = {}
+        before = set(gains.known)
+        found = make()
+        self._found[key] = found, gains.packed(before)
+        return found
+
+    def solved(self, how: str, arrays: Arrays, solve: Callable[[], Arrays]) -> Arrays:
+        """What `solve` gives for these arrays, or gave for equal ones."""
+        digest = hashlib.sha256(how.encode())
+        for name, array in arrays.items():
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        key = digest.hexdigest()
+        if key not in self._solved:
+            self._solved[key] = solve()
+        return self._solved[key]
+
+    def is_of(self, program: Program) -> bool:
+        weights = list(program.weights.values())
+        same = len(weights) == len(self._weights) and program.bytecode() == self._program
+        return same and all(a is b for a, b in zip(weights, self._weights, strict=True))
+
+    def attach(self, program: Program) -> None:
+        """What is known is of this program: a copy in another process has arrays of its own."""
+        self._program, self._weights = program.bytecode(), list(program.weights.values())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_program": b"", "_weights": [], "_solved": {}}
+
+
+def _size(found: Found) -> int:
+    return sum(m.gram.nbytes + m.rows.nbytes for m in found.values())

@@ -1,0 +1,253 @@
+"""How the moments of one input of a contraction are taken: inside the program, or of its rows.
+
+A reader adds results to an instrumented program and sums up what they are, sample by sample.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jq.ir import Op, Program, at, ir
+from jq.ir.ops.lookup import rule_of
+from jq.ir.ops.rules.dot_general import DotGeneral
+from jq.planning.calibration.stat_ops import PROGRAM_STATS as OPS
+from jq.planning.moments import exact
+from jq.planning.moments.inputs import Wanted, extent, rows_of
+
+F32, F64, I32 = np.float32, np.float64, np.int32
+Results = dict[Hashable, ir.Value]  # of the instrumented program, in order
+Values = Mapping[Hashable, np.ndarray]
+
+
+@dataclass
+class Moments:
+    """Moments of the rows of one input of a contraction; channels in the order that was asked for.
+
+    Where the whole gram was asked for, what follows `total` is empty.
+
+    Attributes:
+        gram: [K, K], the sum of weight * x x^T; [K], its diagonal, where that is enough.
+            With several groups (a grouped convolution, a batched product), they are in front.
+        total: sum of the rows' weights.
+        sum: f64[K], the weighted sum of rows.
+        low, high: f32[K], extremes over the rows of weight above zero.
+        rows: f32[n, K], some of the rows, equal ones among them.
+        share: f64[n], the weight that each of them stands for; their sum is `total`.
+    """
+
+    gram: np.ndarray
+    total: float
+    sum: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    rows: np.ndarray
+    share: np.ndarray
+
+    def add(self, other: Moments) -> Moments:
+        return Moments(
+            self.gram + other.gram,
+            self.total + other.total,
+            self.sum + other.sum,
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+            np.concatenate([self.rows, other.rows]),
+            np.concatenate([self.share, other.share]),
+        )
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is asked of every reader.
+
+    Attributes:
+        full: the whole gram; else its diagonal.
+        kept: how many rows of a sample are kept.
+        shared: see `jq.planning.moments.collect.collect`; for the whole gram.
+    """
+
+    full: bool
+    kept: int
+    shared: float = 0.0
+
+
+class Reader(ABC):
+    """Reads the operand `w` of `op` in `program`; `results` takes what is to be returned."""
+
+    def __init__(self, program: Program, op: Op, w: Wanted, results: Results, ask: Ask) -> None:
+        self.extent, self.full, self.name = extent(op, w), ask.full, w.name
+        self.shared = ask.shared if ask.full and self.extent.sequences else 0.0
+        self.seen: Moments | None = None
+        self._instrument(program, op, w, results, ask.kept)
+
+    @staticmethod
+    def of(program: Program, op: Op, w: Wanted, results: Results, ask: Ask) -> Reader:
+        """Few rows are handed over: to add up their grams would cost more than the products."""
+        e = extent(op, w)
+        kind = FewRows if e.groups == 1 and e.rows <= e.width else ManyRows
+        return kind(program, op, w, results, ask)
+
+    def bound(self, weights: np.ndarray, drawn: np.ndarray) -> dict[str, np.ndarray]:
+        """What the program has to be given for a sample."""
+        return {}
+
+    def add(self, values: Values, weights: np.ndarray, drawn: np.ndarray) -> bool:
+        """Takes a sample in: results, f32[groups, rows] and the rows to keep; False: not finite."""
+        new = self._read(values, weights, drawn)
+        self.seen = new if self.seen is None else self.seen.add(new)
+        return bool(np.isfinite(new.gram).all())
+
+    def moments(self) -> Moments:
+        """The moments over all samples."""
+        assert self.seen is not None
+        return self.seen
+
+    @abstractmethod
+    def _instrument(
+        self, program: Program, op: Op, w: Wanted, results: Results, kept: int
+    ) -> None: ...
+
+    @abstractmethod
+    def _read(self, values: Values, weights: np.ndarray, drawn: np.ndarray) -> Moments: ...
+
+
+class FewRows(Reader):
+    """Rows as they are; those that do not count take no further part."""
+
+    def _instrument(self, program: Program, op: Op, w: Wanted, results: Results, kept: int) -> None:
+        product = isinstance(rule_of(op), DotGeneral)  # those of one input share it
+        self.key: Hashable = (op.operands[w.operand], w.contracted) if product else self.name
+        self.waiting: list[np.ndarray] = []
+        self.total: np.ndarray | None = None
+        if self.key not in results:
+            with at(op):
+                results[self.key] = rows_of(op, w)
+
+    def _read(self, values: Values, weights: np.ndarray, drawn: np.ndarray) -> Moments:
+        x, counted = values[self.key][0], weights[0]
+        keep = counted > 0
+        rows, own = x[keep], counted[keep, None]
+        checked = np.zeros(()) if np.isfinite(x).all() else np.full((), np.nan)
+        if self.full:
+            if np.isfinite(checked):
+                self._wait(self._with_shared(rows * np.sqrt(own), x, weights))
+            return _gram_alone(checked, weights)  # the gram itself at the end
+        scaled = rows.astype(F64) * own  # float32 holds no square of 1e20
+        self._take((scaled * rows).sum(0))
+        low, high = rows.min(0, initial=np.inf), rows.max(0, initial=-np.inf)
+        total, share = _shares(weights, len(drawn))
+        return Moments(checked, total, scaled.sum(0), low, high, x[drawn], share)
+
+    def _with_shared(self, rows: np.ndarray, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Rows whose gram is that of the rows and of what each sequence has in common."""
+        if not self.shared:
+            return rows
+        common = x * _shared_weights(weights, self.extent.sequences)[0, :, None]
+        common = common.reshape(self.extent.sequences, -1, self.extent.width).sum(1)
+        parts = rows * F32(np.sqrt(1 - self.shared)), common * F32(np.sqrt(self.shared))
+        return np.concatenate(parts)
+
+    def _wait(self, rows: np.ndarray) -> None:
+        """Rows are given few at a time and multiplied many at a time."""
+        self.waiting.append(rows)
+        if sum(map(len, self.waiting)) >= self.extent.width:
+            self._flush()
+
+    def _flush(self) -> None:
+        x = np.concatenate(self.waiting)
+        self._take(exact.gram_of_rows(x))
+        self.waiting = []
+
+    def _take(self, gram: np.ndarray) -> None:
+        self.total = gram if self.total is None else np.add(self.total, gram, out=self.total)
+
+    def moments(self) -> Moments:
+        if self.waiting:
+            self._flush()
+        assert self.total is not None
+        return replace(super().moments(), gram=self.total)
+
+
+class ManyRows(Reader):
+    """Sums are taken inside the program."""
+
+    def _instrument(self, program: Program, op: Op, w: Wanted, results: Results, kept: int) -> None:
+        """Adds what computes the Gram matrix, weighted sum, range and some rows, after `op`."""
+        e = self.extent
+        shape = [e.groups, e.rows, e.width]
+        self._weights, self._kept = f"{self.name}:importance", f"{self.name}:kept"
+        self._shared = f"{self.name}:shared"
+        weights = program.add_weight(self._weights, np.ones([e.groups, e.rows], F32))
+        index = program.add_weight(self._kept, np.zeros(kept, I32))
+        with at(op, after=True):
+            x = rows_of(op, w)
+            scaled = OPS.mul(x, OPS.broadcast(weights, shape, [0, 1]))
+            if self.full:
+                values = [exact.gram(OPS, scaled)]
+                if self.shared:
+                    again = program.add_weight(self._shared, np.ones([e.groups, e.rows], F32))
+                    common = OPS.mul(x, OPS.broadcast(again, shape, [0, 1]))
+                    runs = [e.groups, e.sequences, e.rows // e.sequences, e.width]
+                    common = exact.total(OPS, OPS.reshape(common, runs), [2])
+                    values.append(exact.gram(OPS, common))
+            else:
+                squares = OPS.mul(OPS.convert(x, F64), OPS.convert(scaled, F64))
+                diagonal, sums = (exact.total(OPS, v, [1]) for v in (squares, scaled))
+                some = OPS.rows(OPS.reshape(x, [e.groups * e.rows, e.width]), index)
+                values = [diagonal, sums, *self._extremes(x, weights), some]
+        self._keys = [(self.name, i) for i in range(len(values))]
+        results.update(zip(self._keys, values, strict=True))
+
+    def _extremes(self, x: ir.Value, weights: ir.Value) -> list[ir.Value]:
+        """The smallest and the largest value of the rows that count."""
+        shape = OPS.shape(x)
+        zero = OPS.broadcast(OPS.constant(np.zeros((), F32)), shape[:2], [])
+        counts = OPS.equal(OPS.maximum(weights, zero), zero)
+        found = []
+        for bound, reduce in ((np.inf, OPS.reduce_min), (-np.inf, OPS.reduce_max)):
+            fill = OPS.broadcast(OPS.constant(np.array(bound, F32)), shape, [])
+            counted = OPS.select(OPS.broadcast(counts, shape, [0, 1]), fill, x)
+            found.append(OPS.reshape(reduce(counted, [1]), [shape[0], shape[2]]))
+        return found
+
+    def bound(self, weights: np.ndarray, drawn: np.ndarray) -> dict[str, np.ndarray]:
+        # Of the whole gram each factor has the root of a weight.
+        given = {self._weights: np.sqrt(weights) if self.full else weights, self._kept: drawn}
+        if self.shared:
+            given[self._shared] = _shared_weights(weights, self.extent.sequences)
+        return given
+
+    def _read(self, values: Values, weights: np.ndarray, drawn: np.ndarray) -> Moments:
+        found = [values[key] for key in self._keys]
+        gram, *others = (a[0] if len(weights) == 1 else a for a in found[:4])
+        if self.full:
+            if self.shared:
+                gram = (1 - self.shared) * gram + self.shared * others[0]
+            return _gram_alone(gram, weights)
+        (sums, low, high), rows = others, found[4]
+        total, share = _shares(weights, len(rows))
+        return Moments(gram, total, sums, low, high, rows, share)
+
+
+def _gram_alone(gram: np.ndarray, weights: np.ndarray) -> Moments:
+    return Moments(gram, _shares(weights, 0)[0], *[np.zeros(0, F32)] * 5)
+
+
+def _shared_weights(weights: np.ndarray, sequences: int) -> np.ndarray:
+    """f32[groups, rows]: summed with these, rows that are all equal have the gram of them all."""
+    runs = weights.reshape(len(weights), sequences, -1)
+    total = runs.sum(-1, keepdims=True)
+    scaled = runs / np.sqrt(np.where(total > 0, total, 1))
+    return scaled.reshape(weights.shape).astype(F32)
+
+
+def _shares(weights: np.ndarray, count: int) -> tuple[float, np.ndarray]:
+    """The sum of the rows' weights, and what each of those kept stands for."""
+    total = float(weights.sum(dtype=F64))
+    return total, np.full(count, total / max(count, 1))
+
+
+__all__ = ["Ask", "Moments", "Reader"]

@@ -1,0 +1,1 @@
+"""What is measured and said of a compiled model: errors, times, reports."""

@@ -1,0 +1,96 @@
+"""What a model is judged on, and by which metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.base.progress import Progress
+from jq.base.tree import structure_of, unflatten
+from jq.driver.comparison.metrics import Metric, check
+from jq.driver.comparison.outputs import compare_outputs, samples_of
+from jq.driver.comparison.result import NOTHING_INSIDE, Comparison, Inside
+from jq.frontends.model import Model
+from jq.frontends.source import AnyModel, Calls, Data, Source
+from jq.frontends.tracing.source import load_function
+
+Outputs = Sequence[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Flat inputs call by call, labels one a sample (or None), and the metrics of a model."""
+
+    source: Source
+    calls: Calls
+    labels: Any
+    metrics: tuple[Metric, ...]
+
+    def compare(
+        self,
+        reference: Iterable[Outputs],
+        quantized: Iterable[Outputs],
+        inside: Inside = NOTHING_INSIDE,
+    ) -> Comparison:
+        """Compares the outputs of both models, call by call."""
+        program = self.source.program
+        structure = structure_of(program.out_tree, len(program.outputs))
+        return compare_outputs(
+            reference,
+            quantized,
+            names=[o.name for o in program.outputs],
+            samples=[samples_of(arrays) for arrays in self.calls],
+            labels=self.labels,
+            metrics=self.metrics,
+            rebuild=lambda leaves: unflatten(structure, leaves),
+            inside=inside,
+        )
+
+    def tracked(self, progress: Progress, stage: str) -> Iterator[Sequence[np.ndarray]]:
+        """The calls, while `progress` is told."""
+        for i, arrays in enumerate(self.calls):
+            progress(stage, i / len(self.calls))
+            yield arrays
+
+
+def check_metrics(model: AnyModel, metric: Metric | Sequence[Metric] | None, labels: Any) -> None:
+    """Refuses unknown metrics, functions that there are not, and `accuracy` where there can be no
+    labels, before slow work."""
+    for name in _several(metric):
+        if isinstance(name, str) and ":" in name:
+            load_function(name)
+        elif isinstance(name, str) and check(name) == "accuracy":
+            owner = model if isinstance(model, Model) else None
+            if owner is not None and owner.labels is None and labels is None:
+                raise UserError("accuracy needs labels", hint="give labels=... (--labels FILE.npy)")
+
+
+def _several(metric: Metric | Sequence[Metric] | None) -> tuple[Metric, ...]:
+    if metric is None:
+        return ()
+    return (metric,) if isinstance(metric, str) or callable(metric) else tuple(metric)
+
+
+def evaluation_of(
+    source: Source, data: Data, labels: Any, metric: Metric | Sequence[Metric] | None
+) -> Evaluation:
+    """What was given, else what the model brings. Its own metric is for its own set."""
+    owner = source.model
+    own = (owner.evaluation or [owner.example_inputs]) if owner else None
+    calls = source.calls(data if data is not None else own)
+    if not calls:
+        raise UserError("nothing to compare on", hint="give --inputs FILE.npz (data=...)")
+    labelled = data is None and owner is not None and owner.evaluation is not None
+    if labels is None and labelled and owner:
+        labels = owner.labels() if callable(owner.labels) else owner.labels
+    if metric is None and labelled and owner:
+        metric = owner.metric
+    if metric is None:
+        metric = () if labels is None else ("accuracy", "top1_agreement")
+    named = _several(metric)
+    loaded = (load_function(m) if isinstance(m, str) and ":" in m else m for m in named)
+    return Evaluation(source, calls, labels, tuple(check(m) for m in loaded))

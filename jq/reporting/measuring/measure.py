@@ -1,0 +1,180 @@
+"""How good a compiled model is: its error against the float model, and its latency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import tee
+from pathlib import Path
+from typing import Any
+
+from jq.artifact.jobs import HERE, Workers
+from jq.base import npz
+from jq.base.errors import UserError
+from jq.base.progress import Progress, Stages, silent
+from jq.driver.comparison.layers import compare_layers
+from jq.driver.comparison.metrics import Metric
+from jq.driver.comparison.result import NOTHING_INSIDE, Comparison, Inside
+from jq.driver.compiled import CompiledModel, folder_of, load
+from jq.driver.job import Job, prepare_job
+from jq.driver.stages import plan_job, rewrite_job
+from jq.frontends.source import Data, Source
+from jq.ir.oracle.xla import XlaExecutable
+from jq.ir.types import signature
+from jq.passes.pipeline import PipelineFile, flat_settings, load_pipeline
+from jq.planning.decisions import QuantPlan
+from jq.reporting.benchmark import Job as BenchJob
+from jq.reporting.benchmark import bench as measure_jobs
+from jq.reporting.benchmark import random_inputs
+from jq.reporting.measuring.both import outputs_of_both
+from jq.reporting.measuring.evaluation import Evaluation, evaluation_of
+from jq.target.settings import FLOAT, Rule
+from jq.target.target import Target
+
+
+def compare_artifact(
+    source: Source,
+    compiled: CompiledModel | str | Path,
+    data: Data = None,
+    *,
+    calibration: Data = None,
+    metric: Metric | Sequence[Metric] | None = None,
+    labels: Any = None,
+    layers: bool = False,
+    workers: Workers = HERE,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Error of a compiled model, or of an artifact in a folder, against the float model; the
+    arguments are those of `jq.compare`."""
+    if isinstance(compiled, str | Path):
+        compiled = load(compiled)
+    given = evaluation_of(source, data, labels, metric)
+    inside = _inside(given, compiled, calibration, progress) if layers else NOTHING_INSIDE
+    return compare_compiled(given, compiled, progress, inside, workers)
+
+
+def compare_compiled(
+    given: Evaluation,
+    compiled: CompiledModel,
+    progress: Progress | None = None,
+    inside: Inside = NOTHING_INSIDE,
+    workers: Workers = HERE,
+) -> Comparison:
+    """Error of a compiled model on what its model is judged on."""
+    program = given.source.program
+    check_same_model(given.source, compiled)
+    if not workers.inside:
+        first, second = tee(outputs_of_both(given, compiled, workers, progress or silent))
+        return given.compare((r for r, _ in first), (q for _, q in second), inside)
+    reference = XlaExecutable(program)
+    return given.compare(
+        (reference(*arrays) for arrays in given.tracked(progress or silent, "compare")),
+        (compiled.call_flat(arrays) for arrays in given.calls),
+        inside,
+    )
+
+
+def check_same_model(source: Source, compiled: CompiledModel, where: str | None = None) -> None:
+    """Refuses to compare what takes or gives other tensors than the float model; `where` is the
+    artifact's place."""
+    model, made = source.program, compiled
+    if (made.inputs, made.outputs) == (model.inputs, model.outputs):
+        return
+    if made.manifest.settings.get("kv_cache", {}).get("format", FLOAT) != FLOAT:
+        raise UserError(
+            "the compiled model takes other inputs than the model: its KV cache is quantized",
+            location=where,
+            hint="compare it compiled with kv_cache.format=float",
+        )
+    theirs, ours = (signature(m.inputs, m.outputs) for m in (made, model))
+    reason = f"it was compiled from another model: {theirs}; the model is {ours}"
+    raise UserError(reason, location=where)
+
+
+def _inside(
+    given: Evaluation,
+    compiled: CompiledModel,
+    calibration: Data,
+    progress: Progress | None,
+) -> Inside:
+    levels, quant_plan = compiled.levels, compiled.plan
+    if not levels or quant_plan is None:
+        job, quant_plan = plan_again(given.source, compiled, calibration)
+        levels = rewrite_job(job, quant_plan, until="qdq")
+    return compare_layers(
+        levels["float"], levels["qdq"], quant_plan, given.calls, progress or silent
+    )
+
+
+def plan_again(
+    source: Source, compiled: CompiledModel, calibration: Data = None
+) -> tuple[Job, QuantPlan]:
+    """How an artifact that was loaded came about: its settings, on the model's calibration data."""
+    manifest, own = compiled.manifest, compiled.manifest.own_files
+    pipeline = PipelineFile(**own["pipeline"]) if "pipeline" in own else manifest.pipeline
+    target = Target(**own["target"]) if "target" in own else manifest.target
+    usual = flat_settings(load_pipeline(pipeline).settings.model_dump())
+    used = flat_settings(manifest.settings)
+    given = {key: value for key, value in used.items() if usual.get(key) != value}
+    rules = [Rule(**rule) for rule in manifest.rules]
+    job = prepare_job(source, pipeline, target, given, rules, calibration)
+    return job, plan_job(job, Stages())
+
+
+def bench(
+    artifact: CompiledModel | str | Path,
+    *,
+    against: CompiledModel | str | Path | None = None,
+    inputs: Path | None = None,
+    threads: int | None = None,
+    seconds: float = 5.0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Measures the latency of an artifact in a process of its own, as `jaxq bench` does.
+
+    Args:
+        artifact: the folder that `CompiledModel.save` or `jaxq compile` wrote, or what `jq.load`
+            made of it.
+        against: a second artifact, run in turns with the first; `ratio` is its median over ours.
+        inputs: a `.npz` file; by default random values of the right types.
+        threads: how many threads compute, 1 by default.
+        seconds: time to measure, in all.
+
+    Returns:
+        A dictionary with `median_ms`, `p90_ms` and `min_ms` of one call, `load_ms`, `runs`,
+        `calls_per_second`, `threads` and `peak_rss_bytes`; with `against` also `against` and
+        `ratio`.
+
+    Raises:
+        UserError: there is no artifact, or the inputs do not fit it.
+
+    Example:
+        ```python
+        print(jq.bench("out/", seconds=0.2)["median_ms"])
+        ```
+    """
+    paths = [artifact] if against is None else [artifact, against]
+    jobs = [_bench_job(folder_of(path), inputs) for path in paths]
+    figures = measure_jobs(
+        jobs,
+        threads=threads or 1,
+        seconds=seconds / len(jobs),
+        progress=progress or silent,
+    )
+    document = figures[0].to_dict()
+    if against is not None:
+        document["against"] = figures[1].to_dict()
+        document["ratio"] = figures[1].median_ms / figures[0].median_ms
+    return document
+
+
+def _bench_job(path: Path, inputs: Path | None) -> BenchJob:
+    compiled = load(path)
+    compiled.check_processor()
+    if inputs:
+        given = npz.read_any(inputs, [size.inputs for size in compiled.sizes])
+        compiled = compiled.at_shapes([x.shape for x in given])
+    else:
+        given = random_inputs(compiled.inputs)
+    assert isinstance(compiled.vmfb, Path)
+    parameters = compiled.parameters if isinstance(compiled.parameters, Path) else None
+    return BenchJob(compiled.vmfb, parameters, given)

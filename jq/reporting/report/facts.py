@@ -1,0 +1,206 @@
+"""What the page shows, measured: errors, histograms, sizes, latency, the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jq.artifact.manifest import Manifest
+from jq.base.errors import UserError
+from jq.base.progress import Progress, Stages
+from jq.base.system.files import temporary_folder
+from jq.driver.comparison.layers import compare_layers
+from jq.driver.comparison.metrics import Metric
+from jq.driver.comparison.result import Comparison
+from jq.driver.compiled import CompiledModel, load
+from jq.driver.job import Job, prepare_job
+from jq.driver.stages import build, plan_job, rewrite_job
+from jq.formats import get_format
+from jq.frontends.source import AnyModel, Calls, Data, trace
+from jq.passes.isolated import parts_of
+from jq.planning.calibration.histogram import Histogram
+from jq.planning.calibration.run import calibrate
+from jq.planning.decisions import QuantPlan
+from jq.reporting.measuring.evaluation import check_metrics, evaluation_of
+from jq.reporting.measuring.measure import bench, compare_compiled, plan_again
+from jq.reporting.report.graph import Graph, graph_of
+from jq.reporting.report.provenance import DEFAULT_TARGET, options_of, provenance
+from jq.reporting.report.suggest import Suggestion, suggestions
+from jq.target.settings import FLOAT
+from jq.target.target import Target
+
+BINS = 64
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A histogram: edges f64[n + 1], counts [n], the ends of what codes stand for, and the layers
+    that read the tensor."""
+
+    name: str
+    edges: np.ndarray
+    counts: np.ndarray
+    clip: tuple[float, float] | None
+    note: str
+    layers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything on the page. `audit` and the latencies are the documents of `inspect` and `bench`.
+
+    Attributes:
+        source, artifact, options: as the user gave them, for commands to paste; `options` are
+            those of `jaxq compile`.
+        integer_only: no layer can be given float.
+        readers: the layers that read each weight.
+        suggestions, suggested: rules to try, and the layer that each is about.
+        float_latency, float_note: of the float model, compiled for the same target or, where that
+            has no floats, for this machine; the note says so.
+    """
+
+    name: str
+    source: str
+    artifact: str
+    options: list[str]
+    integer_only: bool
+    manifest: Manifest
+    comparison: Comparison
+    graph: Graph
+    readers: Mapping[str, tuple[str, ...]]
+    suggestions: list[Suggestion]
+    weights: list[Shape]
+    activations: list[Shape]
+    audit: dict[str, Any]
+    latency: dict[str, Any]
+    float_latency: dict[str, Any] | None
+    float_note: str
+    provenance: dict[str, str]
+
+    @property
+    def suggested(self) -> list[str]:
+        return [s.layer for s in self.suggestions]
+
+
+def gather(
+    model: AnyModel,
+    directory: Path,
+    data: Data,
+    metric: Metric | Sequence[Metric] | None,
+    labels: Any,
+    calibration: Data,
+    samples: int,
+    seconds: float,
+    command: str | None,
+    progress: Progress,
+) -> Facts:
+    """Compares an artifact with its model; layers and histograms on the first `samples` calls."""
+    check_metrics(model, metric, labels)
+    compiled = load(directory)
+    source = trace(model)
+    given = evaluation_of(source, data, labels, metric)
+    job, plan = plan_again(source, compiled, calibration)
+    levels, calls = rewrite_job(job, plan, until="qdq"), given.calls[:samples]
+    inside = compare_layers(levels["float"], levels["qdq"], plan, calls, progress)
+    comparison = compare_compiled(given, compiled, progress, inside)
+    name = source.model.name if source.model else str(model)
+    spec = model if isinstance(model, str) else name
+    latency, float_latency, note = _latencies(job, compiled, directory, seconds, progress)
+    readers = _readers(plan)
+    integer_only = job.pipeline.settings.integer_only or job.target.device.integer_only
+    return Facts(
+        name=name,
+        source=spec,
+        artifact=str(directory),
+        options=options_of(compiled.manifest, job.pipeline),
+        integer_only=integer_only,
+        manifest=compiled.manifest,
+        comparison=comparison,
+        graph=graph_of(levels["float"], {op.name for op in plan.ops}),
+        readers=readers,
+        suggestions=suggestions(comparison.layers, plan, integer_only, job.target.device.products),
+        weights=_weights(job, plan, levels["qdq"].weights, readers),
+        activations=_activations(job, calls, comparison),
+        audit=compiled.audit().to_dict(),
+        latency=latency,
+        float_latency=float_latency,
+        float_note=note,
+        provenance=provenance(compiled.manifest, command, spec),
+    )
+
+
+def _latencies(
+    job: Job, compiled: CompiledModel, directory: Path, seconds: float, progress: Progress
+) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
+    """The artifact's, the float model's in turns with it, and which target that is for."""
+    if compiled.manifest.pipeline == FLOAT:
+        return bench(directory, seconds=seconds, progress=progress), None, ""
+    progress("compile the float model", None)
+    note, target = "", compiled.program.target
+    try:
+        beside = _float_model(job, job.target)
+    except UserError:  # a device without floats
+        target = DEFAULT_TARGET
+        beside = _float_model(job, DEFAULT_TARGET)
+        note = f"The float model is compiled for {DEFAULT_TARGET}: {job.target.name} has no floats."
+    with temporary_folder() as folder:
+        beside.save(folder / "float")
+        both = bench(directory, against=folder / "float", seconds=2 * seconds, progress=progress)
+    against = both.pop("against")
+    return both, against, note or f"The float model is compiled for {target}, too; both in turns."
+
+
+def _float_model(job: Job, target: Target | str) -> CompiledModel:
+    beside = prepare_job(job.source, FLOAT, target, cache=True)
+    return build(beside, plan_job(beside, Stages()), Stages())
+
+
+def _readers(plan: QuantPlan) -> dict[str, tuple[str, ...]]:
+    """The layers that read each weight."""
+    found: dict[str, tuple[str, ...]] = {}
+    for op in plan.ops:
+        for weight in {p.weight for p in op.operands.values() if p.weight}:
+            found[weight] = (*found.get(weight, ()), op.name)
+    return found
+
+
+def _weights(
+    job: Job,
+    plan: QuantPlan,
+    stored: Mapping[str, np.ndarray],
+    readers: Mapping[str, tuple[str, ...]],
+) -> list[Shape]:
+    shapes = []
+    for name, enc in plan.weights.items():
+        weight = job.program.weights[name]
+        parts = parts_of(weight, name, enc, stored)
+        decoded = get_format(enc.format).to_numpy(parts, enc)
+        flat = weight.astype(np.float64).reshape(-1)
+        counts, edges = np.histogram(flat, BINS)
+        clip = float(decoded.min()), float(decoded.max())
+        note = f"{enc.format} {enc.granularity}, codes from {clip[0]:.4g} to {clip[1]:.4g}"
+        shapes.append(Shape(name, edges, counts, clip, note, readers.get(name, ())))
+    return shapes
+
+
+def _activations(job: Job, calls: Calls, comparison: Comparison) -> list[Shape]:
+    ranges = calibrate(job.program, calls, "mse")
+    shapes = []
+    for row in comparison.activations:
+        packed = ranges.statistics.get(row.name)
+        if packed is None:
+            continue
+        h = Histogram.of(packed[0])
+        if not len(h.counts):
+            continue
+        first = np.floor(h.low / h.width) * h.width
+        edges = first + h.width * np.arange(len(h.counts) + 1)
+        clip = None if row.clip_low is None else (row.clip_low, row.clip_high or 0.0)
+        note = row.kind if clip is None else f"{row.kind}, {row.saturation:.3%} beyond"
+        layer = row.name.rpartition(":")[0]
+        shapes.append(Shape(row.name, edges, h.counts, clip, note, (layer,)))
+    return shapes

@@ -1,0 +1,66 @@
+"""How a page came about: when, by which command, from what, and on which machine.
+
+This stands in the page alone: an artifact says nothing of who made it, when or where.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from jq.artifact.manifest import Manifest
+from jq.base.system.processor import this_processor
+from jq.passes.pipeline import Pipeline, flat_settings, load_pipeline
+from jq.reporting.doctor import describe, versions
+from jq.target.settings import Settings
+
+DEFAULT_TARGET = "llvm-cpu"  # that of this machine
+
+
+def provenance(manifest: Manifest, command: str | None, source: str) -> dict[str, str]:
+    """What the section says, by the words in front of each line."""
+    cpu = describe(this_processor())
+    packages = ", ".join(f"{name} {version}" for name, version in versions().items())
+    built = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
+    return {
+        "page made": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %z"),
+        "command": command or "jq.report, from Python",
+        "model": source,
+        "pipeline": manifest.pipeline,
+        "target": manifest.target,
+        "settings": ", ".join(f"{k}={v}" for k, v in changed(manifest.settings).items()) or "none",
+        "rules": "; ".join(_rule(rule) for rule in manifest.rules) or "none",
+        "processor": f"{cpu['model']} ({cpu['architecture']}), {cpu['threads']} threads",
+        "instructions": ", ".join(cpu["features"]) or "none that products use",
+        "compiled by": f"jaxq {manifest.tool_version} ({built})",
+        "measured by": packages,
+    }
+
+
+def changed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that are not at their defaults, by dotted key."""
+    usual = flat_settings(Settings().model_dump(mode="json"))
+    return {k: v for k, v in flat_settings(dict(settings)).items() if usual.get(k) != v}
+
+
+def options_of(manifest: Manifest, pipeline: Pipeline) -> list[str]:
+    """What `jaxq compile` was given besides the model: pipeline, target, settings, own rules."""
+    found = ["-p", manifest.pipeline]
+    if manifest.target != DEFAULT_TARGET:
+        found += ["-t", manifest.target]
+    flat = flat_settings(manifest.settings)
+    usual = flat_settings(load_pipeline(pipeline.file).settings.model_dump(mode="json"))
+    for key in sorted(k for k in pipeline.explicit & flat.keys() if flat[k] != usual.get(k)):
+        found += ["--set", f"{key}={json.dumps(flat[key])}"]
+    known = [rule.model_dump() for rule in pipeline.file.rules]
+    for rule in manifest.rules:
+        if dict(rule) not in known:
+            found += ["--rule", _rule(rule)]
+    return found
+
+
+def _rule(rule: Mapping[str, Any]) -> str:
+    override = ", ".join(f"{key}={value}" for key, value in rule.get("override", {}).items())
+    return f"{rule.get('pattern', '')}: {override}"

@@ -1,0 +1,105 @@
+"""Rules to try for the layers that make most noise by themselves."""
+
+from __future__ import annotations
+
+import glob
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from jq.driver.comparison.error_sum import FLOOR_DB
+from jq.driver.comparison.outputs import worst
+from jq.driver.comparison.result import Comparison, LayerError
+from jq.driver.compiled import CompiledModel
+from jq.formats import Encoding, get_format
+from jq.planning.decisions import OpPlan, QuantPlan
+from jq.reporting.measuring.verdict import furthest
+from jq.target.settings import FLOAT
+from jq.target.target import Target, load_target
+
+MOST = 3  # rules
+ENOUGH = 40.0  # dB: a layer that makes no more noise than this needs no rule
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """`rule` as `--rule` takes it, the layer that it is about, why, and what to expect of it."""
+
+    rule: str
+    layer: str
+    why: str
+    hope: str
+
+
+def suggestions(
+    layers: Sequence[LayerError], plan: QuantPlan, integer_only: bool, products: Collection[str]
+) -> list[Suggestion]:
+    """One rule a layer, the worst first: more bits where it has few, activations of 16 bits where
+    the target multiplies those (`products`), else float.
+
+    None for what an integer-only program cannot be given.
+    """
+    plans, found = {op.name: op for op in plan.ops}, []
+    for layer in furthest(layers, MOST):
+        mild = layer.isolated_sqnr_db >= FLOOR_DB  # what is ruined may be so by its weights
+        change = _change(plans[layer.name], products if mild else ())
+        what = f"{layer.isolated_sqnr_db:.1f} dB by itself"
+        now, then = layer.sqnr_db, without_own_noise(layer)
+        hope = "not known" if then is None else f"from {now:.1f} to at most {then:.1f} dB"
+        if layer.isolated_sqnr_db < ENOUGH and not (integer_only and change == FLOAT):
+            found.append(Suggestion(f"{pattern(layer.name)}: {change}", layer.name, what, hope))
+    return found
+
+
+def warning(comparison: Comparison, compiled: CompiledModel) -> str:
+    """Which op makes outputs that are far from the float model's, and what would help; nothing
+    where they are not."""
+    db, plan, manifest = worst(comparison.outputs)["sqnr_db"], compiled.plan, compiled.manifest
+    if not db < FLOOR_DB:
+        return ""
+    text = f"warning: at {db:.1f} dB the outputs are far from the float model's"
+    own = manifest.own_files.get("target")
+    target = Target(**own) if own else load_target(manifest.target)
+    integer_only = bool(manifest.settings["integer_only"]) or target.device.integer_only
+    products, found = target.device.products, []
+    if plan is not None:
+        found = suggestions(comparison.layers, plan, integer_only, products)
+    if not found:
+        return f"{text}; `jaxq compare --layers` shows which op makes it, --pipeline auto may help"
+    first = found[0]
+    return (
+        f"{text}; {first.layer} makes most of the noise ({first.why}): give"
+        f" --rule '{first.rule}', or --pipeline auto, which chooses formats by the error"
+    )
+
+
+def without_own_noise(layer: LayerError) -> float | None:
+    """SQNR in dB of a layer's result if the layer itself made no noise, and only what it reads did.
+
+    The powers of both noises are taken to add up. None where the layer's own is the larger one:
+    then they do not.
+    """
+    own, all_noise = (10 ** (-db / 10) for db in (layer.isolated_sqnr_db, layer.sqnr_db))
+    return -10 * math.log10(all_noise - own) if own < all_noise else None
+
+
+def _change(op: OpPlan, products: Collection[str]) -> str:
+    """What the override of a rule would say."""
+    weights = [p.encoding for p in op.operands.values() if p.kind == "weight"]
+    if any(map(_few_bits, weights)):
+        return "weights.format=int8, weights.granularity=per-channel"
+    read = [p for p in op.operands.values() if p.kind == "static" and p.encoding.format == "int8"]
+    if read and weights and all(f"int16 x {enc.format}" in products for enc in weights):
+        return "activations.format=int16"
+    return FLOAT
+
+
+def _few_bits(enc: Encoding) -> bool:
+    """Whether less than a byte is stored for each element, scales included."""
+    return get_format(enc.format).stored_bytes(enc) < math.prod(enc.shape)
+
+
+def pattern(name: str) -> str:
+    """A pattern that matches this name alone."""
+    literal = glob.escape(name)
+    return f"[r]{literal[1:]}" if literal.startswith("re:") else literal

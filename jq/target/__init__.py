@@ -1,0 +1,1 @@
+"""What a user asks for and a device can do: settings, device tables, targets."""

@@ -1,0 +1,187 @@
+"""What a device can compute: the table `[device]` of a target file, validated.
+
+Planning and the passes never emit what is not stated here; `jaxq check` reads the same figures.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from jq.formats import get_format
+from jq.formats.requantize import Rescaling, Rounding
+from jq.target.settings import FLOAT, FormatName, Strict
+
+# What is computed on codes besides single ops; see docs/reference/integer-only.md.
+Function = Literal["table", "softmax", "normalization", "quotient", "compare"]
+FUNCTIONS: tuple[Function, ...] = ("table", "softmax", "normalization", "quotient", "compare")
+WeightGranularity = Literal["per-tensor", "per-channel", "per-block"]
+ActivationGranularity = Literal["per-tensor", "per-token", "per-block"]
+Scheme = Literal["symmetric", "asymmetric"]
+
+
+def _product(text: str) -> str:
+    """`int8 x int4`, both formats of integers or floats that there are."""
+    sides = text.split(" x ")
+    if len(sides) != 2:
+        raise ValueError("a product is 'FORMAT x FORMAT', activations first")
+    for side in sides:
+        if side != FLOAT:
+            get_format(side)
+    return text
+
+
+Product = Annotated[str, AfterValidator(_product)]
+# From fine to coarse: the nearest that a device has is the next coarser one, else a finer one.
+WEIGHTS: tuple[WeightGranularity, ...] = ("per-block", "per-channel", "per-tensor")
+ACTIVATIONS: tuple[ActivationGranularity, ...] = ("per-block", "per-token", "per-tensor")
+Positive = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+# The element types of operands that are multiplied, as `[hardware]` names them.
+MULTIPLIED = (
+    *("int2", "int4", "int8", "int16", "int32", "uint2", "uint4", "uint8"),
+    *("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32", "float64"),
+)
+
+
+def _pair(text: str) -> str:
+    """`int8 x int8`: the element types of both operands."""
+    sides = text.split(" x ")
+    if len(sides) != 2 or not set(sides) <= {*MULTIPLIED}:
+        wrong = [side for side in sides if side not in MULTIPLIED]
+        what = f"unknown type {wrong[0]!r}" if len(sides) == 2 else "no pair of types"
+        raise ValueError(
+            f"{what}; known: 'TYPE x TYPE', activations first, of {', '.join(MULTIPLIED)}"
+        )
+    return text
+
+
+TypePair = Annotated[str, AfterValidator(_pair)]
+
+
+class OpLimits(Strict):
+    """What a device asks of one kind of op on quantized values. What is not said is not limited.
+
+    Shapes are those of the op, whatever computes it: a function by table has none that its ops may
+    not have. Where the device has floats, what exceeds a limit is computed in float.
+
+    Axes of windows are those of the op itself. A limit that an op has no axis for means nothing to
+    it: a sum of two tensors has no stride.
+    """
+
+    products: tuple[Product, ...] | None = None
+    """Pairs of formats, activations first, that this kind of op multiplies. Without it, those of
+    the device."""
+    weight_granularities: tuple[WeightGranularity, ...] | None = None
+    """What may share a scale of this op's weights. Without it, what the device says."""
+    constant_weights: bool = False
+    """Whether one operand has to be a weight, so that two activations cannot be multiplied."""
+    max_rank: Positive | None = None
+    """The largest number of axes of an operand or result."""
+    max_size: Positive | None = None
+    """The largest number of elements along an axis of an operand or result."""
+    max_batch: Positive | None = None
+    """The largest batch: for a convolution or pool the batch axis, for a product all its batch
+    axes together."""
+    max_kernel: Positive | None = None
+    """The largest window along an axis, its dilation included."""
+    max_kernel_area: Positive | None = None
+    """The largest area of a window: the product of its sizes along all axes."""
+    max_stride: Positive | None = None
+    """The largest stride along an axis."""
+    max_dilation: Positive | None = None
+    """The largest dilation along an axis."""
+    equal_padding: bool = False
+    """Whether both sides of an axis need the same padding, or one more at the end (`SAME`)."""
+    transposed: bool = True
+    """Whether transposed convolutions exist (zeros between the elements of the input)."""
+    groups: Literal["any", "depthwise", "none"] = "any"
+    """Which grouped convolutions exist: any, depthwise ones alone (every channel is a group), or
+    none."""
+    max_channels: Positive | None = None
+    """The largest number of input or output channels; for a product, the length of its sum and its
+    number of columns."""
+    channel_multiple: Positive = 1
+    """The numbers of input and output channels have to be multiples of this."""
+
+
+class Device(Strict):
+    """What the device computes. Planning never emits what is not listed here."""
+
+    products: tuple[Product, ...] = ("int8 x int8",)
+    """The pairs of integer formats that are multiplied, activations first. Weight-only products
+    (`float x int4`) need no entry if `float_products` is true."""
+    float_products: bool = True
+    """Whether the device multiplies with a float operand."""
+    tensors: tuple[FormatName, ...] = ("int8", "int16")
+    """The formats in which integers are added, normalized or put through softmax."""
+    weight_granularities: tuple[WeightGranularity, ...] = WEIGHTS
+    """What may share a scale of a weight."""
+    activation_granularities: tuple[ActivationGranularity, ...] = ACTIVATIONS
+    """What may share a scale of an activation."""
+    weight_schemes: tuple[Scheme, ...] = ("symmetric", "asymmetric")
+    """`symmetric` alone means that zero points of weights have to be 0."""
+    activation_schemes: tuple[Scheme, ...] = ("symmetric", "asymmetric")
+    """`symmetric` alone means that zero points of activations have to be 0."""
+    zero_points: dict[FormatName, Literal["any", "zero"]] = {}
+    """The zero points that activations of a format may have, `any` or `zero`; `any` for formats
+    that are not named."""
+    dynamic: bool = True
+    """Whether ranges may be found while the program runs."""
+    static: bool = True
+    """Whether ranges may come from calibration."""
+    integer_only: bool = False
+    """Whether the device has no float unit."""
+    ops: tuple[str, ...] | None = None
+    """The StableHLO names of the ops that the device computes on quantized values. Without it,
+    every op that the compiler knows."""
+    functions: tuple[Function, ...] = FUNCTIONS
+    """What else is computed on quantized values: functions of single elements by a table, softmax,
+    normalizations, quotients of two tensors, comparisons."""
+    table_entries: int = Field(1 << 16, ge=0)
+    """The largest number of codes that a table may have: 256 for int8, 65536 for int16."""
+    bias_bits: int = Field(32, ge=2, le=32)
+    """Bits of a bias that is added to an accumulator; a bias that does not fit is added after the
+    rescale."""
+    rounding: Rounding = "double"
+    """How a rescale rounds: `double` as in TFLite's reference kernels and TOSA's DOUBLE_ROUND,
+    `single` as in XNNPACK, ONNX Runtime and TOSA's SINGLE_ROUND."""
+    rescale_bits: Literal[64, 32] = 64
+    """Whether a rescale may use elements of 64 bits; with 32 it gives the same numbers."""
+    limits: dict[str, OpLimits] = {}
+    """Limits by kind of op: a StableHLO name, or `depthwise` for such convolutions. `default`
+    holds for kinds that are not named."""
+
+    @property
+    def rescaling(self) -> Rescaling:
+        """The device's rescale."""
+        return Rescaling(self.rounding, self.rescale_bits)
+
+    def of(self, kind: str) -> OpLimits:
+        """The limits of one kind of op."""
+        fallback = self.limits.get("default", OpLimits())
+        if kind == "depthwise":
+            fallback = self.limits.get("convolution", fallback)
+        return self.limits.get(kind, fallback)
+
+
+class Hardware(Strict):
+    """How fast the device is: what `jaxq estimate` computes with. Cycles are those of its clock."""
+
+    macs_per_cycle: dict[TypePair, Rate]
+    """Multiply-adds by the types of their operands, activations first (`int8 x int8`)."""
+    clock_mhz: Rate
+    """Cycles per microsecond."""
+    elements_per_cycle: Rate
+    """Elements that are read or written by what is not a product: sums, tables, rescales."""
+    sram_bytes: int = Field(gt=0)
+    """On-chip memory for activations."""
+    sram_bytes_per_cycle: Rate
+    """Bytes to and from it."""
+    dram_bytes_per_cycle: Rate
+    """Bytes to and from memory off the chip, where weights lie."""
+    op_cycles: float = Field(0, ge=0, allow_inf_nan=False)
+    """What starting a layer takes, whatever it does."""

@@ -1,0 +1,291 @@
+"""Settings of a pipeline: what to quantize, how, and by which rule. Validated by pydantic."""
+
+from __future__ import annotations
+
+import fnmatch
+import tomllib
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+from jq.base.errors import FormatError, UserError, known
+from jq.base.guard.patterns import check_pattern, matches_any
+from jq.formats import Encoding, Format, get_format
+from jq.formats.checks import check_options
+
+Granularity = Literal["per-tensor", "per-channel", "per-block", "per-token"]
+Model = TypeVar("Model", bound=BaseModel)
+FLOAT_TYPES = ("float32", "bfloat16", "float16")
+# Settings, and groups of them, that are of the program as a whole: rules cannot change them.
+WHOLE = (
+    "calibration.",
+    "kv_cache.",
+    "storage.",
+    "recovery",
+    "placement",
+    "integer_only",
+    "strict_encodings",
+)
+LISTS = ("op_types", "recovery")  # settings for which one word is a list of it
+FLOAT = "float"  # the format name that means: leave it in floating point
+
+
+def _known_format(name: str) -> str:
+    if name == FLOAT or name.lower() in Format.registry:
+        return name if name == FLOAT else get_format(name).name
+    hint = known(name, [FLOAT, *sorted(Format.registry)])
+    raise FormatError(f"unknown number format {name!r}", hint=hint)
+
+
+FORMAT_NAME = AfterValidator(_known_format)
+FormatName = Annotated[str, FORMAT_NAME]
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors; values never change after validation.
+
+    The string after a field describes it to `jaxq list settings` and in the docs.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class TensorSettings(Strict):
+    """How one kind of tensor is quantized."""
+
+    format: FormatName = FLOAT
+    """The number format of the quantized values; `float` leaves the tensors as they are."""
+    granularity: Granularity = "per-channel"
+    """What shares one scale: the whole tensor, a channel, a token (a row), or a block of a
+    channel."""
+    block_size: int = Field(32, ge=1, le=1 << 16)
+    """How many neighbouring elements share a scale with `granularity=per-block`."""
+    scheme: Literal["symmetric", "asymmetric"] = "symmetric"
+    """`symmetric`: zero is code 0; `asymmetric`: a zero point says which code is zero."""
+    scale_type: Literal["float32", "float16", "bfloat16"] = "float32"
+    """The type that scales are stored in."""
+    options: dict[str, str] = {}
+    """Options of the format itself, such as how it searches for its scales."""
+
+    @model_validator(mode="after")
+    def _known_options(self) -> Self:
+        chosen = tuple(sorted(self.options.items()))
+        enc = Encoding(self.format, (), (), self.scheme, self.scale_type, chosen)
+        if self.format != FLOAT:
+            check_options(enc, get_format(self.format).options(enc))
+        for name in self.options:  # a rule may choose a format that has it
+            if not any(name in each.options(enc) for each in Format.registry.values()):
+                raise UserError(f"no format has an option {name!r}", op="options")
+        return self
+
+
+class WeightSettings(TensorSettings):
+    """How weights are quantized and stored."""
+
+    emit: Literal["integer", "dequantized", "quant-type"] = "integer"
+    """`integer` stores weights as codes and scales; `dequantized` stores the floats that these
+    stand for; `quant-type` is like `integer`, with `!quant.uniform` types at the `qdq` level."""
+
+
+class ActivationSettings(TensorSettings):
+    """How what contractions read is quantized."""
+
+    granularity: Granularity = "per-token"
+    """What shares one scale: the whole tensor, a channel, a token (a row), or a block of a row."""
+    scheme: Literal["symmetric", "asymmetric"] = "asymmetric"
+    """`symmetric`: zero is code 0; `asymmetric`: a zero point says which code is zero."""
+    mode: Literal["dynamic", "static"] = "dynamic"
+    """Whether ranges are found while the program runs, or by calibration."""
+    residual: FormatName | None = None
+    """In integer-only programs, the format of tensors that no product reads: residual sums, inputs
+    of normalizations and of softmax. Without it they have the format of other activations."""
+
+
+class CalibrationSettings(Strict):
+    """How ranges are chosen from the calibration data."""
+
+    method: str = "minmax"
+    """How a range is chosen from the values that were seen."""
+    relevant: bool = False
+    """Whether ranges leave out rows that a mask removes later, such as padding."""
+
+
+class CacheSettings(Strict):
+    """How a language model keeps keys and values."""
+
+    format: FormatName = FLOAT
+    """The number format that keys and values of a KV cache are stored in."""
+
+
+class StorageSettings(Strict):
+    """Where weights lie."""
+
+    inline_limit: int = Field(32 << 20, ge=0)
+    """If all weights together have this many bytes or more, they are written to a file beside the
+    module."""
+    archive: Literal["irpa", "safetensors"] = "irpa"
+    """The type of the file that holds the weights."""
+
+
+class Settings(Strict):
+    """Everything `--set` and a pipeline file can say."""
+
+    weights: WeightSettings = WeightSettings()
+    activations: ActivationSettings = ActivationSettings()
+    calibration: CalibrationSettings = CalibrationSettings()
+    kv_cache: CacheSettings = CacheSettings()
+    storage: StorageSettings = StorageSettings()
+    activation_products: Literal["int8", "float"] = "float"
+    """How products of two activations (attention) are computed."""
+    attention_precision: Literal["float32", "bfloat16"] = "float32"
+    """The type of the operands of float attention, if the processor multiplies that type; sums
+    stay float32."""
+    op_types: tuple[str, ...] = ("dot_general", "convolution", "gather")
+    """The StableHLO ops that are quantized."""
+    min_elements: int = Field(1, ge=0)
+    """Weights with fewer elements stay float."""
+    recovery: bool | tuple[str, ...] = True
+    """Which recovery passes run: `true`, those that are on by default; `false`, none; or those
+    that are named."""
+    float_type: Literal["own", "float32", "bfloat16", "float16"] = "own"
+    """The type in which products that stay float are computed; `own` is the model's own type."""
+    placement: Literal["early", "hybrid", "late"] = "hybrid"
+    """Where activations are quantized: `late`, just before contractions; `hybrid`, where that
+    costs least, with the same codes; `early`, from the input on for as long as ops have an integer
+    form, with calibrated ranges."""
+    convolution_sums: Literal["float", "codes"] = "codes"
+    """What the residual sum of a convolutional network adds if ranges are static: floats, or the
+    values after rounding to codes, which are stored in int8."""
+    strict_encodings: bool = False
+    """Refuses a model that brings quantized weights which cannot be kept as they are; without it,
+    they are quantized anew, with a warning."""
+    integer_only: bool = False
+    """Leaves no float operation between the first quantize and the last dequantize, and refuses a
+    model where that is impossible. It needs `placement=early`."""
+
+
+class Rule(Strict):
+    """Overrides for the ops whose weight path, scope or op type matches `pattern`.
+
+    `pattern` is a glob (`encoder/*/query*`) or, after `re:`, a regular expression that must
+    match the whole name. `override` maps settings keys to values; the key `format` sets the
+    format of weights and activations both; a float type there keeps the op float, in that type.
+    `reason` is shown by `explain` with the ops that the rule decides for.
+    """
+
+    pattern: str
+    override: dict[str, Any]
+    reason: str = ""
+
+    def matches(self, names: tuple[str, ...]) -> bool:
+        if self.pattern.startswith("re:"):
+            return matches_any(self.pattern[3:], names)
+        return any(fnmatch.fnmatchcase(name, self.pattern) for name in names)
+
+
+def parse_rule(text: str) -> Rule:
+    """`'PATTERN: key=value, ...'`; the value `float` alone stands for `format=float`."""
+    prefix, sep, tail = text.rpartition(": ") if ": " in text else text.rpartition(":")
+    if not sep or not prefix.strip() or not tail.strip():
+        raise UserError(f"cannot read rule {text!r}", hint="write 'PATTERN: key=value, ...'")
+    override: dict[str, Any] = {}
+    for part in tail.split(","):
+        key, eq, value = part.strip().partition("=")
+        override[key if eq else "format"] = parse_value(value if eq else key)
+    rule = Rule(pattern=prefix.strip(), override=override)
+    check_rule(rule)
+    return rule
+
+
+def check_rule(rule: Rule) -> None:
+    """Raises `UserError` when the pattern is no regular expression or a key is unknown."""
+    if rule.pattern.startswith("re:"):
+        try:
+            check_pattern(rule.pattern[3:])
+        except ValueError as error:
+            where = f"bad regular expression in rule {rule.pattern!r:.200}"
+            raise UserError(f"{where}: {error}") from error
+    where = f"rule {rule.pattern!r:.200}"
+    apply_overrides(Settings(), rule.override, where=where)
+    for key in rule.override:
+        if key.startswith(WHOLE):
+            hint = "give it with --set, or in the settings of a pipeline"
+            raise UserError(f"{where}: {key} is of the whole program, not of an op", hint=hint)
+
+
+def parse_value(text: str) -> Any:
+    """A TOML value; a bare word is a string, `a,b` a list of bare words."""
+    text = text.strip()
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except RecursionError as error:
+        raise UserError(f"the value {text[:20]!r}... is nested too deeply") from error
+    except tomllib.TOMLDecodeError:
+        return [w.strip() for w in text.split(",")] if "," in text else text
+    except ValueError as error:  # Python reads no integer of more than 4300 digits
+        raise UserError(f"the value {text[:20]!r}... is too long a number") from error
+
+
+def parse_assignments(pairs: list[str]) -> dict[str, Any]:
+    """`["weights.format=int4", ...]` to `{"weights.format": "int4"}`."""
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        key, eq, value = pair.partition("=")
+        if not eq or not key.strip():
+            raise UserError(f"cannot read setting {pair!r}", hint="write key=value")
+        out[key.strip()] = parse_value(value)
+    return out
+
+
+def apply_overrides(settings: Settings, overrides: dict[str, Any], *, where: str) -> Settings:
+    """`settings` with dotted keys replaced; an unknown key lists the known ones."""
+    data = settings.model_dump()
+    for key, value in overrides.items():
+        if key in LISTS and isinstance(value, str):
+            value = [value]
+        if key == "format":
+            if value in FLOAT_TYPES:
+                data["float_type"], value = value, FLOAT
+            data["weights"]["format"] = data["activations"]["format"] = value
+            continue
+        parts = key.split(".")
+        node: Any = data
+        for part in parts[:-1]:
+            node = node.get(part) if isinstance(node.get(part), dict) else {}
+        group = isinstance(node.get(parts[-1]), dict) and parts[-1] != "options"
+        if group or (parts[-1] not in node and parts[-2:-1] != ["options"]):
+            there = sorted(_keys(Settings().model_dump()))
+            raise UserError(f"unknown setting {key!r} in {where}", hint=known(key, there))
+        node[parts[-1]] = value
+    return validate(Settings, data, where=where)
+
+
+def _keys(node: dict[str, Any], prefix: str = "") -> list[str]:
+    out: list[str] = []
+    for key, value in node.items():
+        nested = isinstance(value, dict) and value
+        out += _keys(value, f"{prefix}{key}.") if nested else [f"{prefix}{key}"]
+    return out
+
+
+def validate(kind: type[Model], data: dict[str, Any], *, where: str) -> Model:
+    """Validates by pydantic, whose answer becomes one line of ours."""
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        # "[key]" is how pydantic says that the key itself is wrong.
+        key = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        if first["type"] == "extra_forbidden":
+            hint = known(key, sorted(kind.model_fields))
+            raise UserError(f"unknown key {key!r} in {where}", hint=hint) from error
+        reason, given = first["msg"].removeprefix("Value error, "), f"{first['input']!r:.200}"
+        got = "" if given in reason else f", got {given}"
+        raise UserError(f"{where}: {key}: {reason}{got}") from error

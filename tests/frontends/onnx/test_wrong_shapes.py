@@ -1,0 +1,36 @@
+"""Operands of shapes that an operator does not have are refused by name (see `wrong_shapes`)."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+
+from jq.base.errors import UserError
+from tests.frontends.onnx.wrong_shapes import computed, drawn, samples, verdict
+
+SOUND = {"same", "refused", "lenient"}
+COUNT = 60  # of more than 300; `scripts/onnx_shapes.py` draws as many as one likes
+
+
+def test_operands_of_drawn_shapes() -> None:
+    chosen = list(drawn(seed=0, each=1))
+    order = np.random.default_rng(0).permutation(len(chosen))
+    wrong = []
+    for i in islice(order, COUNT):
+        name, sample, key, array = chosen[i]
+        found = verdict(sample, key, array)
+        if found not in SOUND:
+            wrong.append(f"{name}: {key} {array.shape}: {found}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_zero_points_of_blocks_of_another_shape() -> None:
+    """They would be read in another order."""
+    sample = samples()["MatMulNBits of 4 bits"]
+    key = next(k for k, v in sample.fixed.items() if v.dtype == np.uint8 and v.shape == (24, 1))
+    other = np.zeros((12, 2), np.uint8)
+    model, given = sample.model(key, other)
+    error = computed(model, given)
+    assert isinstance(error, UserError)
+    assert f"'zero_points' ({key}) has shape [12, 2], and not [24, 1] or [24]" in str(error)

@@ -1,0 +1,220 @@
+"""GPTQ as a pass: which weights it takes, in every orientation, and what it gains."""
+
+import logging
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jq import api
+from jq.formats import NUMPY, get_format
+from jq.frontends.model import Model
+from jq.ir.oracle.xla import XlaExecutable
+from jq.passes.qdq.place_weights import PlaceWeights
+from jq.passes.recovery import _inputs
+from jq.passes.recovery.gptq import Gptq
+from tests.passes.recovery.models import context, mlp, normal
+
+RNG = np.random.default_rng(5)
+INT4 = {"weights.format": "int4"}
+ODD = RNG.standard_normal((4, 8, 32)).astype(np.float32)
+
+
+def outputs(program, data):
+    run = XlaExecutable(program)
+    return np.concatenate([run(*x)[0] for x in data])
+
+
+def after(program, cx):
+    copy = program.clone()
+    PlaceWeights().run(copy, cx)
+    return copy
+
+
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+@pytest.mark.parametrize("granularity", ["per-channel", "per-block"])
+def test_the_output_is_closer(scheme, granularity):
+    model, data = mlp()
+    settings = INT4 | {"weights.scheme": scheme, "weights.granularity": granularity}
+    program, cx = context(model, "int8-weight-only", data, settings)
+    reference = outputs(program, data)
+    plain = outputs(after(program, cx), data)
+    assert Gptq().run(program, cx)
+    assert sorted(program.chosen) == ["down", "side", "up"]
+    ours = outputs(after(program, cx), data)
+    assert ((ours - reference) ** 2).sum() < ((plain - reference) ** 2).sum()
+
+
+def test_masked_rows_do_not_count():
+    """The same codes whatever stands in rows that the mask removes."""
+    model, data = mlp()
+    found = []
+    for noise in (0, 50):
+        noisy = [[np.where(m[..., None] == 0, x + noise * ODD, x), m] for x, m in data]
+        program, cx = context(model, "int8-weight-only", noisy, INT4)
+        Gptq().run(program, cx)
+        found.append(program.chosen["up"]["codes"])
+    assert (found[0] == found[1]).mean() > 0.999
+
+
+def test_every_orientation():
+    """Weights on either side, transposed, and with several free or contracted axes."""
+
+    def f(p, x):
+        return {
+            "plain": x @ p["plain"],
+            "transposed": x @ p["transposed"].T,
+            "left": jnp.einsum("oi,bi->ob", p["left"], x),
+            "heads": jnp.einsum("bi,ind->bnd", x, p["heads"]),
+            "two": jnp.einsum("bij,oji->bo", x.reshape(-1, 4, 8), p["two"]),
+        }
+
+    params = {
+        "plain": normal(32, 20),
+        "transposed": normal(20, 32),
+        "left": normal(20, 32),
+        "heads": normal(32, 4, 5),
+        "two": normal(20, 8, 4),
+    }
+    mixing = normal(32, 32)
+    data = [[(RNG.standard_normal((64, 32)) @ mixing).astype(np.float32)] for _ in range(2)]
+    model = Model(f, params, tuple(data[0]))
+    program, cx = context(model, "int8-weight-only", data, INT4)
+    assert Gptq(damping=0.01).run(program, cx)
+    assert sorted(program.chosen) == sorted(params)
+    plain = after(replace(program, chosen={}), cx)
+    runs = [XlaExecutable(p) for p in (program, plain, after(program, cx))]
+    reference, rounded, ours = (
+        [np.concatenate(parts) for parts in zip(*(run(*x) for x in data), strict=True)]
+        for run in runs
+    )
+    for i, output in enumerate(program.outputs):
+        a, b = (((y[i] - reference[i]) ** 2).sum() for y in (ours, rounded))
+        assert a < b, output.name
+
+
+def test_convolutions_and_batched_products():
+    """Strided, grouped and depthwise convolutions, and a product a batch index."""
+    rng = np.random.default_rng(11)
+
+    def weight(*shape):
+        return rng.standard_normal(shape).astype(np.float32)
+
+    def conv(x, w, groups, strides=(1, 1)):
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(
+            x, w, strides, "SAME", dimension_numbers=numbers, feature_group_count=groups
+        )
+
+    def f(p, x):
+        y = conv(x, p["plain"], 1, (2, 1))
+        return {
+            "plain": y,
+            "grouped": conv(x, p["grouped"], 2),
+            "depthwise": conv(x, p["depthwise"], 8),
+            "batched": jnp.einsum("bhwc,hco->bhwo", x, p["batched"]),
+        }
+
+    params = {
+        "plain": weight(3, 3, 8, 12),
+        "grouped": weight(3, 3, 4, 12),
+        "depthwise": weight(3, 3, 1, 8),
+        "batched": weight(6, 8, 10),
+    }
+    mixing = np.ones((8, 8)) * 0.5 + np.eye(8)
+    data = []
+    for _ in range(3):
+        x = rng.standard_normal((4, 6, 6, 8)) @ mixing
+        x = x + np.roll(x, 1, 1) + np.roll(x, 1, 2)  # neighbours are alike, as in images
+        data.append([x.astype(np.float32)])
+    program, cx = context(Model(f, params, tuple(data[0])), "int8-weight-only", data, INT4)
+    assert Gptq(damping=0.01).run(program, cx)
+    assert sorted(program.chosen) == sorted(params)
+    plain = after(replace(program, chosen={}), cx)
+    runs = [XlaExecutable(p) for p in (program, plain, after(program, cx))]
+    reference, rounded, ours = (
+        [np.concatenate(parts) for parts in zip(*(run(*x) for x in data), strict=True)]
+        for run in runs
+    )
+    for i, output in enumerate(program.outputs):
+        a, b = (((y[i] - reference[i]) ** 2).sum() for y in (ours, rounded))
+        assert a < b, output.name
+
+
+def test_data_are_run_again_where_moments_take_too_much_memory(monkeypatch):
+    """In as many parts as it takes, with the same result."""
+    model, data = mlp()
+    found = []
+    for limit in (1 << 30, 1):
+        monkeypatch.setattr(_inputs, "MEMORY", limit)
+        program, cx = context(model, "int8-weight-only", data, INT4)
+        Gptq().run(program, cx)
+        found.append(program.chosen)
+    for name, parts in found[0].items():
+        np.testing.assert_array_equal(parts["codes"], found[1][name]["codes"])
+
+
+def test_parts_decode_in_stored_order():
+    model, data = mlp()
+    program, cx = context(model, "int8-weight-only", data)
+    Gptq().run(program, cx)
+    for name, parts in program.chosen.items():
+        enc = cx.plan.weights[name]
+        decoded = get_format(enc.format).decode(NUMPY, parts, enc)
+        weight = program.weights[name]
+        assert np.abs(decoded - weight).max() < 3 * np.abs(weight).max() / 127, name
+
+
+def test_without_data_it_is_skipped_with_a_warning(caplog):
+    model, _ = mlp()
+    program, cx = context(model, "int8-weight-only", None, INT4)
+    with caplog.at_level(logging.WARNING, "jq"):
+        assert not Gptq().run(program, cx)
+    assert "(gptq, ...) are skipped" in caplog.text and not program.chosen
+
+
+def test_what_it_cannot_take_is_named(caplog):
+    def f(p, x, i):
+        h = x @ p["reshaped"].reshape(32, 8) + p["table"][i]
+        return jax.lax.scan(lambda c, w: (c @ w, None), h, p["stack"])[0]
+
+    params = {"reshaped": normal(8, 32), "table": normal(5, 8), "stack": normal(3, 8, 8)}
+    data = [[RNG.standard_normal((4, 32)).astype(np.float32), np.arange(4, dtype=np.int32)]]
+    program, cx = context(Model(f, params, tuple(data[0])), "int8-weight-only", data, INT4)
+    with caplog.at_level(logging.INFO, "jq"):
+        Gptq().run(program, cx)
+    assert "reshaped is rounded plainly: it is read through more than a transpose" in caplog.text
+    assert "table is rounded plainly: gather is not a matrix product" in caplog.text
+    assert "stack is rounded plainly: it is read inside a loop" in caplog.text
+
+
+def test_several_skipped_passes_warn_once(caplog):
+    model, _ = mlp()
+    with caplog.at_level(logging.WARNING, "jq"):
+        compiled = api.compile(model, "int8-dynamic")
+    assert caplog.text.count("without calibration data") == 1
+    notes = compiled.manifest.notes
+    assert [n.split()[0] for n in notes if "calibration data" in n] == ["smooth", "gptq"]
+
+
+def test_pools_of_bfloat16_have_gradients():
+    """The start of a pool is a constant of a type that NumPy has no buffers of."""
+
+    def pooled(w, x):
+        half = jnp.asarray(0, jnp.bfloat16)
+        return jax.lax.reduce_window(x @ w, half, jax.lax.add, (1, 2, 1), (1, 2, 1), "VALID")
+
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((16, 8)).astype(jnp.bfloat16)
+    x = rng.standard_normal((2, 4, 16)).astype(jnp.bfloat16)
+    model = Model(pooled, w, (x,), calibration=[(x,)])
+    settings = {"weights.format": "int4", "min_elements": 1}
+    levels = api.rewrite(model, pipeline="int8-weight-only", settings=settings)
+    (got,), want = XlaExecutable(levels["qdq"])(x), np.asarray(pooled(w, x), np.float32)
+    step = (
+        np.abs(w.astype(np.float32)).max(0) / 7
+    )  # a weight moves by one at most, to the other side
+    moved = np.abs(x.astype(np.float32)).reshape(2, 2, 2, 16).sum((2, 3))[..., None] * step
+    assert (np.abs(got.astype(np.float32) - want) <= moved + 2.0**-8 * np.abs(want)).all()

@@ -1,0 +1,40 @@
+"""The setting `recovery`: true, false, or the names of passes."""
+
+import pytest
+
+from jq.base.errors import UserError
+from jq.passes.base import Recovery
+from jq.passes.pipeline import load_pipeline
+from jq.target.settings import parse_assignments
+
+
+def running(pipeline, text):
+    loaded = load_pipeline(pipeline, parse_assignments([text] if text else []))
+    steps = [p for passes in loaded.passes.values() for p in passes if isinstance(p, Recovery)]
+    return {p.name for p in steps if p.chosen(loaded.settings)}
+
+
+def test_true_is_what_the_pipeline_chose_and_false_is_none():
+    chosen = running("int8-static", "")
+    assert chosen == running("int8-static", "recovery=true") != set()
+    assert not chosen & {"clip", "bias-correction"}
+    assert running("int8-static", "recovery=false") == set()
+
+
+@pytest.mark.parametrize("text", ["clip", "clip,bias-correction", "gptq,bias-correction"])
+@pytest.mark.parametrize("pipeline", ["int8-static", "int4-weight-only", "int4-dynamic"])
+def test_names(pipeline, text):
+    assert running(pipeline, f"recovery={text}") == set(text.split(","))
+
+
+def test_an_unknown_name():
+    with pytest.raises(UserError, match="no recovery pass 'fold-weights'") as error:
+        running("int8-static", "recovery=gptq,fold-weights")
+    assert "bias-correction" in (error.value.hint or "")
+
+
+@pytest.mark.parametrize(("name", "instead"), [("adaround", "gptq"), ("equalize", "per-channel")])
+def test_a_removed_name_is_answered_with_what_to_use(name, instead):
+    with pytest.raises(UserError, match=f"{name!r} is gone") as error:
+        running("int8-static", f"recovery={name}")
+    assert instead in (error.value.hint or "")

@@ -1,0 +1,177 @@
+"""Smoothing: the float program stays what it is, to the bit; the quantized one gets better."""
+
+import logging
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jq.frontends.model import Model
+from jq.frontends.tracing.entry import trace
+from jq.ir.oracle.xla import XlaExecutable
+from jq.passes.base import PassContext
+from jq.passes.pipeline import load_pipeline, make_plan, prepare, rewrite
+from jq.passes.recovery._factors import Weighted, factors
+from jq.passes.recovery.smooth import Smooth, find_groups
+from jq.planning.calibration.run import calibrate
+from jq.planning.moments.collect import Moments
+from tests.passes.recovery.models import TARGET, context, mlp, normal
+
+RNG = np.random.default_rng(7)
+STATIC = load_pipeline("int8-static", {"calibration.relevant": True})
+
+
+def outputs(program, data):
+    run = XlaExecutable(program)
+    return np.concatenate([run(*x)[0] for x in data])
+
+
+def prepared(model):
+    """Without the pipeline's own recovery: there is no data."""
+    return prepare(trace(model), STATIC, TARGET)
+
+
+def smoothed(program, data, **options):
+    copy = program.clone()
+    cx = PassContext(None, STATIC.settings, TARGET, data)
+    changed = Smooth(**options).run(copy, cx)
+    copy.verify()
+    return copy, changed
+
+
+def test_the_float_program_is_unchanged():
+    model, data = mlp()
+    program = prepared(model)
+    copy, changed = smoothed(program, data)
+    assert changed
+    before, after = outputs(program, data), outputs(copy, data)
+    np.testing.assert_array_equal(after, before)
+    ratio = copy.weights["up"] / program.weights["up"]
+    np.testing.assert_array_equal(np.exp2(np.rint(np.log2(ratio))), ratio)
+    assert (ratio[[3, 7]] > ratio[0]).all()  # the outlier channels
+
+
+def test_the_quantized_program_is_closer():
+    model, data = mlp()
+    error = []
+    for program in (prepared(model), smoothed(prepared(model), data)[0]):
+        plan = make_plan(program, STATIC, TARGET, calibrate(program, data, relevant=True))
+        levels = rewrite(program, STATIC, PassContext(plan, STATIC.settings, TARGET))
+        error.append(((outputs(levels["integer"], data) - outputs(program, data)) ** 2).sum())
+    assert error[1] < error[0]
+
+
+def test_branches_that_read_one_value_share_factors():
+    model, data = mlp()
+    program = prepared(model)
+    sizes = sorted(len(g.uses) for g in find_groups(program))
+    assert sizes == [1, 2]
+    copy, _ = smoothed(program, data)
+    up, side = (copy.weights[k] / program.weights[k] for k in ("up", "side"))
+    np.testing.assert_array_equal(up[:, 0], side[:, 0])
+
+
+def test_other_readers_get_the_value_as_it_was():
+    def f(p, x):
+        n = x * p["gamma"]
+        return n @ p["w"] + n
+
+    gamma = np.ones(16, np.float32)
+    gamma[2] = 100
+    model = Model(f, {"gamma": gamma, "w": normal(16, 16)}, (np.zeros((8, 16), np.float32),))
+    data = [[RNG.standard_normal((8, 16)).astype(np.float32)] for _ in range(3)]
+    program = prepared(model)
+    copy, changed = smoothed(program, data)
+    assert changed and any(name.endswith(":inverse") for name in copy.weights)
+    np.testing.assert_array_equal(outputs(copy, data), outputs(program, data))
+
+
+def test_transposed_weights_and_shared_ones():
+    def f(p, x):
+        y = (x * p["gamma"]) @ p["t"].T
+        return jnp.tanh(y) @ p["shared"] + y @ p["shared"]
+
+    gamma = np.ones(16, np.float32)
+    gamma[5] = 64
+    params = {"gamma": gamma, "t": normal(16, 16), "shared": normal(16, 16)}
+    model = Model(f, params, (np.zeros((8, 16), np.float32),))
+    data = [[RNG.standard_normal((8, 16)).astype(np.float32)] for _ in range(3)]
+    program = prepared(model)
+    copy, _ = smoothed(program, data)
+    np.testing.assert_array_equal(copy.weights["shared"], program.weights["shared"])
+    assert (copy.weights["t"] != program.weights["t"]).any()
+    np.testing.assert_array_equal(outputs(copy, data), outputs(program, data))
+
+
+def test_factors_by_hand():
+    """Two channels, four columns of ones, the second channel 16 times larger; rounding = 0.2.
+
+    s = (1, 1):   mean range^2 1288.25 / 255^2 * 8  +  0.2 * 4 / 127^2 * 1285   = 0.2222
+    s = (1/2, 2): mean range^2 329    / 255^2 * 17  +  0.2 * 16 / 127^2 * 340   = 0.1535
+    s = (1/4, 4): 0.2181
+    """
+    rows = np.array([[3, 48], [-3, -48], [1, 16], [-1, 16]], np.float32)
+    share = np.full(4, 0.25)
+    m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
+    s, gain = factors([Weighted(m, np.ones((2, 4)))], static=False, rounding=0.2, count=10**6)
+    np.testing.assert_array_equal(s, [0.5, 2])
+    assert gain == pytest.approx(0.2222 / 0.1535, rel=1e-3)
+
+
+def test_a_static_range_is_of_all_rows():
+    """One row is large in the first channel, all others in the second: static, both hold back."""
+    rows = np.ones((100, 2), np.float32)
+    rows[0] = 64, 1
+    share = np.full(100, 0.01)
+    m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
+    product = [Weighted(m, np.ones((2, 4)))]
+    static, _ = factors(product, static=True, rounding=0.2, count=10**6)
+    dynamic, _ = factors(product, static=False, rounding=0.2, count=10**6)
+    assert static[0] / static[1] > dynamic[0] / dynamic[1] >= 1
+
+
+def test_a_channel_that_was_silent_in_few_rows_may_speak_up():
+    """Dead after a ReLU in three rows: the factor of a channel at most 4 times quieter."""
+    rows = np.tile(np.array([8, 4, 4, 4, 4, 0], np.float32), (3, 1))
+    share = np.full(3, 1 / 3)
+    m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
+    product = [Weighted(m, np.ones((6, 4)))]
+    few, _ = factors(product, static=True, rounding=0.0, count=3)
+    many, _ = factors(product, static=True, rounding=0.0, count=10**6)
+    assert few[1] / few[5] <= 4 < many[1] / many[5]
+
+
+def test_quiet_channels_are_left_alone():
+    model, data = mlp()
+    model.params["gamma"][:] = 1
+    program = prepared(model)
+    copy, _ = smoothed(program, data, gain=3.0)
+    np.testing.assert_array_equal(copy.weights["up"], program.weights["up"])
+
+
+def test_without_data_it_is_skipped_with_a_warning(caplog):
+    model, _ = mlp()
+    with caplog.at_level(logging.WARNING, "jq"):
+        assert not smoothed(prepared(model), None)[1]
+    assert "(smooth, ...) are skipped" in caplog.text
+
+
+def test_nothing_to_do_where_activations_stay_float():
+    model, data = mlp()
+    program, cx = context(model, "int8-weight-only", data)
+    assert not Smooth().run(program, cx)
+
+
+def test_wide_activations_take_more_of_what_is_loud_in_weights():
+    """As far as their own steps allow: there are 256 times more of them with 16 bits."""
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-1, 1, (64, 8)).astype(np.float32)
+    share = np.full(64, 1 / 64)
+    m = Moments(share @ rows**2, 1.0, share @ rows, rows.min(0), rows.max(0), rows, share)
+    weight = rng.uniform(-1, 1, (8, 16))
+    weight[1] *= 64
+    left = {}
+    for bits in (8, 16):
+        s, _ = factors([Weighted(m, weight)], static=True, rounding=1.0, count=10**6, bits=bits)
+        left[bits] = s[1] / s[2]
+    assert left[16] <= left[8] / 2, left

@@ -1,0 +1,116 @@
+"""Tuning of scales: against least squares, on what it takes, and that it never does harm."""
+
+import logging
+from dataclasses import replace
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jq.frontends.model import Model
+from jq.frontends.tracing.entry import trace
+from jq.ir.autodiff.tuning import Blocks, Tuning
+from jq.passes.recovery.clip import Clip
+from jq.passes.recovery.gptq import Gptq
+from jq.passes.recovery.tune import Tune, blocks_of
+from tests.passes.recovery.models import context, mlp, normal
+from tests.passes.recovery.test_gptq import after, outputs
+
+RNG = np.random.default_rng(8)
+INT4 = {
+    "weights.format": "int4",
+    "weights.scheme": "asymmetric",
+    "weights.granularity": "per-block",
+    "weights.scale_type": "float16",
+}
+
+
+def test_one_product_has_the_scales_of_least_squares():
+    """For y = x W' the best scales of a column solve a linear system; here K = 6 in blocks of 3."""
+    weight, steps = normal(6, 4), RNG.integers(-7, 8, (6, 4))
+    x = RNG.standard_normal((64, 6)).astype(np.float32)
+    start = np.full((2, 4), 0.1, np.float32)
+    program = trace(Model(lambda p, x: x @ p["w"], {"w": weight}, (x,)))
+    tuning = Tuning(program, {"w": Blocks(steps, start, (3, 1))})
+    found = start * (1 + tuning.descend([[x]], rate=0.1, epochs=800, batch=1)["w"])
+    for column in range(4):
+        parts = [x[:, s] @ steps[s, column] for s in (slice(0, 3), slice(3, 6))]
+        best = np.linalg.lstsq(np.stack(parts, 1), x @ weight[:, column])[0]
+        np.testing.assert_allclose(found[:, column], best, atol=2e-3)
+
+
+def test_blocks_that_do_not_divide_their_axis():
+    steps, scale = RNG.integers(-7, 8, (7, 5)), RNG.random((3, 2), np.float32)
+    real = Blocks(steps, scale, (3, 4)).real(jnp.asarray(steps), jnp.asarray(scale))
+    rows, columns = np.arange(7)[:, None] // 3, np.arange(5) // 4
+    np.testing.assert_array_equal(real, steps.astype(np.float32) * scale[rows, columns])
+
+
+@cache
+def chosen(scheme):
+    """A program, its data, its plan's context and the codes that GPTQ chose."""
+    model, data = mlp()
+    program, cx = context(model, "int8-weight-only", data, INT4 | {"weights.scheme": scheme})
+    Gptq().run(program, cx)
+    return program, data, cx
+
+
+def error(program, data, cx):
+    ours, reference = (outputs(p, data) for p in (after(program, cx), program))
+    return ((ours - reference) ** 2).sum() / (reference**2).sum()
+
+
+@pytest.mark.parametrize("scheme", ["symmetric", "asymmetric"])
+def test_the_output_is_closer_and_only_scales_change(scheme):
+    given, data, cx = chosen(scheme)
+    program = given.clone()
+    assert Tune(epochs=40, batch=2).run(program, cx)
+    assert error(program, data, cx) < error(given, data, cx)
+    for name, parts in program.chosen.items():
+        np.testing.assert_array_equal(parts["codes"], given.chosen[name]["codes"])
+        assert parts["scale"].dtype == np.float16
+
+
+def test_what_makes_the_error_worse_is_dropped():
+    given, _, cx = chosen("asymmetric")
+    program = given.clone()
+    assert not Tune(rate=5.0).run(program, cx)
+    assert all(program.chosen[name] is parts for name, parts in given.chosen.items())
+
+
+def test_the_error_is_that_of_the_stored_parts():
+    program, data, cx = chosen("asymmetric")
+    stored = {n: blocks_of(parts, cx.plan.weights[n]) for n, parts in program.chosen.items()}
+    tuning = Tuning(program, stored)
+    ours, reference = (outputs(p, data[:1]) for p in (after(program, cx), program))
+    expected = ((ours - reference) ** 2).sum() / (reference**2).sum()
+    assert tuning.error(tuning.zero(), data[:1]) == pytest.approx(expected, rel=1e-3)
+
+
+def test_without_data_it_is_skipped_with_a_warning(caplog):
+    program, _, given = chosen("asymmetric")
+    none = replace(given, data=None)
+    with caplog.at_level(logging.WARNING, "jq"):
+        assert not Tune().run(program, none)
+    assert "(tune, ...) are skipped" in caplog.text
+
+
+def test_codes_of_8_bits_are_left_alone():
+    model, data = mlp()
+    program, cx = context(model, "int8-weight-only", data)
+    Clip().run(program, replace(cx, data=None))
+    assert program.chosen and not Tune().run(program, cx)
+
+
+def test_a_program_without_a_gradient_is_left_alone(caplog):
+    def f(p, x):
+        return jax.lax.while_loop(lambda y: (y > 1).any(), lambda y: y / 2, x @ p["w"])
+
+    x = RNG.standard_normal((8, 32)).astype(np.float32)
+    program, cx = context(Model(f, {"w": normal(32, 16)}, (x,)), "int8-weight-only", [[x]], INT4)
+    Clip().run(program, cx)
+    with caplog.at_level(logging.WARNING, "jq"):
+        assert not Tune().run(program, cx)
+    assert "tune was skipped" in caplog.text

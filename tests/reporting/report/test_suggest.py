@@ -1,0 +1,74 @@
+"""What is said of outputs that are far from the float model's, and which rule is suggested."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jq
+from jq.driver.comparison.result import LayerError
+from jq.reporting.measuring.glance import at_a_glance
+from jq.reporting.report.suggest import suggestions, warning
+
+CHANNELS = 8
+PRODUCTS = ("int8 x int8", "int16 x int8")
+
+
+def pair(decades: float) -> jq.Model:
+    """A depthwise convolution whose channels differ by so many decades, then 1x1."""
+    rng = np.random.default_rng(0)
+    sizes = np.logspace(-decades / 2, decades / 2, CHANNELS)
+    params = {
+        "d": (rng.standard_normal((3, 3, 1, CHANNELS)) * sizes).astype(np.float32),
+        "w": (rng.standard_normal((1, 1, CHANNELS, 8)) / sizes[:, None]).astype(np.float32),
+    }
+
+    def convolve(x: Any, w: Any, groups: int) -> Any:
+        kinds = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=kinds, feature_group_count=groups
+        )
+
+    def f(p: Any, x: Any) -> Any:
+        return convolve(convolve(x, p["d"], CHANNELS), p["w"], 1)
+
+    data = [(rng.standard_normal((2, 6, 6, CHANNELS)).astype(np.float32),) for _ in range(3)]
+    return jq.Model(f, params, data[0], calibration=data, evaluation=data)
+
+
+def said(model: jq.Model, pipeline: str) -> str:
+    compiled = jq.compile(model, pipeline)
+    found = at_a_glance(compiled)
+    assert found is not None
+    return warning(found, compiled)
+
+
+def test_a_ruined_output_is_warned_of_and_auto_does_better() -> None:
+    assert "w makes most of the noise" in said(pair(4), "int8-static")
+    assert "--rule 'w: float'" in said(pair(4), "int8-static")
+    assert not said(pair(0), "int8-static")
+    assert not said(pair(4), "auto")
+
+
+@pytest.mark.parametrize(
+    ("db", "products", "integer_only", "rules"),
+    [
+        (30.0, PRODUCTS, False, ["w: activations.format=int16"]),
+        (30.0, PRODUCTS, True, ["w: activations.format=int16"]),
+        (30.0, PRODUCTS[:1], False, ["w: float"]),
+        (30.0, PRODUCTS[:1], True, []),
+        (5.0, PRODUCTS, False, ["w: float"]),
+        (45.0, PRODUCTS, False, []),
+    ],
+)
+def test_16_bits_where_they_help(
+    db: float, products: tuple[str, ...], integer_only: bool, rules: list[str]
+) -> None:
+    plan = jq.plan(pair(0), pipeline="int8-static")
+    layer = LayerError("w", "convolution", db, 1.0, 0.0, db, 1.0, 0.0)
+    layers = [layer, replace(layer, name="d", isolated_sqnr_db=50.0)]
+    assert [s.rule for s in suggestions(layers, plan, integer_only, products)] == rules

@@ -1,0 +1,125 @@
+"""Settings, rules and their text: what is read, and one line for every mistake."""
+
+from __future__ import annotations
+
+import pytest
+
+from jq.base.errors import UserError
+from jq.target.settings import (
+    Rule,
+    Settings,
+    apply_overrides,
+    parse_assignments,
+    parse_rule,
+    parse_value,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("int4", "int4"),
+        ("'int4'", "int4"),
+        ("32", 32),
+        ("true", True),
+        ("1.5", 1.5),
+        ('["a", "b"]', ["a", "b"]),
+        ("a,b", ["a", "b"]),
+        (" per-block ", "per-block"),
+    ],
+)
+def test_values(text, value):
+    assert parse_value(text) == value
+
+
+def test_assignments():
+    assert parse_assignments(["weights.format=int4", "min_elements = 7"]) == {
+        "weights.format": "int4",
+        "min_elements": 7,
+    }
+
+
+@pytest.mark.parametrize("text", ["weights.format", "=int4", ""])
+def test_no_assignment(text):
+    with pytest.raises(UserError, match="cannot read setting .*; write key=value"):
+        parse_assignments([text])
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "override"),
+    [
+        ("head: float", "head", {"format": "float"}),
+        ("head:float", "head", {"format": "float"}),
+        (
+            "encoder/*: weights.format=int4, min_elements=5",
+            "encoder/*",
+            {"weights.format": "int4", "min_elements": 5},
+        ),
+        ("re:layer[0-3]/.*: int8", "re:layer[0-3]/.*", {"format": "int8"}),
+    ],
+)
+def test_rules(text, pattern, override):
+    assert parse_rule(text) == Rule(pattern=pattern, override=override)
+
+
+@pytest.mark.parametrize("text", ["head", "head:", ": float", ""])
+def test_no_rule(text):
+    with pytest.raises(UserError, match="write 'PATTERN: key=value"):
+        parse_rule(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "weights.fromat",
+            "int4",
+            "unknown setting 'weights.fromat' .*; did you mean 'weights.format'",
+        ),
+        ("wieghts.format", "int4", "unknown setting 'wieghts.format'"),
+        ("min_elements", "many", "settings: min_elements: .*got 'many'"),
+        ("min_elements", -1, "min_elements"),
+        ("weights.granularity", "per-row", "weights.granularity: .*'per-channel'"),
+        ("weights.block_size", 0, "weights.block_size"),
+        ("activation_products", "int4", "activation_products: .*'int8' or 'float'"),
+        ("weights", "int4", "weights"),
+    ],
+)
+def test_mistakes_are_one_line(key, value, message):
+    with pytest.raises(UserError, match=message) as info:
+        apply_overrides(Settings(), {key: value}, where="settings")
+    assert "\n" not in str(info.value) and info.value.exit_code == 2
+
+
+@pytest.mark.parametrize("key", ["weights.format", "activations.format", "format"])
+def test_unknown_formats_list_the_known(key):
+    with pytest.raises(UserError, match="unknown number format 'int5'.*did you mean 'int"):
+        apply_overrides(Settings(), {key: "int5"}, where="settings")
+
+
+def test_overrides_leave_the_rest_as_it_was():
+    before = Settings()
+    after = apply_overrides(before, {"weights.format": "int4", "op_types": "gather"}, where="x")
+    assert before == Settings()
+    assert after.weights.format == "int4" and after.op_types == ("gather",)
+    assert after.activations == before.activations
+
+
+def test_options_of_a_format_may_have_any_name():
+    after = apply_overrides(Settings(), {"weights.options.divisor": "absmax/127.5"}, where="x")
+    assert after.weights.options == {"divisor": "absmax/127.5"}
+
+
+@pytest.mark.parametrize("digits", [20, 4000, 5000, 100_000])
+def test_a_number_of_many_digits_is_the_users_error(digits: int) -> None:
+    number = "9" * digits
+
+    def setting():
+        pairs = parse_assignments([f"weights.block_size={number}"])
+        apply_overrides(Settings(), pairs, where="--set")
+
+    with pytest.raises(UserError) as found:
+        setting()
+    assert len(str(found.value)) < 1000
+    with pytest.raises(UserError):
+        parse_rule(f"w: block_size={number}")
