@@ -49,6 +49,13 @@ def load_by_xla(module: bytes, device: Any, options: Mapping[str, str] | None = 
     return device.client.compile_and_load(module, [device], given)
 
 
+def clients() -> list[Any]:
+    """XLA's clients, each with threads of its own, that JAX has started in this process."""
+    from jax._src import xla_bridge
+
+    return list(xla_bridge._backends.values())
+
+
 def calling_conventions() -> tuple[int, int]:
     """The oldest and the newest convention of files of `jax.export` that this JAX reads."""
     return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -26,10 +27,16 @@ _ALIVE: weakref.WeakSet[Executable] = weakref.WeakSet()
 
 
 def _in_a_child() -> None:
-    """In a forked child nothing of the parent's runtime is ever released."""
+    """In a forked child nothing of the parent's runtime, or of XLA's, is ever released."""
     parts = [p for e in list(_ALIVE) for p in (e._context, e._device, e._function)]
     if parts:
-        never_released([*parts, *given()])
+        parts += given()
+    if "jax" in sys.modules:  # the parent may have compiled or measured here
+        from jq.base.from_jax import clients
+
+        parts += clients()
+    if parts:
+        never_released(parts)
 
 
 os.register_at_fork(after_in_child=_in_a_child)

@@ -177,3 +177,7 @@ def test_checks_are_dropped() -> None:
         return x + 1
 
     assert (from_jax.without_errors(checked)(-X) == 0).all()
+
+
+def test_clients_that_have_started() -> None:
+    assert jax.devices()[0].client in from_jax.clients()

@@ -113,6 +113,9 @@ ENDS = """if True:
     called = lambda m: m.call_flat([np.zeros((2, 8), np.int8)])[0]
     compiled = load(sys.argv[1], threads=int(sys.argv[2]))
     called(compiled)
+    if sys.argv[3] == "jax":
+        import jax
+        jax.numpy.ones(3).block_until_ready()
     if (child := os.fork()) == 0:
         try:
             called(compiled)
@@ -122,10 +125,12 @@ ENDS = """if True:
 """
 
 
+@pytest.mark.parametrize("beside", ["alone", "jax"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_child_whose_call_was_refused_ends(threads: int, tmp_path: Path) -> None:
-    """By itself, with its own exit code; it waited for threads that only its parent has."""
-    command = [sys.executable, "-c", ENDS, str(copy_of(tmp_path)), str(threads)]
+def test_a_child_whose_call_was_refused_ends(threads: int, beside: str, tmp_path: Path) -> None:
+    """By itself, with its own exit code; it waited for threads that only its parent has: those of
+    IREE's devices, and of XLA's client where the parent compiled or ran JAX as well."""
+    command = [sys.executable, "-c", ENDS, str(copy_of(tmp_path)), str(threads), beside]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.strip()) == (0, "7"), done.stderr
     assert "leaked" not in done.stderr
