@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jq.device.checking import check
     from jq.device.embedding import embed
     from jq.device.estimating import estimate
+    from jq.device.exporting import export
     from jq.device.golden import vectors
     from jq.driver.compiled import CompiledModel, load
     from jq.driver.weights.quantize import quantize_weights
@@ -55,6 +56,7 @@ _HOMES = {
     "estimate": "jq.device.estimating",
     "embed": "jq.device.embedding",
     "explain": "jq.api",
+    "export": "jq.device.exporting",
     "fake_quant": "jq.frontends.tracing.fake_quant",
     **dict.fromkeys(_FRAMEWORKS, "jq.frontends.frameworks"),
     "load": "jq.driver.compiled",

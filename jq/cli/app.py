@@ -17,7 +17,6 @@ from jq.cli import (
     compare,
     compile,
     doctor,
-    embed,
     estimate,
     explain,
     generate,
@@ -26,9 +25,9 @@ from jq.cli import (
     quickstart,
     run,
     search,
-    vectors,
 )
 from jq.cli import report as page
+from jq.cli.devices import embed, export, vectors
 from jq.cli.failure import report
 
 HELP = ["-h", "--help"]
@@ -42,7 +41,7 @@ app = typer.Typer(
 PANELS: dict[str, tuple[Any, ...]] = {
     "Compile and run": (compile, run, explain, inspect, calibrate),
     "Accuracy and speed": (compare, search, page, bench),
-    "Devices": (check, estimate, vectors, embed),
+    "Devices": (check, estimate, export, vectors, embed),
     "Language models": (generate,),
     "This installation": (quickstart, doctor),
 }

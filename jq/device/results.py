@@ -1,4 +1,4 @@
-"""What `check` and `estimate` return: documents that show themselves as a table and a line."""
+"""What `check`, `estimate` and `export` return: documents that print as a table and a line."""
 
 from __future__ import annotations
 
@@ -64,3 +64,16 @@ class Estimate(_Document):
             f" {self['total_ms']:.4g} ms, {100 * self['utilization']:.3g} % of the products' peak;"
             f" {peak} on the chip, at least {least}"
         )
+
+
+class Export(_Document):
+    """The document of `jaxq export`; its table is of both ends."""
+
+    rows, columns = "inputs", ("name", "dtype", "shape", "scale", "zero_point")
+
+    def summary(self) -> str:
+        count = sum(self["operators"].values())
+        written = f"{self['path']}: {self['form']}, {count} operators"
+        if self["outputs"] is None:
+            return f"{written}; not verified (--verify)"
+        return f"{written}; {self['same']} of {self['outputs']} outputs have the same bits"

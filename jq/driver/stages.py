@@ -182,7 +182,7 @@ def build(
         manifest=manifest,
         programs=tuple(programs),
         parameters=weights.arrays or None,
-        levels={str(level): found for level, found in levels.items()},
+        levels={str(level): found for level, found in levels.items()} | {"marked": levels.marked},
         plan=quant_plan,
         source=job.source,
         emit=tuple(emit),

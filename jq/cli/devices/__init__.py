@@ -1,0 +1,1 @@
+"""The commands for devices, one file each, that write files."""

@@ -1,0 +1,90 @@
+"""`jaxq export`: the integer program in a form that NPU compilers and other runtimes read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jq.cli import options
+from jq.cli.command import command
+from jq.cli.output import Output
+
+
+def register(app: typer.Typer) -> None:
+    example = "jaxq export my.py:model -o model.tosa --verify"
+    command(app, "export", example=example, writes=True)(export)
+
+
+def export(
+    out: Output,
+    model: options.Model,
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="FILE", help="Its suffix says which form (.tosa)."),
+    ],
+    to: Annotated[
+        str | None, typer.Option(metavar="FORM", help="The form, where no suffix says it: tosa.")
+    ] = None,
+    ends: Annotated[
+        str, typer.Option(metavar="int8|float", help="Inputs and outputs: codes, or floats.")
+    ] = "int8",
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Run it in the form's own reference and compare bits."),
+    ] = False,
+    pipeline: Annotated[
+        str | None,
+        typer.Option(
+            "--pipeline", "-p", metavar="NAME", help="By default int8-static-integer-only."
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target", "-t", metavar="NAME", help="By default one that rounds as the form does."
+        ),
+    ] = None,
+    calibration: options.Calibration = None,
+    ranges: options.RangesFile = None,
+    settings: options.Settings = None,
+    rules: options.Rules = None,
+    allow_dynamic: options.AllowDynamic = False,
+    strict_encodings: options.StrictEncodings = False,
+    sizes: options.Sizes = None,
+    values: options.Values = None,
+    force: options.Force = False,
+) -> dict[str, Any]:
+    """Writes a model's integer program for NPU compilers and other runtimes.
+
+    MODEL may be an artifact that was compiled with --emit integer. Inputs and outputs are codes,
+    whose scales are printed. Exit code 1: with --verify, an output has other bits.
+    """
+    from jq.base.system.files import check_new
+    from jq.device.exporting import export as write
+
+    check_new(output, force=force)
+    with out.progress() as progress:
+        found = write(
+            options.sized(model, sizes, values),
+            output,
+            to,
+            ends,  # type: ignore[arg-type]  # checked there
+            verify=verify,
+            pipeline=pipeline,
+            target=target,
+            calibration=calibration,
+            ranges=ranges,
+            settings=settings,
+            rules=rules,
+            allow_dynamic=allow_dynamic,
+            strict_encodings=strict_encodings,
+            progress=progress,
+        )
+    for end in ("inputs", "results"):
+        out.table(end, found.columns, found[end])
+    out.line(found.summary())
+    if found["same"] != found["outputs"]:
+        out.code = 1
+    return found

@@ -1,0 +1,134 @@
+"""A network between its first codes and its last: what quantizes and dequantizes at its ends is cut
+off, and inputs and outputs are codes with their scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from jq.base.errors import UserError
+from jq.device.network import Network, Node, Tensor
+
+# What gives the same whether it moves floats or their codes.
+_MOVES = ("reshape", "transpose", "slice", "reverse", "broadcast_in_dim")
+
+FLOAT_ENDS = "--ends float (ends='float') keeps floats outside, where the form has them"
+
+
+def cut(network: Network) -> Network:
+    """The same network of codes alone; inputs and outputs keep their names.
+
+    Raises:
+        UserError: something is computed in float, by its name in the model.
+    """
+    return _Cut(network).network()
+
+
+class _Cut:
+    def __init__(self, given: Network) -> None:
+        self.given = given
+        self.makers = {node.output.name: node for node in given.nodes}
+        self.nodes: list[Node] = []
+        self.inputs: dict[str, Tensor] = {}  # of codes, by name
+        self.quantized: dict[str, Tensor] = {}  # the codes of float tensors
+        self.codes: dict[str, Tensor] = {}  # of a quantized or a dequantized tensor
+
+    def network(self) -> Network:
+        for node in self.given.nodes:
+            self._add(node)
+        inputs = (self.inputs.get(x.name, x) for x in self.given.inputs)
+        outputs = tuple(self._result(t) for t in self.given.outputs)
+        return Network(tuple(self.nodes), tuple(inputs), outputs)
+
+    def _add(self, node: Node) -> None:
+        inputs = [self.codes.get(t.name, t) for t in node.inputs]
+        if node.kind == "quantize":
+            self.codes[node.output.name] = self._quantized(node.inputs[0], node)
+        elif node.kind == "dequantize":
+            self.codes[node.output.name] = _with(inputs[0], node.inputs[0])
+        elif node.output.dtype != "float32":
+            known = [_with(a, b) for a, b in zip(inputs, node.inputs, strict=True)]
+            self.nodes.append(replace(node, inputs=tuple(known)))
+        elif node.kind in _MOVES and node.inputs[0].name in self.codes:
+            output = _as(node.output, inputs[0])
+            self.codes[node.output.name] = output
+            self.nodes.append(replace(node, inputs=(inputs[0],), output=output))
+
+    def _quantized(self, x: Tensor, node: Node) -> Tensor:
+        """The codes of a float tensor that is an input, or an input moved."""
+        if (known := self.quantized.get(x.name)) is not None:
+            if not _same(known, node.output):
+                raise UserError(
+                    "an input is quantized in two ways, and it is to be an integer",
+                    op=node.name,
+                    hint=FLOAT_ENDS,
+                )
+            return known
+        codes = _as(x, node.output)
+        if (maker := self.makers.get(x.name)) is None:
+            self.inputs[x.name] = codes
+        elif maker.kind in _MOVES:
+            source = self._quantized(maker.inputs[0], node)
+            self.nodes.append(replace(maker, inputs=(source,), output=codes))
+        else:
+            raise _float(maker)
+        self.quantized[x.name] = codes
+        return codes
+
+    def _result(self, tensor: Tensor) -> Tensor:
+        if tensor.name in self.codes:
+            return self.codes[tensor.name]
+        if tensor.dtype == "float32":
+            maker = self.makers.get(tensor.name)
+            raise _float(maker) if maker else UserError("an output is a float input as it is")
+        return tensor
+
+
+def renamed(network: Network, names: Mapping[str, str]) -> Network:
+    """The same with other names of tensors."""
+
+    def of(t: Tensor) -> Tensor:
+        return replace(t, name=names[t.name]) if t.name in names else t
+
+    nodes = (
+        replace(n, inputs=tuple(map(of, n.inputs)), output=of(n.output)) for n in network.nodes
+    )
+    inputs, outputs = (tuple(map(of, ts)) for ts in (network.inputs, network.outputs))
+    return Network(tuple(nodes), inputs, outputs)
+
+
+def output_names(network: Network, wanted: Sequence[str]) -> dict[str, str]:
+    """The names of the model's outputs, for tensors that are neither inputs nor outputs before."""
+    taken = {t.name for n in network.nodes for t in (*n.inputs, n.output)}
+    taken |= {t.name for t in network.inputs}
+    names: dict[str, str] = {}
+    for tensor, name in zip(network.outputs, wanted, strict=True):
+        is_input = any(t.name == tensor.name for t in network.inputs)
+        if not is_input and tensor.name not in names and name not in taken:
+            names[tensor.name] = name
+            taken.add(name)
+    return names
+
+
+def _float(node: Node) -> UserError:
+    return UserError(
+        f"{node.kind} is computed in float, and the ends are to be integers",
+        op=node.name,
+        hint=FLOAT_ENDS,
+    )
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    a, b = ((t.dtype, str(t.scale), str(t.zero_point)) for t in (one, other))
+    return a == b
+
+
+def _as(tensor: Tensor, codes: Tensor) -> Tensor:
+    """A tensor as codes of the type and scale of another."""
+    return replace(tensor, dtype=codes.dtype, scale=codes.scale, zero_point=codes.zero_point)
+
+
+def _with(tensor: Tensor, codes: Tensor) -> Tensor:
+    """A tensor of codes with the scale that its reader gives it."""
+    return replace(tensor, scale=codes.scale, zero_point=codes.zero_point)

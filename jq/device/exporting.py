@@ -1,0 +1,165 @@
+"""`jaxq export`: the integer program as a file that NPU compilers and other runtimes read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from jq.base.errors import UserError, known
+from jq.base.progress import Progress, Stages
+from jq.base.progress import default as default_progress
+from jq.base.system.files import check_file, written_whole
+from jq.device.ends import cut, output_names, renamed
+from jq.device.forms.canonical import canonical
+from jq.device.forms.table import Ends, Form, form_of
+from jq.device.forms.verifying import verified
+from jq.device.network import Network, Tensor, network
+from jq.device.results import Export
+from jq.driver.compiled import CompiledModel
+from jq.driver.job import prepare_job, strict
+from jq.driver.stages import plan_job
+from jq.formats.requantize import Rescaling
+from jq.frontends.source import AnyModel, Calls, Data
+from jq.ir import Program
+from jq.passes.pipeline import rewrite
+from jq.passes.pipeline.overrides import Rules, SettingsLike
+from jq.planning.calibration.ranges import Ranges
+from jq.target.target import Target, load_target
+
+PIPELINE = "int8-static-integer-only"
+
+
+@dataclass(frozen=True)
+class _Made:
+    """An integer program, plain and with its markers, and what it was made for."""
+
+    integer: Program
+    marked: Program
+    rescaling: Rescaling
+    data: Calls | None = None
+
+
+def export(
+    model: AnyModel | CompiledModel,
+    path: str | Path,
+    form: str | None = None,
+    ends: Ends = "int8",
+    *,
+    verify: bool = False,
+    pipeline: str | None = None,
+    target: str | Target | None = None,
+    calibration: Data = None,
+    ranges: Ranges | str | Path | None = None,
+    settings: SettingsLike = None,
+    rules: Rules = None,
+    allow_dynamic: bool = False,
+    strict_encodings: bool = False,
+    progress: Progress | None = None,
+) -> Export:
+    """Writes a model's integer program in a form that NPU compilers and other runtimes read.
+
+    Args:
+        model: see `jq.trace`, or what `jq.compile` gave.
+        path: the file; its suffix says which form, unless `form` does.
+        form: `tosa` and others; see `jaxq export --help`.
+        ends: `int8` leaves out the quantization of inputs and the dequantization of outputs, which
+            are codes then; `float` keeps it, where the form has floats.
+        verify: run the file in the form's own reference, on recorded and random inputs and on the
+            ends of the types, and count the elements that have the bits of our integer program.
+        pipeline: default `int8-static-integer-only`.
+        target: default is one that rounds as the form's own reference does.
+
+    Returns:
+        A dictionary that prints as a table: `path`, `form`, `operators` (how many of each kind),
+        `inputs` and `results` (type, shape, scale and zero point), and with `verify` the number of
+        elements that were compared (`outputs`), and of those with the same bits (`same`).
+
+    Raises:
+        UserError: the form cannot hold an op, which is named; nothing has been written.
+
+    Example:
+        ```python
+        exported = jq.export(model, "model.tosa", pipeline="int8-static-integer-only")
+        print(exported["inputs"][0]["scale"], exported["operators"])
+        ```
+    """
+    path = Path(path)
+    chosen = form_of(path, form)
+    if ends not in get_args(Ends):
+        raise UserError(f"unknown ends {ends!r}", hint=known(ends, get_args(Ends)))
+    check_file(path)
+    if isinstance(model, CompiledModel):
+        given = (pipeline, target, calibration, ranges, settings, rules)
+        if any(x is not None for x in given):
+            raise UserError("a compiled model has its options already", hint="give the model")
+        made = _compiled(model)
+    else:
+        stages = Stages(progress or default_progress())
+        where = target or chosen.target
+        asked = strict(settings, strict_encodings)
+        job = prepare_job(
+            model,
+            pipeline or PIPELINE,
+            where,
+            asked,
+            rules,
+            calibration,
+            ranges,
+            stages=stages,
+            allow_dynamic=allow_dynamic,
+        )
+        plan = plan_job(job, stages)
+        with stages("rewrite") as report:
+            levels = rewrite(job.program, job.pipeline, job.context(plan, report), "integer")
+        rescaling = job.target.device.rescaling
+        made = _Made(levels["integer"], levels.marked, rescaling, job.data)
+    return _write(made, path, chosen, ends, verify)
+
+
+def _compiled(model: CompiledModel) -> _Made:
+    if "marked" not in model.levels:
+        raise UserError(
+            "the integer program of this artifact is not there",
+            hint="export the model, or what jq.compile gave in this process",
+        )
+    manifest = model.manifest
+    own = manifest.own_files.get("target")
+    target = Target(**own) if own else load_target(manifest.target)
+    levels = model.levels
+    return _Made(levels["integer"], levels["marked"], target.each()[0].device.rescaling)
+
+
+def _write(made: _Made, path: Path, form: Form, ends: Ends, verify: bool) -> Export:
+    whole = network(made.marked)
+    inner = cut(whole) if ends == "int8" else whole
+    inner = _named(inner, made.integer)
+    steps = canonical(inner)
+    data = form.writer.write(steps, inner.inputs, inner.outputs, made.rescaling, ends)
+    found: dict[str, Any] = {"path": str(path), "form": form.name, "outputs": None, "same": None}
+    if verify:
+        count = verified(made.integer, whole, inner, form, data, made.data)
+        found |= {"outputs": count.outputs, "same": count.same}
+    with written_whole(path) as temporary:
+        temporary.write_bytes(data)
+    found["operators"] = dict(Counter(step.kind for step in steps).most_common())
+    found["inputs"] = [_row(t) for t in inner.inputs]
+    found["results"] = [_row(t) for t in inner.outputs]
+    return Export(found)
+
+
+def _named(found: Network, program: Program) -> Network:
+    return renamed(found, output_names(found, [spec.name for spec in program.outputs]))
+
+
+def _row(tensor: Tensor) -> dict[str, Any]:
+    scale, zero = (
+        None if v is None else (v.reshape(-1).tolist() if v.size > 1 else v.reshape(-1)[0].item())
+        for v in (tensor.scale, tensor.zero_point)
+    )
+    facts = {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
+    return {**facts, "scale": scale, "zero_point": zero}
+
+
+__all__ = ["export"]

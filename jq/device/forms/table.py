@@ -1,0 +1,80 @@
+"""The forms that there are: one line each.
+
+The module of a form has `write(steps, inputs, outputs, rescaling, ends) -> bytes` of the steps of
+`jq.device.forms.canonical` (with `quantize` and `dequantize` among them where `ends` is `float`),
+and `run(data, inputs) -> outputs`, the form's own reference on arrays of codes or floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Literal, Protocol, cast
+
+import numpy as np
+
+from jq.base.errors import UserError, known
+from jq.device.forms.canonical import Simple
+from jq.device.network import Tensor
+from jq.formats.requantize import Rescaling
+
+Ends = Literal["int8", "float"]
+
+
+class Writer(Protocol):
+    """What the module of a form offers."""
+
+    def write(
+        self,
+        steps: Sequence[Simple],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        rescaling: Rescaling,
+        ends: Ends,
+    ) -> bytes:
+        """The file. `UserError` names the layer of a step that the form does not have."""
+
+    def run(self, data: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The outputs of the form's own reference. `UserError` where it is not installed."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form: the module that writes it, the suffixes of its files, and the target whose arithmetic
+    its own reference has (used where none is given)."""
+
+    name: str
+    module: str
+    suffixes: tuple[str, ...]
+    target: str
+
+    @property
+    def writer(self) -> Writer:
+        return cast("Writer", import_module(self.module))
+
+
+FORMS = {
+    form.name: form
+    for form in (
+        Form("tosa", "jq.device.forms.tosa", (".tosa",), "npu-int8"),
+        # one line a form
+    )
+}
+
+
+def form_of(path: Path, name: str | None) -> Form:
+    """The form of this name, else the one that the suffix of a file says."""
+    if name is not None:
+        if name not in FORMS:
+            raise UserError(f"unknown form {name!r}", hint=known(name, FORMS))
+        return FORMS[name]
+    for form in FORMS.values():
+        if path.name.endswith(form.suffixes):
+            return form
+    suffixes = [s for form in FORMS.values() for s in form.suffixes]
+    raise UserError(
+        f"{path.name}: no form has this suffix",
+        hint=f"{known(path.suffix, suffixes)}, or give --to (form=...)",
+    )

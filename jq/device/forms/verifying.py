@@ -1,0 +1,119 @@
+"""What was written, in its form's own reference, against the integer program: bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from jq.base.errors import CompilerError
+from jq.device.forms.table import Form
+from jq.device.network import Network, Node, Tensor
+from jq.frontends.source import Calls
+from jq.ir import Program
+from jq.ir.oracle.xla import XlaExecutable
+from jq.reporting.benchmark.inputs import random_inputs
+
+RECORDED, DRAWN = 4, 2  # samples of the calibration data; of random codes
+
+
+@dataclass(frozen=True)
+class Count:
+    """Elements that were compared, and those of the same bits."""
+
+    outputs: int
+    same: int
+
+
+def verified(
+    integer: Program,
+    whole: Network,
+    written: Network,
+    form: Form,
+    data: bytes,
+    recorded: Calls | None,
+) -> Count:
+    """Runs a file and the program that it was written of on the same codes: recorded samples,
+    random codes over the whole range, and the ends of the types.
+
+    Args:
+        integer: the plain integer program, with its float ends.
+        whole: its network; `written` is what the file holds of it.
+    """
+    run, outputs, same = XlaExecutable(integer), 0, 0
+    for inputs in _inputs(integer, whole, recorded):
+        want = run(*inputs)
+        given = [
+            _codes(x, t) if t.dtype != x.dtype.name else x
+            for x, t in zip(inputs, written.inputs, strict=True)
+        ]
+        got = form.writer.run(data, given)
+        if len(got) != len(want):
+            raise CompilerError(f"the reference gives {len(got)} outputs of {len(want)}")
+        for g, w, tensor in zip(got, want, written.outputs, strict=True):
+            expected = _codes(w, tensor) if tensor.dtype != w.dtype.name else w
+            outputs += w.size
+            same += int((np.asarray(g).reshape(w.shape) == expected).sum())
+    return Count(outputs, same)
+
+
+def _inputs(program: Program, whole: Network, recorded: Calls | None) -> Iterator[list[np.ndarray]]:
+    """Inputs that are numbers of codes exactly, so that nobody has to round them."""
+    scales = {n.inputs[0].name: n.output for n in _quantizing(whole)}
+    at = [scales.get(t.name) for t in whole.inputs]
+    for sample in list(recorded or ())[:RECORDED]:
+        yield [x if t is None else _real(_codes(x, t), t) for x, t in zip(sample, at, strict=True)]
+    for seed in range(DRAWN + 2):
+        rng = np.random.default_rng(seed)
+        others = random_inputs(program.inputs, seed)
+        yield [
+            x if t is None else _real(_drawn(rng, t, seed), t)
+            for x, t in zip(others, at, strict=True)
+        ]
+
+
+def _quantizing(whole: Network) -> Iterator[Node]:
+    """The first quantization of every input: of itself, or of itself moved."""
+    makers, seen = {n.output.name: n for n in whole.nodes}, set()
+    for node in whole.nodes:
+        if node.kind == "quantize":
+            source = node.inputs[0]
+            while source.name in makers:
+                source = makers[source.name].inputs[0]
+            if source.name not in seen:
+                seen.add(source.name)
+                yield Node("quantize", node.name, (source,), _shaped(node.output, source), "", {})
+
+
+def _shaped(codes: Tensor, like: Tensor) -> Tensor:
+    return Tensor(codes.name, like.shape, codes.dtype, codes.scale, codes.zero_point)
+
+
+def _drawn(rng: np.random.Generator, codes: Tensor, seed: int) -> np.ndarray:
+    """Random codes, and the lowest and the highest alone."""
+    ends = np.iinfo(codes.dtype)
+    if seed >= DRAWN:
+        return np.full(codes.shape, ends.min if seed == DRAWN else ends.max, codes.dtype)
+    return rng.integers(ends.min, ends.max, codes.shape, codes.dtype, endpoint=True)
+
+
+def _codes(x: np.ndarray, tensor: Tensor) -> np.ndarray:
+    """The codes of floats that are codes exactly (else the nearest), by the tensor's scale."""
+    scale, zero = _grid(tensor)
+    ends = np.iinfo(tensor.dtype)
+    rounded = np.rint(x.astype(np.float64) / scale) + zero
+    return np.clip(rounded, ends.min, ends.max).astype(tensor.dtype)
+
+
+def _real(codes: np.ndarray, tensor: Tensor) -> np.ndarray:
+    scale, zero = _grid(tensor)
+    return ((codes.astype(np.int32) - zero).astype(np.float32) * scale).astype(np.float32)
+
+
+def _grid(tensor: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Scale and zero point of codes."""
+    scale = np.ones(1, np.float32) if tensor.scale is None else tensor.scale
+    zero = np.zeros(1, np.int32) if tensor.zero_point is None else tensor.zero_point
+    small = tuple(v.reshape(-1) if v.size == 1 else v for v in (scale, zero))
+    return small[0], small[1]

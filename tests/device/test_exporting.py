@@ -1,0 +1,87 @@
+"""`jaxq export`: files whose own reference gives the bits of the integer program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jq
+from jq.cli.app import main
+
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
+
+def small() -> jq.Model:
+    """A convolution with padding that its stride does not divide, a pool, and a product."""
+    rng = np.random.default_rng(0)
+
+    def apply(params, x):
+        x = jax.lax.conv_general_dilated(
+            x, params["conv"], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        x = jax.nn.relu(x)
+        x = jax.lax.reduce_window(x, -np.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        return {"scores": x.reshape(x.shape[0], -1) @ params["dense"]}
+
+    params = {
+        "conv": rng.standard_normal((3, 3, 3, 8), np.float32) / 5,
+        "dense": rng.standard_normal((32, 10), np.float32) / 6,
+    }
+    samples = [(rng.random((1, 8, 8, 3), np.float32),) for _ in range(3)]
+    return jq.Model(apply, params, samples[0], calibration=samples)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> jq.CompiledModel:
+    return jq.compile(small(), "int8-static-integer-only", "npu-int8")
+
+
+@pytest.fixture
+def reference() -> None:
+    pytest.importorskip("tosa_reference_model", reason="Arm's reference model is not installed")
+
+
+@pytest.mark.usefixtures("reference")
+def test_a_compiled_model_has_the_same_bits(compiled: jq.CompiledModel, tmp_path: Path) -> None:
+    found = jq.export(compiled, tmp_path / "m.tosa", verify=True)
+    assert found["outputs"] == found["same"] == 10 * 4  # random twice, and both ends
+    assert found["operators"]["conv2d"] == 2
+    (x,), (y,) = found["inputs"], found["results"]
+    assert (x["name"], x["dtype"], x["shape"]) == ("arg0", "int8", [1, 8, 8, 3])
+    assert x["scale"] > 0
+    assert (y["name"], y["shape"]) == ("scores", [1, 10])
+
+
+@pytest.mark.usefixtures("reference")
+def test_the_command_verifies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "any"
+    model = f"{__file__}:small"
+    assert main(["export", model, "-o", str(path), "--to", "tosa", "--verify", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["form"] == "tosa"
+    assert found["outputs"] == found["same"] == 10 * 7
+    assert path.read_bytes()[4:8] == b"TOSA"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"path": "m.unknown"}, "no form has this suffix"),
+        ({"form": "tosaa"}, "unknown form"),
+        ({"ends": "int9"}, "unknown ends"),
+        ({"ends": "float"}, "no floats"),
+        ({"settings": {"weights.format": "int4"}}, "already"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    arguments: dict[str, object], said: str, compiled: jq.CompiledModel, tmp_path: Path
+) -> None:
+    given = {"path": "m.tosa", **arguments}
+    given["path"] = tmp_path / str(given["path"])
+    with pytest.raises(jq.UserError, match=said):
+        jq.export(compiled, **given)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
