@@ -29,7 +29,7 @@ from jq.formats.affine import affine_format
 from jq.formats.tensor import QuantizedTensor
 from jq.language.checkpoint import BITS, Kind, begin, finish
 from jq.language.decoder import load_decoder
-from jq.language.decoder.architectures import ARCHITECTURES
+from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.layerwise import quantized_layers
 from jq.language.decoder.names import expanded
 from jq.language.decoder.safetensors import INDEX, json_object, read_file, read_folder
@@ -102,7 +102,7 @@ def fit_folder(
     pieces = pieces_of(texts, tokenizer_of_folder(source), decoder.config, limit)
     read = hashlib.sha256(np.asarray(pieces).tobytes()).hexdigest()
     begin(out, {"bits": chosen.bits, "group": group, "source": str(source), "text": read})
-    known = next(a for a in ARCHITECTURES if a.name == decoder.config.architecture)
+    known = Architecture.registry[decoder.config.architecture]
     theirs = {o: t for t, o in expanded(known.hugging_face, decoder.config)}
     raw, places, start = dict(read_folder(source)), dict[str, str](), _states(out)
     first = start[0] if start else 0

@@ -9,20 +9,23 @@ import pytest
 
 import jq
 from jq.formats import Format
+from jq.frontends.onnx.registry import OPERATORS
 from jq.frontends.tracing.source import READERS
 from jq.ir.ops.base import OpRule
 from jq.ir.ops.lookup import known_ops
 from jq.kernels import Kernel
+from jq.language.decoder.architectures import Architecture
 from jq.passes.base import Pass, known_passes
 
 
 @pytest.fixture(autouse=True)
 def registries() -> Iterator[None]:
     known_passes(), known_ops()
-    found = (Format.registry, Kernel.registry, OpRule.registry, Pass.registry, READERS)
-    before = [dict(registry) for registry in found]
+    kinds = (Architecture, Format, Kernel, OpRule, Pass)
+    registries = [*(kind.registry for kind in kinds), OPERATORS, READERS]
+    before = [dict(registry) for registry in registries]
     yield
-    for registry, content in zip(found, before, strict=True):
+    for registry, content in zip(registries, before, strict=True):
         registry.clear()
         registry.update(content)
 

@@ -12,7 +12,7 @@ from jq.ir.ops.lookup import known_ops
 from jq.passes.base import known_passes
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("architecture", "kernels")
+PAGES = ("architecture", "first-change", "kernels")
 FOLDERS = ("", "jq/", "jq/kernels/", "jq/passes/", "docs/")
 EXAMPLES = {"layer1/attn/q_proj/kernel"}  # the name of a weight
 OF_OTHERS = {

@@ -15,7 +15,7 @@ class Config:
     """One model. Sizes count elements, `context` and windows count tokens.
 
     Attributes:
-        architecture: its name in `architectures.py`.
+        architecture: its name among `architectures`.
         hidden, inner: width of the residual stream, and of the gated feed-forward layer.
         heads, kv_heads, head: query heads, key and value heads, width of each head.
         context: the longest sequence that the model was trained for.

@@ -14,7 +14,7 @@ from jq.formats.base import Encoding
 from jq.formats.tensor import QuantizedTensor
 from jq.frontends.gguf import GgufFile, load_gguf
 from jq.language.decoder import rope
-from jq.language.decoder.architectures import ARCHITECTURES, Architecture
+from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.config import Config
 from jq.language.decoder.names import Leaf, check_shapes, expanded, tensor_tree
 
@@ -47,13 +47,13 @@ def read_gguf(path: str | Path) -> tuple[Config, dict[str, Any], GgufFile]:
 
 def _architecture(file: GgufFile) -> Architecture:
     name = file.metadata.get("general.architecture")
-    for known in ARCHITECTURES:
-        if known.name == name:
-            return known
+    known = Architecture.registry.get(name) if isinstance(name, str) else None
+    if known is not None:
+        return known
     raise UserError(
         f"the architecture {name!r} is not known",
         location=str(file.path),
-        hint="known: " + ", ".join(a.name for a in ARCHITECTURES),
+        hint="known: " + ", ".join(sorted(Architecture.registry)),
     )
 
 
@@ -214,7 +214,7 @@ class _Reader:
 
 def file_names(config: Config) -> dict[str, str]:
     """Our name of every tensor that a file could have, and the file's; experts share a tensor."""
-    known = next(a for a in ARCHITECTURES if a.name == config.architecture)
+    known = Architecture.registry[config.architecture]
     found = {}
     for theirs, ours in expanded(known.gguf, config):
         for e in range(config.experts) if "*" in ours else (0,):

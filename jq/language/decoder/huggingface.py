@@ -12,7 +12,7 @@ import numpy as np
 
 from jq.base.errors import UserError
 from jq.language.decoder import rope
-from jq.language.decoder.architectures import ARCHITECTURES, Architecture
+from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.checkpoints import unpacked_tensors
 from jq.language.decoder.config import Config
 from jq.language.decoder.names import Leaf, check_shapes, tensor_tree
@@ -91,10 +91,10 @@ class _Reader:
     @property
     def known(self) -> Architecture:
         kind = self.values.get("model_type")
-        for known in ARCHITECTURES:
+        for known in Architecture.registry.values():
             if kind in known.model_types:
                 return known
-        types = [t for a in ARCHITECTURES for t in a.model_types]
+        types = sorted(t for a in Architecture.registry.values() for t in a.model_types)
         raise UserError(
             f"the model type {kind!r} is not known",
             location=self.where,

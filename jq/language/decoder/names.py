@@ -22,7 +22,7 @@ def tensor_tree(
     where: str,
     split: Callable[[Leaf], list[Leaf]] | None = None,
 ) -> dict[str, Any]:
-    """The tree of parameters, named as `architectures.py` says.
+    """The tree of parameters, named as `architectures` says.
 
     Args:
         names: our name -> the file's, with `{i}` for layers and `{e}` for experts; a `*` in ours

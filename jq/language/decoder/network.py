@@ -4,7 +4,7 @@
     per layer:  x += norm?(attention(norm(x)));  x += norm?(feed_forward(norm(x)))
     logits = norm(x) @ head.T
 
-`params` is the tree that `architectures.py` names; products read weights [out, in] as files have
+`params` is the tree that `architectures` names; products read weights [out, in] as files have
 them. What a tree has decides: a fused `qkv` or three products, biases, norms of q and k or after
 a block, a head or the embedding again.
 """

@@ -1,4 +1,4 @@
-"""The architectures that are known: what their files call things, and the choices they imply.
+"""An architecture as data: what its files call things, and the choices that they imply.
 
 Names of tensors stand for one layer (`{i}`) or one expert (`{e}`); a tensor of a file that no name
 here stands for is refused. Sources: `gguf.constants` and the model files of `transformers`, against
@@ -7,9 +7,12 @@ which the tests compare names and logits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-_GGUF = {
+from jq.base.errors import InternalError
+
+GGUF = {
     "embed/weight": "token_embd.weight",
     "norm/weight": "output_norm.weight",
     "head/weight": "output.weight",
@@ -40,7 +43,7 @@ _GGUF = {
     "layers/{i}/mlp/experts/*/up/weight": "blk.{i}.ffn_up_exps.weight",
     "layers/{i}/mlp/experts/*/down/weight": "blk.{i}.ffn_down_exps.weight",
 }
-_HUGGING_FACE = {
+HUGGING_FACE = {
     "embed/weight": "model.embed_tokens.weight",
     "norm/weight": "model.norm.weight",
     "head/weight": "lm_head.weight",
@@ -65,54 +68,36 @@ for _ours, _theirs in (
     ("mlp/experts/{e}/up", "block_sparse_moe.experts.{e}.w3"),
 ):
     for _part in ("weight", "bias", "order"):
-        _HUGGING_FACE[f"layers/{{i}}/{_ours}/{_part}"] = f"model.layers.{{i}}.{_theirs}.{_part}"
-_EXPERTS = {
-    f"layers/{{i}}/mlp/{ours}/{part}": f"model.layers.{{i}}.mlp.{theirs}.{part}"
-    for ours, theirs in (
-        ("router", "gate"),
-        ("experts/{e}/gate", "experts.{e}.gate_proj"),
-        ("experts/{e}/up", "experts.{e}.up_proj"),
-        ("experts/{e}/down", "experts.{e}.down_proj"),
-    )
-    for part in ("weight", "bias", "order")
-}
-_NORMS_AROUND = {
-    "layers/{i}/attention/norm_after/weight": "model.layers.{i}.post_attention_layernorm.weight",
-    "layers/{i}/mlp/norm/weight": "model.layers.{i}.pre_feedforward_layernorm.weight",
-    "layers/{i}/mlp/norm_after/weight": "model.layers.{i}.post_feedforward_layernorm.weight",
-}
-
-
-def _without_gate(names: dict[str, str]) -> dict[str, str]:
-    """Gate and up are one tensor, under the name of the second."""
-    gated = ("layers/{i}/mlp/gate/weight", "layers/{i}/mlp/up/weight")
-    kept = {ours: theirs for ours, theirs in names.items() if ours not in gated}
-    return kept | {"layers/{i}/mlp/gate_up/weight": names["layers/{i}/mlp/up/weight"]}
+        HUGGING_FACE[f"layers/{{i}}/{_ours}/{_part}"] = f"model.layers.{{i}}.{_theirs}.{_part}"
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """Attributes:
-    name: `general.architecture` of a GGUF file.
-    model_types: `model_type` of a `config.json`.
-    gguf, hugging_face: our name of a tensor -> the file's.
-    activation: of the gate.
-    gguf_pairs: see `Config.pairs`; safetensors hold halves.
-    normal_shares: see `Config.normal_shares`; of a `config.json` that does not say.
-    scaled_embedding: rows of the table are multiplied by sqrt(hidden).
-    one_plus: safetensors hold norms as what is added to 1 (GGUF files hold the sum).
-    global_every: where windows alternate, each such layer has none; 0 where all layers are alike.
-    window: of a file that names none.
-    local_base: base of the rotary positions of layers with a window; 0 for that of the others.
-    caps: of scores and logits where the file has none; scores have none where it is 0 here.
-    wide_scale_layers: a model of so many layers scales scores by hidden / heads instead of head.
+    """A family of models, known because it is made.
+
+    Attributes:
+        name: `general.architecture` of a GGUF file.
+        model_types: `model_type` of a `config.json`.
+        gguf, hugging_face: our name of a tensor -> the file's.
+        activation: of the gate.
+        gguf_pairs: see `Config.pairs`; safetensors hold halves.
+        normal_shares: see `Config.normal_shares`; of a `config.json` that does not say.
+        scaled_embedding: rows of the table are multiplied by sqrt(hidden).
+        one_plus: safetensors hold norms as what is added to 1 (GGUF files hold the sum).
+        global_every: where windows alternate, each such layer has none; 0 where all are alike.
+        window: of a file that names none.
+        local_base: base of the rotary positions of layers with a window; 0 for that of the others.
+        caps: of scores and logits where the file has none; scores have none where it is 0 here.
+        wide_scale_layers: a model of so many layers scales scores by hidden / heads, not by head.
     """
+
+    registry: ClassVar[dict[str, Architecture]] = {}
 
     name: str
     model_types: tuple[str, ...]
     activation: str = "silu"
-    gguf: dict[str, str] = field(default_factory=lambda: _GGUF)
-    hugging_face: dict[str, str] = field(default_factory=lambda: _HUGGING_FACE)
+    gguf: dict[str, str] = field(default_factory=lambda: GGUF)
+    hugging_face: dict[str, str] = field(default_factory=lambda: HUGGING_FACE)
     gguf_pairs: str = "halves"
     normal_shares: bool = True
     scaled_embedding: bool = False
@@ -123,40 +108,7 @@ class Architecture:
     caps: tuple[float, float] = (0.0, 0.0)
     wide_scale_layers: int = 0
 
-
-_LLAMA = Architecture("llama", ("llama", "mistral", "mixtral"), gguf_pairs="neighbours")
-_GEMMA = Architecture(
-    "gemma", ("gemma",), activation="gelu_tanh", scaled_embedding=True, one_plus=True
-)
-_GEMMA2 = replace(
-    _GEMMA,
-    name="gemma2",
-    model_types=("gemma2",),
-    hugging_face=_HUGGING_FACE | _NORMS_AROUND,
-    global_every=2,
-    window=4096,
-    caps=(50.0, 30.0),
-    wide_scale_layers=46,
-)
-_GEMMA3 = replace(
-    _GEMMA,
-    name="gemma3",
-    model_types=("gemma3_text",),
-    hugging_face=_GEMMA2.hugging_face,
-    global_every=6,
-    local_base=10000.0,
-    wide_scale_layers=62,
-)
-_PHI3 = Architecture("phi3", ("phi3",), gguf=_without_gate(_GGUF))
-ARCHITECTURES = (
-    _LLAMA,
-    Architecture("qwen2", ("qwen2",)),
-    Architecture("qwen3", ("qwen3",)),
-    Architecture(
-        "qwen3moe", ("qwen3_moe",), hugging_face=_HUGGING_FACE | _EXPERTS, normal_shares=False
-    ),
-    _GEMMA,
-    _GEMMA2,
-    _GEMMA3,
-    _PHI3,
-)
+    def __post_init__(self) -> None:
+        if self.name in Architecture.registry:
+            raise InternalError(f"two architectures are called {self.name}")
+        Architecture.registry[self.name] = self

@@ -1,0 +1,18 @@
+"""Qwen: biases or norms of queries and keys are there where the file has them."""
+
+from jq.language.decoder.architectures._base import HUGGING_FACE, Architecture
+
+_EXPERTS = {
+    f"layers/{{i}}/mlp/{ours}/{part}": f"model.layers.{{i}}.mlp.{theirs}.{part}"
+    for ours, theirs in (
+        ("router", "gate"),
+        ("experts/{e}/gate", "experts.{e}.gate_proj"),
+        ("experts/{e}/up", "experts.{e}.up_proj"),
+        ("experts/{e}/down", "experts.{e}.down_proj"),
+    )
+    for part in ("weight", "bias", "order")
+}
+
+Architecture("qwen2", ("qwen2",))
+Architecture("qwen3", ("qwen3",))
+Architecture("qwen3moe", ("qwen3_moe",), hugging_face=HUGGING_FACE | _EXPERTS, normal_shares=False)

@@ -1,0 +1,62 @@
+"""A new architecture of language models is one description: its name, and what its files call
+things."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import jq
+from jq.base.errors import InternalError
+from jq.language.decoder import load_decoder
+from jq.language.decoder.architectures import GGUF, HUGGING_FACE, Architecture
+from jq.language.decoder.network import step
+from tests.support.decoders import CASES, weights, write_gguf
+
+
+def logits(path, tokens):
+    decoder = load_decoder(path)
+    config, count = decoder.config, len(tokens)
+    shape = (1, count, config.kv_heads, config.head)
+    caches = [(jnp.zeros(shape), jnp.zeros(shape)) for _ in range(config.layers)]
+    params = decoder.parameters(count)
+    found, _ = step(config, params, jnp.asarray([tokens]), jnp.int32(0), caches)
+    return np.asarray(found[0])
+
+
+def test_an_architecture(tmp_path):
+    with pytest.raises(jq.UserError, match="'made_up' is not known"):
+        load_decoder(folder(tmp_path / "unknown"))
+    names = {ours: theirs.replace("model.", "made_up.") for ours, theirs in HUGGING_FACE.items()}
+    Architecture("made-up", ("made_up",), hugging_face=names, gguf_pairs="neighbours")
+
+    case = CASES["llama"]
+    want = np.array(case["logits"], np.float32)
+    got = logits(folder(tmp_path / "model"), case["tokens"])
+    np.testing.assert_allclose(got, want, rtol=0, atol=5e-5 * np.abs(want).max())
+    with pytest.raises(InternalError, match="two architectures are called made-up"):
+        Architecture("made-up", ())
+
+
+def test_an_architecture_in_gguf_files(tmp_path):
+    """The keys of its metadata begin with its name, and its tensors are `GGUF`'s by default."""
+    path = write_gguf("llama", tmp_path / "model.gguf")
+    other = tmp_path / "other.gguf"
+    other.write_bytes(path.read_bytes().replace(b"llama", b"madeu"))
+    with pytest.raises(jq.UserError, match="'madeu' is not known"):
+        load_decoder(other)
+    Architecture("madeu", (), gguf=dict(GGUF), gguf_pairs="neighbours")
+    tokens = CASES["llama"]["tokens"]
+    np.testing.assert_array_equal(logits(other, tokens), logits(path, tokens))
+
+
+def folder(path):
+    """Llama's case as another program would write it: other names of the type and the tensors."""
+    path.mkdir()
+    config = {**CASES["llama"]["config"], "model_type": "made_up"}
+    (path / "config.json").write_text(json.dumps(config))
+    state = {name.replace("model.", "made_up."): a for name, a in weights("llama").items()}
+    save_file(state, path / "model.safetensors")
+    return path
