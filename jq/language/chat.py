@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jq.base.errors import UserError
 from jq.base.guard.worker import WORKER
+from jq.language.chat_environment import environment
 from jq.language.tokenizer import Tokenizer
 from jq.models._extras import need
 
 # Characters of a prompt: so many times those of the messages, and so many besides.
 _TIMES, _BESIDES = 16, 1 << 20
+_THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 
 
-def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> str:
-    """The prompt of `messages` (`{"role": "user", "content": ...}`) for the model to answer.
+def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]]) -> str:
+    """The prompt of `messages` (`{"role": "user", "content": ...}`) for the model to answer, as
+    `transformers` renders it.
 
     A template comes with the model, hence from anybody: it runs in a sandbox, without access to
     Python's objects, and in a process of its own, with limits of time and memory.
 
     Raises:
-        UserError: the model has no template, or the template fails, is no text, refuses the
-            messages, or makes far more of them than they are.
+        UserError: the model has no template, there is no message, or the template fails, is no
+            text, refuses the messages, or makes far more of them than they are.
     """
     if tokenizer.template is None:
+        if tokenizer.other_templates:
+            names = ", ".join(tokenizer.other_templates)
+            raise UserError("of its chat templates none is the default one", hint=f"it has {names}")
         raise UserError("this model has no chat template", hint="leave out --chat")
     try:
         template = tokenizer.template.encode()
@@ -34,26 +41,36 @@ def chat_prompt(tokenizer: Tokenizer, messages: Sequence[Mapping[str, str]]) -> 
         f"{__name__}:rendered",
         template,
         "the chat template",
-        messages=list(messages),
+        messages=_checked(messages),
         names=dict(tokenizer.names),
     )
     return found
 
 
+def _checked(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages of what JSON has, without keys whose value is None: templates ask for the key. What
+    a model thought has several names, of which templates know one or another."""
+    if not messages or not all(isinstance(message, Mapping) for message in messages):
+        raise UserError("a conversation is a list of messages, one at least, each with a role")
+    kept = [{k: v for k, v in message.items() if v is not None} for message in messages]
+    for i, message in enumerate(kept):
+        thoughts = [message[name] for name in _THOUGHTS if name in message]
+        if thoughts:
+            kept[i] = {"thinking": thoughts[0], **message, "reasoning_content": thoughts[0]}
+    try:
+        json.dumps(kept)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"a message holds what JSON does not have: {error}") from error
+    return kept
+
+
 def rendered(template: bytes, messages: list[Any], names: dict[str, str]) -> str:
     """The prompt. Runs in a process that has limits (`jq.base.guard`): a template may never end."""
-    jinja, sandbox = need("jinja2"), need("jinja2.sandbox")
-    environment = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-
-    def refuse(message: str) -> None:
-        raise UserError(f"the chat template refuses these messages: {message}")
-
-    environment.globals["raise_exception"] = refuse
-    environment.globals["strftime_now"] = _now
+    jinja = need("jinja2")
+    given: dict[str, Any] = {"messages": messages, "add_generation_prompt": True}
     try:
-        text: str = environment.from_string(template.decode()).render(
-            messages=messages, add_generation_prompt=True, **names
-        )
+        made = environment().from_string(template.decode())
+        text: str = made.render(**given, **{"tools": None, "documents": None, **names})
     except UserError:
         raise
     except (jinja.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
@@ -63,9 +80,3 @@ def rendered(template: bytes, messages: list[Any], names: dict[str, str]) -> str
     if len(text) > most:
         raise UserError(f"the chat template makes {len(text)} characters, at most {most} are taken")
     return text
-
-
-def _now(form: str) -> Any:
-    from datetime import datetime
-
-    return datetime.now().strftime(form)

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from jq.base.errors import UserError
@@ -32,9 +32,30 @@ class Library:
             raise UserError(f"the tokenizer cannot read this text: {error}") from error
         return found
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        found: str = self.special.decode(list(tokens), skip_special_tokens=True)
+    def decode(self, tokens: Sequence[int], begins: bool = False) -> str:
+        return decoded(self.special, tokens, [] if begins else self._letter)
+
+    @cached_property
+    def _letter(self) -> list[int]:
+        return _letter(self.special)
+
+
+def decoded(library: Any, tokens: Sequence[int], before: Sequence[int]) -> str:
+    """The text of tokens behind others: a decoder changes the first piece of what it is given (it
+    strips a space, say), which those before take from it."""
+
+    def text(some: Sequence[int]) -> str:
+        found: str = library.decode(list(some), skip_special_tokens=True)
         return found
+
+    front, whole = text(before), text([*before, *tokens])
+    return whole[len(front) :] if whole.startswith(front) else text(tokens)
+
+
+def _letter(library: Any) -> list[int]:
+    """Tokens that a text can go on after."""
+    found: list[int] = library.encode("a", add_special_tokens=False).ids
+    return found[:_MOST]
 
 
 @dataclass(frozen=True)
@@ -46,40 +67,50 @@ class Guarded:
     content: bytes = field(repr=False)
     path: str
     decoding: Any
+    letter: tuple[int, ...]
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         return _encoded_there(self.content, self.path, text, special)
 
-    def decode(self, tokens: Sequence[int]) -> str:
-        found: str = self.decoding.decode(list(tokens), skip_special_tokens=True)
-        return found
+    def decode(self, tokens: Sequence[int], begins: bool = False) -> str:
+        return decoded(self.decoding, tokens, () if begins else self.letter)
 
 
-def guarded_library(content: bytes, path: str) -> tuple[Guarded, list[int]]:
-    """The codec of a `tokenizer.json`, and the tokens that go in front of every prompt.
+def guarded_library(content: bytes, path: str) -> tuple[Guarded, list[int], list[int]]:
+    """The codec of a `tokenizer.json`, and the tokens that it puts in front of every text and
+    behind it.
 
     Raises:
         UserError: the library refuses it, or it takes too much time or memory.
     """
-    first = _encoded_there(content, path, None)
-    return Guarded(content, path, _from_json(content)), first  # it did no harm over there
+    first, last, letter = WORKER.ask(f"{__name__}:around", content, path)
+    made = _from_json(content)  # it did no harm over there
+    return Guarded(content, path, made, tuple(letter)), first, last
 
 
-def _encoded_there(content: bytes, path: str, text: str | None, special: bool = False) -> list[int]:
-    size = len(content) + 4 * len(text or "")
+def around(content: bytes) -> tuple[list[int], list[int], list[int]]:
+    """The tokens that a post-processor puts in front of a text, and behind it; and those of a
+    letter. Runs in a process that has limits."""
+    library = need("tokenizers")
+    one = library.Tokenizer(library.models.WordLevel({"a": 0}, unk_token="a")).encode("a")
+    special = _library_of(content).special
+    made = special.post_process(one)
+    inside = [i for i, of in enumerate(made.sequence_ids) if of is not None]
+    first = inside[0] if inside else len(made.ids)
+    last = inside[-1] + 1 if inside else len(made.ids)
+    return made.ids[:first], made.ids[last:], _letter(special)
+
+
+def _encoded_there(content: bytes, path: str, text: str, special: bool = False) -> list[int]:
+    size = len(content) + 4 * len(text)
     asked = f"{__name__}:encoded"
     found: list[int] = WORKER.ask(asked, content, path, size=size, prompt=text, special=special)
     return found
 
 
-def encoded(content: bytes, prompt: str | None, special: bool) -> list[int]:
-    """The tokens of a text by a `tokenizer.json`, or those in front of every text. Runs in a
-    process that has limits."""
-    library = _library_of(content)
-    if prompt is None:
-        front: list[int] = library.special.encode("", add_special_tokens=True).ids
-        return front
-    return library.encode(prompt, special)
+def encoded(content: bytes, prompt: str, special: bool) -> list[int]:
+    """The tokens of a text by a `tokenizer.json`. Runs in a process that has limits."""
+    return _library_of(content).encode(prompt, special)
 
 
 @lru_cache(maxsize=1)

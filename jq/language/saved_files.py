@@ -10,15 +10,10 @@ from typing import Any
 from jq.artifact.signature import SIGNATURE
 from jq.base.errors import UserError
 from jq.base.system.files import check_input, sha256
+from jq.language.tokenizer import PROCESSORS, SETTINGS, TEMPLATE
 
 MANIFEST, TOKENIZER, HEADER = "language.json", "tokenizer", "header.gguf"
-OF_TOKENIZERS = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "config.json",
-    "generation_config.json",
-    "chat_template.jinja",
-)
+OF_TOKENIZERS = ("tokenizer.json", *SETTINGS, TEMPLATE, *PROCESSORS)
 _PROGRAM = re.compile(r"[0-9]+x[0-9]+(-every)?(-apart)?\.(vmfb|json|irpa)")
 _TOKENIZER = {f"{TOKENIZER}/{name}" for name in (HEADER, *OF_TOKENIZERS)}
 

@@ -118,10 +118,12 @@ class SentencePiece:
                 for byte in symbol.encode("utf-8", "surrogatepass"):
                     yield self._bytes.get(byte, self.unknown)
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def decode(self, tokens: Sequence[int], begins: bool = False) -> str:
         """The text of tokens; control tokens have none, nor have rows of the model's table beyond
-        the vocabulary, which a model may choose too."""
-        return b"".join(map(self._text, tokens)).decode("utf-8", "replace")
+        the vocabulary, which a model may choose too. A text that `begins` is without the space
+        that `encode` puts in front of it."""
+        text = b"".join(map(self._text, tokens)).decode("utf-8", "replace")
+        return text.removeprefix(" ") if begins and self.prefix else text
 
     def _text(self, token: int) -> bytes:
         if token >= len(self.tokens):

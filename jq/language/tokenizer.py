@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import lexists
 from pathlib import Path
@@ -17,8 +17,10 @@ from jq.language.sentencepiece import CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Se
 from jq.language.words import WORDS, Words
 from jq.models._extras import need
 
-_KEY = "tokenizer.ggml."
-# Names of tokens that end a turn, where the file does not say so; llama.cpp has the same list.
+_KEY, _NAMED = "tokenizer.ggml.", "tokenizer.chat_template."
+_OWN_ENDS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")  # by the names of keys
+# Names of tokens that end a turn, where the file does not say so; llama.cpp has the same list. In
+# the second half, those of code: a model that fills in the middle ends with them.
 _ENDS = [
     "<end_of_turn>",
     "<|eot_id|>",
@@ -35,24 +37,49 @@ _ENDS = [
     "[EOT]",
     "[EOS]",
     "<｜end▁of▁sentence｜>",
+    "<|return|>",
+    "<|call|>",
+    "<|calls|>",
+    "<|flush|>",
+    "<turn|>",
+    "<|tool_response>",
+    "<|fim_pad|>",
+    "<fim-pad>",
+    "<fim_pad>",
+    "<PAD>",
+    "[PAD]",
+    "<|fim_repo|>",
+    "<|repo_name|>",
+    "<fim-repo>",
+    "<REPO>",
+    "<reponame>",
+    "<|file_sep|>",
 ]
+# Where a model has both of a pair, `<|end|>` ends a part of what it says.
+_PARTS = (("<|return|>", "<|call|>"), ("<|calls|>", "<|flush|>"))
+# Of a folder: what says which tokens are special, the later files first; and where templates lie.
+SETTINGS = [f"{n}.json" for n in ("special_tokens_map", "config", "generation_config")]
+SETTINGS += ["tokenizer_config.json"]
+TEMPLATE, PROCESSORS = "chat_template.jinja", ("chat_template.json", "processor_config.json")
+_SPECIAL = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
 # Tokens of SentencePiece vocabularies whose file does not say which they are.
 _USUAL = {"unknown": 0, "bos": 1, "eos": 2}
 
 
 class Codec(Protocol):
     def encode(self, text: str, special: bool = False) -> list[int]: ...
-    def decode(self, tokens: Sequence[int]) -> str: ...
+    def decode(self, tokens: Sequence[int], begins: bool = False) -> str: ...
 
 
 @dataclass(frozen=True)
 class Tokenizer:
     """Attributes:
     codec: what makes tokens of text.
-    first: tokens that go in front of every prompt.
+    first, last: tokens that go in front of every prompt, and behind it.
     ends: tokens after which a model has said what it had to say.
     template: of chats, in Jinja; None where the file has none.
-    names: of tokens, for the template: `bos_token` and `eos_token`.
+    names: of tokens, for the template, as `bos_token` and `eos_token`.
+    other_templates: names of those that are not the default one.
     """
 
     codec: Codec = field(repr=False)
@@ -60,10 +87,12 @@ class Tokenizer:
     ends: frozenset[int]
     template: str | None = field(default=None, repr=False)
     names: Mapping[str, str] = field(default_factory=dict)
+    last: tuple[int, ...] = ()
+    other_templates: tuple[str, ...] = ()
 
     def encode(self, text: str, special: bool = False) -> list[int]:
-        """Tokens of a prompt; `special`: names of control tokens in it are these tokens, and the
-        tokens that go in front are left out where it begins with them.
+        """Tokens of a prompt; `special`: names of control tokens in it are these tokens, nothing
+        goes behind it, and the tokens that go in front are left out where it begins with them.
 
         Raises:
             UserError: it is no Unicode text, as a command line that is no UTF-8 is not.
@@ -74,11 +103,18 @@ class Tokenizer:
             at = f"character {error.start} is half of a pair"
             raise UserError(f"the prompt is no Unicode text: {at}", hint="write UTF-8") from error
         tokens = self.codec.encode(text, special)
-        first = list(self.first)
-        return tokens if special and first and tokens[: len(first)] == first else first + tokens
+        if special:
+            return tokens if self._begins(tokens) else [*self.first, *tokens]
+        return [*self.first, *tokens, *self.last]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return self.codec.decode(tokens)
+        """The text of tokens, as it goes on after others: a space in front is kept, so that texts
+        of one token after the other make up that of all. Tokens that begin with those that go in
+        front of a prompt are a whole text, without the space that a tokenizer puts there."""
+        return self.codec.decode(tokens, self._begins(tokens))
+
+    def _begins(self, tokens: Sequence[int]) -> bool:
+        return bool(self.first) and tuple(tokens[: len(self.first)]) == self.first
 
 
 def check_tokens(tokens: Sequence[int], vocabulary: int) -> None:
@@ -96,13 +132,13 @@ def tokenizer_of_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
     if not isinstance(tokens, list) or not tokens or not all(isinstance(t, str) for t in tokens):
         raise UserError(f"the file holds no {_KEY}tokens", location=where)
     types = _numbers(metadata, "token_type", len(tokens), NORMAL, where)
-    # Files mark some of these as tokens that a user's text may spell.
+    # Files mark some of these as tokens that a text may spell.
     for i, token in enumerate(tokens):
-        if types[i] == USER_DEFINED and token in _ENDS:
+        if token in _ENDS:
             types[i] = CONTROL
     ids = {
         name: _token(metadata, f"{name}_token_id", len(tokens), where)
-        for name in ("bos", "eos", "eot", "eom", "unknown")
+        for name in ("bos", "unknown", *_OWN_ENDS)
     }
     words = None
     if kind == "llama":
@@ -124,14 +160,23 @@ def tokenizer_of_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
         raise UserError(f"the tokenizer {kind!r} is not known", location=where, hint="llama, gpt2")
     template = metadata.get("tokenizer.chat_template")
     with_bos = metadata.get(f"{_KEY}add_bos_token", words is None or words.first)
-    named = {i for i, t in enumerate(tokens) if t in _ENDS and types[i] == CONTROL}
+    others = [key.removeprefix(_NAMED) for key in metadata if key.startswith(_NAMED)]
     return Tokenizer(
         codec,
         (ids["bos"],) if with_bos and ids["bos"] is not None else (),
-        frozenset(named | {ids[n] for n in ("eos", "eot", "eom") if ids[n] is not None}),
-        template if isinstance(template, str) else None,
+        _ends({t: i for i, t in enumerate(tokens)}.get, [ids[name] for name in _OWN_ENDS]),
+        _text(template),
         {f"{n}_token": tokens[ids[n]] for n in ("bos", "eos") if ids[n] is not None},
+        other_templates=tuple(others),
     )
+
+
+def _ends(number: Callable[[str], int | None], given: Iterable[Any]) -> frozenset[int]:
+    """Tokens that end what a model says: those that its files give, and those of usual names."""
+    named = {name: number(name) for name in _ENDS}
+    if any(named[a] is not None and named[b] is not None for a, b in _PARTS):
+        named["<|end|>"] = None
+    return frozenset(i for i in (*given, *named.values()) if type(i) is int)
 
 
 def _swallow(
@@ -220,28 +265,45 @@ def tokenizer_of_folder(folder: Path) -> Tokenizer:
         raise UserError("this folder has no tokenizer.json", location=str(folder))
 
     content = read_input(path)
-    codec, first = guarded_library(content, str(path))
+    codec, first, last = guarded_library(content, str(path))
     settings: dict[str, Any] = {}
-    for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
+    for name in SETTINGS:
         if lexists(folder / name):  # a link to nowhere is refused
             settings |= json_object(folder / name)
-    ends = settings.get("eos_token_id")
-    given = ends if isinstance(ends, list) else [ends]
-    named = [codec.decoding.token_to_id(name) for name in _ENDS]
-    template = settings.get("chat_template")
-    if lexists(folder / "chat_template.jinja"):
-        template = read_text(folder / "chat_template.jinja")
-    names = {key: _name(settings.get(key)) for key in ("bos_token", "eos_token")}
-    return Tokenizer(
-        codec,
-        tuple(first),
-        frozenset(i for i in (*given, *named) if type(i) is int),
-        template if isinstance(template, str) else None,
-        {key: name for key, name in names.items() if name},
-    )
+    given = settings.get("eos_token_id")
+    number = codec.decoding.token_to_id
+    names = {key: text for key in _SPECIAL if (text := _name(settings.get(key)))}
+    ends = _ends(number, given if isinstance(given, list) else [given])
+    # A text ends with these, and a prompt goes on.
+    closing = ends | {number(names[key]) for key in ("eos_token", "sep_token") if key in names}
+    default, others = chat_templates(folder, settings)
+    behind = tuple(token for token in last if token not in closing)
+    return Tokenizer(codec, tuple(first), ends, default, names, behind, others)
+
+
+def chat_templates(folder: Path, settings: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
+    """The default one of a folder's templates, and the names of the others: from a file of its own,
+    else from the tokenizer's settings, else from those of a processor of images and text."""
+    from jq.language.decoder.safetensors import json_object
+
+    if lexists(folder / TEMPLATE):
+        return read_text(folder / TEMPLATE), ()
+    found = settings.get("chat_template")
+    for name in PROCESSORS:
+        if found is None and lexists(folder / name):
+            found = json_object(folder / name).get("chat_template")
+    if isinstance(found, list):
+        named = [entry for entry in found if isinstance(entry, dict)]
+        found = {str(entry.get("name")): entry.get("template") for entry in named}
+    if isinstance(found, dict):
+        return _text(found.get("default")), tuple(sorted(found.keys() - {"default"}))
+    return _text(found), ()
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _name(token: Any) -> str | None:
     """A token in a config is its text, or an object that has it."""
-    found = token.get("content") if isinstance(token, dict) else token
-    return found if isinstance(found, str) else None
+    return _text(token.get("content") if isinstance(token, dict) else token)
