@@ -55,7 +55,7 @@ WAYS = [Rescaling(rounding, bits) for rounding in DEFINITIONS for bits in (64, 3
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-@given(st.floats(2.0**-38, 2.0**29), st.lists(st.integers(-INT32, INT32 - 1), min_size=1))
+@given(st.floats(2.0**-38, 2.0**28), st.lists(st.integers(-INT32, INT32 - 1), min_size=1))
 def test_rescale_is_the_definition(way, factor, values):
     mantissa, exponent = (int(v) for v in multiplier(np.array(factor)))
     assert 2**30 <= mantissa < 2**31
@@ -282,3 +282,8 @@ def check_rows(center, n, epsilon, largest, rounded):
     assert (size >= low - 3 * 2.0**-30).all()
     safe = (square - slack > 0)[:, 0]
     assert (size[safe] <= high[safe] + 3 * 2.0**-30).all()
+
+
+def test_factors_that_are_too_large_to_round_once():
+    with pytest.raises(FormatError, match="too large to round once"):
+        SINGLE.split(np.array(2.0**29))
