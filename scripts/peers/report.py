@@ -34,7 +34,7 @@ def compare(rows: Sequence[Row]) -> None:
 
 def saturated(row: Row) -> bool:
     """Whether a program's error is larger than its own on exact integers."""
-    exact = min(row.get("exact_sqnr_db", row["sqnr_db"]), ROUNDING_DB)
+    exact = min(float(row.get("exact_sqnr_db", row["sqnr_db"])), ROUNDING_DB)
     return bool(exact - row["sqnr_db"] > EQUAL_DB)
 
 

@@ -83,7 +83,7 @@ LEADING = """() -> tensor<3xi32> {
   return %y : tensor<3xi32> }"""
 
 
-@defect("compiling what `scripts/differential.py` finds different in constants")
+@defect("compiling what `scripts/suite.py differential` finds different in constants")
 def test_xla_counts_leading_zeros_of_negative_constants():
     np.testing.assert_array_equal(XlaExecutable(load(LEADING))()[0], [0, 31, 32])
 
