@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from rich.cells import cell_len
@@ -18,6 +20,9 @@ from rich.text import Text
 _OBEYED = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+
+
+_PARTS = re.compile(r"[^/]*/+|[^/]+")
 
 
 def printable(text: str) -> str:
@@ -48,14 +53,23 @@ class SafeConsole(Console):
 
 
 class LongTable(Table):
-    """A table that prints fast where it is long: rich measures, wraps and styles each cell. From
-    `LONG` rows on, nothing is folded, and columns are aligned up to `WIDEST` characters."""
+    """A table that breaks its cells between words, and behind the `/` of paths, and nowhere else.
+
+    Where the widest words of all columns do not fit side by side, each row is a block of lines
+    `column: value`. From `LONG` rows on nothing is folded, and columns are aligned up to `WIDEST`
+    characters: rich measures, wraps and styles each cell, which takes long.
+    """
 
     LONG, WIDEST = 2000, 60
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self.row_count < self.LONG:
-            yield from super().__rich_console__(console, options)
+            columns = [[_plain(x) for x in (c.header, *c.cells)] for c in self.columns]
+            widths = _widths(columns, options.max_width - 2 * len(columns))  # two blanks a column
+            if widths is None:
+                yield from self._blocks(options.max_width)
+            else:
+                yield from Table.__rich_console__(self._folded(widths), console, options)
             return
         columns = [[_plain(x) for x in (c.header, *c.cells)] for c in self.columns]
         padded = [
@@ -65,6 +79,66 @@ class LongTable(Table):
         lines = map(str.rstrip, map("  ".join, zip(*padded, strict=True)))
         title = [_plain(self.title)] if self.title else []
         yield Segment("\n".join([*title, *lines, ""]))
+
+    def _folded(self, widths: Sequence[int]) -> Table:
+        """The same table with columns of these widths."""
+        found = copy(self)
+        found.columns = [
+            replace(
+                c,
+                width=width,
+                header=_broken(c.header, width),
+                _cells=[_broken(cell, width) for cell in c.cells],
+            )
+            for c, width in zip(self.columns, widths, strict=True)
+        ]
+        return found
+
+    def _blocks(self, width: int) -> Iterable[Text]:
+        """A block of lines for each row, which begins with the first column."""
+        if self.title:
+            yield Text(_plain(self.title), style="italic")
+        names = [_plain(c.header) for c in self.columns]
+        for row in zip(*(c.cells for c in self.columns), strict=True):
+            for i, (name, cell) in enumerate(zip(names, row, strict=True)):
+                if _plain(cell):
+                    start = f"{'  ' if i else ''}{name}: " if name else ""
+                    yield Text(start).append_text(_broken(cell, width - cell_len(start)))
+
+
+def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """The width of each column, all together at most `room`: as wide as its texts, else as its
+    widest word at least. None where the words alone are wider."""
+    least = [max(cell_len(w) for text in c for w in _words(text)) for c in columns]
+    most = [max(map(cell_len, column)) for column in columns]
+    left = room - sum(least)
+    if left < 0:
+        return None
+    widths = list(least)
+    wants = sorted(range(len(columns)), key=lambda i: most[i] - least[i])
+    for place, i in enumerate(wants):
+        widths[i] += (more := min(most[i] - least[i], left // (len(wants) - place)))
+        left -= more
+    return widths
+
+
+def _words(text: str) -> list[str]:
+    """What stays whole: words, and the parts of paths with the `/` behind them."""
+    return [part for word in text.split() for part in _PARTS.findall(word)] or [""]
+
+
+def _broken(cell: RenderableType, width: int) -> Text:
+    """The text, in which words that are wider than `width` have line breaks behind their `/`."""
+    text = cell if isinstance(cell, Text) else Text(printable(str(cell)))
+    breaks = []
+    for word in re.finditer(r"\S+", text.plain):
+        line = 0
+        for part in _PARTS.finditer(word[0]) if cell_len(word[0]) > width else ():
+            if line and line + cell_len(part[0]) > width:
+                breaks.append(word.start() + part.start())
+                line = 0
+            line += cell_len(part[0])
+    return Text("\n").join(text.divide(breaks)) if breaks else text
 
 
 def _plain(cell: RenderableType) -> str:

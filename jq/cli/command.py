@@ -7,10 +7,12 @@ A command is a function `f(out, ...)` that returns the document for `--json`. `c
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Annotated, Any, get_args
 
 import typer
+from typer.models import OptionInfo
 
 from jq.base.guard.limits import Limits, limited, parse_size
 from jq.cli.failure import report
@@ -42,6 +44,21 @@ LIMITS: dict[str, Any] = {
         ),
     ],
 }
+
+
+# The groups of options in the help of a command that has many.
+PANELS = {
+    "Output": ("output", "emit", "stablehlo_version", "save_pipeline", "sign", "force"),
+    "What is quantized": (
+        *("pipeline", "settings", "rules", "calibration", "ranges"),
+        *("allow_dynamic", "strict_encodings"),
+    ),
+    "Inputs of the model": ("sizes", "values"),
+    "Compiling": ("target", "iree_flags", "cache", "measure"),
+    "Language models": ("context", "kv_cache", "text"),
+    "Every command": (*LIMITS, *COMMON),
+}
+_MANY = 12  # options
 
 
 def command(
@@ -95,4 +112,19 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
         inspect.Parameter(name, keyword, default=None, annotation=annotation)
         for name, annotation in LIMITS.items()
     ]
-    return inspect.Signature([*(p.replace(kind=keyword) for p in own), *limits, *common])
+    parameters = [*(p.replace(kind=keyword) for p in own), *limits, *common]
+    return inspect.Signature(_grouped(parameters) if len(own) > _MANY else parameters)
+
+
+def _grouped(parameters: Sequence[inspect.Parameter]) -> list[inspect.Parameter]:
+    """The parameters, of which each option says the group that it is in."""
+    panels = {name: panel for panel, names in PANELS.items() for name in names}
+    found = []
+    for parameter in parameters:
+        kind, *rest = get_args(parameter.annotation)
+        if isinstance(rest[0], OptionInfo) and parameter.name in panels:
+            option = copy(rest[0])
+            option.rich_help_panel = panels[parameter.name]
+            parameter = parameter.replace(annotation=Annotated[kind, option])
+        found.append(parameter)
+    return found

@@ -60,7 +60,7 @@ Rules = Annotated[
     list[str] | None,
     typer.Option(
         "--rule",
-        metavar="'PATTERN: KEY=VALUE, ...'",
+        metavar="'PATTERN: KEY=VALUE'",
         help="Settings for the ops whose name matches; the first match wins. "
         "May be given several times.",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,12 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+from typer.main import get_command
 
 from jq.base.data import data_names
 from jq.cli import completion
-from jq.cli.app import main
+from jq.cli.app import app, main
+from jq.cli.command import PANELS
 
 Captured = pytest.CaptureFixture[str]
 COMMANDS = ["compile", "run", "compare", "inspect", "explain", "calibrate", "bench", "doctor"]
@@ -28,6 +31,24 @@ def test_every_command_has_help_with_an_example(name: str, capsys: Captured) -> 
     for option in ("--json", "--quiet", "--verbose", "--debug"):
         assert option in shown
     assert "<bool>" not in shown
+
+
+@pytest.mark.parametrize("name", ["compile", "compare", "search", "explain", "generate", "export"])
+def test_no_option_is_cut_at_80_columns(name: str, monkeypatch, capsys: Captured) -> None:
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
+    assert main([name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    for option in get_command(app).commands[name].params:
+        for flag in (*option.opts, *option.secondary_opts):
+            assert not flag.startswith("-") or re.search(rf"{flag}(?![\w-])", shown), flag
+
+
+def test_the_help_of_a_long_command_has_groups(capsys: Captured) -> None:
+    main(["compile", "--help"])
+    shown = capsys.readouterr().out
+    titles = re.findall(r"^╭─ (.*?) ─+╮$", shown, re.MULTILINE)
+    assert titles == ["Arguments", "Options", *sorted(PANELS, key=titles.index)]
 
 
 def test_no_command_shows_the_help(capsys: Captured) -> None:
