@@ -156,6 +156,11 @@ class Device(Strict):
     holds for kinds that are not named."""
 
     @property
+    def multiplies_weights_alone(self) -> bool:
+        """Whether one operand of a product has to be a weight."""
+        return self.of("dot_general").constant_weights
+
+    @property
     def rescaling(self) -> Rescaling:
         """The device's rescale."""
         return Rescaling(self.rounding, self.rescale_bits)

@@ -34,7 +34,7 @@ from jq.device.network import Network, Node, Tensor
 from jq.formats.integer_functions import Output
 from jq.ir import ir, stablehlo
 from jq.ir.build import Attributes, integers
-from jq.ir.ops.layout import Layout, groups_of, padding_of
+from jq.ir.ops.layout import CONVOLUTION, Layout, groups_of, padding_of
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class _Builder:
 
     def add(self, node: Node) -> None:
         if node.kind == "contraction":
-            (self._product if node.op.endswith("dot_general") else self._convolution)(node)
+            (self._convolution if node.op.endswith(CONVOLUTION) else self._product)(node)
         elif node.op.endswith("reduce_window"):
             self._pool(node)
         elif node.op.endswith("stablehlo.reduce"):

@@ -42,7 +42,7 @@ class FoldWeights(Pass):
     def run(self, program: Program, cx: PassContext) -> bool:
         joined, constant = join_stored(program), Constant(program)
         found: dict[Any, str] = {}
-        matrices = cx.target.device.of("dot_general").constant_weights
+        matrices = cx.target.device.multiplies_weights_alone
         for op in program.walk():
             for value in _results(op):
                 names = constant.weights(value)

@@ -26,7 +26,7 @@ from jq.ir import Op, Program, at, dtype_name, dtype_of, ir, shape_of, stablehlo
 from jq.ir.affine import forwards
 from jq.ir.build import NAME, i64_array, integers, like, string_attr
 from jq.ir.ops.integer import OPS
-from jq.ir.ops.layout import Layout, is_plain, padding_of
+from jq.ir.ops.layout import CONVOLUTION, Layout, is_plain, padding_of
 from jq.passes.base import Pass, PassContext
 from jq.passes.prepare.fold_weights import Constant, evaluate_all
 from jq.target.device_table import Device
@@ -63,7 +63,7 @@ def _shuffles(op: Op, device: Device) -> bool:
     for kind in ("reshape", "transpose"):
         most = device.of(kind).max_rank
         ranks.append(most is None or most >= 2 + 2 * len(layout.output_spatial))
-    return all(ranks) or not device.of("convolution").transposed
+    return all(ranks) or not device.of(CONVOLUTION).transposed
 
 
 def _fits(program: Program, op: Op) -> bool:
