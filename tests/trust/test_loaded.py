@@ -42,8 +42,7 @@ def test_changed_or_cut_off_under_a_loaded_model(name: str, tmp_path: Path) -> N
     code = f"""if True:
         import numpy as np
         from jq.driver.compiled import load
-        import numpy as np
-    called = lambda m: m.call_flat([np.zeros((2, 8), np.int8)])[0]
+        called = lambda m: m.call_flat([np.zeros((2, 8), np.int8)])[0]
         compiled = load({str(copy_of(tmp_path))!r})
         want = called(compiled)
         path = {str(tmp_path / "artifact" / name)!r}
