@@ -71,7 +71,7 @@ def _allowed(name: str, annotation: Any, metadata: Any) -> str:
     if any(FORMAT_NAME in (*metadata, *get_args(part)) for part in parts):
         return "`float`, or a name of `jaxq list formats`"
     if get_origin(annotation) is Literal:
-        return ", ".join(get_args(annotation))
+        return ", ".join(map(str, get_args(annotation)))
     if annotation is bool:
         return "true, false"
     least = [m.ge for m in metadata if hasattr(m, "ge")]
