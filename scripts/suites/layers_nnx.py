@@ -27,6 +27,13 @@ def _case(name: str, make: Callable[[nnx.Rngs], Any], *inputs: Any, **call: Any)
     return Case("nnx", name, fn, inputs, state, sums=True, layer=True)
 
 
+def _rotary() -> dict[str, tuple[Callable[[nnx.Rngs], Any], Any]]:
+    """Rotary positions, which Flax has for JAX 0.11 and newer."""
+    if not hasattr(nnx, "RoPE"):
+        return {}
+    return {"RoPE": (lambda r: nnx.RoPE(embedding_size=8, max_seq_len=16), numbers(2, 5, 3, 8))}
+
+
 def _cell(name: str, make: Callable[[nnx.Rngs], Any]) -> Case:
     carry = make(nnx.Rngs(0)).initialize_carry(X, nnx.Rngs(1))
     return _case(name, make, carry, numbers(*X))
@@ -55,6 +62,7 @@ def _layers() -> dict[str, Callable[[], Case]]:
         "Dropout": (lambda r: nnx.Dropout(0.5, rngs=r), x),
         "Einsum": (lambda r: nnx.Einsum("bsd,dhk->bshk", (7, 3, 5), (3, 5), rngs=r), rows),
         "Embed": (lambda r: nnx.Embed(11, 7, rngs=r), ids),
+        **_rotary(),
         "GroupNorm": (lambda r: nnx.GroupNorm(6, num_groups=3, rngs=r), numbers(2, 9, 7, 6)),
         "InstanceNorm": (lambda r: nnx.InstanceNorm(5, rngs=r), image),
         "LayerNorm": (lambda r: nnx.LayerNorm(7, rngs=r), rows),

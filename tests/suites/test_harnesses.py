@@ -39,9 +39,10 @@ def test_what_the_page_lists_is_refused(judged):
     from suites import primitives, refusals
     from suites.outcome import REFUSED
 
-    listed = refusals.rows(PAGE.read_text())
-    assert listed
     named = {(h.group_name, h.name): i for i, h in enumerate(primitives.ALL)}
+    # A version of JAX has other cases than the next one: those that it has.
+    listed = [row for row in refusals.rows(PAGE.read_text()) if row[:2] in named]
+    assert listed
     found = judged(judge("float"), [named[group, name] for group, name, _ in listed])
     assert {(one.group, one.name, one.reason) for one in found} == set(listed)
     assert {one.verdict for one in found} == {REFUSED}

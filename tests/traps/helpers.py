@@ -7,6 +7,7 @@ pass that its reason names can go.
 from __future__ import annotations
 
 from functools import cache
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -43,8 +44,13 @@ def _child() -> Child:
     return Child()
 
 
-def defect(workaround: str) -> pytest.MarkDecorator:
-    """Marks the test of something that IREE 3.13 does wrong."""
+JAXLIB = tuple(int(part) for part in version("jaxlib").split(".")[:2])
+
+
+def defect(workaround: str, before: tuple[int, int] | None = None) -> pytest.MarkDecorator:
+    """Marks the test of something that IREE 3.13 does wrong, or jaxlib before some version."""
     return pytest.mark.xfail(
-        reason=f"IREE is right when this passes, and {workaround} can go", strict=True
+        before is None or before > JAXLIB,
+        reason=f"IREE is right when this passes, and {workaround} can go",
+        strict=True,
     )

@@ -83,7 +83,9 @@ LEADING = """() -> tensor<3xi32> {
   return %y : tensor<3xi32> }"""
 
 
-@defect("compiling what `scripts/suite.py differential` finds different in constants")
+@defect(
+    "compiling what `scripts/suite.py differential` finds different in constants", before=(0, 11)
+)
 def test_xla_counts_leading_zeros_of_negative_constants():
     np.testing.assert_array_equal(XlaExecutable(load(LEADING))()[0], [0, 31, 32])
 
@@ -104,7 +106,7 @@ with editing():
 """
 
 
-@defect("the exchange of batch and features for the interpreter")
+@defect("the exchange of batch and features for the interpreter", before=(0, 12))
 def test_features_may_come_first_in_the_interpreter():
     done = subprocess.run([sys.executable, "-c", EVALUATE], capture_output=True, text=True)
     assert "ImportError" not in done.stderr

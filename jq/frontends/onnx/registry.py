@@ -60,8 +60,12 @@ class Call:
         pairs = zip(self.node.inputs, inputs, strict=False)
         return ", ".join(f"{name} {list(x.shape)}" for name, x in pairs if hasattr(x, "shape"))
 
-    def refuse(self, reason: str, hint: str | None = None) -> UserError:
-        return UserError(f"{self.node.op}: {reason}", op=self.node.where, hint=hint)
+    def refuse(
+        self, reason: str, hint: str | None = None, location: str | None = None
+    ) -> UserError:
+        return UserError(
+            f"{self.node.op}: {reason}", op=self.node.where, hint=hint, location=location
+        )
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ class Walk:
         except Exception as error:  # of any kind: a call that the operator was not written for
             reason = str(error).partition("\n")[0]
             text = f"{type(error).__name__}: {reason} (of {call.shapes(inputs)})"
-            raise call.refuse(text) from error
+            raise call.refuse(text, location=str(self.file.path)) from error
 
     def _sub(
         self,

@@ -43,8 +43,8 @@ def pair(decades: float) -> jq.Model:
 def said(model: jq.Model, pipeline: str) -> str:
     compiled = jq.compile(model, pipeline)
     found = at_a_glance(compiled)
-    assert found is not None
-    return warning(found, compiled)
+    assert found is not None and found.found is not None
+    return warning(found.found, compiled)
 
 
 def test_a_ruined_output_is_warned_of_and_auto_does_better() -> None:
