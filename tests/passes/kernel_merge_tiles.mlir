@@ -8,8 +8,8 @@ func.func @main(%x: tensor<2x4x64xf32>, %w: tensor<64x32xf32> {jq.weight = "w"},
        : (tensor<2x4x64xf32>, tensor<64x32xf32>) -> tensor<2x4x32xf32>
   %2 = stablehlo.dot_general %x, %v, contracting_dims = [2] x [0]
        : (tensor<2x4x64xf32>, tensor<64x16xf32>) -> tensor<2x4x16xf32>
-  %3 = stablehlo.cbrt %1 : tensor<2x4x32xf32>
-  %4 = stablehlo.cbrt %2 : tensor<2x4x16xf32>
+  %3 = stablehlo.sign %1 : tensor<2x4x32xf32>
+  %4 = stablehlo.sign %2 : tensor<2x4x16xf32>
   return %3, %4 : tensor<2x4x32xf32>, tensor<2x4x16xf32>
 }
 // CHECK: changed: {{.*}}kernel-merge
