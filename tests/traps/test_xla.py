@@ -120,3 +120,28 @@ def test_functions_may_be_given_parts_of_one_tensor() -> None:
     assert xla_options(lowered.compiler_ir()) == {**NO_LIBRARY, DISABLED: "fusion"}
     strict = xla_options(lowered.compiler_ir(), **{DISABLED: "algsimp"})
     assert strict[DISABLED] == "fusion,algsimp"
+
+
+def chained(table: Any, x: Any) -> Any:
+    places = x.astype(jnp.int32)
+    for _ in range(40):
+        places = (places * 3 + 1) % 7
+    return table[places[:, 0]]
+
+
+SLOW = """
+import sys
+import jax, numpy as np
+from tests.traps.test_xla import chained
+jax.jit(chained).lower(np.ones((8, 8), "f4"), np.ones((4, 8), "f4")).compile()
+"""
+
+
+@pytest.mark.xfail(
+    JAXLIB >= (0, 12),
+    reason="XLA is fast when this passes, and `_entangled` of jq/ir/memory/xla_options.py can go",
+    strict=True,
+    raises=subprocess.TimeoutExpired,
+)
+def test_places_of_many_steps_are_compiled() -> None:
+    subprocess.run([sys.executable, "-c", SLOW], check=True, timeout=20)

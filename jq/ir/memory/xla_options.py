@@ -6,8 +6,10 @@ They go with each compilation; nothing of the process changes, which may be a us
   axes, and have wrong numbers after a product of matrices (jax-ml/jax 39103, 39257 and 40412).
 - What is written into a tensor and read from that same tensor is computed while it is written,
   where a reshape stands between (openxla/xla 49176): such programs are compiled without fusions.
+- jaxlib 0.12 takes a time that doubles with each step of integers that a gather's places are made
+  of, where a step reads the one before twice: such programs are compiled without fusions, too.
 
-`tests/traps/test_xla.py` shows both.
+`tests/traps/test_xla.py` shows all of them.
 """
 
 from __future__ import annotations
@@ -24,12 +26,15 @@ from jq.ir.values import maker, walk
 NO_LIBRARY = {"xla_cpu_experimental_ynn_fusion_type": ""}
 DISABLED = "xla_disable_hlo_passes"
 WRITES = ("stablehlo.dynamic_update_slice", "stablehlo.scatter")
+INDEXED = {"stablehlo.gather": 1, "stablehlo.dynamic_slice": 1}  # first operand that is a place
+MANY = 1 << 10  # ways from what is given to a place
 MOST = 200_000  # ops, each as often as its function is called
 
 
 def xla_options(module: ir.Module, **others: str) -> dict[str, str]:
     """By name, as `compiler_options` of `jax.jit` and `compile` take them; `others` besides."""
-    without = ["fusion"] * _overwritten(module) + [others[d] for d in others if d == DISABLED]
+    apart = _overwritten(module) or _entangled(module)
+    without = ["fusion"] * apart + [others[d] for d in others if d == DISABLED]
     return NO_LIBRARY | others | ({DISABLED: ",".join(without)} if without else {})
 
 
@@ -50,6 +55,22 @@ def _overwritten(module: ir.Module) -> bool:
     except OverflowError:  # calls of calls: nobody knows
         return True
     return bool(found)
+
+
+def _entangled(module: ir.Module) -> bool:
+    """Whether many ways lead to the places that a gather or a slice reads."""
+    for function in module.body.operations:
+        if not isinstance(function, func.FuncOp) or function.is_external:
+            continue
+        ways: dict[ir.Value, int] = {}
+        for op in walk(function.entry_block):
+            operands = list(op.operation.operands)
+            first = INDEXED.get(op.operation.name)
+            if first is not None and any(ways.get(v, 1) > MANY for v in operands[first:]):
+                return True
+            number = min(sum(ways.get(v, 1) for v in operands), 2 * MANY)
+            ways.update(dict.fromkeys(op.operation.results, max(number, 1)))
+    return False
 
 
 def _reads_itself(op: ir.Operation, known: Origins) -> bool:
