@@ -157,8 +157,7 @@ class Format(ABC):
 
     @property
     def idempotent(self) -> bool:
-        """Whether what has been quantized at run time, whole blocks of it, is left as it is by
-        being quantized so again."""
+        """True if quantizing dequantized values again, in whole blocks, returns them unchanged."""
         return False
 
     def default_block(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...] | None:

@@ -94,8 +94,8 @@ class TensorPlanner:
         return TensorPlan("static", enc, parameters=(state.scale, zero))
 
     def _given_blocks(self, op: Op, role: Role) -> TensorPlan | None:
-        """One in blocks that the product can sum one by one: quantized so once more, it is what it
-        was, and `fold-quantize` drops that."""
+        """An operand already in blocks that the product can sum; kept as is: `fold-quantize` drops
+        the second quantization."""
         enc, shape = blocks_behind(op.operands[role.index]), shape_of(op.operands[role.index])
         if enc is None or get_format(enc.format).integer_bits is None:
             return None
@@ -104,7 +104,7 @@ class TensorPlanner:
         return TensorPlan("dynamic", enc) if same and enc.block == wanted else None
 
     def anew(self, op: Op, role: Role, settings: Settings) -> str:
-        """Why an operand that the model quantizes is quantized again; empty where it is not."""
+        """The reason for quantizing a quantized operand again; empty where it is kept."""
         state = self.encodings.of(op.operands[role.index])
         if not isinstance(state, Encoded) or not is_affine(state.encoding.format):
             return ""

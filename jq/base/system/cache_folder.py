@@ -39,7 +39,7 @@ def make_private(folder: Path) -> None:
 
 
 def _not_ours(root: Path, name: str) -> str:
-    """Why what is there may be of others; empty where it is not, or there is nothing."""
+    """The reason why another user may have written here; empty if none could."""
     for place in (root.parent, root, root / name):
         try:
             found = place.stat()

@@ -52,7 +52,7 @@ class Sizes(Mapping[str, int]):
 
 
 def no_single_size(name: str, sizes: Any) -> UserError:
-    """What is wrong with a size that is no number, or too large a one."""
+    """The error for a size that is not an integer or is too large."""
     if not isinstance(sizes, Sequence) or isinstance(sizes, str):
         hint = f"it is a number from 0 to {LARGEST}"
         return UserError(f"size {name} is {sizes!r:.40}", hint=hint)

@@ -96,7 +96,7 @@ class _Chain:
 
     @property
     def approximate(self) -> bool:
-        """Whether the residual's scale is taken to 16 bits."""
+        """True if the residual's scale is rounded to 16 bits."""
         return self.residual is not None and self.rounded is None
 
     @staticmethod
@@ -116,8 +116,8 @@ class _Chain:
 
 
 def _codes(program: Program, value: ir.Value) -> tuple[Output | None, Leaf | None, ir.Value]:
-    """The codes that a value is rounded to and what they stand for, and what is rounded; the value
-    itself where it is none of codes that nobody else reads."""
+    """The codes a value is rounded to, their encoding, and the rounded value; the value itself
+    where it is not made of codes that nothing else reads."""
     leaf = leaf_of(program, value)
     marker = match(leaf.codes, QUANTIZE) if leaf else None
     out = output_of(program, marker) if marker else None

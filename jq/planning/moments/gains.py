@@ -44,8 +44,8 @@ class Gains:
         inputs: Sequence[np.ndarray],
         make: Callable[[], Gradient | None],
     ) -> Found:
-        """What is known of a sample; else found now, by a gradient that is made where there is
-        none for all of `names`. Nothing where there is none to be had."""
+        """Cached gains of a sample, else computed; missing where no gradient exists. A gradient
+        is made where there is none for all of `names`."""
         if all((name, sample) in self.known for name in names):
             return {name: self.known[name, sample] for name in names}
         if not self.names.issuperset(names):
@@ -64,7 +64,7 @@ class Gains:
         self.gradient, self.names = None, frozenset()
 
     def digest(self) -> str:
-        """Everything that is known."""
+        """All cached gains."""
         found = hashlib.sha256()
         for (name, sample), rows in sorted(self.known.items()):
             found.update(f"{sample} {name} {rows.dtype} {rows.shape}\n".encode())
