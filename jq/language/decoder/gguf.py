@@ -90,6 +90,8 @@ class _Reader:
 
     def config(self) -> Config:
         known = _architecture(self.file)
+        if not self.get("attention.causal", bool, True):
+            raise self.wrong("its attention goes both ways, as that of embeddings")
         layers, hidden = self.size("block_count"), self.size("embedding_length")
         experts = self.size("expert_count", 0)
         inner = self._of_all_layers("feed_forward_length")

@@ -16,7 +16,9 @@ from jq.language.decoder.architectures import Architecture
 from jq.language.decoder.checkpoints import unpacked_tensors
 from jq.language.decoder.config import Config
 from jq.language.decoder.names import Leaf, check_shapes, tensor_tree
+from jq.language.decoder.parts import TEXT, tensors_of_text, text_of
 from jq.language.decoder.safetensors import json_object, read_folder
+from jq.language.decoder.windows import windows
 
 _COMPUTED = "rotary_emb.inv_freq"  # which old checkpoints hold and the config gives
 _ACTIVATIONS = {
@@ -38,6 +40,8 @@ def read_huggingface(folder: str | Path) -> tuple[Config, dict[str, Any]]:
     config, reader = _read_config(folder)
     known = reader.known
     held = {n: t for n, t in read_folder(folder).items() if not n.endswith(_COMPUTED)}
+    if reader.values.get(TEXT):
+        held = tensors_of_text(held)
     tensors: Mapping[str, Leaf] = held
     quantized = reader.values.get("quantization_config")
     if quantized is not None and not isinstance(quantized, dict):
@@ -60,7 +64,7 @@ def read_config(folder: Path) -> Config:
 
 
 def _read_config(folder: Path) -> tuple[Config, _Reader]:
-    reader = _Reader(json_object(folder / "config.json"), str(folder / "config.json"))
+    reader = _Reader(text_of(json_object(folder / "config.json")), str(folder / "config.json"))
     try:
         return reader.config(), reader
     except UserError:
@@ -108,7 +112,8 @@ class _Reader:
 
     def number(self, key: str, default: float | None = None) -> float:
         value: Any = self.values.get(key)
-        value = default if value is None else value
+        if value is None:
+            value = self.known.defaults.get(key, default)
         if type(value) not in (int, float) or not math.isfinite(value):
             raise self.wrong(f"{key} is {value!r:.40}")
         return float(value)
@@ -124,6 +129,8 @@ class _Reader:
 
     def config(self) -> Config:
         known = self.known
+        if self.values.get("use_bidirectional_attention") or self.values.get("is_causal") is False:
+            raise self.wrong("its attention goes both ways, as that of embeddings")
         layers, hidden = self.size("num_hidden_layers"), self.size("hidden_size")
         if layers > 4096:
             raise self.wrong(f"num_hidden_layers is {layers}")
@@ -132,7 +139,8 @@ class _Reader:
         head = self.size("head_dim", max(hidden // heads, 1))
         if heads % kv_heads:
             raise self.wrong(f"{heads} heads do not share {kv_heads} of keys")
-        windows = self._windows(known, layers)
+        rule, default = known.windows.get(self.values["model_type"], ("none", None))
+        sizes = windows(rule, known.global_every, self.values, layers, default)
         ropes = self._ropes(known, head)
         local = "local" if len(ropes) > 1 else "all"
         scalar = self.number("query_pre_attn_scalar", head) if known.one_plus else head
@@ -147,9 +155,9 @@ class _Reader:
             head=head,
             context=self.size("max_position_embeddings"),
             epsilon=self.number("rms_norm_eps"),
-            windows=windows,
+            windows=sizes,
             ropes=tuple(ropes.items()),
-            rope_of=tuple(local if window else "all" for window in windows),
+            rope_of=tuple(local if window else "all" for window in sizes),
             activation=self._activation(known),
             embedding_scale=math.sqrt(hidden) if known.scaled_embedding else 1.0,
             attention_scale=scalar**-0.5,
@@ -179,26 +187,6 @@ class _Reader:
         if name not in _ACTIVATIONS:
             raise self.wrong(f"the activation {name!r} is not known")
         return _ACTIVATIONS[name]
-
-    def _windows(self, known: Architecture, layers: int) -> tuple[int, ...]:
-        window = self.values.get("sliding_window")
-        window = known.window if window is None and known.global_every else window
-        if window is None or self.values.get("use_sliding_window") is False:
-            return (0,) * layers
-        kinds = self.values.get("layer_types")
-        if kinds is None and self.values.get("use_sliding_window"):  # qwen: from a layer on
-            first = self.size("max_window_layers", layers)
-            kinds = ["sliding_attention" if i >= first else "full_attention" for i in range(layers)]
-        if kinds is None:
-            every = int(self.number("sliding_window_pattern", known.global_every))
-            ends = [every and (i + 1) % every == 0 for i in range(layers)]
-            kinds = ["full_attention" if end else "sliding_attention" for end in ends]
-        if not isinstance(kinds, list) or not all(isinstance(k, str) for k in kinds):
-            raise self.wrong(f"layer_types are {kinds!r:.80}")
-        if len(kinds) != layers or set(kinds) - {"full_attention", "sliding_attention"}:
-            raise self.wrong(f"layer_types are {kinds!r:.80}")
-        size = self.size("sliding_window", known.window or None)
-        return tuple(size if kind == "sliding_attention" else 0 for kind in kinds)
 
     def _ropes(self, known: Architecture, head: int) -> dict[str, rope.Rope]:
         given = self.values.get("rope_parameters") or {}
@@ -231,20 +219,32 @@ class _Reader:
             return rope.plain(base, dims)
         if kind in ("longrope", "su"):
             return inner.longrope(base, dims)
-        factor = inner.number("factor")
+        longest = self.size("max_position_embeddings")
+        original = inner.size("original_max_position_embeddings", longest)
+        factor = inner.number("factor", longest / original if kind == "yarn" else None)
         if kind == "linear":
             return rope.plain(base, dims, factor)
-        original = inner.size(
-            "original_max_position_embeddings", self.size("max_position_embeddings")
-        )
         if kind == "llama3":
             low, high = inner.number("low_freq_factor"), inner.number("high_freq_factor")
             return rope.llama3(base, dims, factor, low, high, original)
-        if kind == "yarn" and not given.get("mscale"):
-            fast, slow = inner.number("beta_fast", 32.0), inner.number("beta_slow", 1.0)
-            scale = given.get("attention_factor")
-            return rope.yarn(base, dims, factor, original, fast, slow, scale)
+        if kind == "yarn":
+            return inner.yarn(base, dims, factor, original)
         raise self.wrong(f"rotary positions are scaled by {kind!r}, which is not known")
+
+    def yarn(self, base: float, dims: int, factor: float, original: int) -> rope.Rope:
+        """What cosines and sines are multiplied by is the ratio of two scales where the file has
+        both, `mscale` and `mscale_all_dim`."""
+        fast = self.number("beta_fast", 32.0) or 32.0
+        slow = self.number("beta_slow", 1.0) or 1.0
+        own, whole = self.values.get("attention_factor"), self.values.get("truncate", True)
+        upper, lower = (self.number(key, 0.0) for key in ("mscale", "mscale_all_dim"))
+        if own is not None:
+            scale = self.number("attention_factor")
+        elif upper and lower:
+            scale = rope.yarn_scale(factor, upper) / rope.yarn_scale(factor, lower)
+        else:
+            scale = rope.yarn_scale(factor)
+        return rope.yarn(base, dims, factor, original, fast, slow, scale, truncate=bool(whole))
 
     def longrope(self, base: float, dims: int) -> rope.Rope:
         original, context = (

@@ -80,19 +80,29 @@ def yarn(
     fast: float = 32.0,
     slow: float = 1.0,
     scale: float | None = None,
+    *,
+    truncate: bool = True,
 ) -> Rope:
     """Pairs of more than `fast` turns in `original` tokens keep their frequency, those of fewer
-    than `slow` have it divided by `factor`, by their index in between."""
+    than `slow` have it divided by `factor`, by their index in between; `truncate`: between whole
+    indices. `scale` is that of `factor` where none is given."""
     f = _frequencies(base, dims, factor)
 
     def index(turns: float) -> float:
         return dims * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
 
-    first, last = max(math.floor(index(fast)), 0), min(math.ceil(index(slow)), dims - 1)
-    ramp = np.clip((np.arange(len(f)) - first) / max(last - first, 0.001), 0, 1)
-    if scale is None:
-        scale = 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
+    first, last = index(fast), index(slow)
+    if truncate:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, dims - 1)
+    ramp = np.clip((np.arange(len(f)) - first) / (last - first or 0.001), 0, 1)
+    scale = yarn_scale(factor) if scale is None else scale
     return Rope(tuple(f / factor * ramp + f * (1 - ramp)), scale)
+
+
+def yarn_scale(factor: float, weight: float = 1.0) -> float:
+    """What cosines and sines are multiplied by where frequencies are divided by `factor`."""
+    return 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
 
 
 def longrope_scale(context: int, original: int) -> float:

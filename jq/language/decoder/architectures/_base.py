@@ -89,6 +89,9 @@ class Architecture:
         local_base: base of the rotary positions of layers with a window; 0 for that of the others.
         caps: of scores and logits where the file has none; scores have none where it is 0 here.
         wide_scale_layers: a model of so many layers scales scores by hidden / heads, not by head.
+        windows: by model type, which layers of a `config.json` have windows (see `windows.py`),
+            and their size where the key is missing; types that are not there have none.
+        defaults: numbers that a `config.json` may leave out.
     """
 
     registry: ClassVar[dict[str, Architecture]] = {}
@@ -107,6 +110,8 @@ class Architecture:
     local_base: float = 0.0
     caps: tuple[float, float] = (0.0, 0.0)
     wide_scale_layers: int = 0
+    windows: dict[str, tuple[str, int | None]] = field(default_factory=dict)
+    defaults: dict[str, float] = field(default_factory=lambda: {"rms_norm_eps": 1e-6})
 
     def __post_init__(self) -> None:
         if self.name in Architecture.registry:

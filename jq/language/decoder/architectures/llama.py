@@ -2,4 +2,9 @@
 
 from jq.language.decoder.architectures._base import Architecture
 
-Architecture("llama", ("llama", "mistral", "mixtral"), gguf_pairs="neighbours")
+Architecture(
+    "llama",
+    ("llama", "mistral", "mixtral"),
+    gguf_pairs="neighbours",
+    windows={"mistral": ("types", 4096), "mixtral": ("all", None)},
+)

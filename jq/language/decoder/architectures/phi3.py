@@ -10,4 +10,4 @@ def _without_gate(names: dict[str, str]) -> dict[str, str]:
     return kept | {"layers/{i}/mlp/gate_up/weight": names["layers/{i}/mlp/up/weight"]}
 
 
-Architecture("phi3", ("phi3",), gguf=_without_gate(GGUF))
+Architecture("phi3", ("phi3",), gguf=_without_gate(GGUF), windows={"phi3": ("all", None)})

@@ -13,6 +13,17 @@ _EXPERTS = {
     for part in ("weight", "bias", "order")
 }
 
-Architecture("qwen2", ("qwen2",))
-Architecture("qwen3", ("qwen3",))
-Architecture("qwen3moe", ("qwen3_moe",), hugging_face=HUGGING_FACE | _EXPERTS, normal_shares=False)
+Architecture("qwen2", ("qwen2",), windows={"qwen2": ("from", 4096)})
+Architecture(
+    "qwen3",
+    ("qwen3",),
+    windows={"qwen3": ("from", 4096)},
+    defaults={"rms_norm_eps": 1e-6, "head_dim": 128},
+)
+Architecture(
+    "qwen3moe",
+    ("qwen3_moe",),
+    hugging_face=HUGGING_FACE | _EXPERTS,
+    normal_shares=False,
+    windows={"qwen3_moe": ("asked", 4096)},
+)

@@ -1,0 +1,34 @@
+"""Models of several parts in a folder of Hugging Face, of which one makes text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+# Of a model with parts: the key of the part that makes text, what the whole says for it, and names
+# of its tensors where they stand as those of a model of text do.
+TEXT, _SHARED = "text_config", ("quantization_config", "quantization", "tie_word_embeddings")
+_PLAIN = ("lm_head.", "model.embed_tokens.", "model.layers.", "model.norm.")
+
+
+def text_of(values: dict[str, Any]) -> dict[str, Any]:
+    """What a config says of the part that makes text, where the model has others (that see or hear)
+    as well."""
+    text = values.get(TEXT)
+    if not isinstance(text, dict):
+        return values
+    shared = {k: values[k] for k in _SHARED if values.get(k) is not None}
+    return {**shared, **text, TEXT: True}
+
+
+def tensors_of_text(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensors of that part, named as those of a model of text alone."""
+    found = {}
+    for name, array in held.items():
+        _, part, after = name.partition("language_model.")
+        whole = after if after.startswith(("model.", "lm_head.")) else f"model.{after}"
+        if part or name.startswith(_PLAIN):
+            found[whole if part else name] = array
+    return found

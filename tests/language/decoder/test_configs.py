@@ -1,0 +1,140 @@
+"""What a `config.json` means, against `transformers` (in transformers_configs.json)."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from jq.base.errors import UserError
+from jq.language.decoder import load_decoder
+from jq.language.decoder.huggingface import read_config
+from tests.language.decoder.test_decoder import assert_equal, logits_of
+from tests.support import decoders
+from tests.support.decoders import CASES, write_folder, write_gguf
+
+FOUND = json.loads((Path(__file__).parent / "transformers_configs.json").read_text())
+EXPERTS = {"num_local_experts": 2, "num_experts": 2, "num_experts_per_tok": 1}
+
+
+def config_of(folder, kind, changes):
+    values = {**FOUND["base"], "model_type": kind, **changes}
+    values |= EXPERTS if kind in ("mixtral", "qwen3_moe") else {}
+    (folder / "config.json").write_text(json.dumps(values))
+    return read_config(folder)
+
+
+@pytest.mark.parametrize("kind", FOUND["windows"])
+def test_windows_are_those_of_transformers(tmp_path, kind):
+    """Of each model type, for all keys that name windows in any."""
+    keys, count = FOUND["keys"], FOUND["count"]
+    for values, want in zip(product(*keys.values()), FOUND["windows"][kind], strict=True):
+        changes = {k: v for k, v in zip(keys, values, strict=True) if v != "missing"}
+        if want is None:
+            with pytest.raises(UserError, match="sliding_window"):
+                config_of(tmp_path, kind, changes)
+        else:
+            windows = config_of(tmp_path, kind, changes).windows
+            assert [min(w or count, count) for w in windows] == want, changes
+
+
+@pytest.mark.parametrize("given", range(len(FOUND["ropes"])))
+def test_yarn_is_that_of_transformers(tmp_path, given):
+    """Float32 there, and here double precision."""
+    parameters, frequencies, scale = FOUND["ropes"][given]
+    for key in ("rope_parameters", "rope_scaling"):
+        changes = {key: parameters, "rope_theta": parameters["rope_theta"]}
+        ((_, rope),) = config_of(tmp_path, "llama", changes).ropes
+        np.testing.assert_allclose(rope.frequencies, frequencies, rtol=1e-5)
+        assert rope.scale == pytest.approx(scale, rel=1e-6)
+
+
+def test_a_factor_of_yarn_may_follow_from_the_contexts(tmp_path):
+    whole = {"rope_type": "yarn", "rope_theta": 100.0, "original_max_position_embeddings": 16}
+    found = config_of(tmp_path, "llama", {"rope_parameters": whole})
+    assert (
+        found.ropes
+        == config_of(tmp_path, "llama", {"rope_parameters": whole | {"factor": 4}}).ropes
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("gemma3_text", {"use_bidirectional_attention": True}),
+        ("gemma2", {"use_bidirectional_attention": True}),
+        ("gemma", {"use_bidirectional_attention": True}),
+        ("qwen2", {"is_causal": False}),
+        ("llama", {"is_causal": False}),
+    ],
+)
+def test_attention_that_goes_both_ways_is_refused(tmp_path, kind, change):
+    with pytest.raises(UserError, match="both ways"):
+        config_of(tmp_path, kind, change)
+    plain = {key: not value for key, value in change.items()}
+    assert config_of(tmp_path, kind, plain)
+
+
+def test_attention_that_goes_both_ways_in_a_gguf_file(tmp_path, monkeypatch):
+    def metadata(writer, config, architecture, plain=decoders._metadata):
+        plain(writer, config, architecture)
+        writer.add_causal_attention(False)
+
+    monkeypatch.setattr(decoders, "_metadata", metadata)
+    with pytest.raises(UserError, match="both ways"):
+        load_decoder(write_gguf("llama", tmp_path / "m.gguf"))
+
+
+def of_parts(folder, name):
+    """The same model as the text of one that sees as well; tensors named by `name`."""
+    path = folder / "model.safetensors"
+    tensors = {name(n): array for n, array in load_file(path).items()}
+    eye = {"vision_tower.a.weight": np.ones((2, 2), np.float32)}
+    save_file(tensors | eye | {"multi_modal_projector.b": np.ones(3, np.float32)}, path)
+    text = json.loads((folder / "config.json").read_text())
+    tied = {"tie_word_embeddings": text.pop("tie_word_embeddings", False)}
+    whole = {"model_type": "seeing", "text_config": text, "vision_config": {"hidden_size": 7}}
+    (folder / "config.json").write_text(json.dumps(whole | tied))
+
+
+@pytest.mark.parametrize("case", ["gemma3", "mistral", "llama", "qwen2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        lambda n: f"language_model.{n}",
+        lambda n: n.replace("model.", "model.language_model.", 1),
+        lambda n: n,
+    ],
+    ids=["in front", "within", "as they are"],
+)
+def test_the_text_of_a_model_with_other_parts(tmp_path, case, name):
+    folder = write_folder(case, tmp_path / "model")
+    of_parts(folder, name)
+    assert_equal(case, logits_of(load_decoder(folder), CASES[case]["tokens"]))
+
+
+def test_sizes_that_a_part_leaves_out(tmp_path):
+    """As the files of Gemma 3 4B do."""
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "num_hidden_layers": 34}
+    text |= {"intermediate_size": 10240, "sliding_window": 1024}
+    text |= {"rope_scaling": {"factor": 8.0, "rope_type": "linear"}}
+    whole = {"model_type": "gemma3", "text_config": text, "eos_token_id": [1, 106]}
+    (tmp_path / "config.json").write_text(json.dumps(whole))
+    found = read_config(tmp_path)
+    assert (found.heads, found.kv_heads, found.head, found.vocabulary) == (8, 4, 256, 262208)
+    assert (found.context, found.epsilon, found.attention_scale) == (131072, 1e-6, 1 / 16)
+    assert found.windows[:6] == (1024,) * 5 + (0,) and found.activation == "gelu_tanh"
+    ropes = dict(found.ropes)
+    assert ropes["all"].frequencies[:2] == pytest.approx((1 / 8, 1e6 ** (-1 / 128) / 8))
+    assert ropes["local"].frequencies[1] == pytest.approx(1e4 ** (-1 / 128))
+
+
+def test_a_part_that_is_not_known_is_named(tmp_path):
+    text = {"model_type": "qwen2_5_vl_text"}
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": text}))
+    with pytest.raises(UserError, match="qwen2_5_vl_text"):
+        read_config(tmp_path)
