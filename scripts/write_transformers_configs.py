@@ -29,8 +29,8 @@ BASE = {
     "rms_norm_eps": 1e-6,
     "pad_token_id": 0,
 }
-KINDS = ("llama", "gemma", "mistral", "mixtral", "phi3", "qwen2", "qwen3", "qwen3_moe")
-KINDS += ("gemma2", "gemma3_text")
+KINDS = ["llama", "gemma", "mistral", "mixtral", "phi3", "qwen2", "qwen3", "qwen3_moe"]
+KINDS += ["gemma2", "gemma3_text"]
 TYPES = ["sliding_attention", "full_attention", "full_attention", "sliding_attention"]
 KEYS = {
     "sliding_window": (3, None, "missing"),
