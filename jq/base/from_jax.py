@@ -56,6 +56,21 @@ def clients() -> list[Any]:
     return list(xla_bridge._backends.values())
 
 
+def with_shapes(module: bytes) -> bytes:
+    """A module's bytecode whose `@main` has arguments of fixed shapes, with the shapes of all its
+    values that follow from them, and without checks of shapes.
+
+    Raises:
+        ValueError: a check of shapes fails, or shapes are not compatible.
+    """
+    from jaxlib import _jax
+
+    refined: bytes = _jax.mlir.refine_polymorphic_shapes(
+        module, enable_shape_assertions=True, validate_static_shapes=False, enable_shardy=True
+    )
+    return refined
+
+
 def calling_conventions() -> tuple[int, int]:
     """The oldest and the newest convention of files of `jax.export` that this JAX reads."""
     return (

@@ -181,3 +181,13 @@ def test_checks_are_dropped() -> None:
 
 def test_clients_that_have_started() -> None:
     assert jax.devices()[0].client in from_jax.clients()
+
+
+def test_shapes_follow_from_those_of_the_arguments() -> None:
+    text = """func.func public @main(%x: tensor<4xf32>) -> tensor<?xf32> {
+      %y = stablehlo.convert %x : (tensor<4xf32>) -> tensor<?xf32>
+      return %y : tensor<?xf32>
+    }"""
+    file = io.BytesIO()
+    parse_module(text).operation.write_bytecode(file)
+    assert "tensor<?xf32>" not in str(parse_module(from_jax.with_shapes(file.getvalue())))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from jq.base.errors import UserError, known
-from jq.base.from_jax import scope
-from jq.ir import editing, func, ir, run_passes, walk
+from jq.base.from_jax import scope, with_shapes
+from jq.frontends.tracing.inline import inline_calls
+from jq.ir import editing, func, ir, parse_module, run_passes, walk
 
 LARGEST = (1 << 31) - 1  # of a size
 _AXES = 60  # of a tensor; NumPy has 64, and passes add some
@@ -139,25 +141,26 @@ def argument_shapes(
     return shapes
 
 
-def specialise(module: ir.Module, main: func.FuncOp, shapes: Sequence[Sequence[int]]) -> None:
-    """Gives the arguments of `@main` fixed shapes and carries them through the module."""
+def specialise(module: ir.Module, main: func.FuncOp, shapes: Sequence[Sequence[int]]) -> ir.Module:
+    """The module with fixed shapes of the arguments of `@main`, carried through all of it.
+
+    Functions are opened first: one that is called with sizes (`t // 2`) has shapes of its own at
+    each call. The shapes are inferred by JAX's own passes.
+    """
+    inline_calls(module)
     with editing():
         types = ",".join(
             str(ir.RankedTensorType.get(list(shape), ir.RankedTensorType(t).element_type))
             for shape, t in zip(shapes, main.type.inputs, strict=True)
         )
     try:
-        run_passes(
-            module,
-            f"stablehlo-refine-arguments{{types={types}}}",
-            "stablehlo-refine-shapes",
-            "func.func(stablehlo-canonicalize-dynamism)",
-            "canonicalize",
-            "func.func(stablehlo-check-shape-assertions)",
-            "symbol-dce",
-        )
-    except ir.MLIRError as error:
-        reason = next((d.message for d in error.error_diagnostics), str(error))
+        run_passes(module, f"stablehlo-refine-arguments{{types={types}}}")
+        buffer = io.BytesIO()
+        module.operation.write_bytecode(buffer)
+        return parse_module(with_shapes(buffer.getvalue()))
+    except (ir.MLIRError, ValueError) as error:
+        diagnostics = getattr(error, "error_diagnostics", ())
+        reason = next((d.message for d in diagnostics), str(error))
         raise UserError(f"the model does not accept these sizes: {reason}") from error
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from jq.base.errors import UserError
 from jq.frontends.tracing.dynamic import argument_shapes, specialise
-from jq.ir import context, editing, func, ir, parse_module, stablehlo, walk
+from jq.ir import Op, context, editing, func, ir, parse_module, stablehlo, walk
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def import_module(
         main.attributes["sym_name"] = ir.StringAttr.get("main")
     shapes = argument_shapes(main, sizes)
     if shapes is not None:
-        specialise(module, main, shapes)
+        module = specialise(module, main, shapes)
         main = entry(module, where)
     return Imported(
         module,
@@ -79,7 +79,7 @@ def entry(module: ir.Module, where: str | None) -> func.FuncOp:
         for f in functions
         for op in walk(f.entry_block)
         if isinstance(op, func.CallOp)
-    }
+    } | {name for f in functions for op in walk(f.entry_block) for name in _computations(op)}
     public = [
         f
         for f in functions
@@ -97,3 +97,9 @@ def entry(module: ir.Module, where: str | None) -> func.FuncOp:
             hint="make all but one private",
         )
     return entries[0]
+
+
+def _computations(op: Op) -> list[str]:
+    """Functions that a `custom_call` runs inside: the reducer of a window of symbolic size."""
+    found = op.operation.attributes.get("called_computations", [])
+    return [ir.FlatSymbolRefAttr(each).value for each in found]
