@@ -18,6 +18,7 @@ around them; parameters become one number a channel. Every writer reads this and
 | `concatenate` | xs | `axis` |
 | `reverse` | x | `axis` |
 | `tile` | x | `repeats` |
+| `gather_rows` | x, indices of its first axis of any shape | |
 | `add`, `subtract`, `multiply`, `maximum`, `minimum`, `rescale`, `table`, `softmax`, ... | | |
 """
 
@@ -419,6 +420,24 @@ class _Builder:
         pairs = [(max(0, a), max(0, b)) for a, b in zip(low, high, strict=True)]
         number = int(value.data.reshape(()))
         self._put("pad", node, [x], node.output, {"padding": pairs, "value": number})
+
+    def _gather(self, node: Node) -> None:
+        """Rows along the first axis, as of an embedding."""
+        x, index = node.inputs
+        d = stablehlo.GatherDimensionNumbers(node.attributes["dimension_numbers"])
+        sizes = list(integers(Attributes(node.attributes), "slice_sizes"))
+        last, rank = d.index_vector_dim, len(node.output.shape)
+        shape = [n for a, n in enumerate(index.shape) if a != last]
+        trailing = list(range(len(shape), rank))
+        if (
+            (list(d.collapsed_slice_dims), list(d.start_index_map)) != ([0], [0])
+            or sizes != [1, *x.shape[1:]]
+            or list(d.offset_dims) != trailing
+            or list(d.operand_batching_dims)
+        ):
+            raise UserError("a gather of anything but rows has no form here", op=node.name)
+        index = self.reshaped(node, index, shape)
+        self._put("gather_rows", node, [x, index], node.output)
 
     def _broadcast_in_dim(self, node: Node) -> None:
         (x,), shape = node.inputs, node.output.shape

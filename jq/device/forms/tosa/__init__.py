@@ -1,0 +1,89 @@
+"""TOSA 1.0 flatbuffers (`.tosa`) of an integer network, bit for bit.
+
+Specification: https://www.mlplatform.org/tosa/tosa_spec.html. A rescale is RESCALE with the
+mantissa and `shift = 31 - exponent`; DOUBLE_ROUND and SINGLE_ROUND are the two roundings of
+`jq.formats.requantize`. Ends are integers: TOSA's integer profile has no floats.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+import numpy as np
+
+from jq.base.errors import CompilerError, UserError
+from jq.base.system.files import temporary_folder
+from jq.device.forms.canonical import Simple
+from jq.device.forms.table import Ends
+from jq.device.forms.tosa.schema import SCHEMA
+from jq.device.forms.tosa.writer import Writer
+from jq.device.network import Tensor
+from jq.formats.requantize import Rescaling
+
+
+def write(
+    steps: Sequence[Simple],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    rescaling: Rescaling,
+    ends: Ends = "int8",
+) -> bytes:
+    """The file.
+
+    Raises:
+        UserError: a step that TOSA's integer profile does not have, by the name of its layer.
+    """
+    if ends != "int8":
+        raise UserError("TOSA's integer profile has no floats", hint="give --ends int8")
+    writer = Writer(rescaling)
+    for tensor in inputs:
+        writer.tensor(tensor.name, tensor.shape, tensor.dtype)
+    for step in steps:
+        writer.step(step)
+    block = {
+        "name": "main",
+        "operators": writer.operators,
+        "tensors": writer.tensors,
+        "inputs": [t.name for t in inputs],
+        "outputs": [t.name for t in outputs],
+        "shapes": writer.shapes,
+    }
+    version = {"major": 1, "minor": 0, "patch": 0, "draft": False}
+    graph = {"version": version, "regions": [{"name": "main", "blocks": [block]}]}
+    return SCHEMA.encode("Graph", graph)
+
+
+def run(data: bytes, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of Arm's reference model."""
+    if find_spec("tosa_reference_model") is None:
+        raise UserError(
+            "TOSA's reference model is not installed", hint="pip install --no-deps tosa-tools"
+        )
+    with temporary_folder() as folder:
+        (folder / "model.tosa").write_bytes(data)
+        np.savez(folder / "inputs.npz", *inputs)
+        script = [sys.executable, "-P", "-c", _REFERENCE, str(folder)]
+        ended = subprocess.run(script, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+        if ended.returncode:
+            said = ended.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
+            raise CompilerError(f"TOSA's reference model refuses the file: {said[-1]}")
+        with np.load(folder / "outputs.npz") as outputs:
+            return [outputs[f"arr_{i}"] for i in range(len(outputs.files))]
+
+
+# In a process of its own: it prints to standard output, and where it fails it ends its process.
+_REFERENCE = """
+import pathlib, sys
+import numpy as np
+import tosa_reference_model
+folder = pathlib.Path(sys.argv[1])
+inputs = np.load(folder / "inputs.npz")
+given = [inputs[f"arr_{i}"] for i in range(len(inputs.files))]
+outputs, status = tosa_reference_model.run((folder / "model.tosa").read_bytes(), given)
+if outputs is None:
+    sys.exit(str(status))
+np.savez(folder / "outputs.npz", *outputs)
+"""

@@ -1,0 +1,198 @@
+"""Operators, constants and rescales of a TOSA file, as they are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.device.forms.canonical import Simple
+from jq.device.forms.tosa.schema import OPERATORS, PROPAGATE, ROUNDINGS, TYPES
+from jq.device.network import Tensor
+from jq.formats.integer_functions import FRACTION
+from jq.formats.requantize import Rescaling, multiplier
+
+WHOLE = np.array([1.0])  # a rescale by one: a conversion
+
+
+class Builder:
+    """Collects operators, tensors and shapes; names everything that a network does not."""
+
+    def __init__(self, rescaling: Rescaling) -> None:
+        self.rescaling = rescaling
+        self.operators: list[dict[str, Any]] = []
+        self.tensors: list[dict[str, Any]] = []
+        self.shapes: list[dict[str, Any]] = []
+        self.constants: dict[Any, str] = {}
+        self.sums: dict[Any, str] = {}  # of products that several rescales read
+        self.name = ""  # of the layer that is written
+        self.names: set[str] = set()
+        self.name = ""  # of the layer that is written, for messages
+
+    # What every operator needs
+
+    def tensor(self, name: str, shape: Sequence[int], dtype: str, data: bytes | None = None) -> str:
+        found = {"name": name, "shape": list(shape), "type": TYPES[dtype]}
+        if data is not None:
+            found["data"] = np.frombuffer(data, np.uint8)
+        self.tensors.append(found)
+        self.names.add(name)
+        return name
+
+    def fresh(self) -> str:
+        return f"t{len(self.tensors) + len(self.shapes)}"
+
+    def constant(self, values: Any, dtype: str, shape: Sequence[int] | None = None) -> str:
+        """A constant tensor; equal ones are one."""
+        array = np.asarray(values).astype(dtype)
+        array = array.reshape(array.shape if shape is None else shape)
+        key = dtype, array.shape, array.tobytes()
+        if key not in self.constants:
+            name = self.tensor(self.fresh(), array.shape, dtype, array.tobytes())
+            self.operators.append(_operator("CONST", {}, [], [name]))
+            self.constants[key] = name
+        return self.constants[key]
+
+    def shape(self, values: Sequence[int]) -> str:
+        key = "shape", tuple(values)
+        if key not in self.constants:
+            name, data = self.fresh(), np.array(values, "<i8").tobytes()
+            row = {"name": name, "rank": len(values), "data": np.frombuffer(data, np.uint8)}
+            self.shapes.append(row)
+            self.operators.append(_operator("CONST_SHAPE", {}, [], [name]))
+            self.constants[key] = name
+        return self.constants[key]
+
+    def op(
+        self,
+        kind: str,
+        inputs: Sequence[str],
+        output: Tensor | tuple[Sequence[int], str],
+        **attributes: Any,
+    ) -> str:
+        """An operator whose result is a tensor of the network, or one that is named here."""
+        if isinstance(output, Tensor):
+            name = self.tensor(output.name, output.shape, output.dtype)
+        else:
+            name = self.tensor(self.fresh(), *output)
+        self.operators.append(_operator(kind, attributes, list(inputs), [name]))
+        return name
+
+    def of(self, tensor: Tensor) -> str:
+        """The name of an operand, which may be a constant."""
+        if tensor.data is not None and tensor.name not in self.names:
+            return self.constant(tensor.data, tensor.dtype)
+        return tensor.name
+
+    # Rescales
+
+    def rescale(
+        self,
+        x: str,
+        kind: str,
+        shape: Sequence[int],
+        factor: np.ndarray,
+        output: Tensor | tuple[Sequence[int], str],
+        zeros: tuple[int, int] = (0, 0),
+    ) -> str:
+        """`(x - zero) * factor + zero`, saturated; one factor, or one for each of the last axis."""
+        mantissa, exponent = multiplier(factor)
+        if (mantissa < 0).any():  # TOSA has none: the operand changes its sign
+            x, mantissa = self._negated(x, shape, mantissa), np.abs(mantissa)
+        shift = 31 - exponent
+        made = output.dtype if isinstance(output, Tensor) else output[1]
+        if (shift[mantissa != 0] < 2).any() or (shift > 62).any():
+            raise UserError("a rescale by 2^30 or more has no form in TOSA", op=self.name)
+        mode = ROUNDINGS[self.rescaling.rounding]
+        return self.op(
+            "RESCALE",
+            [
+                x,
+                self.constant(mantissa.reshape(-1), "int32"),
+                self.constant(shift.reshape(-1), "int8"),
+                self.constant([zeros[0]], kind),
+                self.constant([zeros[1]], made),
+            ],
+            output,
+            scale32=True,
+            rounding_mode=mode,
+            per_channel=factor.size > 1,
+            input_unsigned=False,
+            output_unsigned=False,
+        )
+
+    def _negated(self, x: str, shape: Sequence[int], mantissa: np.ndarray) -> str:
+        """int32 `x`, negated where a mantissa is."""
+        signs, row = np.where(mantissa < 0, -1, 1).reshape(-1), [1] * len(shape)
+        sign = self.constant(signs, "int32", [*row[:-1], signs.size] if signs.size > 1 else row)
+        return self.op("MUL", [x, sign, self.constant([0], "int8")], (shape, "int32"))
+
+    def wide(self, x: Tensor, bits: int = 0) -> str:
+        """`(x - zero point) << bits` as int32."""
+        ends = np.iinfo(x.dtype)
+        largest = max(ends.max - x.zero, x.zero - ends.min)
+        # RESCALE by 2^bits takes values below 2^(29 - bits) alone.
+        fits, shape = largest < 1 << (29 - bits), (x.shape, "int32")
+        if fits and (x.dtype == "int8" or x.zero == 0):
+            zeros = x.zero, 0
+            return self.rescale(self.of(x), x.dtype, x.shape, np.array([2.0**bits]), shape, zeros)
+        wide, ones = self.rescale(self.of(x), x.dtype, x.shape, WHOLE, shape), [1] * len(x.shape)
+        if x.zero:
+            wide = self.op("SUB", [wide, self.constant([x.zero], "int32", ones)], shape)
+        if bits:
+            by = self.constant([bits], "int32", ones)
+            wide = self.op("LOGICAL_LEFT_SHIFT", [wide, by], shape)
+        return wide
+
+    def end(self, total: str, step: Simple, shape: Sequence[int]) -> None:
+        """Bias, rescale, zero point and clamp of an int32 sum."""
+        bias, factor = step.numbers["bias"], step.numbers["factor"]
+        if bias.any():
+            row = self.along(bias, shape)
+            total = self.op("ADD", [total, self.constant(bias, "int32", row)], (shape, "int32"))
+        self.codes(total, step, shape, factor)
+
+    def along(self, numbers: np.ndarray, shape: Sequence[int]) -> list[int]:
+        """The shape of numbers that stand along the last axis of a tensor, or are one."""
+        if numbers.size not in (1, shape[-1] if shape else 1):
+            raise UserError(
+                "parameters along another axis than the last have no form in TOSA",
+                op=self.name,
+                hint="write it with channels last",
+            )
+        return [1] * (len(shape) - 1) + [numbers.size] if shape else []
+
+    def codes(self, total: str, step: Simple, shape: Sequence[int], factor: np.ndarray) -> None:
+        """Codes of an int32 sum, and of a bias behind the rescale."""
+        out, output, behind = step.out, step.output, step.numbers.get("behind")
+        assert out is not None
+        self.along(factor, shape)
+        if behind is not None and behind.any():
+            made = shape, "int32"
+            total = self.rescale(total, "int32", shape, factor * (1 << FRACTION), made)
+            added = np.rint(behind * (1 << FRACTION))
+            row = self.along(added, shape)
+            total = self.op("ADD", [total, self.constant(added, "int32", row)], made)
+            factor = np.array([2.0**-FRACTION])
+        ends = np.iinfo(output.dtype)
+        clamps = (out.low, out.high) != (ends.min, ends.max)
+        last: Tensor | tuple[Sequence[int], str] = (shape, output.dtype) if clamps else output
+        if output.dtype == "int8" or out.zero_point == 0:
+            name = self.rescale(total, "int32", shape, factor, last, (0, out.zero_point))
+        else:  # codes of 16 bits have a zero point of 0
+            steps = self.rescale(total, "int32", shape, factor, (shape, "int32"))
+            zero = self.constant(np.full([1] * len(shape), out.zero_point), "int32")
+            moved = self.op("ADD", [steps, zero], (shape, "int32"))
+            name = self.rescale(moved, "int32", shape, WHOLE, last)
+        if clamps:
+            low, high = (np.array([v], output.dtype).view(np.uint8) for v in (out.low, out.high))
+            self.op("CLAMP", [name], output, min_val=low, max_val=high, nan_mode=PROPAGATE)
+
+
+def _operator(
+    kind: str, attributes: dict[str, Any], inputs: list[str], outputs: list[str]
+) -> dict[str, Any]:
+    number = OPERATORS.index(kind) + 1
+    return {"op": number, "attribute": (kind, attributes), "inputs": inputs, "outputs": outputs}

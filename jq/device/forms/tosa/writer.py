@@ -1,0 +1,265 @@
+"""The operators of each step of a network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.device.forms.canonical import Simple
+from jq.device.forms.tosa import functions
+from jq.device.forms.tosa.builder import Builder
+from jq.device.forms.tosa.schema import PROPAGATE, TYPES
+from jq.device.network import Tensor
+
+
+class Writer(Builder):
+    """Writes each step by the method of its kind."""
+
+    def step(self, step: Simple) -> None:
+        self.name = step.name
+        write = getattr(self, f"_{step.kind}", None)
+        if write is None:
+            raise UserError(
+                f"{step.kind.replace('_', ' ')} has no form in TOSA's integer profile",
+                op=step.name,
+                hint="cut the model there, or export to another form",
+            )
+        write(step)
+
+    # Products
+
+    def _conv2d(self, step: Simple) -> None:
+        self._window("CONV2D", step)
+
+    def _depthwise(self, step: Simple) -> None:
+        self._window("DEPTHWISE_CONV2D", step)
+
+    def _window(self, kind: str, step: Simple) -> None:
+        x, w = step.inputs
+        given = step.attributes
+        kernel = w.shape[1:3] if kind == "CONV2D" else w.shape[:2]
+        axes = list(
+            zip(
+                x.shape[1:3],
+                kernel,
+                given["stride"],
+                given["dilation"],
+                given["padding"],
+                strict=True,
+            )
+        )
+        x, padding = self._exact(step, x, axes)
+        attributes = {
+            "pad": [v for pair in padding for v in pair],
+            "stride": given["stride"],
+            "dilation": given["dilation"],
+            "local_bound": False,
+            "acc_type": TYPES["int32"],
+        }
+        self._products(kind, step, x, w, attributes)
+
+    def _exact(
+        self, step: Simple, x: Tensor, axes: list[Any]
+    ) -> tuple[Tensor, list[tuple[int, int]]]:
+        """The input and its padding without what no window reads: strides have to divide."""
+        padding, cut = [], [0, 0]
+        for i, (size, k, stride, dilation, (low, high)) in enumerate(axes):
+            extra = (size - 1 + low + high - (k - 1) * dilation) % stride
+            padding.append((low, max(0, high - extra)))
+            cut[i] = max(0, extra - high)
+        if any(cut):
+            size = [x.shape[0], x.shape[1] - cut[0], x.shape[2] - cut[1], x.shape[3]]
+            name = self.op(
+                "SLICE", [self.of(x), self.shape([0] * 4), self.shape(size)], (size, x.dtype)
+            )
+            x = Tensor(name, tuple(size), x.dtype, x.scale, x.zero_point)
+        return x, padding
+
+    def _transposed(self, step: Simple) -> None:
+        x, w = step.inputs
+        attributes = {
+            "out_pad": [v for pair in step.attributes["out_padding"] for v in pair],
+            "stride": step.attributes["stride"],
+            "local_bound": False,
+            "acc_type": TYPES["int32"],
+        }
+        self._products("TRANSPOSE_CONV2D", step, x, w, attributes)
+
+    def _products(
+        self, kind: str, step: Simple, x: Tensor, w: Tensor, attributes: dict[str, Any]
+    ) -> None:
+        """Sums of products with their bias; one for all that rescale it."""
+        if (
+            x.dtype != "int8"
+            or w.dtype != "int8"
+            or (w.zero_point is not None and w.zero_point.any())
+        ):
+            raise UserError(
+                f"products of {x.dtype} by {w.dtype} are written of int8 by int8 with weights"
+                " whose zero point is 0",
+                op=step.name,
+            )
+        bias, factor = step.numbers["bias"], step.numbers["factor"]
+        negative = factor.reshape(-1) < 0
+        if w.data is not None and negative.any() and w.values.min() > np.iinfo(w.dtype).min:
+            sign = np.where(negative, -1, 1)  # of the weights and the bias: their sum changes it
+            w, bias, factor = _signed(w, sign, kind), bias * sign, np.abs(factor)
+        operands = [
+            self.of(x),
+            self.of(w),
+            self.constant(bias, "int32"),
+            self.constant([x.zero], "int8"),
+            self.constant([0], "int8"),
+        ]
+        key = kind, *operands, str(attributes)
+        if key not in self.sums:
+            self.sums[key] = self.op(kind, operands, (step.output.shape, "int32"), **attributes)
+        self.codes(self.sums[key], step, step.output.shape, factor)
+
+    def _matmul(self, step: Simple) -> None:
+        a, b = step.inputs
+        if (a.dtype, b.dtype) != ("int8", "int8"):
+            raise UserError(f"products of {a.dtype} by {b.dtype} are not written", op=step.name)
+        zeros = [self.constant([t.zero], "int8") for t in (a, b)]
+        shape = step.output.shape
+        total = self.op("MATMUL", [self.of(a), self.of(b), *zeros], (shape, "int32"))
+        self.end(total, step, shape)
+
+    # Element by element
+
+    def _rescale(self, step: Simple) -> None:
+        bits = int(step.numbers["bits"].reshape(()))
+        self.end(self.wide(step.inputs[0], bits), step, step.output.shape)
+
+    def _add(self, step: Simple) -> None:
+        self._sum_of_two("ADD", step)
+
+    def _subtract(self, step: Simple) -> None:
+        self._sum_of_two("SUB", step)
+
+    def _sum_of_two(self, kind: str, step: Simple) -> None:
+        bits, unit = (float(step.numbers[k].reshape(())) for k in ("bits", "unit"))
+        terms = []
+        for x in step.inputs:
+            shifted = self.wide(x, int(bits))
+            assert x.scale is not None
+            factor = x.scale.astype(np.float64).reshape(-1) / unit
+            terms.append(self.rescale(shifted, "int32", x.shape, factor, (x.shape, "int32")))
+        shape = step.output.shape
+        self.end(self.op(kind, terms, (shape, "int32")), step, shape)
+
+    def _multiply(self, step: Simple) -> None:
+        bits, shape = int(step.numbers["bits"].reshape(())), step.output.shape
+        if bits < 0:
+            raise UserError("a product of two tensors of 16 bits has no form here", op=step.name)
+        zero = self.constant([0], "int8")
+        total = self.op("MUL", [*map(self.wide, step.inputs), zero], (shape, "int32"))
+        if bits:
+            total = self.rescale(total, "int32", shape, np.array([2.0**bits]), (shape, "int32"))
+        self.end(total, step, shape)
+
+    def _table(self, step: Simple) -> None:
+        functions.table(self, step)
+
+    def _softmax(self, step: Simple) -> None:
+        functions.softmax(self, step)
+
+    def _gather_rows(self, step: Simple) -> None:
+        functions.gather_rows(self, step)
+
+    def _maximum(self, step: Simple) -> None:
+        self.op("MAXIMUM", [*map(self.of, step.inputs)], step.output, nan_mode=PROPAGATE)
+
+    def _minimum(self, step: Simple) -> None:
+        self.op("MINIMUM", [*map(self.of, step.inputs)], step.output, nan_mode=PROPAGATE)
+
+    # Sums and extremes
+
+    def _sum_pool(self, step: Simple) -> None:
+        """A depthwise convolution by ones: what is padded adds nothing."""
+        (x,), given = step.inputs, step.attributes
+        channels = x.shape[3]
+        ones = np.ones((*given["window"], channels, 1), np.int8)
+        w = Tensor(self.fresh(), ones.shape, "int8", data=ones)
+        numbers = step.numbers | {"bias": np.broadcast_to(step.numbers["bias"], [channels])}
+        geometry = {**given, "dilation": [1, 1]}
+        made = Simple("depthwise", step.name, (x, w), step.output, geometry, numbers, step.out)
+        self._window("DEPTHWISE_CONV2D", made)
+
+    def _sum(self, step: Simple) -> None:
+        (x,) = step.inputs
+        total, shape = self.wide(x), list(x.shape)
+        for axis in step.attributes["axes"]:
+            shape[axis] = 1
+            total = self.op("REDUCE_SUM", [total], (list(shape), "int32"), axis=axis)
+        self.end(total, step, step.output.shape)
+
+    def _max_pool(self, step: Simple) -> None:
+        x, given = step.inputs[0], step.attributes
+        ones = [1, 1]
+        axes = zip(
+            x.shape[1:3], given["window"], given["stride"], ones, given["padding"], strict=True
+        )
+        x, padding = self._exact(step, x, list(axes))
+        self.op(
+            "MAX_POOL2D",
+            [self.of(x)],
+            step.output,
+            kernel=given["window"],
+            stride=given["stride"],
+            pad=[v for pair in padding for v in pair],
+            nan_mode=PROPAGATE,
+        )
+
+    def _max(self, step: Simple) -> None:
+        axis = step.attributes["axis"]
+        self.op("REDUCE_MAX", [self.of(step.inputs[0])], step.output, axis=axis, nan_mode=PROPAGATE)
+
+    def _min(self, step: Simple) -> None:
+        axis = step.attributes["axis"]
+        self.op("REDUCE_MIN", [self.of(step.inputs[0])], step.output, axis=axis, nan_mode=PROPAGATE)
+
+    # Moves
+
+    def _reshape(self, step: Simple) -> None:
+        (x,) = step.inputs
+        self.op("RESHAPE", [self.of(x), self.shape(step.output.shape)], step.output)
+
+    def _transpose(self, step: Simple) -> None:
+        perms = step.attributes["permutation"]
+        self.op("TRANSPOSE", [self.of(step.inputs[0])], step.output, perms=perms)
+
+    def _reverse(self, step: Simple) -> None:
+        axis = step.attributes["axis"]
+        self.op("REVERSE", [self.of(step.inputs[0])], step.output, axis=axis)
+
+    def _concatenate(self, step: Simple) -> None:
+        axis = step.attributes["axis"]
+        self.op("CONCAT", [*map(self.of, step.inputs)], step.output, axis=axis)
+
+    def _slice(self, step: Simple) -> None:
+        bounds = [self.shape(step.attributes[k]) for k in ("start", "size")]
+        self.op("SLICE", [self.of(step.inputs[0]), *bounds], step.output)
+
+    def _pad(self, step: Simple) -> None:
+        (x,), padding = step.inputs, step.attributes["padding"]
+        amounts = self.shape([v for pair in padding for v in pair])
+        value = self.constant([step.attributes["value"]], x.dtype)
+        self.op("PAD", [self.of(x), amounts, value], step.output)
+
+    def _tile(self, step: Simple) -> None:
+        repeats = self.shape(step.attributes["repeats"])
+        self.op("TILE", [self.of(step.inputs[0]), repeats], step.output)
+
+
+def _signed(w: Tensor, sign: np.ndarray, kind: str) -> Tensor:
+    """Filters times the sign of each output channel."""
+    if kind == "DEPTHWISE_CONV2D":
+        flat = w.values.reshape(*w.shape[:2], -1) * sign
+        data = flat.reshape(w.shape)
+    else:
+        data = w.values * sign.reshape(-1, 1, 1, 1)
+    return replace(w, name=f"{w.name} signed", data=data.astype(w.dtype))

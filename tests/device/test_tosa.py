@@ -1,0 +1,107 @@
+"""Integer-only networks as TOSA, in Arm's reference model, against our integer program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jq
+
+pytest.importorskip("tosa_reference_model", reason="Arm's reference model is not installed")
+pytestmark = pytest.mark.usefixtures("quick_xla")
+RNG = np.random.default_rng(0)
+NHWC = ("NHWC", "HWIO", "NHWC")
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, np.float32) / np.float32(np.sqrt(np.prod(shape[:-1])))
+
+
+def conv(x: Any, w: Any, stride: int = 1, **others: Any) -> Any:
+    return lax.conv_general_dilated(
+        x, w, (stride, stride), "SAME", dimension_numbers=NHWC, **others
+    )
+
+
+def signs(p: Any, x: Any) -> Any:
+    """Channels with negative factors, in a filter and behind a sum of two."""
+    h = jax.nn.relu(conv(x, p["w"]) * p["g"])
+    return -(h + conv(h, p["v"], feature_group_count=8))
+
+
+def functions(p: Any, x: Any) -> Any:
+    """Tables of 8 and of 16 bits, joined."""
+    h = x @ p["w"]
+    return jnp.concatenate([jnp.tanh(h), jax.nn.hard_swish(h)], -1) @ p["v"] * 2 - 1
+
+
+def attention(p: Any, x: Any) -> Any:
+    return jax.nn.softmax((x @ p["q"]) @ (x @ p["k"]).T) @ (x @ p["v"])
+
+
+def windows(p: Any, x: Any) -> Any:
+    """Pools of sizes that strides do not divide, a transposed and a grouped convolution."""
+    x = conv(x, p["w"], 2)
+    x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+    x = lax.conv_transpose(x, p["t"], (2, 2), "SAME")
+    return conv(x, p["g"], feature_group_count=2).mean((1, 2)) @ p["d"]
+
+
+def far_bias(p: Any, x: Any) -> Any:
+    """A bias that the accumulator cannot hold is added behind the rescale."""
+    return (x @ p["w"]) * 1e-7 + p["b"]
+
+
+NETWORKS: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray], tuple[int, ...]]] = {
+    "signs": (
+        signs,
+        {
+            "w": normal(3, 3, 3, 8),
+            "v": normal(3, 3, 1, 8),
+            "g": np.float32([1, -1, 2, -0.5, 1, -1, 1, -2]),
+        },
+        (1, 6, 6, 3),
+    ),
+    "functions": (functions, {"w": normal(8, 8), "v": normal(16, 4)}, (4, 8)),
+    "attention": (attention, {k: 2 * normal(8, 8) for k in "qkv"}, (6, 8)),
+    "windows": (
+        windows,
+        {
+            "w": normal(3, 3, 3, 8),
+            "t": normal(3, 3, 8, 8),
+            "g": normal(3, 3, 4, 8),
+            "d": normal(8, 4),
+        },
+        (1, 11, 11, 3),
+    ),
+    "far_bias": (far_bias, {"w": normal(8, 8), "b": normal(8)}, (4, 8)),
+}
+
+
+def exported(apply: Any, params: Any, shape: tuple[int, ...], path: Path, target: str) -> Any:
+    samples = [(RNG.standard_normal(shape, np.float32),) for _ in range(3)]
+    model = jq.Model(apply, params, samples[0], calibration=samples)
+    return jq.export(model, path / "m.tosa", verify=True, target=target)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_output_has_the_same_bits(name: str, tmp_path: Path) -> None:
+    found = exported(*NETWORKS[name], tmp_path, "npu-int8")
+    assert found["same"] == found["outputs"] > 0
+
+
+def test_what_tosa_does_not_have_is_named(tmp_path: Path) -> None:
+    def apply(p: Any, x: Any) -> Any:
+        h = x @ p["w"]
+        return (h - h.mean(-1, keepdims=True)) * lax.rsqrt(h.var(-1, keepdims=True) + 1e-5)
+
+    with pytest.raises(jq.UserError, match="normalization has no form in TOSA"):
+        exported(apply, {"w": normal(8, 8)}, (4, 8), tmp_path, "npu-int8")
+    assert not list(tmp_path.iterdir())
