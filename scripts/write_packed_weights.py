@@ -24,11 +24,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-try:
-    import torch
-    from safetensors.torch import save_file
-except ImportError:  # `--help` needs neither
-    torch = None
+import torch  # type: ignore[import-not-found,unused-ignore]
+from safetensors.torch import save_file  # type: ignore[import-not-found,unused-ignore]
 
 OUT, IN, GROUP = 32, 64, 32
 Layout = tuple[dict[str, Any], dict[str, Any], Any]  # config, tensors, decoded
@@ -158,8 +155,6 @@ def main() -> None:
     parser.add_argument("--gptq", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--awq", type=Path, required=True, metavar="FOLDER")
     given = parser.parse_args()
-    if torch is None:
-        parser.error("there is no torch here; see the top of this file")
     weight = drawn()
     integers = {"type": "int", "strategy": "group", "group_size": GROUP}
     layouts: dict[str, Callable[[], Layout]] = {

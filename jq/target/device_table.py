@@ -151,6 +151,9 @@ class Device(Strict):
     `single` as in XNNPACK, ONNX Runtime and TOSA's SINGLE_ROUND."""
     rescale_bits: Literal[64, 32] = 64
     """Whether a rescale may use elements of 64 bits; with 32 it gives the same numbers."""
+    factors: Literal["any", "scales"] = "any"
+    """What a rescale multiplies by: any number, or `scales`: the input's scale times one float32
+    number, by the result's scale, from which TFLite's kernels derive their mantissas."""
     limits: dict[str, OpLimits] = {}
     """Limits by kind of op: a StableHLO name, or `depthwise` for such convolutions. `default`
     holds for kinds that are not named."""

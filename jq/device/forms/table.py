@@ -59,6 +59,7 @@ FORMS = {
     form.name: form
     for form in (
         Form("tosa", "jq.device.forms.tosa", (".tosa",), "npu-int8"),
+        Form("tflite", "jq.device.forms.tflite", (".tflite",), "litert"),
         # one line a form
     )
 }

@@ -32,7 +32,7 @@ from jq.ir.build import NAME, replace, string_attr
 from jq.ir.constants import evaluate
 from jq.ir.decisions import decline, declined, declined_by_shape
 from jq.ir.markers import QUANTIZE, Marker, match
-from jq.ir.ops.integer_step import integer_step
+from jq.ir.ops.integer_step import IntegerStep, integer_step
 from jq.ir.slicing import between
 from jq.ir.values import kind_of, maker
 from jq.passes.base import Pass, PassContext
@@ -251,6 +251,8 @@ def _chain(
     if total is None:
         return None
     real = affine.c * total.factor  # of one step of the sum
+    if device.factors == "scales":
+        real = _of_scales(program, total.step, real)
     if not np.isfinite(real).all() or (real == 0).any():
         return None
     require_int32(total.bound, total.name)
@@ -267,6 +269,15 @@ def _chain(
         steps = _bias_behind(program, total, factor, behind, rescaling)
     step = total.step.giving(out).knowing(bias=bias.astype(np.int64), factor=factor, behind=behind)
     return integer_step(program, saturated(steps, out), step)
+
+
+def _of_scales(program: Program, step: IntegerStep, real: np.ndarray) -> np.ndarray:
+    """The nearest that is the scale of the one tensor that a step reads times a float32 number."""
+    varying = [o for o in step.operands if evaluate(program, o.codes) is None]
+    if step.kind in ("add", "subtract", "multiply") or [o.scale.size for o in varying] != [1]:
+        return real
+    scale = varying[0].scale.astype(np.float64).reshape(())
+    return np.asarray(scale * (real / scale).astype(np.float32).astype(np.float64))
 
 
 def _with_bias(program: Program, total: Sum, bias: np.ndarray) -> ir.Value:

@@ -1,1 +1,0 @@
-"""A benchmark each: `scripts/benchmark.py NAME` runs `main` of the module of that name."""

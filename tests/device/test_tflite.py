@@ -1,0 +1,100 @@
+"""`.tflite` files in LiteRT: the bits of the integer program, by reference kernels and XNNPACK."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jq
+import jq.models
+
+pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+pytestmark = pytest.mark.usefixtures("quick_xla")
+
+DIMENSIONS = ("NHWC", "HWIO", "NHWC")
+Apply = Callable[[Any, jax.Array], jax.Array]
+
+
+def convolved(x: jax.Array, w: jax.Array, stride: int, padding: Any, **other: Any) -> jax.Array:
+    return jax.lax.conv_general_dilated(
+        x, w, (stride, stride), padding, dimension_numbers=DIMENSIONS, **other
+    )
+
+
+def mixed(p: Any, x: jax.Array) -> jax.Array:
+    """Uneven padding, a dilated filter, groups, a residual sum, a clamp and a mean."""
+    x = jax.nn.relu6(convolved(x, p["first"], 2, ((0, 1), (2, 0))))
+    y = convolved(x, p["deep"], 1, "SAME", feature_group_count=8, rhs_dilation=(2, 2))
+    x = jnp.clip(x + y, -0.4, 0.9)
+    x = convolved(x, p["groups"], 1, "VALID", feature_group_count=2)
+    return x.mean((1, 2)) @ p["dense"]
+
+
+def moved(p: Any, x: jax.Array) -> jax.Array:
+    """Tables, a transposed convolution, pools and moves; no sum of two tensors."""
+    x = jax.nn.sigmoid(convolved(x, p["first"], 1, "SAME"))
+    up = jax.lax.conv_transpose(x, p["up"], (2, 2), "SAME", dimension_numbers=DIMENSIONS)
+    up = jax.lax.reduce_window(
+        up, -np.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), ((0, 0), (1, 0), (1, 0), (0, 0))
+    )
+    x = jnp.concatenate([x, up], 3)
+    x = jax.lax.slice(x.transpose(0, 2, 1, 3), (0, 1, 0, 0), (1, 7, 8, 16))
+    x = jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID") / 4
+    return jnp.tanh(x.reshape(1, -1) @ p["wide"]).max(1, keepdims=True)
+
+
+def model(apply: Apply) -> jq.Model:
+    rng = np.random.default_rng(1)
+    shapes = {
+        "first": (3, 3, 3, 8),
+        "deep": (3, 3, 1, 8),
+        "groups": (2, 2, 4, 6),
+        "dense": (6, 5),
+        "up": (3, 3, 8, 8),
+        "wide": (192, 12),
+    }
+    params = {k: rng.standard_normal(s, np.float32) / 4 for k, s in shapes.items()}
+    samples = [(rng.standard_normal((1, 8, 8, 3), np.float32),) for _ in range(3)]
+    return jq.Model(apply, params, samples[0], calibration=samples)
+
+
+@pytest.mark.parametrize("target", ["litert-reference", "litert"])
+def test_digits_have_the_same_bits(target: str, tmp_path: Path) -> None:
+    found = jq.export(jq.models.digits_cnn, tmp_path / "m.tflite", target=target, verify=True)
+    assert found["outputs"] >= 320 * 4
+    assert found["same"] == found["outputs"]
+
+
+@pytest.mark.parametrize(
+    ("apply", "target"),
+    [(mixed, "litert-reference"), (moved, "litert-reference"), (moved, "litert")],
+)
+def test_small_networks_have_the_same_bits(apply: Apply, target: str, tmp_path: Path) -> None:
+    found = jq.export(model(apply), tmp_path / "m.tflite", target=target, verify=True)
+    assert found["same"] == found["outputs"] > 0
+
+
+def test_float_ends(tmp_path: Path) -> None:
+    path = tmp_path / "m.tflite"
+    found = jq.export(model(moved), path, ends="float", target="litert", verify=True)
+    assert found["same"] == found["outputs"] > 0
+    assert [t["dtype"] for t in (*found["inputs"], *found["results"])] == ["float32"] * 2
+
+
+def test_what_has_no_form_is_named(tmp_path: Path) -> None:
+    """Factors that no scales give, where the target does not ask for those that they do."""
+    with pytest.raises(jq.UserError, match="no float32 scale") as error:
+        jq.export(
+            model(mixed),
+            tmp_path / "m.tflite",
+            target="npu-int8",
+            settings={"activations.residual": "int8"},
+        )
+    assert "reduce_sum" in str(error.value)
+    assert not list(tmp_path.iterdir())
