@@ -3,7 +3,8 @@
 Schema: https://github.com/google-ai-edge/LiteRT/blob/main/litert/core/schema/schema.fbs.
 TFLite states no mantissas: kernels derive them from float32 scales, `input * weight / output` in
 float64. A file is written only where that gives the mantissas of the integer program. Reference
-kernels round twice (`double`); XNNPACK, LiteRT's default, rounds once (`single`).
+kernels round twice (`double`). XNNPACK, LiteRT's default, rounds a product of float32 numbers once:
+`single` but for about one result of a million.
 
 Products with weights are CONV_2D whatever they were: FULLY_CONNECTED has other mantissas. Sums are
 depthwise convolutions by ones: MEAN has an arithmetic of its own.
