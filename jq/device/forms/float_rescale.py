@@ -1,0 +1,143 @@
+"""Rescales of an integer program in ONNX Runtime's float32 arithmetic, and scales that keep codes.
+
+ONNX Runtime requantizes a sum of products as `round_half_even(f32(sum) * s) + zero point`, with
+`s = (input scale * weight scale) / output scale` in float32. Both this and an integer rescale
+never fall where the sum grows: they are equal where every code begins at the same sum. Where one
+does not, a weight scale a few float32 steps aside may have all codes begin where they should.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+
+from jq.formats.integer_functions import Output
+from jq.formats.numpy_ops import NUMPY
+from jq.formats.requantize import INT32, Rescaling
+
+F32: TypeAlias = np.float32
+STEPS = 6  # of float32 that a scale may be moved by: 2^-21 of it
+FEW = 3  # and each of a pair
+NEAR = 3  # sums around the beginning of a code that are tried
+
+
+def rescaled(x: np.ndarray, factor: np.ndarray, rescaling: Rescaling) -> np.ndarray:
+    """The integer program's `x * factor`: int32 of the shape that both broadcast to."""
+    x, factor = np.broadcast_arrays(x.astype(np.int32), factor)
+    mantissa, left, right = rescaling.split(factor)
+    return rescaling.rescale(NUMPY, x, mantissa, (left, right))
+
+
+def moved(scale: np.ndarray, steps: int) -> np.ndarray:
+    """Positive float32 numbers, so many steps of float32 aside."""
+    return (scale.astype(F32).view(np.int32) + np.int32(steps)).view(F32)
+
+
+def aside() -> Iterator[int]:
+    """0, 1, -1, 2, ..."""
+    yield 0
+    for n in range(1, STEPS + 1):
+        yield from (n, -n)
+
+
+def sum_scales(
+    factor: np.ndarray,
+    guess: np.ndarray,
+    of: Callable[[np.ndarray], np.ndarray],
+    out: Output,
+    rescaling: Rescaling,
+) -> tuple[np.ndarray, int]:
+    """Float32 scales of an operand by channel, and how many channels may still differ by one code.
+
+    Args:
+        factor: float64 [channels], steps of the result that one unit of a sum is.
+        guess: [channels], the scales that the program has.
+        of: the runtime's float32 multiplier of a scale.
+    """
+    found = result = guess.astype(F32)
+    sums, wanted = _beginnings(factor, out, rescaling)
+    bad = np.full(len(factor), True)
+    for steps in aside():
+        tried = moved(found, steps)
+        codes = _clipped(np.rint(sums.astype(F32) * of(tried)[:, None]), out)
+        good = bad & (codes == wanted).all(1)
+        result = np.where(good, tried, result)
+        bad &= ~good
+        if not bad.any():
+            break
+    return result, int(bad.sum())
+
+
+def _beginnings(
+    factor: np.ndarray, out: Output, rescaling: Rescaling
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sums around those at which the steps of the result change, with their steps: int32
+    [channels, sums]."""
+    steps = np.arange(out.low - out.zero_point, out.high - out.zero_point) + 0.5
+    if len(steps) > 512:  # of 16 bits: some
+        steps = steps[:: len(steps) // 512]
+    middle = np.rint(steps / np.where(factor == 0, 1.0, factor)[:, None])
+    around = middle[..., None] + np.arange(-NEAR, NEAR + 1)
+    sums = np.clip(around, INT32.min, INT32.max).reshape(len(factor), -1).astype(np.int32)
+    return sums, _clipped(rescaled(sums, factor[:, None], rescaling), out)
+
+
+def _clipped(steps: np.ndarray, out: Output) -> np.ndarray:
+    return np.clip(steps, out.low - out.zero_point, out.high - out.zero_point).astype(np.int32)
+
+
+def function_scale(
+    x: np.ndarray, scale: float, codes: np.ndarray, out: Output
+) -> np.ndarray | None:
+    """The float32 scale with which `QuantizeLinear(DequantizeLinear(x))` gives these codes.
+
+    Args:
+        x: int, codes without their zero point; `codes`: those of the result, for each.
+
+    Returns:
+        A scale of x next to `scale`; None where there is none.
+    """
+    for steps in aside():
+        tried = moved(np.array([scale], F32), steps)
+        real = x.astype(F32) * tried
+        if np.array_equal(quantized(real, out), codes):
+            return tried
+    return None
+
+
+def quantized(real: np.ndarray, out: Output) -> np.ndarray:
+    """`QuantizeLinear` of float32 numbers, within the bounds of `out`."""
+    steps = np.rint(real / F32(out.scale)).astype(np.float64)
+    return np.clip(steps + out.zero_point, out.low, out.high).astype(np.int32)
+
+
+def pair_scales(
+    scales: tuple[F32, F32],
+    tables: Callable[[F32, F32], list[np.ndarray]],
+    wanted: np.ndarray,
+) -> tuple[tuple[F32, F32], int]:
+    """Scales of two operands with which all arithmetics of a runtime give the wanted codes.
+
+    Args:
+        tables: the codes of every pair by each arithmetic, of two scales.
+
+    Returns:
+        Scales, and the largest number of pairs of codes that differ in one of them.
+    """
+    best: tuple[tuple[F32, F32], int] | None = None
+    few = [n for n in aside() if abs(n) <= FEW]
+    for i in few:
+        for j in few:
+            pair = (
+                F32(moved(np.array([scales[0]]), i)[0]),
+                F32(moved(np.array([scales[1]]), j)[0]),
+            )
+            count = max(int((t != wanted).sum()) for t in tables(*pair))
+            if best is None or count < best[1]:
+                best = pair, count
+            if count == 0:
+                return best
+    assert best is not None
+    return best

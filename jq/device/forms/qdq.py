@@ -1,0 +1,84 @@
+"""ONNX files (`.onnx`, opset 21) of an integer network: float ops between Q and DQ.
+
+A runtime that knows the pairs computes in integers; one that does not computes in float32. Weights
+are int8 by channel, biases int32 with the scale of their sums. ONNX Runtime requantizes in float32:
+scales are chosen so that its codes are those of the integer program (`float_rescale`), and where
+none do, the file's metadata says so by layer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from jq.device.forms.canonical import Simple
+from jq.device.forms.onnx_graph import value_info
+from jq.device.forms.qdq_base import scale_of
+from jq.device.forms.qdq_elementwise import Elementwise
+from jq.device.forms.qdq_moves import Moves
+from jq.device.forms.qdq_products import Products
+from jq.device.network import Tensor
+from jq.formats.requantize import Rescaling
+
+OPSET, IR_VERSION = 21, 10
+
+
+class _Writer(Products, Elementwise, Moves):
+    """The ONNX ops of each kind of step."""
+
+
+def write(
+    steps: Sequence[Simple],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    rescaling: Rescaling,
+    ends: str = "int8",
+) -> bytes:
+    """The file.
+
+    Args:
+        ends: `float` for inputs and outputs in float32, else they are codes.
+
+    Raises:
+        UserError: a step that has no ONNX op, by the name of its layer.
+    """
+    writer = _Writer(rescaling)
+    floats = ends == "float"
+    infos = [[_end(t, floats) for t in tensors] for tensors in (inputs, outputs)]
+    for tensor in inputs:
+        writer.begin(tensor, floats)
+    for step in steps:
+        writer.step(step)
+    for tensor in outputs:
+        writer.finish(tensor, floats)
+    g = writer.graph
+    graph = helper.make_graph(g.nodes, "main", *infos, initializer=g.initializers)
+    opsets = [helper.make_opsetid("", OPSET)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    scales = {
+        t.name: {"scale": float(scale_of(t)), "zero_point": t.zero} for t in (*inputs, *outputs)
+    }
+    metadata = {"jq.ends": json.dumps(scales), "jq.near_ties": json.dumps(writer.near_ties)}
+    helper.set_model_props(model, metadata)
+    return bytes(model.SerializeToString())
+
+
+def run(data: bytes, inputs: Sequence[np.ndarray], *, optimized: bool = True) -> list[np.ndarray]:
+    """The outputs of a file by ONNX Runtime, on one thread."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 3, 1
+    if not optimized:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    names = [i.name for i in session.get_inputs()]
+    return [np.asarray(y) for y in session.run(None, dict(zip(names, inputs, strict=True)))]
+
+
+def _end(tensor: Tensor, floats: bool) -> Any:
+    return value_info(tensor.name, "float32" if floats else tensor.dtype, tensor.shape)

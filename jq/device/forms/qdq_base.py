@@ -1,0 +1,94 @@
+"""What every step of a network needs to become ops between Q and DQ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.device.forms.canonical import Simple
+from jq.device.forms.onnx_graph import Graph
+from jq.device.network import Tensor
+from jq.formats.requantize import Rescaling
+
+F32: TypeAlias = np.float32
+CHANNELS_FIRST = (0, 3, 1, 2)
+
+
+def scale_of(tensor: Tensor) -> np.float32:
+    """The one scale of a tensor.
+
+    Raises:
+        UserError: it has none, or several.
+    """
+    if tensor.scale is None or tensor.scale.size != 1:
+        what = "no scale" if tensor.scale is None else "several scales"
+        raise UserError(f"a tensor with {what} has no Q/DQ form", op=tensor.name)
+    return F32(tensor.scale.reshape(-1)[0])
+
+
+class Writer:
+    """A graph in the making, with the layers whose codes may differ from the network's."""
+
+    def __init__(self, rescaling: Rescaling) -> None:
+        self.rescaling = rescaling
+        self.graph = Graph()
+        self.near_ties: dict[str, str] = {}  # layers whose codes may differ by one, and why
+
+    def begin(self, tensor: Tensor, floats: bool) -> None:
+        name = tensor.name
+        if floats:
+            self.graph.layer = tensor.name
+            name = self.graph.quantized(name, scale_of(tensor), tensor.zero, tensor.dtype)
+        self.graph.hold(tensor, name)
+
+    def finish(self, tensor: Tensor, floats: bool) -> None:
+        codes = self.graph.codes(tensor)
+        if floats:
+            codes = self.graph.dequantized(codes, scale_of(tensor), tensor.zero, tensor.dtype)
+        self.graph.op("Identity", [codes], tensor.name)
+
+    def step(self, step: Simple) -> None:
+        self.graph.layer = step.name
+        write = getattr(self, f"_{step.kind}", None)
+        if write is None:
+            raise UserError(
+                f"{step.kind.replace('_', ' ')} has no form in ONNX with Q/DQ",
+                op=step.name,
+                hint="cut the model there, or export to another form",
+            )
+        if "behind" in step.numbers and step.numbers["behind"].any():
+            raise UserError("a bias that no accumulator holds has no Q/DQ form", op=step.name)
+        write(step)
+
+    def real(self, x: Tensor, order: Sequence[int] | None = None, scale: Any = None) -> str:
+        """The floats of a tensor, by its own scale or another one."""
+        scale = scale_of(x) if scale is None else scale
+        return self.graph.dequantized(self.graph.codes(x, order), scale, x.zero, x.dtype)
+
+    def codes(self, y: str, step: Simple) -> str:
+        """The codes of a step's float result."""
+        assert step.out is not None
+        out, dtype = step.out, step.output.dtype
+        codes = self.graph.quantized(y, out.scale, out.zero_point, dtype)
+        ends = np.iinfo(dtype)
+        if (out.low, out.high) == (ends.min, ends.max):
+            return codes
+        # Behind the first pair, so that the op in front of it keeps its form.
+        y = self.graph.dequantized(codes, out.scale, out.zero_point, dtype)
+        bounds = [
+            self.graph.constant(F32(v - out.zero_point) * F32(out.scale), F32)
+            for v in (out.low, out.high)
+        ]
+        clipped = self.graph.op("Clip", [y, *bounds])
+        return self.graph.quantized(clipped, out.scale, out.zero_point, dtype)
+
+    def order(self, *xs: Tensor) -> tuple[int, ...]:
+        """Axes in which an op on all elements alike needs the fewest transposes."""
+        computed = [x for x in xs if x.data is None]
+        return self.graph.orders((computed or list(xs))[0])[0]
+
+    def doubt(self, step: Simple, why: str) -> None:
+        self.near_ties[step.name] = why

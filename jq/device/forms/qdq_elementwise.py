@@ -1,0 +1,142 @@
+"""Sums and products of two tensors, functions of single codes and softmax, between Q and DQ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.device.forms import float_rescale as fr
+from jq.device.forms.canonical import Simple
+from jq.device.forms.float_functions import named_function
+from jq.device.forms.qdq_base import F32, Writer, scale_of
+from jq.device.network import Tensor
+from jq.formats.integer_functions import tabulated
+from jq.formats.numpy_ops import NUMPY
+from jq.frontends.onnx.pairs import Scaled, products, sums
+
+Codes = np.ndarray
+
+
+class Elementwise(Writer):
+    """Steps on elements alike, and softmax."""
+
+    # Two tensors
+
+    def _add(self, step: Simple) -> None:
+        self._two(step, "Add", self._added, np.add, sums)
+
+    def _subtract(self, step: Simple) -> None:
+        self._two(step, "Sub", self._added, np.subtract, None)
+
+    def _multiply(self, step: Simple) -> None:
+        self._two(step, "Mul", self._times, np.multiply, products)
+
+    def _two(
+        self,
+        step: Simple,
+        kind: str,
+        exact: Callable[[Simple, Codes, Codes], Codes],
+        function: Callable[[Codes, Codes], Codes],
+        fused: Callable[[Scaled, Scaled, Scaled], Codes] | None,
+    ) -> None:
+        """A sum or product: `exact` gives the program's int32 sums of centered codes, `fused` what
+        ONNX Runtime computes where it fuses the pairs, `function` where it does not."""
+        out, (a, b) = step.out, step.inputs
+        assert out is not None
+        scales = scale_of(a), scale_of(b)
+        if {t.dtype for t in (a, b, step.output)} != {"int8"}:
+            self.doubt(step, "16-bit codes: ONNX Runtime computes it in float32")
+        else:
+            left, right = (np.arange(-128, 128) - t.zero for t in (a, b))
+            wanted = self._ended(step, exact(step, left[:, None], right[None, :]))
+            y = _scaled(F32(out.scale), out.zero_point)
+
+            def tables(first: F32, second: F32) -> list[Codes]:
+                reals = left.astype(F32)[:, None] * first, right.astype(F32)[None, :] * second
+                found = [fr.quantized(function(*reals), out)]
+                if fused is not None:
+                    x, z = _scaled(first, a.zero), _scaled(second, b.zero)
+                    found.append(np.clip(fused(x, z, y), out.low, out.high))
+                return found
+
+            scales, bad = fr.pair_scales(scales, tables, wanted)
+            if bad:
+                self.doubt(step, f"{bad} of 65536 pairs of codes are next to a tie in float32")
+        order = self.order(a, b)
+        reals = [self.real(t, order, s) for t, s in zip((a, b), scales, strict=True)]
+        self.graph.hold(step.output, self.codes(self.graph.op(kind, reals), step), order)
+
+    def _added(self, step: Simple, left: Codes, right: Codes) -> Codes:
+        bits, unit = (float(step.numbers[k].reshape(())) for k in ("bits", "unit"))
+        factors = [np.array(float(scale_of(x)) / unit) for x in step.inputs]
+        a, b = (
+            fr.rescaled(v << int(bits), f, self.rescaling)
+            for v, f in zip((left, right), factors, strict=True)
+        )
+        return a - b if step.kind == "subtract" else a + b
+
+    def _times(self, step: Simple, left: Codes, right: Codes) -> Codes:
+        return (left * right) << int(step.numbers["bits"].reshape(()))
+
+    def _ended(self, step: Simple, total: Codes) -> Codes:
+        """The program's codes of int32 sums."""
+        out, numbers = step.out, step.numbers
+        assert out is not None
+        if numbers["factor"].size > 1 or numbers["bias"].size > 1:
+            raise UserError("factors by channel of a sum of two have no Q/DQ form", op=step.name)
+        total = total + numbers["bias"].reshape(())
+        y = fr.rescaled(total, numbers["factor"].reshape(()), self.rescaling)
+        return np.clip(y.astype(np.int64) + out.zero_point, out.low, out.high)
+
+    # One tensor
+
+    def _rescale(self, step: Simple) -> None:
+        (x,), out = step.inputs, step.out
+        assert out is not None
+        ends = np.iinfo(x.dtype)
+        centered = np.arange(ends.min, ends.max + 1) - x.zero
+        codes = self._ended(step, centered << int(step.numbers["bits"].reshape(())))
+        scale = fr.function_scale(centered, float(scale_of(x)), codes, out)
+        if scale is None:
+            self._looked_up(step, x, codes)
+            return
+        order = self.order(x)
+        self.graph.hold(step.output, self.codes(self.real(x, order, scale[0]), step), order)
+
+    def _table(self, step: Simple) -> None:
+        (x,), out = step.inputs, step.out
+        assert out is not None
+        steps = step.numbers["steps"]
+        codes = tabulated(NUMPY, np.arange(len(steps), dtype=np.int32), steps, out)
+        ends = np.iinfo(x.dtype)
+        real = (np.arange(ends.min, ends.max + 1) - x.zero) * np.float64(scale_of(x))
+        found = named_function(real, codes, out)
+        if found is None:
+            self._looked_up(step, x, codes)
+            return
+        (kind, attributes), order = found, self.order(x)
+        y = self.graph.op(kind, [self.real(x, order)], **attributes)
+        self.graph.hold(step.output, self.codes(y, step), order)
+
+    def _looked_up(self, step: Simple, x: Tensor, codes: Codes) -> None:
+        """The code of each code: no float comes to it."""
+        g, order = self.graph, self.order(x)
+        wide = g.op("Cast", [g.codes(x, order)], to=6)  # int32
+        lowest = g.constant(-int(np.iinfo(x.dtype).min), np.int32)
+        index = g.op("Add", [wide, lowest])
+        y = g.op("Gather", [g.constant(codes, step.output.dtype), index], axis=0)
+        g.hold(step.output, y, order)
+
+    def _softmax(self, step: Simple) -> None:
+        (x,) = step.inputs
+        order = self.order(x)
+        axis = order.index(int(step.numbers["axis"].reshape(())))
+        y = self.graph.op("Softmax", [self.real(x, order)], axis=axis)
+        self.graph.hold(step.output, self.codes(y, step), order)
+        self.doubt(step, "ONNX Runtime computes softmax in float32")
+
+
+def _scaled(scale: F32, zero_point: int) -> Scaled:
+    return Scaled(np.dtype(np.int8), scale, zero_point)

@@ -1,0 +1,113 @@
+"""Products between Q and DQ: convolutions and dense layers with their biases, products of two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jq.base.errors import UserError
+from jq.device.forms import float_rescale as fr
+from jq.device.forms.canonical import Simple
+from jq.device.forms.qdq_base import CHANNELS_FIRST, F32, Writer, scale_of
+from jq.device.network import Tensor
+
+
+class Products(Writer):
+    """Steps whose sums of products are rescaled."""
+
+    def _scaled(
+        self, step: Simple, of: Callable[[np.ndarray], np.ndarray], unit: float, channels: int
+    ) -> np.ndarray:
+        """Scales of a second operand, one for each channel, of which `unit` times is a sum's."""
+        assert step.out is not None
+        factor = np.broadcast_to(step.numbers["factor"].reshape(-1), [channels])
+        if (factor <= 0).any():
+            # A channel without weights: any scale will do.
+            factor = np.where(factor == 0, 2.0**-20, factor)
+            if (factor < 0).any():
+                raise UserError("a negative scale has no Q/DQ form", op=step.name)
+        guess = factor * step.out.scale / unit
+        if {x.dtype for x in step.inputs} | {step.output.dtype} != {"int8"}:
+            self.doubt(step, "16-bit codes: ONNX Runtime computes it in float32")
+            return guess.astype(F32)
+        scales, bad = fr.sum_scales(factor, guess, of, step.out, self.rescaling)
+        if bad:
+            self.doubt(step, f"{bad} of {channels} channels: sums are rescaled in float32")
+        return scales
+
+    def _filters(self, step: Simple, w: np.ndarray, axis: int) -> tuple[str, str]:
+        """The floats of a weight and of its bias, with one scale for each index of `axis`."""
+        assert step.out is not None
+        x, n, out = step.inputs[0], w.shape[axis], F32(step.out.scale)
+        scales = self._scaled(step, lambda s: (scale_of(x) * s) / out, float(scale_of(x)), n)
+        if np.all(scales == scales[0]):
+            scales = scales[:1]
+        weight = self.graph.dequantized(self.graph.constant(w, "int8"), scales, 0, "int8", axis)
+        bias = np.broadcast_to(step.numbers["bias"].reshape(-1), [n])
+        codes = self.graph.constant(bias, "int32")
+        return weight, self.graph.dequantized(codes, scale_of(x) * scales, 0, "int32")
+
+    def _conv2d(self, step: Simple) -> None:
+        x, w = step.inputs
+        if w.dtype != "int8" or (w.zero_point is not None and w.zero_point.any()):
+            raise UserError("weights are written in int8 with zero point 0", op=step.name)
+        if w.shape[1:3] == (1, 1) and x.shape[0] == x.shape[2] == 1:
+            self._dense(step)
+        else:
+            self._windows(step, "Conv", w.values.transpose(0, 3, 1, 2), 0)
+
+    def _depthwise(self, step: Simple) -> None:
+        w = step.inputs[1]
+        filters = w.values.transpose(2, 3, 0, 1).reshape(-1, 1, *w.shape[:2])
+        self._windows(step, "Conv", filters, 0, group=w.shape[2])
+
+    def _transposed(self, step: Simple) -> None:
+        stride, padding = step.attributes["stride"], step.attributes["out_padding"]
+        more = [max(0, high) for _, high in padding]  # behind the end, where a stride has room
+        if any(low > 0 for low, _ in padding) or np.any(np.array(more) >= stride):
+            what = "a transposed convolution whose result is padded has no form in ONNX"
+            raise UserError(what, op=step.name)
+        pads = [-min(0, v) for side in zip(*padding, strict=True) for v in side]
+        filters = step.inputs[1].values.transpose(3, 0, 1, 2)
+        given = {"strides": stride, "pads": pads, "output_padding": more}
+        y = self._product("ConvTranspose", step, filters, 1, **given)
+        self.graph.hold(step.output, y, CHANNELS_FIRST)
+        self.doubt(step, "ONNX Runtime computes transposed convolutions in float32")
+
+    def _windows(self, step: Simple, kind: str, w: np.ndarray, axis: int, **more: Any) -> None:
+        given = step.attributes
+        pads = [v for side in zip(*given["padding"], strict=True) for v in side]
+        attributes = {"strides": given["stride"], "dilations": given["dilation"], "pads": pads}
+        y = self._product(kind, step, w, axis, **attributes, **more)
+        self.graph.hold(step.output, y, CHANNELS_FIRST)
+
+    def _product(self, kind: str, step: Simple, w: np.ndarray, axis: int, **more: Any) -> str:
+        # What several steps rescale is written for each: a runtime fuses one Q with its product.
+        x = self.real(step.inputs[0], CHANNELS_FIRST)
+        return self.codes(self.graph.op(kind, [x, *self._filters(step, w, axis)], **more), step)
+
+    def _dense(self, step: Simple) -> None:
+        x, w = step.inputs
+        rows, n = x.shape[1], w.shape[0]
+        codes = self.graph.shaped(x, (rows, x.shape[3]))
+        real = self.graph.dequantized(codes, scale_of(x), x.zero, x.dtype)
+        filters = self._filters(step, w.values.reshape(n, -1).T, 1)
+        y = self.codes(self.graph.op("Gemm", [real, *filters]), step)
+        made = Tensor(f"{step.output.name}/rows", (rows, n), step.output.dtype)
+        self.graph.hold(made, y)
+        self.graph.reshape(step.output, made)
+
+    def _matmul(self, step: Simple) -> None:
+        a, b = step.inputs
+        assert step.out is not None
+        sb, out = scale_of(b), F32(step.out.scale)
+        scales = self._scaled(step, lambda s: (s * sb) / out, float(sb), 1)
+        y = self.graph.op("MatMul", [self.real(a, scale=scales[0]), self.real(b)])
+        bias = step.numbers["bias"]
+        if bias.any():
+            self.doubt(step, "a bias behind a product of two tensors is added in float32")
+            real = bias * (step.numbers["factor"] * step.out.scale)
+            y = self.graph.op("Add", [y, self.graph.constant(real, F32)])
+        self.graph.hold(step.output, self.codes(y, step))
