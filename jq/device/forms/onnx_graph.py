@@ -43,6 +43,7 @@ class Graph:
         self.initializers: list[Any] = []
         self.constants: dict[Any, str] = {}
         self.held: dict[str, Held] = {}
+        self.outputs: set[str] = set()
         self.layer = ""  # in the user's terms: the prefix of the names of nodes
 
     # Nodes and constants
@@ -79,6 +80,21 @@ class Graph:
         if scale.ndim:
             return self.op("DequantizeLinear", given, axis=axis)
         return self.op("DequantizeLinear", given)
+
+    def name_output(self, value: str, name: str) -> None:
+        """Calls a value by the name of an output, which no node may have."""
+        made = [n for n in self.nodes if value in n.output and value not in self.outputs]
+        if value == name:
+            self.outputs.add(name)
+        elif not made:  # an input, a constant, or another output as well
+            self.op("Identity", [value], name)
+        else:
+            for node in self.nodes:
+                for names in (node.input, node.output):
+                    names[:] = [name if n == value else n for n in names]
+            for held in self.held.values():
+                held.names = {k: name if v == value else v for k, v in held.names.items()}
+            self.outputs.add(name)
 
     # Tensors of the network
 

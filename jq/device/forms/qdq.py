@@ -3,26 +3,34 @@
 A runtime that knows the pairs computes in integers; one that does not computes in float32. Weights
 are int8 by channel, biases int32 with the scale of their sums. ONNX Runtime requantizes in float32:
 scales are chosen so that its codes are those of the integer program (`float_rescale`), and where
-none do, the file's metadata says so by layer.
+none do, the file's metadata says so by layer (`jq.near_ties`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from onnx import helper
 
+from jq.base.errors import UserError
 from jq.device.forms.canonical import Simple
-from jq.device.forms.onnx_graph import value_info
-from jq.device.forms.qdq_base import scale_of
-from jq.device.forms.qdq_elementwise import Elementwise
-from jq.device.forms.qdq_moves import Moves
-from jq.device.forms.qdq_products import Products
 from jq.device.network import Tensor
 from jq.formats.requantize import Rescaling
+
+try:
+    from onnx import helper
+
+    from jq.device.forms.onnx_graph import value_info
+    from jq.device.forms.qdq_base import scale_of
+    from jq.device.forms.qdq_elementwise import Elementwise
+    from jq.device.forms.qdq_moves import Moves
+    from jq.device.forms.qdq_products import Products
+except ModuleNotFoundError as error:
+    if error.name != "onnx":
+        raise
+    hint = "pip install 'jaxq[examples]'"
+    raise UserError("ONNX files need the onnx package", hint=hint) from error
 
 OPSET, IR_VERSION = 21, 10
 
@@ -41,26 +49,28 @@ def write(
     """The file.
 
     Args:
-        ends: `float` for inputs and outputs in float32, else they are codes.
+        ends: inputs and outputs have the types of their tensors: codes, or with `float` floats
+            that steps quantize and dequantize.
 
     Raises:
         UserError: a step that has no ONNX op, by the name of its layer.
     """
     writer = _Writer(rescaling)
-    floats = ends == "float"
-    infos = [[_end(t, floats) for t in tensors] for tensors in (inputs, outputs)]
     for tensor in inputs:
-        writer.begin(tensor, floats)
+        writer.graph.hold(tensor, tensor.name)
     for step in steps:
         writer.step(step)
     for tensor in outputs:
-        writer.finish(tensor, floats)
+        writer.finish(tensor)
     g = writer.graph
+    infos = [[value_info(t.name, t.dtype, t.shape) for t in ts] for ts in (inputs, outputs)]
     graph = helper.make_graph(g.nodes, "main", *infos, initializer=g.initializers)
     opsets = [helper.make_opsetid("", OPSET)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
     scales = {
-        t.name: {"scale": float(scale_of(t)), "zero_point": t.zero} for t in (*inputs, *outputs)
+        t.name: {"scale": float(scale_of(t)), "zero_point": t.zero}
+        for t in (*inputs, *outputs)
+        if t.scale is not None
     }
     metadata = {"jq.ends": json.dumps(scales), "jq.near_ties": json.dumps(writer.near_ties)}
     helper.set_model_props(model, metadata)
@@ -68,17 +78,26 @@ def write(
 
 
 def run(data: bytes, inputs: Sequence[np.ndarray], *, optimized: bool = True) -> list[np.ndarray]:
-    """The outputs of a file by ONNX Runtime, on one thread."""
-    import onnxruntime as ort
+    """The outputs of a file by ONNX Runtime, on one thread.
 
+    Args:
+        optimized: False for the float ops as they are written.
+
+    Raises:
+        UserError: ONNX Runtime is not installed.
+    """
+    try:
+        import onnxruntime as ort  # type: ignore[import-untyped]
+    except ModuleNotFoundError as error:
+        hint = "pip install onnxruntime"
+        raise UserError("ONNX Runtime is not installed", hint=hint) from error
     options = ort.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 3, 1
+    # On x86 it turns int8 into uint8 where one op reads a tensor, and computes in float32 where
+    # the types of an op then differ.
+    options.add_session_config_entry("session.qdqisint8allowed", "1")
     if not optimized:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     names = [i.name for i in session.get_inputs()]
     return [np.asarray(y) for y in session.run(None, dict(zip(names, inputs, strict=True)))]
-
-
-def _end(tensor: Tensor, floats: bool) -> Any:
-    return value_info(tensor.name, "float32" if floats else tensor.dtype, tensor.shape)

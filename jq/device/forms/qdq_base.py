@@ -37,18 +37,9 @@ class Writer:
         self.graph = Graph()
         self.near_ties: dict[str, str] = {}  # layers whose codes may differ by one, and why
 
-    def begin(self, tensor: Tensor, floats: bool) -> None:
-        name = tensor.name
-        if floats:
-            self.graph.layer = tensor.name
-            name = self.graph.quantized(name, scale_of(tensor), tensor.zero, tensor.dtype)
-        self.graph.hold(tensor, name)
-
-    def finish(self, tensor: Tensor, floats: bool) -> None:
-        codes = self.graph.codes(tensor)
-        if floats:
-            codes = self.graph.dequantized(codes, scale_of(tensor), tensor.zero, tensor.dtype)
-        self.graph.op("Identity", [codes], tensor.name)
+    def finish(self, tensor: Tensor) -> None:
+        """Gives an output its name."""
+        self.graph.name_output(self.graph.codes(tensor), tensor.name)
 
     def step(self, step: Simple) -> None:
         self.graph.layer = step.name
@@ -67,6 +58,17 @@ class Writer:
         """The floats of a tensor, by its own scale or another one."""
         scale = scale_of(x) if scale is None else scale
         return self.graph.dequantized(self.graph.codes(x, order), scale, x.zero, x.dtype)
+
+    def _quantize(self, step: Simple) -> None:
+        (x,), y = step.inputs, step.output
+        order = self.order(x)
+        codes = self.graph.quantized(self.graph.codes(x, order), scale_of(y), y.zero, y.dtype)
+        self.graph.hold(y, codes, order)
+
+    def _dequantize(self, step: Simple) -> None:
+        (x,) = step.inputs
+        order = self.order(x)
+        self.graph.hold(step.output, self.real(x, order), order)
 
     def codes(self, y: str, step: Simple) -> str:
         """The codes of a step's float result."""

@@ -60,6 +60,7 @@ FORMS = {
     for form in (
         Form("tosa", "jq.device.forms.tosa", (".tosa",), "npu-int8"),
         Form("tflite", "jq.device.forms.tflite", (".tflite",), "litert"),
+        Form("onnx", "jq.device.forms.qdq", (".onnx",), "onnx-qdq"),
         # one line a form
     )
 }

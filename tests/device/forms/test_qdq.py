@@ -1,0 +1,159 @@
+"""ONNX files with Q/DQ: ONNX Runtime gives the bits of the integer program."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import onnx
+import pytest
+
+import jq
+from jq.device.forms import float_rescale, qdq
+from jq.device.forms.float_functions import named_function
+from jq.formats.integer_functions import Output
+from jq.formats.requantize import SINGLE
+from jq.ir.oracle.xla import XlaExecutable
+
+pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.usefixtures("quick_xla")
+SETTINGS = {"recovery": False}
+
+
+def _conv(x, w, **more):
+    given = {"window_strides": (1, 1), "padding": "SAME", **more}
+    dims = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(x, w, dimension_numbers=dims, **given)
+
+
+def _pool(x, combine, start, window):
+    return jax.lax.reduce_window(x, start, combine, window, window, "VALID")
+
+
+def _exported(apply, params, shape, path: Path, ends: str = "int8"):
+    rng = np.random.default_rng(7)
+    samples = [(rng.standard_normal(shape).astype(np.float32),) for _ in range(2)]
+    model = jq.Model(apply, params, samples[0], calibration=samples)
+    found = jq.export(model, path, ends=ends, verify=True, settings=SETTINGS)
+    file = onnx.load(path)
+    onnx.checker.check_model(file, full_check=True)
+    metadata = {p.key: json.loads(p.value) for p in file.metadata_props}
+    return found, [n.op_type for n in file.graph.node], metadata
+
+
+@pytest.fixture(scope="module")
+def weights() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(3)
+    shapes = {"a": (3, 3, 4, 8), "b": (3, 3, 8, 8), "c": (3, 3, 1, 8), "d": (8, 5)}
+    return {k: (rng.standard_normal(s) / 5).astype(np.float32) for k, s in shapes.items()}
+
+
+def _residual(p, x):
+    """Sums, a dilated, a strided and a depthwise convolution, a mean and a product."""
+    a = jax.nn.relu(_conv(x, p["a"]))
+    b = a + _conv(a, p["b"], rhs_dilation=(2, 2))
+    c = _conv(b, p["c"], feature_group_count=8, window_strides=(2, 2))
+    return jnp.mean(jax.nn.relu(c), (1, 2)) @ p["d"]
+
+
+def _moves(p, x):
+    """What moves codes, and the largest of a window."""
+    a = _conv(x, p["a"])
+    a = jnp.concatenate([a, a[:, ::-1]], 3)[:, 1:, :, 4:12]
+    a = jnp.pad(a, ((0, 0), (1, 0), (0, 0), (0, 0)))
+    a = _pool(a, jax.lax.max, -jnp.inf, (1, 2, 2, 1))
+    return jnp.maximum(a, 0.25).transpose(0, 3, 1, 2).reshape(2, -1)
+
+
+def _functions(p, x):
+    """Functions of one number, with an ONNX op (tanh) and without (silu), and a product."""
+    a = jnp.tanh(_conv(x, p["a"]))
+    b = jax.nn.silu(_conv(a, p["b"]))
+    return (a * b - a).reshape(2, -1)
+
+
+@pytest.mark.parametrize(
+    ("apply", "ops"),
+    [
+        (_residual, {"Conv", "Add", "GlobalAveragePool", "Gemm"}),
+        (_moves, {"Concat", "Slice", "Pad", "MaxPool", "Transpose", "Reshape"}),
+        (_functions, {"Conv", "Gather", "Mul", "Sub"}),
+    ],
+)
+def test_drawn_networks_have_the_same_bits(apply, ops, weights, tmp_path: Path) -> None:
+    found, written, _ = _exported(apply, weights, (2, 8, 8, 4), tmp_path / "m.onnx")
+    assert found["same"] == found["outputs"] > 0
+    assert ops <= set(written)
+
+
+def test_digits_and_back(tmp_path: Path) -> None:
+    """With float ends; and our own reader computes what ONNX Runtime does."""
+    path = tmp_path / "digits.onnx"
+    found = jq.export(jq.models.digits_cnn, path, ends="float", verify=True, settings=SETTINGS)
+    assert found["same"] == found["outputs"] == 320 * 8
+    file = onnx.load(path)
+    assert file.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    written = [n.op_type for n in file.graph.node]
+    assert written.count("Transpose") == 2  # between NHWC and NCHW, at both ends
+    x = np.random.default_rng(0).random((32, 8, 8, 1)).astype(np.float32)
+    (wanted,) = qdq.run(path.read_bytes(), [x])
+    compiled = jq.compile(str(path), "float", "llvm-cpu-generic", emit="integer")
+    (read,) = XlaExecutable(compiled.levels["integer"])(x)
+    assert np.array_equal(read, wanted)
+
+
+def test_what_is_computed_in_float_is_said(weights, tmp_path: Path) -> None:
+    def apply(p, x):
+        return jax.nn.softmax(x @ p["d"])
+
+    _, written, metadata = _exported(apply, weights, (16, 8), tmp_path / "m.onnx")
+    assert "Softmax" in written
+    assert any("softmax" in why for why in metadata["jq.near_ties"].values())
+
+
+def test_codes_begin_at_the_same_sums() -> None:
+    """Every sum up to saturation, of factors whose codes are said to agree: exact arithmetic on
+    one side, float32 on the other."""
+    rng = np.random.default_rng(1)
+    factor, scale, out = 10 ** rng.uniform(-3, -1, 12), 0.0123, Output(0.037, -3, -128, 127)
+    guess = (factor * out.scale / scale).astype(np.float32)
+    f32 = np.float32
+
+    def of(s):
+        return (f32(scale) * s) / f32(out.scale)
+
+    found, bad = float_rescale.sum_scales(factor, guess, of, out, SINGLE)
+    wrong = 0
+    for f, s in zip(factor, found, strict=True):
+        x = np.arange(int(-140 / f), int(140 / f))
+        exact = _single(x, float(f))
+        floats = np.rint(x.astype(f32) * of(s))
+        wrong += not np.array_equal(np.clip(exact, -125, 130), np.clip(floats, -125, 130))
+    assert wrong == bad < len(factor)
+    assert (abs(found / guess - 1) < 2**-19).all()
+
+
+def _single(x: np.ndarray, factor: float) -> np.ndarray:
+    """By the formula, in int64: |x| stays below 2^20."""
+    mantissa, shift = Fraction(factor), 31
+    while mantissa < Fraction(1, 2):
+        mantissa, shift = mantissa * 2, shift + 1
+    m = round(mantissa * 2**31)
+    return (x * m + (1 << (shift - 1))) >> shift
+
+
+def test_functions_by_their_values() -> None:
+    out, real = Output(0.0123, 5, -128, 127), np.arange(-128, 128) * 0.0341
+    codes = np.clip(np.rint(np.tanh(real) / out.scale) + 5, -128, 127)
+    assert named_function(real, codes, out) == ("Tanh", {})
+    codes[3] += 1
+    assert named_function(real, codes, out) is None
+    # Next to a tie no float32 function is sure of a code.
+    tie, numbers = Output(0.05, 0, -128, 127), np.array([-2.0, 0.025, 1.0])
+    assert named_function(numbers, np.array([0, 0, 20]), tie) is None
+    numbers[1] = 0.024
+    assert named_function(numbers, np.array([0, 0, 20]), tie) == ("Relu", {})
